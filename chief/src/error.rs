@@ -131,7 +131,7 @@ pub enum ChiefError {
     },
     /// The push counts of a shard are not consistent. This is a bug.
     #[error(
-        "{shard} received {} pushes ({} applied, {} held, {} stale, {} stopped, {} duplicate, {} refused) and went from version {began} to version {version}, expected version {last_step} and matching counts under {sync}; this is a bug, report it",
+        "{shard} received {} pushes ({} applied, {} held, {} stale, {} stopped, {} duplicate, {} refused) and went from version {began} to version {version}, expected version {last_step} and counts that agree with it under the policy {sync}; this is a bug, report it",
         pushes.received, pushes.applied, pushes.held, pushes.stale, pushes.stopped, pushes.duplicate, pushes.refused
     )]
     Miscount {

@@ -86,7 +86,7 @@ pub enum SummaryError {
     /// match its height, width and channels.
     #[error(
         "the image '{tag}' is {height}×{width} with {channels} channels and has {pixels} bytes, \
-         expected at least one pixel, 1, 3 or 4 channels, and one byte per pixel and channel"
+         expected an image that is not empty, has 1, 3 or 4 channels, and has one byte per pixel and channel"
     )]
     Image {
         /// The tag.

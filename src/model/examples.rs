@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pushpull_input::{Dataset, Storage, load};
+use pushpull_input::{InMemory, Storage, load};
 use pushpull_messages::input::{ColumnSpec, DatasetSpec};
 use pushpull_messages::tensor::{DType, Shape, TensorSpec};
 
@@ -11,7 +11,7 @@ use crate::error::Error;
 /// Examples in memory: named columns that all have one row for each example. There is at least one example.
 #[derive(Clone, Debug)]
 pub struct Examples {
-    set: Arc<Dataset>,
+    set: Arc<InMemory>,
 }
 
 impl Examples {
@@ -52,14 +52,14 @@ impl Examples {
                 |column: &ColumnSpec| set.storage(&column.name).expect("a column is stored").clone();
             set.columns().iter().map(move |column| (column.clone(), storage(column)))
         });
-        Ok(Self { set: Arc::new(Dataset::new(self.len(), columns.collect())?) })
+        Ok(Self { set: Arc::new(InMemory::new(self.len(), columns.collect())?) })
     }
 
     fn of(column: &str, example: TensorSpec, elements: usize, storage: Storage) -> Result<Self, Error> {
         // A shape without elements, or with too many, is refused below.
         let examples = elements / example.shape.checked_elements().unwrap_or(0).max(1);
         let column = ColumnSpec { name: column.to_owned(), example };
-        Ok(Self { set: Arc::new(Dataset::new(examples, vec![(column, storage)])?) })
+        Ok(Self { set: Arc::new(InMemory::new(examples, vec![(column, storage)])?) })
     }
 
     /// Returns the first `count` examples; all examples if there are fewer.
@@ -82,7 +82,7 @@ impl Examples {
         self.set.integers(column)
     }
 
-    pub(super) fn dataset(&self) -> Arc<Dataset> {
+    pub(super) fn dataset(&self) -> Arc<InMemory> {
         Arc::clone(&self.set)
     }
 }

@@ -114,7 +114,9 @@ mod tests {
             assert_eq!((report.updates_applied, report.gradients, report.skipped), (10, gradients, 3));
             let error = counted(sync, wrong, 0).unwrap_err();
             assert!(
-                error.contains(&format!("expected version 10 and matching counts under {sync}")),
+                error.contains(&format!(
+                    "expected version 10 and counts that agree with it under the policy {sync}"
+                )),
                 "{error}"
             );
             let lost = ShardCounters { received: right.received + 1, ..right };

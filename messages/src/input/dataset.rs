@@ -10,7 +10,8 @@ use super::{BabbleSpec, COLUMNS_MAX, CsvSpec, InputSpecError, TextSpec, TfRecord
 /// The maximum number of files of one data set.
 pub const FILES_MAX: usize = 1 << 16;
 
-/// The spec of a data set that is read from files or generated.
+/// The spec of a data set that is read from files, generated, or part of the worker's program. The names of CSV,
+/// TFRecord and CIFAR-10 files may be patterns such as `train-*.csv.gz`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum DatasetSpec {
@@ -66,6 +67,8 @@ pub enum DatasetSpec {
         /// The standard deviation of the noise.
         noise: f32,
     },
+    /// A data set of the worker's program, by its name.
+    Custom(String),
 }
 
 impl DatasetSpec {
@@ -77,9 +80,11 @@ impl DatasetSpec {
             | Self::Csv(CsvSpec { files, .. })
             | Self::TfRecord(TfRecordSpec { files, .. }) => files.iter().map(PathBuf::as_path).collect(),
             Self::Text(text) => vec![&text.file],
-            Self::Digits { .. } | Self::Babble(_) | Self::ColorImages { .. } | Self::Linear { .. } => {
-                Vec::new()
-            }
+            Self::Digits { .. }
+            | Self::Babble(_)
+            | Self::ColorImages { .. }
+            | Self::Linear { .. }
+            | Self::Custom(_) => Vec::new(),
         }
     }
 
@@ -95,9 +100,11 @@ impl DatasetSpec {
             | Self::Csv(CsvSpec { files, .. })
             | Self::TfRecord(TfRecordSpec { files, .. }) => files.iter_mut().collect(),
             Self::Text(text) => vec![&mut text.file],
-            Self::Digits { .. } | Self::Babble(_) | Self::ColorImages { .. } | Self::Linear { .. } => {
-                Vec::new()
-            }
+            Self::Digits { .. }
+            | Self::Babble(_)
+            | Self::ColorImages { .. }
+            | Self::Linear { .. }
+            | Self::Custom(_) => Vec::new(),
         };
         for path in all {
             *path = change(path)?;
@@ -140,6 +147,7 @@ impl DatasetSpec {
                     None => Ok(()),
                 }
             }
+            Self::Custom(name) => InputSpecError::name(|| "the custom data set".to_owned(), name),
             Self::Idx { .. } | Self::Digits { .. } | Self::Cifar10 { .. } | Self::ColorImages { .. } => {
                 Ok(())
             }

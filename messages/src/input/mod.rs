@@ -18,8 +18,8 @@ pub use csv::{CategorySpec, CsvColumnSpec, CsvFieldsSpec, CsvSpec, FieldSpec, Nu
 pub use dataset::{DatasetSpec, FILES_MAX};
 pub use error::InputSpecError;
 pub use map::{MapSpec, StageSpec};
-pub use order::{RepeatSpec, ShardSpec, ShuffleSpec};
-pub use spec::{InputSpec, PREFETCH, PREFETCH_MAX};
+pub use order::{RepeatSpec, ShardSpec, ShuffleSpec, StreamSpec};
+pub use spec::{INTERLEAVE_MAX, InputSpec, PREFETCH, PREFETCH_MAX, SKIPPED_RECORDS_MAX};
 pub use tf_record::{FeatureKind, FeatureSpec, TfRecordSpec};
 pub use windows::{BabbleSpec, TextSpec, WindowsSpec};
 

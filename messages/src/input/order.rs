@@ -49,6 +49,20 @@ pub enum RepeatSpec {
     Epochs(u64),
 }
 
+/// Whether a worker reads its examples from their files in each epoch, or holds them in memory. The batches are
+/// the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StreamSpec {
+    /// Streams if the files are large and the shuffling is not [`ShuffleSpec::Full`], else holds.
+    #[default]
+    Auto,
+    /// Streams. Memory then holds the shuffle buffer and the prefetched batches only.
+    Always,
+    /// Holds the examples in memory, at most 4 GiB.
+    Never,
+}
+
 impl ShuffleSpec {
     pub(super) fn validate(self) -> Result<(), InputSpecError> {
         match self {

@@ -2,13 +2,20 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{COLUMNS_MAX, DatasetSpec, InputSpecError, MapSpec, RepeatSpec, ShardSpec, ShuffleSpec};
+use super::{
+    COLUMNS_MAX, DatasetSpec, InputSpecError, MapSpec, RepeatSpec, ShardSpec, ShuffleSpec, StreamSpec,
+};
 
 /// The default number of batches that a worker prefetches.
 pub const PREFETCH: u32 = 2;
 /// The maximum number of batches that a worker prefetches. A greater number would use more memory and would
 /// not hide a slow input any better.
 pub const PREFETCH_MAX: u32 = 64;
+
+/// The maximum number of files that a worker reads at a time.
+pub const INTERLEAVE_MAX: u32 = 64;
+/// The maximum number of damaged records that a worker may skip. It remembers the place of each.
+pub const SKIPPED_RECORDS_MAX: u64 = 1 << 20;
 
 /// The training set and the test set of a job.
 ///
@@ -37,6 +44,30 @@ pub struct InputSpec {
     /// The number of batches that a worker prefetches, that is, keeps ready for the next steps.
     #[serde(default = "prefetch")]
     pub prefetch: u32,
+    /// Whether a worker reads the training set from its files in each epoch, or holds it in memory.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub stream: StreamSpec,
+    /// The number of files that a worker reads at a time; it takes one example from each in turn. With 1, it
+    /// reads one file after the other.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub interleave: u32,
+    /// The number of damaged records of the training set that each worker skips and logs. The job fails at one
+    /// more.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub skip_bad_records: u64,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+const fn one() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_one(value: &u32) -> bool {
+    *value == 1
 }
 
 fn prefetch() -> u32 {
@@ -54,6 +85,9 @@ impl InputSpec {
             repeat: RepeatSpec::default(),
             map: Vec::new(),
             prefetch: PREFETCH,
+            stream: StreamSpec::default(),
+            interleave: 1,
+            skip_bad_records: 0,
         }
     }
 
@@ -75,6 +109,17 @@ impl InputSpec {
             );
         }
         self.map.iter().try_for_each(MapSpec::validate)?;
+        if !(1..=INTERLEAVE_MAX).contains(&self.interleave) {
+            return InputSpecError::range("interleave", format!("1 to {INTERLEAVE_MAX}"), self.interleave);
+        }
+        if self.skip_bad_records > SKIPPED_RECORDS_MAX {
+            let expected = format!("at most {SKIPPED_RECORDS_MAX}");
+            return InputSpecError::range("skip_bad_records", expected, self.skip_bad_records);
+        }
+        if self.stream == StreamSpec::Always && self.shuffle == ShuffleSpec::Full {
+            let expected = "a shuffle buffer or none, because a full shuffle needs all examples in memory";
+            return InputSpecError::range("shuffle of a streamed training set", expected, "full");
+        }
         match self.prefetch {
             1..=PREFETCH_MAX => Ok(()),
             got => InputSpecError::range("prefetch", format!("1 to {PREFETCH_MAX}"), got),

@@ -70,7 +70,7 @@ impl Members {
         }
     }
 
-    /// Records that a gradient for a member's next step was accepted; `next` is the step after that one.
+    /// Records that a shard accepted a member's gradient. The member's next step becomes `next`.
     pub(crate) fn pushed(&mut self, worker: u32, next: GlobalStep) {
         self.furthest = self.furthest.max(self.next(worker));
         self.raise(worker, next);

@@ -55,7 +55,7 @@ fn tell(chief: &ChiefView, wish: Command) -> HttpResponse {
 }
 
 /// Returns the reason that the request's body states. If the request does not carry the token, or if its
-/// body cannot be read, the error is the refusal to send.
+/// body cannot be read, returns the HTTP response that refuses the request as an error.
 async fn permit(
     request: &HttpRequest,
     token: Option<&Token>,

@@ -6,7 +6,7 @@ use pushpull_messages::input::ColumnSpec;
 use pushpull_messages::tensor::Shape;
 
 use super::random::SplitMix64;
-use super::{Dataset, InputError};
+use super::{InMemory, InputError};
 
 /// Separates the random streams of this module from all other streams of the same seed.
 const STREAM: u64 = 0x434f_4c4f_5253; // "COLORS"
@@ -21,7 +21,7 @@ const EXAMPLES_MAX: u64 = (4 << 30) / ELEMENTS as u64;
 
 /// Returns the specs of the columns: `features` of shape `[32, 32, 3]`, and `labels`.
 pub(super) fn columns() -> Vec<ColumnSpec> {
-    Dataset::image_columns(Shape::from([SIDE, SIDE, CHANNELS])).into()
+    InMemory::image_columns(Shape::from([SIDE, SIDE, CHANNELS])).into()
 }
 
 /// Returns `examples` unchanged if a set may have this number of examples, and [`InputError::Extent`]
@@ -35,7 +35,7 @@ pub(super) fn check(examples: u64) -> Result<u64, InputError> {
 }
 
 /// Draws `examples` images. Example `i` depends only on `seed` and `i`.
-pub(super) fn draw(seed: u64, examples: u64) -> Result<Dataset, InputError> {
+pub(super) fn draw(seed: u64, examples: u64) -> Result<InMemory, InputError> {
     let examples = check(examples)?;
     let mut pixels = Vec::with_capacity(examples as usize * ELEMENTS);
     let mut labels = Vec::with_capacity(examples as usize);
@@ -45,7 +45,7 @@ pub(super) fn draw(seed: u64, examples: u64) -> Result<Dataset, InputError> {
         labels.push(class as i32);
         paint(class, &mut random, &mut pixels);
     }
-    Dataset::images(Shape::from([SIDE, SIDE, CHANNELS]), pixels, labels, Some(CLASSES))
+    InMemory::images(Shape::from([SIDE, SIDE, CHANNELS]), pixels, labels, Some(CLASSES))
 }
 
 /// Appends the pixels of one image to `pixels`.

@@ -13,20 +13,19 @@ use super::RecordError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InputError {
-    /// The named file does not exist. The file with `.gz` added to or removed from its name does not exist
-    /// either.
+    /// The named file does not exist. The file with `.gz` or `.zst` added to its name, or removed from it, does
+    /// not exist either.
     #[error(
-        "{} and {} do not exist, expected one of them: name a file that this worker can read",
-        file.display(),
-        twin.display()
+        "{} and {twins} do not exist, expected one of them: name a file that this worker can read",
+        file.display()
     )]
     Missing {
         /// The path as the input spec names it.
         file: PathBuf,
-        /// The other path that was tried.
-        twin: PathBuf,
+        /// The other paths that were tried.
+        twins: String,
     },
-    /// The operating system or the gzip decoder failed.
+    /// The operating system or a decoder failed.
     #[error("cannot read {} at unpacked byte {offset}: {source}", file.display())]
     Read {
         /// The file that was read.
@@ -315,7 +314,7 @@ pub enum InputError {
         /// The name of the column.
         column: String,
         /// The index of the example.
-        example: u32,
+        example: u64,
         /// The integer found.
         id: i32,
         /// The number of classes; at least 1.
@@ -345,7 +344,7 @@ pub enum InputError {
     /// The batches that are kept ready would take more memory than a worker may use for them.
     #[error(
         "{batches} batches of {examples} examples would take {bytes} bytes, expected at most {max}: the widest column \
-         has {column} per example (a column that the model does not read counts, too); use a smaller batch, a lower prefetch or \
+         is {column} (all columns count, even if the model does not read them); use a smaller batch, a lower prefetch or \
          fewer classes"
     )]
     ReadyBytes {
@@ -392,6 +391,64 @@ pub enum InputError {
         /// The number of examples in the worker's part of the data.
         len: u32,
     },
+    /// An example does not have the columns of its data set.
+    #[error(
+        "an example has {got}, expected {expected}: correct the function or the sets that the example comes from"
+    )]
+    Example {
+        /// The columns expected.
+        expected: String,
+        /// What was found.
+        got: String,
+    },
+    /// A data set had another number of examples when it was read again.
+    #[error(
+        "the data set ended after {examples} examples, but had another number before: \
+         do not change the data while a job reads them"
+    )]
+    Changed {
+        /// The number of examples found.
+        examples: u64,
+    },
+    /// The job reads a data set by a name that this program does not know.
+    #[error(
+        "the job reads the data set '{name}', but this program has {}: start a worker program that gives a data set \
+         of this name to pushpull::worker_main_with",
+        if known.is_empty() { "none of its own" } else { known }
+    )]
+    Custom {
+        /// The name in the job.
+        name: String,
+        /// The names that the program knows, quoted; empty if there is none.
+        known: String,
+    },
+    /// More records are damaged than the job allows.
+    #[error("more than {max} records are damaged, the last one is this: {last}; mend the data or allow more")]
+    BadRecords {
+        /// The number of damaged records allowed.
+        max: u64,
+        /// The error of the record that was one too many.
+        last: Box<InputError>,
+    },
+    /// No file matches a pattern of the job.
+    #[error("the pattern {} has no file: {reason}; correct the pattern or the directory", pattern.display())]
+    NoMatch {
+        /// The pattern.
+        pattern: PathBuf,
+        /// The reason.
+        reason: String,
+    },
+    /// Too many files match a pattern of the job.
+    #[error("the pattern {} matches too many files, expected at most {max}: join files", pattern.display())]
+    Matches {
+        /// The pattern.
+        pattern: PathBuf,
+        /// The maximum number of files of a data set.
+        max: usize,
+    },
+    /// The thread that prepares batches could not read the data.
+    #[error(transparent)]
+    Failed(std::sync::Arc<InputError>),
     /// The operating system could not start a thread.
     #[error("cannot start the thread that prepares batches: {source}")]
     Thread {

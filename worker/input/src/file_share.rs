@@ -53,6 +53,11 @@ impl FileShare {
         Ok(Self { dataset, worker, workers, whole: by_file || policy == ShardSpec::Off })
     }
 
+    /// Returns true if the worker reads all examples of [`dataset`](Self::dataset).
+    pub fn is_whole(&self) -> bool {
+        self.whole
+    }
+
     /// Returns this worker's share of the examples. `examples` is the number of examples in
     /// [`dataset`](Self::dataset).
     ///

@@ -57,14 +57,14 @@ mod tests {
     use pushpull_messages::tensor::Shape;
 
     use super::*;
-    use crate::Dataset;
+    use crate::InMemory;
 
     proptest! {
         #[test]
         fn every_example_is_read_once_in_order(examples in 1usize..70, batch in 1usize..80) {
             let features: Vec<u8> = (0..examples as u8).flat_map(|example| [example, 255]).collect();
             let labels: Vec<i32> = (0..examples as i32).collect();
-            let set = Dataset::images(Shape::from([2]), features, labels.clone(), None).unwrap();
+            let set = InMemory::images(Shape::from([2]), features, labels.clone(), None).unwrap();
             let set = Mapped::testing(set, &[]).unwrap();
             let batches: Vec<Batch> = in_order(&set, batch).unwrap().collect();
             prop_assert_eq!(in_order(&set, batch).unwrap().len(), batches.len());
@@ -84,14 +84,14 @@ mod tests {
 
     #[test]
     fn refuses_an_empty_batch() {
-        let set = Dataset::images(Shape::from([1]), vec![0], vec![0], None).unwrap();
+        let set = InMemory::images(Shape::from([1]), vec![0], vec![0], None).unwrap();
         let set = Mapped::testing(set, &[]).unwrap();
         assert!(matches!(in_order(&set, 0), Err(InputError::Batch { got: 0, .. })));
     }
 
     #[test]
     fn refuses_a_batch_too_large_for_memory() {
-        let set = Dataset::images(Shape::from([1]), vec![0; 9], vec![0; 9], None).unwrap();
+        let set = InMemory::images(Shape::from([1]), vec![0; 9], vec![0; 9], None).unwrap();
         let classes = StageSpec::OneHot { classes: 1 << 28 };
         let set = Mapped::testing(set, &[MapSpec::new("labels", classes)]).unwrap();
         assert!(matches!(in_order(&set, 250), Err(InputError::ReadyBytes { examples: 9, batches: 1, .. })));

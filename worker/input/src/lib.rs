@@ -10,31 +10,38 @@ mod color_images;
 mod csv;
 mod data_share;
 mod dataset;
+mod datasets;
 mod description;
 mod digits;
 mod error;
 mod file_share;
+mod files;
 mod idx;
 mod in_order;
 mod linear;
 mod mapped;
+mod pipeline;
 mod prefetch;
 mod random;
 mod record_error;
-mod rows;
 mod sampler;
 mod source;
 mod stages;
-mod storage;
+mod stream;
 #[cfg(test)]
 mod tests;
 mod tf_record;
 mod unpacked;
 mod windows;
+mod zstd;
 
 pub use batch::Batch;
 pub use data_share::DataShare;
-pub use dataset::Dataset;
+pub use dataset::{
+    Cache, Dataset, Filter, FromFn, HELD_BYTES_MAX, InMemory, Interleave, Map, Reader, Row, Rows, Storage,
+    Zip, from_fn,
+};
+pub use datasets::Datasets;
 pub use description::Description;
 pub use digits::Digits;
 pub use error::InputError;
@@ -42,13 +49,13 @@ pub use file_share::FileShare;
 pub use idx::IdxFile;
 pub use in_order::{InOrder, in_order};
 pub use mapped::Mapped;
+pub use pipeline::{Pipeline, PipelineWorker, STREAM_BYTES_MIN};
 pub use prefetch::{Prefetch, READY_BATCHES, READY_BATCHES_MAX, READY_BYTES_MAX, check_ready_bytes};
 pub use pushpull_messages::input::Column;
 pub use random::SplitMix64;
 pub use record_error::RecordError;
-pub use rows::HELD_BYTES_MAX;
 pub use sampler::{BATCH_EXAMPLES_MAX, ORDER_EXAMPLES_MAX, Pick, Position, Sampler};
-pub use source::{describe, in_directory, input_in_directory, load};
-pub use storage::Storage;
+pub use source::{Reading, describe, in_directory, input_in_directory, load, load_from, open};
 pub use tf_record::{Example, TfRecordWriter};
 pub use unpacked::UNPACKED_BYTES_MAX;
+pub(crate) use unpacked::open_either;

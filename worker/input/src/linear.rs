@@ -6,7 +6,7 @@ use pushpull_messages::tensor::TensorSpec;
 
 use super::dataset::{FEATURES, LABELS};
 use super::random::SplitMix64;
-use super::{Dataset, HELD_BYTES_MAX, InputError, Storage};
+use super::{HELD_BYTES_MAX, InMemory, InputError, Storage};
 
 /// Separates the random streams of this module from all other streams of the same seed.
 const STREAM: u64 = 0x4c49_4e45_4152; // "LINEAR"
@@ -38,7 +38,7 @@ pub(super) fn draw(
     weights: &[f32],
     bias: f32,
     noise: f32,
-) -> Result<Dataset, InputError> {
+) -> Result<InMemory, InputError> {
     let examples = check(examples, weights.len())?;
     let mut features = Vec::with_capacity(examples as usize * weights.len());
     let mut labels = Vec::with_capacity(examples as usize);
@@ -53,14 +53,14 @@ pub(super) fn draw(
         labels.push(label + noise * random.about_zero(REACH));
     }
     let columns = columns(weights.len()).into_iter().zip([Storage::F32(features), Storage::F32(labels)]);
-    Dataset::new(examples as usize, columns.collect())
+    InMemory::new(examples as usize, columns.collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn values(set: &Dataset, name: &str) -> Vec<f32> {
+    fn values(set: &InMemory, name: &str) -> Vec<f32> {
         match set.storage(name) {
             Some(Storage::F32(values)) => values.clone(),
             other => panic!("{:?}", other.map(Storage::dtype)),

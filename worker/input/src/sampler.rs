@@ -171,8 +171,7 @@ impl Sampler {
     /// Determines the order of this epoch. Always begins with the ascending order: a restored sampler has not
     /// seen the earlier epochs, so the result must not depend on them.
     fn shuffle(&mut self) {
-        let mut random =
-            SplitMix64::stream(&[STREAM, self.seed, self.share.worker().into(), self.position.epoch]);
+        let mut random = order(self.seed, self.share.worker(), self.position.epoch);
         self.order.clear();
         match self.shuffle {
             ShuffleSpec::None => self.order.extend(self.share.examples()),
@@ -198,6 +197,11 @@ impl Sampler {
             }
         }
     }
+}
+
+/// Returns the random numbers of the order in which `worker` reads its examples in `epoch`.
+pub(super) fn order(seed: u64, worker: u32, epoch: u64) -> SplitMix64 {
+    SplitMix64::stream(&[STREAM, seed, worker.into(), epoch])
 }
 
 /// Returns the example indices of each batch as a new `Vec`, until the input ends.

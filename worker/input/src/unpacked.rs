@@ -1,7 +1,6 @@
-//! The bytes of a file, unpacked if the file is gzipped. The bytes are counted, and their number is limited.
-//! This module must not depend on formats; does not rely on a size that a file declares.
+//! The bytes of a file, unpacked if the file is packed with gzip or zstd. The bytes are counted, and their number
+//! is limited. This module must not depend on formats; does not rely on a size that a file declares.
 
-use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read};
 use std::path::{Path, PathBuf};
@@ -9,8 +8,9 @@ use std::path::{Path, PathBuf};
 use flate2::read::MultiGzDecoder;
 
 use super::InputError;
+use super::zstd::{ZSTD_MAGIC, ZstdReader};
 
-/// The maximum number of bytes that are unpacked from one file.
+/// The maximum number of bytes that are unpacked from one file that is held in memory as a whole.
 pub const UNPACKED_BYTES_MAX: u64 = 4 << 30;
 
 /// The number of bytes allocated before any data has arrived. After that, the allocated size is at most
@@ -18,14 +18,20 @@ pub const UNPACKED_BYTES_MAX: u64 = 4 << 30;
 pub(super) const CHUNK_BYTES: usize = 1 << 20;
 
 /// The maximum ratio of unpacked to packed bytes that deflate can reach (zlib's technical details).
-pub(super) const DEFLATE_RATIO_MAX: u64 = 1032;
+const DEFLATE_RATIO_MAX: u64 = 1032;
+
+/// The endings of the names of packed files.
+const PACKED: [&str; 2] = ["gz", "zst"];
+
+/// The number of bytes that are read from a file at a time.
+const BUFFER_BYTES: usize = 1 << 16;
 
 /// The first bytes of a gzip file. A file is recognised by these bytes and not by its name. An IDX file
 /// begins with two zeros, so the two formats cannot be confused.
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-/// A file that is read once, from start to end. Reading fails beyond a limit, because a small gzip file
-/// could otherwise fill the memory of a worker.
+/// A file that is read once, from start to end. Reading fails beyond a limit that a caller sets, because a small
+/// packed file could otherwise fill the memory of a worker.
 pub(super) struct Unpacked {
     path: PathBuf,
     input: Box<dyn Read + Send>,
@@ -35,12 +41,13 @@ pub(super) struct Unpacked {
     limit: u64,
     /// The name of the part of the file that the limit applies to.
     limited: &'static str,
-    /// The size of a plain file; `None` for a gzip file or a pipe.
+    /// The size of a plain file; `None` for a packed file or a pipe.
     size: Option<u64>,
 }
 
 impl Unpacked {
-    /// Opens `path`. If `path` does not exist, opens the file with `.gz` added to or removed from its name.
+    /// Opens `path`. If `path` does not exist, opens the file with `.gz` or `.zst` added to its name, or removed
+    /// from it.
     ///
     /// # Errors
     /// [`InputError::Missing`] if neither file exists; [`InputError::Read`] if the file cannot be opened or
@@ -49,15 +56,15 @@ impl Unpacked {
         let (path, file) = open_either(path)?;
         let metadata = file.metadata();
         let opened = metadata.and_then(|metadata| Ok((metadata, unpacked(file)?)));
-        let (metadata, (input, packed)) = match opened {
+        let (metadata, (input, packing)) = match opened {
             Ok(opened) => opened,
             Err(source) => return Err(InputError::Read { file: path, offset: 0, source }),
         };
-        let size = (metadata.is_file() && !packed).then_some(metadata.len());
-        Ok(Self { path, input, offset: 0, limit: UNPACKED_BYTES_MAX, limited: "one file", size })
+        let size = (metadata.is_file() && packing == Packing::Plain).then_some(metadata.len());
+        Ok(Self { path, input, offset: 0, limit: u64::MAX, limited: "one file", size })
     }
 
-    /// Returns the path of the file that was opened, which may differ from the requested path by `.gz`.
+    /// Returns the path of the file that was opened, whose ending may differ from the requested path's.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -75,9 +82,7 @@ impl Unpacked {
 
     /// Limits reading to `bytes` more bytes. `part` is the name that an error gives to these bytes.
     pub(super) fn limit(&mut self, bytes: u64, part: &'static str) {
-        let limit = self.offset.saturating_add(bytes);
-        (self.limit, self.limited) =
-            if limit < UNPACKED_BYTES_MAX { (limit, part) } else { (UNPACKED_BYTES_MAX, "one file") };
+        (self.limit, self.limited) = (self.offset.saturating_add(bytes), part);
     }
 
     /// Reads until `buffer` is full or the file ends. Returns the number of bytes read.
@@ -104,6 +109,22 @@ impl Unpacked {
         Ok(added)
     }
 
+    /// Reads `expected` bytes and drops them; fewer if the file ends earlier. Returns the number of bytes
+    /// dropped.
+    pub(super) fn discard(&mut self, expected: usize) -> Result<usize, InputError> {
+        let mut buffer = [0; 1 << 12];
+        let mut dropped = 0;
+        while dropped < expected {
+            let step = (expected - dropped).min(buffer.len());
+            let got = self.fill(&mut buffer[..step])?;
+            dropped += got;
+            if got < step {
+                break;
+            }
+        }
+        Ok(dropped)
+    }
+
     /// Returns an error that names the file and the current offset.
     pub(super) fn error(&self, source: io::Error) -> InputError {
         InputError::Read { file: self.path.clone(), offset: self.offset, source }
@@ -128,38 +149,63 @@ impl Read for Unpacked {
     }
 }
 
-/// Opens the file. If it does not exist, opens the file with `.gz` added to or removed from its name.
+/// Opens the file. If it does not exist, opens the file with `.gz` or `.zst` added to its name, or removed from it.
 /// Returns the path of the file that was opened.
-pub(super) fn open_either(path: &Path) -> Result<(PathBuf, File), InputError> {
+pub(crate) fn open_either(path: &Path) -> Result<(PathBuf, File), InputError> {
     let open = |file: PathBuf| match File::open(&file) {
         Ok(opened) => Ok(Some((file, opened))),
         Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(InputError::Read { file, offset: 0, source }),
     };
-    if let Some(found) = open(path.to_path_buf())? {
-        return Ok(found);
-    }
-    let twin = if path.extension() == Some(OsStr::new("gz")) {
-        path.with_extension("")
-    } else {
-        let mut name = path.as_os_str().to_os_string();
-        name.push(".gz");
-        PathBuf::from(name)
+    let packed = path.extension().is_some_and(|extension| PACKED.iter().any(|packed| extension == *packed));
+    let twins = match packed {
+        true => vec![path.with_extension("")],
+        false => {
+            PACKED.iter().map(|extension| PathBuf::from(format!("{}.{extension}", path.display()))).collect()
+        }
     };
-    open(twin.clone())?.ok_or_else(|| InputError::Missing { file: path.to_path_buf(), twin })
+    for file in std::iter::once(path.to_path_buf()).chain(twins.iter().cloned()) {
+        if let Some(found) = open(file)? {
+            return Ok(found);
+        }
+    }
+    let twins = twins.iter().map(|twin| twin.display().to_string()).collect::<Vec<_>>().join(" and ");
+    Err(InputError::Missing { file: path.to_path_buf(), twins })
 }
 
-/// Returns a reader of the file's unpacked bytes, and true if the file is gzipped.
-pub(super) fn unpacked(file: File) -> io::Result<(Box<dyn Read + Send>, bool)> {
-    let mut input = BufReader::new(file);
-    let mut first = [0; 2];
+/// How a file is packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Packing {
+    Plain,
+    Gzip,
+    Zstd,
+}
+
+impl Packing {
+    /// Returns the maximum number of unpacked bytes for each byte of the file; `None` if there is no useful
+    /// maximum.
+    pub(super) const fn ratio_max(self) -> Option<u64> {
+        match self {
+            Self::Plain => Some(1),
+            Self::Gzip => Some(DEFLATE_RATIO_MAX),
+            Self::Zstd => None,
+        }
+    }
+}
+
+/// Returns a reader of the file's unpacked bytes, and how the file is packed.
+pub(super) fn unpacked(file: File) -> io::Result<(Box<dyn Read + Send>, Packing)> {
+    let mut input = BufReader::with_capacity(BUFFER_BYTES, file);
+    let mut first = [0; 4];
     let got = read_up_to(&mut input, &mut first)?;
     let whole = Cursor::new(first).take(got as u64).chain(input);
-    if got == 2 && first == GZIP_MAGIC {
-        // The decoder is buffered because callers read small pieces. A plain file is buffered already.
-        Ok((Box::new(BufReader::new(MultiGzDecoder::new(whole))), true))
+    // The decoders' output is buffered because callers read small pieces. A plain file is buffered already.
+    if got >= 2 && first[..2] == GZIP_MAGIC {
+        Ok((Box::new(BufReader::with_capacity(BUFFER_BYTES, MultiGzDecoder::new(whole))), Packing::Gzip))
+    } else if got == 4 && first == ZSTD_MAGIC {
+        Ok((Box::new(BufReader::with_capacity(BUFFER_BYTES, ZstdReader::new(whole))), Packing::Zstd))
     } else {
-        Ok((Box::new(whole), false))
+        Ok((Box::new(whole), Packing::Plain))
     }
 }
 

@@ -29,8 +29,8 @@ impl Source<'_> {
         self.share(dst, 0..self.cols, 0..self.depth, tasks);
     }
 
-    /// Copies the columns `cols`, which are whole panels. If they are a single panel, copies only its rows
-    /// `rows`.
+    /// Copies the columns `cols`, which form one or more whole panels. Of several panels it copies all rows;
+    /// of a single panel it copies only the rows `rows`, so that several tasks can share one panel.
     fn share(self, dst: &mut [f32], cols: Range<usize>, rows: Range<usize>, tasks: usize) {
         if tasks < 2 || rows.len() < 32 {
             return self.arch.dispatch(Pack { dst, source: self, cols, rows });

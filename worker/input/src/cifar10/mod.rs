@@ -4,14 +4,16 @@
 //!
 //! The format: A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 
 use pushpull_messages::input::ColumnSpec;
 use pushpull_messages::tensor::Shape;
 
-use super::description::Description;
+use super::dataset::{Reader, Rows};
+use super::files::{BadRecords, Format};
 use super::unpacked::Unpacked;
-use super::{Dataset, InputError, RecordError};
+use super::{InMemory, InputError, RecordError, Storage};
 
 const SIDE: usize = 32;
 const PIXELS: usize = SIDE * SIDE;
@@ -20,83 +22,114 @@ const CHANNELS: usize = 3;
 const RECORD_BYTES: usize = 1 + CHANNELS * PIXELS;
 /// The greatest label; classes are numbered from 0.
 const LABEL_MAX: u8 = 9;
-/// The maximum number of records in one data set; they take 4 GiB.
-const RECORDS_MAX: usize = (4 << 30) / RECORD_BYTES;
-
-/// Returns the specs of the columns: `features` of shape `[32, 32, 3]`, and `labels`.
-pub(super) fn columns() -> Vec<ColumnSpec> {
-    Dataset::image_columns(Shape::from([SIDE, SIDE, CHANNELS])).into()
+/// The format of CIFAR-10's files.
+#[derive(Default)]
+pub(super) struct Cifar10Format {
+    bad: BadRecords,
 }
 
-/// Loads all images of `files`.
-pub(super) fn load(files: &[PathBuf]) -> Result<Dataset, InputError> {
-    let (mut pixels, mut labels) = (Vec::new(), Vec::new());
-    for file in files {
-        read(file, |label, planes| {
-            if labels.len() == RECORDS_MAX {
-                let bytes = RECORD_BYTES as u64;
-                return Err(InputError::Held {
-                    examples: RECORDS_MAX as u64,
-                    bytes,
-                    max: super::HELD_BYTES_MAX,
-                });
-            }
-            labels.push(label.into());
-            let (red, rest) = planes.split_at(PIXELS);
-            let (green, blue) = rest.split_at(PIXELS);
-            let whole =
-                red.iter().zip(green).zip(blue).flat_map(|((&red, &green), &blue)| [red, green, blue]);
-            pixels.extend(whole);
-            Ok(())
-        })?;
+impl Cifar10Format {
+    pub(super) fn new(bad: BadRecords) -> Self {
+        Self { bad }
     }
-    Dataset::images(Shape::from([SIDE, SIDE, CHANNELS]), pixels, labels, Some(u32::from(LABEL_MAX) + 1))
+
+    /// Returns the specs of the columns: `features` of shape `[32, 32, 3]`, and `labels`.
+    fn columns() -> [ColumnSpec; 2] {
+        InMemory::image_columns(Shape::from([SIDE, SIDE, CHANNELS]))
+    }
 }
 
-/// Counts the images by the sizes of the files. Gzipped files are read, because their unpacked size is
-/// unknown.
-pub(super) fn describe(files: &[PathBuf]) -> Result<Description, InputError> {
-    let mut examples = 0u64;
-    for file in files {
+impl Format for Cifar10Format {
+    fn rows(&self) -> Result<Rows, InputError> {
+        let storage = [Storage::Pixels(Vec::new()), Storage::I32(Vec::new())];
+        Rows::new(Self::columns().into_iter().zip(storage).collect())
+    }
+
+    fn open(self: Arc<Self>, file: &Path) -> Result<Box<dyn Reader>, InputError> {
         let input = Unpacked::open(file)?;
-        match input.size() {
-            Some(size) => {
-                check_size(&input, size)?;
-                examples += size / RECORD_BYTES as u64;
-            }
-            None => read(file, |_, _| {
-                examples += 1;
-                Ok(())
-            })?,
+        if let Some(size) = input.size() {
+            check_size(&input, size)?;
         }
+        Ok(Box::new(Cifar10Reader { format: self, input, number: 0, bytes: Box::new([0; RECORD_BYTES]) }))
     }
-    Ok(Description { examples, columns: columns() })
+
+    fn examples(&self, file: &Path) -> Option<u64> {
+        // A label may be damaged, so the size does not tell how many examples are left after the damaged ones.
+        if !self.bad.none() {
+            return None;
+        }
+        let (record, size) = (RECORD_BYTES as u64, Unpacked::open(file).ok()?.size()?);
+        (size > 0 && size.is_multiple_of(record)).then_some(size / record)
+    }
 }
 
-/// Reads a file, and calls `record` with the label and the colour planes of each record.
-fn read(path: &Path, mut record: impl FnMut(u8, &[u8]) -> Result<(), InputError>) -> Result<(), InputError> {
-    let mut input = Unpacked::open(path)?;
-    if let Some(size) = input.size() {
-        check_size(&input, size)?;
-    }
-    let mut bytes = [0; RECORD_BYTES];
-    for number in 0.. {
-        let offset = input.offset();
-        let bad = |input: &Unpacked, problem| {
-            let file = input.path().to_path_buf();
-            Err(InputError::Record { file, record: number, offset, problem: Box::new(problem) })
-        };
-        match input.fill(&mut bytes)? {
-            0 if number == 0 => return Err(InputError::NoExample { file: input.path().to_path_buf() }),
-            0 => break,
-            RECORD_BYTES if bytes[0] > LABEL_MAX => {
-                return bad(&input, RecordError::Label { label: bytes[0], max: LABEL_MAX });
+struct Cifar10Reader {
+    format: Arc<Cifar10Format>,
+    input: Unpacked,
+    /// The number of records that have been read.
+    number: u64,
+    bytes: Box<[u8; RECORD_BYTES]>,
+}
+
+impl Cifar10Reader {
+    /// Reads the next record into `bytes`. Returns false at the end of the file.
+    fn next(&mut self) -> Result<bool, InputError> {
+        let offset = self.input.offset();
+        let got = self.input.fill(&mut *self.bytes)?;
+        let problem = match got {
+            0 if self.number == 0 => {
+                return Err(InputError::NoExample { file: self.input.path().to_path_buf() });
             }
-            RECORD_BYTES => record(bytes[0], &bytes[1..])?,
-            got => return bad(&input, short(got as u64)),
-        }
+            0 => return Ok(false),
+            RECORD_BYTES if self.bytes[0] > LABEL_MAX => {
+                RecordError::Label { label: self.bytes[0], max: LABEL_MAX }
+            }
+            RECORD_BYTES => {
+                self.number += 1;
+                return Ok(true);
+            }
+            got => short(got as u64),
+        };
+        let (file, record) = (self.input.path().to_path_buf(), self.number);
+        self.number += 1;
+        Err(InputError::Record { file, record, offset, problem: Box::new(problem) })
     }
-    Ok(())
+
+    /// Appends the record in `bytes` to `rows`.
+    fn append(&self, rows: &mut Rows) -> Result<(), InputError> {
+        rows.begin()?;
+        let (label, planes) = (self.bytes[0], &self.bytes[1..]);
+        let (red, rest) = planes.split_at(PIXELS);
+        let (green, blue) = rest.split_at(PIXELS);
+        let whole = red.iter().zip(green).zip(blue).flat_map(|((&red, &green), &blue)| [red, green, blue]);
+        match rows.column(0) {
+            Storage::Pixels(pixels) => pixels.extend(whole),
+            _ => unreachable!("images are stored as pixels"),
+        }
+        match rows.column(1) {
+            Storage::I32(labels) => labels.push(label.into()),
+            _ => unreachable!("labels are stored as integers"),
+        }
+        rows.end();
+        Ok(())
+    }
+}
+
+impl Reader for Cifar10Reader {
+    fn read(&mut self, examples: usize, rows: &mut Rows) -> Result<usize, InputError> {
+        let mut read = 0;
+        while read < examples {
+            match self.next() {
+                Ok(true) => {
+                    self.append(rows)?;
+                    read += 1;
+                }
+                Ok(false) => break,
+                Err(error) => self.format.bad.skip(error)?,
+            }
+        }
+        Ok(read)
+    }
 }
 
 /// Checks that a plain file of `size` bytes consists of one or more whole records.

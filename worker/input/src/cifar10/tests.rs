@@ -1,10 +1,22 @@
 //! Valid and damaged CIFAR-10 files, and the real data set if it is present.
 
+use std::path::PathBuf;
+
 use proptest::prelude::*;
+use pushpull_messages::input::DatasetSpec;
 use tempfile::TempDir;
 
 use super::*;
+use crate::Description;
 use crate::tests::damaged::{bad_inputs, gzip, write};
+
+fn load(files: &[PathBuf]) -> Result<InMemory, InputError> {
+    crate::load(&DatasetSpec::Cifar10 { files: files.to_vec() }, None)
+}
+
+fn describe(files: &[PathBuf]) -> Result<Description, InputError> {
+    crate::tests::describe(&DatasetSpec::Cifar10 { files: files.to_vec() }, &[])
+}
 
 /// Returns one record for each label; all pixels are numbered.
 fn records(labels: &[u8]) -> Vec<u8> {
@@ -16,9 +28,9 @@ fn records(labels: &[u8]) -> Vec<u8> {
     labels.iter().flat_map(record).collect()
 }
 
-fn read_bytes(bytes: &[u8]) -> Result<Dataset, InputError> {
+fn read_bytes(bytes: &[u8]) -> Result<InMemory, InputError> {
     let folder = TempDir::new().unwrap();
-    let files = [write(folder.path(), "data.bin", bytes)];
+    let files = vec![write(folder.path(), "data.bin", bytes)];
     let loaded = load(&files);
     // `describe` must agree with `load`.
     match (&loaded, describe(&files)) {

@@ -11,17 +11,15 @@ use crate::RecordError;
 const SHOWN_BYTES_MAX: usize = 40;
 
 /// A field that every row must have.
-pub(super) struct Field<'a> {
-    pub(super) spec: &'a FieldSpec,
-    /// The position of the field in a row; set after the header, if any, has been read.
-    pub(super) index: usize,
+pub(super) struct Field {
+    pub(super) spec: FieldSpec,
 }
 
-impl Field<'_> {
-    /// Returns the bytes of this field in `row`.
-    fn of<'r>(&self, row: &'r csv::ByteRecord) -> Result<&'r [u8], RecordError> {
+impl Field {
+    /// Returns the bytes of this field in `row`; `index` is the position of the field.
+    fn of<'r>(&self, index: usize, row: &'r csv::ByteRecord) -> Result<&'r [u8], RecordError> {
         let missing = || RecordError::NoField { field: self.spec.clone(), fields: row.len() };
-        row.get(self.index).ok_or_else(missing)
+        row.get(index).ok_or_else(missing)
     }
 
     fn bad(&self, expected: &'static str, got: &[u8]) -> RecordError {
@@ -33,18 +31,18 @@ impl Field<'_> {
 }
 
 /// A field that holds a number.
-pub(super) struct Number<'a> {
-    pub(super) field: Field<'a>,
+pub(super) struct Number {
+    pub(super) field: Field,
     missing: Option<f32>,
 }
 
-impl<'a> Number<'a> {
-    pub(super) fn new(spec: &'a NumberSpec) -> Self {
-        Self { field: Field { spec: &spec.field, index: 0 }, missing: spec.missing }
+impl Number {
+    pub(super) fn new(spec: &NumberSpec) -> Self {
+        Self { field: Field { spec: spec.field.clone() }, missing: spec.missing }
     }
 
-    pub(super) fn read(&self, row: &csv::ByteRecord) -> Result<f32, RecordError> {
-        let bytes = self.field.of(row)?;
+    pub(super) fn read(&self, index: usize, row: &csv::ByteRecord) -> Result<f32, RecordError> {
+        let bytes = self.field.of(index, row)?;
         if let (true, Some(missing)) = (bytes.is_empty(), self.missing) {
             return Ok(missing);
         }
@@ -56,27 +54,29 @@ impl<'a> Number<'a> {
 }
 
 /// A field that holds a word of a vocabulary, or the id of a word.
-pub(super) struct Category<'a> {
-    pub(super) field: Field<'a>,
+pub(super) struct Category {
+    pub(super) field: Field,
     /// The id of each word; `None` if the field holds the id itself.
-    ids: Option<BTreeMap<&'a [u8], i32>>,
+    ids: Option<BTreeMap<Vec<u8>, i32>>,
     unknown: Option<i32>,
 }
 
-impl<'a> Category<'a> {
-    pub(super) fn new(spec: &'a CategorySpec) -> Self {
+impl Category {
+    pub(super) fn new(spec: &CategorySpec) -> Self {
         let ids = match &spec.vocabulary {
             VocabularySpec::Ids => None,
-            VocabularySpec::Words(words) => Some(words.iter().map(String::as_bytes).zip(0..).collect()),
+            VocabularySpec::Words(words) => {
+                Some(words.iter().map(|word| word.as_bytes().to_vec()).zip(0..).collect())
+            }
             VocabularySpec::Map(words) => {
-                Some(words.iter().map(|(word, &id)| (word.as_bytes(), id)).collect())
+                Some(words.iter().map(|(word, &id)| (word.as_bytes().to_vec(), id)).collect())
             }
         };
-        Self { field: Field { spec: &spec.field, index: 0 }, ids, unknown: spec.unknown }
+        Self { field: Field { spec: spec.field.clone() }, ids, unknown: spec.unknown }
     }
 
-    pub(super) fn read(&self, row: &csv::ByteRecord) -> Result<i32, RecordError> {
-        let bytes = self.field.of(row)?;
+    pub(super) fn read(&self, index: usize, row: &csv::ByteRecord) -> Result<i32, RecordError> {
+        let bytes = self.field.of(index, row)?;
         let (id, expected) = match &self.ids {
             Some(ids) => (ids.get(bytes).copied(), "a word of the vocabulary"),
             None => {

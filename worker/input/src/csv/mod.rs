@@ -5,4 +5,4 @@ mod reader;
 #[cfg(test)]
 mod tests;
 
-pub(super) use reader::{columns, read};
+pub(super) use reader::CsvFormat;

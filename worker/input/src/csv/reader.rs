@@ -2,13 +2,15 @@
 //! must not depend on other formats or on the use of the examples.
 
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use pushpull_messages::input::{ColumnSpec, CsvFieldsSpec, CsvSpec, FieldSpec};
+use pushpull_messages::input::{CsvFieldsSpec, CsvSpec, FieldSpec};
 use pushpull_messages::tensor::DType;
 
 use super::field::{Category, Field, Number};
-use crate::rows::Rows;
+use crate::dataset::{Reader, Rows, skip_by_reading};
+use crate::files::{BadRecords, Format};
 use crate::unpacked::Unpacked;
 use crate::{InputError, RecordError, Storage};
 
@@ -19,23 +21,22 @@ const ROW_BYTES_MAX: u64 = 16 << 20;
 /// The maximum number of bytes of a header that an error message quotes.
 const SHOWN_BYTES_MAX: usize = 400;
 
-/// Returns the columns of `spec`, still without elements.
-pub(crate) fn columns(spec: &CsvSpec) -> Vec<(ColumnSpec, Storage)> {
-    let column = |spec: ColumnSpec| match spec.example.dtype {
-        DType::F32 => (spec, Storage::F32(Vec::new())),
-        DType::I32 => (spec, Storage::I32(Vec::new())),
-    };
-    spec.columns.iter().map(|spec| column(spec.column())).collect()
+/// The format of CSV files with the columns of a spec.
+pub(crate) struct CsvFormat {
+    spec: CsvSpec,
+    /// For each column, the fields from which its values are read.
+    columns: Vec<Fields>,
+    bad: BadRecords,
 }
 
 /// The fields from which the values of a column are read.
-enum Fields<'a> {
-    Numbers(Vec<Number<'a>>),
-    Categories(Vec<Category<'a>>),
+enum Fields {
+    Numbers(Vec<Number>),
+    Categories(Vec<Category>),
 }
 
-impl<'a> Fields<'a> {
-    fn new(spec: &'a CsvFieldsSpec) -> Self {
+impl Fields {
+    fn new(spec: &CsvFieldsSpec) -> Self {
         match spec {
             CsvFieldsSpec::Number(number) => Self::Numbers(vec![Number::new(number)]),
             CsvFieldsSpec::Numbers(numbers) => Self::Numbers(numbers.iter().map(Number::new).collect()),
@@ -46,26 +47,29 @@ impl<'a> Fields<'a> {
         }
     }
 
-    fn fields(&mut self) -> Vec<&mut Field<'a>> {
+    fn fields(&self) -> Vec<&Field> {
         match self {
-            Self::Numbers(numbers) => numbers.iter_mut().map(|number| &mut number.field).collect(),
-            Self::Categories(categories) => {
-                categories.iter_mut().map(|category| &mut category.field).collect()
-            }
+            Self::Numbers(numbers) => numbers.iter().map(|number| &number.field).collect(),
+            Self::Categories(categories) => categories.iter().map(|category| &category.field).collect(),
         }
     }
 
-    /// Appends the values that this row has for the column.
-    fn read(&self, row: &csv::ByteRecord, column: &mut Storage) -> Result<(), RecordError> {
+    /// Appends the values that this row has for the column. `indices` holds the positions of the fields.
+    fn read(
+        &self,
+        indices: &[usize],
+        row: &csv::ByteRecord,
+        column: &mut Storage,
+    ) -> Result<(), RecordError> {
         match (self, column) {
             (Self::Numbers(numbers), Storage::F32(values)) => {
-                for number in numbers {
-                    values.push(number.read(row)?);
+                for (number, &index) in numbers.iter().zip(indices) {
+                    values.push(number.read(index, row)?);
                 }
             }
             (Self::Categories(categories), Storage::I32(values)) => {
-                for category in categories {
-                    values.push(category.read(row)?);
+                for (category, &index) in categories.iter().zip(indices) {
+                    values.push(category.read(index, row)?);
                 }
             }
             _ => unreachable!("columns are made for their fields"),
@@ -74,48 +78,122 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Appends all rows of a file to `rows`.
-pub(crate) fn read(path: &Path, spec: &CsvSpec, rows: &mut Rows) -> Result<(), InputError> {
-    let mut input = Unpacked::open(path)?;
-    let file = input.path().to_path_buf();
-    skip_lines(&mut input, spec.skip_lines)?;
-    input.limit(ROW_BYTES_MAX, "one row");
-    let trim = if spec.trim { csv::Trim::All } else { csv::Trim::None };
-    let mut reader = csv::ReaderBuilder::new()
-        .has_headers(false)
-        .flexible(true)
-        .trim(trim)
-        .delimiter(u8::try_from(spec.delimiter).unwrap_or(b','))
-        .from_reader(input);
-    let mut columns: Vec<Fields<'_>> =
-        spec.columns.iter().map(|column| Fields::new(&column.fields)).collect();
-    let mut row = csv::ByteRecord::new();
-    let mut header = spec.header.then(csv::ByteRecord::new);
-    if let Some(header) = &mut header {
-        next(&mut reader, header)?;
+impl CsvFormat {
+    pub(crate) fn new(spec: &CsvSpec, bad: BadRecords) -> Self {
+        let columns = spec.columns.iter().map(|column| Fields::new(&column.fields)).collect();
+        Self { spec: CsvSpec { files: Vec::new(), ..spec.clone() }, columns, bad }
     }
-    for field in columns.iter_mut().flat_map(Fields::fields) {
-        field.index = find(field.spec, header.as_ref()).map_err(|problem| InputError::Row {
+}
+
+impl Format for CsvFormat {
+    fn rows(&self) -> Result<Rows, InputError> {
+        let columns = self.spec.columns.iter().map(|column| column.column());
+        let storage = |dtype| match dtype {
+            DType::F32 => Storage::F32(Vec::new()),
+            DType::I32 => Storage::I32(Vec::new()),
+        };
+        Rows::new(columns.map(|spec| (spec.clone(), storage(spec.example.dtype))).collect())
+    }
+
+    fn open(self: Arc<Self>, file: &Path) -> Result<Box<dyn Reader>, InputError> {
+        let mut input = Unpacked::open(file)?;
+        let (file, spec) = (input.path().to_path_buf(), &self.spec);
+        skip_lines(&mut input, spec.skip_lines)?;
+        input.limit(ROW_BYTES_MAX, "one row");
+        let trim = if spec.trim { csv::Trim::All } else { csv::Trim::None };
+        let mut reader = csv::ReaderBuilder::new()
+            .has_headers(false)
+            .flexible(true)
+            .trim(trim)
+            .delimiter(u8::try_from(spec.delimiter).unwrap_or(b','))
+            .from_reader(input);
+        let mut header = spec.header.then(csv::ByteRecord::new);
+        if let Some(header) = &mut header {
+            next(&mut reader, header)?;
+        }
+        let positions = |fields: &Fields| {
+            let fields = fields.fields().into_iter();
+            fields.map(|field| find(&field.spec, header.as_ref())).collect()
+        };
+        let indices = self.columns.iter().map(positions).collect::<Result<_, _>>();
+        let line = u64::from(spec.skip_lines) + 1;
+        let indices = indices.map_err(|problem| InputError::Row {
             file: file.clone(),
-            line: u64::from(spec.skip_lines) + 1,
+            line,
             problem: Box::new(problem),
         })?;
+        let row = csv::ByteRecord::new();
+        Ok(Box::new(CsvReader { format: self, file, reader, indices, row, any: false }))
     }
-    let before = rows.examples();
-    while next(&mut reader, &mut row)? {
+}
+
+struct CsvReader {
+    format: Arc<CsvFormat>,
+    file: PathBuf,
+    reader: csv::Reader<Unpacked>,
+    /// For each column, the positions of its fields in a row.
+    indices: Vec<Vec<usize>>,
+    row: csv::ByteRecord,
+    /// True if the file has an example.
+    any: bool,
+}
+
+impl CsvReader {
+    /// Reads the next row. Returns false at the end of the file.
+    ///
+    /// # Errors
+    /// If the file cannot be read; [`InputError::NoExample`] if it ends without an example.
+    fn next_row(&mut self) -> Result<bool, InputError> {
+        match next(&mut self.reader, &mut self.row)? {
+            true => Ok(true),
+            false if self.any => Ok(false),
+            false => Err(InputError::NoExample { file: self.file.clone() }),
+        }
+    }
+
+    /// Appends the values of the current row to `rows`.
+    fn append(&self, rows: &mut Rows) -> Result<(), InputError> {
         rows.begin()?;
-        for (position, fields) in columns.iter().enumerate() {
-            if let Err(problem) = fields.read(&row, rows.column(position)) {
-                let line = u64::from(spec.skip_lines) + row.position().map_or(0, csv::Position::line);
-                return Err(InputError::Row { file, line, problem: Box::new(problem) });
+        for (position, (fields, indices)) in self.format.columns.iter().zip(&self.indices).enumerate() {
+            if let Err(problem) = fields.read(indices, &self.row, rows.column(position)) {
+                rows.abandon();
+                let skipped = u64::from(self.format.spec.skip_lines);
+                let line = skipped + self.row.position().map_or(0, csv::Position::line);
+                return Err(InputError::Row { file: self.file.clone(), line, problem: Box::new(problem) });
             }
         }
         rows.end();
+        Ok(())
     }
-    if rows.examples() == before {
-        return Err(InputError::NoExample { file });
+}
+
+impl Reader for CsvReader {
+    fn read(&mut self, examples: usize, rows: &mut Rows) -> Result<usize, InputError> {
+        let mut read = 0;
+        while read < examples && self.next_row()? {
+            match self.append(rows) {
+                Ok(()) => {
+                    read += 1;
+                    self.any = true;
+                }
+                Err(error) => self.format.bad.skip(error)?,
+            }
+        }
+        Ok(read)
     }
-    Ok(())
+
+    fn skip(&mut self, examples: u64, rows: &mut Rows) -> Result<u64, InputError> {
+        if !self.format.bad.none() {
+            // Only reading shows which rows are damaged.
+            return skip_by_reading(self, examples, rows);
+        }
+        let mut skipped = 0;
+        while skipped < examples && self.next_row()? {
+            skipped += 1;
+            self.any = true;
+        }
+        Ok(skipped)
+    }
 }
 
 /// Reads the next row into `row`. Returns false at the end of the file.

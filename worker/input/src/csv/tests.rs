@@ -8,7 +8,8 @@ use pushpull_messages::tensor::TensorSpec;
 use tempfile::TempDir;
 
 use crate::tests::damaged::{bad_inputs, data_dir, gzip, write};
-use crate::{Column, Dataset, InputError, RecordError, describe, load};
+use crate::tests::describe;
+use crate::{Column, InMemory, InputError, RecordError, load};
 
 fn column(name: &str, fields: CsvFieldsSpec) -> CsvColumnSpec {
     CsvColumnSpec { name: name.to_owned(), fields }
@@ -42,7 +43,7 @@ fn spec() -> CsvSpec {
     }
 }
 
-fn read(spec: &CsvSpec, bytes: &[u8]) -> Result<Dataset, InputError> {
+fn read(spec: &CsvSpec, bytes: &[u8]) -> Result<InMemory, InputError> {
     let folder = TempDir::new().unwrap();
     let files = vec![write(folder.path(), "data.csv", bytes)];
     let spec = DatasetSpec::Csv(CsvSpec { files, ..spec.clone() });
@@ -58,7 +59,7 @@ fn read(spec: &CsvSpec, bytes: &[u8]) -> Result<Dataset, InputError> {
     loaded
 }
 
-fn columns(set: &Dataset) -> Vec<Column> {
+fn columns(set: &InMemory) -> Vec<Column> {
     let mut columns = Vec::new();
     set.fill(&(0..set.len() as u32).collect::<Vec<_>>(), &mut columns);
     columns

@@ -7,7 +7,7 @@ use pushpull_messages::tensor::Shape;
 use super::glyphs::{GLYPHS, Point};
 use super::ink::{PIXELS, SIDE, Sheet};
 use crate::random::SplitMix64;
-use crate::{Dataset, InputError};
+use crate::{InMemory, InputError};
 
 /// Separates the random streams of this module from all other streams of the same seed.
 const STREAM: u64 = 0x4449_4749_5453; // "DIGITS"
@@ -35,7 +35,7 @@ impl Digits {
     ///
     /// # Errors
     /// [`InputError::Extent`] if `examples` is 0, or if the pixels would take more than 4 GiB.
-    pub fn draw(seed: u64, examples: u64) -> Result<Dataset, InputError> {
+    pub fn draw(seed: u64, examples: u64) -> Result<InMemory, InputError> {
         let examples = Self::check(examples)?;
         let mut features = Vec::with_capacity(examples as usize * PIXELS);
         let mut labels = Vec::with_capacity(examples as usize);
@@ -45,7 +45,7 @@ impl Digits {
             labels.push(digit as i32);
             write(digit as usize, &mut random, &mut features);
         }
-        Dataset::images(Shape::from([SIDE, SIDE]), features, labels, Some(10))
+        InMemory::images(Shape::from([SIDE, SIDE]), features, labels, Some(10))
     }
 
     /// Returns `examples` unchanged if a set may have this number of examples, and [`InputError::Extent`]

@@ -7,8 +7,12 @@ use std::fmt;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use super::unpacked::{DEFLATE_RATIO_MAX, open_either, read_exactly, read_up_to, unpacked};
+use super::unpacked::{Packing, open_either, read_exactly, read_up_to, unpacked};
 use super::{InputError, UNPACKED_BYTES_MAX};
+
+mod images;
+
+pub(super) use images::IdxImages;
 
 /// The IDX magic number for `u8` elements, without the number of axes in its last byte.
 const MAGIC_U8: u32 = 0x0000_0800;
@@ -20,7 +24,7 @@ pub struct IdxFile {
     magic: u32,
     extents: Vec<u32>,
     /// The number of bytes of data, which is the product of the extents.
-    data_bytes: usize,
+    data_bytes: u64,
 }
 
 /// Shows only the header.
@@ -35,7 +39,7 @@ impl fmt::Debug for IdxFile {
 
 impl IdxFile {
     /// Opens `path` and reads the header of the file. If `path` does not exist, opens the file with `.gz`
-    /// added to or removed from its name.
+    /// or `.zst` added to its name, or removed from it.
     ///
     /// # Errors
     /// [`InputError::Missing`] if neither file exists; [`InputError::Read`] if a file cannot be read;
@@ -49,7 +53,7 @@ impl IdxFile {
             move |source| InputError::Read { file, offset, source }
         };
         let metadata = file.metadata().map_err(read_error(0))?;
-        let (mut input, packed) = unpacked(file).map_err(read_error(0))?;
+        let (mut input, packing) = unpacked(file).map_err(read_error(0))?;
 
         let magic = read_u32(&mut input, &path, 0)?;
         let axes = magic & 0xff;
@@ -65,23 +69,20 @@ impl IdxFile {
             return Err(InputError::Empty { file: path, extents });
         }
         let product = extents.iter().try_fold(1u64, |product, &extent| product.checked_mul(extent.into()));
-        let Some(data_bytes) = product
-            .filter(|&bytes| bytes <= UNPACKED_BYTES_MAX)
-            .and_then(|bytes| usize::try_from(bytes).ok())
-        else {
+        let Some(data_bytes) = product else {
             return Err(InputError::TooLarge { file: path, extents, max: UNPACKED_BYTES_MAX });
         };
 
         // A pipe has no size that could be compared with the header. If bytes are missing, reading the data
         // fails.
         if metadata.is_file() {
-            let (offset, expected) = (4 + 4 * u64::from(axes), data_bytes as u64);
-            let ratio = if packed { DEFLATE_RATIO_MAX } else { 1 };
+            let (offset, expected) = (4 + 4 * u64::from(axes), data_bytes);
+            let ratio = packing.ratio_max().unwrap_or(u64::MAX);
             let got = metadata.len().saturating_mul(ratio).saturating_sub(offset);
             if got < expected {
                 return Err(InputError::Truncated { file: path, offset, expected, got });
             }
-            if got > expected && !packed {
+            if got > expected && packing == Packing::Plain {
                 return Err(InputError::Trailing { file: path, offset: offset + expected });
             }
         }
@@ -101,7 +102,7 @@ impl IdxFile {
         }
     }
 
-    /// Returns the path of the file that was opened, which may differ from the requested path by `.gz`.
+    /// Returns the path of the file that was opened, whose ending may differ from the requested path's.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -120,27 +121,33 @@ impl IdxFile {
     /// Reads the data. The number of bytes is the product of the extents.
     ///
     /// # Errors
+    /// [`InputError::TooLarge`] if the header declares more than [`UNPACKED_BYTES_MAX`];
     /// [`InputError::Truncated`] if the file ends too early; [`InputError::Trailing`] if bytes follow the
     /// data; [`InputError::Read`] if the file cannot be read or its gzip data is corrupt;
     /// [`InputError::Memory`] if there is no memory for the data.
     pub fn read(mut self) -> Result<Vec<u8>, InputError> {
         let header = 4 + 4 * self.extents.len() as u64;
+        let held = usize::try_from(self.data_bytes).ok().filter(|&bytes| bytes as u64 <= UNPACKED_BYTES_MAX);
+        let Some(data_bytes) = held else {
+            let (file, extents, max) = (self.path, self.extents, UNPACKED_BYTES_MAX);
+            return Err(InputError::TooLarge { file, extents, max });
+        };
         let mut data = Vec::new();
-        match read_exactly(&mut self.input, self.data_bytes, &mut data) {
+        match read_exactly(&mut self.input, data_bytes, &mut data) {
             Ok(()) => {}
             Err(source) if source.kind() == io::ErrorKind::UnexpectedEof => {
-                let (expected, got) = (self.data_bytes as u64, data.len() as u64);
+                let (expected, got) = (self.data_bytes, data.len() as u64);
                 return Err(InputError::Truncated { file: self.path, offset: header, expected, got });
             }
             Err(source) if source.kind() == io::ErrorKind::OutOfMemory => {
-                return Err(InputError::Memory { file: self.path, bytes: self.data_bytes - data.len() });
+                return Err(InputError::Memory { file: self.path, bytes: data_bytes - data.len() });
             }
             Err(source) => {
                 return Err(InputError::Read { file: self.path, offset: header + data.len() as u64, source });
             }
         }
         // The gzip decoder compares its checksum only at the end of the file.
-        let offset = header + self.data_bytes as u64;
+        let offset = header + self.data_bytes;
         match read_up_to(&mut self.input, &mut [0]) {
             Ok(0) => Ok(data),
             Ok(_) => Err(InputError::Trailing { file: self.path, offset }),

@@ -142,11 +142,16 @@ fn refuses_no_examples_and_no_elements() {
 
 #[test]
 fn refuses_a_size_too_large_before_allocating() {
-    for extents in [&[u32::MAX, 28, 28][..], &[u32::MAX; 255], &[1 << 16, 1 << 16, 2]] {
-        let error = refused(&idx(extents, &[0; 100]));
-        assert!(matches!(error, InputError::TooLarge { max: UNPACKED_BYTES_MAX, .. }), "{error}");
-    }
-    // The size is within the limit, but no compression ratio could unpack the file to it.
+    let error = refused(&idx(&[u32::MAX; 255], &[0; 100]));
+    assert!(matches!(error, InputError::TooLarge { max: UNPACKED_BYTES_MAX, .. }), "{error}");
+    // The file itself is as large as its header says, but too large for memory.
+    let (folder, extents) = (TempDir::new().unwrap(), [1 << 16, 1 << 16, 2]);
+    let path = folder.path().join("large");
+    fs::write(&path, idx(&extents, &[])).unwrap();
+    fs::File::options().write(true).open(&path).unwrap().set_len(16 + (2 << 32)).unwrap();
+    let error = IdxFile::open(&path).unwrap().read().unwrap_err();
+    assert!(matches!(error, InputError::TooLarge { max: UNPACKED_BYTES_MAX, .. }), "{error}");
+    // No compression ratio could unpack the file to this size.
     let error = refused(&idx(&[4 << 20, 28, 28], &[0; 100]));
     assert!(matches!(error, InputError::Truncated { offset: 16, expected: 0xc400_0000, .. }), "{error}");
 }
@@ -178,10 +183,12 @@ fn finds_the_twin_with_or_without_gz() {
         (folder.path().join("labels-idx1-ubyte"), folder.path().join("labels-idx1-ubyte.gz"));
     let error = IdxFile::open(&plain).unwrap_err();
     assert!(
-        matches!(&error, InputError::Missing { file, twin } if *file == plain && *twin == packed),
+        matches!(&error, InputError::Missing { file, twins } if *file == plain && twins.starts_with(&packed.display().to_string())),
         "{error}"
     );
-    assert!(matches!(IdxFile::open(&packed), Err(InputError::Missing { twin, .. }) if twin == plain));
+    assert!(
+        matches!(IdxFile::open(&packed), Err(InputError::Missing { twins, .. }) if twins == plain.display().to_string())
+    );
 
     fs::write(&packed, gzip(&idx(&[3], &[1, 2, 3]))).unwrap();
     assert_eq!(IdxFile::open(&plain).unwrap().examples(), 3);

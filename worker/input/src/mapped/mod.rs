@@ -7,7 +7,7 @@ use pushpull_messages::input::{ColumnSpec, MapSpec};
 
 use super::random::SplitMix64;
 use super::stages::{Scratch, Stages};
-use super::{Column, Dataset, InputError, Pick};
+use super::{Column, InMemory, InputError, Pick};
 
 /// Separates the random streams of the stages from all other streams of the same seed.
 const STREAM: u64 = 0x0053_5441_4745; // "STAGE"
@@ -16,7 +16,7 @@ const STREAM: u64 = 0x0053_5441_4745; // "STAGE"
 /// example. It is the same for any batch size and on any worker.
 #[derive(Clone, Debug)]
 pub struct Mapped {
-    dataset: Arc<Dataset>,
+    dataset: Arc<InMemory>,
     stages: Stages,
     /// The seed of the random stages; `None` if random stages are disabled.
     seed: Option<u64>,
@@ -29,7 +29,7 @@ impl Mapped {
     /// [`InputError::Stage`] if a stage cannot be applied to its column; [`InputError::Class`] if an integer
     /// that is to be one-hot encoded is not the number of a class.
     pub fn training(
-        dataset: impl Into<Arc<Dataset>>,
+        dataset: impl Into<Arc<InMemory>>,
         map: &[MapSpec],
         seed: u64,
     ) -> Result<Self, InputError> {
@@ -40,11 +40,11 @@ impl Mapped {
     ///
     /// # Errors
     /// The same as those of [`training`](Self::training).
-    pub fn testing(dataset: impl Into<Arc<Dataset>>, map: &[MapSpec]) -> Result<Self, InputError> {
+    pub fn testing(dataset: impl Into<Arc<InMemory>>, map: &[MapSpec]) -> Result<Self, InputError> {
         Self::new(dataset.into(), map, None)
     }
 
-    fn new(dataset: Arc<Dataset>, map: &[MapSpec], seed: Option<u64>) -> Result<Self, InputError> {
+    fn new(dataset: Arc<InMemory>, map: &[MapSpec], seed: Option<u64>) -> Result<Self, InputError> {
         let stages = Stages::new(map, dataset.columns())?;
         stages.check(&dataset)?;
         Ok(Self { dataset, stages, seed })
@@ -64,31 +64,33 @@ impl Mapped {
     /// Replaces the contents of `columns` with the examples that `picks` names, in that order. Allocates only
     /// if the capacity of `columns` or `scratch` does not suffice.
     pub(super) fn fill(&self, picks: &[Pick], columns: &mut Vec<Column>, scratch: &mut Scratch) {
-        columns.truncate(self.columns().len());
-        for (position, spec) in self.columns().iter().enumerate() {
-            let elements = spec.example.shape.elements();
-            if columns.len() == position {
-                columns.push(Column::F32(Vec::new()));
-            }
-            columns[position].resize(spec.example.dtype, picks.len() * elements);
-            match &mut columns[position] {
-                Column::F32(rows) => {
-                    for (pick, row) in picks.iter().zip(rows.chunks_exact_mut(elements)) {
-                        let random = self
-                            .seed
-                            .map(|seed| SplitMix64::stream(&[STREAM, seed, pick.epoch, pick.example.into()]));
-                        self.stages.fill_f32(&self.dataset, position, pick.example, random, row, scratch);
-                    }
-                }
-                Column::I32(rows) => {
-                    let storage = self.dataset.storage_at(position);
-                    for (pick, row) in picks.iter().zip(rows.chunks_exact_mut(elements)) {
-                        storage.fill_i32(pick.example, row);
-                    }
-                }
+        prepare(self.columns(), picks.len(), columns);
+        for (position, column) in columns.iter_mut().enumerate() {
+            let storage = self.dataset.storage_at(position);
+            for (place, pick) in picks.iter().enumerate() {
+                let random = self.seed.map(|seed| random(seed, pick.epoch, pick.example.into()));
+                let from = (storage, pick.example as usize);
+                self.stages.fill(position, from, random, (&mut *column, place), scratch);
             }
         }
     }
+}
+
+/// Makes `columns` the columns of a batch of `examples` examples. Their contents are undefined. Allocates only
+/// if their capacity does not suffice.
+pub(super) fn prepare(specs: &[ColumnSpec], examples: usize, columns: &mut Vec<Column>) {
+    columns.truncate(specs.len());
+    for (position, spec) in specs.iter().enumerate() {
+        if columns.len() == position {
+            columns.push(Column::F32(Vec::new()));
+        }
+        columns[position].resize(spec.example.dtype, examples * spec.example.shape.elements());
+    }
+}
+
+/// Returns the random numbers of the stages of one example in one epoch.
+pub(super) fn random(seed: u64, epoch: u64, example: u64) -> SplitMix64 {
+    SplitMix64::stream(&[STREAM, seed, epoch, example])
 }
 
 #[cfg(test)]

@@ -6,10 +6,10 @@ use pushpull_messages::input::{RepeatSpec, ShuffleSpec, StageSpec};
 use pushpull_messages::tensor::{Shape, TensorSpec};
 
 use super::*;
-use crate::{Batch, DataShare, Position, Prefetch, Sampler, Storage};
+use crate::{Batch, DataShare, Pipeline, Position, Prefetch, Sampler, Storage};
 
 /// Returns small images with three channels. Each example also has a label and two numbers.
-fn images(examples: usize) -> Dataset {
+fn images(examples: usize) -> InMemory {
     let pixels = (0..examples * 4 * 5 * 3).map(|at| (at * 7 % 251) as u8).collect();
     let column = |name: &str, example| ColumnSpec { name: name.to_owned(), example };
     let columns = vec![
@@ -21,7 +21,7 @@ fn images(examples: usize) -> Dataset {
         (column("index", TensorSpec::i32([])), Storage::I32((0..examples as i32).collect())),
         (column("weight", TensorSpec::f32([])), Storage::F32((0..examples).map(|at| at as f32).collect())),
     ];
-    Dataset::new(examples, columns).unwrap()
+    InMemory::new(examples, columns).unwrap()
 }
 
 fn any_map() -> impl Strategy<Value = Vec<MapSpec>> {
@@ -68,7 +68,7 @@ proptest! {
             if let Some(position) = position {
                 sampler.restore(position).unwrap();
             }
-            Prefetch::start(set, sampler, ready).unwrap()
+            Prefetch::start(Pipeline::held(set, sampler), ready).unwrap()
         };
         let mut first = start(None, ready);
         let saved = take(&mut first, before).last().and_then(|batch| batch.resume_at);

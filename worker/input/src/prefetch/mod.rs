@@ -10,8 +10,7 @@ use std::thread::{self, JoinHandle};
 use pushpull_messages::input::{ColumnSpec, PREFETCH, PREFETCH_MAX};
 use tokio::sync::mpsc;
 
-use super::stages::Scratch;
-use super::{Batch, InputError, Mapped, Sampler};
+use super::{Batch, InputError, Pipeline};
 
 /// The default number of batches that are kept ready.
 pub const READY_BATCHES: usize = PREFETCH as usize;
@@ -67,33 +66,20 @@ pub struct Prefetch {
     /// The message of the panic that ended the thread; `None` if the thread did not panic.
     panic: Option<String>,
     /// The error that ended the input.
-    end: Arc<OnceLock<InputError>>,
+    end: Arc<OnceLock<Arc<InputError>>>,
 }
 
 impl Prefetch {
-    /// Starts a thread that prepares the batches that `sampler` chooses from `dataset`. It keeps `ready`
-    /// batches ready; `ready` is clamped to the range from 1 to [`READY_BATCHES_MAX`].
+    /// Starts a thread that prepares the batches of `pipeline`. It keeps `ready` batches ready; `ready` is
+    /// clamped to the range from 1 to [`READY_BATCHES_MAX`].
     ///
     /// # Errors
     /// [`InputError::ReadyBytes`] if the batches would take more than [`READY_BYTES_MAX`] (this is
     /// checked before the allocation); [`InputError::Thread`] if the operating system cannot start a thread.
-    ///
-    /// # Panics
-    /// If the sampler's share belongs to a set with more examples than `dataset`.
-    pub fn start(dataset: Mapped, mut sampler: Sampler, ready: usize) -> Result<Self, InputError> {
-        assert!(
-            sampler.share().examples_of_all() as usize <= dataset.len(),
-            "a sampler for another data set"
-        );
+    pub fn start(mut pipeline: Pipeline, ready: usize) -> Result<Self, InputError> {
         let ready = ready.clamp(1, READY_BATCHES_MAX);
-        check_ready_bytes(dataset.columns(), sampler.batch(), held(ready))?;
-        let mut picks = Vec::with_capacity(sampler.batch());
-        let mut scratch = Scratch::default();
-        Self::start_with(ready, move |batch| {
-            sampler.next_into(&mut picks)?;
-            batch.set(&dataset, &picks, Some(sampler.position()), &mut scratch);
-            Ok(())
-        })
+        check_ready_bytes(pipeline.columns(), pipeline.batch(), held(ready))?;
+        Self::start_with(ready, move |batch| pipeline.fill(batch))
     }
 
     /// Starts a thread that calls `fill` until `fill` returns an error or the receiver is closed.
@@ -118,8 +104,9 @@ impl Prefetch {
     /// Waits for the next batch without blocking the thread. If the call is cancelled, no batch is lost.
     ///
     /// # Errors
-    /// [`InputError::Ended`] if the input has ended; [`InputError::Panicked`] if the thread that prepares
-    /// batches has panicked. Every later call returns the same error.
+    /// [`InputError::Ended`] if the input has ended; [`InputError::Failed`] if the data could not be read;
+    /// [`InputError::Panicked`] if the thread that prepares batches has panicked. Every later call returns the
+    /// same error.
     pub async fn next(&mut self) -> Result<Batch, InputError> {
         match self.ready.recv().await {
             Some(batch) => Ok(batch),
@@ -159,8 +146,14 @@ impl Prefetch {
         if let Some(Err(panic)) = self.thread.take().map(JoinHandle::join) {
             self.panic = Some(message_of(panic.as_ref()));
         }
-        if let Some(InputError::Ended { epochs, examples, batch }) = self.end.get() {
-            return InputError::Ended { epochs: *epochs, examples: *examples, batch: *batch };
+        match self.end.get() {
+            Some(end) => match &**end {
+                InputError::Ended { epochs, examples, batch } => {
+                    return InputError::Ended { epochs: *epochs, examples: *examples, batch: *batch };
+                }
+                _ => return InputError::Failed(Arc::clone(end)),
+            },
+            None => {}
         }
         let message = self.panic.clone().expect("a thread without an error ends only in a panic");
         InputError::Panicked { message }
@@ -183,12 +176,12 @@ fn prepare(
     mut fill: impl FnMut(&mut Batch) -> Result<(), InputError>,
     ready: &mpsc::Sender<Batch>,
     spent: &sync_mpsc::Receiver<Batch>,
-    end: &OnceLock<InputError>,
+    end: &OnceLock<Arc<InputError>>,
 ) {
     while !ready.is_closed() {
         let mut batch = spent.try_recv().unwrap_or_default();
         if let Err(error) = fill(&mut batch) {
-            let _ = end.set(error);
+            let _ = end.set(Arc::new(error));
             return;
         }
         if ready.blocking_send(batch).is_err() {

@@ -3,30 +3,58 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use pushpull_messages::input::{BabbleSpec, CsvSpec, DatasetSpec, InputSpec, MapSpec, TfRecordSpec};
+use pushpull_messages::input::{BabbleSpec, DatasetSpec, InputSpec, MapSpec};
 use pushpull_messages::tensor::Shape;
 
-use super::rows::Rows;
+use super::cifar10::Cifar10Format;
+use super::csv::CsvFormat;
+use super::dataset::{Dataset, collect, count};
+use super::files::{BadRecords, dataset, expand};
+use super::idx::IdxImages;
 use super::stages::Stages;
-use super::{
-    Dataset, Description, Digits, IdxFile, InputError, babble, cifar10, color_images, csv, linear, tf_record,
-    windows,
-};
+use super::tf_record::TfRecordFormat;
+use super::{Datasets, Description, Digits, InMemory, InputError, babble, color_images, linear, windows};
 
 /// The name by which errors refer to a generated text.
 const BABBLE: &str = "the generated text";
 
-/// Loads all examples of `spec`. The columns are those that [`describe`] returns without map stages.
-/// `data_dir_override` replaces the directories of all files, because a worker may store the same data
-/// elsewhere.
+/// How the files of a data set are read, and the data sets that have no files.
+#[derive(Clone, Copy, Debug)]
+pub struct Reading<'a> {
+    /// The number of files that are read at a time; see [`InputSpec::interleave`].
+    pub interleave: u32,
+    /// The number of damaged records that may be skipped; see [`InputSpec::skip_bad_records`].
+    pub skip_bad_records: u64,
+    /// The data sets that specs call by name.
+    pub custom: &'a Datasets,
+}
+
+impl<'a> Reading<'a> {
+    /// Reads as `input` says.
+    pub fn of(input: &InputSpec, custom: &'a Datasets) -> Self {
+        Self { interleave: input.interleave, skip_bad_records: input.skip_bad_records, custom }
+    }
+
+    /// Reads one file after the other, and skips no damaged record.
+    pub fn plain(custom: &'a Datasets) -> Self {
+        Self { interleave: 1, skip_bad_records: 0, custom }
+    }
+}
+
+/// Loads all examples of `spec` as [`Reading::plain`] says. The columns are those that [`describe`] returns
+/// without map stages. `data_dir_override` replaces the directories of all files, because a worker may store the
+/// same data elsewhere.
 ///
 /// # Errors
 /// Any [`InputError`] that concerns the spec, the files or the number of generated examples.
-pub fn load(spec: &DatasetSpec, data_dir_override: Option<&Path>) -> Result<Dataset, InputError> {
+pub fn load(spec: &DatasetSpec, data_dir_override: Option<&Path>) -> Result<InMemory, InputError> {
+    let custom = Datasets::default();
+    let reading = Reading::plain(&custom);
     match data_dir_override {
-        None => load_from(spec),
-        Some(directory) => load_from(&in_directory(spec, directory)?),
+        None => load_from(spec, &reading),
+        Some(directory) => load_from(&in_directory(spec, directory)?, &reading),
     }
 }
 
@@ -35,32 +63,38 @@ pub fn load(spec: &DatasetSpec, data_dir_override: Option<&Path>) -> Result<Data
 /// one-hot encode integers, loads the examples to check that each integer is the number of a class.
 ///
 /// # Errors
-/// Those of [`load`], for the parts of the files that are read; [`InputError::Stage`] if a stage cannot be
-/// applied to its column; [`InputError::Class`] if an integer is not the number of a class.
-pub fn describe(spec: &DatasetSpec, map: &[MapSpec]) -> Result<Description, InputError> {
-    let Description { examples, columns } = describe_unmapped(spec)?;
+/// Those of [`load_from`], for the parts of the files that are read; [`InputError::Stage`] if a stage cannot be
+/// applied to its column; [`InputError::Class`] if an integer is not the number of a class;
+/// [`InputError::Endless`] if the data set has no end.
+pub fn describe(
+    spec: &DatasetSpec,
+    map: &[MapSpec],
+    reading: &Reading<'_>,
+) -> Result<Description, InputError> {
+    let Description { examples, columns } = describe_unmapped(spec, reading)?;
     let stages = Stages::new(map, &columns)?;
     if stages.need_classes() {
-        stages.check(&load_from(spec)?)?;
+        stages.check(&load_from(spec, reading)?)?;
     }
     Ok(Description { examples, columns: stages.columns().to_vec() })
 }
 
-fn describe_unmapped(spec: &DatasetSpec) -> Result<Description, InputError> {
+fn describe_unmapped(spec: &DatasetSpec, reading: &Reading<'_>) -> Result<Description, InputError> {
     spec.validate()?;
     let described = |examples, columns| Ok(Description { examples, columns });
     match spec {
-        DatasetSpec::Idx { images, labels } => {
-            let (images, _) = open_idx(images, labels)?;
-            described(images.examples(), Dataset::image_columns(feature_shape(&images)).into())
+        DatasetSpec::Idx { .. }
+        | DatasetSpec::Cifar10 { .. }
+        | DatasetSpec::Csv(_)
+        | DatasetSpec::TfRecord(_)
+        | DatasetSpec::Custom(_) => {
+            let set = open(spec, reading)?;
+            described(count(&set)?, set.columns().to_vec())
         }
         DatasetSpec::Digits { examples, .. } => {
             let shape = Shape::from([Digits::SIDE, Digits::SIDE]);
-            described(Digits::check(*examples)?, Dataset::image_columns(shape).into())
+            described(Digits::check(*examples)?, InMemory::image_columns(shape).into())
         }
-        DatasetSpec::Cifar10 { files } => cifar10::describe(files),
-        DatasetSpec::Csv(csv) => Ok(csv_rows(csv, false)?.into_description()),
-        DatasetSpec::TfRecord(records) => Ok(record_rows(records, false)?.into_description()),
         DatasetSpec::Text(text) => windows::describe(&text.file, &text.windows),
         DatasetSpec::Babble(BabbleSpec { bytes, windows, .. }) => {
             windows::description(BABBLE, babble::check(*bytes)?, windows)
@@ -73,6 +107,31 @@ fn describe_unmapped(spec: &DatasetSpec) -> Result<Description, InputError> {
             described(examples, linear::columns(weights.len()).into())
         }
     }
+}
+
+/// Opens the data set of `spec`. Examples in files are read when they are needed; texts and generated examples
+/// are loaded.
+///
+/// # Errors
+/// Any [`InputError`] that concerns the spec, the headers of files or the number of generated examples.
+pub fn open(spec: &DatasetSpec, reading: &Reading<'_>) -> Result<Arc<dyn Dataset>, InputError> {
+    spec.validate()?;
+    let spec = expand(spec)?;
+    let (cycle, bad) = (reading.interleave, || BadRecords::allowing(reading.skip_bad_records));
+    Ok(match &spec {
+        DatasetSpec::Idx { images, labels } => Arc::new(IdxImages::open(images, labels)?),
+        DatasetSpec::Cifar10 { files } => Arc::new(dataset(Cifar10Format::new(bad()), files, cycle)?),
+        DatasetSpec::Csv(csv) => Arc::new(dataset(CsvFormat::new(csv, bad()), &csv.files, cycle)?),
+        DatasetSpec::TfRecord(records) => {
+            Arc::new(dataset(TfRecordFormat::new(records, bad()), &records.files, cycle)?)
+        }
+        DatasetSpec::Custom(name) => reading.custom.get(name)?,
+        DatasetSpec::Digits { .. }
+        | DatasetSpec::Text(_)
+        | DatasetSpec::Babble(_)
+        | DatasetSpec::ColorImages { .. }
+        | DatasetSpec::Linear { .. } => Arc::new(load_from(&spec, reading)?),
+    })
 }
 
 /// Returns `spec` with its files moved to another directory. For the two sets of a job use
@@ -131,14 +190,19 @@ impl<'a> Moved<'a> {
     }
 }
 
-fn load_from(spec: &DatasetSpec) -> Result<Dataset, InputError> {
+/// Loads all examples of `spec`.
+///
+/// # Errors
+/// Any [`InputError`] that concerns the spec, the files or the number of generated examples.
+pub fn load_from(spec: &DatasetSpec, reading: &Reading<'_>) -> Result<InMemory, InputError> {
     spec.validate()?;
     match spec {
-        DatasetSpec::Idx { images, labels } => load_idx(images, labels),
+        DatasetSpec::Idx { images, labels } => IdxImages::load(images, labels),
+        DatasetSpec::Cifar10 { .. }
+        | DatasetSpec::Csv(_)
+        | DatasetSpec::TfRecord(_)
+        | DatasetSpec::Custom(_) => collect(&open(spec, reading)?),
         DatasetSpec::Digits { seed, examples } => Digits::draw(*seed, *examples),
-        DatasetSpec::Cifar10 { files } => cifar10::load(files),
-        DatasetSpec::Csv(csv) => csv_rows(csv, true)?.into_dataset(),
-        DatasetSpec::TfRecord(records) => record_rows(records, true)?.into_dataset(),
         DatasetSpec::Text(text) => windows::load(&text.file, &text.windows),
         DatasetSpec::Babble(BabbleSpec { seed, bytes, windows }) => {
             windows::dataset(BABBLE, babble::text(*seed, *bytes)?, windows)
@@ -148,48 +212,6 @@ fn load_from(spec: &DatasetSpec) -> Result<Dataset, InputError> {
             linear::draw(*seed, *examples, weights, *bias, *noise)
         }
     }
-}
-
-fn csv_rows(spec: &CsvSpec, keep: bool) -> Result<Rows, InputError> {
-    let mut rows = Rows::new(csv::columns(spec), keep)?;
-    for file in &spec.files {
-        csv::read(file, spec, &mut rows)?;
-    }
-    Ok(rows)
-}
-
-fn record_rows(spec: &TfRecordSpec, keep: bool) -> Result<Rows, InputError> {
-    let mut rows = Rows::new(tf_record::columns(spec), keep)?;
-    for file in &spec.files {
-        tf_record::read(file, spec, &mut rows)?;
-    }
-    Ok(rows)
-}
-
-fn load_idx(images: &Path, labels: &Path) -> Result<Dataset, InputError> {
-    let (images, labels) = open_idx(images, labels)?;
-    let feature_shape = feature_shape(&images);
-    let labels = labels.read()?.into_iter().map(i32::from).collect();
-    Dataset::images(feature_shape, images.read()?, labels, None)
-}
-
-/// Opens both files, and checks that their headers agree before any data is read.
-fn open_idx(images: &Path, labels: &Path) -> Result<(IdxFile, IdxFile), InputError> {
-    let images = IdxFile::open(images)?.with_axes(3, "0x00000803 (u8 images: examples, rows, columns)")?;
-    let labels = IdxFile::open(labels)?.with_axes(1, "0x00000801 (u8 labels)")?;
-    if images.examples() != labels.examples() {
-        return Err(InputError::CountMismatch {
-            image_count: images.examples(),
-            images: images.path().to_path_buf(),
-            label_count: labels.examples(),
-            labels: labels.path().to_path_buf(),
-        });
-    }
-    Ok((images, labels))
-}
-
-fn feature_shape(images: &IdxFile) -> Shape {
-    Shape(images.extents()[1..].iter().map(|&extent| extent as usize).collect())
 }
 
 #[cfg(test)]

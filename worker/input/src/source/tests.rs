@@ -8,6 +8,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::tests::damaged::data_dir;
+use crate::tests::describe;
 
 fn write_pair(folder: &Path, images: u32, labels: u32) -> DatasetSpec {
     let header = |magic: u32, extents: &[u32]| {

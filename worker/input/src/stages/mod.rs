@@ -4,8 +4,9 @@
 use pushpull_messages::input::{ColumnSpec, MapSpec, StageSpec};
 use pushpull_messages::tensor::{DType, Shape, TensorSpec};
 
+use super::dataset::Rows;
 use super::random::SplitMix64;
-use super::{Dataset, InputError, Storage};
+use super::{Column, InMemory, InputError, Storage};
 
 /// The maximum number of elements of one example after its stages.
 const ELEMENTS_MAX: usize = pushpull_messages::input::EXAMPLE_ELEMENTS_MAX;
@@ -112,16 +113,30 @@ impl Stages {
     }
 
     /// Checks that every integer that is to be one-hot encoded is the number of a class.
-    pub(super) fn check(&self, dataset: &Dataset) -> Result<(), InputError> {
+    pub(super) fn check(&self, dataset: &InMemory) -> Result<(), InputError> {
+        self.check_columns(|position| dataset.storage_at(position), dataset.len(), 0)
+    }
+
+    /// Checks a block of examples as [`check`](Self::check) does. `first` is the index of the block's first
+    /// example in the data set.
+    pub(super) fn check_rows(&self, rows: &Rows, first: u64) -> Result<(), InputError> {
+        self.check_columns(|position| rows.storage(position), rows.len(), first)
+    }
+
+    fn check_columns<'a>(
+        &self,
+        storage: impl Fn(usize) -> &'a Storage,
+        examples: usize,
+        first: u64,
+    ) -> Result<(), InputError> {
         for (position, plan) in self.plans.iter().enumerate() {
             let Some(Step::OneHot { classes }) = plan.steps.first() else { continue };
-            let storage = dataset.storage_at(position);
             let mut row = vec![0; plan.elements];
-            for example in 0..dataset.len() as u32 {
-                storage.fill_i32(example, &mut row);
+            for example in 0..examples {
+                storage(position).fill_i32(example, &mut row);
                 if let Some(&id) = row.iter().find(|&&id| !usize::try_from(id).is_ok_and(|id| id < *classes))
                 {
-                    let column = self.columns[position].name.clone();
+                    let (column, example) = (self.columns[position].name.clone(), first + example as u64);
                     return Err(InputError::Class { column, example, id, classes: *classes });
                 }
             }
@@ -129,17 +144,36 @@ impl Stages {
         Ok(())
     }
 
-    /// Writes one example of an `f32` column to `row`. If `random` is `None`, random stages are disabled.
-    pub(super) fn fill_f32(
+    /// Writes one example of the column at `position` to the row at `place` of `column`, a column of a batch.
+    /// `storage` holds the column, and the example is at `index` there. If `random` is `None`, random stages
+    /// are disabled.
+    pub(super) fn fill(
         &self,
-        dataset: &Dataset,
         position: usize,
-        example: u32,
+        (storage, index): (&Storage, usize),
+        random: Option<SplitMix64>,
+        (column, place): (&mut Column, usize),
+        scratch: &mut Scratch,
+    ) {
+        let elements = self.columns[position].example.shape.elements();
+        let range = place * elements..(place + 1) * elements;
+        match column {
+            Column::F32(rows) => self.fill_f32(storage, position, index, random, &mut rows[range], scratch),
+            Column::I32(rows) => storage.fill_i32(index, &mut rows[range]),
+        }
+    }
+
+    /// Writes one example of an `f32` column to `row`. If `random` is `None`, random stages are disabled.
+    fn fill_f32(
+        &self,
+        storage: &Storage,
+        position: usize,
+        example: usize,
         mut random: Option<SplitMix64>,
         row: &mut [f32],
         scratch: &mut Scratch,
     ) {
-        let (plan, storage) = (&self.plans[position], dataset.storage_at(position));
+        let plan = &self.plans[position];
         if !plan.reshapes {
             storage.fill_f32(example, row);
             plan.steps.iter().for_each(|step| in_place(step, random.as_mut(), row));
@@ -174,7 +208,7 @@ impl Stages {
 }
 
 /// Reads one example in the type in which it is stored: floats into `floats`, integers into `ints`.
-fn read(storage: &Storage, example: u32, elements: usize, ints: &mut Vec<i32>, floats: &mut Vec<f32>) {
+fn read(storage: &Storage, example: usize, elements: usize, ints: &mut Vec<i32>, floats: &mut Vec<f32>) {
     match storage.dtype() {
         DType::F32 => {
             floats.resize(elements, 0.0);

@@ -9,14 +9,14 @@ fn column(name: &str, example: TensorSpec) -> ColumnSpec {
     ColumnSpec { name: name.to_owned(), example }
 }
 
-fn floats(shape: &[usize], examples: usize) -> Dataset {
+fn floats(shape: &[usize], examples: usize) -> InMemory {
     let elements: usize = shape.iter().product();
     let values = (0..elements * examples).map(|value| value as f32 + 1.0).collect();
     let spec = column("x", TensorSpec::f32(Shape(shape.to_vec())));
-    Dataset::new(examples, vec![(spec, Storage::F32(values))]).unwrap()
+    InMemory::new(examples, vec![(spec, Storage::F32(values))]).unwrap()
 }
 
-fn stages(dataset: &Dataset, map: &[StageSpec]) -> Result<Stages, InputError> {
+fn stages(dataset: &InMemory, map: &[StageSpec]) -> Result<Stages, InputError> {
     let name = &dataset.columns()[0].name;
     let map: Vec<MapSpec> = map.iter().map(|stage| MapSpec::new(name, stage.clone())).collect();
     let stages = Stages::new(&map, dataset.columns())?;
@@ -24,10 +24,10 @@ fn stages(dataset: &Dataset, map: &[StageSpec]) -> Result<Stages, InputError> {
     Ok(stages)
 }
 
-fn apply(dataset: &Dataset, map: &[StageSpec], example: u32, random: Option<SplitMix64>) -> Vec<f32> {
+fn apply(dataset: &InMemory, map: &[StageSpec], example: u32, random: Option<SplitMix64>) -> Vec<f32> {
     let stages = stages(dataset, map).unwrap();
     let mut row = vec![7.0; stages.columns()[0].example.shape.elements()];
-    stages.fill_f32(dataset, 0, example, random, &mut row, &mut Scratch::default());
+    stages.fill_f32(dataset.storage_at(0), 0, example as usize, random, &mut row, &mut Scratch::default());
     row
 }
 
@@ -51,7 +51,7 @@ fn integers_become_one_hot() {
     let one_hot = StageSpec::OneHot { classes: 3 };
     let of = |storage, shape: &[usize], examples| {
         let spec = column("labels", TensorSpec::i32(Shape(shape.to_vec())));
-        Dataset::new(examples, vec![(spec, storage)]).unwrap()
+        InMemory::new(examples, vec![(spec, storage)]).unwrap()
     };
     let labels = of(Storage::I32(vec![2, 0]), &[], 2);
     assert_eq!(
@@ -139,7 +139,7 @@ fn random_stages_are_fair() {
 
 #[test]
 fn an_error_names_the_column_that_does_not_fit() {
-    let labels = Dataset::images(Shape::from([4, 4]), vec![0; 16], vec![1], None).unwrap();
+    let labels = InMemory::images(Shape::from([4, 4]), vec![0; 16], vec![1], None).unwrap();
     let refused = |column: &str, stage| {
         Stages::new(&[MapSpec::new(column, stage)], labels.columns()).unwrap_err().to_string()
     };

@@ -2,51 +2,116 @@
 //! how records are framed or on how they are encoded.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use pushpull_messages::input::{ColumnSpec, FeatureKind, FeatureSpec, TfRecordSpec};
 
 use super::example::{Example, Values};
 use super::records::Records;
-use crate::rows::Rows;
+use crate::dataset::{Reader, Rows, skip_by_reading};
+use crate::files::{BadRecords, Format};
 use crate::{InputError, RecordError, Storage};
 
 /// The maximum number of bytes of feature names that an error message quotes.
 const SHOWN_BYTES_MAX: usize = 400;
 
-/// Returns the columns of `spec`, still without elements.
-pub(crate) fn columns(spec: &TfRecordSpec) -> Vec<(ColumnSpec, Storage)> {
-    let column = |feature: &FeatureSpec| {
-        let storage = match feature.kind {
-            FeatureKind::Float => Storage::F32(Vec::new()),
-            FeatureKind::Int64 => Storage::I32(Vec::new()),
-            FeatureKind::Pixels => Storage::Pixels(Vec::new()),
-            FeatureKind::Bytes => Storage::Bytes(Vec::new()),
-        };
-        (feature.column(), storage)
-    };
-    spec.features.iter().map(column).collect()
+/// The format of TFRecord files with the features of a spec.
+pub(crate) struct TfRecordFormat {
+    features: Vec<FeatureSpec>,
+    bad: BadRecords,
 }
 
-/// Appends all records of a file to `rows`.
-pub(crate) fn read(path: &Path, spec: &TfRecordSpec, rows: &mut Rows) -> Result<(), InputError> {
-    let mut records = Records::open(path)?;
-    let before = rows.examples();
-    while let Some(data) = records.next()? {
-        let example = Example::from_bytes(data);
-        let example = match example {
+impl TfRecordFormat {
+    pub(crate) fn new(spec: &TfRecordSpec, bad: BadRecords) -> Self {
+        Self { features: spec.features.clone(), bad }
+    }
+}
+
+impl Format for TfRecordFormat {
+    fn rows(&self) -> Result<Rows, InputError> {
+        let column = |feature: &FeatureSpec| -> (ColumnSpec, Storage) {
+            let storage = match feature.kind {
+                FeatureKind::Float => Storage::F32(Vec::new()),
+                FeatureKind::Int64 => Storage::I32(Vec::new()),
+                FeatureKind::Pixels => Storage::Pixels(Vec::new()),
+                FeatureKind::Bytes => Storage::Bytes(Vec::new()),
+            };
+            (feature.column(), storage)
+        };
+        Rows::new(self.features.iter().map(column).collect())
+    }
+
+    fn open(self: Arc<Self>, file: &Path) -> Result<Box<dyn Reader>, InputError> {
+        Ok(Box::new(TfRecordReader { records: Records::open(file)?, format: self, any: false }))
+    }
+}
+
+struct TfRecordReader {
+    format: Arc<TfRecordFormat>,
+    records: Records,
+    /// True if the file has an example.
+    any: bool,
+}
+
+impl TfRecordReader {
+    /// Appends the next record to `rows`. Returns false at the end of the file.
+    fn next(&mut self, rows: &mut Rows) -> Result<bool, InputError> {
+        let Some(data) = self.records.next()? else { return Ok(false) };
+        let example = match Example::from_bytes(data) {
             Ok(example) => example,
-            Err(error) => return Err(records.bad_last(RecordError::NotAnExample(error.to_string()))),
+            Err(error) => return Err(self.records.bad_last(RecordError::NotAnExample(error.to_string()))),
         };
         rows.begin()?;
-        for (position, feature) in spec.features.iter().enumerate() {
-            append(&example, feature, rows.column(position)).map_err(|problem| records.bad_last(problem))?;
+        for (position, feature) in self.format.features.iter().enumerate() {
+            if let Err(problem) = append(&example, feature, rows.column(position)) {
+                rows.abandon();
+                return Err(self.records.bad_last(problem));
+            }
         }
         rows.end();
+        Ok(true)
     }
-    if rows.examples() == before {
-        return Err(InputError::NoExample { file: records.path().to_path_buf() });
+
+    /// Returns an error if the file had no example.
+    fn check_end(&self) -> Result<(), InputError> {
+        match self.any {
+            true => Ok(()),
+            false => Err(InputError::NoExample { file: self.records.path().to_path_buf() }),
+        }
     }
-    Ok(())
+}
+
+impl Reader for TfRecordReader {
+    fn read(&mut self, examples: usize, rows: &mut Rows) -> Result<usize, InputError> {
+        let mut read = 0;
+        while read < examples {
+            match self.next(rows) {
+                Ok(true) => read += 1,
+                Ok(false) => {
+                    self.any |= read > 0;
+                    self.check_end()?;
+                    break;
+                }
+                Err(error) if self.records.in_step() => self.format.bad.skip(error)?,
+                Err(error) => return Err(error),
+            }
+        }
+        self.any |= read > 0;
+        Ok(read)
+    }
+
+    fn skip(&mut self, examples: u64, rows: &mut Rows) -> Result<u64, InputError> {
+        if !self.format.bad.none() {
+            // Only reading shows which records are damaged.
+            return skip_by_reading(self, examples, rows);
+        }
+        let mut skipped = 0;
+        while skipped < examples && self.records.skip()? {
+            skipped += 1;
+        }
+        self.any |= skipped > 0;
+        Ok(skipped)
+    }
 }
 
 fn append(example: &Example, spec: &FeatureSpec, column: &mut Storage) -> Result<(), RecordError> {

@@ -8,6 +8,6 @@ mod records;
 mod tests;
 mod writer;
 
-pub(super) use columns::{columns, read};
+pub(super) use columns::TfRecordFormat;
 pub use example::Example;
 pub use writer::TfRecordWriter;

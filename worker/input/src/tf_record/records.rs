@@ -15,28 +15,29 @@ pub(super) struct Records {
     /// The offset at which the record that was read last begins, in unpacked bytes.
     offset: u64,
     data: Vec<u8>,
+    /// True if the next record can be found, even if the last one is damaged.
+    in_step: bool,
 }
 
 impl Records {
     pub(super) fn open(path: &Path) -> Result<Self, InputError> {
-        Ok(Self { input: Unpacked::open(path)?, number: 0, offset: 0, data: Vec::new() })
+        Ok(Self { input: Unpacked::open(path)?, number: 0, offset: 0, data: Vec::new(), in_step: true })
     }
 
-    /// Returns the path of the file that was opened, which may differ from the requested path by `.gz`.
+    /// Returns the path of the file that was opened, whose ending may differ from the requested path's.
     pub(super) fn path(&self) -> &Path {
         self.input.path()
     }
 
+    /// Returns true if [`next`](Self::next) can go on after its last error: the damage lies inside of one
+    /// record, and the beginning of the next one is known.
+    pub(super) fn in_step(&self) -> bool {
+        self.in_step
+    }
+
     /// Returns the data of the next record; `None` at the end of the file.
     pub(super) fn next(&mut self) -> Result<Option<&[u8]>, InputError> {
-        self.offset = self.input.offset();
-        let mut head = [0; HEAD_BYTES];
-        match self.input.fill(&mut head)? {
-            0 => return Ok(None),
-            HEAD_BYTES => {}
-            got => return Err(self.short("a length and its checksum", HEAD_BYTES, got)),
-        }
-        let bytes = read_head(head).map_err(|error| self.bad(error.into()))?;
+        let Some(bytes) = self.head()? else { return Ok(None) };
         let mut data = std::mem::take(&mut self.data);
         data.clear();
         let got = self.input.append(bytes, &mut data)?;
@@ -44,13 +45,40 @@ impl Records {
             return Err(self.short("data", bytes, got));
         }
         let mut tail = [0; TAIL_BYTES];
-        match self.input.fill(&mut tail)? {
-            TAIL_BYTES => check_data(&data, tail).map_err(|error| self.bad(error.into()))?,
-            got => return Err(self.short("the data's checksum", TAIL_BYTES, got)),
+        let got = self.input.fill(&mut tail)?;
+        if got < TAIL_BYTES {
+            return Err(self.short("the data's checksum", TAIL_BYTES, got));
         }
+        self.in_step = true;
+        let checked = check_data(&data, tail).map_err(|error| self.bad(error.into()));
         self.number += 1;
         self.data = data;
-        Ok(Some(&self.data))
+        checked.map(|()| Some(&self.data[..]))
+    }
+
+    /// Skips the next record without checking its data. Returns false at the end of the file.
+    pub(super) fn skip(&mut self) -> Result<bool, InputError> {
+        let Some(bytes) = self.head()? else { return Ok(false) };
+        let got = self.input.discard(bytes + TAIL_BYTES)?;
+        if got < bytes + TAIL_BYTES {
+            return Err(self.short("data and their checksum", bytes + TAIL_BYTES, got));
+        }
+        self.in_step = true;
+        self.number += 1;
+        Ok(true)
+    }
+
+    /// Reads the head of the next record, and returns the number of bytes of its data; `None` at the end of
+    /// the file.
+    fn head(&mut self) -> Result<Option<usize>, InputError> {
+        self.offset = self.input.offset();
+        self.in_step = false;
+        let mut head = [0; HEAD_BYTES];
+        match self.input.fill(&mut head)? {
+            0 => Ok(None),
+            HEAD_BYTES => read_head(head).map(Some).map_err(|error| self.bad(error.into())),
+            got => Err(self.short("a length and its checksum", HEAD_BYTES, got)),
+        }
     }
 
     /// Returns an error about the last record that [`next`](Self::next) returned.

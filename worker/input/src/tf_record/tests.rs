@@ -10,7 +10,8 @@ use tempfile::TempDir;
 use super::records::Records;
 use super::*;
 use crate::tests::damaged::{bad_inputs, gzip, write};
-use crate::{Column, Dataset, InputError, RecordError, describe, load};
+use crate::tests::describe;
+use crate::{Column, InMemory, InputError, RecordError, load};
 
 const FIVE: &[u8] = include_bytes!("testdata/five.tfrecord");
 const FIVE_GZ: &[u8] = include_bytes!("testdata/five.tfrecord.gz");
@@ -26,7 +27,7 @@ fn features() -> Vec<FeatureSpec> {
     ]
 }
 
-fn read_with(features: Vec<FeatureSpec>, bytes: &[u8]) -> Result<Dataset, InputError> {
+fn read_with(features: Vec<FeatureSpec>, bytes: &[u8]) -> Result<InMemory, InputError> {
     let folder = TempDir::new().unwrap();
     let files = vec![write(folder.path(), "data.tfrecord", bytes)];
     let spec = DatasetSpec::TfRecord(TfRecordSpec { files, features });

@@ -11,7 +11,7 @@ use pushpull_messages::tensor::TensorSpec;
 use super::dataset::{FEATURES, LABELS};
 use super::description::Description;
 use super::unpacked::Unpacked;
-use super::{Dataset, InputError, Storage, UNPACKED_BYTES_MAX};
+use super::{InMemory, InputError, Storage, UNPACKED_BYTES_MAX};
 
 /// The number of bytes read at a time if only the length of a file is needed.
 const COUNT_BYTES: usize = 1 << 16;
@@ -40,14 +40,14 @@ fn cut(name: &str, bytes: u64, windows: &WindowsSpec) -> Result<(Range<u64>, u64
 }
 
 /// Cuts a text into a data set of windows. Errors refer to the text by `name`.
-pub(super) fn dataset(name: &str, mut text: Vec<u8>, windows: &WindowsSpec) -> Result<Dataset, InputError> {
+pub(super) fn dataset(name: &str, mut text: Vec<u8>, windows: &WindowsSpec) -> Result<InMemory, InputError> {
     let (part, examples) = cut(name, text.len() as u64, windows)?;
     text.truncate(part.end as usize);
     text.drain(..part.start as usize);
     let tokens: Arc<[u8]> = text.into();
     let stride = windows.stride as usize;
     let storage = [0, 1].map(|begin| Storage::Windows { tokens: Arc::clone(&tokens), begin, stride });
-    Dataset::new(examples as usize, columns(windows).into_iter().zip(storage).collect())
+    InMemory::new(examples as usize, columns(windows).into_iter().zip(storage).collect())
 }
 
 /// Describes the windows of a text of `bytes` bytes.
@@ -57,8 +57,9 @@ pub(super) fn description(name: &str, bytes: u64, windows: &WindowsSpec) -> Resu
 }
 
 /// Loads the windows of a file.
-pub(super) fn load(file: &Path, windows: &WindowsSpec) -> Result<Dataset, InputError> {
+pub(super) fn load(file: &Path, windows: &WindowsSpec) -> Result<InMemory, InputError> {
     let mut input = Unpacked::open(file)?;
+    input.limit(UNPACKED_BYTES_MAX, "one file");
     let mut text = Vec::new();
     input.append(usize::try_from(UNPACKED_BYTES_MAX).unwrap_or(usize::MAX), &mut text)?;
     // This read fails if the file is longer than the limit.
@@ -69,6 +70,7 @@ pub(super) fn load(file: &Path, windows: &WindowsSpec) -> Result<Dataset, InputE
 /// Describes the windows of a file. Reads the file only if its length is unknown.
 pub(super) fn describe(file: &Path, windows: &WindowsSpec) -> Result<Description, InputError> {
     let mut input = Unpacked::open(file)?;
+    input.limit(UNPACKED_BYTES_MAX, "one file");
     let bytes = match input.size() {
         Some(size) => size,
         None => {

@@ -9,7 +9,7 @@ use crate::Column;
 use crate::tests::damaged::{data_dir, gzip, write};
 
 /// Returns the tokens and the labels of every example.
-fn examples(set: &Dataset) -> Vec<[Vec<u8>; 2]> {
+fn examples(set: &InMemory) -> Vec<[Vec<u8>; 2]> {
     let mut columns = Vec::new();
     let bytes =
         |column: &Column| column.i32().unwrap().iter().map(|&token| u8::try_from(token).unwrap()).collect();

@@ -40,7 +40,7 @@ impl Storage {
 
     /// Returns true if the storage holds exactly `examples` examples of `elements` elements each. A text cut
     /// into windows may have tokens left over.
-    pub(super) fn holds(&self, examples: usize, elements: usize) -> bool {
+    pub(crate) fn holds(&self, examples: usize, elements: usize) -> bool {
         let Some(all) = examples.checked_mul(elements) else { return false };
         match self {
             Self::Pixels(bytes) | Self::Bytes(bytes) => bytes.len() == all,
@@ -55,7 +55,7 @@ impl Storage {
     }
 
     /// Returns the storage of the first `examples` examples of `elements` elements each.
-    pub(super) fn first(&self, examples: usize, elements: usize) -> Self {
+    pub(crate) fn first(&self, examples: usize, elements: usize) -> Self {
         let all = examples * elements;
         match self {
             Self::Pixels(bytes) => Self::Pixels(bytes[..all].to_vec()),
@@ -67,7 +67,7 @@ impl Storage {
     }
 
     /// Returns the number of bytes that one element takes in memory.
-    pub(super) const fn element_bytes(&self) -> u64 {
+    pub(crate) const fn element_bytes(&self) -> u64 {
         match self {
             Self::Pixels(_) | Self::Bytes(_) | Self::Windows { .. } => 1,
             Self::F32(_) | Self::I32(_) => 4,
@@ -76,7 +76,7 @@ impl Storage {
 
     /// Reserves memory for `elements` more elements. Does nothing for windows, whose text is complete
     /// already.
-    pub(super) fn reserve(&mut self, elements: usize) -> Result<(), TryReserveError> {
+    pub(crate) fn reserve(&mut self, elements: usize) -> Result<(), TryReserveError> {
         match self {
             Self::Pixels(bytes) | Self::Bytes(bytes) => bytes.try_reserve(elements),
             Self::F32(values) => values.try_reserve(elements),
@@ -86,7 +86,7 @@ impl Storage {
     }
 
     /// Removes all elements, but does not free the memory.
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         match self {
             Self::Pixels(bytes) | Self::Bytes(bytes) => bytes.clear(),
             Self::F32(values) => values.clear(),
@@ -95,8 +95,70 @@ impl Storage {
         }
     }
 
+    /// Returns an empty storage of the same kind; bytes for a text cut into windows.
+    pub(crate) fn empty(&self) -> Self {
+        match self {
+            Self::Pixels(_) => Self::Pixels(Vec::new()),
+            Self::Bytes(_) | Self::Windows { .. } => Self::Bytes(Vec::new()),
+            Self::F32(_) => Self::F32(Vec::new()),
+            Self::I32(_) => Self::I32(Vec::new()),
+        }
+    }
+
+    /// Appends the example at `index` of `from`; an example has `elements` elements.
+    ///
+    /// # Panics
+    /// If this storage holds bytes and `from` does not, or if the two have different types.
+    pub(crate) fn copy(&mut self, from: &Self, index: usize, elements: usize) {
+        let range = index * elements..(index + 1) * elements;
+        match (self, from) {
+            (Self::Pixels(to), Self::Pixels(from)) | (Self::Bytes(to), Self::Bytes(from)) => {
+                to.extend_from_slice(&from[range]);
+            }
+            (Self::Bytes(to), Self::Windows { tokens, begin, stride }) => {
+                to.extend_from_slice(&tokens[begin + index * stride..][..elements]);
+            }
+            (Self::F32(to), from) => {
+                let end = to.len();
+                to.resize(end + elements, 0.0);
+                from.fill_f32(index, &mut to[end..]);
+            }
+            (Self::I32(to), from) => {
+                let end = to.len();
+                to.resize(end + elements, 0);
+                from.fill_i32(index, &mut to[end..]);
+            }
+            _ => unreachable!("numbers cannot be stored as bytes"),
+        }
+    }
+
+    /// Replaces the example at `index` by the example at `other` of `from`, which has the same kind. An
+    /// example has `elements` elements.
+    pub(crate) fn replace(&mut self, index: usize, from: &Self, other: usize, elements: usize) {
+        let to = index * elements..(index + 1) * elements;
+        let range = other * elements..(other + 1) * elements;
+        match (self, from) {
+            (Self::Pixels(own), Self::Pixels(from)) | (Self::Bytes(own), Self::Bytes(from)) => {
+                own[to].copy_from_slice(&from[range]);
+            }
+            (Self::F32(own), Self::F32(from)) => own[to].copy_from_slice(&from[range]),
+            (Self::I32(own), Self::I32(from)) => own[to].copy_from_slice(&from[range]),
+            _ => unreachable!("blocks of one data set store their elements in the same way"),
+        }
+    }
+
+    /// Keeps only the first `elements` elements. Does nothing for windows.
+    pub(crate) fn truncate(&mut self, elements: usize) {
+        match self {
+            Self::Pixels(bytes) | Self::Bytes(bytes) => bytes.truncate(elements),
+            Self::F32(values) => values.truncate(elements),
+            Self::I32(values) => values.truncate(elements),
+            Self::Windows { .. } => {}
+        }
+    }
+
     /// Returns the number of elements.
-    pub(super) fn elements(&self) -> usize {
+    pub(crate) fn elements(&self) -> usize {
         match self {
             Self::Pixels(bytes) | Self::Bytes(bytes) => bytes.len(),
             Self::F32(values) => values.len(),
@@ -106,8 +168,8 @@ impl Storage {
     }
 
     /// Writes one example of an `f32` column to `row`.
-    pub(super) fn fill_f32(&self, example: u32, row: &mut [f32]) {
-        let begin = example as usize * row.len();
+    pub(crate) fn fill_f32(&self, example: usize, row: &mut [f32]) {
+        let begin = example * row.len();
         let range = begin..begin + row.len();
         match self {
             Self::Pixels(pixels) => {
@@ -121,14 +183,12 @@ impl Storage {
     }
 
     /// Writes one example of an `i32` column to `row`.
-    pub(super) fn fill_i32(&self, example: u32, row: &mut [i32]) {
-        let begin = example as usize * row.len();
+    pub(crate) fn fill_i32(&self, example: usize, row: &mut [i32]) {
+        let begin = example * row.len();
         let range = begin..begin + row.len();
         let bytes = match self {
             Self::Bytes(bytes) => &bytes[range],
-            Self::Windows { tokens, begin, stride } => {
-                &tokens[begin + example as usize * stride..][..row.len()]
-            }
+            Self::Windows { tokens, begin, stride } => &tokens[begin + example * stride..][..row.len()],
             Self::I32(values) => return row.copy_from_slice(&values[range]),
             Self::Pixels(_) | Self::F32(_) => unreachable!("a column of floats"),
         };

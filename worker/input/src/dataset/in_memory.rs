@@ -1,28 +1,30 @@
-//! Examples in memory: named columns, each stored in the element type of its source. This module must not
+//! A data set in memory: named columns, each stored in the element type of its source. This module must not
 //! depend on files or on the order in which examples are read.
 
 use std::fmt;
+use std::sync::Arc;
 
 use pushpull_messages::input::ColumnSpec;
 use pushpull_messages::tensor::{DType, Shape, TensorSpec};
 
-use super::{Column, InputError, Storage};
+use super::{Dataset, Reader, Rows, Storage};
+use crate::{Column, InputError};
 
 /// The name of the feature column of images and texts.
-pub(super) const FEATURES: &str = "features";
+pub(crate) const FEATURES: &str = "features";
 /// The name of the label column of images and texts.
-pub(super) const LABELS: &str = "labels";
+pub(crate) const LABELS: &str = "labels";
 
-/// A set of examples that all have the same columns. It has at least one example.
+/// A data set in memory. It has at least one example. Clones share the memory.
 #[derive(Clone, PartialEq)]
-pub struct Dataset {
+pub struct InMemory {
     examples: usize,
-    columns: Vec<ColumnSpec>,
+    columns: Arc<[ColumnSpec]>,
     /// For each column, the number of elements per example, and the stored elements.
-    storage: Vec<(usize, Storage)>,
+    storage: Arc<[(usize, Storage)]>,
 }
 
-impl Dataset {
+impl InMemory {
     /// Creates a data set of `examples` examples from these columns. Keeps the order of the columns.
     ///
     /// # Errors
@@ -33,13 +35,13 @@ impl Dataset {
         if columns.is_empty() {
             return Err(InputError::NoColumn);
         }
-        let mut set = Self { examples, columns: Vec::new(), storage: Vec::new() };
+        let (mut specs, mut stored): (Vec<ColumnSpec>, Vec<_>) = (Vec::new(), Vec::new());
         for (spec, storage) in columns {
             let elements = spec.example.shape.checked_elements().unwrap_or(0);
             if elements == 0 || examples == 0 || u32::try_from(examples).is_err() {
                 return Err(InputError::Extent { examples: examples as u64, elements, max: u32::MAX.into() });
             }
-            let twice = set.columns.iter().any(|column| column.name == spec.name);
+            let twice = specs.iter().any(|column| column.name == spec.name);
             let fits = storage.dtype() == spec.example.dtype && storage.holds(examples, elements);
             if twice || !fits {
                 let got = match twice {
@@ -48,10 +50,10 @@ impl Dataset {
                 };
                 return Err(InputError::Column { name: spec.name, expected: spec.example, examples, got });
             }
-            set.columns.push(spec);
-            set.storage.push((elements, storage));
+            specs.push(spec);
+            stored.push((elements, storage));
         }
-        Ok(set)
+        Ok(Self { examples, columns: specs.into(), storage: stored.into() })
     }
 
     /// Creates a data set of images and their classes. The column `features` has the given `shape`,
@@ -75,7 +77,7 @@ impl Dataset {
     }
 
     /// Returns the specs of the columns of a set that [`images`](Self::images) creates.
-    pub(super) fn image_columns(shape: Shape) -> [ColumnSpec; 2] {
+    pub(crate) fn image_columns(shape: Shape) -> [ColumnSpec; 2] {
         [
             ColumnSpec { name: FEATURES.to_owned(), example: TensorSpec::f32(shape) },
             ColumnSpec { name: LABELS.to_owned(), example: TensorSpec::i32([]) },
@@ -94,7 +96,7 @@ impl Dataset {
     /// [`InputError::Extent`] if `count` is 0.
     pub fn first(&self, count: usize) -> Result<Self, InputError> {
         let count = count.min(self.examples);
-        let columns = self.columns.iter().zip(&self.storage);
+        let columns = self.columns.iter().zip(self.storage.iter());
         let columns =
             columns.map(|(spec, (elements, storage))| (spec.clone(), storage.first(count, *elements)));
         Self::new(count, columns.collect())
@@ -119,14 +121,14 @@ impl Dataset {
             return None;
         }
         let mut all = vec![0; self.examples * elements];
-        for (example, row) in (0..).zip(all.chunks_exact_mut(*elements)) {
+        for (example, row) in all.chunks_exact_mut(*elements).enumerate() {
             storage.fill_i32(example, row);
         }
         Some(all)
     }
 
     /// Returns the stored elements of the column at `position`.
-    pub(super) fn storage_at(&self, position: usize) -> &Storage {
+    pub(crate) fn storage_at(&self, position: usize) -> &Storage {
         &self.storage[position].1
     }
 
@@ -137,7 +139,7 @@ impl Dataset {
     /// If an index is not below [`len`](Self::len).
     pub fn fill(&self, examples: &[u32], columns: &mut Vec<Column>) {
         columns.truncate(self.columns.len());
-        for (index, (spec, (elements, storage))) in self.columns.iter().zip(&self.storage).enumerate() {
+        for (index, (spec, (elements, storage))) in self.columns.iter().zip(self.storage.iter()).enumerate() {
             if columns.len() == index {
                 columns.push(Column::F32(Vec::new()));
             }
@@ -146,12 +148,12 @@ impl Dataset {
             match column {
                 Column::F32(rows) => {
                     for (&example, row) in examples.iter().zip(rows.chunks_exact_mut(*elements)) {
-                        storage.fill_f32(example, row);
+                        storage.fill_f32(example as usize, row);
                     }
                 }
                 Column::I32(rows) => {
                     for (&example, row) in examples.iter().zip(rows.chunks_exact_mut(*elements)) {
-                        storage.fill_i32(example, row);
+                        storage.fill_i32(example as usize, row);
                     }
                 }
             }
@@ -160,7 +162,7 @@ impl Dataset {
 }
 
 #[cfg(test)]
-impl Dataset {
+impl InMemory {
     /// Returns the labels of all examples.
     pub(crate) fn labels(&self) -> &[i32] {
         match self.storage(LABELS) {
@@ -183,10 +185,56 @@ impl Dataset {
     }
 }
 
+impl Dataset for InMemory {
+    fn columns(&self) -> &[ColumnSpec] {
+        &self.columns
+    }
+
+    fn examples(&self) -> Option<u64> {
+        Some(self.examples as u64)
+    }
+
+    fn reader(&self) -> Result<Box<dyn Reader>, InputError> {
+        Ok(Box::new(InMemoryReader { set: self.clone(), next: 0 }))
+    }
+
+    fn rows(&self) -> Result<Rows, InputError> {
+        let empty = self.storage.iter().map(|(_, storage)| storage.empty());
+        Rows::new(self.columns.iter().cloned().zip(empty).collect())
+    }
+}
+
+struct InMemoryReader {
+    set: InMemory,
+    /// The index of the next example.
+    next: usize,
+}
+
+impl Reader for InMemoryReader {
+    fn read(&mut self, examples: usize, rows: &mut Rows) -> Result<usize, InputError> {
+        let count = examples.min(self.set.examples - self.next);
+        for _ in 0..count {
+            rows.begin()?;
+            for (position, (elements, storage)) in self.set.storage.iter().enumerate() {
+                rows.column(position).copy(storage, self.next, *elements);
+            }
+            rows.end();
+            self.next += 1;
+        }
+        Ok(count)
+    }
+
+    fn skip(&mut self, examples: u64, _: &mut Rows) -> Result<u64, InputError> {
+        let count = examples.min((self.set.examples - self.next) as u64);
+        self.next += count as usize;
+        Ok(count)
+    }
+}
+
 /// Shows only the columns, because the examples may be millions of numbers.
-impl fmt::Debug for Dataset {
+impl fmt::Debug for InMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Dataset")
+        f.debug_struct("InMemory")
             .field("examples", &self.examples)
             .field("columns", &format_args!("{}", ColumnSpec::list(&self.columns)))
             .finish_non_exhaustive()
@@ -199,8 +247,8 @@ mod tests {
 
     use super::*;
 
-    fn three_of_two() -> Dataset {
-        Dataset::images(Shape::from([2, 1]), vec![0, 255, 51, 102, 153, 204], vec![4, 0, 9], Some(10))
+    fn three_of_two() -> InMemory {
+        InMemory::images(Shape::from([2, 1]), vec![0, 255, 51, 102, 153, 204], vec![4, 0, 9], Some(10))
             .unwrap()
     }
 
@@ -225,7 +273,7 @@ mod tests {
     fn every_kind_of_storage_returns_its_elements() {
         let tokens: Arc<[u8]> = Arc::from(&b"abcdefg"[..]);
         let window = |begin| Storage::Windows { tokens: Arc::clone(&tokens), begin, stride: 2 };
-        let set = Dataset::new(
+        let set = InMemory::new(
             2,
             vec![
                 (named("x", TensorSpec::f32([2])), Storage::F32(vec![1.0, 2.0, 3.0, 4.0])),
@@ -258,7 +306,7 @@ mod tests {
     #[test]
     fn refuses_images_and_labels_that_do_not_match() {
         let new = |shape: &[usize], features: usize, labels: &[i32], classes| {
-            Dataset::images(Shape(shape.to_vec()), vec![0; features], labels.to_vec(), classes).unwrap_err()
+            InMemory::images(Shape(shape.to_vec()), vec![0; features], labels.to_vec(), classes).unwrap_err()
         };
         assert!(matches!(new(&[2], 0, &[], None), InputError::Extent { examples: 0, .. }));
         assert!(matches!(new(&[2, 0], 0, &[1], None), InputError::Extent { elements: 0, .. }));
@@ -279,7 +327,7 @@ mod tests {
     #[test]
     fn refuses_columns_that_differ_from_their_spec() {
         let x = |storage| (named("x", TensorSpec::i32([2])), storage);
-        let refused = |columns| Dataset::new(2, columns).unwrap_err().to_string();
+        let refused = |columns| InMemory::new(2, columns).unwrap_err().to_string();
         assert!(refused(vec![x(Storage::F32(vec![0.0; 4]))]).contains("'x'"));
         assert!(refused(vec![x(Storage::I32(vec![0; 5]))]).contains("5 elements of i32"));
         assert!(
@@ -290,8 +338,8 @@ mod tests {
             let windows = Storage::Windows { tokens: Arc::clone(&tokens), begin, stride };
             assert!(refused(vec![x(windows)]).contains("'x'"), "{begin} {stride}");
         }
-        assert!(Dataset::new(2, vec![x(Storage::Windows { tokens, begin: 2, stride: 1 })]).is_ok());
-        assert!(matches!(Dataset::new(2, vec![]), Err(InputError::NoColumn)));
+        assert!(InMemory::new(2, vec![x(Storage::Windows { tokens, begin: 2, stride: 1 })]).is_ok());
+        assert!(matches!(InMemory::new(2, vec![]), Err(InputError::NoColumn)));
     }
 
     #[test]

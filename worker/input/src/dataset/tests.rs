@@ -1,0 +1,173 @@
+//! Tests the data sets that are made of other data sets: a reader returns the expected examples, and a reader that
+//! skips some returns the rest.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use proptest::prelude::*;
+use pushpull_messages::input::Column;
+use pushpull_messages::tensor::{Shape, TensorSpec};
+
+use super::*;
+
+fn column(name: &str, example: TensorSpec) -> ColumnSpec {
+    ColumnSpec { name: name.to_owned(), example }
+}
+
+/// Returns a set of `examples` examples whose `id` counts from `first`.
+fn ids(first: i32, examples: u64) -> impl Dataset + Clone {
+    let make = move |index| vec![Column::I32(vec![first + index as i32])];
+    from_fn(vec![column("id", TensorSpec::i32([]))], Some(examples), make)
+}
+
+/// Reads the `id` of every example, after `skipped` examples, `block` examples at a time.
+fn read_after(set: &dyn Dataset, skipped: u64, block: usize) -> Vec<i32> {
+    let (mut reader, mut rows) = (set.reader().unwrap(), set.rows().unwrap());
+    let count = reader.skip(skipped, &mut rows).unwrap();
+    assert!(count <= skipped);
+    let (mut all, mut block_rows) = (Vec::new(), set.rows().unwrap());
+    loop {
+        block_rows.clear();
+        let read = reader.read(block, &mut block_rows).unwrap();
+        assert_eq!(read, block_rows.len());
+        if read == 0 {
+            break;
+        }
+        all.extend((0..read).flat_map(|index| block_rows.row(index).i32("id").unwrap()));
+    }
+    // A set that has ended stays at its end.
+    assert_eq!(reader.read(block, &mut block_rows).unwrap(), 0);
+    assert_eq!(reader.skip(3, &mut rows).unwrap(), 0);
+    all
+}
+
+/// Checks that `set` has the examples `expected`, however it is read.
+#[track_caller]
+fn check(set: &dyn Dataset, expected: &[i32]) {
+    for (skipped, block) in [(0, 1), (0, 7), (3, 2), (expected.len() as u64, 1), (1000, 5)] {
+        let from = (skipped as usize).min(expected.len());
+        assert_eq!(read_after(set, skipped, block), expected[from..], "{skipped} {block}");
+    }
+    assert!(set.examples().is_none_or(|examples| examples == expected.len() as u64));
+    assert_eq!(count(set).unwrap(), expected.len() as u64);
+    if !expected.is_empty() {
+        assert_eq!(collect(set).unwrap().integers("id").unwrap(), expected);
+    }
+}
+
+proptest! {
+    #[test]
+    fn sets_of_sets_have_the_expected_examples(first in 0i32..9, examples in 0u64..200, other in 0u64..200) {
+        let all: Vec<i32> = (first..first + examples as i32).collect();
+        let set = ids(first, examples);
+        check(&set, &all);
+
+        let double = |row: &Row<'_>| vec![Column::I32(vec![2 * row.i32("id").unwrap()[0]])];
+        let doubled = set.clone().map(set.columns().to_vec(), double);
+        check(&doubled, &all.iter().map(|id| 2 * id).collect::<Vec<_>>());
+
+        let thirds = set.clone().filter(|row| row.i32("id").unwrap()[0] % 3 == 0);
+        check(&thirds, &all.iter().copied().filter(|id| id % 3 == 0).collect::<Vec<_>>());
+
+        let weights = from_fn(vec![column("weight", TensorSpec::f32([2]))], Some(other), |index| {
+            vec![Column::F32(vec![index as f32, -1.0])]
+        });
+        let both = set.clone().zip(weights).unwrap();
+        check(&both, &all[..all.len().min(other as usize)]);
+        prop_assert_eq!(both.columns().len(), 2);
+    }
+
+    /// (A) of `Interleave`: each example once, one from each open set in turn.
+    #[test]
+    fn interleave_takes_one_example_from_each(sizes in prop::collection::vec(0u64..20, 1..7), cycle in 0usize..5) {
+        let set = |(at, &size): (usize, &u64)| Arc::new(ids(100 * at as i32, size)) as Arc<dyn Dataset>;
+        let set = Interleave::new(sizes.iter().enumerate().map(set).collect(), cycle).unwrap();
+        // The same order, found with lists of examples.
+        let lists = sizes.iter().enumerate();
+        let mut waiting = lists.map(|(at, &size)| (0..size as i32).map(move |id| 100 * at as i32 + id));
+        let mut open: Vec<_> = waiting.by_ref().take(cycle.max(1)).collect();
+        let (mut expected, mut turn) = (Vec::new(), 0);
+        while !open.is_empty() {
+            turn %= open.len();
+            match open[turn].next() {
+                Some(id) => {
+                    expected.push(id);
+                    turn += 1;
+                }
+                None => match waiting.next() {
+                    Some(next) => open[turn] = next,
+                    None => drop(open.remove(turn)),
+                },
+            }
+        }
+        check(&set, &expected);
+    }
+}
+
+#[test]
+fn a_cache_reads_its_set_once() {
+    let made = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&made);
+    let set = from_fn(vec![column("id", TensorSpec::i32([]))], Some(5), move |index| {
+        counter.fetch_add(1, Ordering::Relaxed);
+        vec![Column::I32(vec![index as i32])]
+    });
+    let cached = set.cache();
+    check(&cached, &[0, 1, 2, 3, 4]);
+    assert_eq!(made.load(Ordering::Relaxed), 5);
+}
+
+#[test]
+fn sets_divide_as_their_inner_sets_do() {
+    let four = (0..4).map(|at| Arc::new(ids(10 * at, 2)) as Arc<dyn Dataset>).collect();
+    let set = Interleave::new(four, 1).unwrap().filter(|_| true).cache();
+    check(&*set.part(1, 2).unwrap(), &[10, 11, 30, 31]);
+    assert!(set.part(0, 3).is_none());
+    assert!(ids(0, 9).part(0, 3).is_none());
+}
+
+#[test]
+fn pixels_and_texts_are_read_as_they_are_stored() {
+    let tokens: Arc<[u8]> = Arc::from(&b"abcdefg"[..]);
+    let set = InMemory::new(
+        2,
+        vec![
+            (column("id", TensorSpec::i32([])), Storage::I32(vec![4, 5])),
+            (column("image", TensorSpec::f32([2])), Storage::Pixels(vec![0, 255, 51, 102])),
+            (column("text", TensorSpec::i32([3])), Storage::Windows { tokens, begin: 1, stride: 2 }),
+        ],
+    )
+    .unwrap();
+    check(&set, &[4, 5]);
+    let again = collect(&set.clone().filter(|_| true)).unwrap();
+    let (mut first, mut second) = (Vec::new(), Vec::new());
+    set.fill(&[1, 0], &mut first);
+    again.fill(&[1, 0], &mut second);
+    assert_eq!(first, second);
+    assert_eq!(again.storage("image").unwrap().element_bytes(), 1);
+}
+
+#[test]
+fn wrong_examples_and_columns_are_refused() {
+    let id = || vec![column("id", TensorSpec::i32([2]))];
+    let bad = [
+        vec![],
+        vec![Column::I32(vec![1])],
+        vec![Column::F32(vec![1.0, 2.0])],
+        vec![Column::I32(vec![1, 2]), Column::I32(vec![1, 2])],
+    ];
+    for example in bad {
+        let set = from_fn(id(), Some(1), move |_| example.clone());
+        let error = collect(&set).unwrap_err();
+        assert!(matches!(error, InputError::Example { .. }), "{error}");
+    }
+    let set = || ids(0, 3);
+    assert!(matches!(set().zip(set()), Err(InputError::Column { .. })));
+    let other = from_fn(id(), Some(3), |_| vec![Column::I32(vec![1, 2])]);
+    let sets: Vec<Arc<dyn Dataset>> = vec![Arc::new(set()), Arc::new(other)];
+    assert!(matches!(Interleave::new(sets, 2), Err(InputError::Example { .. })));
+    assert!(matches!(Interleave::new(vec![], 2), Err(InputError::NoColumn)));
+    let endless = column("x", TensorSpec::f32(Shape::from([usize::MAX, 2])));
+    assert!(matches!(Rows::of(&[endless]), Err(InputError::Extent { .. })));
+    assert!(matches!(Rows::of(&[]), Err(InputError::NoColumn)));
+}

@@ -1,0 +1,40 @@
+//! The data sets of a program that jobs call by name. This module must not depend on jobs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::InputError;
+use super::dataset::Dataset;
+
+/// The data sets of a program, by their names. A job whose input says `{"custom": "name"}` reads the one of this
+/// name.
+#[derive(Clone, Default)]
+pub struct Datasets {
+    sets: BTreeMap<String, Arc<dyn Dataset>>,
+}
+
+impl Datasets {
+    /// Adds a data set, or replaces the one of the same name.
+    pub fn insert(&mut self, name: &str, set: Arc<dyn Dataset>) {
+        self.sets.insert(name.to_owned(), set);
+    }
+
+    /// Returns the data set called `name`.
+    ///
+    /// # Errors
+    /// [`InputError::Custom`] if there is none.
+    pub fn get(&self, name: &str) -> Result<Arc<dyn Dataset>, InputError> {
+        let known = || self.sets.keys().map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ");
+        self.sets
+            .get(name)
+            .cloned()
+            .ok_or_else(|| InputError::Custom { name: name.to_owned(), known: known() })
+    }
+}
+
+/// Shows the names only.
+impl std::fmt::Debug for Datasets {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(self.sets.keys()).finish()
+    }
+}

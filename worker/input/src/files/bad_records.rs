@@ -1,0 +1,53 @@
+//! The damaged records that a job may skip. This module must not depend on a format.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use crate::InputError;
+
+/// The damaged records that were skipped so far, and the number of them that is allowed. A record that is read
+/// again, for example in the next epoch, is counted once.
+#[derive(Debug, Default)]
+pub(crate) struct BadRecords {
+    max: u64,
+    found: Mutex<BTreeSet<(PathBuf, u64)>>,
+}
+
+impl BadRecords {
+    /// Allows `max` damaged records.
+    pub(crate) fn allowing(max: u64) -> Self {
+        Self { max, found: Mutex::default() }
+    }
+
+    /// Returns true if no damaged record may be skipped.
+    pub(crate) fn none(&self) -> bool {
+        self.max == 0
+    }
+
+    /// Counts the record that `error` describes, and logs it when it is found for the first time.
+    ///
+    /// # Errors
+    /// `error` if no damaged record may be skipped, or if the error does not concern a single record;
+    /// [`InputError::BadRecords`] if the record is one too many.
+    pub(crate) fn skip(&self, error: InputError) -> Result<(), InputError> {
+        let place = match &error {
+            InputError::Record { file, offset, .. } => (file.clone(), *offset),
+            InputError::Row { file, line, .. } => (file.clone(), *line),
+            _ => return Err(error),
+        };
+        if self.none() {
+            return Err(error);
+        }
+        let mut found = self.found.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if found.contains(&place) {
+            return Ok(());
+        }
+        if found.len() as u64 >= self.max {
+            return Err(InputError::BadRecords { max: self.max, last: Box::new(error) });
+        }
+        found.insert(place);
+        tracing::warn!(skipped = found.len(), max = self.max, "skipped a damaged record: {error}");
+        Ok(())
+    }
+}

@@ -1,0 +1,60 @@
+//! Expands the patterns among the file names of a data set, such as `train-*.csv.gz`. This module must not
+//! depend on what is in the files.
+
+use std::path::{Path, PathBuf};
+
+use glob::{MatchOptions, Pattern};
+use pushpull_messages::input::{CsvSpec, DatasetSpec, FILES_MAX, TfRecordSpec};
+
+use crate::InputError;
+
+/// Returns `spec` with each pattern replaced by the files that match it, in the order of their names. A name
+/// that a file has is not a pattern. `*` matches any number of characters, `?` one character, and `[ab]` one of
+/// several; none of them matches a `/`.
+///
+/// # Errors
+/// [`InputError::NoMatch`] if no file matches a pattern; [`InputError::Matches`] if more files match than a
+/// data set may have.
+pub(crate) fn expand(spec: &DatasetSpec) -> Result<DatasetSpec, InputError> {
+    let mut spec = spec.clone();
+    if let DatasetSpec::Cifar10 { files }
+    | DatasetSpec::Csv(CsvSpec { files, .. })
+    | DatasetSpec::TfRecord(TfRecordSpec { files, .. }) = &mut spec
+    {
+        let mut all = Vec::new();
+        for file in files.iter() {
+            match is_pattern(file) {
+                true => matches(file, &mut all)?,
+                false => all.push(file.clone()),
+            }
+        }
+        *files = all;
+    }
+    Ok(spec)
+}
+
+fn is_pattern(file: &Path) -> bool {
+    file.to_str().is_some_and(|name| name.contains(['*', '?', '['])) && !file.exists()
+}
+
+fn matches(pattern: &Path, all: &mut Vec<PathBuf>) -> Result<(), InputError> {
+    let text = pattern.to_str().unwrap_or_default();
+    let bad = |reason: String| InputError::NoMatch { pattern: pattern.to_path_buf(), reason };
+    let options = MatchOptions { require_literal_separator: true, ..MatchOptions::new() };
+    Pattern::new(text).map_err(|error| bad(error.to_string()))?;
+    let found = glob::glob_with(text, options).map_err(|error| bad(error.to_string()))?;
+    let before = all.len();
+    for file in found {
+        let file = file.map_err(|error| bad(error.to_string()))?;
+        if all.len() == FILES_MAX {
+            return Err(InputError::Matches { pattern: pattern.to_path_buf(), max: FILES_MAX });
+        }
+        if file.is_file() {
+            all.push(file);
+        }
+    }
+    match all.len() == before {
+        true => Err(bad("no file matches".into())),
+        false => Ok(()),
+    }
+}

@@ -1,0 +1,141 @@
+//! A data set of images and labels in two IDX files. This module must not depend on what the images show.
+
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use pushpull_messages::input::ColumnSpec;
+use pushpull_messages::tensor::Shape;
+
+use super::IdxFile;
+use crate::dataset::{Dataset, Reader, Rows};
+use crate::{InMemory, InputError, Storage};
+
+/// The images of one file with the labels of another.
+pub(crate) struct IdxImages {
+    images: PathBuf,
+    labels: PathBuf,
+    columns: [ColumnSpec; 2],
+    examples: u64,
+}
+
+impl IdxImages {
+    /// Reads and checks the headers of both files.
+    pub(crate) fn open(images: &Path, labels: &Path) -> Result<Self, InputError> {
+        let (first, _) = open_both(images, labels)?;
+        let columns = InMemory::image_columns(shape(&first));
+        let examples = first.examples();
+        Ok(Self { images: images.to_path_buf(), labels: labels.to_path_buf(), columns, examples })
+    }
+
+    /// Reads both files into memory.
+    pub(crate) fn load(images: &Path, labels: &Path) -> Result<InMemory, InputError> {
+        let (images, labels) = open_both(images, labels)?;
+        let shape = shape(&images);
+        let labels = labels.read()?.into_iter().map(i32::from).collect();
+        InMemory::images(shape, images.read()?, labels, None)
+    }
+}
+
+/// Opens both files, and checks that their headers agree before any data is read.
+fn open_both(images: &Path, labels: &Path) -> Result<(IdxFile, IdxFile), InputError> {
+    let images = IdxFile::open(images)?.with_axes(3, "0x00000803 (u8 images: examples, rows, columns)")?;
+    let labels = IdxFile::open(labels)?.with_axes(1, "0x00000801 (u8 labels)")?;
+    if images.examples() != labels.examples() {
+        return Err(InputError::CountMismatch {
+            image_count: images.examples(),
+            images: images.path().to_path_buf(),
+            label_count: labels.examples(),
+            labels: labels.path().to_path_buf(),
+        });
+    }
+    Ok((images, labels))
+}
+
+fn shape(images: &IdxFile) -> Shape {
+    Shape(images.extents()[1..].iter().map(|&extent| extent as usize).collect())
+}
+
+impl Dataset for IdxImages {
+    fn columns(&self) -> &[ColumnSpec] {
+        &self.columns
+    }
+
+    fn examples(&self) -> Option<u64> {
+        Some(self.examples)
+    }
+
+    fn reader(&self) -> Result<Box<dyn Reader>, InputError> {
+        let (images, labels) = open_both(&self.images, &self.labels)?;
+        if shape(&images) != self.columns[0].example.shape {
+            return Err(InputError::Changed { examples: 0 });
+        }
+        let pixels = vec![0; shape(&images).elements()];
+        Ok(Box::new(IdxReader { left: images.examples(), images, labels, pixels }))
+    }
+
+    fn rows(&self) -> Result<Rows, InputError> {
+        let storage = [Storage::Pixels(Vec::new()), Storage::I32(Vec::new())];
+        Rows::new(self.columns.iter().cloned().zip(storage).collect())
+    }
+}
+
+struct IdxReader {
+    images: IdxFile,
+    labels: IdxFile,
+    /// The number of examples that have not been read yet.
+    left: u64,
+    /// A buffer for one image.
+    pixels: Vec<u8>,
+}
+
+impl IdxReader {
+    /// Reads the next image into `pixels`, and returns its label.
+    fn next(&mut self) -> Result<i32, InputError> {
+        fill(&mut self.images, &mut self.pixels)?;
+        let mut label = [0];
+        fill(&mut self.labels, &mut label)?;
+        self.left -= 1;
+        Ok(label[0].into())
+    }
+}
+
+impl Reader for IdxReader {
+    fn read(&mut self, examples: usize, rows: &mut Rows) -> Result<usize, InputError> {
+        let count = self.left.min(examples as u64);
+        for _ in 0..count {
+            let label = self.next()?;
+            rows.begin()?;
+            match rows.column(0) {
+                Storage::Pixels(pixels) => pixels.extend_from_slice(&self.pixels),
+                _ => unreachable!("images are stored as pixels"),
+            }
+            match rows.column(1) {
+                Storage::I32(labels) => labels.push(label),
+                _ => unreachable!("labels are stored as integers"),
+            }
+            rows.end();
+        }
+        Ok(count as usize)
+    }
+
+    fn skip(&mut self, examples: u64, _: &mut Rows) -> Result<u64, InputError> {
+        let count = self.left.min(examples);
+        for _ in 0..count {
+            self.next()?;
+        }
+        Ok(count)
+    }
+}
+
+/// Fills `buffer` with the next bytes of the file's data.
+fn fill(file: &mut IdxFile, buffer: &mut [u8]) -> Result<(), InputError> {
+    let path = || file.path.clone();
+    match file.input.read_exact(buffer) {
+        Ok(()) => Ok(()),
+        Err(source) if source.kind() == io::ErrorKind::UnexpectedEof => {
+            let (offset, expected) = (4 + 4 * file.extents.len() as u64, file.data_bytes);
+            Err(InputError::Truncated { file: path(), offset, expected, got: 0 })
+        }
+        Err(source) => Err(InputError::Read { file: path(), offset: 0, source }),
+    }
+}

@@ -1,0 +1,228 @@
+//! The input pipeline of one worker: from the job's input to batches. It holds the worker's examples in memory,
+//! or reads them again in each epoch. This module must not depend on formats.
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use pushpull_messages::input::{ColumnSpec, DatasetSpec, InputSpec, ShardSpec, ShuffleSpec, StreamSpec};
+
+use super::dataset::{Dataset, collect};
+use super::files::expand;
+use super::source::{Reading, load_from, open};
+use super::stages::Scratch;
+use super::stream::{Stream, StreamConfig};
+use super::{
+    Batch, DataShare, Datasets, FileShare, InputError, Mapped, Pick, Position, Sampler, open_either,
+};
+
+/// The number of bytes of files from which on `auto` streams.
+pub const STREAM_BYTES_MIN: u64 = 128 << 20;
+
+/// The input pipeline of one worker. Its batches are the same whether it holds the examples or streams them.
+pub struct Pipeline {
+    kind: Kind,
+}
+
+enum Kind {
+    /// The examples are in memory.
+    Held { set: Mapped, sampler: Sampler, picks: Vec<Pick>, scratch: Scratch },
+    /// The examples are read in each epoch.
+    Streamed(Box<Stream>),
+}
+
+/// The worker that a pipeline is for.
+#[derive(Clone, Copy, Debug)]
+pub struct PipelineWorker {
+    /// The worker's index.
+    pub index: u32,
+    /// The number of workers of the job.
+    pub workers: u32,
+}
+
+impl Pipeline {
+    /// Opens the training set of a job for one worker. `custom` has the data sets that the job calls by name,
+    /// `batch` is the number of examples in a batch, and `seed` the seed of the job.
+    ///
+    /// # Errors
+    /// Any [`InputError`] that concerns the spec, the files, the worker's part or the batch.
+    pub fn open(
+        input: &InputSpec,
+        custom: &Datasets,
+        batch: usize,
+        seed: u64,
+        worker: PipelineWorker,
+    ) -> Result<Self, InputError> {
+        let reading =
+            Reading { interleave: input.interleave, skip_bad_records: input.skip_bad_records, custom };
+        let PipelineWorker { index, workers } = worker;
+        if let DatasetSpec::Custom(name) = &input.train {
+            let set = custom.get(name)?;
+            let (set, whole) = part(set, input.shard, worker)?;
+            return match streams(input, None) {
+                true => Self::stream(set, input, batch, seed, worker, whole),
+                false => {
+                    let set = collect(&set)?;
+                    let share = match whole {
+                        true => DataShare::whole(index, set.len())?,
+                        false => DataShare::new(index, workers, set.len())?,
+                    };
+                    Self::hold(Mapped::training(set, &input.map, seed)?, share, input, batch, seed)
+                }
+            };
+        }
+        let own = FileShare::new(&expand(&input.train)?, input.shard, index, workers)?;
+        match streams(input, Some(&own.dataset)) {
+            true => Self::stream(open(&own.dataset, &reading)?, input, batch, seed, worker, own.is_whole()),
+            false => {
+                let set = load_from(&own.dataset, &reading)?;
+                let share = own.examples(set.len())?;
+                Self::hold(Mapped::training(set, &input.map, seed)?, share, input, batch, seed)
+            }
+        }
+    }
+
+    /// Makes a pipeline of the batches that `sampler` chooses from `set`.
+    ///
+    /// # Panics
+    /// If the sampler's share belongs to a set with more examples than `set`.
+    pub fn held(set: Mapped, sampler: Sampler) -> Self {
+        assert!(sampler.share().examples_of_all() as usize <= set.len(), "a sampler for another data set");
+        let picks = Vec::with_capacity(sampler.batch());
+        Self { kind: Kind::Held { set, sampler, picks, scratch: Scratch::default() } }
+    }
+
+    fn hold(
+        set: Mapped,
+        share: DataShare,
+        input: &InputSpec,
+        batch: usize,
+        seed: u64,
+    ) -> Result<Self, InputError> {
+        Ok(Self::held(set, Sampler::with(share, batch, seed, input.shuffle, input.repeat)?))
+    }
+
+    fn stream(
+        set: Arc<dyn Dataset>,
+        input: &InputSpec,
+        batch: usize,
+        seed: u64,
+        PipelineWorker { index, workers }: PipelineWorker,
+        whole: bool,
+    ) -> Result<Self, InputError> {
+        let (map, shuffle, repeat) = (input.map.clone(), input.shuffle, input.repeat);
+        let (begin, step) = if whole { (0, 1) } else { (index.into(), workers.max(1).into()) };
+        let config = StreamConfig { map, batch, seed, shuffle, repeat, worker: index, begin, step };
+        Ok(Self { kind: Kind::Streamed(Box::new(Stream::new(set, config)?)) })
+    }
+
+    /// Returns the columns of a batch.
+    pub fn columns(&self) -> &[ColumnSpec] {
+        match &self.kind {
+            Kind::Held { set, .. } => set.columns(),
+            Kind::Streamed(stream) => stream.columns(),
+        }
+    }
+
+    /// Returns the number of examples in a batch.
+    pub fn batch(&self) -> usize {
+        match &self.kind {
+            Kind::Held { sampler, .. } => sampler.batch(),
+            Kind::Streamed(stream) => stream.batch(),
+        }
+    }
+
+    /// Returns the number of examples in this worker's part of the training set; `None` while it is unknown.
+    pub fn examples(&self) -> Option<u64> {
+        match &self.kind {
+            Kind::Held { sampler, .. } => Some(sampler.share().len().into()),
+            Kind::Streamed(stream) => stream.examples(),
+        }
+    }
+
+    /// Returns true if the examples are read again in each epoch.
+    pub fn is_streamed(&self) -> bool {
+        matches!(self.kind, Kind::Streamed(_))
+    }
+
+    /// Continues after the first `used` examples of the job.
+    ///
+    /// # Errors
+    /// If the data set cannot be read.
+    pub fn restore(&mut self, used: u64) -> Result<(), InputError> {
+        match &mut self.kind {
+            Kind::Held { sampler, .. } => sampler.restore(Position::after(used, sampler.share())),
+            Kind::Streamed(_) if used == 0 => Ok(()),
+            Kind::Streamed(stream) => stream.restore(used),
+        }
+    }
+
+    /// Fills `batch` with the next examples. Allocates only if the previous contents were smaller.
+    ///
+    /// # Errors
+    /// [`InputError::Ended`] if the remaining examples do not fill a batch; if the data set cannot be read.
+    pub(super) fn fill(&mut self, batch: &mut Batch) -> Result<(), InputError> {
+        match &mut self.kind {
+            Kind::Held { set, sampler, picks, scratch } => {
+                sampler.next_into(picks)?;
+                batch.set(set, picks, Some(Sampler::position(sampler)), scratch);
+                Ok(())
+            }
+            Kind::Streamed(stream) => stream.fill(batch),
+        }
+    }
+}
+
+/// Shows only the columns.
+impl std::fmt::Debug for Pipeline {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pipeline").field("columns", &self.columns()).finish_non_exhaustive()
+    }
+}
+
+/// Returns the part of a custom data set that a worker reads, and true if the worker uses every example of it.
+fn part(
+    set: Arc<dyn Dataset>,
+    policy: ShardSpec,
+    PipelineWorker { index, workers }: PipelineWorker,
+) -> Result<(Arc<dyn Dataset>, bool), InputError> {
+    match policy {
+        ShardSpec::Off => Ok((set, true)),
+        ShardSpec::Data => Ok((set, false)),
+        ShardSpec::Auto | ShardSpec::File => match set.part(index, workers) {
+            Some(part) => Ok((part, true)),
+            None if policy == ShardSpec::File => Err(InputError::FileShare { files: 0, workers }),
+            None => Ok((set, false)),
+        },
+    }
+}
+
+/// Returns true if the examples of `files` are read in each epoch, and false if they are held in memory. Data
+/// sets that are neither in files nor custom are generated, and always held.
+fn streams(input: &InputSpec, files: Option<&DatasetSpec>) -> bool {
+    let custom = files.is_none();
+    let formats = files.is_some_and(|spec| {
+        matches!(
+            spec,
+            DatasetSpec::Idx { .. }
+                | DatasetSpec::Cifar10 { .. }
+                | DatasetSpec::Csv(_)
+                | DatasetSpec::TfRecord(_)
+        )
+    });
+    if input.shuffle == ShuffleSpec::Full || !(custom || formats) {
+        return false;
+    }
+    match input.stream {
+        StreamSpec::Always => true,
+        StreamSpec::Never => false,
+        StreamSpec::Auto => custom || files.is_some_and(|spec| bytes(spec) > STREAM_BYTES_MIN),
+    }
+}
+
+/// Returns the number of bytes of all files of `spec` on disk. A file that cannot be opened counts nothing.
+fn bytes(spec: &DatasetSpec) -> u64 {
+    let size = |file: &std::path::Path| Some(open_either(file).ok()?.1.metadata().ok()?.len());
+    spec.files().into_iter().filter_map(size).fold(0, u64::saturating_add)
+}

@@ -1,0 +1,245 @@
+//! Tests the pipeline with real files: streamed batches have the bits of batches from memory, for every format.
+
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+use pushpull_messages::input::{
+    CategorySpec, Column, CsvColumnSpec, CsvFieldsSpec, CsvSpec, FeatureKind, FeatureSpec, NumberSpec,
+    RepeatSpec, TfRecordSpec,
+};
+use ruzstd::encoding::{CompressionLevel, compress_to_vec};
+use tempfile::TempDir;
+
+use super::*;
+use crate::tests::damaged::{gzip, write};
+use crate::{Example, TfRecordWriter};
+
+/// The formats of files that can be streamed.
+const FORMATS: [&str; 4] = ["idx", "cifar10", "csv", "tfrecord"];
+
+/// Packs a file in one of three ways.
+fn packed(bytes: &[u8], how: usize) -> Vec<u8> {
+    match how % 3 {
+        0 => bytes.to_vec(),
+        1 => gzip(bytes),
+        _ => compress_to_vec(bytes, CompressionLevel::Fastest),
+    }
+}
+
+/// Writes files of `format` with these numbers of examples, and returns the spec of their data set.
+fn files(folder: &Path, format: &str, sizes: &[usize]) -> DatasetSpec {
+    let mut first = 0;
+    let mut paths = Vec::new();
+    for (at, &size) in sizes.iter().enumerate() {
+        let bytes = file(format, first, size);
+        paths.push(write(folder, &format!("part-{at}"), &packed(&bytes, at)));
+        first += size;
+    }
+    match format {
+        "idx" => {
+            let all: usize = sizes.iter().sum();
+            let header = |magic: u32, extents: &[u32]| -> Vec<u8> {
+                [magic].iter().chain(extents).flat_map(|number| number.to_be_bytes()).collect()
+            };
+            let pixels: Vec<u8> = (0..all * 6).map(|at| at as u8).collect();
+            let labels: Vec<u8> = (0..all).map(|at| (at % 10) as u8).collect();
+            let images = [header(0x803, &[all as u32, 2, 3]), pixels].concat();
+            let labels = [header(0x801, &[all as u32]), labels].concat();
+            DatasetSpec::Idx {
+                images: write(folder, "images", &packed(&images, sizes.len())),
+                labels: write(folder, "labels", &packed(&labels, sizes.len() + 1)),
+            }
+        }
+        "cifar10" => DatasetSpec::Cifar10 { files: paths },
+        "csv" => DatasetSpec::Csv(csv(paths)),
+        _ => DatasetSpec::TfRecord(tf_record(paths)),
+    }
+}
+
+fn csv(files: Vec<PathBuf>) -> CsvSpec {
+    let column = |name: &str, fields| CsvColumnSpec { name: name.to_owned(), fields };
+    CsvSpec {
+        files,
+        columns: vec![
+            column("features", CsvFieldsSpec::Numbers(vec![NumberSpec::new(0), NumberSpec::new(2)])),
+            column("labels", CsvFieldsSpec::Category(CategorySpec::new(1, &["even", "odd"], None))),
+        ],
+        header: true,
+        ..CsvSpec::default()
+    }
+}
+
+fn tf_record(files: Vec<PathBuf>) -> TfRecordSpec {
+    let features = vec![
+        FeatureSpec::new("x", "features", FeatureKind::Float, [2]),
+        FeatureSpec::new("id", "labels", FeatureKind::Int64, []),
+        FeatureSpec::new("bytes", "raw", FeatureKind::Pixels, [3]),
+    ];
+    TfRecordSpec { files, features }
+}
+
+/// Returns the bytes of a file with the examples from `first` on.
+fn file(format: &str, first: usize, size: usize) -> Vec<u8> {
+    let examples = first..first + size;
+    match format {
+        "cifar10" => examples
+            .flat_map(|at| {
+                std::iter::once((at % 10) as u8).chain((0..3072).map(move |pixel| (pixel * 7 + at) as u8))
+            })
+            .collect(),
+        "csv" => {
+            let row = |at: usize| format!("{}.5,{},-{at}\n", at, ["even", "odd"][at % 2]);
+            ("a,b,c\n".to_owned() + &examples.map(row).collect::<String>()).into_bytes()
+        }
+        _ => {
+            let mut writer = TfRecordWriter::plain(Vec::new());
+            for at in examples {
+                writer.write_example(&record(at)).unwrap();
+            }
+            writer.finish().unwrap()
+        }
+    }
+}
+
+fn record(at: usize) -> Example {
+    let x = at as f32;
+    Example::new().floats("x", [x, -x]).ints("id", [at as i64]).bytes("bytes", [at as u8, 1, 2])
+}
+
+fn open(input: &InputSpec, batch: usize, worker: PipelineWorker) -> Result<Pipeline, InputError> {
+    Pipeline::open(input, &Datasets::default(), batch, 5, worker)
+}
+
+/// Returns the next batches, at most `count`.
+fn take(pipeline: &mut Pipeline, count: usize) -> Vec<Vec<Column>> {
+    let mut next = || {
+        let mut batch = Batch::default();
+        pipeline.fill(&mut batch).ok().map(|()| batch.columns)
+    };
+    (0..count).map_while(|_| next()).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn streamed_files_have_the_bits_of_memory(
+        format in 0..FORMATS.len(), sizes in prop::collection::vec(3usize..12, 1..5), workers in 1u32..4,
+        interleave in 1u32..4, buffer in 1u32..20, batch in 1usize..6, epochs in 1u64..3, before in 0usize..8,
+        policy in 0..3usize,
+    ) {
+        let folder = TempDir::new().unwrap();
+        let set = files(folder.path(), FORMATS[format], &sizes);
+        let mut input = InputSpec::new(set.clone(), set);
+        input.shuffle = ShuffleSpec::Buffer(buffer);
+        input.repeat = RepeatSpec::Epochs(epochs);
+        input.interleave = interleave;
+        input.shard = [ShardSpec::Auto, ShardSpec::Data, ShardSpec::Off][policy];
+        let worker = PipelineWorker { index: workers - 1, workers };
+        input.stream = StreamSpec::Never;
+        let mut held = open(&input, batch, worker).unwrap();
+        input.stream = StreamSpec::Always;
+        let mut streamed = open(&input, batch, worker).unwrap();
+        prop_assert!(streamed.is_streamed() && !held.is_streamed());
+        let expected = take(&mut held, 100);
+        prop_assert_eq!(take(&mut streamed, 100), expected.clone());
+        let done = before.min(expected.len());
+        let mut restored = open(&input, batch, worker).unwrap();
+        restored.restore((done * batch) as u64).unwrap();
+        prop_assert_eq!(&take(&mut restored, 100)[..], &expected[done..]);
+    }
+}
+
+#[test]
+fn auto_streams_large_files_only() {
+    let folder = TempDir::new().unwrap();
+    let large = write(folder.path(), "large.csv", b"");
+    std::fs::File::options().write(true).open(&large).unwrap().set_len(STREAM_BYTES_MIN + 1).unwrap();
+    let small = write(folder.path(), "small.csv", b"a,b,c\n1,odd,2\n");
+    for (file, shuffle, expected) in [
+        (&large, ShuffleSpec::None, true),
+        (&large, ShuffleSpec::Buffer(9), true),
+        (&large, ShuffleSpec::Full, false),
+        (&small, ShuffleSpec::None, false),
+    ] {
+        let set = DatasetSpec::Csv(csv(vec![file.clone()]));
+        let mut input = InputSpec::new(set.clone(), set.clone());
+        input.shuffle = shuffle;
+        assert_eq!(streams(&input, Some(&set)), expected, "{file:?} {shuffle:?}");
+    }
+}
+
+#[test]
+fn a_pattern_names_files_in_order() {
+    let folder = TempDir::new().unwrap();
+    for (at, name) in ["b-1.csv", "a-1.csv", "a-2.csv", "c.txt"].iter().enumerate() {
+        write(folder.path(), name, &file("csv", 10 * at, 2));
+    }
+    let read = |pattern: &str| {
+        let set = DatasetSpec::Csv(csv(vec![folder.path().join(pattern)]));
+        let mut input = InputSpec::new(set.clone(), set);
+        (input.shuffle, input.repeat) = (ShuffleSpec::None, RepeatSpec::Epochs(1));
+        let mut pipeline = open(&input, 1, PipelineWorker { index: 0, workers: 1 })?;
+        Ok(take(&mut pipeline, 20).iter().map(|columns| columns[0].f32().unwrap()[0]).collect::<Vec<f32>>())
+    };
+    assert_eq!(read("*.csv").unwrap(), [10.5, 11.5, 20.5, 21.5, 0.5, 1.5]);
+    assert_eq!(read("a-?.csv").unwrap(), [10.5, 11.5, 20.5, 21.5]);
+    let error: InputError = read("d*.csv").unwrap_err();
+    assert!(matches!(&error, InputError::NoMatch { .. }), "{error}");
+    assert!(matches!(read("[.csv").unwrap_err(), InputError::NoMatch { .. }));
+}
+
+#[test]
+fn a_limited_number_of_damaged_records_is_skipped() {
+    let folder = TempDir::new().unwrap();
+    // A TFRecord file with a record that is no example, and one whose data were changed on the way.
+    let mut writer = TfRecordWriter::plain(Vec::new());
+    for at in 0..6 {
+        match at {
+            2 => writer.write(b"\xff no example").unwrap(),
+            _ => writer.write_example(&record(at)).unwrap(),
+        }
+    }
+    let mut bytes = writer.finish().unwrap();
+    let last = bytes.len() - 8;
+    bytes[last] ^= 1;
+    let records = DatasetSpec::TfRecord(tf_record(vec![write(folder.path(), "data", &bytes)]));
+    let rows = b"a,b,c\n0.5,even,0\n1.5,odd,1\nx,even,2\n3.5,odd,3\n4.5,even,4\n5.5,what,5\n";
+    let rows = DatasetSpec::Csv(csv(vec![write(folder.path(), "data.csv", rows)]));
+    for set in [records, rows] {
+        for stream in [StreamSpec::Always, StreamSpec::Never] {
+            let read = |skip_bad_records| {
+                let mut input = InputSpec::new(set.clone(), set.clone());
+                (input.shuffle, input.repeat) = (ShuffleSpec::None, RepeatSpec::Epochs(3));
+                (input.skip_bad_records, input.stream) = (skip_bad_records, stream);
+                let mut pipeline = open(&input, 1, PipelineWorker { index: 0, workers: 1 })?;
+                let mut read = Vec::new();
+                loop {
+                    let mut batch = Batch::default();
+                    match pipeline.fill(&mut batch) {
+                        Ok(()) => read.push(batch.columns[0].f32().unwrap()[0].floor()),
+                        Err(InputError::Ended { .. }) => return Ok(read),
+                        Err(error) => return Err(error),
+                    }
+                }
+            };
+            // A damaged record counts once, although three epochs read it.
+            assert_eq!(read(2).unwrap(), [[0.0, 1.0, 3.0, 4.0]; 3].concat());
+            let error: InputError = read(1).unwrap_err();
+            assert!(matches!(&error, InputError::BadRecords { max: 1, .. }), "{error}");
+            let error = read(0).unwrap_err().to_string();
+            assert!(error.contains("record 2") || error.contains("line 4"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn an_unknown_custom_set_says_what_to_do() {
+    let set = || DatasetSpec::Custom("mine".into());
+    let error = open(&InputSpec::new(set(), set()), 1, PipelineWorker { index: 0, workers: 1 }).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the job reads the data set 'mine', but this program has none of its own: start a worker program that gives \
+         a data set of this name to pushpull::worker_main_with"
+    );
+}
