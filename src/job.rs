@@ -1,10 +1,12 @@
 //! A job as a program describes it: a model, its data and how it is trained.
 
+use std::sync::Arc;
+
 use pushpull_chief::checkpoint::CheckpointConfig;
-use pushpull_input::describe;
+use pushpull_input::{Dataset, Datasets, Reading, describe};
 use pushpull_messages::graph::GraphSpec;
 use pushpull_messages::id::GlobalStep;
-use pushpull_messages::input::InputSpec;
+use pushpull_messages::input::{DatasetSpec, InputSpec};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::optimizer::{OptimizerSpec, ScheduleSpec};
 use pushpull_messages::placement::PlacementSpec;
@@ -25,12 +27,14 @@ impl Length {
     /// several workers, so an epoch takes fewer updates.
     ///
     /// # Errors
-    /// Returns an error if the training set cannot be read.
-    pub(crate) fn steps(self, job: &JobSpec, workers: u32) -> Result<u64, Error> {
+    /// Returns an error if the training set cannot be read, or if it has no end.
+    pub(crate) fn steps(self, job: &JobSpec, workers: u32, datasets: &Datasets) -> Result<u64, Error> {
         match self {
             Self::Steps(steps) => Ok(steps),
             Self::Epochs(epochs) => {
-                let examples = describe(&job.input.train, &job.input.map)?.examples.saturating_mul(epochs);
+                let reading = Reading::of(&job.input, datasets);
+                let train = describe(&job.input.train, &job.input.map, &reading)?;
+                let examples = train.examples.saturating_mul(epochs);
                 let batches = u64::from(job.sync.gradients_per_update(workers));
                 // A wrong number of examples or workers is reported when the whole job is checked.
                 Ok(examples.div_ceil((u64::from(job.batch_size) * batches).max(1)))
@@ -48,6 +52,7 @@ pub struct Job {
     length: Length,
     pub(crate) hooks: Hooks,
     pub(crate) checkpoints: Option<CheckpointConfig>,
+    pub(crate) datasets: Datasets,
 }
 
 impl Job {
@@ -56,7 +61,34 @@ impl Job {
     pub fn new(graph: GraphSpec, input: InputSpec) -> Self {
         // The number of steps is set when the number of workers is known.
         let spec = JobSpec::new(graph, input, 1);
-        Self { spec, length: Length::Epochs(1), hooks: Hooks::new(), checkpoints: None }
+        Self {
+            spec,
+            length: Length::Epochs(1),
+            hooks: Hooks::new(),
+            checkpoints: None,
+            datasets: Datasets::default(),
+        }
+    }
+
+    /// Starts the description of a job that trains `graph` on data sets of this program, and evaluates it on
+    /// `test`. In a cluster, every process runs the same program and so has the same data sets.
+    pub fn with_data(graph: GraphSpec, train: impl Dataset + 'static, test: impl Dataset + 'static) -> Self {
+        let custom = |name: &str| DatasetSpec::Custom(name.to_owned());
+        let job = Self::new(graph, InputSpec::new(custom("train"), custom("test")));
+        job.dataset("train", train).dataset("test", test)
+    }
+
+    /// Gives a name to a data set of this program. The input of the job reads it as
+    /// [`DatasetSpec::Custom`].
+    pub fn dataset(mut self, name: &str, set: impl Dataset + 'static) -> Self {
+        self.datasets.insert(name, Arc::new(set));
+        self
+    }
+
+    /// Changes how the workers read the training set: its order, its stages, and whether they stream it.
+    pub fn input(mut self, change: impl FnOnce(&mut InputSpec)) -> Self {
+        change(&mut self.spec.input);
+        self
     }
 
     /// Sets the optimizer and its learning rate.
@@ -138,7 +170,7 @@ impl Job {
     /// Returns an error if a setting is out of range, or if the number of training examples is needed and
     /// cannot be read.
     pub fn spec(&self, workers: u32) -> Result<JobSpec, Error> {
-        let last_step = GlobalStep(self.length.steps(&self.spec, workers)?);
+        let last_step = GlobalStep(self.length.steps(&self.spec, workers, &self.datasets)?);
         let job = JobSpec { last_step, ..self.spec.clone() };
         job.validate()?;
         Ok(job)
@@ -154,7 +186,7 @@ impl Job {
 impl From<JobSpec> for Job {
     fn from(spec: JobSpec) -> Self {
         let length = Length::Steps(spec.last_step.0);
-        Self { spec, length, hooks: Hooks::new(), checkpoints: None }
+        Self { spec, length, hooks: Hooks::new(), checkpoints: None, datasets: Datasets::default() }
     }
 }
 

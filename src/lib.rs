@@ -3,6 +3,7 @@
 #![doc = include_str!("../docs/src/guide/tutorial.md")]
 #![forbid(unsafe_code)]
 
+pub mod data;
 pub mod hooks;
 pub mod nn;
 
@@ -32,7 +33,7 @@ pub use model::{Examples, Model, Predictions, Tensor};
 #[cfg(feature = "programs")]
 pub use programs::{
     Defaults, Failure, Outcome, TrainArgs, chief_main, evaluator_main, local_main, main, main_from,
-    main_with, ps_main, worker_main,
+    main_with, ps_main, worker_main, worker_main_with,
 };
 pub use pushpull_chief::checkpoint::CheckpointConfig;
 pub use pushpull_chief::tensorboard::{EventError, EventWriter, SummaryConfig};
@@ -50,7 +51,7 @@ pub use pushpull_messages::id::{GlobalStep, NodeId, VariableId};
 pub use pushpull_messages::input::{
     BabbleSpec, CategorySpec, ColumnSpec, CsvColumnSpec, CsvFieldsSpec, CsvSpec, DatasetSpec, FeatureKind,
     FeatureSpec, FieldSpec, InputSpec, MapSpec, NumberSpec, RepeatSpec, ShardSpec, ShuffleSpec, StageSpec,
-    TextSpec, TfRecordSpec, VocabularySpec, WindowsSpec,
+    StreamSpec, TextSpec, TfRecordSpec, VocabularySpec, WindowsSpec,
 };
 pub use pushpull_messages::job::{JobError, JobSpec};
 pub use pushpull_messages::message::{Evaluation, MetricValue};

@@ -27,6 +27,7 @@ impl Job {
         let job = self.spec(embedded.workers)?;
         embedded.hooks.extend(self.hooks.chief);
         embedded.worker_config.hooks.extend(self.hooks.worker);
+        embedded.worker_config.datasets = self.datasets;
         embedded.chief_config.checkpoint = self.checkpoints.or(embedded.chief_config.checkpoint);
         let (collector, spec) = (Collector::default(), job.clone());
         let kept = collector.clone();

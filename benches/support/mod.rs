@@ -14,8 +14,13 @@ use pushpull::{DatasetSpec, GraphBuilder, GraphSpec, InputSpec, JobSpec, Optimiz
 
 /// Returns the MLP 784-width-width-10. Most benchmarks use a width of 512.
 pub(crate) fn mlp(width: usize) -> anyhow::Result<GraphSpec> {
+    mlp_of(&[28, 28], width)
+}
+
+/// Returns this MLP for images of the given shape, which has 784 elements.
+pub(crate) fn mlp_of(shape: &[usize], width: usize) -> anyhow::Result<GraphSpec> {
     let mut g = GraphBuilder::new("mlp");
-    let images = g.input("features", [28, 28]);
+    let images = g.input("features", shape.to_vec());
     let labels = g.labels("labels");
     let mut x = g.reshape(images, [784]);
     for layer in ["dense1", "dense2"] {

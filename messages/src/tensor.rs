@@ -72,6 +72,12 @@ impl Shape {
     }
 }
 
+impl From<Vec<usize>> for Shape {
+    fn from(extents: Vec<usize>) -> Self {
+        Self(extents)
+    }
+}
+
 impl<const N: usize> From<[usize; N]> for Shape {
     fn from(extents: [usize; N]) -> Self {
         Self(extents.to_vec())

@@ -1,13 +1,21 @@
 //! Tests of the input in a whole cluster: files that are divided among the workers, stages, and an input
 //! that ends.
 
-use std::path::Path;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use pushpull::data::{Column, Dataset, from_fn};
 use pushpull::nn::{Layer, dense};
 use pushpull::{
-    DatasetSpec, Embedded, Example, FeatureKind, FeatureSpec, GraphBuilder, InputSpec, JobProgress,
-    JobReport, JobSpec, MapSpec, RepeatSpec, ShardSpec, ShuffleSpec, StageSpec, TfRecordSpec, TfRecordWriter,
+    CategorySpec, CheckpointConfig, Cluster, ColumnSpec, CsvColumnSpec, CsvFieldsSpec, CsvSpec, DatasetSpec,
+    Embedded, Example, FeatureKind, FeatureSpec, GraphBuilder, GraphSpec, InputSpec, Job, JobProgress,
+    JobReport, JobSpec, MapSpec, NumberSpec, OptimizerSpec, RepeatSpec, ShardSpec, ShuffleSpec, StageSpec,
+    StreamSpec, SyncSpec, TensorSpec, TfRecordSpec, TfRecordWriter, VocabularySpec,
 };
+use pushpull_messages::id::TaskId;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -119,4 +127,192 @@ fn a_missing_input_is_named_with_the_existing_ones() {
     job.input.map.push(MapSpec::new("labels", StageSpec::OneHot { classes: 2 }));
     let error = format!("{:#}", train(1, job).unwrap_err());
     assert!(error.contains("input 'labels' asks for i32[]") && error.contains("'labels' f32[2]"), "{error}");
+}
+
+/// A softmax regression of examples with `elements` features and 10 classes.
+fn regression(shape: &[usize]) -> GraphSpec {
+    let mut g = GraphBuilder::new("regression");
+    let x = g.input("features", shape.to_vec());
+    let labels = g.labels("labels");
+    let x = g.reshape(x, [shape.iter().product()]);
+    let logits = dense("logits", 10).apply(&mut g, x);
+    let loss = g.softmax_cross_entropy(logits, labels);
+    let accuracy = g.accuracy(logits, labels);
+    g.finish(loss, &[("accuracy", accuracy)]).expect("a graph")
+}
+
+/// Returns the pixels of an image. The label, `index % 10`, can be seen in them.
+fn pixels(index: usize, count: usize) -> Vec<u8> {
+    (0..count)
+        .map(|at| if at % 10 == index % 10 { 255 - (index % 7) as u8 } else { (at % 40) as u8 })
+        .collect()
+}
+
+/// Writes two files of 70 and 50 examples in one of the formats. Returns their spec, and the shape of the
+/// features.
+fn two_files(dir: &Path, format: &str) -> (DatasetSpec, Vec<usize>) {
+    let write = |name: &str, bytes: Vec<u8>| {
+        let path = dir.join(name);
+        fs::write(&path, bytes).expect("the test's directory can be written");
+        path
+    };
+    let parts = [(0, 70), (70, 120)];
+    let both = |bytes: &dyn Fn(usize) -> Vec<u8>| -> Vec<PathBuf> {
+        let part = |(begin, end)| write(&format!("{begin}.{format}"), (begin..end).flat_map(bytes).collect());
+        parts.map(part).into()
+    };
+    match format {
+        "idx" => {
+            let header = |magic: u32, extents: &[u32]| -> Vec<u8> {
+                [magic].iter().chain(extents).flat_map(|number| number.to_be_bytes()).collect()
+            };
+            let images = (0..120).flat_map(|index| pixels(index, 20)).collect();
+            let labels = (0..120).map(|index| (index % 10) as u8).collect();
+            let images = write("images", [header(0x803, &[120, 4, 5]), images].concat());
+            let labels = write("labels", [header(0x801, &[120]), labels].concat());
+            (DatasetSpec::Idx { images, labels }, vec![4, 5])
+        }
+        "cifar10" => {
+            let record = |index: usize| [vec![(index % 10) as u8], pixels(index, 3072)].concat();
+            (DatasetSpec::Cifar10 { files: both(&record) }, vec![32, 32, 3])
+        }
+        "csv" => {
+            let row = |index: usize| {
+                let numbers = pixels(index, 20).iter().map(|pixel| format!("{pixel},")).collect::<String>();
+                format!("{numbers}{}\n", index % 10).into_bytes()
+            };
+            let column = |name: &str, fields| CsvColumnSpec { name: name.into(), fields };
+            let (field, vocabulary) = (20u32.into(), VocabularySpec::Ids);
+            let columns = vec![
+                column("features", CsvFieldsSpec::Numbers((0..20u32).map(NumberSpec::new).collect())),
+                column("labels", CsvFieldsSpec::Category(CategorySpec { field, vocabulary, unknown: None })),
+            ];
+            (DatasetSpec::Csv(CsvSpec { files: both(&row), columns, ..CsvSpec::default() }), vec![20])
+        }
+        _ => {
+            let record = |index: usize| {
+                let mut writer = TfRecordWriter::plain(Vec::new());
+                let example =
+                    Example::new().bytes("image", pixels(index, 20)).ints("label", [index as i64 % 10]);
+                writer.write_example(&example).expect("memory");
+                writer.finish().expect("memory")
+            };
+            let features = vec![
+                FeatureSpec::new("image", "features", FeatureKind::Pixels, [20]),
+                FeatureSpec::new("label", "labels", FeatureKind::Int64, []),
+            ];
+            (DatasetSpec::TfRecord(TfRecordSpec { files: both(&record), features }), vec![20])
+        }
+    }
+}
+
+/// A data set of a program: a function whose results are changed and filtered.
+fn own() -> impl Dataset + 'static {
+    let column = |name: &str, example| ColumnSpec { name: name.into(), example };
+    let columns = vec![column("features", TensorSpec::f32([20])), column("labels", TensorSpec::i32([]))];
+    let make = |index: u64| {
+        let features = pixels(index as usize, 20).into_iter().map(f32::from).collect();
+        vec![Column::F32(features), Column::I32(vec![index as i32 % 10])]
+    };
+    let scaled = from_fn(columns.clone(), Some(150), make).map(columns, |row| {
+        let features = row.f32("features").unwrap_or_default().iter().map(|x| x / 255.0).collect();
+        vec![Column::F32(features), Column::I32(row.i32("labels").unwrap_or_default())]
+    });
+    scaled.filter(|row| row.i32("labels") != Some(vec![3]))
+}
+
+/// Streams each kind of data set, saves in the middle of an epoch, and goes on from there.
+#[test]
+fn a_stream_goes_on_with_the_same_bits() {
+    for kind in ["idx", "cifar10", "csv", "tfrecord", "own"] {
+        for interleave in [1, 2] {
+            let dir = tempfile::tempdir().unwrap();
+            let job = || {
+                let job = match kind {
+                    "own" => Job::with_data(regression(&[20]), own(), own()),
+                    format => {
+                        let (set, shape) = two_files(dir.path(), format);
+                        Job::new(regression(&shape), InputSpec::new(set.clone(), set))
+                    }
+                };
+                let job = job.sync(SyncSpec::SYNC).deterministic().batch_size(8).steps(40).seed(9);
+                job.optimizer(OptimizerSpec::adam(0.01)).input(|input| {
+                    input.shard = ShardSpec::Data;
+                    input.shuffle = ShuffleSpec::Buffer(16);
+                    input.stream = StreamSpec::Always;
+                    input.interleave = interleave;
+                })
+            };
+            let train = |job: Job| job.train(Cluster::embedded(1, 2));
+            let expected = train(job()).unwrap().report;
+            let saving = || CheckpointConfig::new(dir.path().join("checkpoints").display().to_string());
+            // An epoch has 120 or 135 examples, and a step takes 16.
+            train(job().steps(21).checkpoints(saving())).unwrap();
+            let report = train(job().checkpoints(saving())).unwrap().report;
+            assert_eq!(report.variables_crc32c, expected.variables_crc32c, "{kind} {interleave}");
+            assert_eq!(report.began, 21, "{kind}");
+        }
+    }
+}
+
+/// Waits until a worker has ended, and returns the most memory that it had, in bytes.
+fn peak_memory(worker: &mut crate::harness::Program) -> u64 {
+    let mut most = 0;
+    while worker.is_running() {
+        let status = fs::read_to_string(format!("/proc/{}/status", worker.id())).unwrap_or_default();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kilobytes = peak.and_then(|peak| peak.trim().trim_end_matches(" kB").parse::<u64>().ok());
+        most = most.max(kilobytes.unwrap_or(0) * 1024);
+        std::thread::yield_now();
+    }
+    most
+}
+
+/// The same job holds the examples in memory, or streams them.
+#[test]
+fn streaming_needs_little_memory() {
+    const EXAMPLES: usize = 150_000;
+    const PIXELS: usize = 1600;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("large.tfrecord.gz");
+    let output = GzEncoder::new(File::create(&path).unwrap(), Compression::fast());
+    let mut writer = TfRecordWriter::plain(output);
+    for index in 0..EXAMPLES {
+        let image = vec![(index % 10) as u8; PIXELS];
+        let example = Example::new().bytes("image", image).ints("label", [index as i64 % 10]);
+        writer.write_example(&example).unwrap();
+    }
+    writer.finish().unwrap().finish().unwrap().flush().unwrap();
+    let features = vec![
+        FeatureSpec::new("image", "features", FeatureKind::Pixels, [PIXELS]),
+        FeatureSpec::new("label", "labels", FeatureKind::Int64, []),
+    ];
+    let records =
+        |path| DatasetSpec::TfRecord(TfRecordSpec { files: vec![path], features: features.clone() });
+    let small = dir.path().join("small.tfrecord");
+    let mut writer = TfRecordWriter::create(&small).unwrap();
+    let example = Example::new().bytes("image", vec![1; PIXELS]).ints("label", [1]);
+    writer.write_example(&example).unwrap();
+    writer.finish().unwrap();
+
+    let peak = |stream| {
+        let input = InputSpec {
+            shuffle: ShuffleSpec::Buffer(1000),
+            stream,
+            ..InputSpec::new(records(path.clone()), records(small.clone()))
+        };
+        let job = JobSpec { batch_size: 8, ..JobSpec::new(regression(&[PIXELS]), input, 50) };
+        let cluster = crate::harness::Cluster::new(1, 1, 50);
+        fs::write(cluster.job.path(), job.to_json()).unwrap();
+        let mut others = [TaskId::CHIEF, TaskId::ps(0)].map(|task| cluster.start(task));
+        let peak = peak_memory(&mut cluster.start(TaskId::worker(0)));
+        for program in &mut others {
+            program.wait().expect(0);
+        }
+        peak
+    };
+    let bytes = (EXAMPLES * PIXELS) as u64;
+    assert!(peak(StreamSpec::Never) > bytes, "the examples are held");
+    let streamed = peak(StreamSpec::Always);
+    assert!((1..bytes / 4).contains(&streamed), "{streamed} of {bytes} bytes");
 }

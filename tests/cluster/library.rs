@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use pushpull::{Examples, GraphBuilder, GraphSpec, Model};
-use pushpull_messages::id::TaskId;
+use pushpull_messages::id::{JobName, TaskId};
 use serde_json::{Value, json};
 
 use crate::harness::{Cluster, Program, example_called, mnist_dir, write_model};
@@ -106,4 +106,47 @@ fn a_model_that_python_wrote_is_predicted_with() {
     assert_eq!(predictions.output("height").expect("an output").values, [1.5, -1.5]);
     let error = Model::load(&path).expect_err("the file does not say which graph").to_string();
     assert!(error.contains("Model::load_with"), "{error}");
+}
+
+/// Starts a cluster whose job reads a data set of the program. The workers are `own_data`, or the usual ones.
+fn own_data(own: bool) -> (Cluster, Vec<Program>) {
+    let cluster = Cluster::new(1, 2, 1);
+    let ended = Program::run(cluster.dir(), "job", example_called("own_data").arg("job")).expect(0);
+    std::fs::write(cluster.job.path(), &ended.out).expect("the job file can be written");
+    let start = |task: TaskId| match task.job == JobName::Worker && own {
+        true => {
+            let mut command = example_called("own_data");
+            cluster.spawn(task, command.env("TF_CONFIG", cluster.spec.to_tf_config(task)))
+        }
+        false => cluster.start(task),
+    };
+    let programs = cluster.spec.tasks().map(|(task, _)| start(task)).collect();
+    (cluster, programs)
+}
+
+#[test]
+fn a_worker_program_trains_on_its_own_data() {
+    let (_cluster, programs) = own_data(true);
+    for mut program in programs {
+        program.wait().expect(0);
+    }
+}
+
+#[test]
+fn the_usual_worker_refuses_the_data_of_another() {
+    let (_cluster, mut programs) = own_data(false);
+    let ended = programs.pop().expect("a worker").wait().expect_failure();
+    let ended = ended.says("the job reads the data set 'spirals', but this program has none of its own");
+    ended.says("pushpull::worker_main_with");
+    for mut program in programs {
+        program.wait().expect_failure();
+    }
+}
+
+#[test]
+fn a_program_trains_on_its_own_data_in_one_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let ended = Program::run(dir.path(), "own_data", &mut example_called("own_data")).expect(0);
+    let accuracy: f64 = said(&ended.out, "test accuracy").trim_end_matches(" %").parse().expect("a number");
+    assert!(accuracy >= 95.0, "{accuracy} %");
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use pushpull_input::Datasets;
 use pushpull_messages::message::{REPORT_EVERY_MAX, REPORT_EVERY_MIN};
 use pushpull_messages::out_of_range::OutOfRange;
 use pushpull_transport::RetryConfig;
@@ -28,6 +29,8 @@ pub struct WorkerConfig {
     pub log_placement: bool,
     /// The directory of the data on this host; `None` if it is the directory that the job names.
     pub data_dir: Option<PathBuf>,
+    /// The data sets of this program, which a job may name.
+    pub datasets: Datasets,
     /// How long the worker waits for the other tasks to start.
     pub start_timeout: Duration,
     /// How the worker handles broken connections. The worker retries for longer than the chief, so the chief
@@ -58,6 +61,7 @@ impl Default for WorkerConfig {
             soft_placement: true,
             log_placement: false,
             data_dir: None,
+            datasets: Datasets::default(),
             start_timeout: Duration::from_secs(300),
             retry: RetryConfig { redial_for: Duration::from_secs(8), ..Default::default() },
             in_flight_bytes_max: 1 << 30,

@@ -4,7 +4,8 @@
 use std::ops::Range;
 
 use pushpull_input::{
-    Description, FileShare, InputError, Mapped, Position, Sampler, check_ready_bytes, describe, load,
+    Description, InputError, Mapped, Pipeline, PipelineWorker, Reading, check_ready_bytes, describe,
+    load_from,
 };
 use pushpull_messages::device::Device;
 use pushpull_messages::id::TaskId;
@@ -34,13 +35,11 @@ pub(crate) struct Preparation {
 
 /// The results of a worker's preparation. The training starts from them.
 pub(crate) struct Prepared {
-    pub train: Mapped,
-    pub sampler: Sampler,
+    /// The training set, at the place where the worker continues.
+    pub input: Pipeline,
     pub replicas: Vec<Box<dyn Replica>>,
     /// For each replica, the range of a batch's examples that the replica computes.
     pub parts: Vec<Range<usize>>,
-    /// The number of examples in this worker's part of the data.
-    pub examples: u32,
 }
 
 impl Preparation {
@@ -50,17 +49,14 @@ impl Preparation {
     /// If the data cannot be used; if the model cannot be computed.
     pub(crate) fn run(self) -> Result<Prepared, WorkerError> {
         let Self { config, job, task, workers, resume } = &self;
-        let own = FileShare::new(&job.input.train, job.input.shard, task.index, *workers)?;
-        let train = load(&own.dataset, None)?;
-        let share = own.examples(train.len())?;
-        let train = Mapped::training(train, &job.input.map, job.seed)?;
-        let parts = parts(job.batch_size as usize, config.devices)?;
-        let mut replicas = self.replicas(train.columns(), &parts)?;
-        self.prepare_evaluation(train.columns(), &mut replicas)?;
-        let (batch, shuffle, repeat) = (job.batch_size as usize, job.input.shuffle, job.input.repeat);
-        let mut sampler = Sampler::with(share, batch, job.seed, shuffle, repeat)?;
-        sampler.restore(Position::after(resume.examples, share))?;
-        Ok(Prepared { train, sampler, replicas, parts, examples: share.len() })
+        let worker = PipelineWorker { index: task.index, workers: *workers };
+        let batch = job.batch_size as usize;
+        let mut input = Pipeline::open(&job.input, &config.datasets, batch, job.seed, worker)?;
+        let parts = parts(batch, config.devices)?;
+        let mut replicas = self.replicas(input.columns(), &parts)?;
+        self.prepare_evaluation(input.columns(), &mut replicas)?;
+        input.restore(resume.examples)?;
+        Ok(Prepared { input, replicas, parts })
     }
 
     /// Loads the test set, for a worker that evaluates the model.
@@ -68,7 +64,8 @@ impl Preparation {
     /// # Errors
     /// If the test set cannot be used.
     pub(crate) fn load_test(&self) -> Result<Mapped, WorkerError> {
-        Ok(Mapped::testing(load(&self.job.input.test, None)?, &self.job.input.map)?)
+        let test = load_from(&self.job.input.test, &Reading::plain(&self.config.datasets))?;
+        Ok(Mapped::testing(test, &self.job.input.map)?)
     }
 
     /// Loads the test set, and creates for each device a clone of the graph that can be evaluated on this
@@ -123,7 +120,8 @@ impl Preparation {
         replicas: &mut [Box<dyn Replica>],
     ) -> Result<(), WorkerError> {
         let input = &self.job.input;
-        let Description { examples, columns } = describe(&input.test, &input.map)?;
+        let Description { examples, columns } =
+            describe(&input.test, &input.map, &Reading::plain(&self.config.datasets))?;
         check_test_columns(train, &columns)?;
         for batch in batch_sizes(&self.job, examples) {
             check_ready_bytes(&columns, batch, self.config.devices)?;

@@ -49,6 +49,7 @@ pub(crate) fn train_from_env(job: &Job) -> Result<Trained, Error> {
         threads: threads_per_worker(1),
         start_timeout,
         hooks: job.hooks.worker.clone(),
+        datasets: job.datasets.clone(),
         ..Default::default()
     };
     let leads = task.job == JobName::Chief || config.hosts_chief();

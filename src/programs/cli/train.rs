@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::{Parser, ValueEnum};
 use pushpull_chief::{ChiefConfig, JobProgress};
-use pushpull_input::input_in_directory;
+use pushpull_input::{Datasets, input_in_directory};
 use pushpull_messages::cluster::ClusterConfig;
 use pushpull_messages::graph::GraphSpec;
 use pushpull_messages::id::{GlobalStep, JobName, TaskId};
@@ -20,6 +20,7 @@ use tracing::Instrument;
 
 use super::evaluator::EvaluationArgs;
 use super::flags::{ClusterArgs, DeviceArgs, shards, threads};
+use super::input::InputArgs;
 use super::observe::ObserveArgs;
 use super::paths::{absolute, check_writable};
 use super::saving::SavingArgs;
@@ -96,6 +97,8 @@ pub struct TrainArgs {
     device: DeviceArgs,
     #[command(flatten)]
     saving: SavingArgs,
+    #[command(flatten, next_help_heading = "Training set")]
+    input: InputArgs,
     #[command(flatten, next_help_heading = "Evaluator (of a cluster)")]
     evaluation: EvaluationArgs,
     #[command(flatten)]
@@ -198,6 +201,7 @@ impl TrainArgs {
             Some(directory) => input_in_directory(&input, &absolute("--data-dir", directory)?)?,
             None => input,
         };
+        let input = self.input.apply(input);
         let length = match self.steps {
             Some(steps) => Length::Steps(steps),
             None => Length::Epochs(self.epochs.expect("one of steps and epochs has a default")),
@@ -214,7 +218,7 @@ impl TrainArgs {
             seed: self.seed,
             ..self.update.apply(JobSpec::new(graph, input, 1))
         };
-        job.last_step = GlobalStep(length.steps(&job, workers)?);
+        job.last_step = GlobalStep(length.steps(&job, workers, &Datasets::default())?);
         job.validate().map_err(Failure::usage)?;
         Ok(job)
     }

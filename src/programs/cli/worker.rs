@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
+use pushpull_input::Datasets;
 use pushpull_messages::id::JobName;
 use pushpull_worker::WorkerConfig;
 
@@ -44,6 +45,12 @@ pub(super) struct WorkerArgs {
 
 /// Runs the program `pushpull-worker`.
 pub fn worker_main() -> ExitCode {
+    worker_main_with(Datasets::default())
+}
+
+/// Runs the program `pushpull-worker` with data sets of one's own. A job reads the one that its input names as
+/// `{"custom": "name"}`.
+pub fn worker_main_with(datasets: Datasets) -> ExitCode {
     main(|args: WorkerArgs| {
         let cluster = args.cluster.resolve_as(JobName::Worker)?;
         let log_placement = args.log_placement;
@@ -58,6 +65,7 @@ pub fn worker_main() -> ExitCode {
         let threads = args.threads.map_or_else(|| threads_per_worker(1), usize::from);
         let config = WorkerConfig {
             data_dir: args.data_dir,
+            datasets,
             start_timeout: args.cluster.start_timeout(),
             ..args.device.config(threads, log_placement)
         };

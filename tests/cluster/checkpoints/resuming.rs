@@ -1,7 +1,13 @@
 //! Tests in which all tasks are killed and started again with the same command. The job resumes, and makes
 //! no update twice.
 
-use crate::harness::{Program, Report, Running, example};
+use std::path::{Path, PathBuf};
+
+use pushpull::data::{Dataset, load};
+use pushpull::{DatasetSpec, Example, FeatureKind, FeatureSpec, TfRecordSpec, TfRecordWriter};
+use serde_json::json;
+
+use crate::harness::{Cluster, Program, Report, Running, example};
 
 use super::{deterministic, saving, steps, undisturbed, verify, wait_for_save};
 
@@ -28,6 +34,69 @@ fn a_killed_deterministic_job_resumes_bit_equal() {
     let directory = super::directory(running.cluster.dir());
     verify(&directory);
     assert_eq!(steps(&directory).last(), Some(&STEPS), "what it ended with is saved");
+}
+
+/// Writes 500 digits to packed TFRecord files, and lets the job stream them, three files at a time.
+fn stream(cluster: &Cluster) {
+    let digits = load(&DatasetSpec::Digits { seed: 5, examples: 500 }, None).expect("digits");
+    let mut reader = digits.reader().expect("a set in memory");
+    let mut write = |path: PathBuf, examples: usize, rows: &mut pushpull::data::Rows| {
+        rows.clear();
+        assert_eq!(reader.read(examples, rows).expect("digits"), examples);
+        let mut writer = TfRecordWriter::create(&path).expect("the test's directory can be written");
+        for index in 0..examples {
+            let row = rows.row(index);
+            let pixels = row
+                .f32("features")
+                .expect("an image")
+                .iter()
+                .map(|pixel| (pixel * 255.0) as u8)
+                .collect::<Vec<_>>();
+            let label = i64::from(row.i32("labels").expect("a label")[0]);
+            let example = Example::new().bytes("image", pixels).ints("label", [label]);
+            writer.write_example(&example).expect("a record");
+        }
+        writer.finish().expect("a whole file");
+        path
+    };
+    let mut rows = digits.rows().expect("columns");
+    let dir: &Path = cluster.dir();
+    let mut files = Vec::new();
+    for (part, examples) in [60, 140, 90, 110, 100].into_iter().enumerate() {
+        files.push(write(dir.join(format!("part-{part}.tfrecord.gz")), examples, &mut rows));
+    }
+    let features = vec![
+        FeatureSpec::new("image", "features", FeatureKind::Pixels, [28, 28]),
+        FeatureSpec::new("label", "labels", FeatureKind::Int64, []),
+    ];
+    let records = DatasetSpec::TfRecord(TfRecordSpec { files, features });
+    cluster.job.edit(|job| {
+        job["input"]["train"] = serde_json::to_value(&records).expect("JSON");
+        job["input"]["test"] = job["input"]["train"].clone();
+        job["input"]["shuffle"] = json!({"buffer": 64});
+        job["input"]["stream"] = json!("always");
+        job["input"]["interleave"] = json!(3);
+    });
+}
+
+#[test]
+fn a_killed_job_resumes_within_a_streamed_epoch() {
+    const STEPS: u64 = 120;
+    let cluster = |flags: &[&str]| {
+        let cluster = deterministic(1, 2, STEPS, flags);
+        stream(&cluster);
+        cluster
+    };
+    let expected = undisturbed(cluster(&[]));
+    // An epoch has 500 examples, a step 32: the job is killed within its second epoch or later.
+    let mut running = Running::of(cluster(&["--save-steps=7"]), &[]);
+    let seen = wait_for_save(&mut running.chief, 21);
+    running.kill_all();
+    let mut running = running.all_again();
+    running.chief.wait_for("restored step-");
+    let report = running.end_well_without(&[]);
+    assert_eq!(report.variables_crc32c(), expected);
+    assert!(report.count("began") >= seen);
 }
 
 #[test]

@@ -71,14 +71,17 @@ impl SessionStart<'_> {
         let (config, task) = ((*config).clone(), identity.task);
         let preparation = Preparation { config, job: job.clone(), task, workers, resume };
         let prepared = blocking(move || preparation.run()).await?;
-        let Prepared { train, sampler, replicas, parts, examples } = prepared;
+        let Prepared { input, replicas, parts } = prepared;
         let devices = Devices::start(replicas, parts);
         life.devices(devices.meters());
-        let hooks = self.begin_hooks(&job, train.columns())?;
-        let input = Prefetch::start(train, sampler, job.input.prefetch as usize)?;
+        let hooks = self.begin_hooks(&job, input.columns())?;
+        let (examples, streamed) = (input.examples(), input.is_streamed());
+        let input = Prefetch::start(input, job.input.prefetch as usize)?;
         tracing::info!(
-            "ready: model '{}', {examples} examples, batch {}, {} device(s), {} thread(s)",
+            "ready: model '{}', {} examples{}, batch {}, {} device(s), {} thread(s)",
             job.graph.name,
+            examples.map_or("an unknown number of".to_owned(), |examples| examples.to_string()),
+            if streamed { " (streamed)" } else { "" },
             job.batch_size,
             self.config.devices,
             self.config.threads

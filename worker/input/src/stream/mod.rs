@@ -213,12 +213,12 @@ impl Source {
     /// Moves to the next example, which is then in `block` before `next`. Returns false at the end of the part.
     fn next(&mut self, stages: &Stages, config: &StreamConfig) -> Result<bool, InputError> {
         if self.next == self.block.len() {
-            if self.ended || self.reader.skip(self.skip, &mut self.block)? < self.skip {
-                self.ended = true;
+            self.next = 0;
+            self.ended = self.ended || self.reader.skip(self.skip, &mut self.block)? < self.skip;
+            self.block.clear();
+            if self.ended {
                 return Ok(false);
             }
-            self.block.clear();
-            self.next = 0;
             let most = if self.step == 1 { BLOCK } else { 1 };
             if self.reader.read(most, &mut self.block)? == 0 {
                 self.ended = true;

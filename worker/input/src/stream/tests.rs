@@ -37,8 +37,16 @@ fn stages() -> Vec<MapSpec> {
     ]
 }
 
-/// Hides how many examples a set has.
+/// Hides how many examples a set has. Its readers skip by reading.
 struct Unknown(InMemory);
+
+struct UnknownReader(Box<dyn Reader>);
+
+impl Reader for UnknownReader {
+    fn read(&mut self, examples: usize, rows: &mut Rows) -> Result<usize, InputError> {
+        self.0.read(examples, rows)
+    }
+}
 
 impl Dataset for Unknown {
     fn columns(&self) -> &[ColumnSpec] {
@@ -50,7 +58,7 @@ impl Dataset for Unknown {
     }
 
     fn reader(&self) -> Result<Box<dyn Reader>, InputError> {
-        self.0.reader()
+        Ok(Box::new(UnknownReader(self.0.reader()?)))
     }
 
     fn rows(&self) -> Result<Rows, InputError> {
