@@ -154,29 +154,20 @@ impl Embedded {
         progress: watch::Sender<JobProgress>,
         interrupt: CancellationToken,
     ) -> anyhow::Result<JobEnd> {
-        self.run_observed(job, progress, interrupt, Arc::new(())).await
+        self.run_observed(job, progress, interrupt, Arc::new(()), None).await
     }
 
     /// Trains a job to its end, and keeps the end and the variables in `collector`.
     pub(crate) async fn run_collected(&self, job: JobSpec, collector: &Collector) -> anyhow::Result<()> {
         let (progress, _) = watch::channel(JobProgress::default());
         let (interrupt, observers) = (CancellationToken::new(), Arc::new(()));
-        self.run_with(job, progress, interrupt, observers, Some(collector)).await?;
+        self.run_observed(job, progress, interrupt, observers, Some(collector)).await?;
         Ok(())
     }
 
-    /// Does the same as [`run_or_save`](Self::run_or_save), and also reports the tasks to `observers`.
+    /// Does the same as [`run_or_save`](Self::run_or_save). Also reports the tasks to `observers`, and keeps
+    /// the end and the variables in `collector`.
     pub(crate) async fn run_observed(
-        &self,
-        job: JobSpec,
-        progress: watch::Sender<JobProgress>,
-        interrupt: CancellationToken,
-        observers: Arc<dyn Observers>,
-    ) -> anyhow::Result<JobEnd> {
-        self.run_with(job, progress, interrupt, observers, None).await
-    }
-
-    async fn run_with(
         &self,
         job: JobSpec,
         progress: watch::Sender<JobProgress>,

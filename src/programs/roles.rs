@@ -29,6 +29,7 @@ use crate::programs::progress;
 use crate::programs::signals::Signals;
 use crate::report::Report;
 use crate::threads::run_on;
+use crate::trained::Trained;
 
 /// The network settings of a task of a cluster.
 #[derive(Clone, Debug)]
@@ -68,10 +69,26 @@ impl Network {
 pub(crate) struct ChiefOrders<'a> {
     pub job: JobSpec,
     pub config: ChiefConfig,
-    pub report: Option<&'a Path>,
+    pub files: EndFiles<'a>,
     pub hooks: Vec<pushpull_chief::MakeHook>,
     /// If given, receives the end of the job and its variables, instead of a report on standard output.
     pub collector: Option<Collector>,
+}
+
+/// The files that are written when a job has been trained.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct EndFiles<'a> {
+    /// The report, as JSON.
+    pub report: Option<&'a Path>,
+    /// The model, as a safetensors file.
+    pub model: Option<&'a Path>,
+}
+
+impl EndFiles<'_> {
+    /// Returns a collector for the job's variables if the model is to be written.
+    pub(crate) fn collector(&self) -> Option<Collector> {
+        self.model.map(|_| Collector::default())
+    }
 }
 
 fn panicked<T>(result: Result<T, RecvError>) -> anyhow::Result<T> {
@@ -229,7 +246,8 @@ async fn run_chief(
     endpoint: &Endpoint,
     signals: &Signals,
 ) -> Outcome {
-    let ChiefOrders { job, config, report: path, hooks, collector } = orders;
+    let ChiefOrders { job, config, files, hooks, collector: library } = orders;
+    let collector = library.clone().or_else(|| files.collector());
     let identity = Identity { graph: Some(job.graph.digest()), ..identity.clone() };
     let (tell, told) = watch::channel(JobProgress::default());
     let shown = tokio::spawn(progress::show(told, job.batch_size).in_current_span());
@@ -247,13 +265,15 @@ async fn run_chief(
     let result = chief.run(listener).await;
     let _ = shown.await;
     match result {
-        Ok(end) => match collector {
-            Some(collector) => {
-                collector.ended(end);
-                Ok(())
+        Ok(end) => {
+            if let Some(collector) = &collector {
+                collector.ended(end.clone());
             }
-            None => tell_end(&job, cluster.cluster(), end, path),
-        },
+            match library {
+                Some(_) => Ok(()),
+                None => tell_end(&job, cluster.cluster(), end, files, collector),
+            }
+        }
         Err(error) if error.is_interrupt() => {
             Err(Failure::Signal { reason: error.to_string(), number: signals.number() })
         }
@@ -261,9 +281,16 @@ async fn run_chief(
     }
 }
 
-/// Reports the end of a job that ended without an error: prints the report, or the name of the checkpoint in
-/// which the job was saved.
-pub(crate) fn tell_end(job: &JobSpec, cluster: &ClusterSpec, end: JobEnd, path: Option<&Path>) -> Outcome {
+/// Reports the end of a job that ended without an error: prints the report and writes the files, or prints
+/// the name of the checkpoint in which the job was saved. `collector` has the variables if the model is to be
+/// written.
+pub(crate) fn tell_end(
+    job: &JobSpec,
+    cluster: &ClusterSpec,
+    end: JobEnd,
+    files: EndFiles<'_>,
+    collector: Option<Collector>,
+) -> Outcome {
     match end {
         JobEnd::Saved { step, checkpoint, reason } => {
             println!("stopped at step {step} of {} ({reason})", job.last_step);
@@ -272,8 +299,11 @@ pub(crate) fn tell_end(job: &JobSpec, cluster: &ClusterSpec, end: JobEnd, path: 
         }
         JobEnd::Completed(outcome) => {
             let report = Report::new(job, cluster, &outcome);
-            let written = path.map_or(Ok(()), |path| report.write(path));
+            let written = files.report.map_or(Ok(()), |path| report.write(path));
             report.print();
+            if let (Some(path), Some(collector)) = (files.model, collector) {
+                Trained::new(job, cluster, collector)?.save(path)?;
+            }
             Ok(written?)
         }
     }

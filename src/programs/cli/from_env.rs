@@ -14,7 +14,7 @@ use crate::collector::Collector;
 use crate::error::Error;
 use crate::job::Job;
 use crate::programs::exit::{Failure, Outcome, exit_process};
-use crate::programs::roles::ChiefOrders;
+use crate::programs::roles::{ChiefOrders, EndFiles};
 use crate::programs::{logging, roles};
 use crate::threads::threads_per_worker;
 use crate::trained::Trained;
@@ -70,7 +70,7 @@ pub(crate) fn train_from_env(job: &Job) -> Result<Trained, Error> {
     let orders = ChiefOrders {
         job: spec.clone(),
         config: ChiefConfig { start_timeout, checkpoint: job.checkpoints.clone(), ..Default::default() },
-        report: None,
+        files: EndFiles::default(),
         hooks: job.hooks.chief.clone(),
         collector: Some(collector.clone()),
     };

@@ -12,6 +12,7 @@ mod observe;
 mod parse;
 mod paths;
 mod plots;
+mod predict;
 mod ps;
 #[cfg(test)]
 mod reference;

@@ -48,7 +48,7 @@ pub use random::SplitMix64;
 pub use record_error::RecordError;
 pub use rows::HELD_BYTES_MAX;
 pub use sampler::{BATCH_EXAMPLES_MAX, ORDER_EXAMPLES_MAX, Pick, Position, Sampler};
-pub use source::{describe, in_directory, input_in_directory, load};
+pub use source::{describe, in_directory, input_in_directory, load, load_images};
 pub use storage::Storage;
 pub use tf_record::{Example, TfRecordWriter};
 pub use unpacked::UNPACKED_BYTES_MAX;

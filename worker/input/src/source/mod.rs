@@ -10,8 +10,8 @@ use pushpull_messages::tensor::Shape;
 use super::rows::Rows;
 use super::stages::Stages;
 use super::{
-    Dataset, Description, Digits, IdxFile, InputError, babble, cifar10, color_images, csv, linear, tf_record,
-    windows,
+    Dataset, Description, Digits, IdxFile, InputError, Storage, babble, cifar10, color_images, csv, linear,
+    tf_record, windows,
 };
 
 /// The name by which errors refer to a generated text.
@@ -28,6 +28,18 @@ pub fn load(spec: &DatasetSpec, data_dir_override: Option<&Path>) -> Result<Data
         None => load_from(spec),
         Some(directory) => load_from(&in_directory(spec, directory)?),
     }
+}
+
+/// Loads the images of an IDX file, plain or gzipped, without labels. The only column is `features`, with the
+/// elements that [`load`] gives the same images.
+///
+/// # Errors
+/// Any [`InputError`] that concerns the file.
+pub fn load_images(images: &Path) -> Result<Dataset, InputError> {
+    let images = open_images(images)?;
+    let [features, _] = Dataset::image_columns(feature_shape(&images));
+    let examples = usize::try_from(images.examples()).unwrap_or(usize::MAX);
+    Dataset::new(examples, vec![(features, Storage::Pixels(images.read()?))])
 }
 
 /// Describes the data set of `spec` after its map stages. Takes the number of examples from the headers or
@@ -175,7 +187,7 @@ fn load_idx(images: &Path, labels: &Path) -> Result<Dataset, InputError> {
 
 /// Opens both files, and checks that their headers agree before any data is read.
 fn open_idx(images: &Path, labels: &Path) -> Result<(IdxFile, IdxFile), InputError> {
-    let images = IdxFile::open(images)?.with_axes(3, "0x00000803 (u8 images: examples, rows, columns)")?;
+    let images = open_images(images)?;
     let labels = IdxFile::open(labels)?.with_axes(1, "0x00000801 (u8 labels)")?;
     if images.examples() != labels.examples() {
         return Err(InputError::CountMismatch {
@@ -186,6 +198,10 @@ fn open_idx(images: &Path, labels: &Path) -> Result<(IdxFile, IdxFile), InputErr
         });
     }
     Ok((images, labels))
+}
+
+fn open_images(images: &Path) -> Result<IdxFile, InputError> {
+    IdxFile::open(images)?.with_axes(3, "0x00000803 (u8 images: examples, rows, columns)")
 }
 
 fn feature_shape(images: &IdxFile) -> Shape {
