@@ -1,5 +1,7 @@
 //! A job as a program describes it: a model, its data and how it is trained.
 
+use std::sync::{Arc, Mutex};
+
 use pushpull_chief::checkpoint::CheckpointConfig;
 use pushpull_input::describe;
 use pushpull_messages::graph::GraphSpec;
@@ -12,6 +14,8 @@ use pushpull_messages::sync::SyncSpec;
 
 use crate::error::Error;
 use crate::hooks::Hooks;
+use crate::progress::{OnProgress, Progress};
+use crate::stop::StopHandle;
 
 /// How long a job trains.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +52,8 @@ pub struct Job {
     length: Length,
     pub(crate) hooks: Hooks,
     pub(crate) checkpoints: Option<CheckpointConfig>,
+    pub(crate) on_progress: Option<OnProgress>,
+    pub(crate) stop: StopHandle,
 }
 
 impl Job {
@@ -55,8 +61,12 @@ impl Job {
     /// on the test set.
     pub fn new(graph: GraphSpec, input: InputSpec) -> Self {
         // The number of steps is set when the number of workers is known.
-        let spec = JobSpec::new(graph, input, 1);
-        Self { spec, length: Length::Epochs(1), hooks: Hooks::new(), checkpoints: None }
+        Self::with(JobSpec::new(graph, input, 1), Length::Epochs(1))
+    }
+
+    fn with(spec: JobSpec, length: Length) -> Self {
+        let (hooks, stop) = (Hooks::new(), StopHandle::default());
+        Self { spec, length, hooks, checkpoints: None, on_progress: None, stop }
     }
 
     /// Sets the optimizer and its learning rate.
@@ -132,6 +142,23 @@ impl Job {
         self
     }
 
+    /// Calls a function with the progress of the training: about once a second, and once more when the
+    /// training has ended successfully. The calls come from a thread of their own, in the process that hosts
+    /// the chief, so a slow function delays no step: it only misses some progress.
+    /// [`train`](Self::train) returns after the last call has returned. If the function panics, it is not
+    /// called again.
+    pub fn on_progress(mut self, call: impl FnMut(&Progress) + Send + 'static) -> Self {
+        self.on_progress = Some(Arc::new(Mutex::new(call)));
+        self
+    }
+
+    /// Returns the handle that ends the training of this job early, for example when the user presses a
+    /// button. A clone of the job has the same handle, and a handle is used once: after
+    /// [`StopHandle::stop`], each training of the job ends at its first step.
+    pub fn stop_handle(&self) -> StopHandle {
+        self.stop.clone()
+    }
+
     /// Returns the description that all tasks of a cluster share, for `workers` workers.
     ///
     /// # Errors
@@ -154,7 +181,7 @@ impl Job {
 impl From<JobSpec> for Job {
     fn from(spec: JobSpec) -> Self {
         let length = Length::Steps(spec.last_step.0);
-        Self { spec, length, hooks: Hooks::new(), checkpoints: None }
+        Self::with(spec, length)
     }
 }
 

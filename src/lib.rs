@@ -6,6 +6,7 @@
 pub mod hooks;
 pub mod nn;
 
+mod attached;
 #[cfg(all(doctest, feature = "programs"))]
 mod book;
 mod cluster;
@@ -18,7 +19,9 @@ mod model;
 pub mod prelude;
 #[cfg(feature = "programs")]
 mod programs;
+mod progress;
 mod report;
+mod stop;
 mod threads;
 mod train;
 mod trained;
@@ -34,6 +37,7 @@ pub use programs::{
     Defaults, Failure, Outcome, TrainArgs, chief_main, evaluator_main, local_main, main, main_from,
     main_with, ps_main, worker_main,
 };
+pub use progress::Progress;
 pub use pushpull_chief::checkpoint::CheckpointConfig;
 pub use pushpull_chief::tensorboard::{EventError, EventWriter, SummaryConfig};
 pub use pushpull_chief::{ChiefConfig, ChiefError, JobEnd, JobProgress, JobReport};
@@ -62,4 +66,5 @@ pub use pushpull_messages::variable::{DeviceSpec, InitializerSpec};
 pub use pushpull_ps::{PsConfig, PsError};
 pub use pushpull_worker::{WorkerConfig, WorkerError};
 pub use report::{Bucket, Report, ShardReport};
+pub use stop::StopHandle;
 pub use trained::Trained;

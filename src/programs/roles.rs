@@ -21,6 +21,7 @@ use tokio::sync::oneshot::error::RecvError;
 use tokio::sync::watch;
 use tracing::Instrument;
 
+use crate::attached::Attached;
 use crate::collector::Collector;
 use crate::programs::exit::{Failure, Outcome};
 use crate::programs::http::{About, Endpoint, EndpointConfig};
@@ -71,8 +72,8 @@ pub(crate) struct ChiefOrders<'a> {
     pub config: ChiefConfig,
     pub files: EndFiles<'a>,
     pub hooks: Vec<pushpull_chief::MakeHook>,
-    /// If given, receives the end of the job and its variables, instead of a report on standard output.
-    pub collector: Option<Collector>,
+    /// If given, is added to the chief. The end of the job is then not reported on standard output.
+    pub library: Option<Attached>,
 }
 
 /// The files that are written when a job has been trained.
@@ -85,9 +86,10 @@ pub(crate) struct EndFiles<'a> {
 }
 
 impl EndFiles<'_> {
-    /// Returns a collector for the job's variables if the model is to be written.
-    pub(crate) fn collector(&self) -> Option<Collector> {
-        self.model.map(|_| Collector::default())
+    /// Returns what the chief needs in order to write the files: a collector of the variables, if the model
+    /// is to be written.
+    pub(crate) fn attached(&self) -> Attached {
+        Attached { collector: self.model.map(|_| Collector::default()), stop: None }
     }
 }
 
@@ -246,32 +248,24 @@ async fn run_chief(
     endpoint: &Endpoint,
     signals: &Signals,
 ) -> Outcome {
-    let ChiefOrders { job, config, files, hooks, collector: library } = orders;
-    let collector = library.clone().or_else(|| files.collector());
+    let ChiefOrders { job, config, files, hooks, library } = orders;
+    let attached = library.clone().unwrap_or_else(|| files.attached());
     let identity = Identity { graph: Some(job.graph.digest()), ..identity.clone() };
     let (tell, told) = watch::channel(JobProgress::default());
     let shown = tokio::spawn(progress::show(told, job.batch_size).in_current_span());
     let transport = Arc::new(tcp.clone());
     let chief = Chief::new(config, identity.clone(), transport, job.clone(), tell, signals.interrupt.clone())
         .with_hooks(hooks.iter().map(|make| make()));
-    let chief = match &collector {
-        Some(collector) => {
-            let (transport, pool) = (Arc::new(tcp.clone()), BufferPool::default());
-            chief.with_before_stop(collector.before_stop(&job, &identity, transport, pool))
-        }
-        None => chief,
-    };
+    let chief = attached.add_to(chief, &job, &identity, Arc::new(tcp.clone()), BufferPool::default());
     endpoint.observers().lead(chief.view());
     let result = chief.run(listener).await;
     let _ = shown.await;
     match result {
         Ok(end) => {
-            if let Some(collector) = &collector {
-                collector.ended(end.clone());
-            }
+            attached.ended(&end);
             match library {
                 Some(_) => Ok(()),
-                None => tell_end(&job, cluster.cluster(), end, files, collector),
+                None => tell_end(&job, cluster.cluster(), end, files, attached.collector),
             }
         }
         Err(error) if error.is_interrupt() => {

@@ -44,6 +44,6 @@ impl JobArgs {
         let files = EndFiles { report: self.report.as_deref(), model: self.save_model.as_deref() };
         check_files(&files)?;
         let (config, hooks) = (self.saving.apply(config)?, self.saving.hooks(&[])?);
-        Ok(ChiefOrders { job: read_job(job)?, config, files, hooks, collector: None })
+        Ok(ChiefOrders { job: read_job(job)?, config, files, hooks, library: None })
     }
 }

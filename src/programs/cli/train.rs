@@ -261,7 +261,7 @@ impl TrainArgs {
         let orders = if leads {
             let job = self.job(graph, input, self.workers(Some(cluster)))?;
             let (config, files) = (self.chief_config()?, self.files());
-            Some(ChiefOrders { job, config, files, hooks: self.saving.hooks(&hooks.chief)?, collector: None })
+            Some(ChiefOrders { job, config, files, hooks: self.saving.hooks(&hooks.chief)?, library: None })
         } else {
             None
         };
@@ -303,8 +303,8 @@ impl TrainArgs {
         let endpoint = Endpoint::bind(&self.observe.endpoint(log)?, about)?;
         endpoint.announce(true);
         let ending = signals.interrupt.clone();
-        let (observers, collector) = (endpoint.observers(), self.files().collector());
-        let run = embedded.run_observed(job.clone(), tell, ending, observers, collector.as_ref());
+        let (observers, attached) = (endpoint.observers(), self.files().attached());
+        let run = embedded.run_observed(job.clone(), tell, ending, observers, &attached);
         let result = Box::pin(run).await;
         let _ = shown.await;
         let outcome = match result {
@@ -312,7 +312,7 @@ impl TrainArgs {
                 Err(Failure::Signal { reason: format!("{error:#}"), number: signals.number() })
             }
             Err(error) => Err(Failure::Error(error)),
-            Ok(end) => roles::tell_end(&job, &cluster, end, self.files(), collector),
+            Ok(end) => roles::tell_end(&job, &cluster, end, self.files(), attached.collector),
         };
         roles::closed(endpoint, TaskId::CHIEF, outcome, &signals).await
     }
