@@ -4,13 +4,14 @@ use std::sync::{Arc, Mutex};
 
 use pushpull_chief::checkpoint::CheckpointConfig;
 use pushpull_input::describe;
+use pushpull_messages::gradient::GradientSpec;
 use pushpull_messages::graph::GraphSpec;
 use pushpull_messages::id::GlobalStep;
-use pushpull_messages::input::InputSpec;
+use pushpull_messages::input::{InputSpec, MapSpec, RepeatSpec, ShardSpec, ShuffleSpec, StageSpec};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::optimizer::{OptimizerSpec, ScheduleSpec};
 use pushpull_messages::placement::PlacementSpec;
-use pushpull_messages::sync::SyncSpec;
+use pushpull_messages::sync::{LeaveSpec, SyncSpec};
 
 use crate::error::Error;
 use crate::hooks::Hooks;
@@ -81,6 +82,31 @@ impl Job {
         self
     }
 
+    /// Makes the learning rate rise linearly over this many updates at the start of the job.
+    pub const fn warm_up(mut self, updates: u64) -> Self {
+        self.spec.warm_up = updates;
+        self
+    }
+
+    /// Sets the weight decay: each variable's value, multiplied by this factor, is added to its gradient. For
+    /// decoupled weight decay, use [`OptimizerSpec::adamw`].
+    pub const fn weight_decay(mut self, factor: f32) -> Self {
+        self.spec.weight_decay = factor;
+        self
+    }
+
+    /// Clips the gradients of each worker by their common Euclidean norm (Pascanu et al., ICML 2013).
+    pub const fn clip_norm(mut self, norm_max: f32) -> Self {
+        self.spec.gradient.clip_global_norm = Some(norm_max);
+        self
+    }
+
+    /// Sets how workers check and clip their gradients.
+    pub const fn gradient(mut self, gradient: GradientSpec) -> Self {
+        self.spec.gradient = gradient;
+        self
+    }
+
     /// Sets the synchronisation policy, such as [`SyncSpec::SYNC`].
     pub const fn sync(mut self, sync: SyncSpec) -> Self {
         self.spec.sync = sync;
@@ -127,6 +153,42 @@ impl Job {
     /// Sets how variables are split and placed on shards.
     pub const fn placement(mut self, placement: PlacementSpec) -> Self {
         self.spec.placement = placement;
+        self
+    }
+
+    /// Sets what happens if a worker leaves before the last step.
+    pub const fn when_worker_leaves(mut self, leave: LeaveSpec) -> Self {
+        self.spec.when_worker_leaves = leave;
+        self
+    }
+
+    /// Sets how the training set is divided among the workers.
+    pub const fn shard(mut self, shard: ShardSpec) -> Self {
+        self.spec.input.shard = shard;
+        self
+    }
+
+    /// Sets the order in which each worker reads its part of the training set.
+    pub const fn shuffle(mut self, shuffle: ShuffleSpec) -> Self {
+        self.spec.input.shuffle = shuffle;
+        self
+    }
+
+    /// Sets how many times each worker reads its part of the training set.
+    pub const fn repeat(mut self, repeat: RepeatSpec) -> Self {
+        self.spec.input.repeat = repeat;
+        self
+    }
+
+    /// Adds a map stage for the column called `column`, after the stages that the input has.
+    pub fn map(mut self, column: &str, stage: StageSpec) -> Self {
+        self.spec.input.map.push(MapSpec::new(column, stage));
+        self
+    }
+
+    /// Sets the number of batches that each worker keeps ready for its next steps.
+    pub const fn prefetch(mut self, batches: u32) -> Self {
+        self.spec.input.prefetch = batches;
         self
     }
 
@@ -188,5 +250,96 @@ impl From<JobSpec> for Job {
 impl std::fmt::Debug for Job {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Job('{}', {:?})", self.spec.graph.name, self.length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pushpull_messages::graph::GraphBuilder;
+    use pushpull_messages::input::DatasetSpec;
+    use pushpull_messages::placement::PartitionerSpec;
+
+    use super::*;
+    use crate::NotFiniteSpec;
+
+    fn job() -> Job {
+        let mut g = GraphBuilder::new("plane");
+        let x = g.input("features", [1]);
+        let loss = g.l2_loss(x);
+        let points =
+            || DatasetSpec::Linear { seed: 0, examples: 640, weights: vec![1.0], bias: 0.0, noise: 0.0 };
+        Job::new(g.finish(loss, &[]).unwrap(), InputSpec::new(points(), points()))
+    }
+
+    #[test]
+    fn every_setting_of_a_job_can_be_set() {
+        let placement =
+            PlacementSpec { partitioner: PartitionerSpec::Fixed { slices: 2 }, ..Default::default() };
+        let gradient =
+            GradientSpec { clip_value: Some(1.0), clip_global_norm: None, not_finite: NotFiniteSpec::Skip };
+        let scale = StageSpec::Scale { factor: 2.0, offset: 1.0 };
+        let made = job()
+            .optimizer(OptimizerSpec::adam(0.5))
+            .schedule(ScheduleSpec::Cosine)
+            .warm_up(7)
+            .weight_decay(0.01)
+            .averages(0.9)
+            .gradient(gradient)
+            .clip_norm(3.0)
+            .sync(SyncSpec::SYNC)
+            .deterministic()
+            .when_worker_leaves(LeaveSpec::Fail)
+            .placement(placement.clone())
+            .batch_size(32)
+            .steps(90)
+            .seed(5)
+            .shard(ShardSpec::Off)
+            .shuffle(ShuffleSpec::Buffer(10))
+            .repeat(RepeatSpec::Epochs(9))
+            .map("features", scale.clone())
+            .prefetch(4)
+            .spec(2)
+            .unwrap();
+        let (input, plain) = (&made.input, job().spec(1).unwrap());
+        let expected = JobSpec {
+            input: InputSpec {
+                train: input.train.clone(),
+                test: input.test.clone(),
+                shard: ShardSpec::Off,
+                shuffle: ShuffleSpec::Buffer(10),
+                repeat: RepeatSpec::Epochs(9),
+                map: vec![MapSpec::new("features", scale)],
+                prefetch: 4,
+            },
+            batch_size: 32,
+            optimizer: OptimizerSpec::adam(0.5),
+            schedule: ScheduleSpec::Cosine,
+            warm_up: 7,
+            weight_decay: 0.01,
+            average: Some(0.9),
+            gradient: GradientSpec { clip_global_norm: Some(3.0), ..gradient },
+            sync: SyncSpec::SYNC,
+            deterministic: true,
+            when_worker_leaves: LeaveSpec::Fail,
+            placement,
+            last_step: GlobalStep(90),
+            seed: 5,
+            ..plain
+        };
+        assert_eq!(made, expected);
+    }
+
+    #[test]
+    fn a_setting_out_of_range_is_refused() {
+        for (job, expected) in [
+            (job().clip_norm(0.0), "clip_global_norm"),
+            (job().weight_decay(f32::NAN), "weight_decay"),
+            (job().prefetch(0), "prefetch"),
+            (job().shuffle(ShuffleSpec::Buffer(0)), "shuffle buffer"),
+            (job().sync(SyncSpec::Sync { aggregate: Some(0) }), "sync:0"),
+        ] {
+            let error = job.spec(1).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
     }
 }
