@@ -61,6 +61,7 @@ fn model() -> Result<GraphSpec, GraphError> {
     let logits = network.apply(&mut g, characters);
     let loss = g.softmax_cross_entropy(logits, next);
     let accuracy = g.accuracy(logits, next);
+    g.output("logits", logits);
     g.finish(loss, &[("accuracy", accuracy)])
 }
 

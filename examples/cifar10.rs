@@ -58,6 +58,7 @@ fn model() -> Result<GraphSpec, GraphError> {
     let logits = network.apply(&mut g, images);
     let loss = g.softmax_cross_entropy(logits, labels);
     let accuracy = g.accuracy(logits, labels);
+    g.output("logits", logits);
     g.finish(loss, &[("accuracy", accuracy)])
 }
 

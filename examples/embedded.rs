@@ -24,7 +24,9 @@ fn main() -> Result<(), Error> {
 
     let [train, test] = data(std::env::args().nth(1));
     let job = Job::new(graph, InputSpec::new(train, test.clone()));
-    let job = job.optimizer(OptimizerSpec::adam(0.001)).epochs(3);
+    let job = job.optimizer(OptimizerSpec::adam(0.001)).epochs(3).on_progress(|now| {
+        eprintln!("step {} of {}, {:.0} examples/s", now.step, now.last_step, now.examples_per_second);
+    });
     let one_of_many = std::env::var_os("TF_CONFIG").is_some();
     let trained = job.train(if one_of_many { Cluster::from_env() } else { Cluster::embedded(1, 2) })?;
 

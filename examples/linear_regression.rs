@@ -22,6 +22,7 @@ fn main() -> ExitCode {
         // x·kernel + bias has the shape [batch, 1]; it is reshaped to [batch], the shape of the labels.
         let x = dense("plane", 1).apply(&mut g, features);
         let x = g.reshape(x, []);
+        g.output("height", x);
         let loss = g.mean_squared_error(x, labels);
         let seed = args.seed.wrapping_mul(2);
         args.run(g.finish(loss, &[])?, InputSpec::new(points(seed, 10_000), points(seed + 1, 1_000)))

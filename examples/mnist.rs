@@ -48,6 +48,7 @@ fn mlp(width: usize) -> Result<GraphSpec, GraphError> {
     let logits = dense("logits", 10).apply(&mut g, x);
     let loss = g.softmax_cross_entropy(logits, labels);
     let accuracy = g.accuracy(logits, labels);
+    g.output("logits", logits);
     g.finish(loss, &[("accuracy", accuracy)])
 }
 
@@ -65,6 +66,7 @@ fn cnn() -> Result<GraphSpec, GraphError> {
     let logits = dense("logits", 10).apply(&mut g, x);
     let loss = g.softmax_cross_entropy(logits, labels);
     let accuracy = g.accuracy(logits, labels);
+    g.output("logits", logits);
     g.finish(loss, &[("accuracy", accuracy)])
 }
 

@@ -52,7 +52,7 @@ fn job() -> Result<Job, Error> {
     let input = InputSpec::new(custom("spirals"), custom("more spirals"));
     let job = Job::new(graph, input).dataset("spirals", spirals(0)).dataset("more spirals", spirals(1));
     // The points are made again in each epoch. Only the shuffle buffer is in memory.
-    let job = job.input(|input| input.shuffle = ShuffleSpec::Buffer(1000));
+    let job = job.shuffle(ShuffleSpec::Buffer(1000));
     Ok(job.optimizer(OptimizerSpec::adam(0.005)).epochs(20))
 }
 

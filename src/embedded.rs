@@ -19,7 +19,7 @@ use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use crate::collector::Collector;
+use crate::attached::Attached;
 use crate::incarnation::{incarnation, span_of};
 use crate::threads::{run_on, threads_per_worker};
 
@@ -154,35 +154,26 @@ impl Embedded {
         progress: watch::Sender<JobProgress>,
         interrupt: CancellationToken,
     ) -> anyhow::Result<JobEnd> {
-        self.run_observed(job, progress, interrupt, Arc::new(())).await
+        self.run_observed(job, progress, interrupt, Arc::new(()), &Attached::default()).await
     }
 
-    /// Trains a job to its end, and keeps the end and the variables in `collector`.
-    pub(crate) async fn run_collected(&self, job: JobSpec, collector: &Collector) -> anyhow::Result<()> {
+    /// Trains a job to its end, with what is `attached` to its chief.
+    pub(crate) async fn run_attached(&self, job: JobSpec, attached: &Attached) -> anyhow::Result<()> {
         let (progress, _) = watch::channel(JobProgress::default());
         let (interrupt, observers) = (CancellationToken::new(), Arc::new(()));
-        self.run_with(job, progress, interrupt, observers, Some(collector)).await?;
+        self.run_observed(job, progress, interrupt, observers, attached).await?;
         Ok(())
     }
 
-    /// Does the same as [`run_or_save`](Self::run_or_save), and also reports the tasks to `observers`.
+    /// Does the same as [`run_or_save`](Self::run_or_save). Also reports the tasks to `observers`, and adds
+    /// what is `attached` to the chief.
     pub(crate) async fn run_observed(
         &self,
         job: JobSpec,
         progress: watch::Sender<JobProgress>,
         interrupt: CancellationToken,
         observers: Arc<dyn Observers>,
-    ) -> anyhow::Result<JobEnd> {
-        self.run_with(job, progress, interrupt, observers, None).await
-    }
-
-    async fn run_with(
-        &self,
-        job: JobSpec,
-        progress: watch::Sender<JobProgress>,
-        interrupt: CancellationToken,
-        observers: Arc<dyn Observers>,
-        collector: Option<&Collector>,
+        attached: &Attached,
     ) -> anyhow::Result<JobEnd> {
         let (transport, pool, leave) = (InProcess::new(), BufferPool::default(), CancellationToken::new());
         let run = Run { cluster: self.cluster()?, job: &job, transport, pool, observers, leave };
@@ -196,18 +187,14 @@ impl Embedded {
         let listener = run.transport.listen(&run.address(TaskId::CHIEF)).await?;
         let (config, identity) = (self.chief_config.clone(), run.identity(TaskId::CHIEF));
         let transport: Arc<dyn Transport> = Arc::new(run.transport.clone());
-        let before_stop = collector.map(|collector| {
-            collector.before_stop(&job, &identity, Arc::clone(&transport), run.pool.clone())
-        });
-        let mut chief = Chief::new(config, identity, transport, job.clone(), progress, interrupt);
-        if let Some(before_stop) = before_stop {
-            chief = chief.with_before_stop(before_stop);
-        }
+        let (same, shared) = (identity.clone(), Arc::clone(&transport));
+        let chief = Chief::new(config, same, shared, job.clone(), progress, interrupt);
+        let chief = attached.add_to(chief, &job, &identity, transport, run.pool.clone());
         let chief = chief.with_hooks(self.hooks.iter().map(|make| make()));
         run.observers.lead(chief.view());
         let result = chief.run(listener).instrument(span_of(TaskId::CHIEF)).await;
-        if let (Some(collector), Ok(end)) = (collector, &result) {
-            collector.ended(end.clone());
+        if let Ok(end) = &result {
+            attached.ended(end);
         }
         let others = tasks.end(&run, if result.is_ok() { LEAVE } else { LEAVE_FAILED }).await;
         // If the chief failed, its error is returned: the errors of the other tasks are only consequences.

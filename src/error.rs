@@ -3,6 +3,7 @@
 use pushpull_input::InputError;
 use pushpull_messages::graph::GraphError;
 use pushpull_messages::job::JobError;
+use pushpull_worker::WorkerError;
 
 /// An error of the library. Its text is one line that says what was expected, what was found, and what to do.
 #[derive(thiserror::Error)]
@@ -50,6 +51,13 @@ pub enum Error {
 impl std::fmt::Debug for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         std::fmt::Display::fmt(self, f)
+    }
+}
+
+/// An error of a computation in this process, such as a prediction.
+impl From<WorkerError> for Error {
+    fn from(error: WorkerError) -> Self {
+        Self::model(error)
     }
 }
 

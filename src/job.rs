@@ -1,19 +1,24 @@
 //! A job as a program describes it: a model, its data and how it is trained.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use pushpull_chief::checkpoint::CheckpointConfig;
 use pushpull_input::{Dataset, Datasets, Reading, describe};
+use pushpull_messages::gradient::GradientSpec;
 use pushpull_messages::graph::GraphSpec;
 use pushpull_messages::id::GlobalStep;
-use pushpull_messages::input::{DatasetSpec, InputSpec};
+use pushpull_messages::input::{
+    DatasetSpec, InputSpec, MapSpec, RepeatSpec, ShardSpec, ShuffleSpec, StageSpec, StreamSpec,
+};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::optimizer::{OptimizerSpec, ScheduleSpec};
 use pushpull_messages::placement::PlacementSpec;
-use pushpull_messages::sync::SyncSpec;
+use pushpull_messages::sync::{LeaveSpec, SyncSpec};
 
 use crate::error::Error;
 use crate::hooks::Hooks;
+use crate::progress::{OnProgress, Progress};
+use crate::stop::StopHandle;
 
 /// How long a job trains.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +58,8 @@ pub struct Job {
     pub(crate) hooks: Hooks,
     pub(crate) checkpoints: Option<CheckpointConfig>,
     pub(crate) datasets: Datasets,
+    pub(crate) on_progress: Option<OnProgress>,
+    pub(crate) stop: StopHandle,
 }
 
 impl Job {
@@ -60,14 +67,12 @@ impl Job {
     /// on the test set.
     pub fn new(graph: GraphSpec, input: InputSpec) -> Self {
         // The number of steps is set when the number of workers is known.
-        let spec = JobSpec::new(graph, input, 1);
-        Self {
-            spec,
-            length: Length::Epochs(1),
-            hooks: Hooks::new(),
-            checkpoints: None,
-            datasets: Datasets::default(),
-        }
+        Self::with(JobSpec::new(graph, input, 1), Length::Epochs(1))
+    }
+
+    fn with(spec: JobSpec, length: Length) -> Self {
+        let (hooks, datasets, stop) = (Hooks::new(), Datasets::default(), StopHandle::default());
+        Self { spec, length, hooks, checkpoints: None, datasets, on_progress: None, stop }
     }
 
     /// Starts the description of a job that trains `graph` on data sets of this program, and evaluates it on
@@ -85,12 +90,6 @@ impl Job {
         self
     }
 
-    /// Changes how the workers read the training set: its order, its stages, and whether they stream it.
-    pub fn input(mut self, change: impl FnOnce(&mut InputSpec)) -> Self {
-        change(&mut self.spec.input);
-        self
-    }
-
     /// Sets the optimizer and its learning rate.
     pub fn optimizer(mut self, optimizer: OptimizerSpec) -> Self {
         self.spec.optimizer = optimizer;
@@ -100,6 +99,31 @@ impl Job {
     /// Sets the schedule of the learning rate.
     pub const fn schedule(mut self, schedule: ScheduleSpec) -> Self {
         self.spec.schedule = schedule;
+        self
+    }
+
+    /// Makes the learning rate rise linearly over this many updates at the start of the job.
+    pub const fn warm_up(mut self, updates: u64) -> Self {
+        self.spec.warm_up = updates;
+        self
+    }
+
+    /// Sets the weight decay: each variable's value, multiplied by this factor, is added to its gradient. For
+    /// decoupled weight decay, use [`OptimizerSpec::adamw`].
+    pub const fn weight_decay(mut self, factor: f32) -> Self {
+        self.spec.weight_decay = factor;
+        self
+    }
+
+    /// Clips the gradients of each worker by their common Euclidean norm (Pascanu et al., ICML 2013).
+    pub const fn clip_norm(mut self, norm_max: f32) -> Self {
+        self.spec.gradient.clip_global_norm = Some(norm_max);
+        self
+    }
+
+    /// Sets how workers check and clip their gradients.
+    pub const fn gradient(mut self, gradient: GradientSpec) -> Self {
+        self.spec.gradient = gradient;
         self
     }
 
@@ -152,6 +176,60 @@ impl Job {
         self
     }
 
+    /// Sets what happens if a worker leaves before the last step.
+    pub const fn when_worker_leaves(mut self, leave: LeaveSpec) -> Self {
+        self.spec.when_worker_leaves = leave;
+        self
+    }
+
+    /// Sets how the training set is divided among the workers.
+    pub const fn shard(mut self, shard: ShardSpec) -> Self {
+        self.spec.input.shard = shard;
+        self
+    }
+
+    /// Sets the order in which each worker reads its part of the training set.
+    pub const fn shuffle(mut self, shuffle: ShuffleSpec) -> Self {
+        self.spec.input.shuffle = shuffle;
+        self
+    }
+
+    /// Sets how many times each worker reads its part of the training set.
+    pub const fn repeat(mut self, repeat: RepeatSpec) -> Self {
+        self.spec.input.repeat = repeat;
+        self
+    }
+
+    /// Adds a map stage for the column called `column`, after the stages that the input has.
+    pub fn map(mut self, column: &str, stage: StageSpec) -> Self {
+        self.spec.input.map.push(MapSpec::new(column, stage));
+        self
+    }
+
+    /// Sets the number of batches that each worker keeps ready for its next steps.
+    pub const fn prefetch(mut self, batches: u32) -> Self {
+        self.spec.input.prefetch = batches;
+        self
+    }
+
+    /// Sets whether workers read the training set from its files in each epoch, or hold it in memory.
+    pub const fn stream(mut self, stream: StreamSpec) -> Self {
+        self.spec.input.stream = stream;
+        self
+    }
+
+    /// Sets the number of files that a worker reads at a time. It takes one example from each in turn.
+    pub const fn interleave(mut self, files: u32) -> Self {
+        self.spec.input.interleave = files;
+        self
+    }
+
+    /// Sets the number of damaged records of the training set that each worker may skip.
+    pub const fn skip_bad_records(mut self, records: u64) -> Self {
+        self.spec.input.skip_bad_records = records;
+        self
+    }
+
     /// Adds hooks of the chief and of the workers.
     pub fn hooks(mut self, hooks: Hooks) -> Self {
         self.hooks = hooks;
@@ -162,6 +240,23 @@ impl Job {
     pub fn checkpoints(mut self, config: CheckpointConfig) -> Self {
         self.checkpoints = Some(config);
         self
+    }
+
+    /// Calls a function with the progress of the training: about once a second, and once more when the
+    /// training has ended successfully. The calls come from a thread of their own, in the process that hosts
+    /// the chief, so a slow function delays no step: it only misses some progress.
+    /// [`train`](Self::train) returns after the last call has returned. If the function panics, it is not
+    /// called again.
+    pub fn on_progress(mut self, call: impl FnMut(&Progress) + Send + 'static) -> Self {
+        self.on_progress = Some(Arc::new(Mutex::new(call)));
+        self
+    }
+
+    /// Returns the handle that ends the training of this job early, for example when the user presses a
+    /// button. A clone of the job has the same handle, and a handle is used once: after
+    /// [`StopHandle::stop`], each training of the job ends at its first step.
+    pub fn stop_handle(&self) -> StopHandle {
+        self.stop.clone()
     }
 
     /// Returns the description that all tasks of a cluster share, for `workers` workers.
@@ -186,12 +281,109 @@ impl Job {
 impl From<JobSpec> for Job {
     fn from(spec: JobSpec) -> Self {
         let length = Length::Steps(spec.last_step.0);
-        Self { spec, length, hooks: Hooks::new(), checkpoints: None, datasets: Datasets::default() }
+        Self::with(spec, length)
     }
 }
 
 impl std::fmt::Debug for Job {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Job('{}', {:?})", self.spec.graph.name, self.length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pushpull_messages::graph::GraphBuilder;
+    use pushpull_messages::input::DatasetSpec;
+    use pushpull_messages::placement::PartitionerSpec;
+
+    use super::*;
+    use crate::NotFiniteSpec;
+
+    fn job() -> Job {
+        let mut g = GraphBuilder::new("plane");
+        let x = g.input("features", [1]);
+        let loss = g.l2_loss(x);
+        let points =
+            || DatasetSpec::Linear { seed: 0, examples: 640, weights: vec![1.0], bias: 0.0, noise: 0.0 };
+        Job::new(g.finish(loss, &[]).unwrap(), InputSpec::new(points(), points()))
+    }
+
+    #[test]
+    fn every_setting_of_a_job_can_be_set() {
+        let placement =
+            PlacementSpec { partitioner: PartitionerSpec::Fixed { slices: 2 }, ..Default::default() };
+        let gradient =
+            GradientSpec { clip_value: Some(1.0), clip_global_norm: None, not_finite: NotFiniteSpec::Skip };
+        let scale = StageSpec::Scale { factor: 2.0, offset: 1.0 };
+        let made = job()
+            .optimizer(OptimizerSpec::adam(0.5))
+            .schedule(ScheduleSpec::Cosine)
+            .warm_up(7)
+            .weight_decay(0.01)
+            .averages(0.9)
+            .gradient(gradient)
+            .clip_norm(3.0)
+            .sync(SyncSpec::SYNC)
+            .deterministic()
+            .when_worker_leaves(LeaveSpec::Fail)
+            .placement(placement.clone())
+            .batch_size(32)
+            .steps(90)
+            .seed(5)
+            .shard(ShardSpec::Off)
+            .shuffle(ShuffleSpec::Buffer(10))
+            .repeat(RepeatSpec::Epochs(9))
+            .map("features", scale.clone())
+            .prefetch(4)
+            .stream(StreamSpec::Always)
+            .interleave(3)
+            .skip_bad_records(8)
+            .spec(2)
+            .unwrap();
+        let (input, plain) = (&made.input, job().spec(1).unwrap());
+        let expected = JobSpec {
+            input: InputSpec {
+                train: input.train.clone(),
+                test: input.test.clone(),
+                shard: ShardSpec::Off,
+                shuffle: ShuffleSpec::Buffer(10),
+                repeat: RepeatSpec::Epochs(9),
+                map: vec![MapSpec::new("features", scale)],
+                prefetch: 4,
+                stream: StreamSpec::Always,
+                interleave: 3,
+                skip_bad_records: 8,
+            },
+            batch_size: 32,
+            optimizer: OptimizerSpec::adam(0.5),
+            schedule: ScheduleSpec::Cosine,
+            warm_up: 7,
+            weight_decay: 0.01,
+            average: Some(0.9),
+            gradient: GradientSpec { clip_global_norm: Some(3.0), ..gradient },
+            sync: SyncSpec::SYNC,
+            deterministic: true,
+            when_worker_leaves: LeaveSpec::Fail,
+            placement,
+            last_step: GlobalStep(90),
+            seed: 5,
+            ..plain
+        };
+        assert_eq!(made, expected);
+    }
+
+    #[test]
+    fn a_setting_out_of_range_is_refused() {
+        for (job, expected) in [
+            (job().clip_norm(0.0), "clip_global_norm"),
+            (job().weight_decay(f32::NAN), "weight_decay"),
+            (job().prefetch(0), "prefetch"),
+            (job().shuffle(ShuffleSpec::Buffer(0)), "shuffle buffer"),
+            (job().sync(SyncSpec::Sync { aggregate: Some(0) }), "sync:0"),
+        ] {
+            let error = job.spec(1).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
     }
 }

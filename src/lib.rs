@@ -7,6 +7,7 @@ pub mod data;
 pub mod hooks;
 pub mod nn;
 
+mod attached;
 #[cfg(all(doctest, feature = "programs"))]
 mod book;
 mod cluster;
@@ -19,7 +20,9 @@ mod model;
 pub mod prelude;
 #[cfg(feature = "programs")]
 mod programs;
+mod progress;
 mod report;
+mod stop;
 mod threads;
 mod train;
 mod trained;
@@ -35,6 +38,7 @@ pub use programs::{
     Defaults, Failure, Outcome, TrainArgs, chief_main, evaluator_main, local_main, main, main_from,
     main_with, ps_main, worker_main, worker_main_with,
 };
+pub use progress::Progress;
 pub use pushpull_chief::checkpoint::CheckpointConfig;
 pub use pushpull_chief::tensorboard::{EventError, EventWriter, SummaryConfig};
 pub use pushpull_chief::{ChiefConfig, ChiefError, JobEnd, JobProgress, JobReport};
@@ -63,4 +67,5 @@ pub use pushpull_messages::variable::{DeviceSpec, InitializerSpec};
 pub use pushpull_ps::{PsConfig, PsError};
 pub use pushpull_worker::{WorkerConfig, WorkerError};
 pub use report::{Bucket, Report, ShardReport};
+pub use stop::StopHandle;
 pub use trained::Trained;

@@ -1,10 +1,12 @@
 //! Trains a job on a cluster. A job itself must not depend on clusters.
 
+use crate::attached::Attached;
 use crate::cluster::{Cluster, Kind};
 use crate::collector::Collector;
 use crate::embedded::Embedded;
 use crate::error::Error;
 use crate::job::Job;
+use crate::progress::Watcher;
 use crate::trained::Trained;
 
 impl Job {
@@ -22,23 +24,33 @@ impl Job {
         }
     }
 
+    /// Starts the thread that calls the job's function with the progress, if there is one.
+    pub(crate) fn watcher(&self) -> Result<Option<Watcher>, Error> {
+        let start = |call| Watcher::start(call).map_err(|error| Error::Training(error.to_string()));
+        self.on_progress.clone().map(start).transpose()
+    }
+
     fn train_embedded(self, mut embedded: Embedded) -> Result<Trained, Error> {
         let cluster = embedded.cluster().map_err(|error| Error::Cluster(format!("{error:#}")))?;
         let job = self.spec(embedded.workers)?;
+        let watcher = self.watcher()?;
         embedded.hooks.extend(self.hooks.chief);
+        embedded.hooks.extend(watcher.as_ref().map(Watcher::hook));
         embedded.worker_config.hooks.extend(self.hooks.worker);
         embedded.worker_config.datasets = self.datasets;
         embedded.chief_config.checkpoint = self.checkpoints.or(embedded.chief_config.checkpoint);
         let (collector, spec) = (Collector::default(), job.clone());
-        let kept = collector.clone();
-        on_own_thread(move || actix_rt::System::new().block_on(embedded.run_collected(spec, &kept)))
-            .or_else(|error| match collector.is_complete() {
-                true => {
-                    tracing::warn!("a task failed after the job was trained: {error:#}");
-                    Ok(())
-                }
-                false => Err(Error::Training(format!("{error:#}"))),
-            })?;
+        let attached = Attached { collector: Some(collector.clone()), stop: Some(self.stop) };
+        let ended =
+            on_own_thread(move || actix_rt::System::new().block_on(embedded.run_attached(spec, &attached)));
+        drop(watcher);
+        ended.or_else(|error| match collector.is_complete() {
+            true => {
+                tracing::warn!("a task failed after the job was trained: {error:#}");
+                Ok(())
+            }
+            false => Err(Error::Training(format!("{error:#}"))),
+        })?;
         Trained::new(&job, &cluster, collector)
     }
 }
@@ -47,4 +59,107 @@ impl Job {
 fn on_own_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let ended = std::thread::scope(|scope| scope.spawn(work).join());
     ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use crate::hooks::{ChiefHook, Hooks};
+    use crate::nn::{Layer, dense};
+    use crate::{ChiefError, DatasetSpec, Examples, GraphBuilder, InputSpec, JobEnd, Progress};
+
+    /// More steps than any test waits for.
+    const ENDLESS: u64 = 1_000_000_000;
+
+    fn points(seed: u64) -> DatasetSpec {
+        DatasetSpec::Linear { seed, examples: 400, weights: vec![1.0, 2.0], bias: 0.0, noise: 0.1 }
+    }
+
+    fn job(steps: u64) -> Job {
+        let mut g = GraphBuilder::new("plane");
+        let features = g.input("features", [2]);
+        let labels = g.input("labels", []);
+        let x = dense("plane", 1).apply(&mut g, features);
+        let x = g.reshape(x, []);
+        let loss = g.mean_squared_error(x, labels);
+        let input = InputSpec::new(points(0), points(1));
+        Job::new(g.finish(loss, &[]).unwrap(), input).batch_size(10).steps(steps)
+    }
+
+    #[test]
+    fn a_stopped_job_is_evaluated_and_returned() {
+        let job = job(ENDLESS);
+        let stop = job.stop_handle();
+        let seen = Arc::new(Mutex::new(Vec::<Progress>::new()));
+        let (all, handle) = (Arc::clone(&seen), stop.clone());
+        let job = job.on_progress(move |progress| {
+            all.lock().unwrap().push(progress.clone());
+            if progress.step > 0 {
+                handle.stop("enough");
+                handle.stop("another reason");
+            }
+        });
+        let trained = job.train(Cluster::embedded(2, 2)).unwrap();
+        assert!(stop.is_stopped());
+        let report = &trained.report;
+        assert_eq!((report.stopped.as_deref(), report.steps), (Some("enough"), ENDLESS));
+        assert!(report.updates_applied < ENDLESS && report.shards.iter().all(|own| own.version > 0));
+        let again = trained.evaluate(&Examples::read(&points(1)).unwrap()).unwrap();
+        assert_eq!(again.loss.to_bits(), report.test_loss.to_bits());
+        assert_eq!(again.variables_crc32c, report.variables_crc32c);
+        let seen = seen.lock().unwrap();
+        assert!(seen.is_sorted_by_key(|progress| progress.step));
+        let last = seen.last().unwrap();
+        assert_eq!((last.step, last.last_step), (report.updates_applied, report.updates_applied));
+        assert!(last.examples_per_second > 0.0 && last.examples_per_second.is_finite(), "{last:?}");
+        assert!(last.loss.is_some() && !last.elapsed.is_zero(), "{last:?}");
+    }
+
+    #[test]
+    fn a_job_can_be_stopped_before_it_begins() {
+        let job = job(ENDLESS);
+        job.stop_handle().stop("never mind");
+        let trained = job.train(Cluster::embedded(1, 1)).unwrap();
+        assert_eq!(trained.report.stopped.as_deref(), Some("never mind"));
+        assert!(trained.values().all(|(_, tensor)| tensor.values.iter().all(|value| value.is_finite())));
+    }
+
+    /// Sends a message when the job has ended.
+    struct TellEnd(Sender<()>);
+
+    impl ChiefHook for TellEnd {
+        fn end(&mut self, _: Result<&JobEnd, &ChiefError>) {
+            let _ = self.0.send(());
+        }
+    }
+
+    #[test]
+    fn a_function_that_blocks_delays_no_step() {
+        let (sender, ended): (_, Receiver<()>) = channel();
+        let sender = Mutex::new(sender);
+        let hooks = Hooks::new().chief(move || TellEnd(sender.lock().unwrap().clone()));
+        let (calls, counted) = channel();
+        let job = job(50).hooks(hooks).on_progress(move |progress| {
+            // The first call returns only when the job has ended. It would wait forever if the job waited for
+            // it.
+            let waited = ended.recv_timeout(std::time::Duration::from_secs(60));
+            calls.send((progress.step, waited.is_ok())).unwrap();
+        });
+        job.train(Cluster::embedded(1, 1)).unwrap();
+        assert_eq!(counted.try_iter().next().map(|(_, ended)| ended), Some(true));
+    }
+
+    #[test]
+    fn a_function_that_panics_does_not_harm_the_job() {
+        let mut calls = 0;
+        let job = job(50).on_progress(move |_| {
+            calls += 1;
+            panic!("call {calls}");
+        });
+        let trained = job.train(Cluster::embedded(1, 1)).unwrap();
+        assert_eq!((trained.report.updates_applied, trained.report.stopped), (50, None));
+    }
 }

@@ -177,6 +177,10 @@ impl JobSpec {
         if self.deterministic && self.sync != SyncSpec::SYNC {
             return Err(JobError::NotDeterministic(self.sync));
         }
+        if self.sync == (SyncSpec::Sync { aggregate: Some(0) }) {
+            // Its text would be `sync:0`, which no task could read.
+            return Err(OutOfRange::new("sync", "sync, or sync:K with K of at least 1", self.sync).into());
+        }
         self.input.validate()?;
         self.placement.partitioner.validate()?;
         self.graph.validate(self.batch_size as usize)?;
@@ -187,6 +191,24 @@ impl JobSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_update_of_no_gradients_is_refused() {
+        use crate::graph::GraphBuilder;
+        use crate::input::DatasetSpec;
+
+        let mut g = GraphBuilder::new("none");
+        let x = g.input("features", [1]);
+        let loss = g.l2_loss(x);
+        let points =
+            || DatasetSpec::Linear { seed: 0, examples: 9, weights: vec![1.0], bias: 0.0, noise: 0.0 };
+        let job = JobSpec::new(g.finish(loss, &[]).unwrap(), InputSpec::new(points(), points()), 10);
+        job.validate().unwrap();
+        let none = JobSpec { sync: SyncSpec::Sync { aggregate: Some(0) }, ..job.clone() };
+        let error = none.validate().unwrap_err().to_string();
+        assert_eq!(error, "sync must be sync, or sync:K with K of at least 1, but is sync:0");
+        assert!(JobSpec { sync: SyncSpec::Sync { aggregate: Some(1) }, ..job }.validate().is_ok());
+    }
 
     #[test]
     fn an_error_in_a_large_file_is_one_short_line() {

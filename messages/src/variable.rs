@@ -11,6 +11,8 @@ use crate::tensor::Shape;
 
 /// The maximum number of bytes in a variable's name.
 pub const VARIABLE_NAME_BYTES_MAX: usize = 256;
+/// The name that safetensors files reserve for their metadata; no variable may have it.
+const RESERVED_NAME: &str = "__metadata__";
 /// The maximum number of elements in one variable, and in all variables of a graph together: 2^40. This is
 /// far more than one shard can store, but small enough to avoid overflows of sizes in bytes.
 pub const VARIABLE_ELEMENTS_MAX: usize = 1 << 40;
@@ -52,6 +54,11 @@ pub enum VariableError {
         "variable name '{0}' is not valid, expected 1 to {VARIABLE_NAME_BYTES_MAX} bytes of letters, digits, '_', '.', '-' and '/'"
     )]
     Name(String),
+    /// The name is reserved in the files of models and checkpoints.
+    #[error(
+        "variable name '{RESERVED_NAME}' is reserved for the metadata of safetensors files: use another name"
+    )]
+    Reserved,
     /// The shape has an extent of 0 or too many axes, or the variables have too many elements.
     #[error(
         "variable '{name}' has shape {shape}, expected at most 8 extents, all at least 1, and at most 2^40 elements in all variables together"
@@ -86,6 +93,9 @@ impl VariableSpec {
         if self.name.is_empty() || self.name.len() > VARIABLE_NAME_BYTES_MAX || !self.name.bytes().all(letter)
         {
             return Err(VariableError::Name(self.name.chars().take(64).collect()));
+        }
+        if self.name == RESERVED_NAME {
+            return Err(VariableError::Reserved);
         }
         match self.shape.checked_elements() {
             Some(elements) if (1..=VARIABLE_ELEMENTS_MAX).contains(&elements) && self.shape.rank() <= 8 => {}
@@ -337,6 +347,7 @@ mod tests {
             variable.validate().unwrap_err().to_string()
         };
         assert!(with(|v| v.name = "a b".into()).contains("'a b'"));
+        assert!(with(|v| v.name = "__metadata__".into()).contains("'__metadata__' is reserved"));
         assert!(with(|v| v.shape = [2, 0].into()).contains("[2, 0]"));
         assert!(with(|v| v.shape = [usize::MAX, 2].into()).contains("dense/kernel"));
         assert!(with(|v| v.initializer = InitializerSpec::Constant { value: f32::NAN }).contains("NaN"));

@@ -1,8 +1,9 @@
 //! Examples in memory, for predictions and evaluations.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use pushpull_input::{InMemory, Storage, load};
+use pushpull_input::{InMemory, Storage, load, load_images};
 use pushpull_messages::input::{ColumnSpec, DatasetSpec};
 use pushpull_messages::tensor::{DType, Shape, TensorSpec};
 
@@ -21,6 +22,15 @@ impl Examples {
     /// Returns an error if a file is missing, damaged or too large.
     pub fn read(spec: &DatasetSpec) -> Result<Self, Error> {
         Ok(Self { set: Arc::new(load(spec, None)?) })
+    }
+
+    /// Reads the images of a file in the IDX format of MNIST, plain or gzipped, without labels. The column
+    /// `features` has the pixels, scaled from 0..255 to 0..1, as [`DatasetSpec::Idx`] reads them.
+    ///
+    /// # Errors
+    /// Returns an error if the file is missing, damaged or too large.
+    pub fn images(path: impl AsRef<Path>) -> Result<Self, Error> {
+        Ok(Self { set: Arc::new(load_images(path.as_ref())?) })
     }
 
     /// Makes examples from one column of floats. `shape` is the shape of one example, and `values` holds the

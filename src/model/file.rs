@@ -33,8 +33,21 @@ struct Card {
     batch_size: usize,
 }
 
-/// Returns the store of the file's directory, and the file's name in it.
-fn located(path: &Path) -> Result<(PathBuf, String), Error> {
+/// Where the description of a model comes from whose values are read from a file.
+pub(super) enum Source {
+    /// The file's metadata.
+    File,
+    /// The caller gives the graph; the file's metadata may say how the data are prepared.
+    Graph(GraphSpec),
+    /// The caller gives everything.
+    Job(Blueprint),
+}
+
+/// Returns the directory of a model's file, and the file's name in it.
+///
+/// # Errors
+/// Returns an error if a store would give a file of this name another name.
+pub(crate) fn located(path: &Path) -> Result<(PathBuf, String), Error> {
     let name = path.file_name().and_then(|name| name.to_str());
     let name =
         name.ok_or_else(|| Error::Model(format!("{}: expected the path of a file", path.display())))?;
@@ -85,17 +98,20 @@ pub(super) fn save(model: &Model, path: &Path) -> Result<(), Error> {
     })
 }
 
-pub(super) fn load(path: &Path, graph: Option<GraphSpec>) -> Result<Model, Error> {
+pub(super) fn load(path: &Path, source: Source) -> Result<Model, Error> {
     let (directory, name) = located(path)?;
     let shown = path.display().to_string();
     block_on(async move {
         let store = Store::open(&directory.to_string_lossy()).map_err(Error::model)?;
         let (found, metadata) = read_header_with_metadata(&store, &name).await.map_err(Error::model)?;
-        let blueprint = match graph {
+        let blueprint = match source {
             // A file of this library says how the data are prepared, and that holds for any graph.
-            Some(graph) if metadata.contains_key(KEY) => Blueprint { graph, ..blueprint(&shown, &metadata)? },
-            Some(graph) => Blueprint { graph, map: Vec::new(), batch_size: 250 },
-            None => blueprint(&shown, &metadata)?,
+            Source::Graph(graph) if metadata.contains_key(KEY) => {
+                Blueprint { graph, ..blueprint(&shown, &metadata)? }
+            }
+            Source::Graph(graph) => Blueprint { graph, map: Vec::new(), batch_size: 250 },
+            Source::File => blueprint(&shown, &metadata)?,
+            Source::Job(blueprint) => blueprint,
         };
         let found: HashMap<&str, &FoundTensor> = found.iter().map(|own| (own.name.as_str(), own)).collect();
         // All tensors are checked before the first is read, so that a wrong file costs no time and no memory.
@@ -115,7 +131,8 @@ pub(super) fn load(path: &Path, graph: Option<GraphSpec>) -> Result<Model, Error
 fn blueprint(shown: &str, metadata: &HashMap<String, String>) -> Result<Blueprint, Error> {
     let card = metadata.get(KEY).ok_or_else(|| {
         Error::Model(format!(
-            "{shown} does not contain the graph of its model: use Model::load_with and give the graph"
+            "{shown} does not contain the graph of its model: give the graph with Model::load_with, or the job with \
+             `pushpull predict --job FILE`"
         ))
     })?;
     let card: Card = serde_json::from_str(card).map_err(|error| {

@@ -20,7 +20,11 @@ use pushpull_messages::message::Evaluation;
 use pushpull_worker::{Predictor, Values};
 
 pub use self::examples::Examples;
+#[cfg(feature = "programs")]
+pub(crate) use self::file::located;
 pub use self::predictions::Predictions;
+#[cfg(feature = "programs")]
+pub(crate) use self::predictions::greatest;
 pub use self::tensor::Tensor;
 use crate::error::Error;
 use crate::threads::threads_per_worker;
@@ -62,7 +66,7 @@ impl Model {
     /// Returns an error if the file is missing or damaged, or was not written by pushpull. Use
     /// [`load_with`](Self::load_with) for a file that another program has written.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, Error> {
-        file::load(path.as_ref(), None)
+        file::load(path.as_ref(), file::Source::File)
     }
 
     /// Reads the values of `graph` from a safetensors file. The file must have one `F32` tensor for each
@@ -72,7 +76,14 @@ impl Model {
     /// Returns an error if the graph is invalid, or if the file is missing, damaged, or lacks a variable.
     pub fn load_with(graph: GraphSpec, path: impl AsRef<Path>) -> Result<Self, Error> {
         graph.validate(1)?;
-        file::load(path.as_ref(), Some(graph))
+        file::load(path.as_ref(), file::Source::Graph(graph))
+    }
+
+    /// Reads the values of a valid job's model from a safetensors file, as [`load_with`](Self::load_with)
+    /// does. The job says how the data are prepared, whatever the file contains.
+    #[cfg(feature = "programs")]
+    pub(crate) fn load_of(job: &JobSpec, path: &Path) -> Result<Self, Error> {
+        file::load(path, file::Source::Job(Blueprint::of(job)))
     }
 
     /// Writes the model as a safetensors file: one `F32` tensor for each variable. The file's metadata
@@ -111,6 +122,34 @@ impl Model {
     /// # Errors
     /// Returns an error if the graph has no output, or if the examples do not fit the model.
     pub fn predict(&self, examples: &Examples) -> Result<Predictions, Error> {
+        let outputs = self
+            .predictor()?
+            .predict(&self.to_predict(examples)?, self.blueprint.batch_size)
+            .map_err(Error::model)?;
+        Predictions::new(self.graph(), outputs.into_iter(), examples.len())
+    }
+
+    /// Computes the same as [`predict`](Self::predict), but passes the predictions of one batch after the
+    /// other to `told`. Only one batch of predictions is in memory at a time.
+    ///
+    /// # Errors
+    /// The same as those of [`predict`](Self::predict), and the first error of `told`, which ends the
+    /// prediction.
+    pub fn predict_each(
+        &self,
+        examples: &Examples,
+        mut told: impl FnMut(Predictions) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let mapped = self.to_predict(examples)?;
+        self.predictor()?.predict_each(&mapped, self.blueprint.batch_size, |examples, outputs| {
+            let outputs = outputs.iter().map(|elements| elements.to_vec());
+            told(Predictions::new(self.graph(), outputs, examples)?)
+        })
+    }
+
+    /// Applies the map stages to examples that are to be predicted. Returns an error if the graph has no
+    /// output.
+    fn to_predict(&self, examples: &Examples) -> Result<Mapped, Error> {
         let graph = self.graph();
         if graph.outputs.is_empty() {
             let text = format!(
@@ -120,12 +159,7 @@ impl Model {
             );
             return Err(Error::Model(text));
         }
-        let outputs = self
-            .predictor()?
-            .predict(&self.mapped(examples)?, self.blueprint.batch_size)
-            .map_err(Error::model)?;
-        let names = graph.outputs.iter().map(|output| output.name.clone());
-        Predictions::new(graph, names.zip(outputs), examples.len())
+        self.mapped(examples)
     }
 
     /// Computes the loss and every metric over these examples. With the job's test set, the results have the

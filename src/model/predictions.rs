@@ -14,13 +14,14 @@ pub struct Predictions {
 
 impl Predictions {
     /// Makes the predictions for `examples` examples from the elements of each output.
-    pub(super) fn new(
+    pub(crate) fn new(
         graph: &GraphSpec,
-        outputs: impl Iterator<Item = (String, Vec<f32>)>,
+        outputs: impl Iterator<Item = Vec<f32>>,
         examples: usize,
     ) -> Result<Self, Error> {
         let tensors = graph.infer(1)?;
-        let output = |((name, values), output): ((String, Vec<f32>), &OutputSpec)| {
+        let output = |(values, output): (Vec<f32>, &OutputSpec)| {
+            let name = output.name.clone();
             let mut shape = tensors[output.node.index()].shape.0.clone();
             shape[0] = examples;
             if shape.iter().product::<usize>() != values.len() {
@@ -52,15 +53,18 @@ impl Predictions {
     /// never counts. Returns `None` if the model has no such output.
     pub fn classes(&self, name: &str) -> Option<Vec<usize>> {
         let scores = self.output(name)?;
-        let greatest = |row: &[f32]| {
-            let (mut best, mut highest) = (0, f32::NEG_INFINITY);
-            for (index, &score) in row.iter().enumerate() {
-                if score > highest {
-                    (best, highest) = (index, score);
-                }
-            }
-            best
-        };
         Some((0..scores.shape[0]).filter_map(|index| scores.row(index)).map(greatest).collect())
     }
+}
+
+/// Returns the index of the greatest element. The first of several equal elements counts, and NaN never
+/// counts.
+pub(crate) fn greatest(row: &[f32]) -> usize {
+    let (mut best, mut highest) = (0, f32::NEG_INFINITY);
+    for (index, &score) in row.iter().enumerate() {
+        if score > highest {
+            (best, highest) = (index, score);
+        }
+    }
+    best
 }

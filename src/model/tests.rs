@@ -98,6 +98,28 @@ fn a_prediction_has_the_bits_of_the_evaluation() {
     }
 }
 
+#[test]
+fn batches_of_predictions_join_to_the_whole() {
+    let model = model();
+    let whole = model.predict(&test_set()).unwrap();
+    let (mut sizes, mut joined) = (Vec::new(), Vec::new());
+    model
+        .predict_each(&test_set(), |batch| {
+            let heights = batch.output("height").unwrap();
+            sizes.push(heights.shape[0]);
+            joined.extend_from_slice(heights.values);
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!((sizes, &joined[..]), (vec![20; 15], whole.output("height").unwrap().values));
+    let mut batches = 0;
+    let stopped = model.predict_each(&test_set(), |_| {
+        batches += 1;
+        Err(Error::Model("enough".into()))
+    });
+    assert_eq!((stopped.unwrap_err().to_string().as_str(), batches), ("enough", 1));
+}
+
 /// Returns the features of all examples.
 fn features(examples: &Examples) -> Vec<f32> {
     match examples.dataset().storage("features") {
@@ -289,14 +311,14 @@ fn the_first_of_equal_scores_is_the_class() {
     let loss = g.l2_loss(x);
     let graph = g.finish(loss, &[]).unwrap();
     let rows = vec![1.0, 3.0, 3.0, -1.0, -5.0, -1.0];
-    let predictions = Predictions::new(&graph, std::iter::once(("s".to_owned(), rows)), 2).unwrap();
+    let predictions = Predictions::new(&graph, std::iter::once(rows), 2).unwrap();
     assert_eq!(predictions.output("s").unwrap().shape, [2, 3]);
     assert_eq!(predictions.classes("s"), Some(vec![1, 0]));
     assert_eq!(predictions.classes("t"), None);
     let rows = vec![-0.0, 0.0, f32::NAN, f32::NAN, -2.0, -1.0];
-    let predictions = Predictions::new(&graph, std::iter::once(("s".to_owned(), rows)), 2).unwrap();
+    let predictions = Predictions::new(&graph, std::iter::once(rows), 2).unwrap();
     assert_eq!(predictions.classes("s"), Some(vec![0, 2]));
-    assert!(Predictions::new(&graph, std::iter::once(("s".to_owned(), vec![1.0; 5])), 2).is_err());
+    assert!(Predictions::new(&graph, std::iter::once(vec![1.0; 5]), 2).is_err());
 }
 
 #[test]

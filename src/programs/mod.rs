@@ -12,6 +12,7 @@ mod local;
 mod logging;
 mod progress;
 mod roles;
+mod rows;
 mod settings;
 mod signals;
 mod top;

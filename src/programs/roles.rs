@@ -21,6 +21,7 @@ use tokio::sync::oneshot::error::RecvError;
 use tokio::sync::watch;
 use tracing::Instrument;
 
+use crate::attached::Attached;
 use crate::collector::Collector;
 use crate::programs::exit::{Failure, Outcome};
 use crate::programs::http::{About, Endpoint, EndpointConfig};
@@ -29,6 +30,7 @@ use crate::programs::progress;
 use crate::programs::signals::Signals;
 use crate::report::Report;
 use crate::threads::run_on;
+use crate::trained::Trained;
 
 /// The network settings of a task of a cluster.
 #[derive(Clone, Debug)]
@@ -68,10 +70,27 @@ impl Network {
 pub(crate) struct ChiefOrders<'a> {
     pub job: JobSpec,
     pub config: ChiefConfig,
-    pub report: Option<&'a Path>,
+    pub files: EndFiles<'a>,
     pub hooks: Vec<pushpull_chief::MakeHook>,
-    /// If given, receives the end of the job and its variables, instead of a report on standard output.
-    pub collector: Option<Collector>,
+    /// If given, is added to the chief. The end of the job is then not reported on standard output.
+    pub library: Option<Attached>,
+}
+
+/// The files that are written when a job has been trained.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct EndFiles<'a> {
+    /// The report, as JSON.
+    pub report: Option<&'a Path>,
+    /// The model, as a safetensors file.
+    pub model: Option<&'a Path>,
+}
+
+impl EndFiles<'_> {
+    /// Returns what the chief needs in order to write the files: a collector of the variables, if the model
+    /// is to be written.
+    pub(crate) fn attached(&self) -> Attached {
+        Attached { collector: self.model.map(|_| Collector::default()), stop: None }
+    }
 }
 
 fn panicked<T>(result: Result<T, RecvError>) -> anyhow::Result<T> {
@@ -229,31 +248,26 @@ async fn run_chief(
     endpoint: &Endpoint,
     signals: &Signals,
 ) -> Outcome {
-    let ChiefOrders { job, config, report: path, hooks, collector } = orders;
+    let ChiefOrders { job, config, files, hooks, library } = orders;
+    let attached = library.clone().unwrap_or_else(|| files.attached());
     let identity = Identity { graph: Some(job.graph.digest()), ..identity.clone() };
     let (tell, told) = watch::channel(JobProgress::default());
     let shown = tokio::spawn(progress::show(told, job.batch_size).in_current_span());
     let transport = Arc::new(tcp.clone());
     let chief = Chief::new(config, identity.clone(), transport, job.clone(), tell, signals.interrupt.clone())
         .with_hooks(hooks.iter().map(|make| make()));
-    let chief = match &collector {
-        Some(collector) => {
-            let (transport, pool) = (Arc::new(tcp.clone()), BufferPool::default());
-            chief.with_before_stop(collector.before_stop(&job, &identity, transport, pool))
-        }
-        None => chief,
-    };
+    let chief = attached.add_to(chief, &job, &identity, Arc::new(tcp.clone()), BufferPool::default());
     endpoint.observers().lead(chief.view());
     let result = chief.run(listener).await;
     let _ = shown.await;
     match result {
-        Ok(end) => match collector {
-            Some(collector) => {
-                collector.ended(end);
-                Ok(())
+        Ok(end) => {
+            attached.ended(&end);
+            match library {
+                Some(_) => Ok(()),
+                None => tell_end(&job, cluster.cluster(), end, files, attached.collector),
             }
-            None => tell_end(&job, cluster.cluster(), end, path),
-        },
+        }
         Err(error) if error.is_interrupt() => {
             Err(Failure::Signal { reason: error.to_string(), number: signals.number() })
         }
@@ -261,9 +275,16 @@ async fn run_chief(
     }
 }
 
-/// Reports the end of a job that ended without an error: prints the report, or the name of the checkpoint in
-/// which the job was saved.
-pub(crate) fn tell_end(job: &JobSpec, cluster: &ClusterSpec, end: JobEnd, path: Option<&Path>) -> Outcome {
+/// Reports the end of a job that ended without an error: prints the report and writes the files, or prints
+/// the name of the checkpoint in which the job was saved. `collector` has the variables if the model is to be
+/// written.
+pub(crate) fn tell_end(
+    job: &JobSpec,
+    cluster: &ClusterSpec,
+    end: JobEnd,
+    files: EndFiles<'_>,
+    collector: Option<Collector>,
+) -> Outcome {
     match end {
         JobEnd::Saved { step, checkpoint, reason } => {
             println!("stopped at step {step} of {} ({reason})", job.last_step);
@@ -272,8 +293,11 @@ pub(crate) fn tell_end(job: &JobSpec, cluster: &ClusterSpec, end: JobEnd, path: 
         }
         JobEnd::Completed(outcome) => {
             let report = Report::new(job, cluster, &outcome);
-            let written = path.map_or(Ok(()), |path| report.write(path));
+            let written = files.report.map_or(Ok(()), |path| report.write(path));
             report.print();
+            if let (Some(path), Some(collector)) = (files.model, collector) {
+                Trained::new(job, cluster, collector)?.save(path)?;
+            }
             Ok(written?)
         }
     }

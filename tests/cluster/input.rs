@@ -236,12 +236,8 @@ fn a_stream_goes_on_with_the_same_bits() {
                     }
                 };
                 let job = job.sync(SyncSpec::SYNC).deterministic().batch_size(8).steps(40).seed(9);
-                job.optimizer(OptimizerSpec::adam(0.01)).input(|input| {
-                    input.shard = ShardSpec::Data;
-                    input.shuffle = ShuffleSpec::Buffer(16);
-                    input.stream = StreamSpec::Always;
-                    input.interleave = interleave;
-                })
+                let job = job.optimizer(OptimizerSpec::adam(0.01)).shard(ShardSpec::Data);
+                job.shuffle(ShuffleSpec::Buffer(16)).stream(StreamSpec::Always).interleave(interleave)
             };
             let train = |job: Job| job.train(Cluster::embedded(1, 2));
             let expected = train(job()).unwrap().report;

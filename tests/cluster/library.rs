@@ -56,7 +56,11 @@ fn the_tutorial_trains_on_four_processes() {
     let mut programs: Vec<Program> = cluster.spec.tasks().map(|(task, _)| start(task)).collect();
     let ended: Vec<_> = programs.iter_mut().map(|program| program.wait().expect(0)).collect();
     check(&ended[0].out, cluster.dir(), 96.0);
+    // Lines of the log begin with the time.
+    let shows_progress = |err: &str| err.lines().any(|line| line.starts_with("step "));
+    assert!(shows_progress(&ended[0].err), "the program shows its progress: {}", ended[0].err);
     for other in &ended[1..] {
+        assert!(!shows_progress(&other.err), "{}", other.err);
         assert_eq!(other.out, "", "only the chief's process goes on after the training");
     }
 }

@@ -28,6 +28,7 @@ mod library;
 mod local;
 mod modes;
 mod observing;
+mod predicting;
 mod rejoining;
 mod signals;
 mod starting;

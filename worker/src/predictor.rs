@@ -63,16 +63,39 @@ impl Predictor {
     /// If the data lack a column that an output needs, or do not fit the model.
     pub fn predict(&self, set: &Mapped, batch_size: usize) -> Result<Vec<Vec<f32>>, WorkerError> {
         let mut outputs = vec![Vec::new(); self.graph.outputs.len()];
-        for batch in in_order(set, batch_size.min(BATCH_MAX))? {
-            self.run(Purpose::Prediction, &batch, set.columns(), |elements, mut results| {
-                for (output, elements) in outputs.iter_mut().zip(elements) {
-                    let (own, others) = results.split_at(elements);
-                    output.extend_from_slice(own);
-                    results = others;
-                }
-            })?;
-        }
+        self.predict_each(set, batch_size, |_, batch| {
+            outputs.iter_mut().zip(batch).for_each(|(all, own)| all.extend_from_slice(own));
+            Ok::<(), WorkerError>(())
+        })?;
         Ok(outputs)
+    }
+
+    /// Computes the same as [`predict`](Self::predict), but passes the outputs of each batch to `told`: the
+    /// number of examples, and the elements of each output. Only one batch of outputs is in memory at a time.
+    ///
+    /// # Errors
+    /// The same as those of [`predict`](Self::predict), and the first error of `told`, which ends the
+    /// prediction.
+    pub fn predict_each<E: From<WorkerError>>(
+        &self,
+        set: &Mapped,
+        batch_size: usize,
+        mut told: impl FnMut(usize, &[&[f32]]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        for batch in in_order(set, batch_size.min(BATCH_MAX)).map_err(WorkerError::from)? {
+            let mut result = Ok(());
+            self.run(Purpose::Prediction, &batch, set.columns(), |elements, mut results| {
+                let outputs = elements.into_iter().map(|elements| {
+                    let (own, others) = results.split_at(elements);
+                    results = others;
+                    own
+                });
+                result = told(batch.examples, &outputs.collect::<Vec<_>>());
+            })
+            .map_err(WorkerError::from)?;
+            result?;
+        }
+        Ok(())
     }
 
     /// Computes the loss and every metric over all examples, in batches of `batch_size` examples, or of 250

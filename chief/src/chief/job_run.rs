@@ -46,6 +46,7 @@ pub(super) struct JobRun {
     job: JobSpec,
     progress: watch::Sender<JobProgress>,
     interrupt: CancellationToken,
+    stop: watch::Receiver<Option<String>>,
     clock: Clock,
     board: Rc<StatusBoard>,
     coordinator: Addr<Coordinator>,
@@ -81,7 +82,7 @@ impl JobRun {
     /// Starts the coordinator of the chief's job, and reports the start time of the chief's clock to the
     /// hooks.
     pub(super) fn start(chief: Chief, board: &Rc<StatusBoard>) -> (Self, JobInputs) {
-        let Chief { config, identity, transport, job, progress, interrupt, .. } = chief;
+        let Chief { config, identity, transport, job, progress, interrupt, stop, .. } = chief;
         let (mut hooks, commands, clock) = (chief.hooks, chief.commands, chief.clock);
         let before_stop = chief.before_stop;
         let tasks = |job| identity.cluster.addresses(job).len() as u32;
@@ -115,6 +116,7 @@ impl JobRun {
             job,
             progress,
             interrupt,
+            stop,
             clock,
             board,
             coordinator,
@@ -232,6 +234,7 @@ impl JobRun {
             job: &self.job,
             progress: self.progress.subscribe(),
             interrupt: &self.interrupt,
+            stop: &self.stop,
             coordinator: &self.coordinator,
             ps: &self.ps,
             saver: saving.commands.clone(),

@@ -50,6 +50,8 @@ pub struct Chief {
     progress: watch::Sender<JobProgress>,
     /// Cancelled when a signal asks the job to stop.
     interrupt: CancellationToken,
+    /// The reason to stop the job before its last step, if there is one.
+    stop: watch::Receiver<Option<String>>,
     hooks: Vec<Box<dyn Hook>>,
     before_stop: Option<BeforeStop>,
     commands: CommandQueue,
@@ -72,7 +74,7 @@ impl Chief {
         let identity = Identity { task: TaskId::CHIEF, ..identity };
         let (hooks, commands) = (Vec::new(), CommandQueue::new());
         let (board, clock) = (StatusBoard::new(), Clock::start());
-        let before_stop = None;
+        let (before_stop, (_, stop)) = (None, watch::channel(None));
         Self {
             config,
             identity,
@@ -80,6 +82,7 @@ impl Chief {
             job,
             progress,
             interrupt,
+            stop,
             hooks,
             before_stop,
             commands,
@@ -93,6 +96,14 @@ impl Chief {
     #[must_use]
     pub fn with_before_stop(mut self, call: BeforeStop) -> Self {
         self.before_stop = Some(call);
+        self
+    }
+
+    /// Sets the channel on which a program requests the end of the training. The first reason that is sent
+    /// ends it successfully, as [`Command::Stop`](crate::Command::Stop) does.
+    #[must_use]
+    pub fn with_stop(mut self, stop: watch::Receiver<Option<String>>) -> Self {
+        self.stop = stop;
         self
     }
 

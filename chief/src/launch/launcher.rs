@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::Addr;
-use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use pushpull_messages::id::{GlobalStep, JobName, TaskId};
 use pushpull_messages::job::JobSpec;
 use pushpull_storage::Catalog;
@@ -43,6 +43,8 @@ pub(crate) struct Launcher<'a> {
     pub job: &'a JobSpec,
     pub progress: watch::Receiver<JobProgress>,
     pub interrupt: &'a CancellationToken,
+    /// The reason to stop the job before its last step, if there is one.
+    pub stop: &'a watch::Receiver<Option<String>>,
     pub coordinator: &'a Addr<Coordinator>,
     pub ps: &'a PsTasks,
     /// The channel for commands to the saver, if the job makes checkpoints.
@@ -69,6 +71,16 @@ struct Pending<F> {
     stopping: bool,
     /// The time by which the workers must finish in a drain.
     workers_deadline: Option<Instant>,
+}
+
+/// Waits until a stop is requested, and returns its reason.
+async fn requested(mut stop: watch::Receiver<Option<String>>) -> String {
+    let reason = stop.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone());
+    match reason {
+        Some(reason) => reason,
+        // The program has dropped the sender, so no request can follow.
+        None => std::future::pending().await,
+    }
 }
 
 impl Launcher<'_> {
@@ -156,9 +168,11 @@ impl Launcher<'_> {
         }
     }
 
-    /// Carries out every command; a signal counts as a command to drain.
+    /// Carries out every command. A signal counts as a command to drain, and a request of the program as a
+    /// command to stop.
     async fn carry_out(&self, commands: &mut CommandQueue) -> Result<Infallible, ChiefError> {
         let mut interrupted = false;
+        let mut requested = std::pin::pin!(requested(self.stop.clone()).fuse());
         let mut pending =
             Pending { agreement: FuturesUnordered::new(), stopping: false, workers_deadline: None };
         loop {
@@ -175,6 +189,9 @@ impl Launcher<'_> {
                     interrupted = true;
                     let drain = Command::Drain { reason: "a signal was received".into() };
                     self.command(drain, &mut pending, || self.agree());
+                }
+                reason = &mut requested => {
+                    self.command(Command::Stop { reason }, &mut pending, || self.agree());
                 }
                 Some(agreed) = pending.agreement.next() => {
                     let step: GlobalStep = agreed?;

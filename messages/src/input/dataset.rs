@@ -112,6 +112,24 @@ impl DatasetSpec {
         Ok(spec)
     }
 
+    /// Returns a copy of the spec that reads only the columns for which `is_needed` returns true, as far as
+    /// the format allows: CSV and TFRecord files need not contain the fields of other columns. All other
+    /// specs, and a spec without any needed column, are returned unchanged.
+    #[must_use]
+    pub fn with_columns(&self, is_needed: impl Fn(&str) -> bool) -> Self {
+        let mut spec = self.clone();
+        match &mut spec {
+            Self::Csv(csv) if csv.columns.iter().any(|column| is_needed(&column.name)) => {
+                csv.columns.retain(|column| is_needed(&column.name));
+            }
+            Self::TfRecord(records) if records.features.iter().any(|own| is_needed(&own.column)) => {
+                records.features.retain(|feature| is_needed(&feature.column));
+            }
+            _ => {}
+        }
+        spec
+    }
+
     /// Checks everything about the spec that can be checked without reading the files.
     ///
     /// # Errors

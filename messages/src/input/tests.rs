@@ -36,6 +36,26 @@ fn a_job_file_may_leave_out_defaults() {
 }
 
 #[test]
+fn only_needed_columns_are_read_where_the_format_allows_it() {
+    for dataset in every_dataset() {
+        assert_eq!(dataset.with_columns(|_| true), dataset);
+        assert_eq!(dataset.with_columns(|_| false), dataset, "a data set has at least one column");
+        let first = match &dataset {
+            DatasetSpec::Csv(csv) => csv.columns[0].name.clone(),
+            DatasetSpec::TfRecord(records) => records.features[0].column.clone(),
+            _ => continue,
+        };
+        let part = dataset.with_columns(|name| name == first);
+        part.validate().unwrap();
+        match part {
+            DatasetSpec::Csv(csv) => assert!(csv.columns.iter().all(|column| column.name == first)),
+            DatasetSpec::TfRecord(all) => assert!(all.features.iter().all(|own| own.column == first)),
+            _ => unreachable!("the format stays"),
+        }
+    }
+}
+
+#[test]
 fn invalid_data_sets_are_refused() {
     let refused = |dataset: &DatasetSpec| dataset.validate().unwrap_err().to_string();
     let text = |windows| DatasetSpec::Text(TextSpec { file: "a".into(), windows });

@@ -169,15 +169,19 @@ pub(crate) fn threads() -> clap::builder::RangedI64ValueParser<u16> {
 
 /// Reads the job file that `--job` names.
 pub(crate) fn read_job(path: &Path) -> Result<JobSpec, Failure> {
+    let text = read_text("--job", "the job file", path)?;
+    Ok(JobSpec::from_json(&text)
+        .with_context(|| format!("--job: cannot use the job file {}", path.display()))?)
+}
+
+/// Reads a file of JSON that `flag` names, which has at most the size of a job file. Errors call it `what`.
+pub(crate) fn read_text(flag: &str, what: &str, path: &Path) -> Result<String, Failure> {
     let shown = path.display();
-    let size =
-        std::fs::metadata(path).with_context(|| format!("--job: cannot read the job file {shown}"))?.len();
+    let size = std::fs::metadata(path).with_context(|| format!("{flag}: cannot read {what} {shown}"))?.len();
     if size > JOB_FILE_BYTES_MAX {
         let reason =
-            format!("--job: the job file {shown} has {size} bytes, expected at most {JOB_FILE_BYTES_MAX}");
+            format!("{flag}: {what} {shown} has {size} bytes, expected at most {JOB_FILE_BYTES_MAX}");
         return Err(Failure::Error(anyhow::anyhow!(reason)));
     }
-    let text =
-        std::fs::read_to_string(path).with_context(|| format!("--job: cannot read the job file {shown}"))?;
-    Ok(JobSpec::from_json(&text).with_context(|| format!("--job: cannot use the job file {shown}"))?)
+    Ok(std::fs::read_to_string(path).with_context(|| format!("{flag}: cannot read {what} {shown}"))?)
 }

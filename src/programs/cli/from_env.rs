@@ -10,12 +10,14 @@ use pushpull_worker::WorkerConfig;
 use super::flags::ClusterArgs;
 use super::observe::ObserveArgs;
 use super::task::run;
+use crate::attached::Attached;
 use crate::collector::Collector;
 use crate::error::Error;
 use crate::job::Job;
 use crate::programs::exit::{Failure, Outcome, exit_process};
-use crate::programs::roles::ChiefOrders;
+use crate::programs::roles::{ChiefOrders, EndFiles};
 use crate::programs::{logging, roles};
+use crate::progress::Watcher;
 use crate::threads::threads_per_worker;
 use crate::trained::Trained;
 
@@ -67,18 +69,19 @@ pub(crate) fn train_from_env(job: &Job) -> Result<Trained, Error> {
         exit_process(outcome);
     }
     let workers = config.cluster().addresses(JobName::Worker).len() as u32;
-    let (spec, collector) = (job.spec(workers)?, Collector::default());
+    let (spec, collector, watcher) = (job.spec(workers)?, Collector::default(), job.watcher()?);
     let orders = ChiefOrders {
         job: spec.clone(),
         config: ChiefConfig { start_timeout, checkpoint: job.checkpoints.clone(), ..Default::default() },
-        report: None,
-        hooks: job.hooks.chief.clone(),
-        collector: Some(collector.clone()),
+        files: EndFiles::default(),
+        hooks: job.hooks.chief.iter().cloned().chain(watcher.as_ref().map(Watcher::hook)).collect(),
+        library: Some(Attached { collector: Some(collector.clone()), stop: Some(job.stop_handle()) }),
     };
     let outcome: Outcome = match task.job {
         JobName::Chief => run(&log, roles::chief(&config, &network, orders)),
         _ => run(&log, roles::worker(&config, &network, worker, graph, Some(orders))),
     };
+    drop(watcher);
     match outcome {
         Err(failure) if collector.is_complete() => {
             tracing::warn!("a task failed after the job was trained: {failure}");

@@ -1,14 +1,15 @@
-//! The flags of a role binary that hosts the chief: the job file, the report, and the checkpoints.
+//! The flags of a role binary that hosts the chief: the job file, the report, the model and
+//! the checkpoints.
 
 use std::path::PathBuf;
 
 use pushpull_chief::ChiefConfig;
 
 use super::flags::{ClusterArgs, read_job};
-use super::paths::check_writable;
+use super::paths::check_files;
 use super::saving::SavingArgs;
 use crate::programs::exit::Failure;
-use crate::programs::roles::ChiefOrders;
+use crate::programs::roles::{ChiefOrders, EndFiles};
 
 /// The flags of the task that hosts the chief.
 #[derive(Debug, clap::Args)]
@@ -19,6 +20,9 @@ pub(super) struct JobArgs {
     /// Write the job's report to this file, as JSON
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+    /// Write the trained model to this safetensors file, for `pushpull predict`, the library or Python
+    #[arg(long, value_name = "FILE")]
+    save_model: Option<PathBuf>,
     #[command(flatten)]
     saving: SavingArgs,
 }
@@ -37,9 +41,9 @@ impl JobArgs {
         };
         let config =
             ChiefConfig { start_timeout: cluster.start_timeout(), log_placement, ..Default::default() };
-        let report = self.report.as_deref();
-        report.map_or(Ok(()), |path| check_writable("--report", "the report", path))?;
+        let files = EndFiles { report: self.report.as_deref(), model: self.save_model.as_deref() };
+        check_files(&files)?;
         let (config, hooks) = (self.saving.apply(config)?, self.saving.hooks(&[])?);
-        Ok(ChiefOrders { job: read_job(job)?, config, report, hooks, collector: None })
+        Ok(ChiefOrders { job: read_job(job)?, config, files, hooks, library: None })
     }
 }

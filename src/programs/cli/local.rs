@@ -4,11 +4,12 @@ use std::path::PathBuf;
 
 use super::flags::{DeviceArgs, read_job, shards, threads};
 use super::observe::ObserveArgs;
-use super::paths::{absolute, check_writable};
+use super::paths::{absolute, check_files};
 use super::saving::SavingArgs;
 use crate::programs::exit::{Failure, Outcome};
 use crate::programs::local::Local;
 use crate::programs::logging::Log;
+use crate::programs::roles::EndFiles;
 use crate::threads::threads_per_worker;
 
 #[derive(Debug, clap::Args)]
@@ -25,6 +26,9 @@ pub(super) struct LocalArgs {
     /// Write the job's report to this file, as JSON
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+    /// Write the trained model to this safetensors file, for `pushpull predict`, the library or Python
+    #[arg(long, value_name = "FILE")]
+    save_model: Option<PathBuf>,
     /// Print where every variable lives, and where every operation runs
     #[arg(long)]
     log_placement: bool,
@@ -53,8 +57,7 @@ impl LocalArgs {
     pub(super) fn run(self) -> Outcome {
         // The flags are checked here, so that a mistake is reported once. Otherwise every child would report
         // it.
-        let report = self.report.as_deref();
-        report.map_or(Ok(()), |path| check_writable("--report", "the report", path))?;
+        check_files(&EndFiles { report: self.report.as_deref(), model: self.save_model.as_deref() })?;
         read_job(&self.job)?;
         self.observe.endpoint(&Log::default())?;
         let (chief_observe, observe) = self.observe.to_flags()?;
@@ -78,6 +81,9 @@ impl LocalArgs {
         let mut flags = vec![self.start_timeout()];
         if let Some(report) = &self.report {
             flags.push(format!("--report={}", absolute("--report", report)?.display()));
+        }
+        if let Some(model) = &self.save_model {
+            flags.push(format!("--save-model={}", absolute("--save-model", model)?.display()));
         }
         flags.extend(self.log_placement.then(|| "--log-placement".to_owned()));
         flags.extend(self.saving.to_flags()?);

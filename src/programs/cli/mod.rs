@@ -13,6 +13,7 @@ mod observe;
 mod parse;
 mod paths;
 mod plots;
+mod predict;
 mod ps;
 #[cfg(test)]
 mod reference;

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
+use crate::model::located as located_model;
 use crate::programs::exit::Failure;
+use crate::programs::roles::EndFiles;
 use crate::report::partial;
 
 /// The name of the folder of event files in a checkpoint directory.
@@ -52,4 +54,17 @@ pub(super) fn check_writable(flag: &str, what: &str, path: &Path) -> anyhow::Res
         std::fs::write(&partial, "").and_then(|()| std::fs::remove_file(&partial))
     };
     tried.with_context(|| format!("{flag}: cannot write {what} to {}", path.display()))
+}
+
+/// Checks that the files of a job's end can be written, so that an error is reported before the training.
+///
+/// # Errors
+/// Returns an error that names the flag.
+pub(super) fn check_files(files: &EndFiles<'_>) -> Result<(), Failure> {
+    files.report.map_or(Ok(()), |path| check_writable("--report", "the report", path))?;
+    if let Some(path) = files.model {
+        located_model(path).map_err(|error| Failure::Usage(format!("--save-model: {error}")))?;
+        check_writable("--save-model", "the model", path)?;
+    }
+    Ok(())
 }

@@ -1,4 +1,4 @@
-//! The program `pushpull`: tools for a job, its checkpoints and its progress.
+//! The program `pushpull`: tools for a job, its checkpoints, its model and its progress.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand};
 use super::checkpoint::CheckpointTool;
 use super::local::LocalArgs;
 use super::parse::main;
+use super::predict::PredictArgs;
 use crate::programs::top::Top;
 
 #[derive(Debug, Parser)]
@@ -29,6 +30,8 @@ enum Tool {
     /// List, show, verify, export and import checkpoints
     #[command(subcommand)]
     Checkpoint(CheckpointTool),
+    /// Predict with a trained model: print one line for each example of a data set
+    Predict(PredictArgs),
     /// Show the progress of a job in this terminal
     Top(TopArgs),
 }
@@ -51,6 +54,7 @@ pub fn local_main() -> ExitCode {
     main(|ToolArgs { tool }: ToolArgs| match tool {
         Tool::Local(args) => args.run(),
         Tool::Checkpoint(tool) => actix_rt::System::new().block_on(tool.run()),
+        Tool::Predict(args) => args.run(),
         Tool::Top(TopArgs { chief, interval_s, once }) => {
             Top { chief, every: Duration::from_secs(interval_s), once }.run()
         }

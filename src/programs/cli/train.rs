@@ -22,7 +22,7 @@ use super::evaluator::EvaluationArgs;
 use super::flags::{ClusterArgs, DeviceArgs, shards, threads};
 use super::input::InputArgs;
 use super::observe::ObserveArgs;
-use super::paths::{absolute, check_writable};
+use super::paths::{absolute, check_files};
 use super::saving::SavingArgs;
 use super::task::run;
 use super::updates::UpdateArgs;
@@ -33,7 +33,7 @@ use crate::programs::exit::{Failure, Outcome};
 use crate::programs::http::{About, Endpoint};
 use crate::programs::logging::{self, Log};
 use crate::programs::progress;
-use crate::programs::roles::{self, ChiefOrders};
+use crate::programs::roles::{self, ChiefOrders, EndFiles};
 use crate::programs::signals::Signals;
 use crate::threads::threads_per_worker;
 
@@ -78,6 +78,9 @@ pub struct TrainArgs {
     /// Write the job's report to this file, as JSON
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+    /// Write the trained model to this safetensors file, for `pushpull predict`, the library or Python
+    #[arg(long, value_name = "FILE")]
+    save_model: Option<PathBuf>,
     /// Write the job to this file, for the role binaries, and exit without training
     #[arg(long, value_name = "FILE")]
     export_job: Option<PathBuf>,
@@ -157,13 +160,12 @@ impl TrainArgs {
             println!("wrote the job to {}; run it with `pushpull local --job {0}`", path.display());
             return Ok(());
         }
-        let writes_report = cluster
+        let writes_files = cluster
             .as_ref()
             .is_none_or(|cluster| cluster.task().job == JobName::Chief || cluster.hosts_chief());
-        self.report
-            .as_deref()
-            .filter(|_| writes_report)
-            .map_or(Ok(()), |path| check_writable("--report", "the report", path))?;
+        if writes_files {
+            check_files(&self.files())?;
+        }
         match cluster {
             Some(cluster) => {
                 let log = logging::start(&cluster.task().to_string(), self.observe.log_format());
@@ -223,6 +225,10 @@ impl TrainArgs {
         Ok(job)
     }
 
+    fn files(&self) -> EndFiles<'_> {
+        EndFiles { report: self.report.as_deref(), model: self.save_model.as_deref() }
+    }
+
     fn ps_config(&self) -> PsConfig {
         PsConfig { shards: self.shards, start_timeout: self.cluster.start_timeout(), ..Default::default() }
     }
@@ -258,14 +264,8 @@ impl TrainArgs {
         let digest_of = graph.clone();
         let orders = if leads {
             let job = self.job(graph, input, self.workers(Some(cluster)))?;
-            let (config, report) = (self.chief_config()?, self.report.as_deref());
-            Some(ChiefOrders {
-                job,
-                config,
-                report,
-                hooks: self.saving.hooks(&hooks.chief)?,
-                collector: None,
-            })
+            let (config, files) = (self.chief_config()?, self.files());
+            Some(ChiefOrders { job, config, files, hooks: self.saving.hooks(&hooks.chief)?, library: None })
         } else {
             None
         };
@@ -307,15 +307,16 @@ impl TrainArgs {
         let endpoint = Endpoint::bind(&self.observe.endpoint(log)?, about)?;
         endpoint.announce(true);
         let ending = signals.interrupt.clone();
-        let observers = endpoint.observers();
-        let result = Box::pin(embedded.run_observed(job.clone(), tell, ending, observers)).await;
+        let (observers, attached) = (endpoint.observers(), self.files().attached());
+        let run = embedded.run_observed(job.clone(), tell, ending, observers, &attached);
+        let result = Box::pin(run).await;
         let _ = shown.await;
         let outcome = match result {
             Err(error) if signals.interrupt.is_cancelled() => {
                 Err(Failure::Signal { reason: format!("{error:#}"), number: signals.number() })
             }
             Err(error) => Err(Failure::Error(error)),
-            Ok(end) => roles::tell_end(&job, &cluster, end, self.report.as_deref()),
+            Ok(end) => roles::tell_end(&job, &cluster, end, self.files(), attached.collector),
         };
         roles::closed(endpoint, TaskId::CHIEF, outcome, &signals).await
     }

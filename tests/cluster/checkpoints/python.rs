@@ -1,7 +1,13 @@
-//! Tests that the Python packages `safetensors` and `tensorboard` can read the files that a job has written.
+//! Tests that the Python packages `safetensors` and `tensorboard` can read the files that a job has written,
+//! and that models can be exchanged with Python.
 
 use std::ffi::OsStr;
 use std::fs;
+
+use pushpull::{
+    Cluster as LibraryCluster, DatasetSpec, Examples, GraphBuilder, GraphSpec, InitializerSpec, InputSpec,
+    Job as LibraryJob, Model, OptimizerSpec,
+};
 
 use crate::harness::{Cluster, Job, Program, Running, tool};
 use crate::venv::Venv;
@@ -19,6 +25,19 @@ for path in sys.argv[1:]:
             tensor = file.get_tensor(name)
             out[pathlib.Path(path).name + "|" + name] = [list(tensor.shape), str(tensor.dtype), float(tensor.astype("float64").sum())]
 print(json.dumps(out))
+"#;
+
+/// A script that prints the shape, type and bytes of every tensor of a model, and writes a model with twice
+/// the values, in another order and with a tensor more.
+const DOUBLE_A_MODEL: &str = r#"
+import json, sys, numpy
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
+tensors = load_file(sys.argv[1])
+print(json.dumps({name: [list(t.shape), str(t.dtype), t.astype("<f4").tobytes().hex()] for name, t in tensors.items()}))
+doubled = {name: numpy.array(tensors[name] * 2, dtype="float32") for name in sorted(tensors, reverse=True)}
+doubled["another"] = numpy.arange(3, dtype="int64")
+save_file(doubled, sys.argv[2])
 "#;
 
 /// A script that reads a directory of event files, and prints their content.
@@ -100,4 +119,49 @@ fn standard_python_packages_read_checkpoints() {
         graph.iter().any(|node| node.as_str().is_some_and(|name| name.starts_with("dense1/"))),
         "{graph:?}"
     );
+}
+
+/// Returns a graph whose output is the features times a kernel times a scalar.
+fn product() -> GraphSpec {
+    let mut g = GraphBuilder::new("product");
+    let x = g.input("features", [2]);
+    let kernel = g.variable("product/kernel", [2, 3], InitializerSpec::HeNormal);
+    let scale = g.variable("scale", [], InitializerSpec::Constant { value: 0.7 });
+    let x = g.matmul(x, kernel);
+    let x = g.mul(x, scale);
+    g.output("product", x);
+    let loss = g.l2_loss(x);
+    g.finish(loss, &[]).expect("a graph")
+}
+
+#[test]
+fn a_model_goes_to_python_and_comes_back() {
+    let Some(venv) = Venv::find("whether Python exchanges models") else { return };
+    let temporary = tempfile::tempdir().unwrap();
+    let [ours, theirs] = ["ours", "theirs"].map(|name| temporary.path().join(format!("{name}.safetensors")));
+    let points =
+        |seed| DatasetSpec::Linear { seed, examples: 60, weights: vec![1.0; 2], bias: 0.0, noise: 0.0 };
+    let job = LibraryJob::new(product(), InputSpec::new(points(0), points(1)));
+    let job = job.optimizer(OptimizerSpec::sgd(0.001)).batch_size(10).steps(12);
+    let trained = job.train(LibraryCluster::embedded(1, 1)).expect("it trains");
+    trained.save(&ours).expect("it is saved");
+    let paths = [&ours, &theirs].map(|path| path.display().to_string());
+    let read = python(&venv, DOUBLE_A_MODEL, &paths);
+    assert_eq!(read.as_object().map(serde_json::Map::len), Some(2), "{read}");
+    for (name, tensor) in trained.values() {
+        let bytes = tensor.values.iter().flat_map(|value| value.to_le_bytes());
+        let hex: String = bytes.map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(read[name], serde_json::json!([tensor.shape, "float32", hex]), "{name}");
+    }
+
+    let model = Model::load_with(product(), &theirs).expect("the names and shapes are right");
+    for ((name, own), (_, doubled)) in trained.values().zip(model.values()) {
+        let expected: Vec<f32> = own.values.iter().map(|value| value * 2.0).collect();
+        assert_eq!((own.shape, &expected[..]), (doubled.shape, doubled.values), "{name}");
+    }
+    let examples = Examples::f32("features", [2], vec![0.3, -1.1, 2.5, 0.9]).expect("two examples");
+    let [own, doubled] = [trained.model(), &model].map(|model| model.predict(&examples).expect("they fit"));
+    // Doubling is exact, and so is the product of two doubled factors.
+    let own: Vec<f32> = own.output("product").expect("an output").values.iter().map(|x| x * 4.0).collect();
+    assert_eq!(doubled.output("product").expect("an output").values, own);
 }

@@ -55,7 +55,7 @@ pub use pushpull_messages::input::Column;
 pub use random::SplitMix64;
 pub use record_error::RecordError;
 pub use sampler::{BATCH_EXAMPLES_MAX, ORDER_EXAMPLES_MAX, Pick, Position, Sampler};
-pub use source::{Reading, describe, in_directory, input_in_directory, load, load_from, open};
+pub use source::{Reading, describe, in_directory, input_in_directory, load, load_from, load_images, open};
 pub use tf_record::{Example, TfRecordWriter};
 pub use unpacked::UNPACKED_BYTES_MAX;
 pub(crate) use unpacked::open_either;

@@ -34,11 +34,23 @@ impl IdxImages {
         let labels = labels.read()?.into_iter().map(i32::from).collect();
         InMemory::images(shape, images.read()?, labels, None)
     }
+
+    /// Reads the images only. The column of labels is missing.
+    pub(crate) fn load_unlabelled(images: &Path) -> Result<InMemory, InputError> {
+        let images = open_images(images)?;
+        let [features, _] = InMemory::image_columns(shape(&images));
+        let examples = usize::try_from(images.examples()).unwrap_or(usize::MAX);
+        InMemory::new(examples, vec![(features, Storage::Pixels(images.read()?))])
+    }
+}
+
+fn open_images(images: &Path) -> Result<IdxFile, InputError> {
+    IdxFile::open(images)?.with_axes(3, "0x00000803 (u8 images: examples, rows, columns)")
 }
 
 /// Opens both files, and checks that their headers agree before any data is read.
 fn open_both(images: &Path, labels: &Path) -> Result<(IdxFile, IdxFile), InputError> {
-    let images = IdxFile::open(images)?.with_axes(3, "0x00000803 (u8 images: examples, rows, columns)")?;
+    let images = open_images(images)?;
     let labels = IdxFile::open(labels)?.with_axes(1, "0x00000801 (u8 labels)")?;
     if images.examples() != labels.examples() {
         return Err(InputError::CountMismatch {

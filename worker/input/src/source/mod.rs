@@ -58,6 +58,15 @@ pub fn load(spec: &DatasetSpec, data_dir_override: Option<&Path>) -> Result<InMe
     }
 }
 
+/// Loads the images of an IDX file without labels. The only column is `features`, with the elements that [`load`]
+/// gives the same images.
+///
+/// # Errors
+/// Any [`InputError`] that concerns the file.
+pub fn load_images(images: &Path) -> Result<InMemory, InputError> {
+    IdxImages::load_unlabelled(images)
+}
+
 /// Describes the data set of `spec` after its map stages. Takes the number of examples from the headers or
 /// sizes of the files if possible; otherwise reads the files, without storing the examples. If the stages
 /// one-hot encode integers, loads the examples to check that each integer is the number of a class.

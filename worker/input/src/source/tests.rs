@@ -33,6 +33,17 @@ fn loads_images_with_their_labels() {
 }
 
 #[test]
+fn images_are_the_same_without_their_labels() {
+    let folder = TempDir::new().unwrap();
+    let both = load(&write_pair(folder.path(), 4, 4), None).unwrap();
+    let images = load_images(&folder.path().join("images")).unwrap();
+    assert_eq!((images.len(), images.columns()), (4, &both.columns()[..1]));
+    assert!(images.storage("features") == both.storage("features"), "the same pixels");
+    let error = load_images(&folder.path().join("labels")).unwrap_err();
+    assert!(matches!(error, InputError::Magic { .. }), "{error}");
+}
+
+#[test]
 fn another_directory_replaces_the_one_in_the_spec() {
     let folder = TempDir::new().unwrap();
     write_pair(folder.path(), 2, 2);

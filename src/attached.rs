@@ -1,0 +1,48 @@
+//! What a run adds to its chief for the program that started it: the reading of the trained variables, and a
+//! handle that stops the job.
+
+use std::sync::Arc;
+
+use pushpull_chief::{Chief, JobEnd};
+use pushpull_messages::job::JobSpec;
+use pushpull_transport::buffer::BufferPool;
+use pushpull_transport::{Identity, Transport};
+
+use crate::collector::Collector;
+use crate::stop::StopHandle;
+
+/// What a run adds to its chief. By default, nothing.
+#[derive(Clone, Default)]
+pub(crate) struct Attached {
+    /// Receives the end of the job and its variables.
+    pub collector: Option<Collector>,
+    /// Stops the job.
+    pub stop: Option<StopHandle>,
+}
+
+impl Attached {
+    /// Adds everything to a chief, which has this identity and runs this job.
+    pub(crate) fn add_to(
+        &self,
+        mut chief: Chief,
+        job: &JobSpec,
+        identity: &Identity,
+        transport: Arc<dyn Transport>,
+        pool: BufferPool,
+    ) -> Chief {
+        if let Some(collector) = &self.collector {
+            chief = chief.with_before_stop(collector.before_stop(job, identity, transport, pool));
+        }
+        match &self.stop {
+            Some(stop) => chief.with_stop(stop.receiver()),
+            None => chief,
+        }
+    }
+
+    /// Records how the job ended.
+    pub(crate) fn ended(&self, end: &JobEnd) {
+        if let Some(collector) = &self.collector {
+            collector.ended(end.clone());
+        }
+    }
+}

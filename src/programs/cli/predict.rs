@@ -1,0 +1,174 @@
+//! The tool `pushpull predict`: its flags, and how it finds the model and the examples.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow};
+use pushpull_input::in_directory;
+use pushpull_messages::graph::{GraphSpec, Op};
+use pushpull_messages::input::DatasetSpec;
+use pushpull_messages::job::{JobSpec, told};
+
+use super::flags::{read_job, read_text};
+use super::paths::check_writable;
+use crate::error::Error;
+use crate::model::{Examples, Model};
+use crate::programs::exit::{Failure, Outcome};
+use crate::programs::rows::{RowFormat, Rows, write_evaluation};
+use crate::report::partial;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct PredictArgs {
+    /// Model to predict with, as --save-model or the library has written it
+    #[arg(value_name = "MODEL.safetensors")]
+    model: PathBuf,
+    /// JSON file with the data set to predict, written as in a job file: {"csv": {"files": ..}}
+    #[arg(long, value_name = "FILE")]
+    input: Option<PathBuf>,
+    /// Images to predict, without labels: a file in the IDX format of MNIST, plain or gzipped
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["input", "files", "data_dir", "evaluate"])]
+    images: Option<PathBuf>,
+    /// Job file of the model; its test set is predicted unless --input or --images is given. A file that
+    /// Python or `pushpull checkpoint export` has written needs it, because such a file has no graph
+    #[arg(long, value_name = "FILE")]
+    job: Option<PathBuf>,
+    /// Files to read in place of those that the data set names, in the same format
+    #[arg(long, value_name = "FILE,..", value_delimiter = ',')]
+    files: Vec<PathBuf>,
+    /// Directory of the data on this host, if it differs from the directory that the data set names
+    #[arg(long, value_name = "DIR", conflicts_with = "files")]
+    data_dir: Option<PathBuf>,
+    /// Print the loss and the metrics over all examples instead of predictions; needs labels
+    #[arg(long)]
+    evaluate: bool,
+    /// Format of the output
+    #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
+    output: RowFormat,
+    /// File to write to instead of standard output; it is replaced only when the output is complete
+    #[arg(long, value_name = "FILE")]
+    to: Option<PathBuf>,
+}
+
+impl PredictArgs {
+    /// Predicts every example, or evaluates the model.
+    pub(super) fn run(self) -> Outcome {
+        if self.images.is_none() && self.input.is_none() && self.job.is_none() {
+            let reason =
+                "no examples are given: expected --input FILE, --images FILE, or --job FILE for its test set";
+            return Err(Failure::usage(reason));
+        }
+        self.to.as_deref().map_or(Ok(()), |path| check_writable("--to", "the predictions", path))?;
+        let job = self.job.as_deref().map(read_job).transpose()?;
+        let model = match &job {
+            Some(job) => Model::load_of(job, &self.model)?,
+            None => Model::load(&self.model)?,
+        };
+        let examples = match &self.images {
+            Some(path) => Examples::images(path)?,
+            None => Examples::read(&self.dataset(job.as_ref(), model.graph())?)?,
+        };
+        match &self.to {
+            None => self.write(&model, &examples, &mut io::stdout().lock()),
+            Some(path) => self.write_file(&model, &examples, path),
+        }
+    }
+
+    /// Returns the data set to read. If no labels are needed, the data set may lack columns that a prediction
+    /// does not need.
+    fn dataset(&self, job: Option<&JobSpec>, graph: &GraphSpec) -> Result<DatasetSpec, Failure> {
+        let spec = match (&self.input, job) {
+            (Some(path), _) => read_dataset(path)?,
+            (None, Some(job)) => job.input.test.clone(),
+            (None, None) => unreachable!("one of them is given"),
+        };
+        let spec = match &self.data_dir {
+            Some(directory) => in_directory(&spec, directory)?,
+            None => spec,
+        };
+        let spec = if self.files.is_empty() { spec } else { with_files(spec, &self.files)? };
+        if self.evaluate {
+            return Ok(spec);
+        }
+        let part = graph.prediction();
+        let inputs = part.nodes.iter().filter(|node| matches!(node.op, Op::Input { .. }));
+        let needed: BTreeSet<&str> = inputs.map(|node| node.name.as_str()).collect();
+        Ok(spec.with_columns(|column| needed.contains(column)))
+    }
+
+    fn write_file(&self, model: &Model, examples: &Examples, path: &Path) -> Outcome {
+        let (partial, shown) = (partial(path), path.display());
+        let written = || {
+            let mut file =
+                File::create(&partial).with_context(|| format!("--to: cannot write to {shown}"))?;
+            self.write(model, examples, &mut file)?;
+            std::fs::rename(&partial, path).with_context(|| format!("--to: cannot write to {shown}"))?;
+            Ok(())
+        };
+        written().inspect_err(|_| {
+            // An error here means that the file was not created, and the first error says why.
+            let _ = std::fs::remove_file(&partial);
+        })
+    }
+
+    /// Writes the predictions or the evaluation. Ends without an error if the reader has closed the pipe.
+    fn write(&self, model: &Model, examples: &Examples, out: &mut dyn Write) -> Outcome {
+        let (mut out, graph) = (BufWriter::new(out), model.graph());
+        let written = if self.evaluate {
+            let evaluation = model.evaluate(examples)?;
+            write_evaluation(&mut out, self.output, &evaluation)
+        } else {
+            let mut rows = Rows::new(&mut out, self.output, graph)?;
+            let mut written = Ok(());
+            let predicted = model.predict_each(examples, |predictions| {
+                written = rows.write(&predictions);
+                // This error only ends the prediction. The cause is in `written`.
+                written.as_ref().map(|_| ()).map_err(Error::model)
+            });
+            if written.is_ok() {
+                predicted?;
+            }
+            written
+        };
+        match written.and_then(|()| out.flush()) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            other => Ok(other.context("cannot write the predictions")?),
+        }
+    }
+}
+
+/// Reads the data set that `--input` names.
+fn read_dataset(path: &Path) -> Result<DatasetSpec, Failure> {
+    let text = read_text("--input", "the data set", path)?;
+    let spec: DatasetSpec = serde_json::from_str(&text).map_err(|error| {
+        anyhow!(
+            "--input: {} does not describe a data set as a job file does: {}",
+            path.display(),
+            told(&error)
+        )
+    })?;
+    spec.validate().with_context(|| format!("--input: cannot use {}", path.display()))?;
+    Ok(spec)
+}
+
+/// Returns a data set in the format of `spec` that reads other files.
+fn with_files(mut spec: DatasetSpec, files: &[PathBuf]) -> Result<DatasetSpec, Failure> {
+    match (&mut spec, files) {
+        (DatasetSpec::Cifar10 { files: named }, _) => *named = files.to_vec(),
+        (DatasetSpec::Csv(csv), _) => csv.files = files.to_vec(),
+        (DatasetSpec::TfRecord(records), _) => records.files = files.to_vec(),
+        (DatasetSpec::Text(text), [file]) => text.file = file.clone(),
+        (DatasetSpec::Idx { images, labels }, [own_images, own_labels]) => {
+            (*images, *labels) = (own_images.clone(), own_labels.clone());
+        }
+        (DatasetSpec::Text(_), _) => return Err(Failure::usage("--files: a text is one file")),
+        (DatasetSpec::Idx { .. }, _) => {
+            let reason =
+                "--files: expected two IDX files, images and labels; use --images for images without labels";
+            return Err(Failure::usage(reason));
+        }
+        _ => return Err(Failure::usage("--files: the data set is generated and names no files")),
+    }
+    Ok(spec)
+}
