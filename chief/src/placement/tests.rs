@@ -3,6 +3,7 @@
 
 use proptest::prelude::*;
 use pushpull_messages::id::{PlacementEpoch, ShardId, VariableId};
+use pushpull_messages::optimizer::OptimizerSpec;
 use pushpull_messages::placement::{
     PartitionerSpec, PlacedSlice, Placement, PlacementSpec, SLICES_MAX, StrategySpec,
 };
@@ -38,7 +39,8 @@ fn placed(
     variables: &[VariableSpec],
     shards: &[ShardId],
 ) -> Result<Placement, PlaceError> {
-    place(&PlacementSpec { strategy, partitioner }, variables, shards, PlacementEpoch(1))
+    let update = OptimizerSpec::sgd(0.1).into();
+    place(&PlacementSpec { strategy, partitioner }, &update, variables, shards, PlacementEpoch(1))
 }
 
 /// Returns the number of rows of each slice of a single variable.
@@ -75,6 +77,19 @@ fn partitioners_split_as_documented() {
     assert_eq!(rows(PartitionerSpec::MinMax { bytes_min: 24 }, &[10, 3], 4), [3, 3, 2, 2]);
     assert_eq!(rows(PartitionerSpec::MinMax { bytes_min: 25 }, &[10, 3], 4), [4, 3, 3]);
     assert_eq!(rows(PartitionerSpec::MinMax { bytes_min: 121 }, &[10, 3], 4), [10]);
+}
+
+/// (H) on its own: LAMB needs the norms of whole variables.
+#[test]
+fn the_partitioner_does_not_split_for_lamb() {
+    let by_row = PartitionerSpec::MaxSliceBytes { bytes: 1 };
+    let spec = PlacementSpec { strategy: ROUND_ROBIN, partitioner: by_row };
+    let (variables, shards) = ([variable("a", &[4, 2]), variable("b", &[3])], one_shard_each(2));
+    let slices = |optimizer: OptimizerSpec| {
+        place(&spec, &optimizer.into(), &variables, &shards, PlacementEpoch(1)).unwrap().slices.len()
+    };
+    assert_eq!(slices(OptimizerSpec::adam(0.1)), 7);
+    assert_eq!(slices(OptimizerSpec::lamb(0.1)), 2);
 }
 
 #[test]

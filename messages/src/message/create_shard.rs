@@ -56,6 +56,23 @@ impl CreateShard {
     }
 }
 
+impl CreateShard {
+    /// Checks that each variable whose optimizer needs it whole has one slice.
+    fn validate_slices(&self) -> Result<(), Invalid> {
+        let optimizer = &self.update.optimizer;
+        if !optimizer.needs_whole_variables() {
+            return Ok(());
+        }
+        let part =
+            self.placement.slices.windows(2).find(|pair| pair[0].slice.variable == pair[1].slice.variable);
+        part.map_or(Ok(()), |pair| {
+            let name = &self.variables[pair[0].slice.variable.index()].name;
+            let optimizer = optimizer.name();
+            Err(Invalid(format!("variable '{name}' is split, but {optimizer} needs it in one slice")))
+        })
+    }
+}
+
 impl Content for CreateShard {
     fn validate(&self, segments: &[u64]) -> Result<(), Invalid> {
         let invalid = |error: &dyn std::fmt::Display| Invalid(error.to_string());
@@ -64,6 +81,7 @@ impl Content for CreateShard {
         }
         self.placement.validate(&self.variables).map_err(|error| invalid(&error))?;
         self.update.validate().map_err(|error| invalid(&error))?;
+        self.validate_slices()?;
         if !self.placement.shards.contains(&self.shard) {
             return Err(Invalid(format!(
                 "{} is not in the placement, expected one of its shards",

@@ -9,6 +9,8 @@ mod initial;
 mod ledger;
 mod limits;
 mod optimizer;
+#[cfg(test)]
+mod reference;
 mod saves;
 mod slice;
 mod stage;

@@ -19,11 +19,22 @@ pub(super) enum Optimizer {
     Adagrad,
     RmsProp,
     Ftrl,
+    Lamb,
+    Lion,
 }
 
 impl Optimizer {
-    pub(super) const ALL: [Self; 7] =
-        [Self::Sgd, Self::Momentum, Self::Adam, Self::AdamW, Self::Adagrad, Self::RmsProp, Self::Ftrl];
+    pub(super) const ALL: [Self; 9] = [
+        Self::Sgd,
+        Self::Momentum,
+        Self::Adam,
+        Self::AdamW,
+        Self::Adagrad,
+        Self::RmsProp,
+        Self::Ftrl,
+        Self::Lamb,
+        Self::Lion,
+    ];
 
     /// Returns the optimizer's name as the flag spells it.
     pub(super) const fn name(self) -> &'static str {
@@ -37,6 +48,8 @@ impl Optimizer {
             Self::Momentum => 0.03,
             Self::Adam | Self::AdamW | Self::RmsProp => 0.001,
             Self::Adagrad | Self::Ftrl => 0.05,
+            Self::Lamb => 0.01,
+            Self::Lion => 0.0001,
         }
     }
 
@@ -49,6 +62,8 @@ impl Optimizer {
             Self::Adagrad => OptimizerSpec::adagrad(learning_rate),
             Self::RmsProp => OptimizerSpec::rmsprop(learning_rate),
             Self::Ftrl => OptimizerSpec::ftrl(learning_rate),
+            Self::Lamb => OptimizerSpec::lamb(learning_rate),
+            Self::Lion => OptimizerSpec::lion(learning_rate),
         }
     }
 }
@@ -74,7 +89,7 @@ pub(super) struct UpdateArgs {
     #[arg(long, value_enum, default_value = "sgd")]
     optimizer: Optimizer,
     /// Learning rate [default: 0.3 for sgd, 0.03 for momentum, 0.001 for adam, adamw and rmsprop, 0.05 for
-    /// adagrad and ftrl]
+    /// adagrad and ftrl, 0.01 for lamb, 0.0001 for lion]
     #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = positive)]
     learning_rate: Option<f32>,
     /// How the learning rate changes: constant, cosine, linear, step:EVERY:FACTOR or exponential:EVERY:FACTOR
@@ -83,8 +98,8 @@ pub(super) struct UpdateArgs {
     /// Number of updates over which the learning rate rises linearly from 0 to its value
     #[arg(long, value_name = "N", default_value_t = 0)]
     warm_up: u64,
-    /// Weight decay: X times each value is added to its gradient; with adamw, the decoupled decay [default:
-    /// 0, 0.01 for adamw]
+    /// Weight decay: X times each value is added to its gradient; with adamw, lamb and lion, the optimizer's
+    /// own decay [default: 0, 0.01 for adamw, lamb and lion]
     #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = not_negative)]
     weight_decay: Option<f32>,
     /// Keep exponential moving averages of the variables with this decay, and use the averages in
@@ -162,8 +177,7 @@ impl UpdateArgs {
     pub(super) fn apply(&self, job: JobSpec) -> JobSpec {
         let mut optimizer = self.optimizer.spec(self.learning_rate());
         let mut weight_decay = self.weight_decay.unwrap_or(0.0);
-        if let (OptimizerSpec::AdamW { weight_decay: own, .. }, Some(_)) = (&mut optimizer, self.weight_decay)
-        {
+        if let (Some(own), Some(_)) = (optimizer.weight_decay_mut(), self.weight_decay) {
             *own = std::mem::take(&mut weight_decay);
         }
         JobSpec {
@@ -254,21 +268,28 @@ mod tests {
     }
 
     #[test]
-    fn the_weight_decay_of_adamw_is_its_own() {
-        let decays = |flags: &[&str]| {
-            let job = read(&[&["--optimizer=adamw"], flags].concat()).unwrap();
-            let OptimizerSpec::AdamW { weight_decay, .. } = job.optimizer else { panic!("{job:?}") };
-            (weight_decay, job.weight_decay)
-        };
-        assert_eq!(decays(&[]), (0.01, 0.0));
-        assert_eq!(decays(&["--weight-decay=0.2"]), (0.2, 0.0));
-        assert_eq!(decays(&["--weight-decay=0"]), (0.0, 0.0));
+    fn the_weight_decay_of_some_optimizers_is_their_own() {
+        for optimizer in Optimizer::ALL {
+            let decays = |flags: &[&str]| {
+                let name = format!("--optimizer={}", optimizer.name());
+                let mut job = read(&[&[name.as_str()], flags].concat()).unwrap();
+                (job.optimizer.weight_decay_mut().copied(), job.weight_decay)
+            };
+            if matches!(optimizer, Optimizer::AdamW | Optimizer::Lamb | Optimizer::Lion) {
+                assert_eq!(decays(&[]), (Some(0.01), 0.0));
+                assert_eq!(decays(&["--weight-decay=0.2"]), (Some(0.2), 0.0));
+                assert_eq!(decays(&["--weight-decay=0"]), (Some(0.0), 0.0));
+            } else {
+                assert_eq!(decays(&[]), (None, 0.0));
+                assert_eq!(decays(&["--weight-decay=0.2"]), (None, 0.2));
+            }
+        }
     }
 
     #[test]
     fn a_bad_value_names_its_flag_and_what_is_valid() {
         for (flag, value, valid) in [
-            ("--optimizer", "adamax", "sgd, momentum, adam, adamw, adagrad, rmsprop, ftrl"),
+            ("--optimizer", "adamax", "sgd, momentum, adam, adamw, adagrad, rmsprop, ftrl, lamb, lion"),
             ("--learning-rate", "0", "greater than 0"),
             ("--schedule", "step:0:0.5", "step:EVERY:FACTOR"),
             ("--warm-up", "-1", "digit"),
