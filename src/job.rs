@@ -6,7 +6,7 @@ use pushpull_messages::graph::GraphSpec;
 use pushpull_messages::id::GlobalStep;
 use pushpull_messages::input::InputSpec;
 use pushpull_messages::job::JobSpec;
-use pushpull_messages::optimizer::{OptimizerSpec, ScheduleSpec};
+use pushpull_messages::optimizer::{DecaySpec, GroupSpec, OptimizerSpec, ScheduleSpec};
 use pushpull_messages::placement::PlacementSpec;
 use pushpull_messages::sync::SyncSpec;
 
@@ -62,6 +62,20 @@ impl Job {
     /// Sets the optimizer and its learning rate.
     pub fn optimizer(mut self, optimizer: OptimizerSpec) -> Self {
         self.spec.optimizer = optimizer;
+        self
+    }
+
+    /// Adds a group of variables that are updated in another way, such as
+    /// `GroupSpec::new("embedding/*").learning_rate_factor(0.1)`. The first group that matches a variable
+    /// decides about it. A group that decides about no variable is an error when the job is trained.
+    pub fn group(mut self, group: GroupSpec) -> Self {
+        self.spec.groups.push(group);
+        self
+    }
+
+    /// Sets the variables to which the weight decay of the job or of its optimizer applies.
+    pub const fn weight_decay_on(mut self, variables: DecaySpec) -> Self {
+        self.spec.weight_decay_on = variables;
         self
     }
 

@@ -160,8 +160,7 @@ fn counts(
     let mut counts = Vec::with_capacity(variables.len());
     for variable in variables {
         variable.validate()?;
-        let whole = update.optimizer.needs_whole_variables();
-        let partitioner = if whole { PartitionerSpec::None } else { spec.partitioner };
+        let partitioner = if update.needs_whole(variable) { PartitionerSpec::None } else { spec.partitioner };
         counts.push(partitioner::slices(partitioner, variable, shards));
     }
     // The sum cannot overflow: there are at most 2^20 variables of at most 2^40 rows each.

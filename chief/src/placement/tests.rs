@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use pushpull_messages::id::{PlacementEpoch, ShardId, VariableId};
-use pushpull_messages::optimizer::OptimizerSpec;
+use pushpull_messages::optimizer::{GroupSpec, OptimizerSpec, UpdateSpec};
 use pushpull_messages::placement::{
     PartitionerSpec, PlacedSlice, Placement, PlacementSpec, SLICES_MAX, StrategySpec,
 };
@@ -85,11 +85,15 @@ fn the_partitioner_does_not_split_for_lamb() {
     let by_row = PartitionerSpec::MaxSliceBytes { bytes: 1 };
     let spec = PlacementSpec { strategy: ROUND_ROBIN, partitioner: by_row };
     let (variables, shards) = ([variable("a", &[4, 2]), variable("b", &[3])], one_shard_each(2));
-    let slices = |optimizer: OptimizerSpec| {
-        place(&spec, &optimizer.into(), &variables, &shards, PlacementEpoch(1)).unwrap().slices.len()
+    let slices = |optimizer: OptimizerSpec, groups: &[GroupSpec]| {
+        let update = UpdateSpec { groups: groups.to_vec(), ..optimizer.into() };
+        place(&spec, &update, &variables, &shards, PlacementEpoch(1)).unwrap().slices.len()
     };
-    assert_eq!(slices(OptimizerSpec::adam(0.1)), 7);
-    assert_eq!(slices(OptimizerSpec::lamb(0.1)), 2);
+    assert_eq!(slices(OptimizerSpec::adam(0.1), &[]), 7);
+    assert_eq!(slices(OptimizerSpec::lamb(0.1), &[]), 2);
+    let a_by = |optimizer| [GroupSpec::new("a").optimizer(optimizer)];
+    assert_eq!(slices(OptimizerSpec::adam(0.1), &a_by(OptimizerSpec::lamb(0.1))), 4);
+    assert_eq!(slices(OptimizerSpec::lamb(0.1), &a_by(OptimizerSpec::adam(0.1))), 5);
 }
 
 #[test]

@@ -59,15 +59,11 @@ impl CreateShard {
 impl CreateShard {
     /// Checks that each variable whose optimizer needs it whole has one slice.
     fn validate_slices(&self) -> Result<(), Invalid> {
-        let optimizer = &self.update.optimizer;
-        if !optimizer.needs_whole_variables() {
-            return Ok(());
-        }
-        let part =
-            self.placement.slices.windows(2).find(|pair| pair[0].slice.variable == pair[1].slice.variable);
-        part.map_or(Ok(()), |pair| {
-            let name = &self.variables[pair[0].slice.variable.index()].name;
-            let optimizer = optimizer.name();
+        let parts =
+            self.placement.slices.windows(2).map(|pair| [pair[0].slice.variable, pair[1].slice.variable]);
+        let mut split = parts.filter(|[one, next]| one == next).map(|[one, _]| &self.variables[one.index()]);
+        split.find(|variable| self.update.needs_whole(variable)).map_or(Ok(()), |variable| {
+            let (name, optimizer) = (&variable.name, self.update.rule(variable).optimizer.name());
             Err(Invalid(format!("variable '{name}' is split, but {optimizer} needs it in one slice")))
         })
     }
@@ -81,6 +77,7 @@ impl Content for CreateShard {
         }
         self.placement.validate(&self.variables).map_err(|error| invalid(&error))?;
         self.update.validate().map_err(|error| invalid(&error))?;
+        self.update.validate_groups(&self.variables).map_err(|error| invalid(&error))?;
         self.validate_slices()?;
         if !self.placement.shards.contains(&self.shard) {
             return Err(Invalid(format!(

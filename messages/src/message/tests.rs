@@ -6,7 +6,7 @@ use crate::cluster::ClusterSpec;
 use crate::fixtures::{job, placement};
 use crate::id::*;
 use crate::observe::*;
-use crate::optimizer::OptimizerSpec;
+use crate::optimizer::{GroupSpec, OptimizerSpec, UpdateSpec};
 use crate::placement::{PlacedSlice, Placement, SHARDS_MAX, SliceSpec};
 
 /// Encodes a message without checking it, and decodes the bytes.
@@ -101,6 +101,13 @@ fn a_split_variable_is_refused_for_lamb() {
     reread(create(&placement, OptimizerSpec::adam(0.1)), &[]).unwrap();
     let refused = reread(create(&placement, OptimizerSpec::lamb(0.1)), &[]).unwrap_err();
     assert!(refused.contains("variable 'kernel' is split, but lamb needs it in one slice"), "{refused}");
+    let grouped = |group: GroupSpec| {
+        let create = create(&placement, OptimizerSpec::lamb(0.1));
+        CreateShard { update: UpdateSpec { groups: vec![group], ..create.update.clone() }, ..create }
+    };
+    reread(grouped(GroupSpec::new("k*").optimizer(OptimizerSpec::adam(0.1))), &[]).unwrap();
+    let refused = reread(grouped(GroupSpec::new("bias")), &[]).unwrap_err();
+    assert!(refused.contains("pattern 'bias' selects no variable"), "{refused}");
 }
 
 #[test]

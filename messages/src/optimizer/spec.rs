@@ -201,6 +201,20 @@ impl OptimizerSpec {
         }
     }
 
+    pub(super) const fn learning_rate_mut(&mut self) -> &mut f32 {
+        match self {
+            Self::Sgd { learning_rate }
+            | Self::Momentum { learning_rate, .. }
+            | Self::Adam { learning_rate, .. }
+            | Self::AdamW { learning_rate, .. }
+            | Self::Adagrad { learning_rate, .. }
+            | Self::RmsProp { learning_rate, .. }
+            | Self::Ftrl { learning_rate, .. }
+            | Self::Lamb { learning_rate, .. }
+            | Self::Lion { learning_rate, .. } => learning_rate,
+        }
+    }
+
     /// Returns the optimizer's own weight decay, which is not added to the gradient; `None` if it has none.
     pub const fn weight_decay_mut(&mut self) -> Option<&mut f32> {
         match self {

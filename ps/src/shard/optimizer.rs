@@ -7,7 +7,8 @@ use pushpull_kernels::cpu::{
     AdagradStep, AdamStep, AdamWStep, FtrlStep, LambStep, LionStep, MomentumStep, RmsPropStep, adagrad, adam,
     adamw, ftrl, lamb, lion, momentum, rmsprop, sgd,
 };
-use pushpull_messages::optimizer::OptimizerSpec;
+use pushpull_messages::optimizer::{OptimizerSpec, UpdateSpec};
+use pushpull_messages::variable::VariableSpec;
 use pushpull_transport::buffer::Buffer;
 
 use super::update::Update;
@@ -29,9 +30,8 @@ pub(super) fn slots(optimizer: &OptimizerSpec) -> Vec<f32> {
     }
 }
 
-/// Returns the names of the slots in a checkpoint, in the order of [`slots`]. If a job changes its optimizer,
-/// a slot continues with the values that the earlier optimizer saved under the same name.
-pub(crate) fn slot_names(optimizer: &OptimizerSpec) -> &'static [&'static str] {
+/// Returns the names of the slots in a checkpoint, in the order of [`slots`].
+fn slot_names(optimizer: &OptimizerSpec) -> &'static [&'static str] {
     match *optimizer {
         OptimizerSpec::Sgd { .. } => &[],
         OptimizerSpec::Momentum { .. } => &["momentum"],
@@ -45,9 +45,17 @@ pub(crate) fn slot_names(optimizer: &OptimizerSpec) -> &'static [&'static str] {
     }
 }
 
-/// Returns the name and initial value of each slot of an optimizer.
-pub fn initial_slots(optimizer: &OptimizerSpec) -> Vec<(&'static str, f32)> {
-    slot_names(optimizer).iter().copied().zip(slots(optimizer)).collect()
+/// Returns the name and initial value of each slot that a job keeps for a variable, in the order of a
+/// checkpoint. There are none if the variable is not trained or is frozen.
+///
+/// If a job changes a variable's optimizer, a slot continues with the values that the earlier optimizer saved
+/// under the same name.
+pub fn initial_slots(update: &UpdateSpec, variable: &VariableSpec) -> Vec<(&'static str, f32)> {
+    let rule = update.rule(variable);
+    if rule.frozen || !variable.trainable {
+        return Vec::new();
+    }
+    slot_names(&rule.optimizer).iter().copied().zip(slots(&rule.optimizer)).collect()
 }
 
 /// Returns a slot for writing. The caller has made sure that nothing else shares the slot's buffer.

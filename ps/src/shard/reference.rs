@@ -51,9 +51,13 @@ fn cases(file: &str) -> Vec<Case> {
     cases.iter().map(case).collect()
 }
 
-fn slice(case: &Case, name: &str) -> Slice {
+fn variable(case: &Case, name: &str) -> VariableSpec {
     let (shape, initializer) = (case.shapes[name].clone(), InitializerSpec::Zeros);
-    let variable = VariableSpec { name: name.to_owned(), shape, initializer, trainable: true, device: None };
+    VariableSpec { name: name.to_owned(), shape, initializer, trainable: true, device: None }
+}
+
+fn slice(case: &Case, name: &str) -> Slice {
+    let variable = variable(case, name);
     let whole = SliceSpec::whole(VariableId(0), &variable);
     let value = Arc::new(Buffer::from_f32(&case.start[name]));
     let found = SliceState { id: SliceId(0), value, average: None, slots: Vec::new() };
@@ -64,6 +68,9 @@ fn check(file: &str) {
     let pool = BufferPool::default();
     for case in cases(file) {
         case.update.validate().unwrap();
+        case.update
+            .validate_groups(&case.shapes.keys().map(|name| variable(&case, name)).collect::<Vec<_>>())
+            .unwrap();
         let mut slices: BTreeMap<&str, Slice> =
             case.shapes.keys().map(|name| (name.as_str(), slice(&case, name))).collect();
         assert!(case.steps.len() >= 10);
@@ -78,6 +85,11 @@ fn check(file: &str) {
             }
         }
     }
+}
+
+#[test]
+fn groups_agree_with_those_of_pytorch() {
+    check(include_str!("testdata/torch.json"));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use pushpull_kernels::cpu::average;
 use pushpull_messages::id::SliceId;
-use pushpull_messages::optimizer::UpdateSpec;
+use pushpull_messages::optimizer::{UpdateSpec, VariableRule};
 use pushpull_messages::placement::SliceSpec;
 use pushpull_messages::variable::VariableSpec;
 use pushpull_transport::buffer::{Buffer, BufferPool, Segment};
@@ -21,12 +21,37 @@ pub(super) struct Slice {
     /// The variable's name, for error messages.
     variable: String,
     value: Arc<Buffer>,
-    /// The moving average, if the job keeps averages and the variable is trained.
+    /// The moving average, if the job keeps one of the variable.
     average: Option<Arc<Buffer>>,
-    /// Whether the optimizer computes the update from the pushed gradient. If not, the pushed value is
-    /// subtracted without change.
-    trainable: bool,
+    treatment: Treatment,
     slots: Vec<Arc<Buffer>>,
+}
+
+/// What a push does to a slice.
+enum Treatment {
+    /// The slice is updated by the rule of the job.
+    Usual,
+    /// The slice is updated by a rule of its own.
+    Special(Box<VariableRule>),
+    /// The variable is not trained. The pushed value is subtracted without change.
+    Untrained,
+    /// The variable is frozen. The pushed value is ignored.
+    Frozen,
+}
+
+impl Treatment {
+    fn new(update: &UpdateSpec, variable: &VariableSpec) -> Self {
+        let rule = update.rule(variable);
+        if rule.frozen {
+            Self::Frozen
+        } else if !variable.trainable {
+            Self::Untrained
+        } else if rule == update.usual_rule() {
+            Self::Usual
+        } else {
+            Self::Special(Box::new(rule))
+        }
+    }
 }
 
 impl Slice {
@@ -41,7 +66,7 @@ impl Slice {
         found: Option<SliceState>,
         pool: &BufferPool,
     ) -> Self {
-        let (bytes, trainable) = (slice.elements(variable) * 4, variable.trainable);
+        let bytes = slice.elements(variable) * 4;
         let (value, average, mut slots) = match found {
             Some(SliceState { value, average, slots, .. }) => (value, average, slots),
             None => {
@@ -50,23 +75,22 @@ impl Slice {
                 (Arc::new(value), None, Vec::new())
             }
         };
-        if trainable && slots.is_empty() {
-            let slot = |initial: f32| {
+        if slots.is_empty() {
+            let slot = |(_, initial): (&str, f32)| {
                 let mut slot = Buffer::zeroed(bytes);
                 if initial != 0.0 {
                     slot.as_f32_mut().fill(initial);
                 }
                 Arc::new(slot)
             };
-            slots = optimizer::slots(&update.optimizer).into_iter().map(slot).collect();
+            slots = optimizer::initial_slots(update, variable).into_iter().map(slot).collect();
         }
         Self {
             id,
             variable: variable.name.clone(),
-            average: (trainable && update.average.is_some())
-                .then(|| average.unwrap_or_else(|| Arc::clone(&value))),
+            average: update.averages(variable).then(|| average.unwrap_or_else(|| Arc::clone(&value))),
             value,
-            trainable,
+            treatment: Treatment::new(update, variable),
             slots,
         }
     }
@@ -109,8 +133,19 @@ impl Slice {
     /// one, because readers may still use the current one. The old buffer goes back to the pool when its
     /// last reader drops it.
     pub(super) fn apply(&mut self, gradient: &[f32], update: &Update<'_>, pool: &BufferPool) {
-        let untrained = update.untrained();
-        let update = if self.trainable { update } else { &untrained };
+        let special;
+        let update = match &self.treatment {
+            Treatment::Usual => update,
+            Treatment::Special(rule) => {
+                special = update.by(rule);
+                &special
+            }
+            Treatment::Untrained => {
+                special = update.untrained();
+                &special
+            }
+            Treatment::Frozen => return,
+        };
         for slot in &mut self.slots {
             if Arc::get_mut(slot).is_none() {
                 let mut copy = pool.take(slot.len());
@@ -217,7 +252,7 @@ mod tests {
 
     fn spec(optimizer: OptimizerSpec) -> UpdateSpec {
         let (schedule, average) = (ScheduleSpec::Linear, Some(0.3));
-        UpdateSpec { optimizer, schedule, warm_up: 3, weight_decay: 0.05, average }
+        UpdateSpec { schedule, warm_up: 3, weight_decay: 0.05, average, ..optimizer.into() }
     }
 
     /// Returns the sum of one update's gradients for an element.

@@ -4,68 +4,19 @@
 use clap::{Args, ValueEnum};
 use pushpull_messages::gradient::{GradientSpec, NotFiniteSpec};
 use pushpull_messages::job::JobSpec;
-use pushpull_messages::optimizer::{OptimizerSpec, ScheduleSpec};
+use pushpull_messages::optimizer::{DecaySpec, GroupSpec, ScheduleSpec};
 use pushpull_messages::sync::{LeaveSpec, SyncSpec};
 
+use super::groups::group;
+use super::optimizers::Optimizer;
 use crate::programs::exit::Failure;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-#[value(rename_all = "lower")]
-pub(super) enum Optimizer {
-    Sgd,
-    Momentum,
-    Adam,
-    AdamW,
-    Adagrad,
-    RmsProp,
-    Ftrl,
-    Lamb,
-    Lion,
-}
-
-impl Optimizer {
-    pub(super) const ALL: [Self; 9] = [
-        Self::Sgd,
-        Self::Momentum,
-        Self::Adam,
-        Self::AdamW,
-        Self::Adagrad,
-        Self::RmsProp,
-        Self::Ftrl,
-        Self::Lamb,
-        Self::Lion,
-    ];
-
-    /// Returns the optimizer's name as the flag spells it.
-    pub(super) const fn name(self) -> &'static str {
-        self.spec(self.learning_rate()).name()
-    }
-
-    /// Returns the optimizer's usual learning rate.
-    pub(super) const fn learning_rate(self) -> f32 {
-        match self {
-            Self::Sgd => 0.3,
-            Self::Momentum => 0.03,
-            Self::Adam | Self::AdamW | Self::RmsProp => 0.001,
-            Self::Adagrad | Self::Ftrl => 0.05,
-            Self::Lamb => 0.01,
-            Self::Lion => 0.0001,
-        }
-    }
-
-    const fn spec(self, learning_rate: f32) -> OptimizerSpec {
-        match self {
-            Self::Sgd => OptimizerSpec::sgd(learning_rate),
-            Self::Momentum => OptimizerSpec::momentum(learning_rate, 0.9),
-            Self::Adam => OptimizerSpec::adam(learning_rate),
-            Self::AdamW => OptimizerSpec::adamw(learning_rate),
-            Self::Adagrad => OptimizerSpec::adagrad(learning_rate),
-            Self::RmsProp => OptimizerSpec::rmsprop(learning_rate),
-            Self::Ftrl => OptimizerSpec::ftrl(learning_rate),
-            Self::Lamb => OptimizerSpec::lamb(learning_rate),
-            Self::Lion => OptimizerSpec::lion(learning_rate),
-        }
-    }
+/// The variables to which the weight decay applies.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum WeightDecayOn {
+    #[default]
+    All,
+    Matrices,
 }
 
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
@@ -102,6 +53,15 @@ pub(super) struct UpdateArgs {
     /// own decay [default: 0, 0.01 for adamw, lamb and lion]
     #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = not_negative)]
     weight_decay: Option<f32>,
+    /// Variables that the weight decay applies to: all, or only those with two or more axes, and so no biases
+    /// and no scales or offsets of normalisations
+    #[arg(long, value_enum, value_name = "WHICH", default_value = "all")]
+    weight_decay_on: WeightDecayOn,
+    /// Update the variables whose names match the pattern in another way: learning-rate-factor=X,
+    /// weight-decay=X, frozen, optimizer=NAME and then learning-rate=X, separated by commas. May be given
+    /// several times; the first pattern that matches a variable decides. * matches any characters, ? one
+    #[arg(long, value_name = "PATTERN:SETTINGS", value_parser = group)]
+    group: Vec<GroupSpec>,
     /// Keep exponential moving averages of the variables with this decay, and use the averages in
     /// evaluations
     #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = between_zero_and_one)]
@@ -186,6 +146,11 @@ impl UpdateArgs {
             warm_up: self.warm_up,
             weight_decay,
             average: self.ema_decay,
+            weight_decay_on: match self.weight_decay_on {
+                WeightDecayOn::All => DecaySpec::All,
+                WeightDecayOn::Matrices => DecaySpec::Matrices,
+            },
+            groups: self.group.clone(),
             gradient: GradientSpec {
                 clip_value: self.clip_value,
                 clip_global_norm: self.clip_global_norm,
@@ -248,6 +213,9 @@ mod tests {
             "--schedule=step:10:0.5",
             "--warm-up=7",
             "--weight-decay=0.01",
+            "--weight-decay-on=matrices",
+            "--group=none*:frozen",
+            "--group=*:learning-rate-factor=0.5",
             "--ema-decay=0.99",
             "--clip-value=5",
             "--clip-global-norm=1.5",
@@ -257,7 +225,11 @@ mod tests {
             "--when-worker-leaves=fail",
         ]);
         let job = job.unwrap();
-        job.validate().unwrap();
+        let groups = [GroupSpec::new("none*").frozen(), GroupSpec::new("*").learning_rate_factor(0.5)];
+        assert_eq!((job.weight_decay_on, &job.groups[..]), (DecaySpec::Matrices, &groups[..]));
+        let error = job.validate().unwrap_err().to_string();
+        assert!(error.starts_with("groups: pattern 'none*' selects no variable"), "{error}");
+        JobSpec { groups: Vec::new(), ..job.clone() }.validate().unwrap();
         assert_eq!(job.schedule, ScheduleSpec::Step { every: 10, factor: 0.5 });
         assert_eq!((job.warm_up, job.weight_decay, job.average), (7, 0.01, Some(0.99)));
         let not_finite = NotFiniteSpec::Skip;
@@ -294,6 +266,8 @@ mod tests {
             ("--schedule", "step:0:0.5", "step:EVERY:FACTOR"),
             ("--warm-up", "-1", "digit"),
             ("--weight-decay", "-0.1", "of at least 0"),
+            ("--weight-decay-on", "biases", "all, matrices"),
+            ("--group", "bias", "PATTERN:SETTINGS"),
             ("--ema-decay", "1", "greater than 0 and less than 1"),
             ("--clip-value", "0", "greater than 0"),
             ("--clip-global-norm", "nan", "greater than 0"),
