@@ -79,23 +79,6 @@ fn partitioners_split_as_documented() {
     assert_eq!(rows(PartitionerSpec::MinMax { bytes_min: 121 }, &[10, 3], 4), [10]);
 }
 
-/// (H) on its own: LAMB needs the norms of whole variables.
-#[test]
-fn the_partitioner_does_not_split_for_lamb() {
-    let by_row = PartitionerSpec::MaxSliceBytes { bytes: 1 };
-    let spec = PlacementSpec { strategy: ROUND_ROBIN, partitioner: by_row };
-    let (variables, shards) = ([variable("a", &[4, 2]), variable("b", &[3])], one_shard_each(2));
-    let slices = |optimizer: OptimizerSpec, groups: &[GroupSpec]| {
-        let update = UpdateSpec { groups: groups.to_vec(), ..optimizer.into() };
-        place(&spec, &update, &variables, &shards, PlacementEpoch(1)).unwrap().slices.len()
-    };
-    assert_eq!(slices(OptimizerSpec::adam(0.1), &[]), 7);
-    assert_eq!(slices(OptimizerSpec::lamb(0.1), &[]), 2);
-    let a_by = |optimizer| [GroupSpec::new("a").optimizer(optimizer)];
-    assert_eq!(slices(OptimizerSpec::adam(0.1), &a_by(OptimizerSpec::lamb(0.1))), 4);
-    assert_eq!(slices(OptimizerSpec::lamb(0.1), &a_by(OptimizerSpec::adam(0.1))), 5);
-}
-
 #[test]
 fn explicit_devices_take_no_turn_of_round_robin() {
     let variables = [
@@ -394,6 +377,26 @@ proptest! {
             let slice = placed.slice;
             let slice_bytes = slice.elements(&variables[slice.variable.index()]) as u64 * 4;
             prop_assert!(slice_bytes <= bytes || slice.rows == 1);
+        }
+    }
+
+    /// LAMB trains all variables, or those of a group, or those outside of a group.
+    #[test]
+    fn h_variables_that_lamb_trains_are_not_split(
+        (strategy, partitioner, (shards, variables)) in (any_strategy(), any_partitioner(), any_job()),
+        (job, group) in any::<(bool, bool)>(),
+    ) {
+        let by = |lamb: bool| if lamb { OptimizerSpec::lamb(0.1) } else { OptimizerSpec::adam(0.1) };
+        let groups = vec![GroupSpec::new("v1*").optimizer(by(group))];
+        let (spec, update) = (PlacementSpec { strategy, partitioner }, UpdateSpec { groups, ..by(job).into() });
+        let placement = place(&spec, &update, &variables, &shards, PlacementEpoch(1)).unwrap();
+        let free = placed(strategy, partitioner, &variables, &shards).unwrap();
+        for (id, variable) in (0u32..).zip(&variables) {
+            let count = |placement: &Placement| {
+                placement.slices.iter().filter(|placed| placed.slice.variable == VariableId(id)).count()
+            };
+            let whole = if variable.name.starts_with("v1") { group } else { job };
+            prop_assert_eq!(count(&placement), if whole { 1 } else { count(&free) });
         }
     }
 }
