@@ -128,6 +128,14 @@ impl Job {
         self
     }
 
+    /// Keeps averages only of the trained variables whose names match one of these patterns, such as
+    /// `["dense*/kernel"]`. Evaluations and predictions use the values of the others. It needs
+    /// [`averages`](Self::averages).
+    pub fn averages_of(mut self, patterns: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.spec.average_variables = patterns.into_iter().map(Into::into).collect();
+        self
+    }
+
     /// Sets how variables are split and placed on shards.
     pub const fn placement(mut self, placement: PlacementSpec) -> Self {
         self.spec.placement = placement;

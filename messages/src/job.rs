@@ -53,6 +53,10 @@ pub struct JobSpec {
     /// it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<GroupSpec>,
+    /// The patterns on the names of the trained variables that have averages; if there are no patterns, all
+    /// trained variables have averages. It requires `average`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub average_variables: Vec<String>,
     /// How workers check and clip gradients before they push them.
     #[serde(default)]
     pub gradient: GradientSpec,
@@ -132,6 +136,7 @@ impl JobSpec {
             average: None,
             weight_decay_on: DecaySpec::All,
             groups: Vec::new(),
+            average_variables: Vec::new(),
             gradient: GradientSpec::default(),
             sync: SyncSpec::default(),
             deterministic: false,
@@ -152,6 +157,7 @@ impl JobSpec {
             average: self.average,
             weight_decay_on: self.weight_decay_on,
             groups: self.groups.clone(),
+            average_variables: self.average_variables.clone(),
         }
     }
 

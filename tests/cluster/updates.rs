@@ -105,6 +105,16 @@ fn a_frozen_variable_keeps_its_bits_and_others_move() {
     assert_eq!(trained(sgd(0.025), &[GroupSpec::new("*").learning_rate_factor(2.0)], 1), free);
 }
 
+#[test]
+fn only_chosen_variables_are_averaged() {
+    let job = Job::from(JobSpec { average: Some(0.9), ..job(points(), 0.1, 10) }).averages_of(["*/bias"]);
+    let trained = job.train(Cluster::embedded(1, 1)).unwrap();
+    for (name, value) in trained.values() {
+        let average = trained.average(name).unwrap();
+        assert_eq!(average.values != value.values, name == "line/bias", "{name}");
+    }
+}
+
 /// Returns points on a line, of which one is so far away that its gradient is infinite.
 fn outlier(dir: &tempfile::TempDir) -> DatasetSpec {
     let path = dir.path().join("points.csv");

@@ -150,17 +150,33 @@ pub enum GroupError {
         /// The number, and the range.
         error: OptimizerError,
     },
-    /// A pattern decides about no variable.
+    /// A group decides about no variable.
     #[error(
-        "{what}: pattern '{pattern}' selects no variable: no name matches, or earlier groups match first; the first variable is '{first}'"
+        "groups: pattern '{pattern}' selects no variable: no name matches, or earlier groups match first; the first variable is '{first}'"
     )]
     Idle {
-        /// The name of the list in the job file.
-        what: &'static str,
         /// The pattern.
         pattern: String,
         /// The name of the first variable of the job.
         first: String,
+    },
+    /// A pattern of averages selects no variable that is trained and not frozen.
+    #[error(
+        "average_variables: pattern '{pattern}' selects no trained variable; the first variable is '{first}'"
+    )]
+    NotAveraged {
+        /// The pattern.
+        pattern: String,
+        /// The name of the first variable of the job.
+        first: String,
+    },
+    /// The job chooses variables for averages, but keeps no averages.
+    #[error(
+        "average_variables has the pattern '{pattern}', but average is not set; set it to a decay such as 0.999"
+    )]
+    NoAverages {
+        /// The first pattern.
+        pattern: String,
     },
 }
 
@@ -210,9 +226,13 @@ impl UpdateSpec {
         VariableRule { optimizer, weight_decay, frozen: false }
     }
 
-    /// Returns whether the shards keep a moving average of the variable.
+    /// Returns whether the shards keep a moving average of the variable. It must change in training, and the
+    /// job must choose it, or choose no variables in particular.
     pub fn averages(&self, variable: &VariableSpec) -> bool {
-        self.average.is_some() && variable.trainable && !self.freezes(variable)
+        let patterns = &self.average_variables;
+        let chosen =
+            || patterns.is_empty() || patterns.iter().any(|pattern| matches(pattern, &variable.name));
+        self.average.is_some() && variable.trainable && chosen() && !self.freezes(variable)
     }
 
     /// Returns whether a group freezes the variable.
@@ -226,12 +246,14 @@ impl UpdateSpec {
         group.unwrap_or(&self.optimizer).needs_whole_variables()
     }
 
-    /// Checks the groups of a job with these variables.
+    /// Checks the groups of a job with these variables, and the patterns of its averages.
     ///
     /// # Errors
-    /// Returns the first fault found: too many groups, an invalid pattern, a number out of range, or a group
-    /// that decides about no variable.
+    /// Returns the first fault found: too many groups or patterns, an invalid pattern, a number out of range,
+    /// a group that decides about no variable, a pattern of averages that selects no trained variable, or
+    /// such a pattern without averages.
     pub fn validate_groups(&self, variables: &[VariableSpec]) -> Result<(), GroupError> {
+        self.validate_averages(variables)?;
         check_length("groups", self.groups.len())?;
         self.groups.iter().try_for_each(|group| group.validate(&self.optimizer))?;
         let mut idle: Vec<&GroupSpec> = self.groups.iter().collect();
@@ -245,8 +267,27 @@ impl UpdateSpec {
         }
         idle.first().map_or(Ok(()), |group| {
             let first = variables.first().map(|variable| variable.name.clone()).unwrap_or_default();
-            Err(GroupError::Idle { what: "groups", pattern: group.variables.clone(), first })
+            Err(GroupError::Idle { pattern: group.variables.clone(), first })
         })
+    }
+
+    fn validate_averages(&self, variables: &[VariableSpec]) -> Result<(), GroupError> {
+        let (what, patterns) = ("average_variables", &self.average_variables);
+        check_length(what, patterns.len())?;
+        if let (None, Some(pattern)) = (self.average, patterns.first()) {
+            return Err(GroupError::NoAverages { pattern: pattern.clone() });
+        }
+        for pattern in patterns {
+            check_pattern(pattern)?;
+            let selects = |variable: &VariableSpec| {
+                variable.trainable && matches(pattern, &variable.name) && !self.freezes(variable)
+            };
+            if !variables.iter().any(selects) {
+                let first = variables.first().map(|variable| variable.name.clone()).unwrap_or_default();
+                return Err(GroupError::NotAveraged { pattern: pattern.clone(), first });
+            }
+        }
+        Ok(())
     }
 }
 
@@ -338,6 +379,36 @@ mod tests {
         let plain: UpdateSpec = OptimizerSpec::sgd(0.5).into();
         let json = serde_json::to_string(&plain).unwrap();
         assert!(json.ends_with(r#""weight_decay":0.0,"average":null}"#), "{json}");
+    }
+
+    #[test]
+    fn averages_are_kept_of_chosen_variables() {
+        let untrained = VariableSpec { trainable: false, ..variable("dense/mean", &[2]) };
+        let variables = [variable("dense/kernel", &[2, 2]), variable("dense/bias", &[2]), untrained];
+        let of = |patterns: &[&str], groups: Vec<GroupSpec>| UpdateSpec {
+            average_variables: patterns.iter().map(|&pattern| pattern.into()).collect(),
+            ..update(OptimizerSpec::sgd(0.1), groups)
+        };
+        let kept = |update: &UpdateSpec| {
+            update.validate_groups(&variables).unwrap();
+            [0, 1, 2].map(|variable| update.averages(&variables[variable]))
+        };
+        assert_eq!(kept(&of(&[], vec![])), [true, true, false]);
+        assert_eq!(kept(&of(&["*/bias"], vec![])), [false, true, false]);
+        assert_eq!(kept(&of(&["*/bias", "*kernel"], vec![])), [true, true, false]);
+        assert_eq!(kept(&of(&["dense/*"], vec![GroupSpec::new("*/bias").frozen()])), [true, false, false]);
+        let refused = |update: UpdateSpec| update.validate_groups(&variables).unwrap_err().to_string();
+        for update in [
+            of(&["conv*"], vec![]),
+            of(&["dense/mean"], vec![]),
+            of(&["*/bias"], vec![GroupSpec::new("*/bias").frozen()]),
+        ] {
+            assert!(refused(update).contains("selects no trained variable"));
+        }
+        assert!(refused(of(&["a b"], vec![])).contains("pattern 'a b' is not valid"));
+        assert!(refused(of(&["*"; GROUPS_MAX + 1], vec![])).contains("average_variables has 65 entries"));
+        let none = UpdateSpec { average: None, ..of(&["*"], vec![]) };
+        assert!(refused(none).contains("average_variables has the pattern '*', but average is not set"));
     }
 
     #[test]

@@ -37,6 +37,10 @@ pub struct UpdateSpec {
     /// it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<GroupSpec>,
+    /// The patterns on the names of the trained variables that have averages; if there are no patterns, all
+    /// trained variables have averages. It requires `average`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub average_variables: Vec<String>,
 }
 
 /// The error for an optimizer setting that is out of range.
@@ -90,6 +94,7 @@ impl From<OptimizerSpec> for UpdateSpec {
             average: None,
             weight_decay_on: DecaySpec::All,
             groups: Vec::new(),
+            average_variables: Vec::new(),
         }
     }
 }

@@ -331,6 +331,25 @@ mod tests {
     }
 
     #[test]
+    fn a_slice_that_is_not_chosen_has_no_average() {
+        let of = |pattern: &str| UpdateSpec {
+            average_variables: vec![pattern.into()],
+            ..spec(OptimizerSpec::sgd(1.0))
+        };
+        for (pattern, averaged) in [("v*", true), ("w", false)] {
+            let spec = of(pattern);
+            let mut slice = slice(&spec, true);
+            slice.apply(
+                &[1.0; 21],
+                &Update::new(&spec, Version(0), LAST_STEP, 1.0, 1),
+                &BufferPool::default(),
+            );
+            assert_eq!(slice.averaged().as_f32() != slice.snapshot().as_f32(), averaged);
+            assert_eq!(slice.slot_bytes(), if averaged { 21 * 4 } else { 0 });
+        }
+    }
+
+    #[test]
     fn an_average_does_not_change_while_it_is_read() {
         let spec = spec(OptimizerSpec::sgd(1.0));
         let (mut slice, pool) = (slice(&spec, true), BufferPool::default());

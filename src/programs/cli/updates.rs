@@ -66,6 +66,10 @@ pub(super) struct UpdateArgs {
     /// evaluations
     #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = between_zero_and_one)]
     ema_decay: Option<f32>,
+    /// Keep averages only of variables that match these patterns, separated by commas; * matches any
+    /// characters, ? matches one
+    #[arg(long, value_name = "PATTERN,..", value_delimiter = ',', requires = "ema_decay")]
+    ema_variables: Vec<String>,
     /// Clip every element of a worker's gradients to this absolute value
     #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = positive)]
     clip_value: Option<f32>,
@@ -151,6 +155,7 @@ impl UpdateArgs {
                 WeightDecayOn::Matrices => DecaySpec::Matrices,
             },
             groups: self.group.clone(),
+            average_variables: self.ema_variables.clone(),
             gradient: GradientSpec {
                 clip_value: self.clip_value,
                 clip_global_norm: self.clip_global_norm,
@@ -217,6 +222,7 @@ mod tests {
             "--group=none*:frozen",
             "--group=*:learning-rate-factor=0.5",
             "--ema-decay=0.99",
+            "--ema-variables=a*,*/bias",
             "--clip-value=5",
             "--clip-global-norm=1.5",
             "--not-finite=skip",
@@ -227,9 +233,11 @@ mod tests {
         let job = job.unwrap();
         let groups = [GroupSpec::new("none*").frozen(), GroupSpec::new("*").learning_rate_factor(0.5)];
         assert_eq!((job.weight_decay_on, &job.groups[..]), (DecaySpec::Matrices, &groups[..]));
-        let error = job.validate().unwrap_err().to_string();
+        let error =
+            JobSpec { average_variables: Vec::new(), ..job.clone() }.validate().unwrap_err().to_string();
         assert!(error.starts_with("groups: pattern 'none*' selects no variable"), "{error}");
-        JobSpec { groups: Vec::new(), ..job.clone() }.validate().unwrap();
+        assert_eq!(job.average_variables, ["a*", "*/bias"]);
+        JobSpec { groups: Vec::new(), average_variables: Vec::new(), ..job.clone() }.validate().unwrap();
         assert_eq!(job.schedule, ScheduleSpec::Step { every: 10, factor: 0.5 });
         assert_eq!((job.warm_up, job.weight_decay, job.average), (7, 0.01, Some(0.99)));
         let not_finite = NotFiniteSpec::Skip;
@@ -278,6 +286,8 @@ mod tests {
             let error = read(&[&format!("{flag}={value}")]).unwrap_err().to_string();
             assert!(error.contains(flag) && error.contains(value) && error.contains(valid), "{error}");
         }
+        let error = read(&["--ema-variables=a"]).unwrap_err().to_string();
+        assert!(error.contains("--ema-decay <X>"), "{error}");
         let error = read(&["--clip-value", "-1"]).unwrap_err().to_string();
         assert!(error.contains("'-1' for '--clip-value <X>'"), "{error}");
     }

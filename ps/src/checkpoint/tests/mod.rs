@@ -25,6 +25,7 @@ fn any_optimizer() -> impl Strategy<Value = OptimizerSpec> {
         OptimizerSpec::adagrad(0.2),
         OptimizerSpec::RmsProp { learning_rate: 0.02, decay: 0.8, momentum: 0.5, epsilon: 1e-4 },
         OptimizerSpec::Ftrl { learning_rate: 0.5, initial_accumulator: 0.1, l1: 0.05, l2: 0.1 },
+        OptimizerSpec::lion(0.01),
     ])
 }
 
@@ -46,9 +47,14 @@ fn any_world() -> impl Strategy<Value = (JobSpec, Placement, Placement)> {
         (1usize..5).prop_map(|rows| vec![rows, 1, 3]),
     ];
     let variables = prop::collection::vec((shape, prop::bool::weighted(0.8)), 1..5);
-    (variables, any_optimizer(), prop::option::of(0.3f32..0.9), any_groups()).prop_flat_map(
-        |(variables, optimizer, average, groups)| {
-            let job = JobSpec { groups, ..job(&variables, optimizer, average) };
+    (variables, any_optimizer(), prop::option::of(0.3f32..0.9), any_groups(), any::<bool>()).prop_flat_map(
+        |(variables, optimizer, average, groups, chosen)| {
+            let mut job = JobSpec { groups, ..job(&variables, optimizer, average) };
+            if chosen {
+                let update = job.update();
+                let last = job.graph.variables.iter().rfind(|variable| update.averages(variable));
+                job.average_variables = last.map(|variable| variable.name.clone()).into_iter().collect();
+            }
             let placement = || any_placement(job.graph.variables.clone());
             let placements = (placement(), placement());
             (Just(job), placements).prop_map(|(job, (one, other))| (job, one, other))
