@@ -11,7 +11,7 @@ use pushpull_messages::input::{
     DatasetSpec, InputSpec, MapSpec, RepeatSpec, ShardSpec, ShuffleSpec, StageSpec, StreamSpec,
 };
 use pushpull_messages::job::JobSpec;
-use pushpull_messages::optimizer::{OptimizerSpec, ScheduleSpec};
+use pushpull_messages::optimizer::{DecaySpec, GroupSpec, OptimizerSpec, ScheduleSpec};
 use pushpull_messages::placement::PlacementSpec;
 use pushpull_messages::sync::{LeaveSpec, SyncSpec};
 
@@ -96,6 +96,20 @@ impl Job {
         self
     }
 
+    /// Adds a group of variables that are updated in another way, such as
+    /// `GroupSpec::new("embedding/*").learning_rate_factor(0.1)`. The first group that matches a variable
+    /// decides about it. A group that decides about no variable is an error when the job is trained.
+    pub fn group(mut self, group: GroupSpec) -> Self {
+        self.spec.groups.push(group);
+        self
+    }
+
+    /// Sets the variables to which the weight decay of the job or of its optimizer applies.
+    pub const fn weight_decay_on(mut self, variables: DecaySpec) -> Self {
+        self.spec.weight_decay_on = variables;
+        self
+    }
+
     /// Sets the schedule of the learning rate.
     pub const fn schedule(mut self, schedule: ScheduleSpec) -> Self {
         self.spec.schedule = schedule;
@@ -167,6 +181,14 @@ impl Job {
     /// 0.999. Evaluations and predictions then use the averages.
     pub const fn averages(mut self, decay: f32) -> Self {
         self.spec.average = Some(decay);
+        self
+    }
+
+    /// Keeps averages only of the trained variables whose names match one of these patterns, such as
+    /// `["dense*/kernel"]`. Evaluations and predictions use the values of the others. It needs
+    /// [`averages`](Self::averages).
+    pub fn averages_of(mut self, patterns: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.spec.average_variables = patterns.into_iter().map(Into::into).collect();
         self
     }
 

@@ -59,7 +59,7 @@ pub use pushpull_messages::input::{
 };
 pub use pushpull_messages::job::{JobError, JobSpec};
 pub use pushpull_messages::message::{Evaluation, MetricValue};
-pub use pushpull_messages::optimizer::{OptimizerSpec, ScheduleSpec};
+pub use pushpull_messages::optimizer::{DecaySpec, GroupError, GroupSpec, OptimizerSpec, ScheduleSpec};
 pub use pushpull_messages::placement::{PartitionerSpec, PlacementSpec, StrategySpec};
 pub use pushpull_messages::sync::{LeaveSpec, SyncSpec};
 pub use pushpull_messages::tensor::{DType, Shape, TensorSpec};

@@ -59,8 +59,8 @@ impl Trained {
         self.latest.values()
     }
 
-    /// Returns the moving average of a variable; `None` if the job keeps no averages, or if the model has no
-    /// variable called `name`.
+    /// Returns the moving average of a variable, or its value if it has no average; `None` if the job keeps
+    /// no averages, or if the model has no variable called `name`.
     pub fn average(&self, name: &str) -> Option<Tensor<'_>> {
         self.averaged.as_ref()?.value(name)
     }

@@ -7,7 +7,9 @@ use crate::gradient::GradientSpec;
 use crate::graph::{GraphError, GraphSpec};
 use crate::id::GlobalStep;
 use crate::input::{InputSpec, InputSpecError};
-use crate::optimizer::{OptimizerError, OptimizerSpec, ScheduleSpec, UpdateSpec};
+use crate::optimizer::{
+    DecaySpec, GroupError, GroupSpec, OptimizerError, OptimizerSpec, ScheduleSpec, UpdateSpec,
+};
 use crate::out_of_range::OutOfRange;
 use crate::placement::PlacementSpec;
 use crate::sync::{LeaveSpec, SyncSpec};
@@ -43,6 +45,18 @@ pub struct JobSpec {
     /// averages are enabled, evaluations use them instead of the values.
     #[serde(default)]
     pub average: Option<f32>,
+    /// The variables to which the weight decay applies, if no group says otherwise. It is the decay of the
+    /// job, and that of an optimizer with a decay of its own.
+    #[serde(default, skip_serializing_if = "DecaySpec::is_all")]
+    pub weight_decay_on: DecaySpec,
+    /// Groups of variables with rules of their own. The first group that matches a variable decides about
+    /// it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<GroupSpec>,
+    /// The patterns on the names of the trained variables that have averages; if there are no patterns, all
+    /// trained variables have averages. It requires `average`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub average_variables: Vec<String>,
     /// How workers check and clip gradients before they push them.
     #[serde(default)]
     pub gradient: GradientSpec,
@@ -77,6 +91,9 @@ pub enum JobError {
     /// A setting of the optimizer, the schedule or another part of the update is out of range.
     #[error(transparent)]
     Optimizer(#[from] OptimizerError),
+    /// A group of variables is invalid, or decides about no variable.
+    #[error(transparent)]
+    Group(#[from] GroupError),
     /// The input spec is invalid.
     #[error(transparent)]
     Input(#[from] InputSpecError),
@@ -117,6 +134,9 @@ impl JobSpec {
             warm_up: 0,
             weight_decay: 0.0,
             average: None,
+            weight_decay_on: DecaySpec::All,
+            groups: Vec::new(),
+            average_variables: Vec::new(),
             gradient: GradientSpec::default(),
             sync: SyncSpec::default(),
             deterministic: false,
@@ -135,6 +155,20 @@ impl JobSpec {
             warm_up: self.warm_up,
             weight_decay: self.weight_decay,
             average: self.average,
+            weight_decay_on: self.weight_decay_on,
+            groups: self.groups.clone(),
+            average_variables: self.average_variables.clone(),
+        }
+    }
+
+    /// Marks the variables that a group freezes as untrained. The graph then has no gradients of them, and
+    /// the backward pass ends at them.
+    pub fn freeze(&mut self) {
+        if self.groups.iter().any(|group| group.frozen) {
+            let update = self.update();
+            for variable in &mut self.graph.variables {
+                variable.trainable &= !update.freezes(variable);
+            }
         }
     }
 
@@ -184,6 +218,7 @@ impl JobSpec {
         self.input.validate()?;
         self.placement.partitioner.validate()?;
         self.graph.validate(self.batch_size as usize)?;
+        self.update().validate_groups(&self.graph.variables)?;
         Ok(())
     }
 }
@@ -191,6 +226,24 @@ impl JobSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixtures;
+
+    #[test]
+    fn freezing_ends_the_training_of_frozen_variables_only() {
+        let job = fixtures::job(1, 1);
+        let frozen = |groups: &[GroupSpec]| {
+            let mut job = JobSpec { groups: groups.to_vec(), ..job.clone() };
+            job.validate().unwrap();
+            job.freeze();
+            !job.graph.variables[0].trainable
+        };
+        assert!(frozen(&[GroupSpec::new("ker*").frozen()]));
+        assert!(!frozen(&[]));
+        assert!(!frozen(&[GroupSpec::new("kernel")]));
+        let shadowed = [GroupSpec::new("kernel"), GroupSpec::new("*").frozen()];
+        let error = JobSpec { groups: shadowed.to_vec(), ..job.clone() }.validate().unwrap_err().to_string();
+        assert!(error.contains("'*' selects no variable"), "{error}");
+    }
 
     #[test]
     fn an_update_of_no_gradients_is_refused() {

@@ -22,6 +22,7 @@ pub mod message;
 pub mod observe;
 pub mod optimizer;
 pub mod out_of_range;
+pub mod pattern;
 pub mod placement;
 pub mod summary;
 pub mod sync;

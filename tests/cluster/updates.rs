@@ -1,9 +1,13 @@
-//! Tests of how gradients become updates in a whole embedded cluster: moving averages, and skipped steps.
+//! Tests of how gradients become updates in a whole embedded cluster: moving averages, groups of variables,
+//! and skipped steps.
+
+use std::collections::BTreeMap;
 
 use pushpull::nn::{Layer, dense};
 use pushpull::{
-    CsvColumnSpec, CsvFieldsSpec, CsvSpec, DatasetSpec, Embedded, GradientSpec, GraphBuilder, InputSpec,
-    JobProgress, JobReport, JobSpec, NotFiniteSpec, NumberSpec, OptimizerSpec,
+    Cluster, CsvColumnSpec, CsvFieldsSpec, CsvSpec, DatasetSpec, Embedded, GradientSpec, GraphBuilder,
+    GroupSpec, InputSpec, Job, JobProgress, JobReport, JobSpec, NotFiniteSpec, NumberSpec, OptimizerSpec,
+    PartitionerSpec, PlacementSpec, SyncSpec,
 };
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -49,6 +53,66 @@ fn the_averages_are_evaluated_where_the_job_keeps_them() {
     assert!((f64::from(averaged.loss) - at(0.9)).abs() < 1e-4 * at(0.9), "{averaged:?}, not {}", at(0.9));
     assert!((at(0.9) - once).abs() > 0.01 * once, "so far apart that it can be told: {once}");
     assert_ne!(averaged.variables_crc32c, report(0.1, None).variables_crc32c);
+}
+
+/// Trains two layers for some steps, with groups, on two workers and two ps tasks. Returns the bits of every
+/// variable, by name.
+fn trained(optimizer: OptimizerSpec, groups: &[GroupSpec], steps: u64) -> BTreeMap<String, Vec<u32>> {
+    let mut g = GraphBuilder::new("two layers");
+    let x = g.input("features", [1]);
+    let labels = g.input("labels", []);
+    let hidden = dense("hidden", 3).apply(&mut g, x);
+    let y = dense("line", 1).apply(&mut g, hidden);
+    let y = g.reshape(y, []);
+    let loss = g.mean_squared_error(y, labels);
+    let partitioner = PartitionerSpec::Fixed { slices: 3 };
+    let job = Job::new(g.finish(loss, &[]).expect("a graph"), InputSpec::new(points(), points()))
+        .optimizer(optimizer)
+        .sync(SyncSpec::SYNC)
+        .deterministic()
+        .batch_size(4)
+        .averages(0.9)
+        .placement(PlacementSpec { partitioner, ..Default::default() })
+        .steps(steps);
+    let job = groups.iter().cloned().fold(job, Job::group);
+    let trained = job.train(Cluster::embedded(2, 2)).unwrap();
+    assert_eq!(trained.report.updates_applied, steps);
+    let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect();
+    trained.values().map(|(name, value)| (name.to_owned(), bits(value.values))).collect()
+}
+
+#[test]
+fn a_frozen_variable_keeps_its_bits_and_others_move() {
+    let sgd = OptimizerSpec::sgd;
+    let groups = [
+        GroupSpec::new("hidden/kernel").frozen(),
+        GroupSpec::new("*/bias").learning_rate_factor(0.5).weight_decay(0.0),
+        GroupSpec::new("line/*").optimizer(OptimizerSpec::lamb(0.05)),
+    ];
+    let one = trained(sgd(0.05), &groups, 1);
+    let many = trained(sgd(0.05), &groups, 20);
+    assert_eq!(one.len(), 4);
+    for (name, bits) in &many {
+        assert_eq!(one[name] == *bits, name == "hidden/kernel", "{name}");
+    }
+    // A learning rate this small changes no initial value but 0.
+    let still = trained(sgd(1e-30), &[], 1);
+    assert_eq!(still["hidden/kernel"], many["hidden/kernel"], "the initial values");
+    let free = trained(sgd(0.05), &[], 1);
+    assert_ne!(free["hidden/kernel"], one["hidden/kernel"]);
+    // A group without effect, and groups whose factor is part of the rate, leave the bits of the job.
+    assert_eq!(trained(sgd(0.05), &[GroupSpec::new("line/*")], 1), free);
+    assert_eq!(trained(sgd(0.025), &[GroupSpec::new("*").learning_rate_factor(2.0)], 1), free);
+}
+
+#[test]
+fn only_chosen_variables_are_averaged() {
+    let job = Job::from(JobSpec { average: Some(0.9), ..job(points(), 0.1, 10) }).averages_of(["*/bias"]);
+    let trained = job.train(Cluster::embedded(1, 1)).unwrap();
+    for (name, value) in trained.values() {
+        let average = trained.average(name).unwrap();
+        assert_eq!(average.values != value.values, name == "line/bias", "{name}");
+    }
 }
 
 /// Returns points on a line, of which one is so far away that its gradient is infinite.

@@ -127,7 +127,7 @@ impl PsTasks {
     /// Decides the placement of every variable.
     pub(crate) fn place(&self, job: &JobSpec) -> Result<Placement, ChiefError> {
         let shards: Vec<ShardId> = self.shards().into_iter().map(|(shard, _)| shard).collect();
-        Ok(place(&job.placement, &job.graph.variables, &shards, PlacementEpoch(1))?)
+        Ok(place(&job.placement, &job.update(), &job.graph.variables, &shards, PlacementEpoch(1))?)
     }
 
     /// Creates the variables on every shard. May be called again, with a different `start`, before any

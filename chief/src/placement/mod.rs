@@ -1,5 +1,5 @@
 //! Placement: how variables are split into slices, and which shard owns each slice. The functions are pure:
-//! they take variables and shards and return a placement. The wanted properties (A) to (G) are listed in
+//! they take variables and shards and return a placement. The wanted properties (A) to (H) are listed in
 //! `place.rs`.
 
 mod greedy;

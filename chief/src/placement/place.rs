@@ -4,8 +4,11 @@
 use std::collections::BTreeMap;
 
 use pushpull_messages::id::{PlacementEpoch, ShardId, VariableId};
+use pushpull_messages::optimizer::UpdateSpec;
 use pushpull_messages::out_of_range::OutOfRange;
-use pushpull_messages::placement::{PlacedSlice, Placement, PlacementSpec, SLICES_MAX, StrategySpec};
+use pushpull_messages::placement::{
+    PartitionerSpec, PlacedSlice, Placement, PlacementSpec, SLICES_MAX, StrategySpec,
+};
 use pushpull_messages::variable::{DeviceSpec, VariableError, VariableSpec};
 
 use super::greedy::Greedy;
@@ -61,10 +64,13 @@ pub enum PlaceError {
 // (D) adding a variable at the end does not move the slices of other variables;
 // (E) round robin: the numbers of slices on the shards differ by at most one;
 // (F) explicit devices are obeyed;
-// (G) no slice is larger than `max_slice_bytes`, except slices of a single row.
+// (G) no slice is larger than `max_slice_bytes`, except slices of a single row and variables of (H);
+// (H) a variable whose optimizer needs it whole has one slice.
 // (C) and (E) describe the strategies alone. They hold only if no variable has an explicit device.
 
 /// Decides how the variables are split into slices, and which shard owns each slice.
+///
+/// The partitioner does not split a variable whose optimizer needs it whole, such as LAMB's.
 ///
 /// If a variable has an explicit device, all its slices go to that shard, whatever the strategy. Round robin
 /// does not count these slices as turns; greedy load balancing counts their bytes as load of the shard. Both
@@ -76,13 +82,14 @@ pub enum PlaceError {
 /// listed twice, or if there would be more than [`SLICES_MAX`] slices.
 pub fn place(
     spec: &PlacementSpec,
+    update: &UpdateSpec,
     variables: &[VariableSpec],
     shards: &[ShardId],
     epoch: PlacementEpoch,
 ) -> Result<Placement, PlaceError> {
     spec.partitioner.validate()?;
     let shards = sorted(shards)?;
-    let counts = counts(spec, variables, shards.len())?;
+    let counts = counts(spec, update, variables, shards.len())?;
     let mut dealing = shards.clone();
     dealing.sort_unstable_by_key(|shard| (shard.shard, shard.ps));
     let positions: BTreeMap<ShardId, usize> =
@@ -141,14 +148,20 @@ fn sorted(shards: &[ShardId]) -> Result<Vec<ShardId>, PlaceError> {
 }
 
 /// Returns the number of slices of each variable. The sum is checked before any slice is allocated.
-fn counts(spec: &PlacementSpec, variables: &[VariableSpec], shards: usize) -> Result<Vec<u64>, PlaceError> {
+fn counts(
+    spec: &PlacementSpec,
+    update: &UpdateSpec,
+    variables: &[VariableSpec],
+    shards: usize,
+) -> Result<Vec<u64>, PlaceError> {
     if variables.len() > SLICES_MAX {
         return Err(PlaceError::TooManySlices { slices: variables.len() as u64 });
     }
     let mut counts = Vec::with_capacity(variables.len());
     for variable in variables {
         variable.validate()?;
-        counts.push(partitioner::slices(spec.partitioner, variable, shards));
+        let partitioner = if update.needs_whole(variable) { PartitionerSpec::None } else { spec.partitioner };
+        counts.push(partitioner::slices(partitioner, variable, shards));
     }
     // The sum cannot overflow: there are at most 2^20 variables of at most 2^40 rows each.
     let slices = counts.iter().sum();

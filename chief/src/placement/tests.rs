@@ -3,6 +3,7 @@
 
 use proptest::prelude::*;
 use pushpull_messages::id::{PlacementEpoch, ShardId, VariableId};
+use pushpull_messages::optimizer::{GroupSpec, OptimizerSpec, UpdateSpec};
 use pushpull_messages::placement::{
     PartitionerSpec, PlacedSlice, Placement, PlacementSpec, SLICES_MAX, StrategySpec,
 };
@@ -38,7 +39,8 @@ fn placed(
     variables: &[VariableSpec],
     shards: &[ShardId],
 ) -> Result<Placement, PlaceError> {
-    place(&PlacementSpec { strategy, partitioner }, variables, shards, PlacementEpoch(1))
+    let update = OptimizerSpec::sgd(0.1).into();
+    place(&PlacementSpec { strategy, partitioner }, &update, variables, shards, PlacementEpoch(1))
 }
 
 /// Returns the number of rows of each slice of a single variable.
@@ -375,6 +377,26 @@ proptest! {
             let slice = placed.slice;
             let slice_bytes = slice.elements(&variables[slice.variable.index()]) as u64 * 4;
             prop_assert!(slice_bytes <= bytes || slice.rows == 1);
+        }
+    }
+
+    /// LAMB trains all variables, or those of a group, or those outside of a group.
+    #[test]
+    fn h_variables_that_lamb_trains_are_not_split(
+        (strategy, partitioner, (shards, variables)) in (any_strategy(), any_partitioner(), any_job()),
+        (job, group) in any::<(bool, bool)>(),
+    ) {
+        let by = |lamb: bool| if lamb { OptimizerSpec::lamb(0.1) } else { OptimizerSpec::adam(0.1) };
+        let groups = vec![GroupSpec::new("v1*").optimizer(by(group))];
+        let (spec, update) = (PlacementSpec { strategy, partitioner }, UpdateSpec { groups, ..by(job).into() });
+        let placement = place(&spec, &update, &variables, &shards, PlacementEpoch(1)).unwrap();
+        let free = placed(strategy, partitioner, &variables, &shards).unwrap();
+        for (id, variable) in (0u32..).zip(&variables) {
+            let count = |placement: &Placement| {
+                placement.slices.iter().filter(|placed| placed.slice.variable == VariableId(id)).count()
+            };
+            let whole = if variable.name.starts_with("v1") { group } else { job };
+            prop_assert_eq!(count(&placement), if whole { 1 } else { count(&free) });
         }
     }
 }

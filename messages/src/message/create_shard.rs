@@ -56,6 +56,19 @@ impl CreateShard {
     }
 }
 
+impl CreateShard {
+    /// Checks that each variable whose optimizer needs it whole has one slice.
+    fn validate_slices(&self) -> Result<(), Invalid> {
+        let parts =
+            self.placement.slices.windows(2).map(|pair| [pair[0].slice.variable, pair[1].slice.variable]);
+        let mut split = parts.filter(|[one, next]| one == next).map(|[one, _]| &self.variables[one.index()]);
+        split.find(|variable| self.update.needs_whole(variable)).map_or(Ok(()), |variable| {
+            let (name, optimizer) = (&variable.name, self.update.rule(variable).optimizer.name());
+            Err(Invalid(format!("variable '{name}' is split, but {optimizer} needs it in one slice")))
+        })
+    }
+}
+
 impl Content for CreateShard {
     fn validate(&self, segments: &[u64]) -> Result<(), Invalid> {
         let invalid = |error: &dyn std::fmt::Display| Invalid(error.to_string());
@@ -64,6 +77,8 @@ impl Content for CreateShard {
         }
         self.placement.validate(&self.variables).map_err(|error| invalid(&error))?;
         self.update.validate().map_err(|error| invalid(&error))?;
+        self.update.validate_groups(&self.variables).map_err(|error| invalid(&error))?;
+        self.validate_slices()?;
         if !self.placement.shards.contains(&self.shard) {
             return Err(Invalid(format!(
                 "{} is not in the placement, expected one of its shards",

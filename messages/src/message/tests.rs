@@ -1,11 +1,13 @@
 //! Tests of the rules that are checked when a message is decoded.
 
 use super::*;
+use crate::checkpoint::StartSpec;
 use crate::cluster::ClusterSpec;
 use crate::fixtures::{job, placement};
 use crate::id::*;
 use crate::observe::*;
-use crate::placement::SHARDS_MAX;
+use crate::optimizer::{GroupSpec, OptimizerSpec, UpdateSpec};
+use crate::placement::{PlacedSlice, Placement, SHARDS_MAX, SliceSpec};
 
 /// Encodes a message without checking it, and decodes the bytes.
 fn reread(message: impl Into<Message>, segments: &[u64]) -> Result<Message, String> {
@@ -75,6 +77,37 @@ fn a_long_reason_is_cut_to_be_sent() {
         Finish { result: TrainingResult::failed(&long), local_step: LocalStep(0), loss: 0.0, skipped: 0 };
     reread(finish, &[]).unwrap();
     assert!(reread(Refusal { code: RefusalCode::Misfit, reason: long }, &[]).is_err());
+}
+
+#[test]
+fn a_split_variable_is_refused_for_lamb() {
+    let job = job(1, 1);
+    let mut placement = placement();
+    let [first, rest] = [0, 1].map(|row| SliceSpec { row, rows: 1 + row, ..placement.slices[0].slice });
+    let create = |placement: &Placement, optimizer: OptimizerSpec| CreateShard {
+        shard: placement.shards[0],
+        placement: placement.clone(),
+        variables: job.graph.variables.clone(),
+        update: optimizer.into(),
+        sync: job.sync,
+        deterministic: false,
+        workers: 1,
+        last_step: job.last_step,
+        seed: 1,
+        start: StartSpec::Initialise,
+    };
+    reread(create(&placement, OptimizerSpec::lamb(0.1)), &[]).unwrap();
+    placement.slices = [first, rest].map(|slice| PlacedSlice { slice, ..placement.slices[0] }).into();
+    reread(create(&placement, OptimizerSpec::adam(0.1)), &[]).unwrap();
+    let refused = reread(create(&placement, OptimizerSpec::lamb(0.1)), &[]).unwrap_err();
+    assert!(refused.contains("variable 'kernel' is split, but lamb needs it in one slice"), "{refused}");
+    let grouped = |group: GroupSpec| {
+        let create = create(&placement, OptimizerSpec::lamb(0.1));
+        CreateShard { update: UpdateSpec { groups: vec![group], ..create.update.clone() }, ..create }
+    };
+    reread(grouped(GroupSpec::new("k*").optimizer(OptimizerSpec::adam(0.1))), &[]).unwrap();
+    let refused = reread(grouped(GroupSpec::new("bias")), &[]).unwrap_err();
+    assert!(refused.contains("pattern 'bias' selects no variable"), "{refused}");
 }
 
 #[test]

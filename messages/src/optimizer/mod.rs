@@ -1,9 +1,11 @@
 //! The settings with which the ps tasks turn a gradient into an update: optimizer, schedule and decays. The
 //! arithmetic on tensors is in the crate `pushpull-kernels`.
 
+mod group;
 mod schedule;
 mod spec;
 
+pub use group::{DecaySpec, GROUPS_MAX, GroupError, GroupSpec, VariableRule};
 pub use schedule::{ScheduleSpec, UnknownSchedule};
 pub use spec::OptimizerSpec;
 
@@ -28,6 +30,17 @@ pub struct UpdateSpec {
     /// The decay of the exponential moving averages of trained variables; `None` disables averages.
     #[serde(default)]
     pub average: Option<f32>,
+    /// The variables to which the weight decay applies, if no group says otherwise.
+    #[serde(default, skip_serializing_if = "DecaySpec::is_all")]
+    pub weight_decay_on: DecaySpec,
+    /// Groups of variables with rules of their own. The first group that matches a variable decides about
+    /// it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<GroupSpec>,
+    /// The patterns on the names of the trained variables that have averages; if there are no patterns, all
+    /// trained variables have averages. It requires `average`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub average_variables: Vec<String>,
 }
 
 /// The error for an optimizer setting that is out of range.
@@ -70,9 +83,19 @@ impl Numbers {
 }
 
 impl From<OptimizerSpec> for UpdateSpec {
-    /// Makes an update with this optimizer, a constant learning rate, no weight decay and no averages.
+    /// Makes an update with this optimizer, a constant learning rate, no weight decay, no averages and no
+    /// groups.
     fn from(optimizer: OptimizerSpec) -> Self {
-        Self { optimizer, schedule: ScheduleSpec::default(), warm_up: 0, weight_decay: 0.0, average: None }
+        Self {
+            optimizer,
+            schedule: ScheduleSpec::default(),
+            warm_up: 0,
+            weight_decay: 0.0,
+            average: None,
+            weight_decay_on: DecaySpec::All,
+            groups: Vec::new(),
+            average_variables: Vec::new(),
+        }
     }
 }
 

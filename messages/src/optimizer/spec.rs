@@ -92,6 +92,37 @@ pub enum OptimizerSpec {
         #[serde(default)]
         l2: f32,
     },
+    /// LAMB: You et al., ICLR 2020, algorithm 2. r ← m̂ / (√v̂ + epsilon) + weight_decay · value, with Adam's
+    /// moments after bias correction; value ← value − learning_rate · ‖value‖ / ‖r‖ · r. The trust ratio
+    /// ‖value‖ / ‖r‖ is 1 if one of the norms is 0, and is not clipped. This is the variant of `optax.lamb`.
+    ///
+    /// The norms are those of whole variables, so the partitioner does not split a variable that is trained
+    /// with LAMB.
+    Lamb {
+        /// The learning rate.
+        learning_rate: f32,
+        /// The decay of the first moment.
+        beta1: f32,
+        /// The decay of the second moment.
+        beta2: f32,
+        /// A small term in the denominator that avoids division by 0.
+        epsilon: f32,
+        /// The weight decay. It is part of r, and so of the trust ratio. Unlike the job's weight decay, it
+        /// is not added to the gradient.
+        weight_decay: f32,
+    },
+    /// Lion: Chen et al., NeurIPS 2023. c ← beta1 · m + (1 − beta1) · gradient; value ← value · (1 −
+    /// learning_rate · weight_decay) − learning_rate · sign(c); m ← beta2 · m + (1 − beta2) · gradient.
+    Lion {
+        /// The learning rate, which is usually 3 to 10 times smaller than Adam's.
+        learning_rate: f32,
+        /// The share of the momentum in the direction of the step.
+        beta1: f32,
+        /// The decay of the momentum.
+        beta2: f32,
+        /// The weight decay. Unlike the job's weight decay, it is not added to the gradient.
+        weight_decay: f32,
+    },
 }
 
 impl OptimizerSpec {
@@ -130,6 +161,16 @@ impl OptimizerSpec {
         Self::Ftrl { learning_rate, initial_accumulator: 0.1, l1: 0.0, l2: 0.0 }
     }
 
+    /// Returns LAMB with the paper's decays and weight decay, and with the epsilon of its authors' code.
+    pub const fn lamb(learning_rate: f32) -> Self {
+        Self::Lamb { learning_rate, beta1: 0.9, beta2: 0.999, epsilon: 1e-6, weight_decay: 0.01 }
+    }
+
+    /// Returns Lion with the paper's default decays and a weight decay of 0.01.
+    pub const fn lion(learning_rate: f32) -> Self {
+        Self::Lion { learning_rate, beta1: 0.9, beta2: 0.99, weight_decay: 0.01 }
+    }
+
     /// Returns the optimizer's name on a command line.
     pub const fn name(&self) -> &'static str {
         match self {
@@ -140,6 +181,8 @@ impl OptimizerSpec {
             Self::Adagrad { .. } => "adagrad",
             Self::RmsProp { .. } => "rmsprop",
             Self::Ftrl { .. } => "ftrl",
+            Self::Lamb { .. } => "lamb",
+            Self::Lion { .. } => "lion",
         }
     }
 
@@ -152,8 +195,40 @@ impl OptimizerSpec {
             | Self::AdamW { learning_rate, .. }
             | Self::Adagrad { learning_rate, .. }
             | Self::RmsProp { learning_rate, .. }
-            | Self::Ftrl { learning_rate, .. } => learning_rate,
+            | Self::Ftrl { learning_rate, .. }
+            | Self::Lamb { learning_rate, .. }
+            | Self::Lion { learning_rate, .. } => learning_rate,
         }
+    }
+
+    pub(super) const fn learning_rate_mut(&mut self) -> &mut f32 {
+        match self {
+            Self::Sgd { learning_rate }
+            | Self::Momentum { learning_rate, .. }
+            | Self::Adam { learning_rate, .. }
+            | Self::AdamW { learning_rate, .. }
+            | Self::Adagrad { learning_rate, .. }
+            | Self::RmsProp { learning_rate, .. }
+            | Self::Ftrl { learning_rate, .. }
+            | Self::Lamb { learning_rate, .. }
+            | Self::Lion { learning_rate, .. } => learning_rate,
+        }
+    }
+
+    /// Returns the optimizer's own weight decay, which is not added to the gradient; `None` if it has none.
+    pub const fn weight_decay_mut(&mut self) -> Option<&mut f32> {
+        match self {
+            Self::AdamW { weight_decay, .. }
+            | Self::Lamb { weight_decay, .. }
+            | Self::Lion { weight_decay, .. } => Some(weight_decay),
+            _ => None,
+        }
+    }
+
+    /// Returns whether the optimizer needs a variable in one slice, because its update depends on all
+    /// elements of the variable.
+    pub const fn needs_whole_variables(&self) -> bool {
+        matches!(self, Self::Lamb { .. })
     }
 
     /// Checks that every number is in range.
@@ -171,7 +246,8 @@ impl OptimizerSpec {
                 numbers.decay("beta2", beta2)?;
                 numbers.positive("epsilon", epsilon)
             }
-            Self::AdamW { beta1, beta2, epsilon, weight_decay, .. } => {
+            Self::AdamW { beta1, beta2, epsilon, weight_decay, .. }
+            | Self::Lamb { beta1, beta2, epsilon, weight_decay, .. } => {
                 numbers.decay("beta1", beta1)?;
                 numbers.decay("beta2", beta2)?;
                 numbers.positive("epsilon", epsilon)?;
@@ -191,6 +267,11 @@ impl OptimizerSpec {
                 numbers.not_negative("l1", l1)?;
                 numbers.not_negative("l2", l2)
             }
+            Self::Lion { beta1, beta2, weight_decay, .. } => {
+                numbers.decay("beta1", beta1)?;
+                numbers.decay("beta2", beta2)?;
+                numbers.not_negative("weight_decay", weight_decay)
+            }
         }
     }
 }
@@ -199,7 +280,7 @@ impl OptimizerSpec {
 mod tests {
     use super::*;
 
-    fn usual() -> [OptimizerSpec; 7] {
+    fn usual() -> [OptimizerSpec; 9] {
         [
             OptimizerSpec::sgd(0.1),
             OptimizerSpec::momentum(0.1, 0.0),
@@ -208,6 +289,8 @@ mod tests {
             OptimizerSpec::adagrad(0.1),
             OptimizerSpec::rmsprop(1e-3),
             OptimizerSpec::ftrl(0.05),
+            OptimizerSpec::lamb(1e-3),
+            OptimizerSpec::lion(1e-4),
         ]
     }
 

@@ -10,13 +10,14 @@ use std::sync::Arc;
 use pushpull_messages::checkpoint::{CheckpointName, Part, SourceSpec, StartSpec};
 use pushpull_messages::id::{SliceId, VariableId, Version};
 use pushpull_messages::message::{CreateShard, Refusal, RefusalCode};
+use pushpull_messages::optimizer::VariableRule;
 use pushpull_messages::placement::SliceSpec;
 use pushpull_messages::tensor::Shape;
 use pushpull_messages::variable::VariableSpec;
 use pushpull_storage::{Catalog, FileError, Index, ManifestSpec, Piece, PieceReader, Store, StoreError};
 use pushpull_transport::buffer::{Buffer, BufferPool};
 
-use crate::shard::{Restored, SliceState, slot_names};
+use crate::shard::{Restored, SliceState, initial_slots};
 
 /// Reads a new shard's state from the checkpoint that `create` names. If `create` asks for initial values,
 /// returns an empty state.
@@ -62,7 +63,7 @@ enum RestoreError {
     #[error("variable '{variable}' has shape {expected}, but '{source_name}' of {checkpoint} has {got}")]
     Shape { variable: String, expected: Shape, source_name: String, checkpoint: CheckpointName, got: Shape },
     #[error(
-        "{optimizer} needs the slot '{slot}' of variable '{variable}', but {checkpoint}, made with {made_with}, does \
+        "{optimizer} needs the slot '{slot}' of variable '{variable}', but {checkpoint}, {made_with}, does \
          not contain that slot; to take over only values, use a new --checkpoint-dir and --warm-start"
     )]
     NoSlot {
@@ -70,7 +71,7 @@ enum RestoreError {
         slot: &'static str,
         variable: String,
         checkpoint: CheckpointName,
-        made_with: &'static str,
+        made_with: String,
     },
 }
 
@@ -176,6 +177,11 @@ fn find<'a>(
     (found == bytes as u64).then_some(pieces)
 }
 
+/// Tells with what a checkpoint's variable was updated.
+fn made_with(rule: &VariableRule) -> String {
+    if rule.frozen { "which froze it".into() } else { format!("made with {}", rule.optimizer.name()) }
+}
+
 async fn resume(
     create: &CreateShard,
     store: &str,
@@ -185,26 +191,27 @@ async fn resume(
     let source = Source::open(store, checkpoint).await?;
     let variables = source.same_variables(&create.variables)?;
     let index = source.manifest.index();
-    let (optimizer, before) = (&create.update.optimizer, &source.manifest.job.optimizer);
+    let before = source.manifest.job.update();
     let mut wanted = Vec::new();
     for (id, slice) in create.placement.on_shard(create.shard) {
         let variable = &create.variables[slice.variable.index()];
         let from = variables[slice.variable.index()];
         let bytes = slice.elements(variable) * 4;
-        let slots = if variable.trainable { slot_names(optimizer) } else { &[] };
-        let slots = slots.iter().map(|&slot| {
-            let number = slot_names(before).iter().position(|name| *name == slot);
+        let saved = &source.variables()[from.index()];
+        let saved_slots = initial_slots(&before, saved);
+        let slots = initial_slots(&create.update, variable).into_iter().map(|(slot, _)| {
+            let number = saved_slots.iter().position(|(name, _)| *name == slot);
             let found =
                 number.and_then(|number| find(&index, from, Part::Slot(number as u32), &slice, bytes));
             found.ok_or_else(|| RestoreError::NoSlot {
-                optimizer: optimizer.name(),
+                optimizer: create.update.rule(variable).optimizer.name(),
                 slot,
                 variable: variable.name.clone(),
                 checkpoint,
-                made_with: before.name(),
+                made_with: made_with(&before.rule(saved)),
             })
         });
-        let keeps_average = variable.trainable && create.update.average.is_some();
+        let keeps_average = create.update.averages(variable);
         wanted.push(Wanted {
             id,
             bytes,

@@ -15,7 +15,7 @@ use pushpull_messages::variable::VariableSpec;
 use pushpull_storage::{NewTensor, Store, StoreError, write_file};
 use pushpull_transport::buffer::Buffer;
 
-use crate::shard::{Cut, SliceState, slot_names};
+use crate::shard::{Cut, SliceState, initial_slots};
 
 /// Writes a cut. Returns when the file is durable or the write has failed.
 pub(super) async fn write(cut: Cut) -> SaveResult {
@@ -33,13 +33,12 @@ async fn write_shard(cut: Cut) -> Result<SaveResult, StoreError> {
     let began = Instant::now();
     let Cut { save, created, slices, workers } = cut;
     let store = Store::open(&save.store)?;
-    let slots = slot_names(&created.update.optimizer);
     let (mut tensors, mut parts_of) = (Vec::new(), Vec::new());
     for state in slices {
         let slice = created.placement.slices[state.id.index()].slice;
         let variable = &created.variables[slice.variable.index()];
-        let id = state.id;
-        for (part, suffix, buffer) in parts(state, slots) {
+        let (id, slots) = (state.id, initial_slots(&created.update, variable));
+        for (part, suffix, buffer) in parts(state, &slots) {
             let name = tensor_name(variable, &slice, suffix);
             parts_of.push((id, part, name.clone()));
             let bytes = vec![Bytes::from_owner(Shared(buffer))];
@@ -79,11 +78,11 @@ impl AsRef<[u8]> for Shared {
 /// tensor's name, and its buffer.
 fn parts(
     state: SliceState,
-    slots: &'static [&'static str],
+    slots: &[(&'static str, f32)],
 ) -> impl Iterator<Item = (Part, Option<&'static str>, Arc<Buffer>)> {
     let SliceState { id: SliceId(_), value, average, slots: states } = state;
     let slots = states.into_iter().zip(slots).zip(0..);
-    let slots = slots.map(|((buffer, name), number)| (Part::Slot(number), Some(*name), buffer));
+    let slots = slots.map(|((buffer, &(name, _)), number)| (Part::Slot(number), Some(name), buffer));
     let average = average.map(|average| (Part::Average, Some("average"), average));
     [(Part::Value, None, value)].into_iter().chain(average).chain(slots)
 }

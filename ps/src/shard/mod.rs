@@ -9,6 +9,8 @@ mod initial;
 mod ledger;
 mod limits;
 mod optimizer;
+#[cfg(test)]
+mod reference;
 mod saves;
 mod slice;
 mod stage;
@@ -23,7 +25,6 @@ pub use answer::{Answer, Reader};
 pub use cut::{Cut, Restored, SliceState};
 pub use limits::ShardLimits;
 pub use optimizer::initial_slots;
-pub(crate) use optimizer::slot_names;
 pub(crate) use stage::Stage;
 pub use state::{FileRequest, ShardState};
 pub use timer::Measure;

@@ -4,45 +4,58 @@
 use std::sync::Arc;
 
 use pushpull_kernels::cpu::{
-    AdagradStep, AdamStep, AdamWStep, FtrlStep, MomentumStep, RmsPropStep, adagrad, adam, adamw, ftrl,
-    momentum, rmsprop, sgd,
+    AdagradStep, AdamStep, AdamWStep, FtrlStep, LambStep, LionStep, MomentumStep, RmsPropStep, adagrad, adam,
+    adamw, ftrl, lamb, lion, momentum, rmsprop, sgd,
 };
-use pushpull_messages::optimizer::OptimizerSpec;
+use pushpull_messages::optimizer::{OptimizerSpec, UpdateSpec};
+use pushpull_messages::variable::VariableSpec;
 use pushpull_transport::buffer::Buffer;
 
 use super::update::Update;
 
-/// Returns the initial value of each slot that an optimizer keeps for a slice: momentum's velocity, Adam's
-/// two moments, Adagrad's sum of squares, RMSProp's mean square and velocity, FTRL's sum of squares and
-/// linear term.
+/// Returns the initial value of each slot that an optimizer keeps for a slice: momentum's velocity, the two
+/// moments of Adam and LAMB, Adagrad's sum of squares, RMSProp's mean square and velocity, FTRL's sum of
+/// squares and linear term, Lion's momentum.
 pub(super) fn slots(optimizer: &OptimizerSpec) -> Vec<f32> {
     match *optimizer {
         OptimizerSpec::Sgd { .. } => vec![],
         OptimizerSpec::Momentum { .. } => vec![0.0],
-        OptimizerSpec::Adam { .. } | OptimizerSpec::AdamW { .. } => vec![0.0; 2],
+        OptimizerSpec::Adam { .. } | OptimizerSpec::AdamW { .. } | OptimizerSpec::Lamb { .. } => {
+            vec![0.0; 2]
+        }
         OptimizerSpec::Adagrad { initial_accumulator, .. } => vec![initial_accumulator],
         OptimizerSpec::RmsProp { momentum, .. } => vec![0.0; if momentum > 0.0 { 2 } else { 1 }],
         OptimizerSpec::Ftrl { initial_accumulator, .. } => vec![initial_accumulator, 0.0],
+        OptimizerSpec::Lion { .. } => vec![0.0],
     }
 }
 
-/// Returns the names of the slots in a checkpoint, in the order of [`slots`]. If a job changes its optimizer,
-/// a slot continues with the values that the earlier optimizer saved under the same name.
-pub(crate) fn slot_names(optimizer: &OptimizerSpec) -> &'static [&'static str] {
+/// Returns the names of the slots in a checkpoint, in the order of [`slots`].
+fn slot_names(optimizer: &OptimizerSpec) -> &'static [&'static str] {
     match *optimizer {
         OptimizerSpec::Sgd { .. } => &[],
         OptimizerSpec::Momentum { .. } => &["momentum"],
-        OptimizerSpec::Adam { .. } | OptimizerSpec::AdamW { .. } => &["m", "v"],
+        OptimizerSpec::Adam { .. } | OptimizerSpec::AdamW { .. } | OptimizerSpec::Lamb { .. } => &["m", "v"],
         OptimizerSpec::Adagrad { .. } => &["accumulator"],
         OptimizerSpec::RmsProp { momentum, .. } if momentum > 0.0 => &["mean_square", "velocity"],
         OptimizerSpec::RmsProp { .. } => &["mean_square"],
         OptimizerSpec::Ftrl { .. } => &["accumulator", "linear"],
+        // Like Adam's first moment, Lion's momentum is a mean of gradients, so it has the same name.
+        OptimizerSpec::Lion { .. } => &["m"],
     }
 }
 
-/// Returns the name and initial value of each slot of an optimizer.
-pub fn initial_slots(optimizer: &OptimizerSpec) -> Vec<(&'static str, f32)> {
-    slot_names(optimizer).iter().copied().zip(slots(optimizer)).collect()
+/// Returns the name and initial value of each slot that a job keeps for a variable, in the order of a
+/// checkpoint. There are none if the variable is not trained or is frozen.
+///
+/// If a job changes a variable's optimizer, a slot continues with the values that the earlier optimizer saved
+/// under the same name.
+pub fn initial_slots(update: &UpdateSpec, variable: &VariableSpec) -> Vec<(&'static str, f32)> {
+    let rule = update.rule(variable);
+    if rule.frozen || !variable.trainable {
+        return Vec::new();
+    }
+    slot_names(&rule.optimizer).iter().copied().zip(slots(&rule.optimizer)).collect()
 }
 
 /// Returns a slot for writing. The caller has made sure that nothing else shares the slot's buffer.
@@ -94,6 +107,15 @@ pub(super) fn apply(
         (&OptimizerSpec::Ftrl { learning_rate, l1, l2, .. }, [accumulator, linear]) => {
             let step = FtrlStep { learning_rate, rate, l1, l2 };
             ftrl(next, value, own(accumulator), own(linear), gradient, terms, step);
+        }
+        (&OptimizerSpec::Lamb { learning_rate, beta1, beta2, epsilon, weight_decay }, [first, second]) => {
+            let adam = AdamStep { learning_rate: learning_rate * rate, beta1, beta2, epsilon, step };
+            let step = LambStep { adam, weight_decay };
+            lamb(next, value, own(first), own(second), gradient, terms, step);
+        }
+        (&OptimizerSpec::Lion { learning_rate, beta1, beta2, weight_decay }, [momentum]) => {
+            let step = LionStep { learning_rate: learning_rate * rate, beta1, beta2, weight_decay };
+            lion(next, value, own(momentum), gradient, terms, step);
         }
         (optimizer, slots) => panic!("{} with {} slots", optimizer.name(), slots.len()),
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use pushpull_kernels::cpu::average;
 use pushpull_messages::id::SliceId;
-use pushpull_messages::optimizer::UpdateSpec;
+use pushpull_messages::optimizer::{UpdateSpec, VariableRule};
 use pushpull_messages::placement::SliceSpec;
 use pushpull_messages::variable::VariableSpec;
 use pushpull_transport::buffer::{Buffer, BufferPool, Segment};
@@ -21,12 +21,37 @@ pub(super) struct Slice {
     /// The variable's name, for error messages.
     variable: String,
     value: Arc<Buffer>,
-    /// The moving average, if the job keeps averages and the variable is trained.
+    /// The moving average, if the job keeps one of the variable.
     average: Option<Arc<Buffer>>,
-    /// Whether the optimizer computes the update from the pushed gradient. If not, the pushed value is
-    /// subtracted without change.
-    trainable: bool,
+    treatment: Treatment,
     slots: Vec<Arc<Buffer>>,
+}
+
+/// What a push does to a slice.
+enum Treatment {
+    /// The slice is updated by the rule of the job.
+    Usual,
+    /// The slice is updated by a rule of its own.
+    Special(Box<VariableRule>),
+    /// The variable is not trained. The pushed value is subtracted without change.
+    Untrained,
+    /// The variable is frozen. The pushed value is ignored.
+    Frozen,
+}
+
+impl Treatment {
+    fn new(update: &UpdateSpec, variable: &VariableSpec) -> Self {
+        let rule = update.rule(variable);
+        if rule.frozen {
+            Self::Frozen
+        } else if !variable.trainable {
+            Self::Untrained
+        } else if rule == update.usual_rule() {
+            Self::Usual
+        } else {
+            Self::Special(Box::new(rule))
+        }
+    }
 }
 
 impl Slice {
@@ -41,7 +66,7 @@ impl Slice {
         found: Option<SliceState>,
         pool: &BufferPool,
     ) -> Self {
-        let (bytes, trainable) = (slice.elements(variable) * 4, variable.trainable);
+        let bytes = slice.elements(variable) * 4;
         let (value, average, mut slots) = match found {
             Some(SliceState { value, average, slots, .. }) => (value, average, slots),
             None => {
@@ -50,23 +75,22 @@ impl Slice {
                 (Arc::new(value), None, Vec::new())
             }
         };
-        if trainable && slots.is_empty() {
-            let slot = |initial: f32| {
+        if slots.is_empty() {
+            let slot = |(_, initial): (&str, f32)| {
                 let mut slot = Buffer::zeroed(bytes);
                 if initial != 0.0 {
                     slot.as_f32_mut().fill(initial);
                 }
                 Arc::new(slot)
             };
-            slots = optimizer::slots(&update.optimizer).into_iter().map(slot).collect();
+            slots = optimizer::initial_slots(update, variable).into_iter().map(slot).collect();
         }
         Self {
             id,
             variable: variable.name.clone(),
-            average: (trainable && update.average.is_some())
-                .then(|| average.unwrap_or_else(|| Arc::clone(&value))),
+            average: update.averages(variable).then(|| average.unwrap_or_else(|| Arc::clone(&value))),
             value,
-            trainable,
+            treatment: Treatment::new(update, variable),
             slots,
         }
     }
@@ -109,8 +133,19 @@ impl Slice {
     /// one, because readers may still use the current one. The old buffer goes back to the pool when its
     /// last reader drops it.
     pub(super) fn apply(&mut self, gradient: &[f32], update: &Update<'_>, pool: &BufferPool) {
-        let untrained = update.untrained();
-        let update = if self.trainable { update } else { &untrained };
+        let special;
+        let update = match &self.treatment {
+            Treatment::Usual => update,
+            Treatment::Special(rule) => {
+                special = update.by(rule);
+                &special
+            }
+            Treatment::Untrained => {
+                special = update.untrained();
+                &special
+            }
+            Treatment::Frozen => return,
+        };
         for slot in &mut self.slots {
             if Arc::get_mut(slot).is_none() {
                 let mut copy = pool.take(slot.len());
@@ -192,6 +227,15 @@ mod tests {
                     let shrunk = b.signum() * (b.abs() - wide(l1)).max(0.0);
                     self.value = -shrunk / (n.sqrt() / wide(learning_rate) + 2.0 * wide(l2));
                 }
+                OptimizerSpec::Lion { learning_rate, beta1, beta2, weight_decay } => {
+                    let sign = (wide(beta1) * *a + (1.0 - wide(beta1)) * gradient).signum();
+                    *a = wide(beta2) * *a + (1.0 - wide(beta2)) * gradient;
+                    self.value *= 1.0 - wide(learning_rate) * factor * wide(weight_decay);
+                    self.value -= wide(learning_rate) * factor * sign;
+                }
+                OptimizerSpec::Lamb { .. } => {
+                    unreachable!("its model, which needs norms, is beside its kernel")
+                }
             }
             let decay = spec.average.map_or(0.0, wide).min((1 + version) as f64 / (10 + version) as f64);
             self.average = decay * self.average + (1.0 - decay) * self.value;
@@ -208,7 +252,7 @@ mod tests {
 
     fn spec(optimizer: OptimizerSpec) -> UpdateSpec {
         let (schedule, average) = (ScheduleSpec::Linear, Some(0.3));
-        UpdateSpec { optimizer, schedule, warm_up: 3, weight_decay: 0.05, average }
+        UpdateSpec { schedule, warm_up: 3, weight_decay: 0.05, average, ..optimizer.into() }
     }
 
     /// Returns the sum of one update's gradients for an element.
@@ -233,12 +277,15 @@ mod tests {
             OptimizerSpec::rmsprop(0.02),
             OptimizerSpec::RmsProp { learning_rate: 0.02, decay: 0.8, momentum: 0.5, epsilon: 1e-4 },
             OptimizerSpec::Ftrl { learning_rate: 0.5, initial_accumulator: 0.1, l1: 0.05, l2: 0.1 },
+            OptimizerSpec::Lion { learning_rate: 0.1, beta1: 0.8, beta2: 0.9, weight_decay: 0.5 },
+            OptimizerSpec::lamb(0.1),
         ]
     }
 
     #[test]
     fn every_optimizer_agrees_with_its_formula_in_f64() {
-        for optimizer in every_optimizer() {
+        let of_elements = |optimizer: &OptimizerSpec| !optimizer.needs_whole_variables();
+        for optimizer in every_optimizer().into_iter().filter(of_elements) {
             let spec = spec(optimizer);
             let pool = BufferPool::default();
             let mut slice = slice(&spec, true);
@@ -280,6 +327,25 @@ mod tests {
             let expected: Vec<f32> = before.as_f32().iter().map(|value| value - 0.5).collect();
             assert_eq!(slice.snapshot().as_f32(), expected);
             assert_eq!(slice.averaged().as_f32(), expected);
+        }
+    }
+
+    #[test]
+    fn a_slice_that_is_not_chosen_has_no_average() {
+        let of = |pattern: &str| UpdateSpec {
+            average_variables: vec![pattern.into()],
+            ..spec(OptimizerSpec::sgd(1.0))
+        };
+        for (pattern, averaged) in [("v*", true), ("w", false)] {
+            let spec = of(pattern);
+            let mut slice = slice(&spec, true);
+            slice.apply(
+                &[1.0; 21],
+                &Update::new(&spec, Version(0), LAST_STEP, 1.0, 1),
+                &BufferPool::default(),
+            );
+            assert_eq!(slice.averaged().as_f32() != slice.snapshot().as_f32(), averaged);
+            assert_eq!(slice.slot_bytes(), if averaged { 21 * 4 } else { 0 });
         }
     }
 

@@ -6,7 +6,7 @@
 
 use pushpull_kernels::cpu::GradientTerms;
 use pushpull_messages::id::{GlobalStep, Version};
-use pushpull_messages::optimizer::{OptimizerSpec, UpdateSpec};
+use pushpull_messages::optimizer::{OptimizerSpec, UpdateSpec, VariableRule};
 
 /// The parameters of one update of all slices.
 pub(super) struct Update<'a> {
@@ -43,6 +43,12 @@ impl<'a> Update<'a> {
             terms: GradientTerms { scale: 1.0 / gradients as f32, weight_decay: spec.weight_decay },
             average_decay: spec.average.map_or(0.0, |decay| decay.min(young)),
         }
+    }
+
+    /// Returns the same update for a variable with a rule of its own.
+    pub(super) const fn by<'b>(&'b self, rule: &'b VariableRule) -> Update<'b> {
+        let terms = GradientTerms { scale: self.terms.scale, weight_decay: rule.weight_decay };
+        Update { optimizer: &rule.optimizer, terms, ..*self }
     }
 
     /// Returns the same update for an untrained variable: the mean of the pushed values is subtracted

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use anyhow::{bail, ensure};
 use pushpull_messages::checkpoint::{BLOCK_BYTES, CheckpointName, Part};
 use pushpull_messages::id::VariableId;
+use pushpull_messages::pattern::matches;
 use pushpull_messages::variable::VariableSpec;
 use pushpull_storage::{FileWriter, ManifestSpec, Piece, Store, read_piece};
 
@@ -29,8 +30,7 @@ pub(crate) struct Export<'a> {
 /// Returns an error if a pattern matches no variable.
 pub(crate) fn chosen(manifest: &ManifestSpec, patterns: &[String]) -> anyhow::Result<Vec<VariableId>> {
     let variables = &manifest.job.graph.variables;
-    let named =
-        |pattern: &String, variable: &VariableSpec| matches(pattern.as_bytes(), variable.name.as_bytes());
+    let named = |pattern: &String, variable: &VariableSpec| matches(pattern, &variable.name);
     if let Some(idle) = patterns.iter().find(|pattern| !variables.iter().any(|own| named(pattern, own))) {
         let some: Vec<&str> = variables.iter().take(8).map(|variable| variable.name.as_str()).collect();
         let more = if variables.len() > some.len() { ", .." } else { "" };
@@ -41,31 +41,11 @@ pub(crate) fn chosen(manifest: &ManifestSpec, patterns: &[String]) -> anyhow::Re
     Ok(ids.map(|(_, id)| VariableId(id)).collect())
 }
 
-/// Returns true when the pattern matches the whole name. After a mismatch only the last `*` is extended. The
-/// time is therefore at most proportional to the product of the two lengths.
-fn matches(pattern: &[u8], name: &[u8]) -> bool {
-    let (mut p, mut n, mut again) = (0, 0, None);
-    while n < name.len() {
-        if pattern.get(p) == Some(&b'*') {
-            again = Some((p, n));
-            p += 1;
-        } else if pattern.get(p).is_some_and(|&letter| letter == b'?' || letter == name[n]) {
-            (p, n) = (p + 1, n + 1);
-        } else if let Some((star, from)) = again {
-            again = Some((star, from + 1));
-            (p, n) = (star + 1, from + 1);
-        } else {
-            return false;
-        }
-    }
-    pattern[p..].iter().all(|&letter| letter == b'*')
-}
-
 impl Export<'_> {
     /// Returns the slices of a variable's values or averages, each with its position in the files.
     fn pieces(&self, id: VariableId) -> anyhow::Result<Vec<Piece<'_>>> {
         let variable = &self.manifest.job.graph.variables[id.index()];
-        let averaged = self.averages && variable.trainable;
+        let averaged = self.averages && self.manifest.job.update().averages(variable);
         let part = if averaged { Part::Average } else { Part::Value };
         let pieces = self.manifest.pieces(id, part, 0..variable.rows() as u64);
         let found: u64 = pieces.iter().map(|piece| piece.from.end - piece.from.start).sum();
@@ -124,31 +104,4 @@ async fn copy(
         start = end;
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::matches;
-
-    /// A slow reference implementation of `matches` that follows the definitions of `*` and `?`.
-    fn slowly(pattern: &[u8], name: &[u8]) -> bool {
-        match (pattern.split_first(), name.split_first()) {
-            (None, None) => true,
-            (Some((b'*', rest)), _) if slowly(rest, name) => true,
-            (Some((b'*', _)), Some((_, tail))) => slowly(pattern, tail),
-            (Some((&letter, rest)), Some((&own, tail))) => {
-                (letter == b'?' || letter == own) && slowly(rest, tail)
-            }
-            _ => false,
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn patterns_match_by_their_definition(pattern in "[ab/?*]{0,8}", name in "[ab/]{0,8}") {
-            prop_assert_eq!(matches(pattern.as_bytes(), name.as_bytes()), slowly(pattern.as_bytes(), name.as_bytes()));
-        }
-    }
 }

@@ -75,10 +75,10 @@ fn plan(what: &Import, found: &[FoundTensor], file: &str) -> anyhow::Result<Vec<
         found.iter().map(|tensor| (tensor.name.as_str(), tensor)).collect();
     let known = |name: &str| job.graph.variables.iter().any(|variable| variable.name == name);
     let extra: Vec<&str> = by_name.keys().copied().filter(|name| !known(name)).collect();
-    let slots = pushpull_ps::initial_slots(&job.optimizer);
+    let update = job.update();
     let mut planned = Vec::new();
     for (variable, id) in job.graph.variables.iter().zip(0..) {
-        let VariableSpec { name, shape, trainable, .. } = variable;
+        let VariableSpec { name, shape, .. } = variable;
         let Some(tensor) = by_name.get(name.as_str()) else {
             bail!(
                 "{file} lacks the variable '{name}' {shape}{}",
@@ -96,11 +96,10 @@ fn plan(what: &Import, found: &[FoundTensor], file: &str) -> anyhow::Result<Vec<
             planned.push(Planned { name, slice: SliceId(id), shape, part, bytes, source });
         };
         add(name.clone(), Part::Value, Source::File(tensor.offset));
-        if *trainable && job.average.is_some() {
+        if update.averages(variable) {
             add(format!("{name}:average"), Part::Average, Source::File(tensor.offset));
         }
-        let slots = if *trainable { &slots[..] } else { &[] };
-        for (&(slot, initial), number) in slots.iter().zip(0..) {
+        for ((slot, initial), number) in pushpull_ps::initial_slots(&update, variable).into_iter().zip(0..) {
             add(format!("{name}:{slot}"), Part::Slot(number), Source::Constant(initial));
         }
     }

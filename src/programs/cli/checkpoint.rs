@@ -7,6 +7,7 @@ use anyhow::anyhow;
 use clap::Subcommand;
 use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_messages::id::GlobalStep;
+use pushpull_messages::job::JobSpec;
 use pushpull_storage::{Catalog, ManifestSpec, Store};
 use serde_json::{Value, json};
 
@@ -225,6 +226,15 @@ async fn show(store: &Store, which: Option<&str>, json: bool) -> Outcome {
     Ok(())
 }
 
+/// Describes the averages of a job: their decay, and the variables if the job chooses some.
+fn averages(job: &JobSpec) -> String {
+    match (job.average, &job.average_variables[..]) {
+        (None, _) => "none".to_owned(),
+        (Some(decay), []) => decay.to_string(),
+        (Some(decay), patterns) => format!("{decay}, of {}", patterns.join(", ")),
+    }
+}
+
 fn described(name: CheckpointName, manifest: &ManifestSpec) -> String {
     let ManifestSpec { step, saved_ms, job, placement, files, workers, .. } = manifest;
     let bytes = files.iter().map(|file| file.bytes).sum();
@@ -234,7 +244,7 @@ fn described(name: CheckpointName, manifest: &ManifestSpec) -> String {
         ["step".to_owned(), format!("{step} of {}", job.last_step)],
         ["model".to_owned(), plain(&job.graph.name)],
         ["optimizer".to_owned(), job.optimizer.name().to_owned()],
-        ["averages".to_owned(), job.average.map_or_else(|| "none".to_owned(), |decay| decay.to_string())],
+        ["averages".to_owned(), averages(job)],
         ["sync".to_owned(), job.sync.to_string()],
         ["files".to_owned(), format!("{}, {} together", files.len(), bytes_shown(bytes))],
     ];

@@ -4,7 +4,7 @@
 use clap::Command;
 use clap::builder::ArgPredicate;
 
-use super::updates::Optimizer;
+use super::optimizers::Optimizer;
 
 /// The defaults of an example's flags: the length of the training, the batch size and the optimizer. `--help`
 /// shows them.

@@ -4,53 +4,19 @@
 use clap::{Args, ValueEnum};
 use pushpull_messages::gradient::{GradientSpec, NotFiniteSpec};
 use pushpull_messages::job::JobSpec;
-use pushpull_messages::optimizer::{OptimizerSpec, ScheduleSpec};
+use pushpull_messages::optimizer::{DecaySpec, GroupSpec, ScheduleSpec};
 use pushpull_messages::sync::{LeaveSpec, SyncSpec};
 
+use super::groups::group;
+use super::optimizers::Optimizer;
 use crate::programs::exit::Failure;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-#[value(rename_all = "lower")]
-pub(super) enum Optimizer {
-    Sgd,
-    Momentum,
-    Adam,
-    AdamW,
-    Adagrad,
-    RmsProp,
-    Ftrl,
-}
-
-impl Optimizer {
-    pub(super) const ALL: [Self; 7] =
-        [Self::Sgd, Self::Momentum, Self::Adam, Self::AdamW, Self::Adagrad, Self::RmsProp, Self::Ftrl];
-
-    /// Returns the optimizer's name as the flag spells it.
-    pub(super) const fn name(self) -> &'static str {
-        self.spec(self.learning_rate()).name()
-    }
-
-    /// Returns the optimizer's usual learning rate.
-    pub(super) const fn learning_rate(self) -> f32 {
-        match self {
-            Self::Sgd => 0.3,
-            Self::Momentum => 0.03,
-            Self::Adam | Self::AdamW | Self::RmsProp => 0.001,
-            Self::Adagrad | Self::Ftrl => 0.05,
-        }
-    }
-
-    const fn spec(self, learning_rate: f32) -> OptimizerSpec {
-        match self {
-            Self::Sgd => OptimizerSpec::sgd(learning_rate),
-            Self::Momentum => OptimizerSpec::momentum(learning_rate, 0.9),
-            Self::Adam => OptimizerSpec::adam(learning_rate),
-            Self::AdamW => OptimizerSpec::adamw(learning_rate),
-            Self::Adagrad => OptimizerSpec::adagrad(learning_rate),
-            Self::RmsProp => OptimizerSpec::rmsprop(learning_rate),
-            Self::Ftrl => OptimizerSpec::ftrl(learning_rate),
-        }
-    }
+/// The variables to which the weight decay applies.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum WeightDecayOn {
+    #[default]
+    All,
+    Matrices,
 }
 
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
@@ -74,7 +40,7 @@ pub(super) struct UpdateArgs {
     #[arg(long, value_enum, default_value = "sgd")]
     optimizer: Optimizer,
     /// Learning rate [default: 0.3 for sgd, 0.03 for momentum, 0.001 for adam, adamw and rmsprop, 0.05 for
-    /// adagrad and ftrl]
+    /// adagrad and ftrl, 0.01 for lamb, 0.0001 for lion]
     #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = positive)]
     learning_rate: Option<f32>,
     /// How the learning rate changes: constant, cosine, linear, step:EVERY:FACTOR or exponential:EVERY:FACTOR
@@ -83,14 +49,27 @@ pub(super) struct UpdateArgs {
     /// Number of updates over which the learning rate rises linearly from 0 to its value
     #[arg(long, value_name = "N", default_value_t = 0)]
     warm_up: u64,
-    /// Weight decay: X times each value is added to its gradient; with adamw, the decoupled decay [default:
-    /// 0, 0.01 for adamw]
+    /// Weight decay: X times each value is added to its gradient; with adamw, lamb and lion, the optimizer's
+    /// own decay [default: 0, 0.01 for adamw, lamb and lion]
     #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = not_negative)]
     weight_decay: Option<f32>,
+    /// Variables that the weight decay applies to: all, or only those with two or more axes, and so no biases
+    /// and no scales or offsets of normalisations
+    #[arg(long, value_enum, value_name = "WHICH", default_value = "all")]
+    weight_decay_on: WeightDecayOn,
+    /// Update the variables whose names match the pattern in another way: learning-rate-factor=X,
+    /// weight-decay=X, frozen, optimizer=NAME and then learning-rate=X, separated by commas. May be given
+    /// several times; the first pattern that matches a variable decides. * matches any characters, ? one
+    #[arg(long, value_name = "PATTERN:SETTINGS", value_parser = group)]
+    group: Vec<GroupSpec>,
     /// Keep exponential moving averages of the variables with this decay, and use the averages in
     /// evaluations
     #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = between_zero_and_one)]
     ema_decay: Option<f32>,
+    /// Keep averages only of variables that match these patterns, separated by commas; * matches any
+    /// characters, ? matches one
+    #[arg(long, value_name = "PATTERN,..", value_delimiter = ',', requires = "ema_decay")]
+    ema_variables: Vec<String>,
     /// Clip every element of a worker's gradients to this absolute value
     #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = positive)]
     clip_value: Option<f32>,
@@ -162,8 +141,7 @@ impl UpdateArgs {
     pub(super) fn apply(&self, job: JobSpec) -> JobSpec {
         let mut optimizer = self.optimizer.spec(self.learning_rate());
         let mut weight_decay = self.weight_decay.unwrap_or(0.0);
-        if let (OptimizerSpec::AdamW { weight_decay: own, .. }, Some(_)) = (&mut optimizer, self.weight_decay)
-        {
+        if let (Some(own), Some(_)) = (optimizer.weight_decay_mut(), self.weight_decay) {
             *own = std::mem::take(&mut weight_decay);
         }
         JobSpec {
@@ -172,6 +150,12 @@ impl UpdateArgs {
             warm_up: self.warm_up,
             weight_decay,
             average: self.ema_decay,
+            weight_decay_on: match self.weight_decay_on {
+                WeightDecayOn::All => DecaySpec::All,
+                WeightDecayOn::Matrices => DecaySpec::Matrices,
+            },
+            groups: self.group.clone(),
+            average_variables: self.ema_variables.clone(),
             gradient: GradientSpec {
                 clip_value: self.clip_value,
                 clip_global_norm: self.clip_global_norm,
@@ -234,7 +218,11 @@ mod tests {
             "--schedule=step:10:0.5",
             "--warm-up=7",
             "--weight-decay=0.01",
+            "--weight-decay-on=matrices",
+            "--group=none*:frozen",
+            "--group=*:learning-rate-factor=0.5",
             "--ema-decay=0.99",
+            "--ema-variables=a*,*/bias",
             "--clip-value=5",
             "--clip-global-norm=1.5",
             "--not-finite=skip",
@@ -243,7 +231,13 @@ mod tests {
             "--when-worker-leaves=fail",
         ]);
         let job = job.unwrap();
-        job.validate().unwrap();
+        let groups = [GroupSpec::new("none*").frozen(), GroupSpec::new("*").learning_rate_factor(0.5)];
+        assert_eq!((job.weight_decay_on, &job.groups[..]), (DecaySpec::Matrices, &groups[..]));
+        let error =
+            JobSpec { average_variables: Vec::new(), ..job.clone() }.validate().unwrap_err().to_string();
+        assert!(error.starts_with("groups: pattern 'none*' selects no variable"), "{error}");
+        assert_eq!(job.average_variables, ["a*", "*/bias"]);
+        JobSpec { groups: Vec::new(), average_variables: Vec::new(), ..job.clone() }.validate().unwrap();
         assert_eq!(job.schedule, ScheduleSpec::Step { every: 10, factor: 0.5 });
         assert_eq!((job.warm_up, job.weight_decay, job.average), (7, 0.01, Some(0.99)));
         let not_finite = NotFiniteSpec::Skip;
@@ -254,25 +248,34 @@ mod tests {
     }
 
     #[test]
-    fn the_weight_decay_of_adamw_is_its_own() {
-        let decays = |flags: &[&str]| {
-            let job = read(&[&["--optimizer=adamw"], flags].concat()).unwrap();
-            let OptimizerSpec::AdamW { weight_decay, .. } = job.optimizer else { panic!("{job:?}") };
-            (weight_decay, job.weight_decay)
-        };
-        assert_eq!(decays(&[]), (0.01, 0.0));
-        assert_eq!(decays(&["--weight-decay=0.2"]), (0.2, 0.0));
-        assert_eq!(decays(&["--weight-decay=0"]), (0.0, 0.0));
+    fn the_weight_decay_of_some_optimizers_is_their_own() {
+        for optimizer in Optimizer::ALL {
+            let decays = |flags: &[&str]| {
+                let name = format!("--optimizer={}", optimizer.name());
+                let mut job = read(&[&[name.as_str()], flags].concat()).unwrap();
+                (job.optimizer.weight_decay_mut().copied(), job.weight_decay)
+            };
+            if matches!(optimizer, Optimizer::AdamW | Optimizer::Lamb | Optimizer::Lion) {
+                assert_eq!(decays(&[]), (Some(0.01), 0.0));
+                assert_eq!(decays(&["--weight-decay=0.2"]), (Some(0.2), 0.0));
+                assert_eq!(decays(&["--weight-decay=0"]), (Some(0.0), 0.0));
+            } else {
+                assert_eq!(decays(&[]), (None, 0.0));
+                assert_eq!(decays(&["--weight-decay=0.2"]), (None, 0.2));
+            }
+        }
     }
 
     #[test]
     fn a_bad_value_names_its_flag_and_what_is_valid() {
         for (flag, value, valid) in [
-            ("--optimizer", "adamax", "sgd, momentum, adam, adamw, adagrad, rmsprop, ftrl"),
+            ("--optimizer", "adamax", "sgd, momentum, adam, adamw, adagrad, rmsprop, ftrl, lamb, lion"),
             ("--learning-rate", "0", "greater than 0"),
             ("--schedule", "step:0:0.5", "step:EVERY:FACTOR"),
             ("--warm-up", "-1", "digit"),
             ("--weight-decay", "-0.1", "of at least 0"),
+            ("--weight-decay-on", "biases", "all, matrices"),
+            ("--group", "bias", "PATTERN:SETTINGS"),
             ("--ema-decay", "1", "greater than 0 and less than 1"),
             ("--clip-value", "0", "greater than 0"),
             ("--clip-global-norm", "nan", "greater than 0"),
@@ -283,6 +286,8 @@ mod tests {
             let error = read(&[&format!("{flag}={value}")]).unwrap_err().to_string();
             assert!(error.contains(flag) && error.contains(value) && error.contains(valid), "{error}");
         }
+        let error = read(&["--ema-variables=a"]).unwrap_err().to_string();
+        assert!(error.contains("--ema-decay <X>"), "{error}");
         let error = read(&["--clip-value", "-1"]).unwrap_err().to_string();
         assert!(error.contains("'-1' for '--clip-value <X>'"), "{error}");
     }

@@ -26,9 +26,9 @@ pub(super) async fn read_values(
         return Err(EvaluatorError::NotWhole(reason));
     }
     let mut variables = Vec::with_capacity(manifest.job.graph.variables.len());
+    let update = manifest.job.update();
     for (variable, id) in manifest.job.graph.variables.iter().zip(0..) {
-        let averaged = variable.trainable && manifest.job.average.is_some();
-        let part = if averaged { Part::Average } else { Part::Value };
+        let part = if update.averages(variable) { Part::Average } else { Part::Value };
         let pieces = manifest.pieces(VariableId(id), part, 0..variable.rows() as u64);
         let found: u64 = pieces.iter().map(|piece| piece.from.end - piece.from.start).sum();
         if found != variable.bytes() {

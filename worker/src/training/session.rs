@@ -61,6 +61,7 @@ impl SessionStart<'_> {
         let registered = self.in_time(chief.call::<Registered>(Register {}, Payload::EMPTY)).await?;
         let Registered { mut job, placement, workers, resume, saves, trace } = registered;
         life.doing("preparing");
+        job.freeze();
         if let Some(directory) = &config.data_dir {
             job.input = input_in_directory(&job.input, directory)?;
         }

@@ -2,14 +2,16 @@
 //! because readers may still hold the old value; the slots are updated in place.
 //!
 //! This module must not depend on variables, versions or partitions. Wanted properties: (A) updates of parts
-//! give the same bits as an update of the whole; (B) an update agrees with `f64`; (C) terms without effect
-//! change no bit.
+//! give the same bits as an update of the whole, except with LAMB, which needs norms of the whole; (B) an
+//! update agrees with `f64`; (C) terms without effect change no bit.
 
 mod adagrad;
 mod adam;
 mod adamw;
 mod average;
 mod ftrl;
+mod lamb;
+mod lion;
 mod momentum;
 mod rmsprop;
 mod sgd;
@@ -21,6 +23,8 @@ pub use adam::{AdamStep, adam};
 pub use adamw::{AdamWStep, adamw};
 pub use average::average;
 pub use ftrl::{FtrlStep, ftrl};
+pub use lamb::{LambStep, lamb};
+pub use lion::{LionStep, lion};
 pub use momentum::{MomentumStep, momentum};
 pub use rmsprop::{RmsPropStep, rmsprop};
 pub use sgd::sgd;

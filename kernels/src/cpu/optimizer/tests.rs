@@ -1,5 +1,5 @@
 //! Tests properties of every optimizer: updates of parts give the same bits as an update of the whole, and
-//! the results agree with `f64`.
+//! the results agree with `f64`. The tests of LAMB, which needs whole variables, are in its own file.
 
 use proptest::prelude::*;
 
@@ -10,6 +10,7 @@ const ADAM: AdamStep = AdamStep { learning_rate: 0.01, beta1: 0.9, beta2: 0.999,
 const ADAGRAD: AdagradStep = AdagradStep { learning_rate: 0.1, epsilon: 1e-7 };
 const RMSPROP: RmsPropStep = RmsPropStep { learning_rate: 0.01, decay: 0.9, momentum: 0.5, epsilon: 1e-3 };
 const FTRL: FtrlStep = FtrlStep { learning_rate: 0.1, rate: 0.5, l1: 0.01, l2: 0.02 };
+const LION: LionStep = LionStep { learning_rate: 0.01, beta1: 0.9, beta2: 0.99, weight_decay: 0.5 };
 const DECAY: f32 = 0.25;
 
 /// The terms that every optimizer is tested with.
@@ -47,7 +48,7 @@ fn moments([m, v]: &mut [f64; 2], gradient: f64, step: i32) -> f64 {
     0.01 * two.sqrt() / one * *m / (v.sqrt() + 1e-7)
 }
 
-const OPTIMIZERS: [Optimizer; 9] = [
+const OPTIMIZERS: [Optimizer; 10] = [
     Optimizer {
         kernel: |s| sgd(s.next, s.value, s.gradient, s.terms, 0.1),
         model: |value, _, gradient, _| *value -= 0.1 * gradient,
@@ -143,6 +144,18 @@ const OPTIMIZERS: [Optimizer; 9] = [
             *value = -shrunk / (n.sqrt() / 0.1 + 2.0 * 0.02);
         },
         start: [0.1, 0.0],
+    },
+    Optimizer {
+        kernel: |s| {
+            let [m, _] = s.slots;
+            lion(s.next, s.value, m, s.gradient, s.terms, LION);
+        },
+        model: |value, [m, _], gradient, _| {
+            let sign = (0.9 * *m + 0.1 * gradient).signum();
+            *m = 0.99 * *m + 0.01 * gradient;
+            *value = *value * (1.0 - 0.01 * 0.5) - 0.01 * sign;
+        },
+        start: [0.0; 2],
     },
 ];
 

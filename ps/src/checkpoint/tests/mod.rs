@@ -10,7 +10,7 @@ use pushpull_messages::checkpoint::{Part, SourceSpec, StartSpec};
 use pushpull_messages::id::*;
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::*;
-use pushpull_messages::optimizer::OptimizerSpec;
+use pushpull_messages::optimizer::{GroupSpec, OptimizerSpec};
 use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
 use pushpull_storage::{Store, read_header};
 
@@ -25,7 +25,18 @@ fn any_optimizer() -> impl Strategy<Value = OptimizerSpec> {
         OptimizerSpec::adagrad(0.2),
         OptimizerSpec::RmsProp { learning_rate: 0.02, decay: 0.8, momentum: 0.5, epsilon: 1e-4 },
         OptimizerSpec::Ftrl { learning_rate: 0.5, initial_accumulator: 0.1, l1: 0.05, l2: 0.1 },
+        OptimizerSpec::lion(0.01),
     ])
+}
+
+/// Generates groups of the variable `v0`, or of all variables.
+fn any_groups() -> impl Strategy<Value = Vec<GroupSpec>> {
+    let group = (prop::sample::select(vec!["v0", "v*"]), any_optimizer(), any::<bool>());
+    let group = group.prop_map(|(pattern, optimizer, frozen)| GroupSpec {
+        frozen,
+        ..GroupSpec::new(pattern).optimizer(optimizer).learning_rate_factor(0.5).weight_decay(0.1)
+    });
+    prop::option::of(group).prop_map(|group| group.into_iter().collect())
 }
 
 fn any_world() -> impl Strategy<Value = (JobSpec, Placement, Placement)> {
@@ -36,9 +47,14 @@ fn any_world() -> impl Strategy<Value = (JobSpec, Placement, Placement)> {
         (1usize..5).prop_map(|rows| vec![rows, 1, 3]),
     ];
     let variables = prop::collection::vec((shape, prop::bool::weighted(0.8)), 1..5);
-    (variables, any_optimizer(), prop::option::of(0.3f32..0.9)).prop_flat_map(
-        |(variables, optimizer, average)| {
-            let job = job(&variables, optimizer, average);
+    (variables, any_optimizer(), prop::option::of(0.3f32..0.9), any_groups(), any::<bool>()).prop_flat_map(
+        |(variables, optimizer, average, groups, chosen)| {
+            let mut job = JobSpec { groups, ..job(&variables, optimizer, average) };
+            if chosen {
+                let update = job.update();
+                let last = job.graph.variables.iter().rfind(|variable| update.averages(variable));
+                job.average_variables = last.map(|variable| variable.name.clone()).into_iter().collect();
+            }
             let placement = || any_placement(job.graph.variables.clone());
             let placements = (placement(), placement());
             (Just(job), placements).prop_map(|(job, (one, other))| (job, one, other))
@@ -195,6 +211,39 @@ fn slots_are_restored_by_name_and_averages_from_values() {
     let sgd = JobSpec { optimizer: OptimizerSpec::sgd(0.1), ..adam };
     let restored = Shards::new(&sgd, &whole(&sgd), &start).unwrap().contents().0;
     assert_eq!(restored.keys().map(|&(_, part)| part).collect::<Vec<_>>(), [Part::Value; 2]);
+}
+
+/// Each variable follows the rule for changed optimizers on its own.
+#[test]
+fn a_variable_that_was_frozen_lacks_slots() {
+    let directory = tempfile::tempdir().unwrap();
+    let group = |group: GroupSpec, optimizer| JobSpec {
+        groups: vec![group],
+        ..job(&[(vec![4, 2], true), (vec![3], true)], optimizer, Some(0.5))
+    };
+    let momentum = || OptimizerSpec::momentum(0.1, 0.9);
+    let frozen = group(GroupSpec::new("v1").frozen(), momentum());
+    let (mut shards, start) = saved(&frozen, directory.path(), 2);
+    let parts = |shards: &mut Shards| shards.contents().0.into_keys().collect::<Vec<_>>();
+    let of_v0 = [(0, Part::Value), (0, Part::Average), (0, Part::Slot(0)), (1, Part::Value)];
+    assert_eq!(parts(&mut shards), of_v0);
+    let refused = |job: &JobSpec| {
+        let Err(refusal) = Shards::new(job, &whole(job), &start) else { panic!("it was accepted") };
+        refusal.reason
+    };
+    let thawed = JobSpec { groups: Vec::new(), ..frozen.clone() };
+    let reason = refused(&thawed);
+    assert!(reason.contains("momentum needs the slot 'momentum' of variable 'v1', but step-2-"), "{reason}");
+    assert!(reason.contains(", which froze it, does not contain that slot"), "{reason}");
+    let reason = refused(&group(GroupSpec::new("v0").optimizer(OptimizerSpec::adam(0.1)), momentum()));
+    assert!(reason.contains("adam needs the slot 'm' of variable 'v0'"), "{reason}");
+    assert!(reason.contains("made with momentum"), "{reason}");
+    // The slot of v0 continues in a group, and v1 continues without slots.
+    let other = group(GroupSpec::new("v0").optimizer(momentum()), OptimizerSpec::sgd(0.1));
+    let mut restored = Shards::new(&other, &whole(&other), &start).unwrap();
+    let (mut expected, records) = shards.contents();
+    expected.insert((1, Part::Average), expected[&(1, Part::Value)].clone());
+    assert_eq!(restored.contents(), (expected, records));
 }
 
 #[test]
