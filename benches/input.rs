@@ -7,13 +7,13 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitCode, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::Parser;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use pushpull::data::load;
+use pushpull::data::{Dataset, Datasets, Reading, load, open};
 use pushpull::{
     CategorySpec, CsvColumnSpec, CsvFieldsSpec, CsvSpec, DatasetSpec, Example, FeatureKind, FeatureSpec,
     InputSpec, JobSpec, NumberSpec, OptimizerSpec, ShuffleSpec, StreamSpec, TfRecordSpec, TfRecordWriter,
@@ -44,6 +44,9 @@ struct Flags {
     /// Directory for the data; it needs about a fifth of their unpacked size [default: a temporary one]
     #[arg(long)]
     dir: Option<PathBuf>,
+    /// Measure how fast one thread reads the sets, without training
+    #[arg(long)]
+    read: bool,
     /// Passed by cargo
     #[arg(long, hide = true)]
     bench: bool,
@@ -70,6 +73,9 @@ fn run(flags: &Flags) -> anyhow::Result<()> {
         ("TFRecord", tf_record(records), StreamSpec::Always),
         ("CSV", csv(rows), StreamSpec::Always),
     ];
+    if flags.read {
+        return read(flags, &sets);
+    }
     let mut speeds = vec![Vec::new(); sets.len()];
     let mut memory = vec![Vec::new(); sets.len()];
     for _ in 0..flags.rounds {
@@ -85,6 +91,30 @@ fn run(flags: &Flags) -> anyhow::Result<()> {
         tell(name, speeds, "examples/s");
         tell(&format!("{name} / memory"), ratios, "");
         tell(&format!("{name}: peak of the worker"), memory, "MB");
+    }
+    Ok(())
+}
+
+/// Measures how fast one thread reads each set.
+fn read(flags: &Flags, sets: &[(&str, DatasetSpec, StreamSpec)]) -> anyhow::Result<()> {
+    let mut speeds = vec![Vec::new(); sets.len()];
+    for _ in 0..flags.rounds {
+        for (speeds, (_, spec, _)) in speeds.iter_mut().zip(sets) {
+            let set = open(spec, &Reading::plain(&Datasets::default()))?;
+            let (mut reader, mut rows) = (set.reader()?, set.rows()?);
+            let (start, mut examples) = (Instant::now(), 0);
+            while examples < flags.steps as usize * 64 {
+                rows.clear();
+                match reader.read(64, &mut rows)? {
+                    0 => break,
+                    read => examples += read,
+                }
+            }
+            speeds.push(examples as f64 / start.elapsed().as_secs_f64());
+        }
+    }
+    for ((name, ..), speeds) in sets.iter().zip(speeds) {
+        tell(&format!("{name}: reading alone"), speeds, "examples/s");
     }
     Ok(())
 }
