@@ -5,12 +5,24 @@
 //! directory the digits are generated. If `TF_CONFIG` is set, the process is one task of that cluster
 //! instead. Test accuracy after 3 epochs: 99 % on generated digits, 97 % on MNIST.
 
+use std::process::ExitCode;
+
 use pushpull::prelude::*;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-fn main() -> Result<(), Error> {
+fn main() -> ExitCode {
+    match train() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            error.exit_code()
+        }
+    }
+}
+
+fn train() -> Result<(), Error> {
     let mut g = GraphBuilder::new("digits");
     let images = g.input("features", [28, 28]);
     let labels = g.labels("labels");

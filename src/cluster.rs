@@ -28,7 +28,12 @@ impl Cluster {
     /// worker 0 if the cluster has no chief. All other processes train or serve **and end within
     /// [`Job::train`](crate::Job::train)**, with the exit status of the role programs. Like these programs,
     /// each process logs to standard error, handles signals, and shows itself over HTTP on a free port of
-    /// loopback.
+    /// loopback. If the cluster's description is missing or wrong, no process knows its task, and `train`
+    /// returns an error in all of them; [`Error::exit_code`](crate::Error::exit_code) is the status for it.
+    ///
+    /// When `train` returns, SIGINT and SIGTERM end the process again, with the status 128 + the signal's
+    /// number. A program that handles these signals itself must begin to do so before `train`; its own
+    /// handlers are then called during the training, too, and are all that is called afterwards.
     #[cfg(feature = "programs")]
     pub const fn from_env() -> Self {
         Self(Kind::Env)

@@ -1,5 +1,7 @@
 //! The one error type of the library.
 
+use std::process::ExitCode;
+
 use pushpull_input::InputError;
 use pushpull_messages::graph::GraphError;
 use pushpull_messages::job::JobError;
@@ -62,6 +64,17 @@ impl From<WorkerError> for Error {
 }
 
 impl Error {
+    /// Returns the exit status with which the role programs would end: 2 if the cluster or a setting is
+    /// wrong, 128 + the signal's number after a signal, and 1 otherwise. A `main` that returns the error
+    /// itself ends with 1.
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Cluster(_) | Self::Graph(_) | Self::Job(_) => ExitCode::from(2),
+            Self::Interrupted { number, .. } => ExitCode::from(128 + number),
+            Self::Input(_) | Self::Model(_) | Self::Saved { .. } | Self::Training(_) => ExitCode::FAILURE,
+        }
+    }
+
     /// Makes an error of a model's file or computation.
     pub(crate) fn model(error: impl std::fmt::Display) -> Self {
         Self::Model(error.to_string())

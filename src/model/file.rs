@@ -40,6 +40,7 @@ pub(super) enum Source {
     /// The caller gives the graph; the file's metadata may say how the data are prepared.
     Graph(GraphSpec),
     /// The caller gives everything.
+    #[cfg(feature = "programs")]
     Job(Blueprint),
 }
 
@@ -111,6 +112,7 @@ pub(super) fn load(path: &Path, source: Source) -> Result<Model, Error> {
             }
             Source::Graph(graph) => Blueprint { graph, map: Vec::new(), batch_size: 250 },
             Source::File => blueprint(&shown, &metadata)?,
+            #[cfg(feature = "programs")]
             Source::Job(blueprint) => blueprint,
         };
         let found: HashMap<&str, &FoundTensor> = found.iter().map(|own| (own.name.as_str(), own)).collect();

@@ -14,6 +14,7 @@ mod progress;
 mod roles;
 mod rows;
 mod settings;
+mod signal_guard;
 mod signals;
 mod top;
 

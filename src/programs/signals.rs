@@ -7,8 +7,25 @@ use tokio_util::sync::CancellationToken;
 
 use super::logging;
 
-const SIGINT: u8 = 2;
-const SIGTERM: u8 = 15;
+/// The number of the signal that Ctrl-C sends.
+pub(super) const SIGINT: u8 = 2;
+/// The number of the signal with which schedulers end a process.
+pub(super) const SIGTERM: u8 = 15;
+
+/// Waits for the next SIGINT, if `interrupt` is true, or SIGTERM, if `terminate` is true, and returns its
+/// number.
+///
+/// # Errors
+/// Returns an error if the operating system does not let the process handle signals.
+pub(super) async fn next_signal(interrupt: bool, terminate: bool) -> std::io::Result<u8> {
+    let (mut interrupts, mut terminates) =
+        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    Ok(tokio::select! {
+        _ = interrupts.recv(), if interrupt => SIGINT,
+        _ = terminates.recv(), if terminate => SIGTERM,
+        else => std::future::pending().await,
+    })
+}
 
 /// The signals that this process has received.
 #[derive(Clone)]

@@ -1,14 +1,16 @@
 //! Tests of the library as a program uses it: the example `embedded` trains in one process or as one task of
 //! a cluster, predicts, and saves the model.
 
+use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
 use pushpull::{Examples, GraphBuilder, GraphSpec, Model};
 use pushpull_messages::id::{JobName, TaskId};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::harness::{Cluster, Program, example_called, mnist_dir, write_model};
+use crate::harness::{Cluster, PATIENCE, Program, example_called, mnist_dir, wait_until, write_model};
 
 /// Returns what a line of the program says, for example the labels.
 fn said<'a>(out: &'a str, what: &str) -> &'a str {
@@ -83,9 +85,46 @@ fn a_task_of_a_cluster_needs_its_description() {
     let dir = tempfile::tempdir().unwrap();
     for (config, expected) in [("{}", "no cluster is given, expected TF_CONFIG"), ("{", "TF_CONFIG")] {
         let mut command = tutorial(dir.path(), None);
-        let ended = Program::run(dir.path(), "tutorial", command.env("TF_CONFIG", config)).expect(1);
+        let ended = Program::run(dir.path(), "tutorial", command.env("TF_CONFIG", config)).expect(2);
         assert!(ended.last_line().contains(expected), "{}", ended.err);
     }
+}
+
+#[test]
+fn a_task_that_cannot_be_embedded_ends_with_2() {
+    let cluster = Cluster::new(1, 1, 1);
+    let mut config: Value = serde_json::from_str(&cluster.spec.to_tf_config(TaskId::CHIEF)).unwrap();
+    config["task"] = json!({"type": "evaluator", "index": 0});
+    let mut command = tutorial(cluster.dir(), None);
+    let ended = Program::run(cluster.dir(), "evaluator", command.env("TF_CONFIG", config.to_string()));
+    assert!(ended.expect(2).last_line().contains("pushpull-evaluator"));
+}
+
+#[test]
+fn a_signal_ends_the_process_after_the_training() {
+    let cluster = Cluster::without_chief(1, 1, 1);
+    let command = |task: TaskId| {
+        let mut command = tutorial(cluster.dir(), None);
+        command.env("TF_CONFIG", cluster.spec.to_tf_config(task));
+        command
+    };
+    let mut ps = cluster.spawn(TaskId::ps(0), &mut command(TaskId::ps(0)));
+    // The program prints its report when `train` has returned. The pipe is full, so it waits there.
+    let (_reader, mut full) = std::io::pipe().expect("a pipe");
+    full.write_all(&[b' '; 1 << 16]).expect("the capacity of a pipe is 64 KiB");
+    let worker = TaskId::worker(0);
+    let mut program = Program::start_writing(cluster.dir(), "worker", &mut command(worker), full.into());
+    ps.wait().expect(0);
+    let id = Pid::from_raw(program.id() as i32).expect("a process id");
+    wait_until("the end of the program", PATIENCE, || {
+        if !program.is_running() {
+            return Some(());
+        }
+        // The first signal may come while `train` still ends its tasks.
+        kill_process(id, Signal::INT).expect("a child that was not waited for takes signals");
+        None
+    });
+    program.wait().expect(130);
 }
 
 fn plane() -> GraphSpec {

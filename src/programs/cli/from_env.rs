@@ -3,6 +3,7 @@
 
 use clap::Parser;
 use pushpull_chief::ChiefConfig;
+use pushpull_messages::cluster::ClusterConfig;
 use pushpull_messages::id::JobName;
 use pushpull_ps::PsConfig;
 use pushpull_worker::WorkerConfig;
@@ -15,8 +16,9 @@ use crate::collector::Collector;
 use crate::error::Error;
 use crate::job::Job;
 use crate::programs::exit::{Failure, Outcome, exit_process};
-use crate::programs::roles::{ChiefOrders, EndFiles};
-use crate::programs::{logging, roles};
+use crate::programs::logging::{self, Log};
+use crate::programs::roles::{self, ChiefOrders, EndFiles};
+use crate::programs::signal_guard::SignalsKept;
 use crate::progress::Watcher;
 use crate::threads::threads_per_worker;
 use crate::trained::Trained;
@@ -30,7 +32,8 @@ struct EnvArgs {
     observe: ObserveArgs,
 }
 
-/// Trains `job`, and returns its result in the process that hosts the chief. Ends every other process.
+/// Trains `job`, and returns its result in the process that hosts the chief. Ends every other process. An
+/// error that is found before the process knows its task is returned, too.
 pub(crate) fn train_from_env(job: &Job) -> Result<Trained, Error> {
     let args = EnvArgs::try_parse_from(["pushpull"]).map_err(|error| {
         let text = error.to_string();
@@ -42,51 +45,72 @@ pub(crate) fn train_from_env(job: &Job) -> Result<Trained, Error> {
             "Cluster::from_env: no cluster is given, expected TF_CONFIG with a cluster and a task".into(),
         ));
     };
-    let task = config.task();
-    let log = logging::start(&task.to_string(), args.observe.log_format());
-    let endpoint = args.observe.endpoint(&log).map_err(|failure| Error::Cluster(failure.to_string()))?;
-    let network = args.cluster.network(endpoint);
-    let (graph, start_timeout) = (Some(job.graph()), args.cluster.start_timeout());
-    let worker = WorkerConfig {
+    let log = logging::start(&config.task().to_string(), args.observe.log_format());
+    if config.task().job == JobName::Chief || config.hosts_chief() {
+        lead(job, &args, &config, &log)
+    } else {
+        exit_process(follow(job, &args, &config, &log))
+    }
+}
+
+/// Returns the settings of a worker in this process.
+fn worker_config(job: &Job, args: &EnvArgs) -> WorkerConfig {
+    WorkerConfig {
         threads: threads_per_worker(1),
-        start_timeout,
+        start_timeout: args.cluster.start_timeout(),
         hooks: job.hooks.worker.clone(),
         datasets: job.datasets.clone(),
         ..Default::default()
-    };
-    let leads = task.job == JobName::Chief || config.hosts_chief();
-    if !leads {
-        let outcome = match task.job {
-            JobName::Ps => {
-                let ps = PsConfig { start_timeout, ..Default::default() };
-                run(&log, roles::ps(&config, &network, ps, graph))
-            }
-            JobName::Worker => run(&log, roles::worker(&config, &network, worker, graph, None)),
-            _ => {
-                Err(Failure::usage(format!("{task}: run the evaluator with the program pushpull-evaluator")))
-            }
-        };
-        exit_process(outcome);
     }
+}
+
+/// Runs a task that does not host the chief.
+fn follow(job: &Job, args: &EnvArgs, config: &ClusterConfig, log: &Log) -> Outcome {
+    let network = args.cluster.network(args.observe.endpoint(log)?);
+    let (task, graph) = (config.task(), Some(job.graph()));
+    match task.job {
+        JobName::Ps => {
+            let ps = PsConfig { start_timeout: args.cluster.start_timeout(), ..Default::default() };
+            run(log, roles::ps(config, &network, ps, graph))
+        }
+        JobName::Worker => run(log, roles::worker(config, &network, worker_config(job, args), graph, None)),
+        _ => Err(Failure::usage(format!("{task}: run the evaluator with the program pushpull-evaluator"))),
+    }
+}
+
+/// Runs the task that hosts the chief, and returns the trained job. Signals then end the process again.
+fn lead(job: &Job, args: &EnvArgs, config: &ClusterConfig, log: &Log) -> Result<Trained, Error> {
+    let endpoint = args.observe.endpoint(log).map_err(|failure| Error::Cluster(failure.to_string()))?;
+    let network = args.cluster.network(endpoint);
     let workers = config.cluster().addresses(JobName::Worker).len() as u32;
     let (spec, collector, watcher) = (job.spec(workers)?, Collector::default(), job.watcher()?);
     let orders = ChiefOrders {
         job: spec.clone(),
-        config: ChiefConfig { start_timeout, checkpoint: job.checkpoints.clone(), ..Default::default() },
+        config: ChiefConfig {
+            start_timeout: args.cluster.start_timeout(),
+            checkpoint: job.checkpoints.clone(),
+            ..Default::default()
+        },
         files: EndFiles::default(),
         hooks: job.hooks.chief.iter().cloned().chain(watcher.as_ref().map(Watcher::hook)).collect(),
         library: Some(Attached { collector: Some(collector.clone()), stop: Some(job.stop_handle()) }),
     };
-    let outcome: Outcome = match task.job {
-        JobName::Chief => run(&log, roles::chief(&config, &network, orders)),
-        _ => run(&log, roles::worker(&config, &network, worker, graph, Some(orders))),
+    let kept = SignalsKept::begin();
+    let outcome: Outcome = match config.task().job {
+        JobName::Chief => run(log, roles::chief(config, &network, orders)),
+        _ => {
+            let (worker, graph) = (worker_config(job, args), Some(job.graph()));
+            run(log, roles::worker(config, &network, worker, graph, Some(orders)))
+        }
     };
+    drop(kept);
     drop(watcher);
     match outcome {
         Err(failure) if collector.is_complete() => {
             tracing::warn!("a task failed after the job was trained: {failure}");
         }
         Err(Failure::Signal { reason, number }) => return Err(Error::Interrupted { reason, number }),
+        Err(Failure::Usage(reason)) => return Err(Error::Cluster(reason)),
         Err(failure) => return Err(Error::Training(failure.to_string())),
         Ok(()) => {}
     }

@@ -91,16 +91,29 @@ fn clean(program: &str) -> Command {
     command
 }
 
+/// Returns the path of a new file for the output of a command.
+fn output(dir: &Path, name: &str, end: &str) -> PathBuf {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    dir.join(format!("{}-{number}.{end}", name.replace('/', "-")))
+}
+
 impl Program {
     /// Starts a command, whose output goes to files in `dir`.
     #[track_caller]
     pub(crate) fn start(dir: &Path, name: &str, command: &mut Command) -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let file = |end: &str| dir.join(format!("{}-{number}.{end}", name.replace('/', "-")));
-        let (out, err) = (file("out"), file("err"));
-        let open = |path: &Path| File::create(path).expect("the test's directory can be written");
-        command.stdout(open(&out)).stderr(open(&err));
+        let out = output(dir, name, "out");
+        let stdout = File::create(&out).expect("the test's directory can be written");
+        let mut program = Self::start_writing(dir, name, command, stdout.into());
+        program.out = out;
+        program
+    }
+
+    /// Starts a command with this standard output, which is not shown when a test fails.
+    #[track_caller]
+    pub(crate) fn start_writing(dir: &Path, name: &str, command: &mut Command, stdout: Stdio) -> Self {
+        let (out, err) = (PathBuf::new(), output(dir, name, "err"));
+        command.stdout(stdout).stderr(File::create(&err).expect("the test's directory can be written"));
         let child = command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
         Self { name: name.to_owned(), child, out, err, ended: None }
     }
