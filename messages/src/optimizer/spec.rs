@@ -161,7 +161,7 @@ impl OptimizerSpec {
         Self::Ftrl { learning_rate, initial_accumulator: 0.1, l1: 0.0, l2: 0.0 }
     }
 
-    /// Returns LAMB with the paper's decays and weight decay, and with the epsilon of its authors' code.
+    /// Returns LAMB with the decays and the weight decay of the paper, and the epsilon of `optax.lamb`.
     pub const fn lamb(learning_rate: f32) -> Self {
         Self::Lamb { learning_rate, beta1: 0.9, beta2: 0.999, epsilon: 1e-6, weight_decay: 0.01 }
     }

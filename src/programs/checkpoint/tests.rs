@@ -11,7 +11,7 @@ use pushpull_messages::graph::GraphBuilder;
 use pushpull_messages::id::{GlobalStep, Incarnation, PlacementEpoch, ShardId, VariableId, Version};
 use pushpull_messages::input::{DatasetSpec, InputSpec};
 use pushpull_messages::job::JobSpec;
-use pushpull_messages::optimizer::OptimizerSpec;
+use pushpull_messages::optimizer::{GroupSpec, OptimizerSpec};
 use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
 use pushpull_messages::tensor::Shape;
 use pushpull_messages::variable::InitializerSpec;
@@ -75,7 +75,7 @@ async fn save(store: &Store, step: u64, job: &JobSpec, placement: &Placement, pa
         for (id, slice) in placement.on_shard(shard) {
             let variable = &job.graph.variables[slice.variable.index()];
             for (part, numbers) in parts {
-                if *part == Part::Average && !variable.trainable {
+                if *part == Part::Average && !job.update().averages(variable) {
                     continue;
                 }
                 let first = slice.first_element(variable);
@@ -167,14 +167,17 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     /// For every placement, the exported file contains the values or the averages bit for bit. Importing the
-    /// file gives a valid checkpoint with these values, initial slots, and averages equal to the values.
+    /// file gives a valid checkpoint with these values, initial slots, and averages equal to the values. A
+    /// frozen variable has neither slots nor an average.
     #[test]
     fn a_model_leaves_and_comes_back_as_it_is(
-        variables in shapes(), shards in 1u32..4, slices in 1u64..5, seed: u32, averages: bool,
+        variables in shapes(), shards in 1u32..4, slices in 1u64..5, seed: u32, averages: bool, frozen: bool,
     ) {
         let directory = tempfile::tempdir().unwrap();
         let store = store(directory.path());
-        let job = job(&variables, Some(0.5), adagrad());
+        let groups = if frozen { vec![GroupSpec::new("layer0/*").frozen()] } else { vec![] };
+        let job = JobSpec { groups, ..job(&variables, Some(0.5), adagrad()) };
+        let trained = |id: usize| variables[id].1 && !(frozen && id == 0);
         // The values are arbitrary bit patterns, including NaN.
         let mut bits = seed;
         let mut numbers = || -> Vec<Vec<f32>> {
@@ -190,20 +193,20 @@ proptest! {
             let exported = contents(&store, FILE).await;
             assert_eq!(exported.len(), variables.len());
             for (id, (got_name, got_shape, got)) in exported.iter().enumerate() {
-                let from = if averages && variables[id].1 { &means } else { &values };
+                let from = if averages && trained(id) { &means } else { &values };
                 assert_eq!((got_name.as_str(), got_shape), (&*format!("layer{id}/kernel"), &variables[id].0));
                 assert_eq!(got, &bytes_of(&from[id]));
             }
             import_into(&store, &job, false).await.unwrap();
             assert_eq!(verify(&store, name(0)).await.faults, []);
             let manifest = Catalog::new(store.clone()).manifest(name(0)).await.unwrap();
-            for (id, (_, trained)) in variables.iter().enumerate() {
-                let value = &exported[id].2;
+            for (id, (_, _, value)) in exported.iter().enumerate() {
+                let trained = trained(id);
                 assert_eq!(&part(&store, &manifest, id, Part::Value).await, value);
                 let mean = part(&store, &manifest, id, Part::Average).await;
-                assert_eq!(mean, if *trained { value.to_vec() } else { vec![] });
+                assert_eq!(mean, if trained { value.to_vec() } else { vec![] });
                 let slot = part(&store, &manifest, id, Part::Slot(0)).await;
-                let initial = vec![0.1; if *trained { value.len() / 4 } else { 0 }];
+                let initial = vec![0.1; if trained { value.len() / 4 } else { 0 }];
                 assert_eq!(slot, bytes_of(&initial));
                 assert!(part(&store, &manifest, id, Part::Slot(1)).await.is_empty());
             }

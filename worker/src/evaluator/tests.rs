@@ -58,7 +58,8 @@ fn name(step: u64) -> CheckpointName {
     CheckpointName { step: GlobalStep(step), life: Incarnation(7) }
 }
 
-/// Saves a checkpoint whose kernel is split over two shards. Untrained variables have no average.
+/// Saves a checkpoint whose kernel is split over two shards. Only variables of which the job keeps averages
+/// have one.
 async fn save(
     store: &Store,
     step: u64,
@@ -78,8 +79,8 @@ async fn save(
         let (mut tensors, mut specs) = (Vec::new(), Vec::new());
         for (id, slice) in placement.on_shard(shard) {
             let variable = &job.graph.variables[slice.variable.index()];
-            let parts =
-                [(Part::Value, Some(values)), (Part::Average, averages.filter(|_| variable.trainable))];
+            let averages = averages.filter(|_| job.update().averages(variable));
+            let parts = [(Part::Value, Some(values)), (Part::Average, averages)];
             for (part, numbers) in parts {
                 let Some(numbers) = numbers else { continue };
                 let first = slice.first_element(variable);
@@ -282,15 +283,17 @@ fn broken_and_deleted_checkpoints_are_passed_over() {
 fn values_or_their_averages_are_evaluated() {
     with_store(|store, _| async move {
         let (values, averages) = (plane(0.5), plane(-0.25));
-        for (step, average) in [(1, None), (2, Some(0.9))] {
-            let job = job(average);
+        for (step, average, chosen) in [(1, None, ""), (2, Some(0.9), "*"), (3, Some(0.9), "kernel")] {
+            let average_variables = average.iter().map(|_| chosen.to_owned()).collect();
+            let job = JobSpec { average_variables, ..job(average) };
             save(&store, step, &job, &values, average.map(|_| &averages)).await;
             let mut running = start(&store, config());
             let record = running.next().await;
             running.interrupt.cancel();
             running.end().await.unwrap();
-            // Untrained variables have no average.
-            let numbers = if average.is_some() { &averages } else { &values };
+            // Untrained variables have no average, and the average of the kernel equals its value.
+            let averaged = chosen == "*";
+            let numbers = if averaged { &averages } else { &values };
             let segments = numbers.iter().map(|numbers| Segment::whole(Arc::new(Buffer::from_f32(numbers))));
             let direct = Arc::new(Values::new(segments.collect()));
             let (task, config) = (TaskId::worker(0), WorkerConfig { devices: 2, ..Default::default() });
@@ -300,7 +303,7 @@ fn values_or_their_averages_are_evaluated() {
             let devices = Devices::start(replicas, vec![0..1; 2]);
             let expected = evaluate_values(&direct, &devices, &test, &job).await.unwrap();
             assert_eq!(record.evaluation, expected);
-            assert!(close(&expected, if average.is_some() { -0.25 } else { 0.5 }), "{expected:?}");
+            assert!(close(&expected, if averaged { -0.25 } else { 0.5 }), "{expected:?}");
         }
     });
 }
