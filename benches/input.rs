@@ -133,7 +133,8 @@ fn set(
     Ok(paths)
 }
 
-/// Trains the MLP on a set, and returns the examples per second and the greatest memory of the worker in bytes.
+/// Trains the MLP on a set, and returns the examples per second and the greatest memory of the worker in
+/// bytes.
 fn measure(
     flags: &Flags,
     set: &DatasetSpec,

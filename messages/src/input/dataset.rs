@@ -10,8 +10,8 @@ use super::{BabbleSpec, COLUMNS_MAX, CsvSpec, InputSpecError, TextSpec, TfRecord
 /// The maximum number of files of one data set.
 pub const FILES_MAX: usize = 1 << 16;
 
-/// The spec of a data set that is read from files, generated, or part of the worker's program. The names of CSV,
-/// TFRecord and CIFAR-10 files may be patterns such as `train-*.csv.gz`.
+/// The spec of a data set that is read from files, generated, or part of the worker's program. The names of
+/// CSV, TFRecord and CIFAR-10 files may be patterns such as `train-*.csv.gz`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum DatasetSpec {

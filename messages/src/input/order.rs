@@ -49,8 +49,8 @@ pub enum RepeatSpec {
     Epochs(u64),
 }
 
-/// Whether a worker reads its examples from their files in each epoch, or holds them in memory. The batches are
-/// the same.
+/// Whether a worker reads its examples from their files in each epoch, or holds them in memory. The batches
+/// are the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StreamSpec {

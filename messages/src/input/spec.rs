@@ -51,8 +51,8 @@ pub struct InputSpec {
     /// reads one file after the other.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub interleave: u32,
-    /// The number of damaged records of the training set that each worker skips and logs. The job fails at one
-    /// more.
+    /// The number of damaged records of the training set that each worker skips and logs. The job fails at
+    /// one more.
     #[serde(default, skip_serializing_if = "is_default")]
     pub skip_bad_records: u64,
 }

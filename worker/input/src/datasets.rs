@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::InputError;
 use super::dataset::Dataset;
 
-/// The data sets of a program, by their names. A job whose input says `{"custom": "name"}` reads the one of this
-/// name.
+/// The data sets of a program, by their names. A job whose input says `{"custom": "name"}` reads the one of
+/// this name.
 #[derive(Clone, Default)]
 pub struct Datasets {
     sets: BTreeMap<String, Arc<dyn Dataset>>,

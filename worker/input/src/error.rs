@@ -13,8 +13,8 @@ use super::RecordError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InputError {
-    /// The named file does not exist. The file with `.gz` or `.zst` added to its name, or removed from it, does
-    /// not exist either.
+    /// The named file does not exist. The file with `.gz` or `.zst` added to its name, or removed from it,
+    /// does not exist either.
     #[error(
         "{} and {twins} do not exist, expected one of them: name a file that this worker can read",
         file.display()

@@ -1,5 +1,5 @@
-//! The bytes of a file, unpacked if the file is packed with gzip or zstd. The bytes are counted, and their number
-//! is limited. This module must not depend on formats; does not rely on a size that a file declares.
+//! The bytes of a file, unpacked if the file is packed with gzip or zstd. The bytes are counted, and their
+//! number is limited. This module must not depend on formats; does not rely on a size that a file declares.
 
 use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read};
@@ -30,8 +30,8 @@ const BUFFER_BYTES: usize = 1 << 16;
 /// begins with two zeros, so the two formats cannot be confused.
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-/// A file that is read once, from start to end. Reading fails beyond a limit that a caller sets, because a small
-/// packed file could otherwise fill the memory of a worker.
+/// A file that is read once, from start to end. Reading fails beyond a limit that a caller sets, because a
+/// small packed file could otherwise fill the memory of a worker.
 pub(super) struct Unpacked {
     path: PathBuf,
     input: Box<dyn Read + Send>,
@@ -46,8 +46,8 @@ pub(super) struct Unpacked {
 }
 
 impl Unpacked {
-    /// Opens `path`. If `path` does not exist, opens the file with `.gz` or `.zst` added to its name, or removed
-    /// from it.
+    /// Opens `path`. If `path` does not exist, opens the file with `.gz` or `.zst` added to its name, or
+    /// removed from it.
     ///
     /// # Errors
     /// [`InputError::Missing`] if neither file exists; [`InputError::Read`] if the file cannot be opened or
@@ -149,8 +149,8 @@ impl Read for Unpacked {
     }
 }
 
-/// Opens the file. If it does not exist, opens the file with `.gz` or `.zst` added to its name, or removed from it.
-/// Returns the path of the file that was opened.
+/// Opens the file. If it does not exist, opens the file with `.gz` or `.zst` added to its name, or removed
+/// from it. Returns the path of the file that was opened.
 pub(crate) fn open_either(path: &Path) -> Result<(PathBuf, File), InputError> {
     let open = |file: PathBuf| match File::open(&file) {
         Ok(opened) => Ok(Some((file, opened))),

@@ -62,7 +62,8 @@ pub(super) struct StepResult {
 impl Stepper {
     /// Computes a step from the values in `read`, and pushes its gradients.
     ///
-    /// # Errors If the batch does not fit the model; if a gradient is not finite and the job stops at such a
+    /// # Errors
+    /// If the batch does not fit the model; if a gradient is not finite and the job stops at such a
     /// gradient; if a shard refuses the push or cannot be reached.
     pub(super) async fn step(
         &mut self,

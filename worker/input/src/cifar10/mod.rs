@@ -54,7 +54,8 @@ impl Format for Cifar10Format {
     }
 
     fn examples(&self, file: &Path) -> Option<u64> {
-        // A label may be damaged, so the size does not tell how many examples are left after the damaged ones.
+        // A label may be damaged, so the size does not tell how many examples are left after the damaged
+        // ones.
         if !self.bad.none() {
             return None;
         }

@@ -14,7 +14,7 @@ pub(crate) fn collect(set: &dyn Dataset) -> Result<InMemory, InputError> {
     let mut rows: Rows = set.rows()?;
     let mut reader = set.reader()?;
     while reader.read(BLOCK, &mut rows)? > 0 {}
-    rows.into_dataset()
+    rows.try_into()
 }
 
 /// Returns the number of examples of `set`. Reads the set if the number is unknown, and so finds every record

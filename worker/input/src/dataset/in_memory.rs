@@ -185,6 +185,16 @@ impl InMemory {
     }
 }
 
+/// Holds the examples of a block as a data set. The errors are those of [`InMemory::new`].
+impl TryFrom<Rows> for InMemory {
+    type Error = InputError;
+
+    fn try_from(rows: Rows) -> Result<Self, InputError> {
+        let (examples, columns) = rows.into_columns();
+        Self::new(examples, columns)
+    }
+}
+
 impl Dataset for InMemory {
     fn columns(&self) -> &[ColumnSpec] {
         &self.columns

@@ -23,8 +23,8 @@ impl Interleave {
     /// Makes a data set of `sets`, which all have the same columns. Reads at least one set at a time.
     ///
     /// # Errors
-    /// [`InputError::NoColumn`] if there is no set; [`InputError::Example`] if the columns of a set differ from
-    /// those of the first set.
+    /// [`InputError::NoColumn`] if there is no set; [`InputError::Example`] if the columns of a set differ
+    /// from those of the first set.
     pub fn new(sets: Vec<Arc<dyn Dataset>>, cycle: usize) -> Result<Self, InputError> {
         let Some(first) = sets.first() else { return Err(InputError::NoColumn) };
         for set in &sets[1..] {
@@ -102,9 +102,9 @@ impl InterleaveReader {
         Ok(true)
     }
 
-    /// Lets the set whose turn it is do `some` for at most the given number of examples, and moves to the next
-    /// set. `some` returns the number of examples done; 0 means that the set has ended. Returns 0 only if all
-    /// sets have ended.
+    /// Lets the set whose turn it is do `some` for at most the given number of examples, and moves to the
+    /// next set. `some` returns the number of examples done; 0 means that the set has ended. Returns 0 only
+    /// if all sets have ended.
     fn turn(
         &mut self,
         mut some: impl FnMut(&mut Open) -> Result<u64, InputError>,

@@ -36,8 +36,8 @@ pub use zip::Zip;
 
 /// A set of examples that all have the same columns.
 ///
-/// A worker reads the set once in each epoch. Property: (A) every reader returns the same examples in the same
-/// order. A job that is resumed relies on it.
+/// A worker reads the set once in each epoch. Property: (A) every reader returns the same examples in the
+/// same order. A job that is resumed relies on it.
 pub trait Dataset: Send + Sync {
     /// Returns the specs of the columns; at least one. Their names differ.
     fn columns(&self) -> &[ColumnSpec];
@@ -118,8 +118,8 @@ pub trait Reader: Send {
     fn read(&mut self, examples: usize, rows: &mut Rows) -> Result<usize, InputError>;
 
     /// Skips the next `examples` examples. Returns the number of examples skipped, which is smaller only at
-    /// the end of the set. `rows` has the columns of the set, and its contents are lost. The default reads the
-    /// examples.
+    /// the end of the set. `rows` has the columns of the set, and its contents are lost. The default reads
+    /// the examples.
     ///
     /// # Errors
     /// The same as those of [`read`](Self::read).

@@ -26,7 +26,8 @@ impl<'a> Row<'a> {
         Some(values)
     }
 
-    /// Returns the elements of a column of integers, row-major; `None` if there is no such column of integers.
+    /// Returns the elements of a column of integers, row-major; `None` if there is no such column of
+    /// integers.
     pub fn i32(&self, column: &str) -> Option<Vec<i32>> {
         let (spec, storage) = self.find(column, DType::I32)?;
         let mut values = vec![0; spec.example.shape.elements()];

@@ -4,7 +4,7 @@
 use pushpull_messages::input::ColumnSpec;
 use pushpull_messages::tensor::DType;
 
-use super::{InMemory, Row, Storage};
+use super::{Row, Storage};
 use crate::{Column, InputError};
 
 /// The maximum number of bytes of examples in memory: of one data set, or of one shuffle buffer.
@@ -25,8 +25,8 @@ impl Rows {
     /// Creates a block without examples, for floats and `i32` integers.
     ///
     /// # Errors
-    /// [`InputError::Extent`] if a column has no elements per example; [`InputError::NoColumn`] if there is no
-    /// column.
+    /// [`InputError::Extent`] if a column has no elements per example; [`InputError::NoColumn`] if there is
+    /// no column.
     pub fn of(columns: &[ColumnSpec]) -> Result<Self, InputError> {
         let storage = |spec: &ColumnSpec| match spec.example.dtype {
             DType::F32 => (spec.clone(), Storage::F32(Vec::new())),
@@ -130,8 +130,8 @@ impl Rows {
         Ok(())
     }
 
-    /// Replaces the example at `index` by the example at `other` of `from`, which has the same columns, stored
-    /// in the same way.
+    /// Replaces the example at `index` by the example at `other` of `from`, which has the same columns,
+    /// stored in the same way.
     pub(crate) fn replace(&mut self, index: usize, from: &Self, other: usize) {
         for (position, (_, storage)) in self.columns.iter_mut().enumerate() {
             storage.replace(index, from.storage(position), other, self.elements[position]);
@@ -215,12 +215,9 @@ impl Rows {
         Ok(())
     }
 
-    /// Returns the examples as a data set.
-    ///
-    /// # Errors
-    /// Those of [`InMemory::new`].
-    pub fn into_dataset(self) -> Result<InMemory, InputError> {
-        InMemory::new(self.examples, self.columns)
+    /// Returns the number of examples, and the columns with their elements.
+    pub(crate) fn into_columns(self) -> (usize, Vec<(ColumnSpec, Storage)>) {
+        (self.examples, self.columns)
     }
 }
 

@@ -1,5 +1,5 @@
-//! Tests the data sets that are made of other data sets: a reader returns the expected examples, and a reader that
-//! skips some returns the rest.
+//! Tests the data sets that are made of other data sets: a reader returns the expected examples, and a
+//! reader that skips some returns the rest.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -6,8 +6,8 @@ use std::sync::Mutex;
 
 use crate::InputError;
 
-/// The damaged records that were skipped so far, and the number of them that is allowed. A record that is read
-/// again, for example in the next epoch, is counted once.
+/// The damaged records that were skipped so far, and the number of them that is allowed. A record that is
+/// read again, for example in the next epoch, is counted once.
 #[derive(Debug, Default)]
 pub(crate) struct BadRecords {
     max: u64,

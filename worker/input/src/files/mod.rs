@@ -1,5 +1,5 @@
-//! Data sets in files: the examples of one file after the other, or of several files in turn. This module must
-//! not depend on a format.
+//! Data sets in files: the examples of one file after the other, or of several files in turn. This module
+//! must not depend on a format.
 
 mod bad_records;
 mod pattern;

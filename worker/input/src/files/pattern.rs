@@ -8,9 +8,9 @@ use pushpull_messages::input::{CsvSpec, DatasetSpec, FILES_MAX, TfRecordSpec};
 
 use crate::InputError;
 
-/// Returns `spec` with each pattern replaced by the files that match it, in the order of their names. A name
-/// that a file has is not a pattern. `*` matches any number of characters, `?` one character, and `[ab]` one of
-/// several; none of them matches a `/`.
+/// Returns `spec` with each pattern replaced by the files that match it, in the order of their names. A
+/// name that a file has is not a pattern. `*` matches any number of characters, `?` one character, and
+/// `[ab]` one of several; none of them matches a `/`.
 ///
 /// # Errors
 /// [`InputError::NoMatch`] if no file matches a pattern; [`InputError::Matches`] if more files match than a

@@ -76,8 +76,8 @@ impl Mapped {
     }
 }
 
-/// Makes `columns` the columns of a batch of `examples` examples. Their contents are undefined. Allocates only
-/// if their capacity does not suffice.
+/// Makes `columns` the columns of a batch of `examples` examples. Their contents are undefined. Allocates
+/// only if their capacity does not suffice.
 pub(super) fn prepare(specs: &[ColumnSpec], examples: usize, columns: &mut Vec<Column>) {
     columns.truncate(specs.len());
     for (position, spec) in specs.iter().enumerate() {

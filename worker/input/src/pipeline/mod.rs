@@ -1,5 +1,5 @@
-//! The input pipeline of one worker: from the job's input to batches. It holds the worker's examples in memory,
-//! or reads them again in each epoch. This module must not depend on formats.
+//! The input pipeline of one worker: from the job's input to batches. It holds the worker's examples in
+//! memory, or reads them again in each epoch. This module must not depend on formats.
 
 #[cfg(test)]
 mod tests;
@@ -181,7 +181,8 @@ impl std::fmt::Debug for Pipeline {
     }
 }
 
-/// Returns the part of a custom data set that a worker reads, and true if the worker uses every example of it.
+/// Returns the part of a custom data set that a worker reads, and true if the worker uses every example of
+/// it.
 fn part(
     set: Arc<dyn Dataset>,
     policy: ShardSpec,

@@ -1,4 +1,5 @@
-//! Tests the pipeline with real files: streamed batches have the bits of batches from memory, for every format.
+//! Tests the pipeline with real files: streamed batches have the bits of batches from memory, for every
+//! format.
 
 use std::path::{Path, PathBuf};
 

@@ -105,8 +105,8 @@ impl Prefetch {
     ///
     /// # Errors
     /// [`InputError::Ended`] if the input has ended; [`InputError::Failed`] if the data could not be read;
-    /// [`InputError::Panicked`] if the thread that prepares batches has panicked. Every later call returns the
-    /// same error.
+    /// [`InputError::Panicked`] if the thread that prepares batches has panicked. Every later call returns
+    /// the same error.
     pub async fn next(&mut self) -> Result<Batch, InputError> {
         match self.ready.recv().await {
             Some(batch) => Ok(batch),

@@ -44,8 +44,8 @@ impl<'a> Reading<'a> {
 }
 
 /// Loads all examples of `spec` as [`Reading::plain`] says. The columns are those that [`describe`] returns
-/// without map stages. `data_dir_override` replaces the directories of all files, because a worker may store the
-/// same data elsewhere.
+/// without map stages. `data_dir_override` replaces the directories of all files, because a worker may
+/// store the same data elsewhere.
 ///
 /// # Errors
 /// Any [`InputError`] that concerns the spec, the files or the number of generated examples.
@@ -58,8 +58,8 @@ pub fn load(spec: &DatasetSpec, data_dir_override: Option<&Path>) -> Result<InMe
     }
 }
 
-/// Loads the images of an IDX file without labels. The only column is `features`, with the elements that [`load`]
-/// gives the same images.
+/// Loads the images of an IDX file without labels. The only column is `features`, with the elements that
+/// [`load`] gives the same images.
 ///
 /// # Errors
 /// Any [`InputError`] that concerns the file.
@@ -72,8 +72,8 @@ pub fn load_images(images: &Path) -> Result<InMemory, InputError> {
 /// one-hot encode integers, loads the examples to check that each integer is the number of a class.
 ///
 /// # Errors
-/// Those of [`load_from`], for the parts of the files that are read; [`InputError::Stage`] if a stage cannot be
-/// applied to its column; [`InputError::Class`] if an integer is not the number of a class;
+/// Those of [`load_from`], for the parts of the files that are read; [`InputError::Stage`] if a stage
+/// cannot be applied to its column; [`InputError::Class`] if an integer is not the number of a class;
 /// [`InputError::Endless`] if the data set has no end.
 pub fn describe(
     spec: &DatasetSpec,
@@ -118,8 +118,8 @@ fn describe_unmapped(spec: &DatasetSpec, reading: &Reading<'_>) -> Result<Descri
     }
 }
 
-/// Opens the data set of `spec`. Examples in files are read when they are needed; texts and generated examples
-/// are loaded.
+/// Opens the data set of `spec`. Examples in files are read when they are needed; texts and generated
+/// examples are loaded.
 ///
 /// # Errors
 /// Any [`InputError`] that concerns the spec, the headers of files or the number of generated examples.

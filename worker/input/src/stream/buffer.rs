@@ -1,5 +1,5 @@
-//! The shuffle buffer of a stream: which examples it holds, and which of them comes next. This module must not
-//! depend on where the examples come from.
+//! The shuffle buffer of a stream: which examples it holds, and which of them comes next. This module must
+//! not depend on where the examples come from.
 
 use crate::InputError;
 use crate::dataset::Rows;
@@ -31,9 +31,9 @@ impl Buffer {
     }
 
     /// Creates the buffer of `size` examples that has handed out `drawn` examples of a part of `length`
-    /// examples (`None` if at least `drawn + size` examples are left). Returns also the indices of the examples
-    /// that the buffer then holds, ascending, each with its slot. The caller must [`fill`](Self::fill) these
-    /// slots.
+    /// examples (`None` if at least `drawn + size` examples are left). Returns also the indices of the
+    /// examples that the buffer then holds, ascending, each with its slot. The caller must
+    /// [`fill`](Self::fill) these slots.
     pub(super) fn after(
         drawn: u64,
         length: Option<u64>,

@@ -1,5 +1,5 @@
-//! The batches of one worker, read from a data set that is not held in memory. Only the shuffle buffer is. This
-//! module must not depend on formats.
+//! The batches of one worker, read from a data set that is not held in memory. Only the shuffle buffer is.
+//! This module must not depend on formats.
 
 mod buffer;
 #[cfg(test)]
@@ -25,15 +25,16 @@ pub(super) struct StreamConfig {
     pub shuffle: ShuffleSpec,
     pub repeat: RepeatSpec,
     pub worker: u32,
-    /// The index of the first example that the worker uses. After it, the worker uses every `step`-th example.
+    /// The index of the first example that the worker uses. After it, the worker uses every `step`-th
+    /// example.
     pub begin: u64,
     pub step: u64,
 }
 
 /// The batches of one worker, read from a data set.
 ///
-/// Properties: (A) The batches have the bits of those that a [`Sampler`](super::Sampler) chooses from the same
-/// data set in memory, with the same seed, shuffling, repetition and share. (B) After
+/// Properties: (A) The batches have the bits of those that a [`Sampler`](super::Sampler) chooses from the
+/// same data set in memory, with the same seed, shuffling, repetition and share. (B) After
 /// [`restore`](Self::restore), they continue with the same bits. (C) The memory is bounded by the shuffle
 /// buffer.
 pub(super) struct Stream {
@@ -69,8 +70,8 @@ impl Stream {
     /// Starts at the first batch of epoch 0.
     ///
     /// # Errors
-    /// [`InputError::Batch`] if the batch is empty or too large; [`InputError::Stage`] if a map stage cannot be
-    /// applied to its column; [`InputError::Held`] if the shuffle buffer would take more than
+    /// [`InputError::Batch`] if the batch is empty or too large; [`InputError::Stage`] if a map stage
+    /// cannot be applied to its column; [`InputError::Held`] if the shuffle buffer would take more than
     /// [`HELD_BYTES_MAX`].
     pub(super) fn new(set: Arc<dyn Dataset>, config: StreamConfig) -> Result<Self, InputError> {
         check_batch(config.batch)?;
@@ -210,7 +211,8 @@ impl Stream {
 }
 
 impl Source {
-    /// Moves to the next example, which is then in `block` before `next`. Returns false at the end of the part.
+    /// Moves to the next example, which is then in `block` before `next`. Returns false at the end of the
+    /// part.
     fn next(&mut self, stages: &Stages, config: &StreamConfig) -> Result<bool, InputError> {
         if self.next == self.block.len() {
             self.next = 0;
@@ -253,8 +255,8 @@ impl Source {
     }
 }
 
-/// Returns the number of examples in the shuffle buffer. Without shuffling, one example is as good as the order
-/// of the data set.
+/// Returns the number of examples in the shuffle buffer. Without shuffling, one example is as good as the
+/// order of the data set.
 fn buffer_size(shuffle: ShuffleSpec) -> u32 {
     match shuffle {
         ShuffleSpec::Buffer(size) => size.max(1),
