@@ -58,8 +58,8 @@ fn job() -> Result<Job, Error> {
 
 /// Points on two spirals. Point `i` is the same each time, as a data set demands.
 fn spirals(part: u64) -> impl Dataset + 'static {
-    let column = |name: &str, example| ColumnSpec { name: name.to_owned(), example };
-    let columns = vec![column("point", TensorSpec::f32([2])), column("spiral", TensorSpec::i32([]))];
+    let columns =
+        vec![ColumnSpec::new("point", TensorSpec::f32([2])), ColumnSpec::new("spiral", TensorSpec::i32([]))];
     from_fn(columns, Some(4000), move |index| {
         // The fractional parts of multiples of the golden ratio are spread evenly.
         let along = ((2 * index + part) as f32 * 0.618_034).fract();

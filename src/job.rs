@@ -37,7 +37,9 @@ impl Length {
         match self {
             Self::Steps(steps) => Ok(steps),
             Self::Epochs(epochs) => {
-                let reading = Reading::of(&job.input, datasets);
+                // Each worker may skip some records, and here one reader reads for all of them.
+                let skip_bad_records = job.input.skip_bad_records.saturating_mul(workers.into());
+                let reading = Reading { skip_bad_records, ..Reading::of(&job.input, datasets) };
                 let train = describe(&job.input.train, &job.input.map, &reading)?;
                 let examples = train.examples.saturating_mul(epochs);
                 let batches = u64::from(job.sync.gradients_per_update(workers));
@@ -287,6 +289,8 @@ impl Job {
     /// Returns an error if a setting is out of range, or if the number of training examples is needed and
     /// cannot be read.
     pub fn spec(&self, workers: u32) -> Result<JobSpec, Error> {
+        // The settings are checked first, because counting the examples may take long.
+        self.spec.validate()?;
         let last_step = GlobalStep(self.length.steps(&self.spec, workers, &self.datasets)?);
         let job = JobSpec { last_step, ..self.spec.clone() };
         job.validate()?;

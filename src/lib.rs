@@ -35,8 +35,8 @@ pub use job::Job;
 pub use model::{Examples, Model, Predictions, Tensor};
 #[cfg(feature = "programs")]
 pub use programs::{
-    Defaults, Failure, Outcome, TrainArgs, chief_main, evaluator_main, local_main, main, main_from,
-    main_with, ps_main, worker_main, worker_main_with,
+    Defaults, Failure, Outcome, TrainArgs, chief_main, evaluator_main, evaluator_main_with, local_main, main,
+    main_from, main_with, ps_main, worker_main, worker_main_with,
 };
 pub use progress::Progress;
 pub use pushpull_chief::checkpoint::CheckpointConfig;

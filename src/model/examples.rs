@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use pushpull_input::{InMemory, Storage, load, load_images};
+use pushpull_input::{Dataset, InMemory, Storage, load, load_images};
 use pushpull_messages::input::{ColumnSpec, DatasetSpec};
 use pushpull_messages::tensor::{DType, Shape, TensorSpec};
 
@@ -31,6 +31,14 @@ impl Examples {
     /// Returns an error if the file is missing, damaged or too large.
     pub fn images(path: impl AsRef<Path>) -> Result<Self, Error> {
         Ok(Self { set: Arc::new(load_images(path.as_ref())?) })
+    }
+
+    /// Reads all examples of a data set of one's own.
+    ///
+    /// # Errors
+    /// Returns an error if the set cannot be read, has no end, or is too large for memory.
+    pub fn from_dataset(set: &dyn Dataset) -> Result<Self, Error> {
+        Ok(Self { set: Arc::new(InMemory::collect(set)?) })
     }
 
     /// Makes examples from one column of floats. `shape` is the shape of one example, and `values` holds the

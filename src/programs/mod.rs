@@ -20,7 +20,7 @@ mod top;
 
 pub(crate) use cli::train_from_env;
 pub use cli::{
-    Defaults, TrainArgs, chief_main, evaluator_main, local_main, main, main_from, main_with, ps_main,
-    worker_main, worker_main_with,
+    Defaults, TrainArgs, chief_main, evaluator_main, evaluator_main_with, local_main, main, main_from,
+    main_with, ps_main, worker_main, worker_main_with,
 };
 pub use exit::{Failure, Outcome};

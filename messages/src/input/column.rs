@@ -27,6 +27,11 @@ impl fmt::Display for ColumnSpec {
 }
 
 impl ColumnSpec {
+    /// Makes the spec of a column.
+    pub fn new(name: impl Into<String>, example: TensorSpec) -> Self {
+        Self { name: name.into(), example }
+    }
+
     /// Lists columns for an error message: the first 8, and how many more there are.
     pub fn list(columns: &[Self]) -> String {
         let words: Vec<String> = columns.iter().take(LISTED_MAX).map(Self::to_string).collect();

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
+use pushpull_input::Datasets;
 use pushpull_storage::EVALUATIONS;
 use pushpull_worker::{BestSpec, EvaluatorConfig, WorkerConfig};
 
@@ -71,11 +72,17 @@ pub(super) struct EvaluatorArgs {
 
 /// Runs the program `pushpull-evaluator`.
 pub fn evaluator_main() -> ExitCode {
+    evaluator_main_with(Datasets::default())
+}
+
+/// Runs the program `pushpull-evaluator` with data sets of one's own, as
+/// [`worker_main_with`](super::worker_main_with) does for workers.
+pub fn evaluator_main_with(datasets: Datasets) -> ExitCode {
     main(|args: EvaluatorArgs| {
         let log = logging::start("evaluator/0", args.observe.log_format());
         let http = args.observe.endpoint(&log)?;
         let threads = args.threads.map_or_else(|| threads_per_worker(1), usize::from);
-        let worker = WorkerConfig { data_dir: args.data_dir, ..args.device.config(threads, false) };
+        let worker = WorkerConfig { data_dir: args.data_dir, datasets, ..args.device.config(threads, false) };
         let config = args.evaluation.config(worker);
         let location = located("--checkpoint-dir", &args.checkpoint_dir)?;
         let beside = || summaries_below(&location).map(|dir| dir.join(EVALUATIONS));

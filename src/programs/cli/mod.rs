@@ -28,7 +28,7 @@ mod updates;
 mod worker;
 
 pub use chief::chief_main;
-pub use evaluator::evaluator_main;
+pub use evaluator::{evaluator_main, evaluator_main_with};
 pub use example_defaults::Defaults;
 pub(crate) use from_env::train_from_env;
 pub use parse::{main, main_from, main_with};

@@ -220,6 +220,8 @@ impl TrainArgs {
             seed: self.seed,
             ..self.update.apply(JobSpec::new(graph, input, 1))
         };
+        // The settings are checked first, because counting the examples may take long.
+        job.validate().map_err(Failure::usage)?;
         job.last_step = GlobalStep(length.steps(&job, workers, &Datasets::default())?);
         job.validate().map_err(Failure::usage)?;
         Ok(job)

@@ -130,7 +130,7 @@ pub enum InputError {
     /// The data set has more examples than a worker may hold in memory.
     #[error(
         "the data set has more than {examples} examples of {bytes} bytes each, expected at most {max} bytes in all: \
-         use fewer files or more workers"
+         shuffle with a buffer and stream the set, or use fewer files"
     )]
     Held {
         /// The number of examples read so far.
@@ -401,6 +401,47 @@ pub enum InputError {
         /// What was found.
         got: String,
     },
+    /// The data set has no end, but its examples must be counted or held.
+    #[error(
+        "the data set has no end, so it cannot be counted or held in memory: \
+         give the number of steps, and shuffle with a buffer or not at all; a test set must have an end"
+    )]
+    Endless,
+    /// A reader of a custom data set does not do what it says.
+    #[error(
+        "a reader was asked for at most {most} examples, appended {appended} and returned {told}: correct the data set"
+    )]
+    Reader {
+        /// The number of examples asked for.
+        most: usize,
+        /// The number that the reader returned.
+        told: usize,
+        /// The number that the reader appended.
+        appended: usize,
+    },
+    /// A custom data set could not be read.
+    #[error("cannot read the data set: {0}")]
+    Other(Box<dyn std::error::Error + Send + Sync>),
+    /// A custom data set cannot be divided by parts.
+    #[error(
+        "the data set cannot be divided into parts for {workers} workers: shard by data, or give the set parts"
+    )]
+    NoParts {
+        /// The number of workers.
+        workers: u32,
+    },
+    /// The shuffle buffer would take too much memory.
+    #[error(
+        "a shuffle buffer of {examples} examples of {bytes} bytes would take more than {max} bytes: use a smaller buffer"
+    )]
+    Buffer {
+        /// The number of examples in the buffer.
+        examples: u32,
+        /// The number of bytes of one example in the buffer.
+        bytes: u64,
+        /// The maximum number of bytes of the buffer.
+        max: u64,
+    },
     /// A data set had another number of examples when it was read again.
     #[error(
         "the data set ended after {examples} examples, but had another number before: \
@@ -412,8 +453,8 @@ pub enum InputError {
     },
     /// The job reads a data set by a name that this program does not know.
     #[error(
-        "the job reads the data set '{name}', but this program has {}: start a worker program that gives a data set \
-         of this name to pushpull::worker_main_with",
+        "the job reads the data set '{name}', but this program has {}: use a program that gives a data set of this \
+         name to pushpull::worker_main_with or evaluator_main_with",
         if known.is_empty() { "none of its own" } else { known }
     )]
     Custom {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use flate2::read::MultiGzDecoder;
 
 use super::InputError;
-use super::zstd::{ZSTD_MAGIC, ZstdReader};
+use super::zstd::{ZstdReader, is_zstd};
 
 /// The maximum number of bytes that are unpacked from one file that is held in memory as a whole.
 pub const UNPACKED_BYTES_MAX: u64 = 4 << 30;
@@ -202,7 +202,7 @@ pub(super) fn unpacked(file: File) -> io::Result<(Box<dyn Read + Send>, Packing)
     // The decoders' output is buffered because callers read small pieces. A plain file is buffered already.
     if got >= 2 && first[..2] == GZIP_MAGIC {
         Ok((Box::new(BufReader::with_capacity(BUFFER_BYTES, MultiGzDecoder::new(whole))), Packing::Gzip))
-    } else if got == 4 && first == ZSTD_MAGIC {
+    } else if got == 4 && is_zstd(first) {
         Ok((Box::new(BufReader::with_capacity(BUFFER_BYTES, ZstdReader::new(whole))), Packing::Zstd))
     } else {
         Ok((Box::new(whole), Packing::Plain))

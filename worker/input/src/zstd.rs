@@ -7,7 +7,13 @@ use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
 /// The first bytes of a zstd file (RFC 8878, section 3.1.1).
-pub(super) const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+
+/// Returns true if a file that begins with these bytes is a zstd file. It may begin with a frame that decoders skip
+/// (RFC 8878, section 3.1.2).
+pub(super) fn is_zstd(first: [u8; 4]) -> bool {
+    first == ZSTD_MAGIC || (first[0] & 0xf0 == 0x50 && first[1..] == [0x2a, 0x4d, 0x18])
+}
 
 /// A reader of the unpacked bytes of zstd frames. Its memory is bounded by the window of a frame, at most
 /// 128 MiB.
@@ -127,7 +133,6 @@ mod tests {
     /// The magic number, a frame of one raw block with the checksum of RFC 8878, section 3.1.1.
     #[test]
     fn a_wrong_checksum_is_found() {
-        // XXH64 of "abc" ends in 0x4bc2e199 ^ … so the true value is taken from the decoder.
         let frame =
             |checksum: [u8; 4]| [&ZSTD_MAGIC[..], &[0x24, 3], &[0x19, 0, 0], b"abc", &checksum].concat();
         let checksum = (xxh64_of_abc() as u32).to_le_bytes();

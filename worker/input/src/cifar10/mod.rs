@@ -103,14 +103,8 @@ impl Cifar10Reader {
         let (red, rest) = planes.split_at(PIXELS);
         let (green, blue) = rest.split_at(PIXELS);
         let whole = red.iter().zip(green).zip(blue).flat_map(|((&red, &green), &blue)| [red, green, blue]);
-        match rows.column(0) {
-            Storage::Pixels(pixels) => pixels.extend(whole),
-            _ => unreachable!("images are stored as pixels"),
-        }
-        match rows.column(1) {
-            Storage::I32(labels) => labels.push(label.into()),
-            _ => unreachable!("labels are stored as integers"),
-        }
+        rows.column(0).extend_bytes(whole);
+        rows.column(1).extend_bytes(std::iter::once(label));
         rows.end();
         Ok(())
     }
@@ -126,7 +120,7 @@ impl Reader for Cifar10Reader {
                     read += 1;
                 }
                 Ok(false) => break,
-                Err(error) => self.format.bad.skip(error)?,
+                Err(error) => self.format.bad.skip(self.input.offset(), error)?,
             }
         }
         Ok(read)

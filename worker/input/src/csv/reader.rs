@@ -176,7 +176,12 @@ impl Reader for CsvReader {
                     read += 1;
                     self.any = true;
                 }
-                Err(error) => self.format.bad.skip(error)?,
+                Err(error) => {
+                    // Lines may end in a carriage return, which does not count as a line.
+                    let byte = self.row.position().map_or(0, csv::Position::byte);
+                    self.format.bad.skip(byte, error)?;
+                    self.any = true;
+                }
             }
         }
         Ok(read)

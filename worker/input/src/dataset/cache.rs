@@ -31,6 +31,14 @@ impl<D: Dataset> Dataset for Cache<D> {
         self.held.get().map(|held| held.len() as u64).or_else(|| self.inner.examples())
     }
 
+    fn is_endless(&self) -> bool {
+        self.inner.is_endless()
+    }
+
+    fn in_memory(&self) -> Option<InMemory> {
+        self.held.get().map(|held| InMemory::clone(held)).or_else(|| self.inner.in_memory())
+    }
+
     fn reader(&self) -> Result<Box<dyn Reader>, InputError> {
         if let Some(held) = self.held.get() {
             return held.reader();

@@ -1,7 +1,7 @@
 //! Reads a whole data set, to hold it in memory or to count its examples. This module must not depend on
 //! formats.
 
-use super::{BLOCK, Dataset, InMemory, Rows};
+use super::{Dataset, InMemory, Rows, block, read_some};
 use crate::InputError;
 
 /// Reads all examples of `set` into memory.
@@ -9,22 +9,45 @@ use crate::InputError;
 /// # Errors
 /// If the set cannot be read; [`InputError::Held`] if its examples take more than
 /// [`HELD_BYTES_MAX`](super::HELD_BYTES_MAX); [`InputError::Extent`] if it has no example, or more than a
-/// `u32` can count.
+/// `u32` can count; [`InputError::Endless`] if it has no end.
 pub(crate) fn collect(set: &dyn Dataset) -> Result<InMemory, InputError> {
+    if let Some(held) = set.in_memory() {
+        return Ok(held);
+    }
+    if set.is_endless() {
+        return Err(InputError::Endless);
+    }
     let mut rows: Rows = set.rows()?;
-    let mut reader = set.reader()?;
-    while reader.read(BLOCK, &mut rows)? > 0 {}
+    let (mut reader, block) = (set.reader()?, block(&rows));
+    while read_some(&mut *reader, block, &mut rows)? > 0 {}
     rows.try_into()
 }
 
-/// Returns the number of examples of `set`. Reads the set if the number is unknown, and so finds every record
-/// that is damaged.
+/// Returns the number of examples of `set`. Reads the set if the number is unknown, or if `check` must see the
+/// examples. Reading finds every record that is damaged. `check` gets the examples block by block, each with the
+/// index of its first example.
 ///
 /// # Errors
-/// If the set cannot be read.
-pub(crate) fn count(set: &dyn Dataset) -> Result<u64, InputError> {
-    match set.examples() {
-        Some(examples) => Ok(examples),
-        None => super::skip_by_reading(&mut *set.reader()?, u64::MAX, &mut set.rows()?),
+/// If the set cannot be read; [`InputError::Endless`] if it has no end; the errors of `check`.
+pub(crate) fn count(
+    set: &dyn Dataset,
+    check: Option<&dyn Fn(&Rows, u64) -> Result<(), InputError>>,
+) -> Result<u64, InputError> {
+    if set.is_endless() {
+        return Err(InputError::Endless);
+    }
+    if let (Some(examples), None) = (set.examples(), check) {
+        return Ok(examples);
+    }
+    let mut rows = set.rows()?;
+    let (mut reader, block, mut examples) = (set.reader()?, block(&rows), 0);
+    loop {
+        rows.clear();
+        let read = read_some(&mut *reader, block, &mut rows)?;
+        if read == 0 {
+            return Ok(examples);
+        }
+        check.map_or(Ok(()), |check| check(&rows, examples))?;
+        examples += read as u64;
     }
 }

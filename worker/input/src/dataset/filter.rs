@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pushpull_messages::input::ColumnSpec;
 
-use super::{Dataset, Reader, Row, Rows};
+use super::{Dataset, Reader, Row, Rows, read_some};
 use crate::InputError;
 
 /// A data set of the examples of another set for which a function returns true. [`Dataset::filter`] makes it.
@@ -32,6 +32,10 @@ where
 
     fn examples(&self) -> Option<u64> {
         None
+    }
+
+    fn is_endless(&self) -> bool {
+        self.inner.is_endless()
     }
 
     fn reader(&self) -> Result<Box<dyn Reader>, InputError> {
@@ -61,7 +65,7 @@ impl<F: Fn(&Row<'_>) -> bool + Send> Reader for FilterReader<F> {
         let mut kept = 0;
         while kept < examples {
             self.all.clear();
-            let count = self.inner.read(examples - kept, &mut self.all)?;
+            let count = read_some(&mut *self.inner, examples - kept, &mut self.all)?;
             if count == 0 {
                 break;
             }

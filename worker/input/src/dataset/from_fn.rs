@@ -37,6 +37,10 @@ where
         self.examples
     }
 
+    fn is_endless(&self) -> bool {
+        self.examples.is_none()
+    }
+
     fn reader(&self) -> Result<Box<dyn Reader>, InputError> {
         let (end, make) = (self.examples.unwrap_or(u64::MAX), self.make.clone());
         Ok(Box::new(FromFnReader { next: 0, end, make }))

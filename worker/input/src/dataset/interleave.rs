@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use pushpull_messages::input::ColumnSpec;
 
-use super::{Dataset, Reader, Rows};
+use super::{Dataset, Reader, Rows, read_some};
 use crate::InputError;
 
 /// A data set that reads `cycle` sets at a time and takes one example from each in turn. When a set ends, the
@@ -17,6 +17,8 @@ use crate::InputError;
 pub struct Interleave {
     sets: Vec<Arc<dyn Dataset>>,
     cycle: usize,
+    /// A block without examples.
+    empty: Rows,
 }
 
 impl Interleave {
@@ -27,13 +29,23 @@ impl Interleave {
     /// from those of the first set.
     pub fn new(sets: Vec<Arc<dyn Dataset>>, cycle: usize) -> Result<Self, InputError> {
         let Some(first) = sets.first() else { return Err(InputError::NoColumn) };
+        let mut empty = first.rows()?;
         for set in &sets[1..] {
             if set.columns() != first.columns() {
                 let [expected, got] = [first, set].map(|set| ColumnSpec::list(set.columns()));
                 return Err(InputError::Example { expected, got });
             }
+            if !set.rows()?.is_like(&empty) {
+                empty = Rows::of(first.columns())?;
+            }
         }
-        Ok(Self { sets, cycle: cycle.max(1) })
+        Ok(Self::like(sets, cycle, empty))
+    }
+
+    /// Makes a data set of at least one set, all of which have blocks like `empty`.
+    pub(crate) fn like(sets: Vec<Arc<dyn Dataset>>, cycle: usize, empty: Rows) -> Self {
+        let cycle = cycle.clamp(1, sets.len().max(1));
+        Self { sets, cycle, empty }
     }
 }
 
@@ -44,6 +56,10 @@ impl Dataset for Interleave {
 
     fn examples(&self) -> Option<u64> {
         self.sets.iter().try_fold(0u64, |sum, set| sum.checked_add(set.examples()?))
+    }
+
+    fn is_endless(&self) -> bool {
+        self.sets.iter().any(|set| set.is_endless())
     }
 
     fn reader(&self) -> Result<Box<dyn Reader>, InputError> {
@@ -61,17 +77,11 @@ impl Dataset for Interleave {
             return None;
         }
         let sets = self.sets.iter().skip(worker as usize).step_by(workers as usize).cloned().collect();
-        Some(Arc::new(Self { sets, cycle: self.cycle }))
+        Some(Arc::new(Self::like(sets, self.cycle, self.empty.clone())))
     }
 
     fn rows(&self) -> Result<Rows, InputError> {
-        let first = self.sets[0].rows()?;
-        for set in &self.sets[1..] {
-            if !set.rows()?.is_like(&first) {
-                return Rows::of(self.columns());
-            }
-        }
-        Ok(first)
+        Ok(self.empty.clone())
     }
 }
 
@@ -139,7 +149,7 @@ impl Reader for InterleaveReader {
             let most = self.most((examples - read) as u64) as usize;
             let copy = |open: &mut Open| {
                 open.rows.clear();
-                let count = open.reader.read(most, &mut open.rows)?;
+                let count = read_some(&mut *open.reader, most, &mut open.rows)?;
                 for index in 0..count {
                     rows.copy(&open.rows, index)?;
                 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pushpull_messages::input::{Column, ColumnSpec};
 
-use super::{Dataset, Reader, Row, Rows};
+use super::{Dataset, Reader, Row, Rows, read_some};
 use crate::InputError;
 
 /// A data set whose examples are the results of a function of the examples of another set.
@@ -35,6 +35,10 @@ where
         self.inner.examples()
     }
 
+    fn is_endless(&self) -> bool {
+        self.inner.is_endless()
+    }
+
     fn reader(&self) -> Result<Box<dyn Reader>, InputError> {
         let (inner, before) = (self.inner.reader()?, self.inner.rows()?);
         Ok(Box::new(MapReader { inner, before, change: self.change.clone() }))
@@ -56,7 +60,7 @@ struct MapReader<F> {
 impl<F: Fn(&Row<'_>) -> Vec<Column> + Send> Reader for MapReader<F> {
     fn read(&mut self, examples: usize, rows: &mut Rows) -> Result<usize, InputError> {
         self.before.clear();
-        let count = self.inner.read(examples, &mut self.before)?;
+        let count = read_some(&mut *self.inner, examples, &mut self.before)?;
         for index in 0..count {
             rows.push(&(self.change)(&self.before.row(index)))?;
         }

@@ -17,7 +17,7 @@ mod zip;
 
 use std::sync::Arc;
 
-use pushpull_messages::input::ColumnSpec;
+use pushpull_messages::input::{ColumnSpec, EXAMPLE_ELEMENTS_MAX};
 
 use super::InputError;
 
@@ -46,6 +46,16 @@ pub trait Dataset: Send + Sync {
     /// no end.
     fn examples(&self) -> Option<u64>;
 
+    /// Returns true if the set has no end. Such a set cannot be counted or held in memory.
+    fn is_endless(&self) -> bool {
+        false
+    }
+
+    /// Returns the set itself if it is in memory already. The default is `None`.
+    fn in_memory(&self) -> Option<InMemory> {
+        None
+    }
+
     /// Starts to read the set at its first example.
     ///
     /// # Errors
@@ -60,7 +70,8 @@ pub trait Dataset: Send + Sync {
         None
     }
 
-    /// Returns an empty block for examples of this set. The default stores floats and `i32` integers.
+    /// Returns an empty block for examples of this set. The default stores floats and `i32` integers. A set whose
+    /// readers hand out the examples of another set should return the block of that set.
     ///
     /// # Errors
     /// [`InputError::Extent`] if a column has no elements; [`InputError::NoColumn`] if there is no column.
@@ -111,7 +122,7 @@ pub trait Dataset: Send + Sync {
 /// A position in a data set, from which the next examples are read.
 pub trait Reader: Send {
     /// Appends the next examples to `rows`, at most `examples`. Returns the number of examples appended: 0
-    /// only at the end of the set, or if `examples` is 0.
+    /// only at the end of the set, or if `examples` is 0. `rows` was made by [`Dataset::rows`] of this set.
     ///
     /// # Errors
     /// If the examples cannot be read. The position is then undefined.
@@ -128,8 +139,59 @@ pub trait Reader: Send {
     }
 }
 
-/// The number of examples that are read at a time if a caller has no reason for another number.
-pub(super) const BLOCK: usize = 64;
+/// The maximum number of examples that are read at a time if a caller has no reason for another number.
+const BLOCK: usize = 64;
+/// The number of bytes that such a block should not exceed.
+const BLOCK_BYTES: u64 = 8 << 20;
+
+/// Returns the number of examples that are read at a time into `rows`; at least 1.
+pub(super) fn block(rows: &Rows) -> usize {
+    BLOCK.min((BLOCK_BYTES / rows.example_bytes().max(1)) as usize).max(1)
+}
+
+/// Reads at most `most` examples, and checks that the reader has appended as many as it says.
+///
+/// # Errors
+/// Those of the reader; [`InputError::Reader`] if it breaks its promise.
+pub(super) fn read_some(
+    reader: &mut (impl Reader + ?Sized),
+    most: usize,
+    rows: &mut Rows,
+) -> Result<usize, InputError> {
+    let before = rows.len();
+    let told = reader.read(most, rows)?;
+    let appended = rows.len().saturating_sub(before);
+    match told == appended && told <= most {
+        true => Ok(told),
+        false => Err(InputError::Reader { most, told, appended }),
+    }
+}
+
+/// Checks what a data set says of itself: at least one column, names that differ, shapes that can be stored,
+/// and blocks with these columns.
+///
+/// # Errors
+/// [`InputError::NoColumn`], [`InputError::Extent`], [`InputError::Column`] or [`InputError::Example`].
+pub(super) fn check(set: &dyn Dataset) -> Result<(), InputError> {
+    let columns = set.columns();
+    for (position, column) in columns.iter().enumerate() {
+        if columns[..position].iter().any(|other| other.name == column.name) {
+            let (name, expected) = (column.name.clone(), column.example.clone());
+            let got = "another column of that name".to_owned();
+            return Err(InputError::Column { name, expected, examples: 1, got });
+        }
+        let elements = column.example.shape.checked_elements().unwrap_or(0);
+        if !(1..=EXAMPLE_ELEMENTS_MAX).contains(&elements) {
+            return Err(InputError::Extent { examples: 1, elements, max: u32::MAX.into() });
+        }
+    }
+    let rows = set.rows()?.columns();
+    if rows != columns {
+        let [expected, got] = [columns, &rows].map(ColumnSpec::list);
+        return Err(InputError::Example { expected, got });
+    }
+    Ok(())
+}
 
 /// Skips examples by reading them.
 pub(super) fn skip_by_reading(
@@ -137,11 +199,11 @@ pub(super) fn skip_by_reading(
     examples: u64,
     rows: &mut Rows,
 ) -> Result<u64, InputError> {
-    let mut skipped = 0;
+    let (mut skipped, block) = (0, block(rows));
     while skipped < examples {
         rows.clear();
-        let most = usize::try_from(examples - skipped).unwrap_or(BLOCK).min(BLOCK);
-        match reader.read(most, rows)? {
+        let most = usize::try_from(examples - skipped).unwrap_or(block).min(block);
+        match read_some(reader, most, rows)? {
             0 => break,
             read => skipped += read as u64,
         }
@@ -169,5 +231,13 @@ impl<D: Dataset + ?Sized> Dataset for Arc<D> {
 
     fn rows(&self) -> Result<Rows, InputError> {
         (**self).rows()
+    }
+
+    fn is_endless(&self) -> bool {
+        (**self).is_endless()
+    }
+
+    fn in_memory(&self) -> Option<InMemory> {
+        (**self).in_memory()
     }
 }

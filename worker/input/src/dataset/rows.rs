@@ -108,11 +108,15 @@ impl Rows {
             }
         }
         self.begin()?;
-        for (value, (_, storage)) in example.iter().zip(&mut self.columns) {
-            match (value, storage) {
+        for (position, value) in example.iter().enumerate() {
+            match (value, &mut self.columns[position].1) {
                 (Column::F32(values), Storage::F32(column)) => column.extend_from_slice(values),
                 (Column::I32(values), Storage::I32(column)) => column.extend_from_slice(values),
-                _ => unreachable!("blocks for values are made of floats and integers"),
+                _ => {
+                    self.abandon();
+                    let expected = "bytes, as the set stores them".to_owned();
+                    return Err(InputError::Example { expected, got: "floats or integers".to_owned() });
+                }
             }
         }
         self.end();

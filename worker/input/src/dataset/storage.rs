@@ -105,6 +105,16 @@ impl Storage {
         }
     }
 
+    /// Appends bytes: of pixels to floats, and of tokens to integers.
+    pub(crate) fn extend_bytes(&mut self, bytes: impl Iterator<Item = u8>) {
+        match self {
+            Self::Pixels(own) | Self::Bytes(own) => own.extend(bytes),
+            Self::F32(own) => own.extend(bytes.map(|byte| f32::from(byte) / 255.0)),
+            Self::I32(own) => own.extend(bytes.map(i32::from)),
+            Self::Windows { .. } => unreachable!("a text is complete"),
+        }
+    }
+
     /// Appends the example at `index` of `from`; an example has `elements` elements.
     ///
     /// # Panics

@@ -49,7 +49,7 @@ fn check(set: &dyn Dataset, expected: &[i32]) {
         assert_eq!(read_after(set, skipped, block), expected[from..], "{skipped} {block}");
     }
     assert!(set.examples().is_none_or(|examples| examples == expected.len() as u64));
-    assert_eq!(count(set).unwrap(), expected.len() as u64);
+    assert_eq!(count(set, None).unwrap(), expected.len() as u64);
     if !expected.is_empty() {
         assert_eq!(collect(set).unwrap().integers("id").unwrap(), expected);
     }
@@ -145,6 +145,65 @@ fn pixels_and_texts_are_read_as_they_are_stored() {
     again.fill(&[1, 0], &mut second);
     assert_eq!(first, second);
     assert_eq!(again.storage("image").unwrap().element_bytes(), 1);
+}
+
+#[test]
+fn a_set_without_an_end_is_never_counted_or_held() {
+    let endless = || from_fn(vec![column("id", TensorSpec::i32([]))], None, |_| vec![Column::I32(vec![0])]);
+    let weights = from_fn(vec![column("w", TensorSpec::i32([]))], None, |_| vec![Column::I32(vec![0])]);
+    let never = endless().filter(|_| false);
+    let both = endless().zip(weights.clone()).unwrap();
+    let mixed = Interleave::new(vec![Arc::new(ids(0, 3)), Arc::new(endless())], 2).unwrap();
+    let sets: [&dyn Dataset; 5] = [&endless(), &never, &both, &mixed, &endless().cache()];
+    for set in sets {
+        assert!(set.is_endless());
+        assert!(matches!(count(set, None), Err(InputError::Endless)));
+        assert!(matches!(collect(set), Err(InputError::Endless)));
+    }
+    check(&ids(0, 7).zip(weights).unwrap(), &[0, 1, 2, 3, 4, 5, 6]);
+}
+
+/// A reader that does other things than it says.
+struct Liar {
+    told: usize,
+    appended: usize,
+}
+
+impl Reader for Liar {
+    fn read(&mut self, _: usize, rows: &mut Rows) -> Result<usize, InputError> {
+        for _ in 0..self.appended {
+            rows.push(&[Column::I32(vec![1])])?;
+        }
+        Ok(self.told)
+    }
+}
+
+#[test]
+fn a_reader_must_do_what_it_says() {
+    let mut rows = ids(0, 1).rows().unwrap();
+    for (most, told, appended) in [(1, 2, 2), (5, 3, 2), (5, 0, 1), (5, 1, 0)] {
+        rows.clear();
+        let error = read_some(&mut Liar { told, appended }, most, &mut rows).unwrap_err();
+        assert!(matches!(error, InputError::Reader { .. }), "{error}");
+    }
+    assert_eq!(read_some(&mut Liar { told: 2, appended: 2 }, 2, &mut rows).unwrap(), 2);
+}
+
+#[test]
+fn arrays_are_held_once() {
+    let set = InMemory::new(2, vec![(column("id", TensorSpec::i32([])), Storage::I32(vec![4, 5]))]).unwrap();
+    let held = InMemory::collect(&set.clone().cache()).unwrap();
+    let place = |set: &InMemory| match set.storage("id") {
+        Some(Storage::I32(ids)) => ids.as_ptr(),
+        _ => panic!("integers"),
+    };
+    assert_eq!(place(&held), place(&set));
+}
+
+#[test]
+fn all_sets_at_once_are_as_many_as_there_are() {
+    let sets: Vec<Arc<dyn Dataset>> = vec![Arc::new(ids(0, 2)), Arc::new(ids(10, 2))];
+    check(&Interleave::new(sets, usize::MAX).unwrap(), &[0, 10, 1, 11]);
 }
 
 #[test]

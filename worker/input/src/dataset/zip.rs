@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pushpull_messages::input::ColumnSpec;
 
-use super::{Dataset, Reader, Rows};
+use super::{Dataset, Reader, Rows, read_some};
 use crate::InputError;
 
 /// A data set whose examples have the columns of two sets. [`Dataset::zip`] makes it.
@@ -36,7 +36,16 @@ impl<A: Dataset, B: Dataset> Dataset for Zip<A, B> {
     }
 
     fn examples(&self) -> Option<u64> {
-        Some(self.first.examples()?.min(self.second.examples()?))
+        match (self.first.examples(), self.second.examples()) {
+            (Some(first), Some(second)) => Some(first.min(second)),
+            (Some(one), None) if self.second.is_endless() => Some(one),
+            (None, Some(one)) if self.first.is_endless() => Some(one),
+            _ => None,
+        }
+    }
+
+    fn is_endless(&self) -> bool {
+        self.first.is_endless() && self.second.is_endless()
     }
 
     fn reader(&self) -> Result<Box<dyn Reader>, InputError> {
@@ -65,7 +74,7 @@ impl Half {
         self.rows.clear();
         let mut read = 0;
         while read < examples {
-            match self.reader.read(examples - read, &mut self.rows)? {
+            match read_some(&mut *self.reader, examples - read, &mut self.rows)? {
                 0 => break,
                 more => read += more,
             }

@@ -25,15 +25,15 @@ impl BadRecords {
         self.max == 0
     }
 
-    /// Counts the record that `error` describes, and logs it when it is found for the first time.
+    /// Counts the record that `error` describes, and logs it when it is found for the first time. `place` is
+    /// the record's place in its file.
     ///
     /// # Errors
     /// `error` if no damaged record may be skipped, or if the error does not concern a single record;
     /// [`InputError::BadRecords`] if the record is one too many.
-    pub(crate) fn skip(&self, error: InputError) -> Result<(), InputError> {
+    pub(crate) fn skip(&self, place: u64, error: InputError) -> Result<(), InputError> {
         let place = match &error {
-            InputError::Record { file, offset, .. } => (file.clone(), *offset),
-            InputError::Row { file, line, .. } => (file.clone(), *line),
+            InputError::Record { file, .. } | InputError::Row { file, .. } => (file.clone(), place),
             _ => return Err(error),
         };
         if self.none() {

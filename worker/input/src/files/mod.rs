@@ -46,13 +46,17 @@ pub(super) fn dataset<F: Format + 'static>(
     files: &[PathBuf],
     cycle: u32,
 ) -> Result<Interleave, InputError> {
-    let columns: Arc<[ColumnSpec]> = format.rows()?.columns().into();
+    let empty = format.rows()?;
+    let columns: Arc<[ColumnSpec]> = empty.columns().into();
     let format: Arc<dyn Format> = Arc::new(format);
     let one = |file: &PathBuf| {
         let (columns, format) = (Arc::clone(&columns), Arc::clone(&format));
         Arc::new(OneFile { columns, format, file: file.clone() }) as Arc<dyn Dataset>
     };
-    Interleave::new(files.iter().map(one).collect(), cycle as usize)
+    if files.is_empty() {
+        return Err(InputError::NoColumn);
+    }
+    Ok(Interleave::like(files.iter().map(one).collect(), cycle as usize, empty))
 }
 
 /// The examples of one file.

@@ -41,6 +41,9 @@ fn matches(pattern: &Path, all: &mut Vec<PathBuf>) -> Result<(), InputError> {
     let text = pattern.to_str().unwrap_or_default();
     let bad = |reason: String| InputError::NoMatch { pattern: pattern.to_path_buf(), reason };
     let options = MatchOptions { require_literal_separator: true, ..MatchOptions::new() };
+    if text.contains("**") {
+        return Err(bad("'**' is not supported".into()));
+    }
     Pattern::new(text).map_err(|error| bad(error.to_string()))?;
     let found = glob::glob_with(text, options).map_err(|error| bad(error.to_string()))?;
     let before = all.len();
@@ -53,8 +56,10 @@ fn matches(pattern: &Path, all: &mut Vec<PathBuf>) -> Result<(), InputError> {
             all.push(file);
         }
     }
-    match all.len() == before {
-        true => Err(bad("no file matches".into())),
-        false => Ok(()),
+    if all.len() == before {
+        return Err(bad("no file matches".into()));
     }
+    // Workers on other hosts expand the pattern for themselves, so their logs should agree.
+    tracing::info!(files = all.len() - before, "expanded the pattern {}", pattern.display());
+    Ok(())
 }

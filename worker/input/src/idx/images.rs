@@ -1,13 +1,13 @@
 //! A data set of images and labels in two IDX files. This module must not depend on what the images show.
 
-use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use pushpull_messages::input::ColumnSpec;
+use pushpull_messages::input::{ColumnSpec, EXAMPLE_ELEMENTS_MAX};
 use pushpull_messages::tensor::Shape;
 
 use super::IdxFile;
 use crate::dataset::{Dataset, Reader, Rows};
+use crate::unpacked::read_up_to;
 use crate::{InMemory, InputError, Storage};
 
 /// The images of one file with the labels of another.
@@ -22,6 +22,11 @@ impl IdxImages {
     /// Reads and checks the headers of both files.
     pub(crate) fn open(images: &Path, labels: &Path) -> Result<Self, InputError> {
         let (first, _) = open_both(images, labels)?;
+        let elements = shape(&first).checked_elements().unwrap_or(usize::MAX);
+        if elements > EXAMPLE_ELEMENTS_MAX {
+            let (file, extents, max) = (first.path, first.extents, EXAMPLE_ELEMENTS_MAX as u64);
+            return Err(InputError::TooLarge { file, extents, max });
+        }
         let columns = InMemory::image_columns(shape(&first));
         let examples = first.examples();
         Ok(Self { images: images.to_path_buf(), labels: labels.to_path_buf(), columns, examples })
@@ -78,10 +83,12 @@ impl Dataset for IdxImages {
 
     fn reader(&self) -> Result<Box<dyn Reader>, InputError> {
         let (images, labels) = open_both(&self.images, &self.labels)?;
-        if shape(&images) != self.columns[0].example.shape {
-            return Err(InputError::Changed { examples: 0 });
+        let (expected, got) = (&self.columns[0].example.shape, shape(&images));
+        if got != *expected {
+            let shown = |shape: &Shape| format!("images of shape {shape}");
+            return Err(InputError::Example { expected: shown(expected), got: shown(&got) });
         }
-        let pixels = vec![0; shape(&images).elements()];
+        let pixels = vec![0; got.elements()];
         Ok(Box::new(IdxReader { left: images.examples(), images, labels, pixels }))
     }
 
@@ -102,12 +109,17 @@ struct IdxReader {
 
 impl IdxReader {
     /// Reads the next image into `pixels`, and returns its label.
-    fn next(&mut self) -> Result<i32, InputError> {
+    fn next(&mut self) -> Result<u8, InputError> {
         fill(&mut self.images, &mut self.pixels)?;
         let mut label = [0];
         fill(&mut self.labels, &mut label)?;
         self.left -= 1;
-        Ok(label[0].into())
+        if self.left == 0 {
+            // A decoder compares its checksum only at the end of the file.
+            self.images.check_end()?;
+            self.labels.check_end()?;
+        }
+        Ok(label[0])
     }
 }
 
@@ -117,14 +129,8 @@ impl Reader for IdxReader {
         for _ in 0..count {
             let label = self.next()?;
             rows.begin()?;
-            match rows.column(0) {
-                Storage::Pixels(pixels) => pixels.extend_from_slice(&self.pixels),
-                _ => unreachable!("images are stored as pixels"),
-            }
-            match rows.column(1) {
-                Storage::I32(labels) => labels.push(label),
-                _ => unreachable!("labels are stored as integers"),
-            }
+            rows.column(0).extend_bytes(self.pixels.iter().copied());
+            rows.column(1).extend_bytes(std::iter::once(label));
             rows.end();
         }
         Ok(count as usize)
@@ -141,13 +147,21 @@ impl Reader for IdxReader {
 
 /// Fills `buffer` with the next bytes of the file's data.
 fn fill(file: &mut IdxFile, buffer: &mut [u8]) -> Result<(), InputError> {
-    let path = || file.path.clone();
-    match file.input.read_exact(buffer) {
-        Ok(()) => Ok(()),
-        Err(source) if source.kind() == io::ErrorKind::UnexpectedEof => {
-            let (offset, expected) = (4 + 4 * file.extents.len() as u64, file.data_bytes);
-            Err(InputError::Truncated { file: path(), offset, expected, got: 0 })
+    let offset = file.header_bytes() + file.read;
+    match read_up_to(&mut file.input, buffer) {
+        Ok(got) if got == buffer.len() => {
+            file.read += got as u64;
+            Ok(())
         }
-        Err(source) => Err(InputError::Read { file: path(), offset: 0, source }),
+        Ok(got) => {
+            let (offset, expected) = (file.header_bytes(), file.data_bytes);
+            Err(InputError::Truncated {
+                file: file.path.clone(),
+                offset,
+                expected,
+                got: file.read + got as u64,
+            })
+        }
+        Err(source) => Err(InputError::Read { file: file.path.clone(), offset, source }),
     }
 }

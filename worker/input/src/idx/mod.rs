@@ -25,6 +25,8 @@ pub struct IdxFile {
     extents: Vec<u32>,
     /// The number of bytes of data, which is the product of the extents.
     data_bytes: u64,
+    /// The number of bytes of data that have been read so far.
+    read: u64,
 }
 
 /// Shows only the header.
@@ -86,7 +88,7 @@ impl IdxFile {
                 return Err(InputError::Trailing { file: path, offset: offset + expected });
             }
         }
-        Ok(Self { path, input, magic, extents, data_bytes })
+        Ok(Self { path, input, magic, extents, data_bytes, read: 0 })
     }
 
     /// Returns this file unchanged if it has `axes` axes.
@@ -126,7 +128,7 @@ impl IdxFile {
     /// data; [`InputError::Read`] if the file cannot be read or its gzip data is corrupt;
     /// [`InputError::Memory`] if there is no memory for the data.
     pub fn read(mut self) -> Result<Vec<u8>, InputError> {
-        let header = 4 + 4 * self.extents.len() as u64;
+        let header = self.header_bytes();
         let held = usize::try_from(self.data_bytes).ok().filter(|&bytes| bytes as u64 <= UNPACKED_BYTES_MAX);
         let Some(data_bytes) = held else {
             let (file, extents, max) = (self.path, self.extents, UNPACKED_BYTES_MAX);
@@ -146,12 +148,23 @@ impl IdxFile {
                 return Err(InputError::Read { file: self.path, offset: header + data.len() as u64, source });
             }
         }
-        // The gzip decoder compares its checksum only at the end of the file.
-        let offset = header + self.data_bytes;
+        self.check_end()?;
+        Ok(data)
+    }
+
+    /// Returns the number of bytes of the header.
+    fn header_bytes(&self) -> u64 {
+        4 + 4 * self.extents.len() as u64
+    }
+
+    /// Checks that the file ends after its data, which have been read. A decoder compares its checksum only
+    /// there.
+    fn check_end(&mut self) -> Result<(), InputError> {
+        let (file, offset) = (self.path.clone(), self.header_bytes() + self.data_bytes);
         match read_up_to(&mut self.input, &mut [0]) {
-            Ok(0) => Ok(data),
-            Ok(_) => Err(InputError::Trailing { file: self.path, offset }),
-            Err(source) => Err(InputError::Read { file: self.path, offset, source }),
+            Ok(0) => Ok(()),
+            Ok(_) => Err(InputError::Trailing { file, offset }),
+            Err(source) => Err(InputError::Read { file, offset, source }),
         }
     }
 }

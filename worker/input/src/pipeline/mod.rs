@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use pushpull_messages::input::{ColumnSpec, DatasetSpec, InputSpec, ShardSpec, ShuffleSpec, StreamSpec};
 
-use super::dataset::{Dataset, collect};
+use super::dataset::{Dataset, check, collect};
 use super::files::expand;
 use super::source::{Reading, load_from, open};
 use super::stages::Scratch;
@@ -59,6 +59,7 @@ impl Pipeline {
         let PipelineWorker { index, workers } = worker;
         if let DatasetSpec::Custom(name) = &input.train {
             let set = custom.get(name)?;
+            check(&*set)?;
             let (set, whole) = part(set, input.shard, worker)?;
             return match streams(input, None) {
                 true => Self::stream(set, input, batch, seed, worker, whole),
@@ -113,7 +114,8 @@ impl Pipeline {
     ) -> Result<Self, InputError> {
         let (map, shuffle, repeat) = (input.map.clone(), input.shuffle, input.repeat);
         let (begin, step) = if whole { (0, 1) } else { (index.into(), workers.max(1).into()) };
-        let config = StreamConfig { map, batch, seed, shuffle, repeat, worker: index, begin, step };
+        let worker = index;
+        let config = StreamConfig { map, batch, seed, shuffle, repeat, worker, workers, begin, step };
         Ok(Self { kind: Kind::Streamed(Box::new(Stream::new(set, config)?)) })
     }
 
@@ -193,7 +195,7 @@ fn part(
         ShardSpec::Data => Ok((set, false)),
         ShardSpec::Auto | ShardSpec::File => match set.part(index, workers) {
             Some(part) => Ok((part, true)),
-            None if policy == ShardSpec::File => Err(InputError::FileShare { files: 0, workers }),
+            None if policy == ShardSpec::File => Err(InputError::NoParts { workers }),
             None => Ok((set, false)),
         },
     }

@@ -12,7 +12,9 @@ use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use tempfile::TempDir;
 
 use super::*;
-use crate::tests::damaged::{gzip, write};
+use crate::dataset::{Rows, read_some};
+use crate::open as open_set;
+use crate::tests::damaged::{bad_inputs, gzip, write};
 use crate::{Example, TfRecordWriter};
 
 /// The formats of files that can be streamed.
@@ -151,6 +153,104 @@ proptest! {
     }
 }
 
+/// Every kind of damage that reading into memory finds is found by streaming, too.
+#[test]
+fn damaged_files_are_found_while_streaming() {
+    for (format, records) in [("cifar10", 1), ("csv", 3), ("tfrecord", 3)] {
+        let folder = TempDir::new().unwrap();
+        let spec = files(folder.path(), format, &[records]);
+        let path = spec.files()[0].to_path_buf();
+        let good = {
+            let mut input = Vec::new();
+            let (mut reader, _) = crate::unpacked::unpacked(std::fs::File::open(&path).unwrap()).unwrap();
+            std::io::Read::read_to_end(&mut reader, &mut input).unwrap();
+            input
+        };
+        let read = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            let custom = Datasets::default();
+            let set = open_set(&spec, &Reading::plain(&custom))?;
+            let mut rows = Rows::of(set.columns())?;
+            let mut reader = set.reader()?;
+            while read_some(&mut *reader, 2, &mut rows)? > 0 {}
+            Ok(())
+        };
+        // A CSV or TFRecord file that is cut after a record is a whole file.
+        let mut whole: Vec<usize> = match format {
+            "csv" => (0..good.len()).filter(|&end| end > 12).collect(),
+            "tfrecord" => (1..records).map(|count| file(format, 0, count).len()).collect(),
+            _ => Vec::new(),
+        };
+        whole.dedup();
+        bad_inputs(&good, read, &whole);
+    }
+}
+
+#[test]
+fn a_streamed_image_file_is_checked_to_its_end() {
+    let folder = TempDir::new().unwrap();
+    let DatasetSpec::Idx { images, labels } = files(folder.path(), "idx", &[3]) else { panic!("two files") };
+    let (image_bytes, label_bytes) = (std::fs::read(&images).unwrap(), std::fs::read(&labels).unwrap());
+    let read = |packed: &[u8]| {
+        std::fs::write(&images, packed).unwrap();
+        let spec = DatasetSpec::Idx { images: images.clone(), labels: labels.clone() };
+        let set = open_set(&spec, &Reading::plain(&Datasets::default()))?;
+        let (mut reader, mut rows) = (set.reader()?, set.rows()?);
+        while read_some(&mut *reader, 2, &mut rows)? > 0 {}
+        Ok::<_, InputError>(rows.len())
+    };
+    assert_eq!(read(&image_bytes).unwrap(), 3);
+    let mut plain = Vec::new();
+    std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&image_bytes[..]), &mut plain).unwrap();
+    let packed = gzip(&plain);
+    assert_eq!(read(&packed).unwrap(), 3);
+    for end in 0..packed.len() {
+        assert!(read(&packed[..end]).is_err(), "cut at {end}");
+    }
+    let mut other = packed.clone();
+    other[packed.len() - 8] ^= 1;
+    assert!(matches!(read(&other), Err(InputError::Read { .. })), "another checksum");
+    assert!(matches!(read(&[&plain, &b"x"[..]].concat()), Err(InputError::Trailing { .. })));
+    assert!(matches!(read(&gzip(&[&plain, &b"x"[..]].concat())), Err(InputError::Trailing { .. })));
+    std::fs::write(&labels, &label_bytes[..label_bytes.len() - 1]).unwrap();
+    assert!(read(&packed).is_err(), "a label is missing");
+}
+
+#[test]
+fn damaged_rows_are_counted_whatever_ends_a_line() {
+    let folder = TempDir::new().unwrap();
+    let rows = b"a,b,c\r0,even,0\rx,odd,1\rx,even,2\r3,odd,3\r";
+    let set = DatasetSpec::Csv(csv(vec![write(folder.path(), "data.csv", rows)]));
+    for (skip_bad_records, works) in [(1, false), (2, true)] {
+        let custom = Datasets::default();
+        let reading = Reading { skip_bad_records, ..Reading::plain(&custom) };
+        assert_eq!(load_from(&set, &reading).is_ok(), works, "{skip_bad_records}");
+    }
+}
+
+/// A job that resumes with another number of workers, on other parts of the files, reads the same examples as
+/// the same job in memory.
+#[test]
+fn other_workers_resume_a_stream() {
+    let folder = TempDir::new().unwrap();
+    let set = files(folder.path(), "csv", &[7, 8, 9, 10]);
+    let mut input = InputSpec::new(set.clone(), set);
+    (input.shuffle, input.interleave) = (ShuffleSpec::Buffer(6), 2);
+    for workers in 1..4 {
+        for index in 0..workers {
+            let restored = |stream| {
+                let input = InputSpec { stream, ..input.clone() };
+                let mut pipeline = open(&input, 4, PipelineWorker { index, workers }).unwrap();
+                pipeline.restore(29).unwrap();
+                take(&mut pipeline, 20)
+            };
+            let expected = restored(StreamSpec::Never);
+            assert_eq!(expected.len(), 20);
+            assert_eq!(restored(StreamSpec::Always), expected, "{index} of {workers}");
+        }
+    }
+}
+
 #[test]
 fn auto_streams_large_files_only() {
     let folder = TempDir::new().unwrap();
@@ -240,7 +340,7 @@ fn an_unknown_custom_set_says_what_to_do() {
     let error = open(&InputSpec::new(set(), set()), 1, PipelineWorker { index: 0, workers: 1 }).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the job reads the data set 'mine', but this program has none of its own: start a worker program that gives \
-         a data set of this name to pushpull::worker_main_with"
+        "the job reads the data set 'mine', but this program has none of its own: use a program that gives a data set \
+         of this name to pushpull::worker_main_with or evaluator_main_with"
     );
 }

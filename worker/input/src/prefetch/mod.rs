@@ -160,14 +160,11 @@ impl Prefetch {
     }
 }
 
-/// Stops the thread, and waits until the thread has filled its current batch.
+/// Tells the thread to stop. Does not wait for it: the thread may be reading a large file for its current batch,
+/// and the caller's thread also sends heartbeats.
 impl Drop for Prefetch {
     fn drop(&mut self) {
         self.ready.close();
-        if let Some(thread) = self.thread.take() {
-            // A panic has already been printed.
-            let _ = thread.join();
-        }
     }
 }
 

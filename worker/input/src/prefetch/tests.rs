@@ -156,8 +156,34 @@ fn dropping_it_ends_the_thread() {
             prefetch.next_blocking().unwrap();
         }
         drop(prefetch);
-        assert_eq!(ended.load(Ordering::SeqCst), 1);
+        wait_for(&ended);
     }
+}
+
+/// Waits until a guard has been dropped.
+#[track_caller]
+fn wait_for(ended: &AtomicUsize) {
+    let limit = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while ended.load(Ordering::SeqCst) == 0 {
+        assert!(std::time::Instant::now() < limit, "the thread goes on");
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn dropping_it_does_not_wait_for_a_slow_input() {
+    let (go, wait) = sync_mpsc::channel::<()>();
+    let ended = Arc::new(AtomicUsize::new(0));
+    let guard = Guard(Arc::clone(&ended));
+    let prefetch = start_filling(1, move |_| {
+        let _moved_here = &guard;
+        // The input stands still until `go` is dropped.
+        let _ = wait.recv();
+    });
+    drop(prefetch.unwrap());
+    assert_eq!(ended.load(Ordering::SeqCst), 0);
+    drop(go);
+    wait_for(&ended);
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use pushpull_messages::tensor::Shape;
 
 use super::cifar10::Cifar10Format;
 use super::csv::CsvFormat;
-use super::dataset::{Dataset, collect, count};
+use super::dataset::{Dataset, Rows, check, collect, count};
 use super::files::{BadRecords, dataset, expand};
 use super::idx::IdxImages;
 use super::stages::Stages;
@@ -80,7 +80,19 @@ pub fn describe(
     map: &[MapSpec],
     reading: &Reading<'_>,
 ) -> Result<Description, InputError> {
-    let Description { examples, columns } = describe_unmapped(spec, reading)?;
+    spec.validate()?;
+    if is_read(spec) {
+        let set = open(spec, reading)?;
+        check(&*set)?;
+        let stages = Stages::new(map, set.columns())?;
+        let classes = |rows: &Rows, first| stages.check_rows(rows, first);
+        let examples = count(&*set, if stages.need_classes() { Some(&classes) } else { None })?;
+        if examples == 0 {
+            return Err(InputError::Extent { examples, elements: 1, max: u32::MAX.into() });
+        }
+        return Ok(Description { examples, columns: stages.columns().to_vec() });
+    }
+    let Description { examples, columns } = describe_made(spec)?;
     let stages = Stages::new(map, &columns)?;
     if stages.need_classes() {
         stages.check(&load_from(spec, reading)?)?;
@@ -88,18 +100,27 @@ pub fn describe(
     Ok(Description { examples, columns: stages.columns().to_vec() })
 }
 
-fn describe_unmapped(spec: &DatasetSpec, reading: &Reading<'_>) -> Result<Description, InputError> {
-    spec.validate()?;
+/// Returns true if the examples of `spec` are read by a reader: those in files, except texts, and custom ones.
+pub(super) fn is_read(spec: &DatasetSpec) -> bool {
+    matches!(
+        spec,
+        DatasetSpec::Idx { .. }
+            | DatasetSpec::Cifar10 { .. }
+            | DatasetSpec::Csv(_)
+            | DatasetSpec::TfRecord(_)
+            | DatasetSpec::Custom(_)
+    )
+}
+
+/// Describes a text or a generated data set.
+fn describe_made(spec: &DatasetSpec) -> Result<Description, InputError> {
     let described = |examples, columns| Ok(Description { examples, columns });
     match spec {
         DatasetSpec::Idx { .. }
         | DatasetSpec::Cifar10 { .. }
         | DatasetSpec::Csv(_)
         | DatasetSpec::TfRecord(_)
-        | DatasetSpec::Custom(_) => {
-            let set = open(spec, reading)?;
-            described(count(&set)?, set.columns().to_vec())
-        }
+        | DatasetSpec::Custom(_) => unreachable!("it has a reader"),
         DatasetSpec::Digits { examples, .. } => {
             let shape = Shape::from([Digits::SIDE, Digits::SIDE]);
             described(Digits::check(*examples)?, InMemory::image_columns(shape).into())
@@ -210,7 +231,11 @@ pub fn load_from(spec: &DatasetSpec, reading: &Reading<'_>) -> Result<InMemory, 
         DatasetSpec::Cifar10 { .. }
         | DatasetSpec::Csv(_)
         | DatasetSpec::TfRecord(_)
-        | DatasetSpec::Custom(_) => collect(&open(spec, reading)?),
+        | DatasetSpec::Custom(_) => {
+            let set = open(spec, reading)?;
+            check(&*set)?;
+            collect(&*set)
+        }
         DatasetSpec::Digits { seed, examples } => Digits::draw(*seed, *examples),
         DatasetSpec::Text(text) => windows::load(&text.file, &text.windows),
         DatasetSpec::Babble(BabbleSpec { seed, bytes, windows }) => {

@@ -9,12 +9,15 @@ use std::sync::Arc;
 
 use pushpull_messages::input::{ColumnSpec, MapSpec, RepeatSpec, ShuffleSpec};
 
-use super::dataset::{BLOCK, Dataset, Reader, Rows};
+use super::dataset::{Dataset, Reader, Rows, block, check, read_some};
 use super::mapped::{prepare, random};
 use super::sampler::{check_batch, order};
 use super::stages::{Scratch, Stages};
 use super::{Batch, HELD_BYTES_MAX, InputError};
 use buffer::Buffer;
+
+/// The number of bytes that the buffer needs for an example beside its elements, also while it is restored.
+const SLOT_BYTES: u64 = 48;
 
 /// How one worker reads a data set.
 #[derive(Clone, Debug)]
@@ -25,6 +28,7 @@ pub(super) struct StreamConfig {
     pub shuffle: ShuffleSpec,
     pub repeat: RepeatSpec,
     pub worker: u32,
+    pub workers: u32,
     /// The index of the first example that the worker uses. After it, the worker uses every `step`-th
     /// example.
     pub begin: u64,
@@ -71,20 +75,22 @@ impl Stream {
     ///
     /// # Errors
     /// [`InputError::Batch`] if the batch is empty or too large; [`InputError::Stage`] if a map stage
-    /// cannot be applied to its column; [`InputError::Held`] if the shuffle buffer would take more than
+    /// cannot be applied to its column; [`InputError::Buffer`] if the shuffle buffer would take more than
     /// [`HELD_BYTES_MAX`].
     pub(super) fn new(set: Arc<dyn Dataset>, config: StreamConfig) -> Result<Self, InputError> {
         check_batch(config.batch)?;
+        check(&*set)?;
         let stages = Stages::new(&config.map, set.columns())?;
         let rows = set.rows()?;
         let size = buffer_size(config.shuffle);
-        if u64::from(size).saturating_mul(rows.example_bytes()) > HELD_BYTES_MAX {
-            let (examples, bytes) = (size.into(), rows.example_bytes());
-            return Err(InputError::Held { examples, bytes, max: HELD_BYTES_MAX });
-        }
         let length = set.examples().map(|all| all.saturating_sub(config.begin).div_ceil(config.step));
         if length == Some(0) {
-            return Err(no_share(&config));
+            return Err(no_share(&config, set.examples()));
+        }
+        // A set of unknown size may be smaller than the buffer. The memory is checked again as the buffer grows.
+        let (held, bytes) = (length.unwrap_or(0).min(size.into()), rows.example_bytes() + SLOT_BYTES);
+        if held.saturating_mul(bytes) > HELD_BYTES_MAX || u64::from(size) * SLOT_BYTES > HELD_BYTES_MAX {
+            return Err(InputError::Buffer { examples: size, bytes, max: HELD_BYTES_MAX });
         }
         let scratch = Scratch::default();
         Ok(Self { set, config, stages, scratch, epoch: 0, drawn: 0, length, open: None })
@@ -121,7 +127,7 @@ impl Stream {
             }
         }
         (self.epoch, self.drawn) = match self.length {
-            Some(0) => return Err(no_share(&self.config)),
+            Some(0) => return Err(no_share(&self.config, None)),
             Some(length) => (used / length, used % length),
             None => (0, used),
         };
@@ -197,7 +203,7 @@ impl Stream {
             buffer.fill(slot, source.index - 1, &source.block, source.next - 1)?;
         }
         if buffer.is_empty() {
-            return Err(no_share(&self.config));
+            return Err(no_share(&self.config, None));
         }
         self.open = Some((source, buffer));
         Ok(())
@@ -221,8 +227,8 @@ impl Source {
             if self.ended {
                 return Ok(false);
             }
-            let most = if self.step == 1 { BLOCK } else { 1 };
-            if self.reader.read(most, &mut self.block)? == 0 {
+            let most = if self.step == 1 { block(&self.block) } else { 1 };
+            if read_some(&mut *self.reader, most, &mut self.block)? == 0 {
                 self.ended = true;
                 return Ok(false);
             }
@@ -264,7 +270,10 @@ fn buffer_size(shuffle: ShuffleSpec) -> u32 {
     }
 }
 
-fn no_share(config: &StreamConfig) -> InputError {
-    let (worker, workers) = (config.worker, u32::try_from(config.step).unwrap_or(u32::MAX));
-    InputError::Share { worker, workers, examples: u32::try_from(config.begin).unwrap_or(u32::MAX) }
+/// Returns the error of a worker without examples, in a set of `examples` examples.
+fn no_share(config: &StreamConfig, examples: Option<u64>) -> InputError {
+    let StreamConfig { worker, workers, .. } = *config;
+    // If the number is unknown, the set ended before the worker's first example.
+    let examples = u32::try_from(examples.unwrap_or(config.begin)).unwrap_or(u32::MAX);
+    InputError::Share { worker, workers, examples }
 }

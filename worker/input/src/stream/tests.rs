@@ -113,11 +113,12 @@ proptest! {
         let expected = take(|batch| memory.fill(batch), before + after);
 
         let (begin, step) = if whole { (0, 1) } else { (worker.into(), workers.into()) };
-        let config = StreamConfig { map: stages(), batch, seed, shuffle, repeat, worker, begin, step };
+        let config = StreamConfig { map: stages(), batch, seed, shuffle, repeat, worker, workers, begin, step };
         let set: Arc<dyn Dataset> = if known { Arc::new(set) } else { Arc::new(Unknown(set)) };
         let mut stream = Stream::new(Arc::clone(&set), config.clone()).unwrap();
         prop_assert_eq!(take(|batch| stream.fill(batch), before + after), expected.clone());
 
+        prop_assert_eq!(stream.examples().is_some(), known || expected.1 || stream.epoch > 0);
         let done = expected.0.len().min(before);
         let mut restored = Stream::new(set, config).unwrap();
         restored.restore((done * batch) as u64).unwrap();
@@ -148,7 +149,7 @@ fn endless(config: StreamConfig) -> Stream {
 
 fn config(shuffle: ShuffleSpec) -> StreamConfig {
     let (map, repeat) = (Vec::new(), RepeatSpec::Endless);
-    StreamConfig { map, batch: 4, seed: 7, shuffle, repeat, worker: 0, begin: 0, step: 1 }
+    StreamConfig { map, batch: 4, seed: 7, shuffle, repeat, worker: 0, workers: 1, begin: 0, step: 1 }
 }
 
 #[test]
@@ -163,7 +164,7 @@ fn a_set_without_an_end_can_be_restored() {
 
 #[test]
 fn a_worker_without_an_example_is_an_error() {
-    let config = StreamConfig { worker: 2, begin: 2, step: 3, ..config(ShuffleSpec::None) };
+    let config = StreamConfig { worker: 2, workers: 3, begin: 2, step: 3, ..config(ShuffleSpec::None) };
     let set = || Arc::new(images(2));
     assert!(matches!(Stream::new(set(), config.clone()), Err(InputError::Share { worker: 2, .. })));
     let mut stream = Stream::new(Arc::new(Unknown(images(2))), config.clone()).unwrap();
@@ -173,6 +174,16 @@ fn a_worker_without_an_example_is_an_error() {
     ));
     let mut stream = Stream::new(Arc::new(Unknown(images(2))), config).unwrap();
     assert!(matches!(stream.restore(5), Err(InputError::Share { .. })));
+}
+
+#[test]
+fn a_buffer_may_be_larger_than_the_set() {
+    let large = config(ShuffleSpec::Buffer(50_000_000));
+    let mut stream = Stream::new(Arc::new(images(9)), large.clone()).unwrap();
+    assert!(stream.fill(&mut Batch::default()).is_ok());
+    assert!(Stream::new(Arc::new(Unknown(images(9))), large).is_ok());
+    let error = Stream::new(Arc::new(images(9)), config(ShuffleSpec::Buffer(u32::MAX))).err().unwrap();
+    assert!(matches!(error, InputError::Buffer { .. }), "{error}");
 }
 
 #[test]

@@ -92,7 +92,10 @@ impl Reader for TfRecordReader {
                     self.check_end()?;
                     break;
                 }
-                Err(error) if self.records.in_step() => self.format.bad.skip(error)?,
+                Err(error) if self.records.in_step() => {
+                    self.format.bad.skip(self.records.offset(), error)?;
+                    self.any = true;
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -110,6 +113,9 @@ impl Reader for TfRecordReader {
             skipped += 1;
         }
         self.any |= skipped > 0;
+        if skipped < examples {
+            self.check_end()?;
+        }
         Ok(skipped)
     }
 }
@@ -138,11 +144,13 @@ fn append(example: &Example, spec: &FeatureSpec, column: &mut Storage) -> Result
                 column.push(fits.map_err(|_| RecordError::Integer { feature: name(), value })?);
             }
         }
-        (Some(Values::Bytes(strings)), Storage::Pixels(column) | Storage::Bytes(column)) => {
+        (Some(Values::Bytes(strings)), column)
+            if matches!(spec.kind, FeatureKind::Pixels | FeatureKind::Bytes) =>
+        {
             count("strings", strings.value.len(), 1)?;
             let bytes = &strings.value[0];
             count("bytes", bytes.len(), expected)?;
-            column.extend_from_slice(bytes);
+            column.extend_bytes(bytes.iter().copied());
         }
         (values, _) => {
             let got = match values {

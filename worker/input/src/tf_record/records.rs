@@ -35,6 +35,11 @@ impl Records {
         self.in_step
     }
 
+    /// Returns the offset of the record that was read last, in unpacked bytes.
+    pub(super) fn offset(&self) -> u64 {
+        self.offset
+    }
+
     /// Returns the data of the next record; `None` at the end of the file.
     pub(super) fn next(&mut self) -> Result<Option<&[u8]>, InputError> {
         let Some(bytes) = self.head()? else { return Ok(None) };
