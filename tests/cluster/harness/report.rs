@@ -53,6 +53,12 @@ impl Report {
         self.0[key].as_str().unwrap_or_else(|| panic!("{key} is no text in {:#}", self.0))
     }
 
+    /// Returns a metric of the test set.
+    #[track_caller]
+    pub(crate) fn metric(&self, name: &str) -> f64 {
+        self.0["test_metrics"][name].as_f64().unwrap_or_else(|| panic!("no metric {name} in {:#}", self.0))
+    }
+
     pub(crate) fn variables_crc32c(&self) -> u64 {
         self.count("variables_crc32c")
     }
