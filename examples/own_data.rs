@@ -16,18 +16,29 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let ended = match std::env::args().nth(1).as_deref() {
-        Some("job") => job().and_then(|job| Ok(println!("{}", job.spec(2)?.to_json()))),
+        Some("job") => print_job(),
         Some(_) => return worker(),
         None if std::env::var_os("TF_CONFIG").is_some() => return worker(),
-        None => job().and_then(|job| Ok(job.train(Cluster::embedded(1, 2))?.report.print())),
+        None => train(),
     };
-    ended.map_or_else(
-        |error| {
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
             eprintln!("{error}");
             ExitCode::FAILURE
-        },
-        |()| ExitCode::SUCCESS,
-    )
+        }
+    }
+}
+
+fn print_job() -> Result<(), Error> {
+    println!("{}", job()?.spec(2)?.to_json());
+    Ok(())
+}
+
+fn train() -> Result<(), Error> {
+    let trained = job()?.train(Cluster::embedded(1, 2))?;
+    trained.report.print();
+    Ok(())
 }
 
 /// Runs a worker that knows the data set by its name.

@@ -23,16 +23,15 @@ pub(crate) fn collect(set: &dyn Dataset) -> Result<InMemory, InputError> {
     rows.try_into()
 }
 
+/// A check of a block of examples. It gets the block, and the index of the block's first example in the set.
+type CheckRows<'a> = &'a dyn Fn(&Rows, u64) -> Result<(), InputError>;
+
 /// Returns the number of examples of `set`. Reads the set if the number is unknown, or if `check` must see the
-/// examples. Reading finds every record that is damaged. `check` gets the examples block by block, each with the
-/// index of its first example.
+/// examples. Reading finds every record that is damaged.
 ///
 /// # Errors
 /// If the set cannot be read; [`InputError::Endless`] if it has no end; the errors of `check`.
-pub(crate) fn count(
-    set: &dyn Dataset,
-    check: Option<&dyn Fn(&Rows, u64) -> Result<(), InputError>>,
-) -> Result<u64, InputError> {
+pub(crate) fn count(set: &dyn Dataset, check: Option<CheckRows<'_>>) -> Result<u64, InputError> {
     if set.is_endless() {
         return Err(InputError::Endless);
     }

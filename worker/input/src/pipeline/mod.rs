@@ -27,9 +27,17 @@ pub struct Pipeline {
 
 enum Kind {
     /// The examples are in memory.
-    Held { set: Mapped, sampler: Sampler, picks: Vec<Pick>, scratch: Scratch },
+    Held(Box<Held>),
     /// The examples are read in each epoch.
     Streamed(Box<Stream>),
+}
+
+/// Examples in memory, and the sampler that chooses among them.
+struct Held {
+    set: Mapped,
+    sampler: Sampler,
+    picks: Vec<Pick>,
+    scratch: Scratch,
 }
 
 /// The worker that a pipeline is for.
@@ -91,7 +99,8 @@ impl Pipeline {
     pub fn held(set: Mapped, sampler: Sampler) -> Self {
         assert!(sampler.share().examples_of_all() as usize <= set.len(), "a sampler for another data set");
         let picks = Vec::with_capacity(sampler.batch());
-        Self { kind: Kind::Held { set, sampler, picks, scratch: Scratch::default() } }
+        let held = Held { set, sampler, picks, scratch: Scratch::default() };
+        Self { kind: Kind::Held(Box::new(held)) }
     }
 
     fn hold(
@@ -122,7 +131,7 @@ impl Pipeline {
     /// Returns the columns of a batch.
     pub fn columns(&self) -> &[ColumnSpec] {
         match &self.kind {
-            Kind::Held { set, .. } => set.columns(),
+            Kind::Held(held) => held.set.columns(),
             Kind::Streamed(stream) => stream.columns(),
         }
     }
@@ -130,7 +139,7 @@ impl Pipeline {
     /// Returns the number of examples in a batch.
     pub fn batch(&self) -> usize {
         match &self.kind {
-            Kind::Held { sampler, .. } => sampler.batch(),
+            Kind::Held(held) => held.sampler.batch(),
             Kind::Streamed(stream) => stream.batch(),
         }
     }
@@ -138,7 +147,7 @@ impl Pipeline {
     /// Returns the number of examples in this worker's part of the training set; `None` while it is unknown.
     pub fn examples(&self) -> Option<u64> {
         match &self.kind {
-            Kind::Held { sampler, .. } => Some(sampler.share().len().into()),
+            Kind::Held(held) => Some(held.sampler.share().len().into()),
             Kind::Streamed(stream) => stream.examples(),
         }
     }
@@ -154,7 +163,7 @@ impl Pipeline {
     /// If the data set cannot be read.
     pub fn restore(&mut self, used: u64) -> Result<(), InputError> {
         match &mut self.kind {
-            Kind::Held { sampler, .. } => sampler.restore(Position::after(used, sampler.share())),
+            Kind::Held(held) => held.sampler.restore(Position::after(used, held.sampler.share())),
             Kind::Streamed(_) if used == 0 => Ok(()),
             Kind::Streamed(stream) => stream.restore(used),
         }
@@ -166,7 +175,8 @@ impl Pipeline {
     /// [`InputError::Ended`] if the remaining examples do not fill a batch; if the data set cannot be read.
     pub(super) fn fill(&mut self, batch: &mut Batch) -> Result<(), InputError> {
         match &mut self.kind {
-            Kind::Held { set, sampler, picks, scratch } => {
+            Kind::Held(held) => {
+                let Held { set, sampler, picks, scratch } = &mut **held;
                 sampler.next_into(picks)?;
                 batch.set(set, picks, Some(Sampler::position(sampler)), scratch);
                 Ok(())

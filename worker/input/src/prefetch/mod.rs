@@ -146,14 +146,13 @@ impl Prefetch {
         if let Some(Err(panic)) = self.thread.take().map(JoinHandle::join) {
             self.panic = Some(message_of(panic.as_ref()));
         }
-        match self.end.get() {
-            Some(end) => match &**end {
+        if let Some(end) = self.end.get() {
+            return match &**end {
                 InputError::Ended { epochs, examples, batch } => {
-                    return InputError::Ended { epochs: *epochs, examples: *examples, batch: *batch };
+                    InputError::Ended { epochs: *epochs, examples: *examples, batch: *batch }
                 }
-                _ => return InputError::Failed(Arc::clone(end)),
-            },
-            None => {}
+                _ => InputError::Failed(Arc::clone(end)),
+            };
         }
         let message = self.panic.clone().expect("a thread without an error ends only in a panic");
         InputError::Panicked { message }
