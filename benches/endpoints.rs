@@ -61,7 +61,7 @@ struct Asking {
 }
 
 impl Asking {
-    /// Waits for an interval with requests. Returns false if the job has ended.
+    /// Lets an interval pass, and sends requests during it. Returns false if the job has ended.
     fn wait(&self) -> bool {
         while !self.now.load(Ordering::Relaxed) && !self.over.load(Ordering::Relaxed) {
             sleep(Duration::from_millis(5));

@@ -156,8 +156,9 @@ impl Ps {
         &self.arbiters[shard]
     }
 
-    /// Serves until the chief ends the job. If `interrupt` is cancelled while the chief is connected, keeps
-    /// serving for at most [`PsConfig::drain_timeout`], so that the chief can save and end the job.
+    /// Serves until the chief ends the job. The token `interrupt` is cancelled by a signal. If this happens
+    /// while the chief is connected, serves for at most [`PsConfig::drain_timeout`] longer, so that the
+    /// chief can save and end the job.
     ///
     /// # Errors
     /// Returns an error if the chief never connects, is lost, or reports that the job failed; if a shard

@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// (A) and (B): spans of two lanes overlap in any way.
+        /// (A) and (B), for spans of two lanes that overlap arbitrarily.
         #[test]
         fn spans_of_a_thread_are_apart_or_nested(
             spans in prop::collection::vec((0i64..60, 0i64..40, any::<bool>()), 1..60),

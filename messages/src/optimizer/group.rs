@@ -1,4 +1,4 @@
-//! Groups of variables with update rules of their own, and the rule of each variable that follows from them.
+//! Groups of variables with update rules of their own. The groups determine the rule of each variable.
 //!
 //! Wanted properties: (A) the first group whose pattern matches a variable decides about it, and no other
 //! group does; (B) without groups, every variable has the rule of the job; (C) a group that decides about no
@@ -142,7 +142,7 @@ pub enum GroupError {
         "pattern '{0}' is not valid, expected 1 to {VARIABLE_NAME_BYTES_MAX} bytes of letters, digits, '_', '.', '-', '/', '*' and '?'"
     )]
     Pattern(String),
-    /// A number of a group is out of range.
+    /// A numeric setting of a group is out of range.
     #[error("group '{pattern}': {error}")]
     Number {
         /// The pattern of the group.

@@ -33,7 +33,8 @@ enum Treatment {
     Usual,
     /// The slice is updated by a rule of its own.
     Special(Box<VariableRule>),
-    /// The variable is not trained. The pushed value is subtracted without change.
+    /// The variable is not trained. The pushed value is subtracted from the variable's value, without an
+    /// optimizer.
     Untrained,
     /// The variable is frozen. The pushed value is ignored.
     Frozen,

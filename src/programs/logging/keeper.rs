@@ -1,5 +1,5 @@
-//! Keeps the last log lines. A line that is logged within the span of a log goes to that log. Any other line
-//! goes to the process's own log.
+//! Keeps the last log lines. Each log has a tracing span. A line that is logged inside this span goes to
+//! this log. Any other line goes to the process's own log.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};

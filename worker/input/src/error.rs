@@ -424,7 +424,7 @@ pub enum InputError {
     Other(Box<dyn std::error::Error + Send + Sync>),
     /// A custom data set cannot be divided by parts.
     #[error(
-        "the data set cannot be divided into parts for {workers} workers: shard by data, or give the set parts"
+        "the data set cannot be divided into parts for {workers} workers: use the sharding `data`, or implement Dataset::part"
     )]
     NoParts {
         /// The number of workers.

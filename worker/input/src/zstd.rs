@@ -130,7 +130,8 @@ mod tests {
         }
     }
 
-    /// The magic number, a frame of one raw block with the checksum of RFC 8878, section 3.1.1.
+    /// The input is written by hand after RFC 8878, section 3.1.1: a magic number, and a frame of one raw
+    /// block that ends with a checksum.
     #[test]
     fn a_wrong_checksum_is_found() {
         let frame =

@@ -2,8 +2,8 @@
 //! measurements.
 //!
 //! Wanted properties: (A) the spans that are taken together fit in a report; (B) the spans of a step are
-//! either taken together, once, or counted as lost together; (C) order and nesting are preserved, even if
-//! the estimate of the chief's clock changes between two steps.
+//! taken together exactly once, or they are all counted as lost; (C) order and nesting are preserved, even
+//! if the estimate of the chief's clock changes between two steps.
 
 use std::sync::Arc;
 
