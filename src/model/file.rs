@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Blueprint, Model};
 use crate::error::Error;
+use crate::report::is_special;
 
 /// The key of the metadata that hold the [`Card`] of a model.
 const KEY: &str = "pushpull";
@@ -47,11 +48,14 @@ pub(super) enum Source {
 /// Returns the directory of a model's file, and the file's name in it.
 ///
 /// # Errors
-/// Returns an error if a store would give a file of this name another name.
+/// Returns an error if a store would give a file of this name another name, or if `path` is a device or a pipe.
 pub(crate) fn located(path: &Path) -> Result<(PathBuf, String), Error> {
     let name = path.file_name().and_then(|name| name.to_str());
     let name =
         name.ok_or_else(|| Error::Model(format!("{}: expected the path of a file", path.display())))?;
+    if is_special(path) {
+        return Err(Error::Model(format!("{} is a device or a pipe, expected a file", path.display())));
+    }
     // The store would write other characters in another form, and another program would not find the file.
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
     if !name.chars().all(plain) || path.to_str().is_none_or(|path| path.contains("://")) {

@@ -344,6 +344,15 @@ fn a_job_has_the_length_that_it_is_given() {
     assert_eq!((seed, deterministic), (5, true));
 }
 
+#[test]
+fn a_model_replaces_no_device() {
+    let dir = tempfile::tempdir().unwrap();
+    let link = dir.path().join("link");
+    std::os::unix::fs::symlink("/dev/null", &link).unwrap();
+    let error = super::file::located(&link).unwrap_err().to_string();
+    assert!(error.ends_with("is a device or a pipe, expected a file"), "{error}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 

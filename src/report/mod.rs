@@ -209,17 +209,26 @@ impl Report {
     }
 
     /// Writes the report as JSON to a file. The file is replaced in one step, so no reader sees a part of
-    /// it.
+    /// it. A device or a pipe is written to instead.
     ///
     /// # Errors
     /// Returns an error if the file cannot be written.
     pub fn write(&self, path: &Path) -> anyhow::Result<()> {
         let json = serde_json::to_string_pretty(self).context("cannot write the report as JSON")?;
-        let partial = partial(path);
-        std::fs::write(&partial, json + "\n")
-            .and_then(|()| std::fs::rename(&partial, path))
-            .with_context(|| format!("cannot write the report to {}", path.display()))
+        let written = if is_special(path) {
+            std::fs::write(path, json + "\n")
+        } else {
+            let partial = partial(path);
+            std::fs::write(&partial, json + "\n").and_then(|()| std::fs::rename(&partial, path))
+        };
+        written.with_context(|| format!("cannot write the report to {}", path.display()))
     }
+}
+
+/// Returns true if `path` exists and is neither a file nor a directory, such as `/dev/null`. A file must not
+/// replace it.
+pub(crate) fn is_special(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir())
 }
 
 /// Returns the temporary path of a file that is renamed to `path` when it is complete. The path contains the
@@ -282,6 +291,18 @@ mod tests {
         assert_eq!(json["test_metrics"]["auc"], 0.875);
         assert_eq!(json["test_metrics"]["recall_at_five"], 0.5);
         assert_eq!(json["test_accuracy"], json["test_metrics"]["accuracy"]);
+    }
+
+    #[test]
+    fn a_device_is_written_to_and_not_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink("/dev/null", &link).unwrap();
+        report(&[]).write(&link).unwrap();
+        assert!(is_special(&link), "the link still leads to a device");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+        report(&[]).write(&dir.path().join("file")).unwrap();
+        assert!(!is_special(&dir.path().join("file")) && !is_special(&dir.path().join("none")));
     }
 
     #[test]

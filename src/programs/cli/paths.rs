@@ -8,7 +8,7 @@ use anyhow::Context;
 use crate::model::located as located_model;
 use crate::programs::exit::Failure;
 use crate::programs::roles::EndFiles;
-use crate::report::partial;
+use crate::report::{is_special, partial};
 
 /// The name of the folder of event files in a checkpoint directory.
 const SUMMARIES: &str = "summaries";
@@ -50,6 +50,9 @@ pub(super) fn check_writable(flag: &str, what: &str, path: &Path) -> anyhow::Res
     let partial = partial(path);
     let tried = if path.is_dir() {
         Err(std::io::ErrorKind::IsADirectory.into())
+    } else if is_special(path) {
+        // A pipe without a reader would block here, and it is opened again when the file is written.
+        Ok(())
     } else {
         std::fs::write(&partial, "").and_then(|()| std::fs::remove_file(&partial))
     };

@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::model::{Examples, Model};
 use crate::programs::exit::{Failure, Outcome};
 use crate::programs::rows::{RowFormat, Rows, write_evaluation};
-use crate::report::partial;
+use crate::report::{is_special, partial};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct PredictArgs {
@@ -99,6 +99,11 @@ impl PredictArgs {
 
     fn write_file(&self, model: &Model, examples: &Examples, path: &Path) -> Outcome {
         let (partial, shown) = (partial(path), path.display());
+        if is_special(path) {
+            let file = File::options().write(true).open(path);
+            let mut file = file.with_context(|| format!("--to: cannot write to {shown}"))?;
+            return self.write(model, examples, &mut file);
+        }
         let written = || {
             let mut file =
                 File::create(&partial).with_context(|| format!("--to: cannot write to {shown}"))?;

@@ -10,7 +10,7 @@ use pushpull_messages::input::{ColumnSpec, DatasetSpec, InputSpec, ShardSpec, Sh
 
 use super::dataset::{Dataset, check, collect};
 use super::files::expand;
-use super::source::{Reading, load_from, open};
+use super::source::{Reading, is_read, load_from, open};
 use super::stages::Scratch;
 use super::stream::{Stream, StreamConfig};
 use super::{
@@ -215,15 +215,7 @@ fn part(
 /// sets that are neither in files nor custom are generated, and always held.
 fn streams(input: &InputSpec, files: Option<&DatasetSpec>) -> bool {
     let custom = files.is_none();
-    let formats = files.is_some_and(|spec| {
-        matches!(
-            spec,
-            DatasetSpec::Idx { .. }
-                | DatasetSpec::Cifar10 { .. }
-                | DatasetSpec::Csv(_)
-                | DatasetSpec::TfRecord(_)
-        )
-    });
+    let formats = files.is_some_and(is_read);
     if input.shuffle == ShuffleSpec::Full || !(custom || formats) {
         return false;
     }
