@@ -58,6 +58,7 @@ fn job() -> Result<Job, Error> {
     let logits = dense("logits", 2).apply(&mut g, x);
     let loss = g.softmax_cross_entropy(logits, labels);
     let accuracy = g.accuracy(logits, labels);
+    g.output("logits", logits);
     let graph = g.finish(loss, &[("accuracy", accuracy)])?;
     let custom = |name: &str| DatasetSpec::Custom(name.to_owned());
     let input = InputSpec::new(custom("spirals"), custom("more spirals"));

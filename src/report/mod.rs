@@ -218,6 +218,8 @@ impl Report {
         let written = if is_special(path) {
             std::fs::write(path, json + "\n")
         } else {
+            // The file that a link leads to is replaced, and not the link.
+            let path = &std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
             let partial = partial(path);
             std::fs::write(&partial, json + "\n").and_then(|()| std::fs::rename(&partial, path))
         };

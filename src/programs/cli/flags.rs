@@ -1,5 +1,7 @@
 //! Flags that several programs share.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
@@ -177,11 +179,15 @@ pub(crate) fn read_job(path: &Path) -> Result<JobSpec, Failure> {
 /// Reads a file of JSON that `flag` names, which has at most the size of a job file. Errors call it `what`.
 pub(crate) fn read_text(flag: &str, what: &str, path: &Path) -> Result<String, Failure> {
     let shown = path.display();
-    let size = std::fs::metadata(path).with_context(|| format!("{flag}: cannot read {what} {shown}"))?.len();
-    if size > JOB_FILE_BYTES_MAX {
+    let failed = || format!("{flag}: cannot read {what} {shown}");
+    let mut text = String::new();
+    // A device or a pipe has no size that could be checked before.
+    let file = File::open(path).with_context(failed)?;
+    file.take(JOB_FILE_BYTES_MAX + 1).read_to_string(&mut text).with_context(failed)?;
+    if text.len() as u64 > JOB_FILE_BYTES_MAX {
         let reason =
-            format!("{flag}: {what} {shown} has {size} bytes, expected at most {JOB_FILE_BYTES_MAX}");
+            format!("{flag}: {what} {shown} is too large, expected at most {JOB_FILE_BYTES_MAX} bytes");
         return Err(Failure::Error(anyhow::anyhow!(reason)));
     }
-    Ok(std::fs::read_to_string(path).with_context(|| format!("{flag}: cannot read {what} {shown}"))?)
+    Ok(text)
 }

@@ -60,6 +60,16 @@ impl PredictArgs {
             return Err(Failure::usage(reason));
         }
         self.to.as_deref().map_or(Ok(()), |path| check_writable("--to", "the predictions", path))?;
+        let real = |path: &Path| std::fs::canonicalize(path).ok();
+        let read = std::iter::once(&self.model).chain(&self.files).chain(&self.images).chain(&self.input);
+        if let Some(to) = self.to.as_deref().and_then(real)
+            && read.filter_map(|path| real(path)).any(|path| path == to)
+        {
+            return Err(Failure::Usage(format!(
+                "--to: {} is read by this command and would be overwritten: name another file",
+                to.display()
+            )));
+        }
         let job = self.job.as_deref().map(read_job).transpose()?;
         let model = match &job {
             Some(job) => Model::load_of(job, &self.model)?,
@@ -98,6 +108,8 @@ impl PredictArgs {
     }
 
     fn write_file(&self, model: &Model, examples: &Examples, path: &Path) -> Outcome {
+        // The file that a link leads to is replaced, and not the link.
+        let path = &std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
         let (partial, shown) = (partial(path), path.display());
         if is_special(path) {
             let file = File::options().write(true).open(path);

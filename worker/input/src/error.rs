@@ -16,7 +16,7 @@ pub enum InputError {
     /// The named file does not exist. The file with `.gz` or `.zst` added to its name, or removed from it,
     /// does not exist either.
     #[error(
-        "{} and {twins} do not exist, expected one of them: name a file that this worker can read",
+        "{} and {twins} do not exist, expected one of them: name a file that this host can read",
         file.display()
     )]
     Missing {

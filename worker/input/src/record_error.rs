@@ -25,6 +25,11 @@ pub enum RecordError {
         /// The maximum number of bytes of a record.
         max: u64,
     },
+    /// The file ends inside of a quoted field that begins in this row.
+    #[error(
+        "a field of the row begins with a quote that is never closed: close it, or double quotes within a field"
+    )]
+    OpenQuote,
     /// A label is not the number of a class.
     #[error("the label is {label}, expected 0 to {max}: correct the format in the spec, or the file")]
     Label {

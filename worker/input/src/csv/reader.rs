@@ -18,6 +18,10 @@ use crate::{InputError, RecordError, Storage};
 /// file into one field.
 const ROW_BYTES_MAX: u64 = 16 << 20;
 
+/// The bytes that a reader sees after the end of a file. They are a row of their own, unless the file ends inside of
+/// a quoted field. No text has this control character.
+const END: &[u8] = b"\n\x1aend of file";
+
 /// The maximum number of bytes of a header that an error message quotes.
 const SHOWN_BYTES_MAX: usize = 400;
 
@@ -106,10 +110,10 @@ impl Format for CsvFormat {
             .flexible(true)
             .trim(trim)
             .delimiter(u8::try_from(spec.delimiter).unwrap_or(b','))
-            .from_reader(input);
+            .from_reader(Marked { input, end: END });
         let mut header = spec.header.then(csv::ByteRecord::new);
         if let Some(header) = &mut header {
-            next(&mut reader, header)?;
+            next(&mut reader, header, spec.skip_lines)?;
         }
         let positions = |fields: &Fields| {
             let fields = fields.fields().into_iter();
@@ -130,7 +134,7 @@ impl Format for CsvFormat {
 struct CsvReader {
     format: Arc<CsvFormat>,
     file: PathBuf,
-    reader: csv::Reader<Unpacked>,
+    reader: csv::Reader<Marked>,
     /// For each column, the positions of its fields in a row.
     indices: Vec<Vec<usize>>,
     row: csv::ByteRecord,
@@ -144,7 +148,7 @@ impl CsvReader {
     /// # Errors
     /// If the file cannot be read; [`InputError::NoExample`] if it ends without an example.
     fn next_row(&mut self) -> Result<bool, InputError> {
-        match next(&mut self.reader, &mut self.row)? {
+        match next(&mut self.reader, &mut self.row, self.format.spec.skip_lines)? {
             true => Ok(true),
             false if self.any => Ok(false),
             false => Err(InputError::NoExample { file: self.file.clone() }),
@@ -157,8 +161,7 @@ impl CsvReader {
         for (position, (fields, indices)) in self.format.columns.iter().zip(&self.indices).enumerate() {
             if let Err(problem) = fields.read(indices, &self.row, rows.column(position)) {
                 rows.abandon();
-                let skipped = u64::from(self.format.spec.skip_lines);
-                let line = skipped + self.row.position().map_or(0, csv::Position::line);
+                let line = line_of(&self.row, self.format.spec.skip_lines);
                 return Err(InputError::Row { file: self.file.clone(), line, problem: Box::new(problem) });
             }
         }
@@ -201,19 +204,56 @@ impl Reader for CsvReader {
     }
 }
 
+/// The bytes of a file, followed by [`END`].
+struct Marked {
+    input: Unpacked,
+    /// The part of [`END`] that has not been read yet.
+    end: &'static [u8],
+}
+
+impl Read for Marked {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.input.read(buffer)? {
+            0 => self.end.read(buffer),
+            read => Ok(read),
+        }
+    }
+}
+
 /// Reads the next row into `row`. Returns false at the end of the file.
-fn next(reader: &mut csv::Reader<Unpacked>, row: &mut csv::ByteRecord) -> Result<bool, InputError> {
-    reader.get_mut().limit(ROW_BYTES_MAX, "one row");
+///
+/// # Errors
+/// If the file cannot be read; [`InputError::Row`] if it ends inside of a quoted field, which would hide the rows
+/// after the quote.
+fn next(
+    reader: &mut csv::Reader<Marked>,
+    row: &mut csv::ByteRecord,
+    skipped_lines: u32,
+) -> Result<bool, InputError> {
+    reader.get_mut().input.limit(ROW_BYTES_MAX, "one row");
     match reader.read_byte_record(row) {
-        Ok(found) => Ok(found),
+        Ok(found) => {
+            let marked = row.iter().last().is_some_and(|field| field.ends_with(&END[1..]));
+            if marked && (row.len() > 1 || row.get(0) != Some(&END[1..])) {
+                let (file, problem) = (reader.get_ref().input.path().to_path_buf(), RecordError::OpenQuote);
+                let line = line_of(row, skipped_lines);
+                return Err(InputError::Row { file, line, problem: Box::new(problem) });
+            }
+            Ok(found && !marked)
+        }
         Err(error) => {
             let source = match error.into_kind() {
                 csv::ErrorKind::Io(source) => source,
                 other => io::Error::other(format!("{other:?}")),
             };
-            Err(reader.get_ref().error(source))
+            Err(reader.get_ref().input.error(source))
         }
     }
+}
+
+/// Returns the line in which a row begins, counted from 1.
+fn line_of(row: &csv::ByteRecord, skipped_lines: u32) -> u64 {
+    u64::from(skipped_lines) + row.position().map_or(0, csv::Position::line)
 }
 
 /// Returns the position of a field in a row.

@@ -43,6 +43,26 @@ fn spec() -> CsvSpec {
     }
 }
 
+#[test]
+fn an_open_quote_hides_no_rows() {
+    let good = "1,red,2,7,no\n3,blue,4,8,yes\n";
+    assert_eq!(read(&spec(), good.as_bytes()).unwrap().len(), 2);
+    // A quote in a field that is used, in a field that is ignored, and at the very end.
+    for (text, line) in [
+        ("1,red,2,7,no\n3,\"blue,4,8,yes\n5,red,6,9,no\n", 2),
+        ("1,red,2,7,no,\"oops\n3,blue,4,8,yes\n5,red,6,9,no\n", 1),
+        ("1,red,2,7,no\n3,blue,4,8,\"yes", 2),
+        ("1,red,2,7,no\n3,blue,4,8,yes\n\"x", 3),
+    ] {
+        let error = read(&spec(), text.as_bytes()).unwrap_err();
+        let InputError::Row { line: found, problem, .. } = &error else { panic!("{error}") };
+        assert_eq!((found, &**problem), (&line, &RecordError::OpenQuote), "{text}");
+    }
+    // Quotes that are closed may contain line breaks, and a file may end without one.
+    let quoted = "1,red,2,7,no,\"two\nlines\"\n3,blue,4,8,\"yes\"";
+    assert_eq!(read(&spec(), quoted.as_bytes()).unwrap().len(), 2);
+}
+
 fn read(spec: &CsvSpec, bytes: &[u8]) -> Result<InMemory, InputError> {
     let folder = TempDir::new().unwrap();
     let files = vec![write(folder.path(), "data.csv", bytes)];

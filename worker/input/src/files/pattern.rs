@@ -52,8 +52,11 @@ fn matches(pattern: &Path, all: &mut Vec<PathBuf>) -> Result<(), InputError> {
         if all.len() == FILES_MAX {
             return Err(InputError::Matches { pattern: pattern.to_path_buf(), max: FILES_MAX });
         }
-        if file.is_file() {
-            all.push(file);
+        match file.metadata() {
+            Ok(found) if found.is_dir() => {}
+            Ok(_) => all.push(file),
+            // A link without its file would silently leave out a part of the data.
+            Err(source) => return Err(InputError::Read { file, offset: 0, source }),
         }
     }
     if all.len() == before {

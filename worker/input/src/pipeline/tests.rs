@@ -288,6 +288,8 @@ fn a_pattern_names_files_in_order() {
     let error: InputError = read("d*.csv").unwrap_err();
     assert!(matches!(&error, InputError::NoMatch { .. }), "{error}");
     assert!(matches!(read("[.csv").unwrap_err(), InputError::NoMatch { .. }));
+    std::os::unix::fs::symlink(folder.path().join("absent"), folder.path().join("a-3.csv")).unwrap();
+    assert!(matches!(read("a-?.csv").unwrap_err(), InputError::Read { .. }));
 }
 
 #[test]

@@ -15,7 +15,9 @@ use super::files::{BadRecords, dataset, expand};
 use super::idx::IdxImages;
 use super::stages::Stages;
 use super::tf_record::TfRecordFormat;
-use super::{Datasets, Description, Digits, InMemory, InputError, babble, color_images, linear, windows};
+use super::{
+    Datasets, Description, Digits, InMemory, InputError, babble, color_images, linear, open_either, windows,
+};
 
 /// The name by which errors refer to a generated text.
 const BABBLE: &str = "the generated text";
@@ -147,6 +149,10 @@ fn describe_made(spec: &DatasetSpec) -> Result<Description, InputError> {
 pub fn open(spec: &DatasetSpec, reading: &Reading<'_>) -> Result<Arc<dyn Dataset>, InputError> {
     spec.validate()?;
     let spec = expand(spec)?;
+    // A missing file is found now and not when its turn comes.
+    for file in spec.files() {
+        open_either(file)?;
+    }
     let (cycle, bad) = (reading.interleave, || BadRecords::allowing(reading.skip_bad_records));
     Ok(match &spec {
         DatasetSpec::Idx { images, labels } => Arc::new(IdxImages::open(images, labels)?),
