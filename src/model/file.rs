@@ -48,7 +48,8 @@ pub(super) enum Source {
 /// Returns the directory of a model's file, and the file's name in it.
 ///
 /// # Errors
-/// Returns an error if a store would give a file of this name another name, or if `path` is a device or a pipe.
+/// Returns an error if a store would give a file of this name another name, or if `path` is a device or a
+/// pipe.
 pub(crate) fn located(path: &Path) -> Result<(PathBuf, String), Error> {
     let name = path.file_name().and_then(|name| name.to_str());
     let name =

@@ -9,8 +9,8 @@ use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 /// The first bytes of a zstd file (RFC 8878, section 3.1.1).
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// Returns true if a file that begins with these bytes is a zstd file. It may begin with a frame that decoders skip
-/// (RFC 8878, section 3.1.2).
+/// Returns true if a file that begins with these bytes is a zstd file. It may begin with a frame that
+/// decoders skip (RFC 8878, section 3.1.2).
 pub(super) fn is_zstd(first: [u8; 4]) -> bool {
     first == ZSTD_MAGIC || (first[0] & 0xf0 == 0x50 && first[1..] == [0x2a, 0x4d, 0x18])
 }

@@ -18,8 +18,8 @@ use crate::{InputError, RecordError, Storage};
 /// file into one field.
 const ROW_BYTES_MAX: u64 = 16 << 20;
 
-/// The bytes that a reader sees after the end of a file. They are a row of their own, unless the file ends inside of
-/// a quoted field. No text has this control character.
+/// The bytes that a reader sees after the end of a file. They are a row of their own, unless the file ends
+/// inside of a quoted field. No text has this control character.
 const END: &[u8] = b"\n\x1aend of file";
 
 /// The maximum number of bytes of a header that an error message quotes.
@@ -223,8 +223,8 @@ impl Read for Marked {
 /// Reads the next row into `row`. Returns false at the end of the file.
 ///
 /// # Errors
-/// If the file cannot be read; [`InputError::Row`] if it ends inside of a quoted field, which would hide the rows
-/// after the quote.
+/// If the file cannot be read; [`InputError::Row`] if it ends inside of a quoted field, which would hide
+/// the rows after the quote.
 fn next(
     reader: &mut csv::Reader<Marked>,
     row: &mut csv::ByteRecord,
@@ -233,7 +233,7 @@ fn next(
     reader.get_mut().input.limit(ROW_BYTES_MAX, "one row");
     match reader.read_byte_record(row) {
         Ok(found) => {
-            let marked = row.iter().last().is_some_and(|field| field.ends_with(&END[1..]));
+            let marked = row.iter().next_back().is_some_and(|field| field.ends_with(&END[1..]));
             if marked && (row.len() > 1 || row.get(0) != Some(&END[1..])) {
                 let (file, problem) = (reader.get_ref().input.path().to_path_buf(), RecordError::OpenQuote);
                 let line = line_of(row, skipped_lines);

@@ -1,8 +1,20 @@
 //! Reads a whole data set, to hold it in memory or to count its examples. This module must not depend on
 //! formats.
 
-use super::{Dataset, InMemory, Rows, block, read_some};
+use super::{Dataset, InMemory, Rows, block, check, read_some};
 use crate::InputError;
+
+impl InMemory {
+    /// Reads all examples of `set` into memory. Copies nothing if the set is in memory already.
+    ///
+    /// # Errors
+    /// If the set cannot be read; [`InputError::Endless`] if it has no end; [`InputError::Held`] if it is too
+    /// large.
+    pub fn collect(set: &dyn Dataset) -> Result<Self, InputError> {
+        check(set)?;
+        collect(set)
+    }
+}
 
 /// Reads all examples of `set` into memory.
 ///
@@ -26,8 +38,8 @@ pub(crate) fn collect(set: &dyn Dataset) -> Result<InMemory, InputError> {
 /// A check of a block of examples. It gets the block, and the index of the block's first example in the set.
 type CheckRows<'a> = &'a dyn Fn(&Rows, u64) -> Result<(), InputError>;
 
-/// Returns the number of examples of `set`. Reads the set if the number is unknown, or if `check` must see the
-/// examples. Reading finds every record that is damaged.
+/// Returns the number of examples of `set`. Reads the set if the number is unknown, or if `check` must see
+/// the examples. Reading finds every record that is damaged.
 ///
 /// # Errors
 /// If the set cannot be read; [`InputError::Endless`] if it has no end; the errors of `check`.

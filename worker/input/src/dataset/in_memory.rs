@@ -56,16 +56,6 @@ impl InMemory {
         Ok(Self { examples, columns: specs.into(), storage: stored.into() })
     }
 
-    /// Reads all examples of `set` into memory. Copies nothing if the set is in memory already.
-    ///
-    /// # Errors
-    /// If the set cannot be read; [`InputError::Endless`] if it has no end; [`InputError::Held`] if it is too
-    /// large.
-    pub fn collect(set: &dyn Dataset) -> Result<Self, InputError> {
-        super::check(set)?;
-        super::collect(set)
-    }
-
     /// Creates a data set of images and their classes. The column `features` has the given `shape`,
     /// row-major, with values scaled from 0..255 to 0..1. The column `labels` is an `i32` scalar.
     ///

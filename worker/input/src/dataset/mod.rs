@@ -70,8 +70,8 @@ pub trait Dataset: Send + Sync {
         None
     }
 
-    /// Returns an empty block for examples of this set. The default stores floats and `i32` integers. A set whose
-    /// readers hand out the examples of another set should return the block of that set.
+    /// Returns an empty block for examples of this set. The default stores floats and `i32` integers. A set
+    /// whose readers hand out the examples of another set should return the block of that set.
     ///
     /// # Errors
     /// [`InputError::Extent`] if a column has no elements; [`InputError::NoColumn`] if there is no column.

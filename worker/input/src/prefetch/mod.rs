@@ -159,8 +159,8 @@ impl Prefetch {
     }
 }
 
-/// Tells the thread to stop. Does not wait for it: the thread may be reading a large file for its current batch,
-/// and the caller's thread also sends heartbeats.
+/// Tells the thread to stop. Does not wait for it: the thread may be reading a large file for its current
+/// batch, and the caller's thread also sends heartbeats.
 impl Drop for Prefetch {
     fn drop(&mut self) {
         self.ready.close();

@@ -102,7 +102,8 @@ pub fn describe(
     Ok(Description { examples, columns: stages.columns().to_vec() })
 }
 
-/// Returns true if the examples of `spec` are read by a reader: those in files, except texts, and custom ones.
+/// Returns true if the examples of `spec` are read by a reader: those in files, except texts, and custom
+/// ones.
 pub(super) fn is_read(spec: &DatasetSpec) -> bool {
     matches!(
         spec,

@@ -87,7 +87,8 @@ impl Stream {
         if length == Some(0) {
             return Err(no_share(&config, set.examples()));
         }
-        // A set of unknown size may be smaller than the buffer. The memory is checked again as the buffer grows.
+        // A set of unknown size may be smaller than the buffer. The memory is checked again as the buffer
+        // grows.
         let (held, bytes) = (length.unwrap_or(0).min(size.into()), rows.example_bytes() + SLOT_BYTES);
         if held.saturating_mul(bytes) > HELD_BYTES_MAX || u64::from(size) * SLOT_BYTES > HELD_BYTES_MAX {
             return Err(InputError::Buffer { examples: size, bytes, max: HELD_BYTES_MAX });
