@@ -25,6 +25,13 @@ impl AdamStep {
         (f64::from(self.learning_rate) * second.sqrt() / first) as f32
     }
 
+    /// Returns the moments `β₁·m + (1−β₁)·gradient` and `β₂·v + (1−β₂)·gradient²`.
+    #[inline(always)]
+    pub(super) fn moments(self, m: f32, v: f32, gradient: f32) -> [f32; 2] {
+        let Self { beta1, beta2, .. } = self;
+        [beta1 * m + (1.0 - beta1) * gradient, beta2 * v + (1.0 - beta2) * (gradient * gradient)]
+    }
+
     /// Returns `1 − βᵗ`, by which a moment with the decay β is divided to correct its bias.
     pub(super) fn correction(&self, beta: f32) -> f64 {
         assert!(self.step >= 1, "adam: the step is 0, but steps are numbered from 1");
@@ -51,11 +58,9 @@ pub fn adam(
     step: AdamStep,
 ) {
     let rate = step.corrected_rate();
-    let AdamStep { beta1, beta2, epsilon, .. } = step;
     update([next, m, v], value, gradient, terms, move |[_, m, v], value, gradient| {
-        let m = beta1 * m + (1.0 - beta1) * gradient;
-        let v = beta2 * v + (1.0 - beta2) * (gradient * gradient);
-        [value - rate * m / (v.sqrt() + epsilon), m, v]
+        let [m, v] = step.moments(m, v, gradient);
+        [value - rate * m / (v.sqrt() + step.epsilon), m, v]
     });
 }
 

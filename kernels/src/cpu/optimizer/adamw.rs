@@ -31,12 +31,11 @@ pub fn adamw(
     terms: GradientTerms,
     step: AdamWStep,
 ) {
-    let rate = step.adam.corrected_rate();
-    let AdamStep { learning_rate, beta1, beta2, epsilon, .. } = step.adam;
-    let kept = 1.0 - learning_rate * step.weight_decay;
+    let AdamWStep { adam, weight_decay } = step;
+    let rate = adam.corrected_rate();
+    let kept = 1.0 - adam.learning_rate * weight_decay;
     update([next, m, v], value, gradient, terms, move |[_, m, v], value, gradient| {
-        let m = beta1 * m + (1.0 - beta1) * gradient;
-        let v = beta2 * v + (1.0 - beta2) * (gradient * gradient);
-        [kept * value - rate * m / (v.sqrt() + epsilon), m, v]
+        let [m, v] = adam.moments(m, v, gradient);
+        [kept * value - rate * m / (v.sqrt() + adam.epsilon), m, v]
     });
 }

@@ -41,15 +41,13 @@ pub fn lamb(
     step: LambStep,
 ) {
     let LambStep { adam, weight_decay } = step;
-    let AdamStep { learning_rate, beta1, beta2, epsilon, .. } = adam;
-    let [first, second] = [beta1, beta2].map(|beta| (1.0 / adam.correction(beta)) as f32);
+    let [first, second] = [adam.beta1, adam.beta2].map(|beta| (1.0 / adam.correction(beta)) as f32);
     // `next` holds r until both norms are known.
     update([&mut *next, m, v], value, gradient, terms, move |[_, m, v], value, gradient| {
-        let m = beta1 * m + (1.0 - beta1) * gradient;
-        let v = beta2 * v + (1.0 - beta2) * (gradient * gradient);
-        [first * m / ((second * v).sqrt() + epsilon) + weight_decay * value, m, v]
+        let [m, v] = adam.moments(m, v, gradient);
+        [first * m / ((second * v).sqrt() + adam.epsilon) + weight_decay * value, m, v]
     });
-    let rate = (f64::from(learning_rate) * trust_ratio(value, next)) as f32;
+    let rate = (f64::from(adam.learning_rate) * trust_ratio(value, next)) as f32;
     zip_map([next], [value], move |[r], [value]| [value - rate * r], Threads::One);
 }
 
