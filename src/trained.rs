@@ -5,10 +5,11 @@ use std::path::Path;
 use pushpull_messages::cluster::ClusterSpec;
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::Evaluation;
+use pushpull_messages::model::ModelSpec;
 
 use crate::collector::{Collected, Collector};
 use crate::error::Error;
-use crate::model::{Blueprint, Examples, Model, Predictions, Tensor};
+use crate::model::{Examples, Model, Predictions, Tensor};
 use crate::report::Report;
 
 /// A trained job: its report, and its model with the values of all variables.
@@ -25,13 +26,9 @@ pub struct Trained {
 impl Trained {
     pub(crate) fn new(job: &JobSpec, cluster: &ClusterSpec, collector: Collector) -> Result<Self, Error> {
         let (report, Collected { values, averages }) = collector.take()?;
-        let blueprint = Blueprint::of(job);
-        let averaged = averages.map(|averages| Model::new(blueprint.clone(), averages));
-        Ok(Self {
-            report: Report::new(job, cluster, &report),
-            latest: Model::new(blueprint, values),
-            averaged,
-        })
+        let spec = ModelSpec::of(job);
+        let averaged = averages.map(|averages| Model::new(spec.clone(), averages));
+        Ok(Self { report: Report::new(job, cluster, &report), latest: Model::new(spec, values), averaged })
     }
 
     /// Returns the model that the job's last evaluation used: with the moving averages if the job keeps

@@ -187,6 +187,11 @@ impl JobSpec {
         serde_json::to_string_pretty(self).expect("plain data encodes")
     }
 
+    /// Returns the job as JSON on one line.
+    pub fn to_json_line(&self) -> String {
+        serde_json::to_string(self).expect("plain data encodes")
+    }
+
     /// Returns the content of the job file as a JSON tree with the same keys.
     pub fn to_value(&self) -> serde_json::Value {
         // The tree is parsed from the text, because the serializer to text is compiled anyway. A direct

@@ -19,6 +19,7 @@ pub mod id;
 pub mod input;
 pub mod job;
 pub mod message;
+pub mod model;
 pub mod observe;
 pub mod optimizer;
 pub mod out_of_range;

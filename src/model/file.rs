@@ -6,33 +6,20 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use pushpull_messages::graph::GraphSpec;
-use pushpull_messages::input::MapSpec;
-use pushpull_messages::job::BATCH_SIZE_MAX;
+use pushpull_messages::model::ModelSpec;
 use pushpull_messages::variable::VariableSpec;
 use pushpull_storage::{FoundTensor, NewTensor, Store, read_header_with_metadata, write_file};
 use pushpull_transport::buffer::{Buffer, Segment};
 use pushpull_worker::Values;
-use serde::{Deserialize, Serialize};
 
-use super::{Blueprint, Model};
+use super::Model;
 use crate::error::Error;
 use crate::report::is_special;
 
-/// The key of the metadata that hold the [`Card`] of a model.
+/// The key of the metadata that hold the [`ModelSpec`] of a model.
 const KEY: &str = "pushpull";
-/// The maximum number of map stages in a file.
-const STAGES_MAX: usize = 1024;
 /// The number of bytes that are read at once.
 const BLOCK_BYTES: u64 = 8 << 20;
-
-/// What the file says of the model besides its values, as JSON.
-#[derive(Serialize, Deserialize)]
-struct Card {
-    graph: GraphSpec,
-    #[serde(default)]
-    map: Vec<MapSpec>,
-    batch_size: usize,
-}
 
 /// Where the description of a model comes from whose values are read from a file.
 pub(super) enum Source {
@@ -42,7 +29,7 @@ pub(super) enum Source {
     Graph(GraphSpec),
     /// The caller gives everything.
     #[cfg(feature = "programs")]
-    Job(Blueprint),
+    Job(ModelSpec),
 }
 
 /// Returns the directory of a model's file, and the file's name in it.
@@ -84,9 +71,6 @@ fn block_on<T: Send>(task: impl Future<Output = Result<T, Error>> + Send) -> Res
 
 pub(super) fn save(model: &Model, path: &Path) -> Result<(), Error> {
     let (directory, name) = located(path)?;
-    let Blueprint { graph, map, batch_size } = model.blueprint.clone();
-    let card = Card { graph, map, batch_size };
-    let card = serde_json::to_string(&card).map_err(Error::model)?;
     let tensors =
         model.graph().variables.iter().zip(model.values()).map(|(variable, (_, tensor))| NewTensor {
             name: variable.name.clone(),
@@ -96,7 +80,7 @@ pub(super) fn save(model: &Model, path: &Path) -> Result<(), Error> {
                 tensor.values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>(),
             )],
         });
-    let (tensors, metadata) = (tensors.collect(), HashMap::from([(KEY.to_owned(), card)]));
+    let (tensors, metadata) = (tensors.collect(), HashMap::from([(KEY.to_owned(), model.spec.to_json())]));
     block_on(async move {
         let store = Store::create(&directory.to_string_lossy()).map_err(Error::model)?;
         write_file(&store, &name, tensors, metadata).await.map_err(Error::model)?;
@@ -110,53 +94,40 @@ pub(super) fn load(path: &Path, source: Source) -> Result<Model, Error> {
     block_on(async move {
         let store = Store::open(&directory.to_string_lossy()).map_err(Error::model)?;
         let (found, metadata) = read_header_with_metadata(&store, &name).await.map_err(Error::model)?;
-        let blueprint = match source {
+        let spec = match source {
             // A file of this library says how the data are prepared, and that holds for any graph.
             Source::Graph(graph) if metadata.contains_key(KEY) => {
-                Blueprint { graph, ..blueprint(&shown, &metadata)? }
+                ModelSpec { graph, ..described(&shown, &metadata)? }
             }
-            Source::Graph(graph) => Blueprint { graph, map: Vec::new(), batch_size: 250 },
-            Source::File => blueprint(&shown, &metadata)?,
+            Source::Graph(graph) => ModelSpec { graph, map: Vec::new(), batch_size: 250 },
+            Source::File => described(&shown, &metadata)?,
             #[cfg(feature = "programs")]
-            Source::Job(blueprint) => blueprint,
+            Source::Job(spec) => spec,
         };
         let found: HashMap<&str, &FoundTensor> = found.iter().map(|own| (own.name.as_str(), own)).collect();
         // All tensors are checked before the first is read, so that a wrong file costs no time and no memory.
         let mut chosen = Vec::new();
-        for variable in &blueprint.graph.variables {
+        for variable in &spec.graph.variables {
             chosen.push(check(&shown, variable, found.get(variable.name.as_str()).copied())?);
         }
         let mut variables = Vec::with_capacity(chosen.len());
         for tensor in chosen {
             variables.push(Segment::whole(Arc::new(read(&store, &name, tensor).await?)));
         }
-        Ok(Model::new(blueprint, Arc::new(Values::new(variables))))
+        Ok(Model::new(spec, Arc::new(Values::new(variables))))
     })
 }
 
-/// Reads the graph and the map stages from the metadata of a file.
-fn blueprint(shown: &str, metadata: &HashMap<String, String>) -> Result<Blueprint, Error> {
-    let card = metadata.get(KEY).ok_or_else(|| {
+/// Reads the description of the model from the metadata of a file.
+fn described(shown: &str, metadata: &HashMap<String, String>) -> Result<ModelSpec, Error> {
+    let text = metadata.get(KEY).ok_or_else(|| {
         Error::Model(format!(
             "{shown} does not contain the graph of its model: give the graph with Model::load_with, or the job with \
              `pushpull predict --job FILE`"
         ))
     })?;
-    let card: Card = serde_json::from_str(card).map_err(|error| {
-        Error::Model(format!("{shown}: the description of the model is invalid: {error}"))
-    })?;
-    let Card { graph, map, batch_size } = card;
-    graph.validate(1)?;
-    let invalid =
-        |reason: String| Error::Model(format!("{shown}: the description of the model is invalid: {reason}"));
-    if map.len() > STAGES_MAX {
-        return Err(invalid(format!("{} map stages, expected at most {STAGES_MAX}", map.len())));
-    }
-    map.iter().try_for_each(MapSpec::validate).map_err(|error| invalid(error.to_string()))?;
-    if !(1..=BATCH_SIZE_MAX as usize).contains(&batch_size) {
-        return Err(invalid(format!("batch_size {batch_size}, expected 1 to {BATCH_SIZE_MAX}")));
-    }
-    Ok(Blueprint { graph, map, batch_size })
+    ModelSpec::from_json(text)
+        .map_err(|error| Error::Model(format!("{shown}: the description of the model is invalid: {error}")))
 }
 
 /// Checks that a tensor is the value of a variable.

@@ -17,6 +17,7 @@ use pushpull_messages::id::VariableId;
 use pushpull_messages::input::MapSpec;
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::Evaluation;
+use pushpull_messages::model::ModelSpec;
 use pushpull_worker::{Predictor, Values};
 
 pub use self::examples::Examples;
@@ -29,35 +30,18 @@ pub use self::tensor::Tensor;
 use crate::error::Error;
 use crate::threads::threads_per_worker;
 
-/// What a model needs besides its values: the graph, and how the data are prepared for it.
-#[derive(Clone, Debug)]
-pub(crate) struct Blueprint {
-    pub graph: GraphSpec,
-    /// The map stages of the job's input. They also apply to examples that the model predicts.
-    pub map: Vec<MapSpec>,
-    /// The number of examples in a batch of an evaluation.
-    pub batch_size: usize,
-}
-
-impl Blueprint {
-    pub(crate) fn of(job: &JobSpec) -> Self {
-        let (graph, map) = (job.graph.clone(), job.input.map.clone());
-        Self { graph, map, batch_size: job.batch_size as usize }
-    }
-}
-
 /// A model with the values of its variables. It can be shared between threads; one thread at a time
 /// predicts.
 pub struct Model {
-    blueprint: Blueprint,
+    spec: ModelSpec,
     values: Arc<Values>,
     /// Created at the first use, because it starts threads.
     predictor: OnceLock<Predictor>,
 }
 
 impl Model {
-    pub(crate) const fn new(blueprint: Blueprint, values: Arc<Values>) -> Self {
-        Self { blueprint, values, predictor: OnceLock::new() }
+    pub(crate) const fn new(spec: ModelSpec, values: Arc<Values>) -> Self {
+        Self { spec, values, predictor: OnceLock::new() }
     }
 
     /// Reads a model that [`save`](Self::save) has written.
@@ -83,7 +67,7 @@ impl Model {
     /// does. The job says how the data are prepared, whatever the file contains.
     #[cfg(feature = "programs")]
     pub(crate) fn load_of(job: &JobSpec, path: &Path) -> Result<Self, Error> {
-        file::load(path, file::Source::Job(Blueprint::of(job)))
+        file::load(path, file::Source::Job(ModelSpec::of(job)))
     }
 
     /// Writes the model as a safetensors file: one `F32` tensor for each variable. The file's metadata
@@ -98,7 +82,7 @@ impl Model {
 
     /// Returns the graph.
     pub const fn graph(&self) -> &GraphSpec {
-        &self.blueprint.graph
+        &self.spec.graph
     }
 
     /// Returns the value of the variable called `name`, such as `dense1/kernel`; `None` if the model has no
@@ -124,7 +108,7 @@ impl Model {
     pub fn predict(&self, examples: &Examples) -> Result<Predictions, Error> {
         let outputs = self
             .predictor()?
-            .predict(&self.to_predict(examples)?, self.blueprint.batch_size)
+            .predict(&self.to_predict(examples)?, self.spec.batch_size as usize)
             .map_err(Error::model)?;
         Predictions::new(self.graph(), outputs.into_iter(), examples.len())
     }
@@ -141,7 +125,7 @@ impl Model {
         mut told: impl FnMut(Predictions) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let mapped = self.to_predict(examples)?;
-        self.predictor()?.predict_each(&mapped, self.blueprint.batch_size, |examples, outputs| {
+        self.predictor()?.predict_each(&mapped, self.spec.batch_size as usize, |examples, outputs| {
             let outputs = outputs.iter().map(|elements| elements.to_vec());
             told(Predictions::new(self.graph(), outputs, examples)?)
         })
@@ -169,14 +153,14 @@ impl Model {
     /// Returns an error if the examples do not fit the model.
     pub fn evaluate(&self, examples: &Examples) -> Result<Evaluation, Error> {
         let mapped = self.mapped(examples)?;
-        self.predictor()?.evaluate(&mapped, self.blueprint.batch_size).map_err(Error::model)
+        self.predictor()?.evaluate(&mapped, self.spec.batch_size as usize).map_err(Error::model)
     }
 
     fn predictor(&self) -> Result<&Predictor, Error> {
         if let Some(predictor) = self.predictor.get() {
             return Ok(predictor);
         }
-        let (graph, values) = (self.blueprint.graph.clone(), Arc::clone(&self.values));
+        let (graph, values) = (self.spec.graph.clone(), Arc::clone(&self.values));
         let new = Predictor::new(graph, values, threads_per_worker(1)).map_err(Error::model)?;
         // Another thread may have been faster. Its predictor is then used, and this one is dropped.
         Ok(self.predictor.get_or_init(|| new))
@@ -186,7 +170,7 @@ impl Model {
     fn mapped(&self, examples: &Examples) -> Result<Mapped, Error> {
         let set = examples.dataset();
         let has = |stage: &&MapSpec| set.columns().iter().any(|column| column.name == stage.column);
-        let map: Vec<MapSpec> = self.blueprint.map.iter().filter(has).cloned().collect();
+        let map: Vec<MapSpec> = self.spec.map.iter().filter(has).cloned().collect();
         Ok(Mapped::testing(set, &map)?)
     }
 }

@@ -164,7 +164,7 @@ fn model() -> Model {
         pushpull_transport::buffer::Segment::whole(Arc::new(buffer))
     });
     let values = Arc::new(Values::new(values.collect()));
-    Model::new(Blueprint { graph, map: Vec::new(), batch_size: 20 }, values)
+    Model::new(ModelSpec { graph, map: Vec::new(), batch_size: 20 }, values)
 }
 
 fn refusal(path: &Path) -> String {
@@ -281,8 +281,8 @@ fn what_cannot_be_predicted_is_said() {
     assert_eq!((labels.integers("labels"), labels.integers("features")), (Some(vec![4, 2]), None));
     let mut graph = graph();
     graph.outputs.clear();
-    let blueprint = Blueprint { graph, map: Vec::new(), batch_size: 20 };
-    let silent = Model::new(blueprint, Arc::clone(&model.values));
+    let spec = ModelSpec { graph, map: Vec::new(), batch_size: 20 };
+    let silent = Model::new(spec, Arc::clone(&model.values));
     assert!(silent.predict(&test_set()).unwrap_err().to_string().contains("GraphBuilder::output"));
 }
 
@@ -290,8 +290,8 @@ fn what_cannot_be_predicted_is_said() {
 fn map_stages_apply_to_predictions_too() {
     let model = model();
     let stages = vec![MapSpec::new("features", StageSpec::Scale { factor: 2.0, offset: 0.0 })];
-    let blueprint = Blueprint { map: stages, ..model.blueprint.clone() };
-    let scaling = Model::new(blueprint, Arc::clone(&model.values));
+    let spec = ModelSpec { map: stages, ..model.spec.clone() };
+    let scaling = Model::new(spec, Arc::clone(&model.values));
     let features = [0.25, -0.5, 1.0];
     let of = |model: &Model, factor: f32| {
         let scaled = features.iter().map(|value| value * factor).collect();

@@ -176,27 +176,58 @@ fn unexpected(token: &Token<'_>, expected: &dyn de::Expected) -> DecodeError {
 }
 
 impl Decoder<'_> {
+    /// Enters an array or a map, and returns its length. Refuses scalars.
+    fn enter_elements(
+        &mut self,
+        token: &Token<'_>,
+        expected: &dyn de::Expected,
+    ) -> Result<usize, DecodeError> {
+        let (Token::Array(left) | Token::Map(left)) = *token else { return Err(unexpected(token, expected)) };
+        self.enter()?;
+        Ok(left)
+    }
+
     /// Passes the elements of an array, or the entries of a map, to the visitor. Refuses scalars.
     fn visit_elements<'de, V: Visitor<'de>>(
         &mut self,
         token: Token<'_>,
         visitor: V,
     ) -> Result<V::Value, DecodeError> {
-        let (Token::Array(left) | Token::Map(left)) = token else { return Err(unexpected(&token, &visitor)) };
-        self.enter()?;
+        let left = self.enter_elements(&token, &visitor)?;
         let mut elements = Elements { decoder: self, left };
         let value = match token {
-            Token::Map(_) => visitor.visit_map(&mut elements)?,
-            _ => visitor.visit_seq(&mut elements)?,
+            Token::Map(_) => visitor.visit_map(&mut elements),
+            _ => visitor.visit_seq(&mut elements),
         };
         let Elements { decoder, left } = elements;
-        decoder.leave(left)?;
-        Ok(value)
+        if value.is_ok() {
+            decoder.leave(left)?;
+        }
+        value
     }
 }
 
-/// Defines `deserialize_*` methods for types that are always scalars, or always arrays or maps. These
-/// methods compile to less code than methods that accept every token.
+/// Passes a number to the visitor. Refuses every other token.
+fn visit_number<'de, V: Visitor<'de>>(token: Token<'_>, visitor: V) -> Result<V::Value, DecodeError> {
+    match token {
+        Token::Unsigned(value) => visitor.visit_u64(value),
+        Token::Signed(value) => visitor.visit_i64(value),
+        Token::F32(value) => visitor.visit_f32(value),
+        Token::F64(value) => visitor.visit_f64(value),
+        _ => Err(unexpected(&token, &visitor)),
+    }
+}
+
+/// Passes a text, such as the name of a field, to the visitor. Refuses every other token.
+fn visit_text<'de, V: Visitor<'de>>(token: Token<'_>, visitor: V) -> Result<V::Value, DecodeError> {
+    match token {
+        Token::Text(value) => visitor.visit_str(value),
+        _ => Err(unexpected(&token, &visitor)),
+    }
+}
+
+/// Defines `deserialize_*` methods for types that are always numbers, texts, arrays or maps. These methods
+/// compile to less code than methods that accept every token.
 macro_rules! narrow {
     ($visit:ident: $($method:ident($($argument:ty),*))*) => {
         $(fn $method<V: Visitor<'de>>(self, $(_: $argument,)* visitor: V) -> Result<V::Value, DecodeError> {
@@ -205,6 +236,8 @@ macro_rules! narrow {
         })*
     };
     (@scalar $this:ident, $token:ident, $visitor:ident) => { visit_scalar($token, $visitor) };
+    (@number $this:ident, $token:ident, $visitor:ident) => { visit_number($token, $visitor) };
+    (@text $this:ident, $token:ident, $visitor:ident) => { visit_text($token, $visitor) };
     (@elements $this:ident, $token:ident, $visitor:ident) => { $this.visit_elements($token, $visitor) };
 }
 
@@ -218,11 +251,14 @@ impl<'de> de::Deserializer<'de> for &mut Decoder<'_> {
         }
     }
 
-    narrow! { scalar:
-        deserialize_bool() deserialize_i8() deserialize_i16() deserialize_i32() deserialize_i64() deserialize_u8()
-        deserialize_u16() deserialize_u32() deserialize_u64() deserialize_f32() deserialize_f64() deserialize_char()
-        deserialize_str() deserialize_string() deserialize_unit() deserialize_identifier()
+    narrow! { scalar: deserialize_bool() deserialize_unit() }
+
+    narrow! { number:
+        deserialize_i8() deserialize_i16() deserialize_i32() deserialize_i64() deserialize_u8() deserialize_u16()
+        deserialize_u32() deserialize_u64() deserialize_f32() deserialize_f64()
     }
+
+    narrow! { text: deserialize_char() deserialize_str() deserialize_string() deserialize_identifier() }
 
     narrow! { elements:
         deserialize_seq() deserialize_map() deserialize_tuple(usize)

@@ -30,6 +30,7 @@ pub struct ManifestSpec {
     /// The time of the commit, in milliseconds since 1970.
     pub saved_ms: u64,
     /// The job that made the checkpoint.
+    #[serde(with = "job_text")]
     pub job: JobSpec,
     /// The placement of the slices when the checkpoint was saved.
     pub placement: Placement,
@@ -84,6 +85,23 @@ pub enum ManifestError {
     /// The manifest is too large; holds its size in bytes.
     #[error("the manifest has {0} bytes, expected at most {MANIFEST_BYTES_MAX}")]
     TooLarge(u64),
+}
+
+/// Writes and reads a job with the functions of its own crate. Without them, the serializers of all specs
+/// would be compiled again in this crate, which was half of its machine code.
+mod job_text {
+    use pushpull_messages::job::JobSpec;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
+    use serde_json::value::RawValue;
+
+    pub(super) fn serialize<S: Serializer>(job: &JobSpec, serializer: S) -> Result<S::Ok, S::Error> {
+        RawValue::from_string(job.to_json_line()).map_err(ser::Error::custom)?.serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<JobSpec, D::Error> {
+        let text = Box::<RawValue>::deserialize(deserializer)?;
+        JobSpec::from_json(text.get()).map_err(de::Error::custom)
+    }
 }
 
 #[derive(Serialize, Deserialize)]

@@ -1,0 +1,71 @@
+//! The description of a trained model, as the file of the model contains it beside the values.
+
+use serde::{Deserialize, Serialize};
+
+use crate::graph::{GraphError, GraphSpec};
+use crate::input::{InputSpecError, MapSpec};
+use crate::job::{BATCH_SIZE_MAX, JobSpec, told};
+use crate::out_of_range::OutOfRange;
+
+/// The maximum number of map stages of a model.
+pub const STAGES_MAX: usize = 1024;
+
+/// What a model needs besides its values: the graph, and how the data are prepared for it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ModelSpec {
+    /// The graph.
+    pub graph: GraphSpec,
+    /// The map stages of the job's input. They also apply to examples that the model predicts.
+    #[serde(default)]
+    pub map: Vec<MapSpec>,
+    /// The number of examples in a batch of an evaluation.
+    pub batch_size: u32,
+}
+
+/// An error in the description of a model.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelSpecError {
+    /// The text is not valid JSON, or the JSON does not describe a model.
+    #[error("{0}")]
+    Json(String),
+    /// The graph is invalid.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+    /// A map stage is invalid.
+    #[error(transparent)]
+    Input(#[from] InputSpecError),
+    /// Another setting is out of range.
+    #[error(transparent)]
+    OutOfRange(#[from] OutOfRange),
+}
+
+impl ModelSpec {
+    /// Returns the description of the model that a job trains.
+    pub fn of(job: &JobSpec) -> Self {
+        Self { graph: job.graph.clone(), map: job.input.map.clone(), batch_size: job.batch_size }
+    }
+
+    /// Parses and checks the text of a description.
+    ///
+    /// # Errors
+    /// If the text is not JSON; if it describes an invalid model.
+    pub fn from_json(text: &str) -> Result<Self, ModelSpecError> {
+        let model: Self = serde_json::from_str(text).map_err(|error| ModelSpecError::Json(told(&error)))?;
+        model.graph.validate(1)?;
+        if model.map.len() > STAGES_MAX {
+            let (expected, got) = (format!("at most {STAGES_MAX} stages"), model.map.len());
+            return Err(OutOfRange::new("map", expected, got).into());
+        }
+        model.map.iter().try_for_each(MapSpec::validate)?;
+        if !(1..=BATCH_SIZE_MAX).contains(&model.batch_size) {
+            let expected = format!("from 1 to {BATCH_SIZE_MAX}");
+            return Err(OutOfRange::new("batch_size", expected, model.batch_size).into());
+        }
+        Ok(model)
+    }
+
+    /// Returns the description as JSON.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("plain data encodes")
+    }
+}
