@@ -7,10 +7,10 @@ use pushpull_messages::id::TaskId;
 
 use crate::harness::{Program, Running, linear_regression};
 
-use super::{directory, saving, steps, verify};
+use super::{directory, list, saving, steps, verify, whole};
 
-/// The number of times that a whole embedded cluster is killed, each time at a different moment.
-const KILLS: u32 = 200;
+/// The number of times that each test kills a whole embedded cluster, each time at a different moment.
+const KILLS: u32 = 100;
 /// The number of times that one task of a cluster of processes is killed.
 const TASK_KILLS: u64 = 8;
 
@@ -27,9 +27,19 @@ impl Random {
 
 #[test]
 fn a_killed_job_loses_no_valid_checkpoint() {
+    no_valid_checkpoint_is_lost(2016);
+}
+
+#[test]
+fn a_killed_job_loses_none_at_other_moments() {
+    no_valid_checkpoint_is_lost(2017);
+}
+
+/// Kills an embedded cluster again and again, at moments that `seed` decides.
+fn no_valid_checkpoint_is_lost(seed: u64) {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let saved = directory(dir.path());
-    let mut random = Random(2016);
+    let mut random = Random(seed);
     let (mut last, mut during) = (0, 0);
     for kill in 0..KILLS {
         let mut command = linear_regression();
@@ -44,15 +54,16 @@ fn a_killed_job_loses_no_valid_checkpoint() {
             std::hint::spin_loop();
         }
         program.kill();
-        let whole = steps(&saved);
-        let newest = *whole.last().unwrap_or_else(|| panic!("kill {kill}: nothing is left"));
+        let listed = list(&saved);
+        let newest = *whole(&listed).last().unwrap_or_else(|| panic!("kill {kill}: nothing is left"));
         assert!(newest >= last, "kill {kill}: step {newest}, and {last} was there");
         if kill > 0 {
             let started_at = restored(&program.err());
             assert_eq!(started_at, Some(last), "kill {kill}: it goes on from the newest");
         }
         last = newest;
-        during += u32::from(unfinished(&saved));
+        // A save was interrupted if there is an unfinished checkpoint.
+        during += u32::from(listed.iter().any(|entry| entry["state"] == "unfinished"));
         if kill % 10 == 0 {
             verify(&saved);
         }
@@ -64,11 +75,6 @@ fn a_killed_job_loses_no_valid_checkpoint() {
 /// Returns the step of the checkpoint that was restored, according to the log.
 fn restored(log: &str) -> Option<u64> {
     log.split("restored step-").nth(1)?.split('-').next()?.parse().ok()
-}
-
-/// Returns true if there is an unfinished checkpoint, because a save was interrupted.
-fn unfinished(saved: &std::path::Path) -> bool {
-    super::list(saved).iter().any(|entry| entry["state"] == "unfinished")
 }
 
 #[test]

@@ -52,9 +52,14 @@ fn list(directory: &Path) -> Vec<Value> {
 /// Returns the steps of all valid checkpoints, in ascending order.
 #[track_caller]
 fn steps(directory: &Path) -> Vec<u64> {
-    let whole = |entry: &Value| entry["state"] == "whole";
+    whole(&list(directory))
+}
+
+/// Returns the steps of the valid checkpoints in a list, in ascending order.
+fn whole(listed: &[Value]) -> Vec<u64> {
+    let valid = |entry: &&Value| entry["state"] == "whole";
     let step = |entry: &Value| entry["step"].as_u64().expect("a step");
-    let mut steps: Vec<u64> = list(directory).iter().filter(|entry| whole(entry)).map(step).collect();
+    let mut steps: Vec<u64> = listed.iter().filter(valid).map(step).collect();
     steps.sort_unstable();
     steps
 }
