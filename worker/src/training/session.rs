@@ -79,11 +79,12 @@ impl SessionStart<'_> {
         let (examples, streamed) = (input.examples(), input.is_streamed());
         let input = Prefetch::start(input, job.input.prefetch as usize)?;
         tracing::info!(
-            "ready: model '{}', {} examples{}, batch {}, {} device(s), {} thread(s)",
+            "ready: model '{}', {} examples{}, batch {}{}, {} device(s), {} thread(s)",
             job.graph.name,
             examples.map_or("an unknown number of".to_owned(), |examples| examples.to_string()),
             if streamed { " (streamed)" } else { "" },
             job.batch_size,
+            if job.accumulate > 1 { format!(" x {}", job.accumulate) } else { String::new() },
             self.config.devices,
             self.config.threads
         );

@@ -176,7 +176,8 @@ impl Worker {
         let seed = SplitMix64::stream(&[job.seed, u64::from(self.identity.task.index)]).bits();
         let filter = Filter::new(job.gradient, &job.graph.variables);
         let gauge = Gauge::new(self.config.report_every);
-        let stepper = Stepper { parameters, devices, filter, gauge, journal: journal.clone(), took: None };
+        let (batches, took) = (job.accumulate, None);
+        let stepper = Stepper { parameters, devices, filter, gauge, journal: journal.clone(), batches, took };
         let sync = job.sync;
         let mut trainer =
             Trainer { stepper, seed, input, drawn, sync, journal, tracer, hooks, plots, stop, interrupt };
