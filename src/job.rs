@@ -149,7 +149,8 @@ impl Job {
         self
     }
 
-    /// Makes two runs of the job end with the same bits. This requires the policy [`SyncSpec::SYNC`].
+    /// Makes two runs of the job end with the same bits. This requires the policy [`SyncSpec::SYNC`], or
+    /// `sync:K` with K of at least the number of workers.
     pub const fn deterministic(mut self) -> Self {
         self.spec.deterministic = true;
         self
@@ -299,6 +300,7 @@ impl Job {
     pub fn spec(&self, workers: u32) -> Result<JobSpec, Error> {
         // The settings are checked first, because counting the examples may take long.
         self.spec.validate()?;
+        self.spec.validate_workers(workers)?;
         let last_step = GlobalStep(self.length.steps(&self.spec, workers, &self.datasets)?);
         let job = JobSpec { last_step, ..self.spec.clone() };
         job.validate()?;

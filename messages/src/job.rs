@@ -69,7 +69,8 @@ pub struct JobSpec {
     /// The synchronisation policy.
     #[serde(default)]
     pub sync: SyncSpec,
-    /// Whether two runs of the job must end with bit-identical variables; requires the policy `sync`.
+    /// Whether two runs of the job must end with bit-identical variables; requires the policy `sync`, or
+    /// `sync:K` with K of at least the number of workers.
     #[serde(default)]
     pub deterministic: bool,
     /// What happens if a worker leaves before the last step.
@@ -118,7 +119,7 @@ pub enum JobError {
     /// The job is `deterministic`, but under its policy the result depends on the order in which pushes
     /// arrive.
     #[error(
-        "deterministic needs the policy sync, but the policy is {0}: use sync, because the result of other policies depends on timing"
+        "deterministic needs the policy sync, or sync:K with K of at least the number of workers, but the policy is {0}: use sync, because the result of other policies depends on timing"
     )]
     NotDeterministic(SyncSpec),
 }
@@ -215,7 +216,19 @@ impl JobSpec {
         serde_json::from_str(&self.to_json()).expect("it was just written")
     }
 
-    /// Checks everything about the job that can be checked before it runs.
+    /// Checks that the job can run on `workers` workers, apart from what [`validate`](Self::validate) checks.
+    ///
+    /// # Errors
+    /// If the job is deterministic, and its updates have fewer gradients than there are workers.
+    pub fn validate_workers(&self, workers: u32) -> Result<(), JobError> {
+        if self.deterministic && !self.sync.is_ordered(workers) {
+            return Err(JobError::NotDeterministic(self.sync));
+        }
+        Ok(())
+    }
+
+    /// Checks everything about the job that can be checked before it runs, and before its number of workers
+    /// is known.
     ///
     /// # Errors
     /// Returns the first fault found.
@@ -233,7 +246,7 @@ impl JobSpec {
         }
         self.update().validate()?;
         self.gradient.validate()?;
-        if self.deterministic && self.sync != SyncSpec::SYNC {
+        if self.deterministic && !matches!(self.sync, SyncSpec::Sync { .. }) {
             return Err(JobError::NotDeterministic(self.sync));
         }
         if self.sync == (SyncSpec::Sync { aggregate: Some(0) }) {
@@ -268,6 +281,22 @@ mod tests {
         let shadowed = [GroupSpec::new("kernel"), GroupSpec::new("*").frozen()];
         let error = JobSpec { groups: shadowed.to_vec(), ..job.clone() }.validate().unwrap_err().to_string();
         assert!(error.contains("'*' selects no variable"), "{error}");
+    }
+
+    #[test]
+    fn deterministic_updates_take_a_gradient_of_every_worker() {
+        let job =
+            |sync: &str| JobSpec { sync: sync.parse().unwrap(), deterministic: true, ..fixtures::job(1, 1) };
+        for sync in ["async", "bounded:0"] {
+            let error = job(sync).validate().unwrap_err().to_string();
+            assert!(error.starts_with("deterministic needs the policy sync, or sync:K"), "{error}");
+        }
+        for (sync, workers, runs) in
+            [("sync", 9, true), ("sync:4", 4, true), ("sync:9", 4, true), ("sync:3", 4, false)]
+        {
+            job(sync).validate().unwrap();
+            assert_eq!(job(sync).validate_workers(workers).is_ok(), runs, "{sync}");
+        }
     }
 
     #[test]

@@ -136,6 +136,24 @@ fn a_step_of_several_batches_resumes_with_its_bits() {
     assert_eq!(run(9, true), (4, whole.1));
 }
 
+#[test]
+fn repeated_gradients_are_all_used_and_give_the_same_bits() {
+    let run = || {
+        let spec = JobSpec { sync: "sync:5".parse().unwrap(), ..job(points(), 0.05, 12) };
+        let job = Job::from(JobSpec { deterministic: true, ..spec });
+        job.train(Cluster::embedded(2, 2)).unwrap().report
+    };
+    let (one, other) = (run(), run());
+    assert_eq!(one.variables_crc32c, other.variables_crc32c);
+    assert_eq!((one.updates_applied, one.gradients), (12, 60));
+    for shard in &one.shards {
+        assert_eq!((shard.version, shard.held, shard.received), (12, 60, 60));
+    }
+    let few = JobSpec { sync: "sync:1".parse().unwrap(), deterministic: true, ..job(points(), 0.05, 12) };
+    let error = Job::from(few).train(Cluster::embedded(1, 2)).unwrap_err().to_string();
+    assert!(error.contains("sync:K with K of at least the number of workers"), "{error}");
+}
+
 /// Returns points on a line, of which one is so far away that its gradient is infinite.
 fn outlier(dir: &tempfile::TempDir) -> DatasetSpec {
     let path = dir.path().join("points.csv");

@@ -222,6 +222,7 @@ impl TrainArgs {
         };
         // The settings are checked first, because counting the examples may take long.
         job.validate().map_err(Failure::usage)?;
+        job.validate_workers(workers).map_err(Failure::usage)?;
         job.last_step = GlobalStep(length.steps(&job, workers, &Datasets::default())?);
         job.validate().map_err(Failure::usage)?;
         Ok(job)
@@ -370,6 +371,7 @@ mod tests {
         assert_eq!(steps(&["--sync=sync"]), 10);
         assert_eq!(steps(&["--sync=sync", "--workers=3"]), 7);
         assert_eq!(steps(&["--sync=sync:2", "--workers=4"]), 10);
+        assert_eq!(steps(&["--sync=sync:10", "--workers=4"]), 2);
         assert_eq!(steps(&["--sync=sync", cluster, "--job-name=ps"]), 4);
     }
 

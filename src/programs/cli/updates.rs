@@ -88,7 +88,8 @@ pub(super) struct UpdateArgs {
     /// Synchronisation of the workers: async, async:staleness-lr, bounded:S (SSP), sync or sync:K
     #[arg(long, value_name = "POLICY", default_value = "async")]
     sync: SyncSpec,
-    /// Give bit-identical results on every run; needs --sync sync
+    /// Give bit-identical results on every run; needs --sync sync, or sync:K with K of at least the
+    /// number of workers
     #[arg(long)]
     deterministic: bool,
     /// What to do when a worker leaves before the last step
@@ -131,7 +132,7 @@ impl UpdateArgs {
     /// # Errors
     /// Returns an error that names the flags.
     pub(super) fn check(&self) -> Result<(), Failure> {
-        if self.deterministic && self.sync != SyncSpec::SYNC {
+        if self.deterministic && !matches!(self.sync, SyncSpec::Sync { .. }) {
             return Err(Failure::usage(format!(
                 "--deterministic needs the policy sync, but --sync is {}, whose result depends on the order in which \
                  gradients arrive; set --sync sync",

@@ -27,6 +27,8 @@ const CHIEF_FIRST: Duration = Duration::from_secs(10);
 /// The objects with which a registered worker trains.
 pub(super) struct Session {
     pub job: JobSpec,
+    /// The number of workers of the job.
+    pub workers: u32,
     pub parameters: Parameters,
     pub devices: Devices,
     pub input: Prefetch,
@@ -91,7 +93,7 @@ impl SessionStart<'_> {
         life.doing("waiting for the other tasks");
         let Go {} = self.in_time(chief.call(Ready {}, Payload::EMPTY)).await?;
         life.ready();
-        Ok(Session { job, parameters, devices, input, hooks, drawn: resume.drawn, saves, trace })
+        Ok(Session { job, workers, parameters, devices, input, hooks, drawn: resume.drawn, saves, trace })
     }
 
     fn begin_hooks(&self, job: &JobSpec, columns: &[ColumnSpec]) -> Result<Vec<Box<dyn Hook>>, WorkerError> {

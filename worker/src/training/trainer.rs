@@ -32,6 +32,8 @@ pub(super) struct Trainer {
     /// with `seed` it seeds the random numbers of each step.
     pub drawn: u64,
     pub sync: SyncSpec,
+    /// The number of workers of the job.
+    pub workers: u32,
     pub journal: Journal,
     /// The tracer, which traces some of the steps; `None` if the job does not trace.
     pub tracer: Option<Tracer>,
@@ -78,7 +80,7 @@ impl Trainer {
         losses: &mut VecDeque<f32>,
     ) -> Result<(), WorkerError> {
         let (mut stop, interrupt) = (self.stop.clone(), self.interrupt.clone());
-        let join = async { Ok(self.stepper.parameters.join(self.sync).await?) };
+        let join = async { Ok(self.stepper.parameters.join(self.sync, self.workers).await?) };
         let limit = deserted_after(Duration::ZERO);
         let mut latest = unless_leaving(&mut stop, &interrupt, *local_step, limit, join).await?;
         self.journal.begin(latest.global_step(), self.drawn);
