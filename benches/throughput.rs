@@ -48,7 +48,7 @@ fn job(args: &Args) -> anyhow::Result<JobSpec> {
 fn embedded(args: &Args) -> anyhow::Result<f64> {
     let job = job(args)?;
     let per_update = job.sync.gradients_per_update(args.workers);
-    let examples = args.steps * u64::from(job.batch_size) * u64::from(per_update);
+    let examples = args.steps * job.step_examples() * u64::from(per_update);
     let (tell, _told) = tokio::sync::watch::channel(JobProgress::default());
     let cluster = Embedded::new(args.ps, args.workers);
     let run = cluster.run(job, tell, tokio_util::sync::CancellationToken::new());

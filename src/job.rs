@@ -44,7 +44,7 @@ impl Length {
                 let examples = train.examples.saturating_mul(epochs);
                 let batches = u64::from(job.sync.gradients_per_update(workers));
                 // A wrong number of examples or workers is reported when the whole job is checked.
-                Ok(examples.div_ceil((u64::from(job.batch_size) * batches).max(1)))
+                Ok(examples.div_ceil(job.step_examples().saturating_mul(batches).max(1)))
             }
         }
     }
@@ -149,7 +149,8 @@ impl Job {
         self
     }
 
-    /// Makes two runs of the job end with the same bits. This requires the policy [`SyncSpec::SYNC`].
+    /// Makes two runs of the job end with the same bits. This requires the policy [`SyncSpec::SYNC`], or
+    /// `sync:K` with K of at least the number of workers.
     pub const fn deterministic(mut self) -> Self {
         self.spec.deterministic = true;
         self
@@ -158,6 +159,14 @@ impl Job {
     /// Sets the number of examples in one worker's batch.
     pub const fn batch_size(mut self, examples: u32) -> Self {
         self.spec.batch_size = examples;
+        self
+    }
+
+    /// Computes the gradients of this number of batches in each step of a worker, all from the same values,
+    /// and pushes their mean. A step then has the gradient of one batch that is as large as all of them, but
+    /// takes the memory of one of them.
+    pub const fn accumulate(mut self, batches: u32) -> Self {
+        self.spec.accumulate = batches;
         self
     }
 
@@ -291,6 +300,7 @@ impl Job {
     pub fn spec(&self, workers: u32) -> Result<JobSpec, Error> {
         // The settings are checked first, because counting the examples may take long.
         self.spec.validate()?;
+        self.spec.validate_workers(workers)?;
         let last_step = GlobalStep(self.length.steps(&self.spec, workers, &self.datasets)?);
         let job = JobSpec { last_step, ..self.spec.clone() };
         job.validate()?;
@@ -355,6 +365,7 @@ mod tests {
             .when_worker_leaves(LeaveSpec::Fail)
             .placement(placement.clone())
             .batch_size(32)
+            .accumulate(3)
             .steps(90)
             .seed(5)
             .shard(ShardSpec::Off)
@@ -382,6 +393,7 @@ mod tests {
                 skip_bad_records: 8,
             },
             batch_size: 32,
+            accumulate: 3,
             optimizer: OptimizerSpec::adam(0.5),
             schedule: ScheduleSpec::Cosine,
             warm_up: 7,
@@ -403,6 +415,7 @@ mod tests {
     fn a_setting_out_of_range_is_refused() {
         for (job, expected) in [
             (job().clip_norm(0.0), "clip_global_norm"),
+            (job().accumulate(0), "accumulate"),
             (job().weight_decay(f32::NAN), "weight_decay"),
             (job().prefetch(0), "prefetch"),
             (job().shuffle(ShuffleSpec::Buffer(0)), "shuffle buffer"),

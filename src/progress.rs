@@ -94,7 +94,7 @@ impl Watcher {
     pub(crate) fn hook(&self) -> MakeHook {
         let shared = Arc::clone(&self.shared);
         Arc::new(move || {
-            Box::new(Reporter { shared: Arc::clone(&shared), began: GlobalStep(0), batch_size: 0 })
+            Box::new(Reporter { shared: Arc::clone(&shared), began: GlobalStep(0), step_examples: 0 })
         })
     }
 }
@@ -114,12 +114,13 @@ struct Reporter {
     shared: Arc<Shared>,
     /// The step at which this run began.
     began: GlobalStep,
-    batch_size: u32,
+    /// The number of examples from which a gradient is computed.
+    step_examples: u64,
 }
 
 impl Hook for Reporter {
     fn begin(&mut self, job: &JobSpec, step: GlobalStep) {
-        (self.began, self.batch_size) = (step, job.batch_size);
+        (self.began, self.step_examples) = (step, job.step_examples());
     }
 
     fn progress(&mut self, snapshot: &TrainingSnapshot, _: &mut HookContext) {
@@ -127,7 +128,7 @@ impl Hook for Reporter {
         let gradients = progress.global_step.0.saturating_sub(self.began.0) as f64
             * f64::from(progress.gradients_per_update);
         // Without a duration there is no rate: infinity and NaN are of no use to a reader.
-        let rate = gradients * f64::from(self.batch_size) / at.as_secs_f64().max(1e-3);
+        let rate = gradients * self.step_examples as f64 / at.as_secs_f64().max(1e-3);
         let new = Progress {
             step: progress.global_step.0,
             last_step: if progress.running { progress.last_step.0 } else { progress.global_step.0 },

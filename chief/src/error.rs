@@ -1,6 +1,7 @@
 //! The errors that prevent a job from completing.
 
 use pushpull_messages::id::{GlobalStep, ShardId, TaskId, Version};
+use pushpull_messages::job::JobError;
 use pushpull_messages::message::ShardCounters;
 use pushpull_messages::out_of_range::OutOfRange;
 use pushpull_messages::sync::SyncSpec;
@@ -13,6 +14,9 @@ use crate::placement::PlaceError;
 /// An error that ends a job early.
 #[derive(Debug, thiserror::Error)]
 pub enum ChiefError {
+    /// The job cannot run with this number of workers.
+    #[error(transparent)]
+    Job(#[from] JobError),
     /// Some tasks were not reached, or did not register, within the start timeout.
     #[error("after {seconds} s these tasks are missing: {}", tasks.join(", "))]
     Missing {

@@ -16,6 +16,8 @@ use crate::sync::{LeaveSpec, SyncSpec};
 
 /// The maximum number of examples in one worker's batch.
 pub const BATCH_SIZE_MAX: u32 = 1 << 20;
+/// The maximum number of batches whose mean gradient a worker pushes as one step.
+pub const ACCUMULATE_MAX: u32 = 1 << 16;
 /// The maximum number of bytes in a job file.
 pub const JOB_FILE_BYTES_MAX: u64 = 16 << 20;
 
@@ -29,6 +31,10 @@ pub struct JobSpec {
     pub input: InputSpec,
     /// The number of examples in one worker's batch.
     pub batch_size: u32,
+    /// The number of batches in one step of a worker, 1 to [`ACCUMULATE_MAX`]. The worker computes the
+    /// gradients of all of them from the same values, and pushes their mean.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub accumulate: u32,
     /// The optimizer that turns gradients into updates.
     pub optimizer: OptimizerSpec,
     /// The schedule of the learning rate over the global step.
@@ -63,7 +69,8 @@ pub struct JobSpec {
     /// The synchronisation policy.
     #[serde(default)]
     pub sync: SyncSpec,
-    /// Whether two runs of the job must end with bit-identical variables; requires the policy `sync`.
+    /// Whether two runs of the job must end with bit-identical variables; requires the policy `sync`, or
+    /// `sync:K` with K of at least the number of workers.
     #[serde(default)]
     pub deterministic: bool,
     /// What happens if a worker leaves before the last step.
@@ -77,6 +84,15 @@ pub struct JobSpec {
     /// The seed of all random choices, such as initial values and the order of examples.
     #[serde(default)]
     pub seed: u64,
+}
+
+const fn one() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_one(value: &u32) -> bool {
+    *value == 1
 }
 
 /// An error in the description of a job.
@@ -103,7 +119,7 @@ pub enum JobError {
     /// The job is `deterministic`, but under its policy the result depends on the order in which pushes
     /// arrive.
     #[error(
-        "deterministic needs the policy sync, but the policy is {0}: use sync, because the result of other policies depends on timing"
+        "deterministic needs the policy sync, or sync:K with K of at least the number of workers, but the policy is {0}: use sync, because the result of other policies depends on timing"
     )]
     NotDeterministic(SyncSpec),
 }
@@ -129,6 +145,7 @@ impl JobSpec {
             graph,
             input,
             batch_size: 64,
+            accumulate: 1,
             optimizer: OptimizerSpec::sgd(0.1),
             schedule: ScheduleSpec::default(),
             warm_up: 0,
@@ -145,6 +162,11 @@ impl JobSpec {
             last_step: GlobalStep(last_step),
             seed: 0,
         }
+    }
+
+    /// Returns the number of examples in one step of a worker.
+    pub fn step_examples(&self) -> u64 {
+        u64::from(self.batch_size) * u64::from(self.accumulate)
     }
 
     /// Returns the part of the settings that ps tasks need to turn gradients into updates.
@@ -199,7 +221,19 @@ impl JobSpec {
         serde_json::from_str(&self.to_json()).expect("it was just written")
     }
 
-    /// Checks everything about the job that can be checked before it runs.
+    /// Checks that the job can run on `workers` workers, apart from what [`validate`](Self::validate) checks.
+    ///
+    /// # Errors
+    /// If the job is deterministic, and its updates have fewer gradients than there are workers.
+    pub fn validate_workers(&self, workers: u32) -> Result<(), JobError> {
+        if self.deterministic && !self.sync.is_ordered(workers) {
+            return Err(JobError::NotDeterministic(self.sync));
+        }
+        Ok(())
+    }
+
+    /// Checks everything about the job that can be checked before it runs, and before its number of workers
+    /// is known.
     ///
     /// # Errors
     /// Returns the first fault found.
@@ -208,12 +242,16 @@ impl JobSpec {
             let expected = format!("from 1 to {BATCH_SIZE_MAX}");
             return Err(OutOfRange::new("batch_size", expected, self.batch_size).into());
         }
+        if !(1..=ACCUMULATE_MAX).contains(&self.accumulate) {
+            let expected = format!("from 1 to {ACCUMULATE_MAX}");
+            return Err(OutOfRange::new("accumulate", expected, self.accumulate).into());
+        }
         if self.last_step.0 == 0 {
             return Err(OutOfRange::new("last_step", "at least 1", 0).into());
         }
         self.update().validate()?;
         self.gradient.validate()?;
-        if self.deterministic && self.sync != SyncSpec::SYNC {
+        if self.deterministic && !matches!(self.sync, SyncSpec::Sync { .. }) {
             return Err(JobError::NotDeterministic(self.sync));
         }
         if self.sync == (SyncSpec::Sync { aggregate: Some(0) }) {
@@ -248,6 +286,37 @@ mod tests {
         let shadowed = [GroupSpec::new("kernel"), GroupSpec::new("*").frozen()];
         let error = JobSpec { groups: shadowed.to_vec(), ..job.clone() }.validate().unwrap_err().to_string();
         assert!(error.contains("'*' selects no variable"), "{error}");
+    }
+
+    #[test]
+    fn deterministic_updates_take_a_gradient_of_every_worker() {
+        let job =
+            |sync: &str| JobSpec { sync: sync.parse().unwrap(), deterministic: true, ..fixtures::job(1, 1) };
+        for sync in ["async", "bounded:0"] {
+            let error = job(sync).validate().unwrap_err().to_string();
+            assert!(error.starts_with("deterministic needs the policy sync, or sync:K"), "{error}");
+        }
+        for (sync, workers, runs) in
+            [("sync", 9, true), ("sync:4", 4, true), ("sync:9", 4, true), ("sync:3", 4, false)]
+        {
+            job(sync).validate().unwrap();
+            assert_eq!(job(sync).validate_workers(workers).is_ok(), runs, "{sync}");
+        }
+    }
+
+    #[test]
+    fn a_job_without_accumulate_takes_one_batch_per_step() {
+        let job = fixtures::job(1, 1);
+        let text = job.to_json();
+        assert!(!text.contains("accumulate"), "{text}");
+        assert_eq!(JobSpec::from_json(&text).unwrap().accumulate, 1);
+        let four = JobSpec { accumulate: 4, ..job.clone() };
+        assert_eq!(JobSpec::from_json(&four.to_json()).unwrap(), four);
+        assert_eq!(four.step_examples(), 4 * job.step_examples());
+        for accumulate in [0, ACCUMULATE_MAX + 1] {
+            let error = JobSpec { accumulate, ..job.clone() }.validate().unwrap_err().to_string();
+            assert_eq!(error, format!("accumulate must be from 1 to 65536, but is {accumulate}"));
+        }
     }
 
     #[test]

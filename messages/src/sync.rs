@@ -29,8 +29,9 @@ pub enum SyncSpec {
     },
     /// Applies the mean of several workers' gradients, all computed at the same version: Chen et al., 2016.
     Sync {
-        /// The number of gradients in an update; gradients that arrive later are stale and are not applied.
-        /// `None` means one gradient from each worker.
+        /// The number of gradients in an update; `None` means one gradient from each worker. If it is less
+        /// than the number of workers, gradients that arrive later are stale and are not applied. If it is
+        /// greater, each worker computes several gradients from the same values.
         aggregate: Option<u32>,
     },
 }
@@ -45,8 +46,23 @@ impl SyncSpec {
     pub const fn gradients_per_update(self, workers: u32) -> u32 {
         match self {
             Self::Async { .. } | Self::Bounded { .. } => 1,
-            Self::Sync { aggregate: Some(aggregate) } if aggregate < workers => aggregate,
-            Self::Sync { .. } => workers,
+            Self::Sync { aggregate: Some(aggregate) } => aggregate,
+            Self::Sync { aggregate: None } => workers,
+        }
+    }
+
+    /// Returns whether each of `workers` workers computes several gradients for one update.
+    pub const fn repeats(self, workers: u32) -> bool {
+        matches!(self, Self::Sync { aggregate: Some(aggregate) } if aggregate > workers)
+    }
+
+    /// Returns whether the gradients that make an update do not depend on the order of their arrival, in a
+    /// job with `workers` workers.
+    pub const fn is_ordered(self, workers: u32) -> bool {
+        match self {
+            Self::Async { .. } | Self::Bounded { .. } => false,
+            Self::Sync { aggregate: Some(aggregate) } => aggregate >= workers,
+            Self::Sync { aggregate: None } => true,
         }
     }
 }
@@ -168,12 +184,17 @@ mod tests {
     }
 
     #[test]
-    fn an_update_has_at_most_one_gradient_per_worker() {
+    fn an_update_has_the_gradients_that_the_policy_says() {
         let per_update =
             |words: &str, workers| words.parse::<SyncSpec>().unwrap().gradients_per_update(workers);
         assert_eq!(per_update("async", 4), 1);
         assert_eq!(per_update("sync", 4), 4);
         assert_eq!(per_update("sync:3", 4), 3);
-        assert_eq!(per_update("sync:9", 4), 4);
+        assert_eq!(per_update("sync:9", 4), 9);
+        let ordered = |words: &str| words.parse::<SyncSpec>().unwrap().is_ordered(4);
+        assert!(ordered("sync") && ordered("sync:4") && ordered("sync:9"));
+        assert!(!ordered("sync:3") && !ordered("async") && !ordered("bounded:0"));
+        let repeats = |words: &str| words.parse::<SyncSpec>().unwrap().repeats(4);
+        assert!(repeats("sync:5") && !repeats("sync:4") && !repeats("sync") && !repeats("async"));
     }
 }

@@ -16,9 +16,9 @@ const LINE_EVERY: Duration = Duration::from_secs(3);
 /// The time between two changes of the bar.
 const BAR_EVERY: Duration = Duration::from_millis(200);
 
-/// Shows the job's progress until the sender is dropped. `batch_size` is used to convert gradients to
-/// examples.
-pub(crate) async fn show(mut progress: watch::Receiver<JobProgress>, batch_size: u32) {
+/// Shows the job's progress until the sender is dropped. A gradient is computed from
+/// `step_examples` examples.
+pub(crate) async fn show(mut progress: watch::Receiver<JobProgress>, step_examples: u64) {
     let terminal = std::io::stderr().is_terminal() && !logging::is_json();
     if progress.wait_for(|now| now.running).await.is_err() {
         return;
@@ -40,7 +40,7 @@ pub(crate) async fn show(mut progress: watch::Receiver<JobProgress>, batch_size:
             continue;
         }
         let gradients = now.global_step.0.saturating_sub(began) as f64 * f64::from(now.gradients_per_update);
-        let examples = gradients * f64::from(batch_size);
+        let examples = gradients * step_examples as f64;
         let rate = examples / started.elapsed().as_secs_f64();
         let loss = now.loss.map_or_else(|| "-".to_owned(), |loss| format!("{loss:.4}"));
         match &bar {

@@ -252,7 +252,7 @@ async fn run_chief(
     let attached = library.clone().unwrap_or_else(|| files.attached());
     let identity = Identity { graph: Some(job.graph.digest()), ..identity.clone() };
     let (tell, told) = watch::channel(JobProgress::default());
-    let shown = tokio::spawn(progress::show(told, job.batch_size).in_current_span());
+    let shown = tokio::spawn(progress::show(told, job.step_examples()).in_current_span());
     let transport = Arc::new(tcp.clone());
     let chief = Chief::new(config, identity.clone(), transport, job.clone(), tell, signals.interrupt.clone())
         .with_hooks(hooks.iter().map(|make| make()));

@@ -131,7 +131,7 @@ impl Report {
     /// Makes the report of `job` on `cluster` from the chief's report.
     pub fn new(job: &JobSpec, cluster: &ClusterSpec, report: &JobReport) -> Self {
         let seconds = report.training.as_secs_f64();
-        let examples = report.gradients as f64 * f64::from(job.batch_size);
+        let examples = report.gradients as f64 * job.step_examples() as f64;
         let evaluation = &report.evaluation;
         let metrics = evaluation.metrics.iter().map(|metric| (metric.name.clone(), metric.value));
         let test_metrics: BTreeMap<String, f32> = metrics.collect();

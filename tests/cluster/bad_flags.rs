@@ -148,7 +148,7 @@ fn updates_that_cannot_be_made() {
     ] {
         refused(example().args([flag, value]), &[flag, value, valid]);
     }
-    for policy in ["async", "bounded:1", "sync:2"] {
+    for policy in ["async", "bounded:1", "sync:1"] {
         let command = &mut example();
         refused(
             command.args(["--deterministic", "--sync", policy]),

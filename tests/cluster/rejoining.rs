@@ -35,13 +35,13 @@ fn variables() -> (Vec<VariableSpec>, Placement) {
     (vec![variable("a"), variable("b")], placement)
 }
 
-fn create(shard: ShardId, placement: &Placement, variables: &[VariableSpec]) -> CreateShard {
+fn create(shard: ShardId, placement: &Placement, variables: &[VariableSpec], sync: SyncSpec) -> CreateShard {
     CreateShard {
         shard,
         placement: placement.clone(),
         variables: variables.to_vec(),
         update: OptimizerSpec::sgd(1.0).into(),
-        sync: SyncSpec::SYNC,
+        sync,
         deterministic: false,
         workers: 1,
         last_step: GlobalStep(100),
@@ -66,7 +66,12 @@ fn first_push(placement: &Placement) -> Push {
     }
 }
 
-async fn rejoin() {
+/// The versions of the shards after a push, and the number of shards that received it.
+type Step = ([u64; 2], usize);
+
+/// Lets a worker die and join again. Checks its first steps, in which it must bring both shards to the same
+/// version: `begun` are the versions when the first incarnation has died.
+async fn rejoin(sync: SyncSpec, begun: [u64; 2], steps: &[Step]) {
     let addresses = [(JobName::Chief, "c:1"), (JobName::Ps, "p:1"), (JobName::Worker, "w:1")];
     let spec = ClusterSpec::new(addresses.map(|(job, address)| (job, vec![address]))).expect("a cluster");
     let identity = |task: TaskId, life: u64| Identity {
@@ -90,7 +95,7 @@ async fn rejoin() {
     let (variables, placement) = variables();
     let chief = call(TaskId::CHIEF).await;
     for &shard in &placement.shards {
-        let create = create(shard, &placement, &variables);
+        let create = create(shard, &placement, &variables, sync);
         chief.call::<ShardCreated>(create, Payload::EMPTY).await.expect("it holds its slice");
     }
     // The push of the first incarnation reaches only one shard.
@@ -98,16 +103,16 @@ async fn rejoin() {
     let push = first_push(&placement);
     let gradient = Payload::new(vec![Segment::whole(Arc::new(Buffer::from_f32(&[1.0, 1.0])))]);
     let (pushed, _) = first.call::<Pushed>(push, gradient).await.expect("it is taken");
-    assert_eq!(pushed.version, Version(1));
+    assert_eq!(pushed.version.0, begun[0]);
     drop(first);
     let config = WorkerConfig::default().client();
     let second = identity(TaskId::worker(0), 2);
     let mut second = Parameters::connect(&transport, &second, &placement, &variables, &pool, config)
         .await
         .expect("it serves");
-    let mut latest = second.join(SyncSpec::SYNC).await.expect("it takes part");
-    assert_eq!(latest.versions, [Version(1), Version(0)]);
-    for (step, versions, pushes) in [(0, [1, 1], 1), (1, [2, 2], 2), (2, [3, 3], 2)] {
+    let mut latest = second.join(sync, 1).await.expect("it takes part");
+    assert_eq!(latest.versions, begun.map(Version));
+    for (step, &(versions, pushes)) in (0..).zip(steps) {
         let mut gradients = second.gradients();
         (0..2).for_each(|variable| gradients.variable_mut(VariableId(variable)).fill(1.0));
         let payloads = gradients.into_payloads();
@@ -127,6 +132,19 @@ async fn rejoin() {
 #[test]
 fn a_shard_that_lags_behind_is_brought_to_the_others_step() {
     actix_rt::System::new().block_on(async {
-        tokio::time::timeout(PATIENCE, rejoin()).await.expect("no task waits forever");
+        let steps = [([1, 1], 1), ([2, 2], 2), ([3, 3], 2)];
+        let rejoin = rejoin(SyncSpec::SYNC, [1, 0], &steps);
+        tokio::time::timeout(PATIENCE, rejoin).await.expect("no task waits forever");
+    });
+}
+
+#[test]
+fn a_shard_that_lacks_a_repeated_gradient_gets_it() {
+    actix_rt::System::new().block_on(async {
+        // An update has two gradients, and the first shard has one of them from the first incarnation.
+        let sync = SyncSpec::Sync { aggregate: Some(2) };
+        let steps = [([1, 0], 2), ([1, 1], 1), ([1, 1], 2), ([2, 2], 2), ([2, 2], 2), ([3, 3], 2)];
+        let rejoin = rejoin(sync, [0, 0], &steps);
+        tokio::time::timeout(PATIENCE, rejoin).await.expect("no task waits forever");
     });
 }

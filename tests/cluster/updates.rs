@@ -1,13 +1,13 @@
 //! Tests of how gradients become updates in a whole embedded cluster: moving averages, groups of variables,
-//! and skipped steps.
+//! steps of several batches, and skipped steps.
 
 use std::collections::BTreeMap;
 
 use pushpull::nn::{Layer, dense};
 use pushpull::{
-    Cluster, CsvColumnSpec, CsvFieldsSpec, CsvSpec, DatasetSpec, Embedded, GradientSpec, GraphBuilder,
-    GroupSpec, InputSpec, Job, JobProgress, JobReport, JobSpec, NotFiniteSpec, NumberSpec, OptimizerSpec,
-    PartitionerSpec, PlacementSpec, SyncSpec,
+    CheckpointConfig, Cluster, CsvColumnSpec, CsvFieldsSpec, CsvSpec, DatasetSpec, Embedded, GradientSpec,
+    GraphBuilder, GroupSpec, InputSpec, Job, JobProgress, JobReport, JobSpec, NotFiniteSpec, NumberSpec,
+    OptimizerSpec, PartitionerSpec, PlacementSpec, SyncSpec,
 };
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -113,6 +113,45 @@ fn only_chosen_variables_are_averaged() {
         let average = trained.average(name).unwrap();
         assert_eq!(average.values != value.values, name == "line/bias", "{name}");
     }
+}
+
+#[test]
+fn a_step_of_several_batches_resumes_with_its_bits() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |steps: u64, saves: bool| {
+        let spec = JobSpec { accumulate: 3, sync: SyncSpec::SYNC, ..job(points(), 0.05, steps) };
+        let job = Job::from(JobSpec { deterministic: true, ..spec });
+        let location = dir.path().display().to_string();
+        let job = if saves { job.checkpoints(CheckpointConfig::new(location)) } else { job };
+        let trained = job.train(Cluster::embedded(2, 2)).unwrap();
+        let report = &trained.report;
+        let examples = report.examples_per_second * report.seconds;
+        let expected = ((report.updates_applied - report.began) * 2 * 3 * 4) as f64;
+        assert!((examples - expected).abs() < 1e-6 * expected, "{examples}, not {expected}");
+        (report.began, report.variables_crc32c)
+    };
+    let whole = run(9, false);
+    assert_eq!(run(4, true).0, 0);
+    // An epoch of a worker has 20 examples, and a step 12: the second run begins within an epoch.
+    assert_eq!(run(9, true), (4, whole.1));
+}
+
+#[test]
+fn repeated_gradients_are_all_used_and_give_the_same_bits() {
+    let run = || {
+        let spec = JobSpec { sync: "sync:5".parse().unwrap(), ..job(points(), 0.05, 12) };
+        let job = Job::from(JobSpec { deterministic: true, ..spec });
+        job.train(Cluster::embedded(2, 2)).unwrap().report
+    };
+    let (one, other) = (run(), run());
+    assert_eq!(one.variables_crc32c, other.variables_crc32c);
+    assert_eq!((one.updates_applied, one.gradients), (12, 60));
+    for shard in &one.shards {
+        assert_eq!((shard.version, shard.held, shard.received), (12, 60, 60));
+    }
+    let few = JobSpec { sync: "sync:1".parse().unwrap(), deterministic: true, ..job(points(), 0.05, 12) };
+    let error = Job::from(few).train(Cluster::embedded(1, 2)).unwrap_err().to_string();
+    assert!(error.contains("sync:K with K of at least the number of workers"), "{error}");
 }
 
 /// Returns points on a line, of which one is so far away that its gradient is infinite.

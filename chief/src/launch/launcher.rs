@@ -110,6 +110,8 @@ impl Launcher<'_> {
     /// Connects to the ps tasks and initializes the shards. Returns the time by which all workers must be
     /// present.
     async fn bring_up(&self) -> Result<Instant, ChiefError> {
+        let workers = self.identity.cluster.addresses(JobName::Worker).len() as u32;
+        self.job.validate_workers(workers)?;
         let timeout = self.config.start_timeout;
         let deadline = Instant::now() + timeout;
         // This is longer than the start timeout, so that the deadline below applies to all tasks together.
@@ -126,7 +128,7 @@ impl Launcher<'_> {
         let initializer = ShardInitializer {
             ps: self.ps,
             job: self.job,
-            workers: self.identity.cluster.addresses(JobName::Worker).len() as u32,
+            workers,
             checkpoints: self.checkpoints.as_ref().map(|(catalog, restore)| (catalog, *restore)),
             warm_start: self.config.warm_start.as_ref(),
         };

@@ -61,7 +61,8 @@ const RATE_SECONDS_MIN: f64 = 0.1;
 pub(crate) struct Collector {
     update: UpdateSpec,
     last_step: GlobalStep,
-    batch_size: u32,
+    /// The number of examples from which a gradient is computed.
+    step_examples: u64,
     /// The time, the step and the counts of the last snapshot that had shards.
     before: (Duration, GlobalStep, Totals),
     /// Whether each verdict has occurred. A verdict is plotted only after its first occurrence.
@@ -77,7 +78,7 @@ impl Collector {
         Self {
             update: job.update(),
             last_step: job.last_step,
-            batch_size: job.batch_size,
+            step_examples: job.step_examples(),
             before: (Duration::ZERO, step, Totals::default()),
             seen: [false; VERDICTS.len()],
             gradient_norms: BTreeMap::new(),
@@ -118,7 +119,7 @@ impl Collector {
         if seconds >= RATE_SECONDS_MIN {
             plot("train/steps_per_second", step.0.saturating_sub(before_step.0) as f64 / seconds);
             let gradients = since(now.gradients, before.gradients) as f64;
-            plot("train/examples_per_second", gradients * f64::from(self.batch_size) / seconds);
+            plot("train/examples_per_second", gradients * self.step_examples as f64 / seconds);
         }
         let verdicts = now.pushes.iter().zip(&before.pushes).zip(&mut self.seen).zip(VERDICTS);
         for (((&now, &before), seen), verdict) in verdicts {

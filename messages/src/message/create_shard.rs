@@ -91,6 +91,10 @@ impl Content for CreateShard {
                 self.workers
             )));
         }
+        if self.deterministic && !self.sync.is_ordered(self.workers) {
+            let (sync, workers) = (self.sync, self.workers);
+            return Err(Invalid(format!("{sync} with {workers} workers is not deterministic")));
+        }
         if let StartSpec::Resume { workers, .. } = &self.start
             && !workers.is_empty()
             && !workers.iter().map(|record| record.worker).eq(0..self.workers)

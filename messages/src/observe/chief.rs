@@ -68,6 +68,9 @@ pub struct JobSummary {
     pub optimizer: String,
     /// The number of examples in one worker's batch.
     pub batch_size: u32,
+    /// The number of batches in one step of a worker; 0 if the chief does not tell it.
+    #[serde(default)]
+    pub accumulate: u32,
     /// The number of variables.
     pub variables: u64,
     /// The size of all variables, in bytes.

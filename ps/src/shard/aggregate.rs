@@ -1,7 +1,8 @@
 //! The gradients of several workers, which a shard holds until they become one update.
 //!
 //! Wanted properties: (A) the total is the sum of all gradients that were added; (B) if the gradients are
-//! summed in the order of workers, the bits of the total do not depend on the order of arrival; (C) if they
+//! summed in the order of workers, and those of one worker in the order in which it sent them, the bits of
+//! the total do not depend on the order of arrival; (C) if they
 //! are summed in the order of arrival, they take at most the memory of one gradient and one sum.
 
 use std::collections::BTreeMap;
@@ -14,8 +15,8 @@ use pushpull_transport::buffer::{Buffer, BufferPool, Payload, Segment};
 pub(super) struct Aggregate {
     /// Whether the gradients are summed in the order of their workers instead of the order of arrival.
     in_order: bool,
-    /// The gradients that have not been added to the sum yet, by worker.
-    held: BTreeMap<u32, Payload>,
+    /// The gradients that have not been added to the sum yet, by worker and by their number in the update.
+    held: BTreeMap<(u32, u32), Payload>,
     sum: Option<Vec<Buffer>>,
     count: u32,
 }
@@ -46,13 +47,9 @@ impl Aggregate {
     }
 
     /// Adds a worker's gradient.
-    ///
-    /// # Panics
-    /// If the worker's gradient for this update is held already.
     pub(super) fn add(&mut self, worker: u32, gradient: Payload, pool: &BufferPool) {
         self.count += 1;
-        let before = self.held.insert(worker, gradient);
-        assert!(before.is_none(), "worker/{worker} has two gradients in one update");
+        self.held.insert((worker, self.count), gradient);
         // A single gradient is not copied into a sum, because it may be the only one of the update.
         if !self.in_order && self.held.len() + usize::from(self.sum.is_some()) > 1 {
             self.accumulate(pool);
@@ -102,6 +99,7 @@ impl Aggregate {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
     use std::sync::Arc;
 
     use proptest::prelude::*;
@@ -126,23 +124,49 @@ mod tests {
         (total.slices().map(<[f32]>::to_vec).collect(), count)
     }
 
-    /// Generates the gradients of several workers, one for each. All gradients have slices of the same
-    /// lengths.
+    /// Generates the gradients of several workers, some of which give several, in the order of workers. All
+    /// gradients have slices of the same lengths.
     fn gradients() -> impl Strategy<Value = Vec<(u32, Vec<Vec<f32>>)>> {
-        (1usize..6, prop::collection::vec(0usize..9, 1..4)).prop_flat_map(|(workers, lengths)| {
-            let slices: Vec<_> =
-                lengths.iter().map(|&length| prop::collection::vec(-1e3f32..1e3, length)).collect();
-            let one = prop::collection::vec(slices, workers);
-            one.prop_map(|all| all.into_iter().enumerate().map(|(index, own)| (index as u32, own)).collect())
-        })
+        (1usize..8, 1u32..5, prop::collection::vec(0usize..9, 1..4)).prop_flat_map(
+            |(count, workers, lengths)| {
+                let slices: Vec<_> =
+                    lengths.iter().map(|&length| prop::collection::vec(-1e3f32..1e3, length)).collect();
+                let one = (0..workers, slices);
+                prop::collection::vec(one, count).prop_map(|mut all| {
+                    all.sort_by_key(|&(worker, _)| worker);
+                    all
+                })
+            },
+        )
+    }
+
+    /// Returns gradients in another order of arrival. Those of one worker still arrive in their order.
+    fn interleaved(gradients: &[(u32, Vec<Vec<f32>>)], order: &[u32]) -> Vec<(u32, Vec<Vec<f32>>)> {
+        let mut left: BTreeMap<u32, VecDeque<_>> = BTreeMap::new();
+        for (worker, own) in gradients {
+            left.entry(*worker).or_default().push_back(own.clone());
+        }
+        let mut next = order.iter().cycle();
+        let mut arrivals = Vec::new();
+        while !left.is_empty() {
+            let turn = *next.next().expect("an order without end") as usize % left.len();
+            let worker = *left.keys().nth(turn).expect("fewer than there are");
+            let queue = left.get_mut(&worker).expect("a worker with gradients");
+            arrivals.extend(queue.pop_front().map(|own| (worker, own)));
+            if queue.is_empty() {
+                left.remove(&worker);
+            }
+        }
+        arrivals
     }
 
     proptest! {
         #[test]
         fn the_total_is_the_sum_and_in_order_has_the_same_bits(
-            (gradients, shuffled) in
-                gradients().prop_flat_map(|all| (Just(all.clone()), Just(all).prop_shuffle())),
+            gradients in gradients(),
+            order in prop::collection::vec(any::<u32>(), 1..9),
         ) {
+            let shuffled = interleaved(&gradients, &order);
             let (expected, count) = total(true, &gradients);
             prop_assert_eq!(count as usize, gradients.len());
             let bits = |slices: &[Vec<f32>]| -> Vec<u32> { slices.iter().flatten().map(|x| x.to_bits()).collect() };

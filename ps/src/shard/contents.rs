@@ -57,7 +57,7 @@ impl Contents {
             .collect();
         Self {
             placement_digest: create.placement.digest(),
-            policy: sync::policy(create.sync),
+            policy: sync::policy(create.sync, create.workers),
             members: Members::new(create.workers),
             aggregate: Aggregate::new(create.deterministic),
             ledger: Ledger::from(workers),

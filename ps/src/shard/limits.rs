@@ -30,9 +30,10 @@ impl ShardLimits {
         }
         // A held gradient keeps its credit for bytes in flight. If held gradients took all credit, the
         // missing gradients could not arrive.
-        let kept = if create.deterministic { create.workers } else { 1 };
+        let per_update = create.sync.gradients_per_update(create.workers);
+        let kept = if create.deterministic { per_update } else { 1 };
         let held = bytes.saturating_mul(u64::from(kept));
-        if create.sync.gradients_per_update(create.workers) > 1 && held > gradients_bytes_max {
+        if per_update > 1 && held > gradients_bytes_max {
             return Err(misfit(format!(
                 "{id} would hold {kept} gradient(s) of {bytes} bytes for an update, but may hold at most \
                  {gradients_bytes_max} bytes; use more ps tasks{}",

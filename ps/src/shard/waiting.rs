@@ -100,7 +100,7 @@ impl<R> Waiting<R> {
     }
 
     /// Removes and returns the pulls whose step may begin.
-    pub(super) fn release(&mut self, may_begin: impl Fn(GlobalStep) -> bool) -> Vec<Wait<R>> {
-        self.0.extract_if(.., |_, wait| may_begin(wait.step)).map(|(_, wait)| wait).collect()
+    pub(super) fn release(&mut self, may_begin: impl Fn(u32, GlobalStep) -> bool) -> Vec<Wait<R>> {
+        self.0.extract_if(.., |&worker, wait| may_begin(worker, wait.step)).map(|(_, wait)| wait).collect()
     }
 }

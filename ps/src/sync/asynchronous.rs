@@ -37,7 +37,7 @@ impl Policy for Asynchronous {
 
     fn updated(&mut self) {}
 
-    fn may_begin(&self, _: GlobalStep, _: Version, _: &Members) -> bool {
+    fn may_begin(&self, _: u32, _: GlobalStep, _: Version, _: &Members) -> bool {
         true
     }
 

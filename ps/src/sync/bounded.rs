@@ -18,7 +18,7 @@ pub(super) struct Bounded {
 
 impl Policy for Bounded {
     fn may_push(&self, worker: u32, version: Version, members: &Members) -> bool {
-        self.may_begin(members.next(worker), version, members)
+        self.may_begin(worker, members.next(worker), version, members)
     }
 
     fn is_late(&self, _: Candidate, _: Version) -> bool {
@@ -36,7 +36,7 @@ impl Policy for Bounded {
 
     fn updated(&mut self) {}
 
-    fn may_begin(&self, step: GlobalStep, _: Version, members: &Members) -> bool {
+    fn may_begin(&self, _: u32, step: GlobalStep, _: Version, members: &Members) -> bool {
         members.slowest().is_none_or(|slowest| step.0 <= slowest.0.saturating_add(u64::from(self.staleness)))
     }
 

@@ -46,6 +46,19 @@ impl Members {
         self.steps().count()
     }
 
+    /// Iterates over the indices of the members, in ascending order.
+    pub(crate) fn indices(&self) -> impl Iterator<Item = u32> + '_ {
+        self.steps().map(|(index, _)| index)
+    }
+
+    /// Returns the incarnation of a worker that is a member; `None` if it has not joined yet or has left.
+    pub(crate) fn incarnation(&self, worker: u32) -> Option<Incarnation> {
+        match self.workers.get(worker as usize) {
+            Some(&Member::Here { incarnation, .. }) => Some(incarnation),
+            _ => None,
+        }
+    }
+
     /// Returns the number of members whose next step is at most `step`, not counting those for which `except`
     /// returns true.
     pub(crate) fn not_beyond(&self, step: GlobalStep, except: impl Fn(u32) -> bool) -> usize {

@@ -6,6 +6,7 @@ mod asynchronous;
 mod bounded;
 mod members;
 mod policy;
+mod repeating;
 mod synchronous;
 #[cfg(test)]
 mod tests;
@@ -16,11 +17,15 @@ use asynchronous::Asynchronous;
 use bounded::Bounded;
 pub(crate) use members::Members;
 pub(crate) use policy::{Admission, Candidate, Policy};
+use repeating::Repeating;
 use synchronous::Synchronous;
 
-/// Returns the policy that `spec` describes.
-pub(crate) fn policy(spec: SyncSpec) -> Box<dyn Policy> {
+/// Returns the policy that `spec` describes in a job with `workers` workers.
+pub(crate) fn policy(spec: SyncSpec, workers: u32) -> Box<dyn Policy> {
     match spec {
+        SyncSpec::Sync { aggregate: Some(aggregate) } if spec.repeats(workers) => {
+            Box::new(Repeating::new(aggregate))
+        }
         SyncSpec::Async { staleness_lr } => Box::new(Asynchronous { staleness_lr }),
         SyncSpec::Bounded { staleness } => Box::new(Bounded { staleness }),
         SyncSpec::Sync { aggregate } => Box::new(Synchronous::new(aggregate)),

@@ -48,8 +48,8 @@ pub(crate) trait Policy: Send {
     /// Records that the held gradients have been applied as an update.
     fn updated(&mut self);
 
-    /// Returns whether a member whose next step is `step` may get the values for that step now.
-    fn may_begin(&self, step: GlobalStep, version: Version, members: &Members) -> bool;
+    /// Returns whether the member `worker`, whose next step is `step`, may get the values for that step now.
+    fn may_begin(&self, worker: u32, step: GlobalStep, version: Version, members: &Members) -> bool;
 
     /// Returns the first step of a worker that joins at this moment.
     fn first_step(&self, worker: u32, version: Version, members: &Members) -> GlobalStep;

@@ -55,7 +55,7 @@ impl Policy for Synchronous {
         self.held.clear();
     }
 
-    fn may_begin(&self, step: GlobalStep, version: Version, members: &Members) -> bool {
+    fn may_begin(&self, _: u32, step: GlobalStep, version: Version, members: &Members) -> bool {
         // If every member that could have made the earlier versions has left, the slowest member makes them,
         // so it must be able to begin.
         let is_the_slowest = || self.held.is_empty() && members.slowest() == Some(step);
@@ -83,6 +83,8 @@ mod tests {
             workers in 1u32..5,
             events in any_events(),
         ) {
+            // With more gradients than workers, another policy is used.
+            let aggregate = aggregate.map(|k| k.min(workers));
             let mut simulation = Simulation::new(SyncSpec::Sync { aggregate }, workers);
             for event in events {
                 let members = simulation.members();

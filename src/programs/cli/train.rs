@@ -222,6 +222,7 @@ impl TrainArgs {
         };
         // The settings are checked first, because counting the examples may take long.
         job.validate().map_err(Failure::usage)?;
+        job.validate_workers(workers).map_err(Failure::usage)?;
         job.last_step = GlobalStep(length.steps(&job, workers, &Datasets::default())?);
         job.validate().map_err(Failure::usage)?;
         Ok(job)
@@ -303,7 +304,7 @@ impl TrainArgs {
         embedded.ps_config.validate().map_err(Failure::usage)?;
         embedded.worker_config.validate().map_err(Failure::usage)?;
         let (tell, told) = watch::channel(JobProgress::default());
-        let shown = tokio::spawn(progress::show(told, job.batch_size).in_current_span());
+        let shown = tokio::spawn(progress::show(told, job.step_examples()).in_current_span());
         let cluster = embedded.cluster()?;
         let about = About::new(cluster.tasks().map(|(task, _)| task), Some(&cluster));
         let endpoint = Endpoint::bind(&self.observe.endpoint(log)?, about)?;
@@ -365,9 +366,12 @@ mod tests {
         let cluster = "--cluster-spec=ps|a:1,worker|b:1;b:2;b:3;b:4;b:5";
         assert_eq!(steps(&[]), 20);
         assert_eq!(steps(&["--workers=4", "--sync=bounded:1"]), 20);
+        assert_eq!(steps(&["--accumulate=4"]), 5);
+        assert_eq!(steps(&["--accumulate=3", "--sync=sync", "--workers=3"]), 3);
         assert_eq!(steps(&["--sync=sync"]), 10);
         assert_eq!(steps(&["--sync=sync", "--workers=3"]), 7);
         assert_eq!(steps(&["--sync=sync:2", "--workers=4"]), 10);
+        assert_eq!(steps(&["--sync=sync:10", "--workers=4"]), 2);
         assert_eq!(steps(&["--sync=sync", cluster, "--job-name=ps"]), 4);
     }
 

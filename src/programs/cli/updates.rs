@@ -3,7 +3,7 @@
 
 use clap::{Args, ValueEnum};
 use pushpull_messages::gradient::{GradientSpec, NotFiniteSpec};
-use pushpull_messages::job::JobSpec;
+use pushpull_messages::job::{ACCUMULATE_MAX, JobSpec};
 use pushpull_messages::optimizer::{DecaySpec, GroupSpec, ScheduleSpec};
 use pushpull_messages::sync::{LeaveSpec, SyncSpec};
 
@@ -36,6 +36,10 @@ enum WhenWorkerLeaves {
 /// The flags that control how gradients become updates.
 #[derive(Clone, Debug, Args)]
 pub(super) struct UpdateArgs {
+    /// Number of batches in one step of a worker: it computes their gradients one after the other, and pushes
+    /// the mean
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(ACCUMULATE_MAX)))]
+    accumulate: u32,
     /// Optimizer that turns gradients into updates
     #[arg(long, value_enum, default_value = "sgd")]
     optimizer: Optimizer,
@@ -84,7 +88,8 @@ pub(super) struct UpdateArgs {
     /// Synchronisation of the workers: async, async:staleness-lr, bounded:S (SSP), sync or sync:K
     #[arg(long, value_name = "POLICY", default_value = "async")]
     sync: SyncSpec,
-    /// Give bit-identical results on every run; needs --sync sync
+    /// Give bit-identical results on every run; needs --sync sync, or sync:K with K of at least the
+    /// number of workers
     #[arg(long)]
     deterministic: bool,
     /// What to do when a worker leaves before the last step
@@ -127,7 +132,7 @@ impl UpdateArgs {
     /// # Errors
     /// Returns an error that names the flags.
     pub(super) fn check(&self) -> Result<(), Failure> {
-        if self.deterministic && self.sync != SyncSpec::SYNC {
+        if self.deterministic && !matches!(self.sync, SyncSpec::Sync { .. }) {
             return Err(Failure::usage(format!(
                 "--deterministic needs the policy sync, but --sync is {}, whose result depends on the order in which \
                  gradients arrive; set --sync sync",
@@ -145,6 +150,7 @@ impl UpdateArgs {
             *own = std::mem::take(&mut weight_decay);
         }
         JobSpec {
+            accumulate: self.accumulate,
             optimizer,
             schedule: self.schedule,
             warm_up: self.warm_up,
@@ -215,6 +221,7 @@ mod tests {
     #[test]
     fn flags_become_part_of_the_job() {
         let job = read(&[
+            "--accumulate=3",
             "--schedule=step:10:0.5",
             "--warm-up=7",
             "--weight-decay=0.01",
@@ -240,6 +247,7 @@ mod tests {
         JobSpec { groups: Vec::new(), average_variables: Vec::new(), ..job.clone() }.validate().unwrap();
         assert_eq!(job.schedule, ScheduleSpec::Step { every: 10, factor: 0.5 });
         assert_eq!((job.warm_up, job.weight_decay, job.average), (7, 0.01, Some(0.99)));
+        assert_eq!(job.accumulate, 3);
         let not_finite = NotFiniteSpec::Skip;
         let gradient = GradientSpec { clip_value: Some(5.0), clip_global_norm: Some(1.5), not_finite };
         assert_eq!(job.gradient, gradient);
@@ -269,6 +277,7 @@ mod tests {
     #[test]
     fn a_bad_value_names_its_flag_and_what_is_valid() {
         for (flag, value, valid) in [
+            ("--accumulate", "0", "1..=65536"),
             ("--optimizer", "adamax", "sgd, momentum, adam, adamw, adagrad, rmsprop, ftrl, lamb, lion"),
             ("--learning-rate", "0", "greater than 0"),
             ("--schedule", "step:0:0.5", "step:EVERY:FACTOR"),

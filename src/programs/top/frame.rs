@@ -90,7 +90,8 @@ fn head(job: &ChiefSnapshot, columns: usize) -> Vec<Line> {
     }
     number("examples/s", rate(job.examples_per_s));
     number("steps/s", rate(job.steps_per_s));
-    let about = format!("  {}  {}  batch {}", job.job.sync, job.job.optimizer, job.job.batch_size);
+    let times = if job.job.accumulate > 1 { format!(" x {}", job.job.accumulate) } else { String::new() };
+    let about = format!("  {}  {}  batch {}{times}", job.job.sync, job.job.optimizer, job.job.batch_size);
     let mut lines = vec![first, bar, numbers.with(about, Tone::Quiet)];
     lines.extend(job.reason.as_deref().map(|reason| Line::new().with(reason, Tone::Warning)));
     lines

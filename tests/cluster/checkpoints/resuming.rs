@@ -76,6 +76,7 @@ fn stream(cluster: &Cluster) {
         job["input"]["shuffle"] = json!({"buffer": 64});
         job["input"]["stream"] = json!("always");
         job["input"]["interleave"] = json!(3);
+        job["accumulate"] = json!(2);
     });
 }
 
@@ -88,7 +89,7 @@ fn a_killed_job_resumes_within_a_streamed_epoch() {
         cluster
     };
     let expected = undisturbed(cluster(&[]));
-    // An epoch has 500 examples, a step 32: the job is killed within its second epoch or later.
+    // An epoch has 500 examples, a step 2 x 32: the job is killed within its second epoch or later.
     let mut running = Running::of(cluster(&["--save-steps=7"]), &[]);
     let seen = wait_for_save(&mut running.chief, 21);
     running.kill_all();

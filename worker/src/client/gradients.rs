@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use pushpull_engine::GradientSink;
-use pushpull_kernels::cpu::{Threads, accumulate};
+use pushpull_kernels::cpu::{Threads, accumulate, scale_in_place};
 use pushpull_messages::id::VariableId;
 use pushpull_transport::buffer::{Buffer, BufferPool, Payload, Promise, Segment};
 
@@ -23,13 +23,37 @@ pub struct Gradients {
     /// The promise of each gradient; `None` if the gradient is complete. Empty until the gradients are
     /// promised.
     promises: Vec<Option<Promise>>,
+    /// The sum over the batches of the step that came before; `None` for the first batch.
+    earlier: Option<Box<EarlierBatches>>,
+}
+
+/// The sum of the gradients of a step's earlier batches. Each of them is added to the gradient of the current
+/// batch when that gradient is complete.
+#[derive(Debug)]
+struct EarlierBatches {
+    /// The sum of each gradient; `None` after it was added.
+    sums: Vec<Option<Buffer>>,
+    /// The factor of the new sums.
+    factor: f32,
 }
 
 impl Gradients {
     /// Takes buffers for all gradients from the pool.
     pub fn take(layout: &Arc<Layout>, pool: &BufferPool) -> Self {
         let variables = layout.variables.iter().map(|variable| Some(pool.take(variable.elements * 4)));
-        Self { variables: variables.collect(), promises: Vec::new(), layout: Arc::clone(layout) }
+        let (promises, layout) = (Vec::new(), Arc::clone(layout));
+        Self { variables: variables.collect(), promises, layout, earlier: None }
+    }
+
+    /// Makes these the gradients of a further batch of a step. `sum` is the sum over the batches before, all
+    /// computed from the same values. When a gradient is [`complete`](Self::complete), its sum is added to
+    /// it, and the result is multiplied by `factor`.
+    ///
+    /// # Panics
+    /// If `sum` has another layout.
+    pub fn follow(&mut self, sum: Self, factor: f32) {
+        assert!(Arc::ptr_eq(&self.layout, &sum.layout), "gradients of another layout");
+        self.earlier = Some(Box::new(EarlierBatches { sums: sum.variables, factor }));
     }
 
     /// Returns the gradient of one variable, row-major. The caller must overwrite all of it.
@@ -80,9 +104,10 @@ impl Gradients {
         payloads
     }
 
-    /// Marks one gradient as final. A promised gradient can then be sent, and can no longer be accessed
-    /// here.
+    /// Marks the gradient of one variable as computed. The sum over earlier batches is then added to it. A
+    /// promised gradient can then be sent, and can no longer be accessed here.
     pub fn complete(&mut self, variable: VariableId) {
+        self.add_earlier(variable);
         if let Some(promise) = self.promises.get_mut(variable.index()).and_then(Option::take) {
             promise.keep(
                 self.variables[variable.index()]
@@ -92,7 +117,19 @@ impl Gradients {
         }
     }
 
-    /// Marks all gradients as final.
+    fn add_earlier(&mut self, variable: VariableId) {
+        let Some(EarlierBatches { sums, factor }) = self.earlier.as_deref_mut() else { return };
+        let Some(sum) = sums[variable.index()].take() else { return };
+        let factor = *factor;
+        let gradient = self.variable_mut(variable);
+        accumulate(gradient, sum.as_f32(), Threads::One);
+        // All sums but the last one stay as they are.
+        if factor != 1.0 {
+            scale_in_place(gradient, factor, Threads::One);
+        }
+    }
+
+    /// Marks all gradients as computed.
     pub fn complete_all(&mut self) {
         (0..self.variables.len() as u32).for_each(|variable| self.complete(VariableId(variable)));
     }

@@ -42,6 +42,9 @@ pub struct Parameters {
     /// The step at which this worker joined a running synchronous job; otherwise 0. In a synchronous job,
     /// each step makes exactly one version of a shard, so steps and versions can be compared.
     first: GlobalStep,
+    /// Whether the workers of this job compute several gradients for one update. A step then does not make
+    /// exactly one version.
+    repeats: bool,
     streams: bool,
 }
 
@@ -86,6 +89,7 @@ impl Parameters {
             identity: identity.clone(),
             sequences: vec![Sequence(0); shards],
             first: GlobalStep(0),
+            repeats: false,
             streams: transport.streams(),
         })
     }
@@ -110,12 +114,13 @@ impl Parameters {
         self.layout.shards.iter().map(|shard| shard.shard)
     }
 
-    /// Joins the job, whose synchronization policy is `sync`, and returns the values for this worker's first
-    /// step.
+    /// Joins the job, which has `workers` workers and the synchronization policy `sync`, and returns the
+    /// values for this worker's first step.
     ///
     /// # Errors
     /// If a shard refuses the request, or cannot be reached.
-    pub async fn join(&mut self, sync: SyncSpec) -> Result<Exchange, ClientError> {
+    pub async fn join(&mut self, sync: SyncSpec, workers: u32) -> Result<Exchange, ClientError> {
+        self.repeats = sync.repeats(workers);
         let (joined, first) = self.pull_at(PullAt::Join, false).await?;
         if first == GlobalStep(0) {
             return Ok(joined);
@@ -123,7 +128,7 @@ impl Parameters {
         // The job is running, so its shards are at different steps. This worker must begin at the same step
         // on all shards.
         tracing::info!("joining the running job at step {first}");
-        if matches!(sync, SyncSpec::Sync { .. }) {
+        if matches!(sync, SyncSpec::Sync { .. }) && !self.repeats {
             // This is the only policy under which each step makes exactly one version of a shard.
             self.first = first;
         }
@@ -156,7 +161,9 @@ impl Parameters {
     /// they received and processed the push.
     ///
     /// Some shards may still be behind the step at which this worker joined, if no other worker is left to
-    /// advance them. The push then goes to these shards only, and only their verdicts are returned.
+    /// advance them. The push then goes to these shards only, and only their verdicts are returned. If
+    /// workers compute several gradients for one update, the same holds for shards that are behind others,
+    /// because a worker that died had pushed to some shards only.
     ///
     /// # Errors
     /// If a shard refuses the push, or cannot be reached.
@@ -168,14 +175,19 @@ impl Parameters {
         versions: &[Version],
         traced: bool,
     ) -> Result<Exchange, ClientError> {
-        let behind = |position: usize| versions[position].0 < self.first.0;
+        let newest = versions.iter().map(|version| version.0).max().unwrap_or_default();
+        let (front, at) = match self.repeats {
+            true => (newest, PullAt::Latest),
+            false => (self.first.0, PullAt::Step(self.first)),
+        };
+        let behind = |position: usize| versions[position].0 < front;
         let some_behind = (0..versions.len()).any(behind);
         let (worker, incarnation) = (self.identity.task.index, self.identity.incarnation);
         let mut calls = Vec::with_capacity(self.callers.len());
         for (position, payload) in gradients.into_iter().enumerate() {
             let shard = &self.layout.shards[position];
             if some_behind && !behind(position) {
-                calls.push(Either::Left(self.pull_from(position, PullAt::Step(self.first), false)));
+                calls.push(Either::Left(self.pull_from(position, at, false)));
                 continue;
             }
             let sequence = self.sequences[position].next();

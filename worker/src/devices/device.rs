@@ -60,6 +60,9 @@ impl Handler<ComputeGradients> for Device {
         let handling = queued.handle();
         let feed = Feed { columns: &batch.columns, examples: batch.examples, first, random };
         let loss = self.replica.step(feed, &values, &mut gradients, &mut Gradients::complete);
+        if loss.is_ok() {
+            gradients.complete_all();
+        }
         drop((batch, values));
         MessageResult(DeviceGradients { loss, gradients, took: [handling.began(), Instant::now()] })
     }

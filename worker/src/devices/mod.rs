@@ -9,6 +9,8 @@ mod error;
 mod graph_replica;
 mod operations;
 mod replica;
+#[cfg(test)]
+mod tests;
 mod work;
 
 use std::ops::Range;
@@ -41,6 +43,16 @@ pub(crate) struct Devices {
     parts: Vec<Range<usize>>,
 }
 
+/// The result of one batch, before the gradients of different devices are added up.
+pub(crate) struct DeviceParts {
+    /// The mean loss over the batch.
+    pub loss: f32,
+    /// The gradients of each device's part of the batch.
+    pub gradients: Vec<Gradients>,
+    /// The work of each device; empty unless the step is traced.
+    pub work: Vec<Work>,
+}
+
 /// The result of a step, combined over all devices.
 pub(crate) struct Computed {
     /// The mean loss over the batch.
@@ -63,11 +75,8 @@ impl Devices {
         Self { actors, meters, arbiters, parts }
     }
 
-    /// Computes one step on all devices. `memory` holds the buffers for the gradients of each device. If the
-    /// step is `traced`, the work of each device is recorded.
-    ///
-    /// # Errors
-    /// If the batch does not fit the model, or a device panicked.
+    /// Computes one step on all devices, and adds up their gradients. The arguments and errors are those of
+    /// [`compute`](Self::compute).
     pub(crate) async fn step(
         &self,
         batch: &Arc<Batch>,
@@ -76,6 +85,25 @@ impl Devices {
         memory: Vec<Gradients>,
         traced: bool,
     ) -> Result<Computed, DeviceError> {
+        let parts = self.compute(batch, random, values, memory, traced).await?;
+        let DeviceParts { loss, gradients, mut work } = parts;
+        let gradients = self.reduce(gradients, traced.then_some(&mut work)).await?;
+        Ok(Computed { loss, gradients, work })
+    }
+
+    /// Computes one batch on all devices. `memory` holds the buffers for the gradients of each device. If the
+    /// step is `traced`, the work of each device is recorded.
+    ///
+    /// # Errors
+    /// If the batch does not fit the model, or a device panicked.
+    pub(crate) async fn compute(
+        &self,
+        batch: &Arc<Batch>,
+        random: u64,
+        values: &Arc<Values>,
+        memory: Vec<Gradients>,
+        traced: bool,
+    ) -> Result<DeviceParts, DeviceError> {
         let devices = self.actors.iter().zip(&self.meters).zip(&self.parts);
         let steps = devices.zip(memory).map(|(((device, meter), part), gradients)| {
             device.send(ComputeGradients {
@@ -89,7 +117,7 @@ impl Devices {
         });
         // All devices must reply before the first error is returned, because a device holds a reference to
         // the batch until it replies.
-        let (mut loss, mut reduced) = (0.0, Vec::with_capacity(self.actors.len()));
+        let (mut loss, mut all) = (0.0, Vec::with_capacity(self.actors.len()));
         let (mut failed, mut work) = (None, Vec::new());
         for (device, (stepped, part)) in join_all(steps).await.into_iter().zip(&self.parts).enumerate() {
             let DeviceGradients { loss: own, gradients, took: [began, ended] } = stepped?;
@@ -100,14 +128,11 @@ impl Devices {
                 Ok(own) => loss += own * (part.len() as f32 / batch.examples as f32),
                 Err(error) => failed = failed.or(Some(error)),
             }
-            reduced.push(gradients);
+            all.push(gradients);
         }
         match failed {
             Some(error) => Err(error.into()),
-            None => {
-                let gradients = self.reduce(reduced, traced.then_some(&mut work)).await?;
-                Ok(Computed { loss, gradients, work })
-            }
+            None => Ok(DeviceParts { loss, gradients: all, work }),
         }
     }
 

@@ -68,7 +68,7 @@ pub struct StepContext<'a> {
     pub local_step: LocalStep,
     /// The greatest version among the pulled values of all shards.
     pub global_step: GlobalStep,
-    /// The batch of the step.
+    /// The batch of the step; the first one if the step has several.
     pub batch: &'a Batch,
     /// The values that the step is computed from.
     pub values: &'a Values,
@@ -81,9 +81,9 @@ pub struct StepInfo<'a> {
     pub local_step: LocalStep,
     /// The greatest version among all shards after the step.
     pub global_step: GlobalStep,
-    /// The mean loss over the batch.
+    /// The mean loss over the batches of the step.
     pub loss: f32,
-    /// The batch of the step.
+    /// The batch of the step; the last one if the step has several.
     pub batch: &'a Batch,
     /// The values that were pulled for the next step.
     pub values: &'a Values,

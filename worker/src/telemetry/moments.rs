@@ -10,7 +10,8 @@ use pushpull_messages::observe::Phases;
 pub(crate) struct Moments {
     /// When the previous step ended.
     pub begun: Instant,
-    /// When the batch was ready.
+    /// When the batch was ready. If a step has several batches, the waits for the later ones are counted as
+    /// if they came before the computation.
     pub fed: Instant,
     /// When the hooks before the step had returned and the devices began to compute.
     pub started: Instant,

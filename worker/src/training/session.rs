@@ -27,6 +27,8 @@ const CHIEF_FIRST: Duration = Duration::from_secs(10);
 /// The objects with which a registered worker trains.
 pub(super) struct Session {
     pub job: JobSpec,
+    /// The number of workers of the job.
+    pub workers: u32,
     pub parameters: Parameters,
     pub devices: Devices,
     pub input: Prefetch,
@@ -79,18 +81,19 @@ impl SessionStart<'_> {
         let (examples, streamed) = (input.examples(), input.is_streamed());
         let input = Prefetch::start(input, job.input.prefetch as usize)?;
         tracing::info!(
-            "ready: model '{}', {} examples{}, batch {}, {} device(s), {} thread(s)",
+            "ready: model '{}', {} examples{}, batch {}{}, {} device(s), {} thread(s)",
             job.graph.name,
             examples.map_or("an unknown number of".to_owned(), |examples| examples.to_string()),
             if streamed { " (streamed)" } else { "" },
             job.batch_size,
+            if job.accumulate > 1 { format!(" x {}", job.accumulate) } else { String::new() },
             self.config.devices,
             self.config.threads
         );
         life.doing("waiting for the other tasks");
         let Go {} = self.in_time(chief.call(Ready {}, Payload::EMPTY)).await?;
         life.ready();
-        Ok(Session { job, parameters, devices, input, hooks, drawn: resume.drawn, saves, trace })
+        Ok(Session { job, workers, parameters, devices, input, hooks, drawn: resume.drawn, saves, trace })
     }
 
     fn begin_hooks(&self, job: &JobSpec, columns: &[ColumnSpec]) -> Result<Vec<Box<dyn Hook>>, WorkerError> {

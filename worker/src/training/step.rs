@@ -9,8 +9,8 @@ use pushpull_input::Batch;
 use pushpull_messages::id::LocalStep;
 
 use super::filter::Filter;
-use crate::client::{Exchange, Gradients, Parameters};
-use crate::devices::{Computed, Devices, Work};
+use crate::client::{Exchange, Gradients, Parameters, Values};
+use crate::devices::{Computed, DeviceParts, Devices, Work};
 use crate::error::WorkerError;
 use crate::telemetry::{Gauge, Journal};
 
@@ -25,15 +25,17 @@ pub(super) struct Stepper {
     pub filter: Filter,
     pub gauge: Gauge,
     pub journal: Journal,
-    /// How long the last computation took; `None` before the first.
+    /// The number of batches in a step; at least 1.
+    pub batches: u32,
+    /// How long the computation of the last batch took; `None` before the first step.
     pub took: Option<Duration>,
 }
 
-/// The input of a step.
+/// The input of a step: its last batch.
 #[derive(Clone, Copy)]
 pub(super) struct StepInput<'a> {
     pub batch: &'a Arc<Batch>,
-    /// The seed of the random numbers of the step.
+    /// The seed of the random numbers of this batch.
     pub random: u64,
     pub local_step: LocalStep,
     /// The number of batches taken from the input, including those in earlier runs of the worker.
@@ -41,8 +43,17 @@ pub(super) struct StepInput<'a> {
     pub traced: bool,
 }
 
+/// The sums over the batches of a step that were computed before its last batch.
+pub(super) struct EarlierBatches {
+    loss: f32,
+    /// The sum of the gradients of each device.
+    gradients: Vec<Gradients>,
+    work: Vec<Work>,
+}
+
 /// The result of a step.
 pub(super) struct StepResult {
+    /// The mean loss over the batches of the step.
     pub loss: f32,
     /// The norm of the gradients; `None` if it was not measured.
     pub gradient_norm: Option<f32>,
@@ -60,7 +71,39 @@ pub(super) struct StepResult {
 }
 
 impl Stepper {
-    /// Computes a step from the values in `read`, and pushes its gradients.
+    /// Computes a batch of a step that has more batches after it, and adds its gradients to those of the
+    /// batches before. The sums are formed on each device by itself, in the order of the batches.
+    ///
+    /// # Errors
+    /// If the batch does not fit the model.
+    pub(super) async fn accumulate(
+        &self,
+        input: StepInput<'_>,
+        values: &Arc<Values>,
+        before: Option<EarlierBatches>,
+    ) -> Result<EarlierBatches, WorkerError> {
+        let StepInput { batch, random, traced, .. } = input;
+        let mut memory = self.memory();
+        let (earlier_loss, mut all_work) = match before {
+            Some(EarlierBatches { loss, gradients, work }) => {
+                memory.iter_mut().zip(gradients).for_each(|(next, sum)| next.follow(sum, 1.0));
+                (loss, work)
+            }
+            None => (0.0, Vec::new()),
+        };
+        let parts = self.devices.compute(batch, random, values, memory, traced).await?;
+        let DeviceParts { loss, gradients, work } = parts;
+        all_work.extend(work);
+        Ok(EarlierBatches { loss: earlier_loss + loss, gradients, work: all_work })
+    }
+
+    /// Takes the buffers for the gradients of every device.
+    fn memory(&self) -> Vec<Gradients> {
+        (0..self.devices.count()).map(|_| self.parameters.gradients()).collect()
+    }
+
+    /// Computes the last batch of a step from the values in `read`, and pushes the gradients of the step.
+    /// `before` has the sums over the other batches, if there are any.
     ///
     /// # Errors
     /// If the batch does not fit the model; if a gradient is not finite and the job stops at such a
@@ -69,8 +112,14 @@ impl Stepper {
         &mut self,
         input: StepInput<'_>,
         read: Exchange,
+        before: Option<EarlierBatches>,
     ) -> Result<StepResult, WorkerError> {
-        let memory: Vec<Gradients> = (0..self.devices.count()).map(|_| self.parameters.gradients()).collect();
+        let mut memory = self.memory();
+        let (share, mut earlier) = (1.0 / self.batches as f32, None);
+        if let Some(EarlierBatches { loss, gradients, work }) = before {
+            memory.iter_mut().zip(gradients).for_each(|(last, sum)| last.follow(sum, share));
+            earlier = Some((loss, work));
+        }
         let begun = Instant::now();
         let measured = self.gauge.is_due(input.local_step, begun);
         // After a push has begun, a shard waits only a limited time for the rest of it.
@@ -79,11 +128,16 @@ impl Stepper {
             && self.filter.is_open()
             && self.parameters.streams()
             && memory.len() == 1;
-        let result = match early {
+        let mut result = match early {
             true => self.step_overlapped(input, read, memory).await?,
             false => self.step_in_turn(input, read, memory, measured).await?,
         };
         self.took = Some(result.computed - begun);
+        if let Some((loss, mut work)) = earlier {
+            result.loss = (loss + result.loss) * share;
+            work.append(&mut result.work);
+            result.work = work;
+        }
         Ok(result)
     }
 
@@ -102,9 +156,9 @@ impl Stepper {
         let push = async { Ok(parameters.push_pull(payloads, local_step, drawn, &versions, traced).await?) };
         let compute = async {
             let computed = devices.step(batch, random, &values, memory, traced).await?;
-            let Computed { loss, mut gradients, work } = computed;
+            // The device has completed all gradients.
+            let Computed { loss, work, .. } = computed;
             drop(values);
-            gradients.complete_all();
             let computed = Instant::now();
             journal.enter("exchange", computed);
             Ok::<_, WorkerError>((loss, work, computed))

@@ -12,8 +12,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::patience::{deserted_after, unless_leaving};
-use super::step::{StepInput, StepResult, Stepper};
-use crate::client::Exchange;
+use super::step::{EarlierBatches, StepInput, StepResult, Stepper};
+use crate::client::{Exchange, Values};
 use crate::error::WorkerError;
 use crate::hooks::{Hook, StepContext, StepInfo};
 use crate::telemetry::{Journal, Moments, Plots, StepRecord, TracedStep, Tracer};
@@ -32,6 +32,8 @@ pub(super) struct Trainer {
     /// with `seed` it seeds the random numbers of each step.
     pub drawn: u64,
     pub sync: SyncSpec,
+    /// The number of workers of the job.
+    pub workers: u32,
     pub journal: Journal,
     /// The tracer, which traces some of the steps; `None` if the job does not trace.
     pub tracer: Option<Tracer>,
@@ -78,38 +80,34 @@ impl Trainer {
         losses: &mut VecDeque<f32>,
     ) -> Result<(), WorkerError> {
         let (mut stop, interrupt) = (self.stop.clone(), self.interrupt.clone());
-        let join = async { Ok(self.stepper.parameters.join(self.sync).await?) };
+        let join = async { Ok(self.stepper.parameters.join(self.sync, self.workers).await?) };
         let limit = deserted_after(Duration::ZERO);
         let mut latest = unless_leaving(&mut stop, &interrupt, *local_step, limit, join).await?;
         self.journal.begin(latest.global_step(), self.drawn);
         let mut begun = Instant::now();
         while !latest.is_complete() {
-            if let Some(reason) = stop.borrow().clone() {
-                return Err(WorkerError::Stopped(reason));
-            }
-            if interrupt.is_cancelled() {
-                return Err(WorkerError::Interrupted { local_step: *local_step });
-            }
+            self.check_stay(*local_step)?;
             let traced = self.tracer.as_ref().is_some_and(|tracer| tracer.is_traced(*local_step));
             let (batch, fed) = self.next_batch().await?;
-            let random = SplitMix64::stream(&[self.seed, self.drawn]).bits();
-            self.drawn += 1;
+            self.enter_hooks(fed);
             self.before_step(&batch, &latest, *local_step)?;
             let started = Instant::now();
             self.journal.enter("compute", started);
-            let limit = deserted_after(self.stepper.took.unwrap_or_default());
-            let input =
-                StepInput { batch: &batch, random, local_step: *local_step, drawn: self.drawn, traced };
-            let step = self.stepper.step(input, latest);
+            let values = &latest.values;
+            let (batch, before, waited) = self.earlier_batches(batch, *local_step, values, traced).await?;
+            let limit = deserted_after(self.stepper.took.unwrap_or_default() * self.stepper.batches);
+            let input = self.draw(&batch, *local_step, traced);
+            let step = self.stepper.step(input, latest, before);
             let step = unless_leaving(&mut stop, &interrupt, *local_step, limit, step).await?;
             self.after_step(&batch, &step, *local_step, started)?;
             let (ended, hooks) = (Instant::now(), !self.hooks.is_empty());
             let StepResult { computed, filtered, answered, .. } = step;
+            // The waits for the later batches count as part of the wait for the first one.
+            let (fed, started) = (fed + waited, started + waited);
             let moments = Moments { begun, fed, started, computed, filtered, answered, ended, hooks };
             begun = ended;
-            let examples = batch.examples as u64;
-            // Every device has dropped its reference to the batch, so its memory can be used again.
-            Arc::into_inner(batch).into_iter().for_each(|batch| self.input.recycle(batch));
+            let examples = batch.examples as u64 * u64::from(self.stepper.batches);
+            self.recycle(batch);
             let loss = step.loss;
             latest = self.record(step, moments, *local_step, examples, traced);
             if latest.verdicts.is_empty() {
@@ -127,14 +125,63 @@ impl Trainer {
         Ok(())
     }
 
+    /// Returns an error if the worker was told to stop or was interrupted.
+    fn check_stay(&self, local_step: LocalStep) -> Result<(), WorkerError> {
+        if let Some(reason) = self.stop.borrow().clone() {
+            return Err(WorkerError::Stopped(reason));
+        }
+        if self.interrupt.is_cancelled() {
+            return Err(WorkerError::Interrupted { local_step });
+        }
+        Ok(())
+    }
+
+    /// Computes all batches of a step but the last one, beginning with `batch`. Returns the last batch, the
+    /// sums over the others, and the time spent waiting for input. If the worker leaves or its input ends
+    /// before the last batch, the others are not pushed and do not count as drawn.
+    async fn earlier_batches(
+        &mut self,
+        mut batch: Arc<Batch>,
+        local_step: LocalStep,
+        values: &Arc<Values>,
+        traced: bool,
+    ) -> Result<(Arc<Batch>, Option<EarlierBatches>, Duration), WorkerError> {
+        let (mut before, mut waited) = (None, Duration::ZERO);
+        let (mut stop, interrupt) = (self.stop.clone(), self.interrupt.clone());
+        for _ in 1..self.stepper.batches {
+            self.check_stay(local_step)?;
+            let input = self.draw(&batch, local_step, traced);
+            let limit = deserted_after(self.stepper.took.unwrap_or_default());
+            let sums = self.stepper.accumulate(input, values, before);
+            before = Some(unless_leaving(&mut stop, &interrupt, local_step, limit, sums).await?);
+            self.recycle(batch);
+            let paused = Instant::now();
+            self.journal.enter("input", paused);
+            let (next, fed) = self.next_batch().await?;
+            (batch, waited) = (next, waited + (fed - paused));
+            self.journal.enter("compute", fed);
+        }
+        Ok((batch, before, waited))
+    }
+
+    /// Counts a batch as drawn, and returns it as the input of a step.
+    fn draw<'a>(&mut self, batch: &'a Arc<Batch>, local_step: LocalStep, traced: bool) -> StepInput<'a> {
+        let random = SplitMix64::stream(&[self.seed, self.drawn]).bits();
+        self.drawn += 1;
+        StepInput { batch, random, local_step, drawn: self.drawn, traced }
+    }
+
+    /// Gives back the memory of a batch. Every device has dropped its reference to the batch.
+    fn recycle(&self, batch: Arc<Batch>) {
+        Arc::into_inner(batch).into_iter().for_each(|batch| self.input.recycle(batch));
+    }
+
     /// Waits for the next batch, and returns it with the time at which it was ready.
     async fn next_batch(&mut self) -> Result<(Arc<Batch>, Instant), WorkerError> {
         let [ready, ready_max] = self.input.ready();
         self.journal.ready(ready, ready_max);
         let batch = Arc::new(self.input.next().await?);
-        let fed = Instant::now();
-        self.enter_hooks(fed);
-        Ok((batch, fed))
+        Ok((batch, Instant::now()))
     }
 
     /// Records a step in the journal and in the trace. Returns the values that the next step is computed

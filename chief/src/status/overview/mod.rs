@@ -93,6 +93,7 @@ impl Overview {
             sync: job.sync.to_string(),
             optimizer: job.optimizer.name().to_owned(),
             batch_size: job.batch_size,
+            accumulate: job.accumulate,
             variables: variables.len() as u64,
             variable_bytes: variables.iter().map(|variable| variable.bytes()).sum(),
         };

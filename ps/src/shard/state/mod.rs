@@ -118,8 +118,9 @@ impl<R> ShardState<R> {
     /// Returns the answers to all waiting pulls whose step may begin now.
     fn release(&mut self) -> Vec<Answer<R>> {
         let Some(contents) = &self.contents else { return Vec::new() };
-        let may_begin = |step| {
-            contents.is_complete() || contents.policy.may_begin(step, contents.version, &contents.members)
+        let may_begin = |worker, step| {
+            contents.is_complete()
+                || contents.policy.may_begin(worker, step, contents.version, &contents.members)
         };
         let released = self.waiting.release(may_begin);
         self.pulls += released.len() as u64;

@@ -293,7 +293,8 @@ fn any_sync() -> impl Strategy<Value = (SyncSpec, bool)> {
         Just((SyncSpec::ASYNC, false)),
         (0u32..3).prop_map(|staleness| (SyncSpec::Bounded { staleness }, false)),
         any::<bool>().prop_map(|deterministic| (SyncSpec::SYNC, deterministic)),
-        (1u32..5).prop_map(|k| (SyncSpec::Sync { aggregate: Some(k) }, false)),
+        (1u32..9, any::<bool>())
+            .prop_map(|(k, deterministic)| { (SyncSpec::Sync { aggregate: Some(k) }, deterministic) }),
     ]
 }
 
@@ -394,6 +395,30 @@ proptest! {
             prop_assert!((got - value).abs() < 1e-2, "{got} and {value}");
         }
     }
+}
+
+/// With more gradients than workers, each worker gives its part of every update, and the bits of a
+/// deterministic update do not depend on the order in which the parts arrive.
+#[test]
+fn repeated_gradients_are_added_in_a_fixed_order() {
+    let (sync, workers) = (SyncSpec::Sync { aggregate: Some(5) }, 2);
+    let values = [[0, 0, 0, 1, 1], [1, 1, 0, 0, 0], [0, 1, 0, 1, 0]].map(|order| {
+        let mut shard = Shard::new(create(sync, true, workers, 100));
+        for round in 0..7 {
+            for worker in order {
+                shard.push(worker);
+                shard.repeat(worker);
+            }
+            let seen = shard.state.observe();
+            assert_eq!((seen.version.0, seen.waiting), (round + 1, 0));
+            assert_eq!((seen.pushes.held, seen.pushes.stale, seen.pushes.refused), (5 * (round + 1), 0, 0));
+        }
+        shard.value().to_bits()
+    });
+    assert!(values.iter().all(|bits| *bits == values[0]), "{values:?}");
+    let sum = |worker, count: u64| -> f64 { (1..=count).map(|own| f64::from(gradient(worker, own))).sum() };
+    let expected = -(sum(0, 21) + sum(1, 14)) / 5.0;
+    assert!((f64::from_bits(values[0]) - expected).abs() < 1e-3);
 }
 
 #[test]

@@ -1,3 +1,4 @@
-//! The simulation that the tests of all policies share.
+//! The simulation that the tests of all policies share, and one of several shards.
 
+mod several_shards;
 pub(super) mod simulation;

@@ -98,7 +98,7 @@ impl Simulation {
     /// Returns a simulation in which every worker has joined and pulled.
     pub(crate) fn new(sync: SyncSpec, workers: u32) -> Self {
         let mut simulation = Self {
-            policy: policy(sync),
+            policy: policy(sync, workers),
             members: Members::new(workers),
             workers: BTreeMap::new(),
             version: 0,
@@ -190,7 +190,9 @@ impl Simulation {
         }
         for (&worker, entry) in &mut self.workers {
             let step = self.members.next(worker);
-            if entry.read.is_none() && self.policy.may_begin(step, Version(self.version), &self.members) {
+            if entry.read.is_none()
+                && self.policy.may_begin(worker, step, Version(self.version), &self.members)
+            {
                 entry.read = Some(self.version);
             }
         }

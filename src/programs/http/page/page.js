@@ -192,7 +192,7 @@ function showSummary(job) {
   const facts = [
     about.sync && `sync ${about.sync}`,
     about.optimizer,
-    about.batch_size && `batch ${whole(about.batch_size)} per worker`,
+    about.batch_size && `batch ${whole(about.batch_size)}${about.accumulate > 1 ? ` × ${whole(about.accumulate)}` : ""} per worker`,
     about.variables && `${whole(about.variables)} variables, ${bytes(about.variable_bytes)}`,
     job.began > 0 && `resumed from step ${whole(job.began)}`,
     job.spans_lost > 0 && `${whole(job.spans_lost)} spans dropped from the timeline`,

@@ -162,7 +162,7 @@ impl Worker {
 
     /// Trains, and concurrently reports to the chief. The input and the hooks are dropped at the end.
     async fn train(&self, chief: &Arc<ReconnectingClient>, session: Session) -> (Trained, AfterTraining) {
-        let Session { job, parameters, devices, input, hooks, drawn, saves, trace } = session;
+        let Session { job, workers, parameters, devices, input, hooks, drawn, saves, trace } = session;
         let (journal, clock) = (self.journal.clone(), Clock::start());
         let (plots, spans) = (Plots::default(), Spans::default());
         let tracer = trace.map(|trace| Tracer::new(trace, self.identity.task, clock, spans.clone()));
@@ -176,10 +176,23 @@ impl Worker {
         let seed = SplitMix64::stream(&[job.seed, u64::from(self.identity.task.index)]).bits();
         let filter = Filter::new(job.gradient, &job.graph.variables);
         let gauge = Gauge::new(self.config.report_every);
-        let stepper = Stepper { parameters, devices, filter, gauge, journal: journal.clone(), took: None };
+        let (batches, took) = (job.accumulate, None);
+        let stepper = Stepper { parameters, devices, filter, gauge, journal: journal.clone(), batches, took };
         let sync = job.sync;
-        let mut trainer =
-            Trainer { stepper, seed, input, drawn, sync, journal, tracer, hooks, plots, stop, interrupt };
+        let mut trainer = Trainer {
+            stepper,
+            seed,
+            input,
+            drawn,
+            sync,
+            workers,
+            journal,
+            tracer,
+            hooks,
+            plots,
+            stop,
+            interrupt,
+        };
         let trained = trainer.run().await;
         let Trainer { stepper: Stepper { parameters, devices, .. }, stop, .. } = trainer;
         // Dropping `stop` tells the reporter to send the remaining summaries and spans. The result of the

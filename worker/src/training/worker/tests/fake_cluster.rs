@@ -24,9 +24,9 @@ pub(super) const BATCH: u32 = 16;
 /// The chief's clock is ahead of the worker's clock by this time, and the clock of the ps task is behind the
 /// worker's clock by the same time.
 pub(super) const AHEAD_US: Micros = 3_600_000_000;
-const VALUE_BYTES: [usize; 2] = [8, 4];
 
-fn job(last_step: u64) -> JobSpec {
+/// Returns a job with one variable on each shard.
+pub(super) fn job(last_step: u64) -> JobSpec {
     let mut g = GraphBuilder::new("plane");
     let (features, labels) = (g.input("features", [2]), g.input("labels", []));
     let kernel = g.variable("kernel", [2, 1], InitializerSpec::Zeros);
@@ -119,25 +119,38 @@ impl Service for Chief {
     }
 }
 
-/// The simulated shards. Their values never change.
+/// The simulated shards, each with one variable that plain gradient descent changes.
 struct Shards {
     last_step: GlobalStep,
+    learning_rate: f32,
+    values: Mutex<[Vec<f32>; 2]>,
+    /// For each push to the first shard, the number of batches drawn.
+    drawn: Mutex<Vec<u64>>,
     clock: Clock,
     versions: Mutex<[u64; 2]>,
     /// The pushes that were not answered, because the version of the shard was `keep_from` or later.
-    kept: Mutex<Vec<(Push, Reply)>>,
+    kept: Mutex<Vec<(Push, Payload, Reply)>>,
     keep_from: AtomicU64,
 }
 
 impl Shards {
-    fn push(&self, push: Push, reply: Reply) {
+    fn push(&self, push: Push, gradient: Payload, reply: Reply) {
         let received_us = self.clock.now() - AHEAD_US;
         let mut versions = self.versions.lock().unwrap();
         let version = &mut versions[push.shard as usize];
         if *version >= self.keep_from.load(Ordering::Relaxed) {
-            return self.kept.lock().unwrap().push((push, reply));
+            return self.kept.lock().unwrap().push((push, gradient, reply));
         }
         *version += 1;
+        let shard = push.shard as usize;
+        for (value, slope) in
+            self.values.lock().unwrap()[shard].iter_mut().zip(gradient.segments()[0].as_f32())
+        {
+            *value -= self.learning_rate * slope;
+        }
+        if shard == 0 {
+            self.drawn.lock().unwrap().push(push.drawn);
+        }
         let taken_us = self.clock.now() - AHEAD_US;
         let (done_us, answered_us) = (taken_us, taken_us);
         let pushed = Pushed {
@@ -148,25 +161,25 @@ impl Shards {
             times: push.traced.then_some(PushTimes { received_us, taken_us, done_us, answered_us }),
             slices: vec![SliceId(push.shard)],
         };
-        reply.send(pushed, values(push.shard));
+        reply.send(pushed, self.values(push.shard));
+    }
+
+    fn values(&self, shard: u32) -> Payload {
+        let values = Buffer::from_f32(&self.values.lock().unwrap()[shard as usize]);
+        Payload::new(vec![Segment::whole(Arc::new(values))])
     }
 }
 
-fn values(shard: u32) -> Payload {
-    let buffer = Arc::new(Buffer::zeroed(VALUE_BYTES[shard as usize]));
-    Payload::new(vec![Segment::whole(buffer)])
-}
-
 impl Service for Shards {
-    fn call(&self, _: &Peer, message: Message, _: Payload, reply: Reply) {
+    fn call(&self, _: &Peer, message: Message, payload: Payload, reply: Reply) {
         let (last_step, step) = (self.last_step, GlobalStep(0));
         match message {
             Message::Pull(pull) => {
                 let version = Version(self.versions.lock().unwrap()[pull.shard as usize]);
                 let slices = vec![SliceId(pull.shard)];
-                reply.send(Pulled { version, step, last_step, slices }, values(pull.shard));
+                reply.send(Pulled { version, step, last_step, slices }, self.values(pull.shard));
             }
-            Message::Push(push) => self.push(*push, reply),
+            Message::Push(push) => self.push(*push, payload, reply),
             other => reply.refuse(RefusalCode::Malformed, format!("no {} here", other.name())),
         }
     }
@@ -184,7 +197,10 @@ pub(super) struct Play {
 
 /// The settings of a simulated run.
 pub(super) struct Script {
-    pub(super) last_step: u64,
+    pub(super) job: JobSpec,
+    /// The initial values of both variables.
+    pub(super) start: [Vec<f32>; 2],
+    pub(super) learning_rate: f32,
     /// The first version at which a shard stops answering pushes.
     pub(super) keep_from: u64,
     pub(super) go: bool,
@@ -195,14 +211,14 @@ pub(super) struct Script {
 impl Default for Script {
     fn default() -> Self {
         let config = WorkerConfig { report_every: Duration::from_millis(5), ..Default::default() };
-        Self { last_step: 7, keep_from: u64::MAX, go: true, config, tcp: false }
+        let start = [vec![0.0; 2], vec![0.0]];
+        Self { job: job(7), start, learning_rate: 0.0, keep_from: u64::MAX, go: true, config, tcp: false }
     }
 }
 
 impl Play {
     async fn start(script: Script) -> Self {
-        let Script { last_step, keep_from, go, config, tcp } = script;
-        let job = job(last_step);
+        let Script { job, start, learning_rate, keep_from, go, config, tcp } = script;
         let (placement, last_step) = (placement(&job), job.last_step);
         let transport: Arc<dyn Transport> = match tcp {
             true => Arc::new(Tcp::new(BufferPool::default())),
@@ -229,8 +245,16 @@ impl Play {
         let words = Mutex::new(Words { go, ..Default::default() });
         let clock = Clock::start();
         let chief = Arc::new(Chief { registered, clock, words });
-        let (versions, kept, keep_from) = (Mutex::new([0; 2]), Mutex::default(), AtomicU64::new(keep_from));
-        let shards = Arc::new(Shards { last_step, clock, versions, kept, keep_from });
+        let shards = Arc::new(Shards {
+            last_step,
+            learning_rate,
+            values: Mutex::new(start),
+            drawn: Mutex::default(),
+            clock,
+            versions: Mutex::new([0; 2]),
+            kept: Mutex::default(),
+            keep_from: AtomicU64::new(keep_from),
+        });
         let services: [Arc<dyn Service>; 2] = [chief.clone(), shards.clone()];
         let [first, second] = listeners;
         let [to_chief, to_ps] = services;
@@ -267,7 +291,12 @@ impl Play {
     pub(super) fn release(&self) {
         self.shards.keep_from.store(u64::MAX, Ordering::Relaxed);
         let kept = std::mem::take(&mut *self.shards.kept.lock().unwrap());
-        kept.into_iter().for_each(|(push, reply)| self.shards.push(push, reply));
+        kept.into_iter().for_each(|(push, gradient, reply)| self.shards.push(push, gradient, reply));
+    }
+
+    /// Returns, for each push to the first shard, the number of batches drawn.
+    pub(super) fn drawn(&self) -> Vec<u64> {
+        self.shards.drawn.lock().unwrap().clone()
     }
 
     pub(super) fn is_stuck(&self) -> bool {

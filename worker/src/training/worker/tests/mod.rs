@@ -1,6 +1,7 @@
 //! Tests what the view of a worker shows, and what the worker reports. The chief and the ps task are
 //! simulated.
 
+mod accumulating;
 mod fake_cluster;
 
 use std::collections::{BTreeMap, BTreeSet};

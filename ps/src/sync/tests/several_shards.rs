@@ -1,0 +1,248 @@
+//! Several simulated shards and the workers that push to all of them, for the policy under which workers
+//! repeat. Messages to different shards arrive in any order, and a worker may die between them.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use pushpull_messages::id::{GlobalStep, Incarnation, Version};
+use pushpull_messages::sync::SyncSpec;
+
+use super::super::{Admission, Candidate, Members, Policy, policy};
+
+/// A simulated shard.
+struct Shard {
+    policy: Box<dyn Policy>,
+    members: Members,
+    version: u64,
+    /// The workers whose gradients are held, in the order of arrival.
+    held: Vec<u32>,
+    /// For each update, the workers whose gradients it has.
+    updates: Vec<Vec<u32>>,
+    stale: u64,
+}
+
+/// A worker that is a member.
+struct Worker {
+    life: u64,
+    /// For each shard, the version of the values that the worker has; `None` while it waits for them.
+    read: Vec<Option<u64>>,
+    /// For each shard, the version that was read for a push that has not arrived yet.
+    sent: Vec<Option<u64>>,
+}
+
+struct Cluster {
+    shards: Vec<Shard>,
+    workers: BTreeMap<u32, Worker>,
+    lives: u64,
+    /// The number of gradients that were computed from values of different versions.
+    mixed: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// The worker sends its gradients, if it has all values.
+    Compute(u32),
+    /// The worker's push arrives at a shard.
+    Arrive(u32, usize),
+    /// The worker dies. Its pushes that have not arrived are lost.
+    Die(u32),
+    Join(u32),
+}
+
+impl Cluster {
+    fn new(aggregate: u32, workers: u32, shards: usize) -> Self {
+        let shard = |_| Shard {
+            policy: policy(SyncSpec::Sync { aggregate: Some(aggregate) }, workers),
+            members: Members::new(workers),
+            version: 0,
+            held: Vec::new(),
+            updates: Vec::new(),
+            stale: 0,
+        };
+        let shards = (0..shards).map(shard).collect();
+        let mut cluster = Self { shards, workers: BTreeMap::new(), lives: 0, mixed: 0 };
+        (0..workers).for_each(|worker| cluster.join(worker));
+        cluster
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Compute(worker) => self.compute(worker),
+            Event::Arrive(worker, shard) => self.arrive(worker, shard % self.shards.len()),
+            Event::Die(worker) => self.die(worker),
+            Event::Join(worker) => self.join(worker),
+        }
+    }
+
+    /// Lets a worker push as the client does: to all shards, or only to those that are behind.
+    fn compute(&mut self, worker: u32) {
+        let Some(Worker { read, sent, .. }) = self.workers.get_mut(&worker) else { return };
+        let Some(versions) = read.iter().copied().collect::<Option<Vec<u64>>>() else { return };
+        let newest = *versions.iter().max().expect("a shard");
+        let behind = versions.iter().any(|&version| version < newest);
+        self.mixed += u64::from(behind);
+        for (shard, version) in versions.into_iter().enumerate() {
+            if behind && version == newest {
+                // It pulls the latest values, which are there at once.
+                read[shard] = Some(self.shards[shard].version);
+            } else {
+                (read[shard], sent[shard]) = (None, Some(version));
+            }
+        }
+    }
+
+    fn arrive(&mut self, worker: u32, shard: usize) {
+        let Some(sent) = self.workers.get_mut(&worker).and_then(|entry| entry.sent[shard].take()) else {
+            return;
+        };
+        let Shard { policy, members, version, held, stale, .. } = &mut self.shards[shard];
+        assert!(policy.may_push(worker, Version(*version), members));
+        let candidate = Candidate { worker, read: Version(sent) };
+        match policy.admit(candidate, Version(*version), members) {
+            Admission::Hold => held.push(worker),
+            Admission::Stale { .. } => *stale += 1,
+            Admission::Apply { .. } => panic!("nothing is applied alone"),
+        }
+        self.settle(shard);
+    }
+
+    fn die(&mut self, worker: u32) {
+        let Some(Worker { life, .. }) = self.workers.remove(&worker) else { return };
+        for shard in 0..self.shards.len() {
+            self.shards[shard].members.leave(worker, Incarnation(life));
+            self.settle(shard);
+        }
+    }
+
+    fn join(&mut self, worker: u32) {
+        self.die(worker);
+        self.lives += 1;
+        let mut first = 0;
+        for Shard { policy, members, version, .. } in &mut self.shards {
+            let joined = members.join(worker, Incarnation(self.lives), |members| {
+                policy.first_step(worker, Version(*version), members)
+            });
+            first = first.max(joined.expect("a later incarnation").0);
+        }
+        let count = self.shards.len();
+        let entry = Worker { life: self.lives, read: vec![None; count], sent: vec![None; count] };
+        self.workers.insert(worker, entry);
+        for shard in 0..count {
+            self.shards[shard].members.raise(worker, GlobalStep(first));
+            self.settle(shard);
+        }
+    }
+
+    /// Makes the update of a shard if it is due, and answers every worker that may begin.
+    fn settle(&mut self, shard: usize) {
+        let Shard { policy, members, version, held, updates, .. } = &mut self.shards[shard];
+        while policy.is_due(Version(*version), members) {
+            policy.updated();
+            updates.push(std::mem::take(held));
+            *version += 1;
+        }
+        for (&worker, entry) in &mut self.workers {
+            let waits = entry.read[shard].is_none() && entry.sent[shard].is_none();
+            if waits && policy.may_begin(worker, members.next(worker), Version(*version), members) {
+                entry.read[shard] = Some(*version);
+            }
+        }
+    }
+
+    /// Lets every worker compute once, and all pushes arrive.
+    fn round(&mut self, workers: u32) {
+        (0..workers).for_each(|worker| self.compute(worker));
+        for shard in 0..self.shards.len() {
+            (0..workers).for_each(|worker| self.arrive(worker, shard));
+        }
+    }
+
+    fn versions(&self) -> Vec<u64> {
+        self.shards.iter().map(|shard| shard.version).collect()
+    }
+}
+
+fn calm_event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        1 => (0u32..4).prop_map(Event::Compute),
+        2 => (0u32..4, 0usize..3).prop_map(|(worker, shard)| Event::Arrive(worker, shard)),
+    ]
+}
+
+fn any_event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        20 => calm_event(),
+        1 => (0u32..4).prop_map(Event::Die),
+        1 => (0u32..4).prop_map(Event::Join),
+    ]
+}
+
+proptest! {
+    /// Whatever happens, every update of every shard has exactly K gradients. When no worker dies any more,
+    /// the training continues, and all gradients are computed from one version again.
+    #[test]
+    fn shards_come_to_the_same_version_again(
+        more in 1u32..7,
+        workers in 1u32..5,
+        shards in 1usize..4,
+        events in prop::collection::vec(any_event(), 0..200),
+    ) {
+        let mut cluster = Cluster::new(workers + more, workers, shards);
+        for event in events {
+            match event {
+                Event::Compute(worker) => cluster.happen(Event::Compute(worker % workers)),
+                Event::Arrive(worker, shard) => cluster.happen(Event::Arrive(worker % workers, shard)),
+                Event::Die(worker) => cluster.happen(Event::Die(worker % workers)),
+                Event::Join(worker) => cluster.happen(Event::Join(worker % workers)),
+            }
+        }
+        if cluster.workers.is_empty() {
+            cluster.join(0);
+        }
+        // A single worker may have to make all updates.
+        let rounds = 3 * (workers + more) as usize;
+        (0..rounds).for_each(|_| cluster.round(workers));
+        let (before, mixed) = (cluster.versions(), cluster.mixed);
+        (0..rounds).for_each(|_| cluster.round(workers));
+        let after = cluster.versions();
+        prop_assert!(before.iter().zip(&after).all(|(before, after)| after > before), "{before:?} {after:?}");
+        prop_assert_eq!(cluster.mixed, mixed, "all gradients are of one version");
+        prop_assert!(after.iter().all(|version| *version == after[0]), "{after:?}");
+        for shard in &cluster.shards {
+            prop_assert!(shard.updates.iter().all(|update| update.len() == (workers + more) as usize));
+        }
+    }
+
+    /// While the members stay the same, each update of every shard has the same gradients, in whatever order
+    /// they arrive, and none is stale.
+    #[test]
+    fn the_parts_of_an_update_do_not_depend_on_the_order(
+        more in 1u32..7,
+        workers in 1u32..5,
+        events in prop::collection::vec(calm_event(), 0..400),
+    ) {
+        let mut cluster = Cluster::new(workers + more, workers, 3);
+        for event in events {
+            match event {
+                Event::Compute(worker) => cluster.compute(worker % workers),
+                Event::Arrive(worker, shard) => cluster.arrive(worker % workers, shard),
+                other => panic!("{other:?}"),
+            }
+        }
+        let aggregate = workers + more;
+        let expected: Vec<u32> = (0..workers)
+            .flat_map(|worker| {
+                let part = aggregate / workers + u32::from(worker < aggregate % workers);
+                std::iter::repeat_n(worker, part as usize)
+            })
+            .collect();
+        prop_assert_eq!(cluster.mixed, 0);
+        for shard in &mut cluster.shards {
+            prop_assert_eq!(shard.stale, 0);
+            for update in &mut shard.updates {
+                update.sort_unstable();
+                prop_assert_eq!(&*update, &expected);
+            }
+        }
+    }
+}
