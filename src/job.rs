@@ -155,6 +155,13 @@ impl Job {
         self
     }
 
+    /// Computes the graph's metrics on the training batches in one of `steps` steps of each worker; 0 for
+    /// never. Without this call, workers compute cheap metrics in every step, and others in every tenth.
+    pub const fn metrics_every(mut self, steps: u64) -> Self {
+        self.spec.metrics_every = Some(steps);
+        self
+    }
+
     /// Sets the number of examples in one worker's batch.
     pub const fn batch_size(mut self, examples: u32) -> Self {
         self.spec.batch_size = examples;
@@ -354,6 +361,7 @@ mod tests {
             .deterministic()
             .when_worker_leaves(LeaveSpec::Fail)
             .placement(placement.clone())
+            .metrics_every(8)
             .batch_size(32)
             .steps(90)
             .seed(5)
@@ -382,6 +390,7 @@ mod tests {
                 skip_bad_records: 8,
             },
             batch_size: 32,
+            metrics_every: Some(8),
             optimizer: OptimizerSpec::adam(0.5),
             schedule: ScheduleSpec::Cosine,
             warm_up: 7,

@@ -119,6 +119,39 @@ mod tests {
     }
 
     #[test]
+    fn training_metrics_reach_the_function_and_change_no_bit() {
+        let run = |metrics: bool, every: Option<u64>| {
+            let mut g = GraphBuilder::new("plane");
+            let features = g.input("features", [2]);
+            let labels = g.input("labels", []);
+            let x = dense("plane", 1).apply(&mut g, features);
+            let x = g.reshape(x, []);
+            let loss = g.mean_squared_error(x, labels);
+            let rest = g.sub(x, labels);
+            let half = g.l2_loss(rest);
+            let all = [("half", half), ("error", loss)];
+            let graph = g.finish(loss, if metrics { &all } else { &[] }).unwrap();
+            let last = Arc::new(Mutex::new(None));
+            let seen = Arc::clone(&last);
+            let job = Job::new(graph, InputSpec::new(points(0), points(1))).batch_size(10).steps(40);
+            let job = job.sync(crate::SyncSpec::SYNC).deterministic();
+            let job = every.into_iter().fold(job, Job::metrics_every);
+            let job = job.on_progress(move |progress| *seen.lock().unwrap() = Some(progress.clone()));
+            let trained = job.train(Cluster::embedded(2, 2)).unwrap();
+            let last: Option<Progress> = last.lock().unwrap().take();
+            (trained.report.variables_crc32c, last.unwrap())
+        };
+        let (plain, none) = run(false, None);
+        let (with, progress) = run(true, None);
+        assert!(with == plain && none.metrics.is_empty());
+        let [error, half] = ["error", "half"].map(|name| progress.metrics[name]);
+        // The mean of squares of 10 examples is a fifth of half of their sum.
+        assert!(error > 0.0 && (half - 5.0 * error).abs() < 1e-4 * half, "{progress:?}");
+        let (never, progress) = run(true, Some(0));
+        assert!(never == plain && progress.metrics.is_empty());
+    }
+
+    #[test]
     fn a_job_can_be_stopped_before_it_begins() {
         let job = job(ENDLESS);
         job.stop_handle().stop("never mind");

@@ -11,11 +11,12 @@ mod stopping;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
+use pushpull_messages::graph::MetricSpec;
 use pushpull_messages::id::{GlobalStep, Incarnation, TaskId};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::{
-    Evaluation, Finished, Go, Message, Refusal, RefusalCode, Registered, Report, Reported, Resume,
-    TrainingResult,
+    Evaluation, Finished, Go, Message, MetricValue, Refusal, RefusalCode, Registered, Report, Reported,
+    Resume, TrainingResult,
 };
 use pushpull_messages::observe::TraceSpec;
 use pushpull_messages::placement::Placement;
@@ -216,6 +217,7 @@ impl<R> JobState<R> {
             last_step: self.last_step(),
             gradients_per_update: self.job.sync.gradients_per_update(self.members.len() as u32),
             loss: self.mean_loss().map(|(mean, _)| mean),
+            metrics: self.mean_metrics(),
             workers: self.members.values().filter(trains).count(),
             missing: self.missing(),
             saves: self.saved.saves,
@@ -229,6 +231,18 @@ impl<R> JobState<R> {
     fn mean_loss(&self) -> Option<(f32, usize)> {
         let losses: Vec<f32> = self.members.values().filter_map(|member| member.loss).collect();
         (!losses.is_empty()).then(|| (losses.iter().sum::<f32>() / losses.len() as f32, losses.len()))
+    }
+
+    /// Returns the mean of the last metrics of the workers that take part. Values that are not finite do not
+    /// count.
+    fn mean_metrics(&self) -> Vec<MetricValue> {
+        let mean = |(position, metric): (usize, &MetricSpec)| {
+            let values = self.members.values().filter_map(|member| member.metrics.get(position));
+            let finite: Vec<f32> = values.copied().filter(|value| value.is_finite()).collect();
+            let value = finite.iter().sum::<f32>() / finite.len() as f32;
+            (!finite.is_empty()).then(|| MetricValue { name: metric.name.clone(), value })
+        };
+        self.job.graph.metrics.iter().enumerate().filter_map(mean).collect()
     }
 
     /// Records the status of the saves.
@@ -435,6 +449,9 @@ impl<R> JobState<R> {
                 self.member(index).has_drawn(report.drawn, batch_size);
                 if report.loss.is_finite() {
                     self.member(index).loss = Some(report.loss);
+                }
+                if !report.metrics.is_empty() {
+                    self.member(index).metrics.clone_from(&report.metrics);
                 }
             }
             MemberState::Lost => stop = stop.or_else(|| Some(too_late(index))),

@@ -16,6 +16,7 @@ use crate::client::Parameters;
 use crate::config::WorkerConfig;
 use crate::devices::Devices;
 use crate::error::WorkerError;
+use crate::fetches::FetchPlan;
 use crate::hooks::{Hook, MakeHook, Start};
 use crate::preparation::{Preparation, Prepared, blocking};
 use crate::telemetry::{Journal, Life};
@@ -31,6 +32,8 @@ pub(super) struct Session {
     pub devices: Devices,
     pub input: Prefetch,
     pub hooks: Vec<Box<dyn Hook>>,
+    /// The tensors that training steps fetch.
+    pub fetches: FetchPlan,
     /// The number of batches taken from the input in earlier runs of this worker.
     pub drawn: u64,
     /// True if the job makes checkpoints.
@@ -69,8 +72,10 @@ impl SessionStart<'_> {
         let parameters =
             Parameters::connect(transport, identity, &placement, variables, pool, config.client()).await?;
         journal.counters(parameters.counters().clone());
-        let (config, task) = ((*config).clone(), identity.task);
-        let preparation = Preparation { config, job: job.clone(), task, workers, resume };
+        let (config, task, fetches) = ((*config).clone(), identity.task, FetchPlan::new(&job));
+        journal.metrics(&job.graph);
+        let preparation =
+            Preparation { config, job: job.clone(), task, workers, resume, fetches: fetches.clone() };
         let prepared = blocking(move || preparation.run()).await?;
         let Prepared { input, replicas, parts } = prepared;
         let devices = Devices::start(replicas, parts);
@@ -90,7 +95,8 @@ impl SessionStart<'_> {
         life.doing("waiting for the other tasks");
         let Go {} = self.in_time(chief.call(Ready {}, Payload::EMPTY)).await?;
         life.ready();
-        Ok(Session { job, parameters, devices, input, hooks, drawn: resume.drawn, saves, trace })
+        let drawn = resume.drawn;
+        Ok(Session { job, parameters, devices, input, hooks, fetches, drawn, saves, trace })
     }
 
     fn begin_hooks(&self, job: &JobSpec, columns: &[ColumnSpec]) -> Result<Vec<Box<dyn Hook>>, WorkerError> {

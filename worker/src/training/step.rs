@@ -10,8 +10,9 @@ use pushpull_messages::id::LocalStep;
 
 use super::filter::Filter;
 use crate::client::{Exchange, Gradients, Parameters};
-use crate::devices::{Computed, Devices, Work};
+use crate::devices::{Computed, Devices, Recorded, Work};
 use crate::error::WorkerError;
+use crate::fetches::Fetched;
 use crate::telemetry::{Gauge, Journal};
 
 /// A push may begin before all gradients are complete only if the last computation took at most this time.
@@ -38,7 +39,7 @@ pub(super) struct StepInput<'a> {
     pub local_step: LocalStep,
     /// The number of batches taken from the input, including those in earlier runs of the worker.
     pub drawn: u64,
-    pub traced: bool,
+    pub recorded: Recorded,
 }
 
 /// The result of a step.
@@ -55,6 +56,8 @@ pub(super) struct StepResult {
     pub filtered: Option<Instant>,
     /// When every shard had replied; `None` if the gradients were not pushed.
     pub answered: Option<Instant>,
+    /// What each device has fetched; empty if the step fetches nothing.
+    pub fetched: Vec<Fetched>,
     /// The work of each device; empty unless the step is traced.
     pub work: Vec<Work>,
 }
@@ -96,22 +99,25 @@ impl Stepper {
         mut memory: Vec<Gradients>,
     ) -> Result<StepResult, WorkerError> {
         let Self { parameters, devices, journal, .. } = self;
-        let StepInput { batch, random, local_step, drawn, traced } = input;
+        let StepInput { batch, random, local_step, drawn, recorded } = input;
         let Exchange { values, versions, .. } = read;
         let payloads = memory[0].promise();
-        let push = async { Ok(parameters.push_pull(payloads, local_step, drawn, &versions, traced).await?) };
+        let push = async {
+            Ok(parameters.push_pull(payloads, local_step, drawn, &versions, recorded.traced).await?)
+        };
         let compute = async {
-            let computed = devices.step(batch, random, &values, memory, traced).await?;
-            let Computed { loss, mut gradients, work } = computed;
+            let computed = devices.step(batch, random, &values, memory, recorded).await?;
+            let Computed { loss, mut gradients, fetched, work } = computed;
             drop(values);
             gradients.complete_all();
             let computed = Instant::now();
             journal.enter("exchange", computed);
-            Ok::<_, WorkerError>((loss, work, computed))
+            Ok::<_, WorkerError>((loss, fetched, work, computed))
         };
-        let ((loss, work, computed), exchange) = overlap(compute, push).await?;
+        let ((loss, fetched, work, computed), exchange) = overlap(compute, push).await?;
         let answered = Some(Instant::now());
-        Ok(StepResult { loss, gradient_norm: None, exchange, computed, filtered: None, answered, work })
+        let (gradient_norm, filtered) = (None, None);
+        Ok(StepResult { loss, gradient_norm, exchange, computed, filtered, answered, fetched, work })
     }
 
     /// Computes all gradients and filters them, then pushes or drops them.
@@ -122,10 +128,10 @@ impl Stepper {
         memory: Vec<Gradients>,
         measured: bool,
     ) -> Result<StepResult, WorkerError> {
-        let StepInput { batch, random, local_step, drawn, traced } = input;
+        let StepInput { batch, random, local_step, drawn, recorded } = input;
         let Exchange { values, versions, last_steps, .. } = read;
-        let result = self.devices.step(batch, random, &values, memory, traced).await?;
-        let Computed { loss, mut gradients, work } = result;
+        let result = self.devices.step(batch, random, &values, memory, recorded).await?;
+        let Computed { loss, mut gradients, fetched, work } = result;
         let computed = Instant::now();
         self.journal.enter("filter", computed);
         if !self.filter.pass(&mut gradients, local_step)? {
@@ -133,7 +139,16 @@ impl Stepper {
             let (verdicts, pushes) = (Vec::new(), Vec::new());
             let exchange = Exchange { values, versions, last_steps, verdicts, pushes };
             let (gradient_norm, answered) = (None, None);
-            return Ok(StepResult { loss, gradient_norm, exchange, computed, filtered, answered, work });
+            return Ok(StepResult {
+                loss,
+                gradient_norm,
+                exchange,
+                computed,
+                filtered,
+                answered,
+                fetched,
+                work,
+            });
         }
         let gradient_norm = self.filter.norm(&gradients, measured);
         let passed = Instant::now();
@@ -142,9 +157,10 @@ impl Stepper {
         // buffers.
         drop(values);
         let payloads = gradients.into_payloads();
-        let exchange = self.parameters.push_pull(payloads, local_step, drawn, &versions, traced).await?;
+        let exchange =
+            self.parameters.push_pull(payloads, local_step, drawn, &versions, recorded.traced).await?;
         let (filtered, answered) = (Some(passed), Some(Instant::now()));
-        Ok(StepResult { loss, gradient_norm, exchange, computed, filtered, answered, work })
+        Ok(StepResult { loss, gradient_norm, exchange, computed, filtered, answered, fetched, work })
     }
 }
 

@@ -14,7 +14,9 @@ use tokio_util::sync::CancellationToken;
 use super::patience::{deserted_after, unless_leaving};
 use super::step::{StepInput, StepResult, Stepper};
 use crate::client::Exchange;
+use crate::devices::Recorded;
 use crate::error::WorkerError;
+use crate::fetches::FetchPlan;
 use crate::hooks::{Hook, StepContext, StepInfo};
 use crate::telemetry::{Journal, Moments, Plots, StepRecord, TracedStep, Tracer};
 
@@ -33,6 +35,7 @@ pub(super) struct Trainer {
     pub drawn: u64,
     pub sync: SyncSpec,
     pub journal: Journal,
+    pub fetches: FetchPlan,
     /// The tracer, which traces some of the steps; `None` if the job does not trace.
     pub tracer: Option<Tracer>,
     /// The hooks, whose `begin` has been called.
@@ -90,7 +93,7 @@ impl Trainer {
             if interrupt.is_cancelled() {
                 return Err(WorkerError::Interrupted { local_step: *local_step });
             }
-            let traced = self.tracer.as_ref().is_some_and(|tracer| tracer.is_traced(*local_step));
+            let recorded = self.recorded(*local_step);
             let (batch, fed) = self.next_batch().await?;
             let random = SplitMix64::stream(&[self.seed, self.drawn]).bits();
             self.drawn += 1;
@@ -99,7 +102,7 @@ impl Trainer {
             self.journal.enter("compute", started);
             let limit = deserted_after(self.stepper.took.unwrap_or_default());
             let input =
-                StepInput { batch: &batch, random, local_step: *local_step, drawn: self.drawn, traced };
+                StepInput { batch: &batch, random, local_step: *local_step, drawn: self.drawn, recorded };
             let step = self.stepper.step(input, latest);
             let step = unless_leaving(&mut stop, &interrupt, *local_step, limit, step).await?;
             self.after_step(&batch, &step, *local_step, started)?;
@@ -111,7 +114,7 @@ impl Trainer {
             // Every device has dropped its reference to the batch, so its memory can be used again.
             Arc::into_inner(batch).into_iter().for_each(|batch| self.input.recycle(batch));
             let loss = step.loss;
-            latest = self.record(step, moments, *local_step, examples, traced);
+            latest = self.record(step, moments, *local_step, examples, recorded);
             if latest.verdicts.is_empty() {
                 // The gradients were dropped, so the same step is taken again with the next batch.
                 continue;
@@ -125,6 +128,12 @@ impl Trainer {
             }
         }
         Ok(())
+    }
+
+    /// Returns what is recorded of a step.
+    fn recorded(&self, step: LocalStep) -> Recorded {
+        let traced = self.tracer.as_ref().is_some_and(|tracer| tracer.is_traced(step));
+        Recorded { traced, groups: self.fetches.groups(step) }
     }
 
     /// Waits for the next batch, and returns it with the time at which it was ready.
@@ -145,9 +154,9 @@ impl Trainer {
         moments: Moments,
         local_step: LocalStep,
         examples: u64,
-        traced: bool,
+        recorded: Recorded,
     ) -> Exchange {
-        let StepResult { loss, gradient_norm, exchange: mut latest, work, .. } = step;
+        let StepResult { loss, gradient_norm, exchange: mut latest, fetched, work, .. } = step;
         self.journal.step(&StepRecord {
             moments,
             global_step: latest.global_step(),
@@ -155,9 +164,10 @@ impl Trainer {
             examples,
             loss,
             gradient_norm,
+            metrics: self.fetches.metrics(recorded.groups, &fetched),
             pushed: !latest.verdicts.is_empty(),
         });
-        if let Some(tracer) = self.tracer.as_mut().filter(|_| traced) {
+        if let Some(tracer) = self.tracer.as_mut().filter(|_| recorded.traced) {
             let pushes = std::mem::take(&mut latest.pushes);
             tracer.record(&TracedStep { local_step, moments, work, pushes });
         }

@@ -27,6 +27,7 @@ use crate::config::WorkerConfig;
 use crate::devices::Devices;
 use crate::error::WorkerError;
 use crate::evaluation::evaluate;
+use crate::fetches::FetchPlan;
 use crate::preparation::{Preparation, blocking};
 use crate::telemetry::{
     EndOfLife, Gauge, Journal, Life, Plots, ReportSources, Reporter, Spans, Tracer, WorkerView,
@@ -162,7 +163,7 @@ impl Worker {
 
     /// Trains, and concurrently reports to the chief. The input and the hooks are dropped at the end.
     async fn train(&self, chief: &Arc<ReconnectingClient>, session: Session) -> (Trained, AfterTraining) {
-        let Session { job, parameters, devices, input, hooks, drawn, saves, trace } = session;
+        let Session { job, parameters, devices, input, hooks, fetches, drawn, saves, trace } = session;
         let (journal, clock) = (self.journal.clone(), Clock::start());
         let (plots, spans) = (Plots::default(), Spans::default());
         let tracer = trace.map(|trace| Tracer::new(trace, self.identity.task, clock, spans.clone()));
@@ -178,8 +179,20 @@ impl Worker {
         let gauge = Gauge::new(self.config.report_every);
         let stepper = Stepper { parameters, devices, filter, gauge, journal: journal.clone(), took: None };
         let sync = job.sync;
-        let mut trainer =
-            Trainer { stepper, seed, input, drawn, sync, journal, tracer, hooks, plots, stop, interrupt };
+        let mut trainer = Trainer {
+            stepper,
+            seed,
+            input,
+            drawn,
+            sync,
+            journal,
+            fetches,
+            tracer,
+            hooks,
+            plots,
+            stop,
+            interrupt,
+        };
         let trained = trainer.run().await;
         let Trainer { stepper: Stepper { parameters, devices, .. }, stop, .. } = trainer;
         // Dropping `stop` tells the reporter to send the remaining summaries and spans. The result of the
@@ -227,7 +240,8 @@ impl Worker {
         let AfterTraining { job, parameters, devices } = rest;
         let result = async {
             let (config, task, resume) = (self.config.clone(), self.identity.task, Resume::default());
-            let preparation = Preparation { config, job: job.clone(), task, workers: 1, resume };
+            let fetches = FetchPlan::default();
+            let preparation = Preparation { config, job: job.clone(), task, workers: 1, resume, fetches };
             let test = blocking(move || preparation.load_test()).await?;
             evaluate(&parameters, &devices, &test, &job, step).await
         };
