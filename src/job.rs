@@ -16,7 +16,7 @@ use pushpull_messages::placement::PlacementSpec;
 use pushpull_messages::sync::{LeaveSpec, SyncSpec};
 
 use crate::error::Error;
-use crate::hooks::Hooks;
+use crate::hooks::{Fetched, Hooks};
 use crate::progress::{OnProgress, Progress};
 use crate::stop::StopHandle;
 
@@ -263,7 +263,21 @@ impl Job {
 
     /// Adds hooks of the chief and of the workers.
     pub fn hooks(mut self, hooks: Hooks) -> Self {
-        self.hooks = hooks;
+        self.hooks.extend(hooks);
+        self
+    }
+
+    /// Calls a function with tensors of the training, by name: in the first step of each worker, and in one
+    /// of `every` steps from then on. `job.fetch(["logits", "dense1/kernel:grad_norm"], 100, |fetched| ..)`
+    /// passes the output of the layer `logits` for the worker's batch, and the norm of a gradient. See
+    /// [`Hooks::fetch`]; a name that the graph does not have is an error when the job is trained.
+    pub fn fetch(
+        mut self,
+        names: impl IntoIterator<Item = impl Into<String>>,
+        every: u64,
+        call: impl FnMut(&Fetched<'_>) + Send + 'static,
+    ) -> Self {
+        self.hooks = self.hooks.fetch(names, every, call);
         self
     }
 
@@ -298,10 +312,18 @@ impl Job {
     pub fn spec(&self, workers: u32) -> Result<JobSpec, Error> {
         // The settings are checked first, because counting the examples may take long.
         self.spec.validate()?;
+        self.check_fetches()?;
         let last_step = GlobalStep(self.length.steps(&self.spec, workers, &self.datasets)?);
         let job = JobSpec { last_step, ..self.spec.clone() };
         job.validate()?;
         Ok(job)
+    }
+
+    /// Checks the names of what the hooks fetch. Variables that a group freezes have no gradients.
+    fn check_fetches(&self) -> Result<(), Error> {
+        let mut job = self.spec.clone();
+        job.freeze();
+        Ok(self.hooks.check(&job.graph, job.batch_size)?)
     }
 
     /// Returns the graph.

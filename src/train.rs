@@ -152,6 +152,58 @@ mod tests {
     }
 
     #[test]
+    fn fetched_tensors_reach_the_function() {
+        type Seen = (u64, Vec<usize>, f32, f32, f32);
+        let run = |fetches: bool| {
+            let seen = Arc::new(Mutex::new(Vec::<Seen>::new()));
+            let mut cluster = crate::Embedded::new(2, 1);
+            // The rows of a tensor come from several devices.
+            cluster.worker_config.devices = 3;
+            let mut job = job(12).sync(crate::SyncSpec::SYNC).deterministic();
+            if fetches {
+                let all = Arc::clone(&seen);
+                job = job.fetch(["plane", "loss", "plane/kernel:grad_norm", "labels"], 5, move |fetched| {
+                    let [rows, labels] = ["plane", "labels"].map(|name| fetched.get(name).unwrap());
+                    let squares = rows.values.iter().zip(&labels.values).map(|(x, y)| (x - y) * (x - y));
+                    let mean = squares.sum::<f32>() / 10.0;
+                    let [loss, norm] =
+                        ["loss", "plane/kernel:grad_norm"].map(|name| fetched.scalar(name).unwrap());
+                    let shape = rows.shape.0.clone();
+                    all.lock().unwrap().push((fetched.local_step.0, shape, mean, loss, norm));
+                });
+            }
+            let trained = job.hooks(Hooks::new()).train(cluster.into()).unwrap();
+            let seen = std::mem::take(&mut *seen.lock().unwrap());
+            (trained.report.variables_crc32c, seen)
+        };
+        let ((plain, _), (with, seen)) = (run(false), run(true));
+        assert_eq!(plain, with);
+        let steps: Vec<u64> = seen.iter().map(|(step, ..)| *step).collect();
+        assert_eq!(steps, [0, 5, 10]);
+        for (_, shape, mean, loss, norm) in seen {
+            assert_eq!(shape, [10, 1]);
+            assert!(
+                (mean - loss).abs() < 1e-4 * loss && norm > 0.0 && norm.is_finite(),
+                "{mean} {loss} {norm}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_name_that_the_graph_lacks_is_told_at_once() {
+        let error = |name: &str| {
+            let job = job(1).group(crate::GroupSpec::new("plane/bias").frozen());
+            job.fetch([name], 1, |_| {}).train(Cluster::embedded(1, 1)).unwrap_err().to_string()
+        };
+        let unknown = error("plane/kernal");
+        assert!(
+            unknown.contains("'plane/kernal'") && unknown.contains("did you mean 'plane/kernel'"),
+            "{unknown}"
+        );
+        assert!(error("plane/bias:grad_norm").contains("the variable is not trained"));
+    }
+
+    #[test]
     fn a_job_can_be_stopped_before_it_begins() {
         let job = job(ENDLESS);
         job.stop_handle().stop("never mind");

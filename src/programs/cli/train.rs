@@ -156,6 +156,7 @@ impl TrainArgs {
                 graph.name
             )));
         }
+        hooks.check(&graph, self.batch_size).map_err(Failure::usage)?;
         if let Some(path) = &self.export_job {
             let workers = self.workers(cluster.as_ref());
             let json = self.job(graph, input, workers)?.to_json();

@@ -30,7 +30,7 @@ pub(crate) use self::operations::{check as check_operations, table as table_of_o
 pub use self::replica::{Complete, MakeReplica, Replica, ReplicaConfig};
 pub(crate) use self::work::{Recorded, Work};
 use crate::client::{Gradients, Values};
-use crate::fetches::Fetched;
+use crate::fetches::FetchedPart;
 
 /// The devices of one worker, each on a thread of its own.
 pub(crate) struct Devices {
@@ -49,7 +49,7 @@ pub(crate) struct Computed {
     /// The gradients of the mean loss.
     pub gradients: Gradients,
     /// What each device has fetched; empty if the step fetches nothing.
-    pub fetched: Vec<Fetched>,
+    pub fetched: Vec<FetchedPart>,
     /// The work of each device; empty unless the step is traced.
     pub work: Vec<Work>,
 }
@@ -106,7 +106,7 @@ impl Devices {
                 Err(error) => failed = failed.or(Some(error)),
             }
             if !groups.is_empty() {
-                fetched.push(Fetched { examples: part.len(), values });
+                fetched.push(FetchedPart { examples: part.len(), values });
             }
             reduced.push(gradients);
         }

@@ -12,7 +12,7 @@ use pushpull_messages::observe::{ActorSnapshot, TimeHistogram, WorkerSnapshot};
 
 use super::moments::Moments;
 use crate::client::ExchangeCounters;
-use crate::fetches::Fetched;
+use crate::fetches::FetchedPart;
 use crate::metric_totals::MetricTotals;
 
 /// The journal of one worker. Clones share the same journal.
@@ -50,7 +50,7 @@ pub(crate) struct StepRecord<'a> {
     /// The norm of the gradients, if it was measured.
     pub gradient_norm: Option<f32>,
     /// What each device has fetched, beginning with the metrics; empty if they were not computed.
-    pub metrics: &'a [Fetched],
+    pub metrics: &'a [FetchedPart],
     /// True if the gradients were pushed; false if they were dropped because they were not finite.
     pub pushed: bool,
 }
@@ -232,7 +232,7 @@ mod tests {
         journal.step(&record(0.5, true));
         journal.metrics(&graph);
         assert!(journal.take_metrics().is_empty());
-        let fetched = |examples, value: f32| Fetched { examples, values: vec![value, 9.0] };
+        let fetched = |examples, value: f32| FetchedPart { examples, values: vec![value, 9.0] };
         let metrics = &[fetched(1, 4.0), fetched(3, 8.0)][..];
         journal.step(&StepRecord { metrics, ..record(0.5, true) });
         journal.step(&StepRecord { metrics: &[fetched(4, 100.0)], ..record(0.5, false) });

@@ -14,10 +14,10 @@ use pushpull_transport::{CallError, Identity, ReconnectingClient, Transport};
 
 use crate::client::Parameters;
 use crate::config::WorkerConfig;
-use crate::devices::Devices;
+use crate::devices::{Devices, parts};
 use crate::error::WorkerError;
 use crate::fetches::FetchPlan;
-use crate::hooks::{Hook, MakeHook, Start};
+use crate::hooks::{Hook, Start};
 use crate::preparation::{Preparation, Prepared, blocking};
 use crate::telemetry::{Journal, Life};
 
@@ -72,7 +72,8 @@ impl SessionStart<'_> {
         let parameters =
             Parameters::connect(transport, identity, &placement, variables, pool, config.client()).await?;
         journal.counters(parameters.counters().clone());
-        let (config, task, fetches) = ((*config).clone(), identity.task, FetchPlan::new(&job));
+        let (mut hooks, fetches) = self.make_hooks(&job)?;
+        let (config, task) = ((*config).clone(), identity.task);
         journal.metrics(&job.graph);
         let preparation =
             Preparation { config, job: job.clone(), task, workers, resume, fetches: fetches.clone() };
@@ -80,7 +81,7 @@ impl SessionStart<'_> {
         let Prepared { input, replicas, parts } = prepared;
         let devices = Devices::start(replicas, parts);
         life.devices(devices.meters());
-        let hooks = self.begin_hooks(&job, input.columns())?;
+        self.begin_hooks(&mut hooks, &job, input.columns())?;
         let (examples, streamed) = (input.examples(), input.is_streamed());
         let input = Prefetch::start(input, job.input.prefetch as usize)?;
         tracing::info!(
@@ -99,14 +100,27 @@ impl SessionStart<'_> {
         Ok(Session { job, parameters, devices, input, hooks, fetches, drawn, saves, trace })
     }
 
-    fn begin_hooks(&self, job: &JobSpec, columns: &[ColumnSpec]) -> Result<Vec<Box<dyn Hook>>, WorkerError> {
+    /// Creates the hooks, and plans what they fetch.
+    ///
+    /// # Errors
+    /// If a hook fetches a tensor that the graph does not have, or there are more devices than examples.
+    fn make_hooks(&self, job: &JobSpec) -> Result<(Vec<Box<dyn Hook>>, FetchPlan), WorkerError> {
+        let hooks: Vec<Box<dyn Hook>> = self.config.hooks.iter().map(|make| make()).collect();
+        let parts = parts(job.batch_size as usize, self.config.devices)?;
+        let parts: Vec<usize> = parts.into_iter().map(|part| part.len()).collect();
+        let fetches: Vec<_> = hooks.iter().map(|hook| hook.fetches()).collect();
+        let plan = FetchPlan::new(job, &parts, &fetches)?;
+        Ok((hooks, plan))
+    }
+
+    fn begin_hooks(
+        &self,
+        hooks: &mut [Box<dyn Hook>],
+        job: &JobSpec,
+        columns: &[ColumnSpec],
+    ) -> Result<(), WorkerError> {
         let start = Start { job, task: self.identity.task, columns };
-        let begin = |make: &MakeHook| {
-            let mut hook = make();
-            hook.begin(&start)?;
-            Ok(hook)
-        };
-        self.config.hooks.iter().map(begin).collect()
+        Ok(hooks.iter_mut().try_for_each(|hook| hook.begin(&start))?)
     }
 
     /// Awaits a reply that the chief sends when all tasks of the cluster are ready, and returns an error if

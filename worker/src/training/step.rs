@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pushpull_input::Batch;
-use pushpull_messages::id::LocalStep;
+use pushpull_kernels::cpu::sum_of_squares;
+use pushpull_messages::id::{LocalStep, VariableId};
 
 use super::filter::Filter;
 use crate::client::{Exchange, Gradients, Parameters};
 use crate::devices::{Computed, Devices, Recorded, Work};
 use crate::error::WorkerError;
-use crate::fetches::Fetched;
+use crate::fetches::StepFetches;
 use crate::telemetry::{Gauge, Journal};
 
 /// A push may begin before all gradients are complete only if the last computation took at most this time.
@@ -40,6 +41,8 @@ pub(super) struct StepInput<'a> {
     /// The number of batches taken from the input, including those in earlier runs of the worker.
     pub drawn: u64,
     pub recorded: Recorded,
+    /// The variables for whose gradients the norm is fetched.
+    pub norms: &'a [VariableId],
 }
 
 /// The result of a step.
@@ -56,8 +59,8 @@ pub(super) struct StepResult {
     pub filtered: Option<Instant>,
     /// When every shard had replied; `None` if the gradients were not pushed.
     pub answered: Option<Instant>,
-    /// What each device has fetched; empty if the step fetches nothing.
-    pub fetched: Vec<Fetched>,
+    /// What the devices have fetched, and the norms of gradients.
+    pub fetched: StepFetches,
     /// The work of each device; empty unless the step is traced.
     pub work: Vec<Work>,
 }
@@ -78,6 +81,7 @@ impl Stepper {
         let measured = self.gauge.is_due(input.local_step, begun);
         // After a push has begun, a shard waits only a limited time for the rest of it.
         let early = !measured
+            && input.norms.is_empty()
             && self.took.is_some_and(|took| took <= EARLY_MAX)
             && self.filter.is_open()
             && self.parameters.streams()
@@ -99,7 +103,7 @@ impl Stepper {
         mut memory: Vec<Gradients>,
     ) -> Result<StepResult, WorkerError> {
         let Self { parameters, devices, journal, .. } = self;
-        let StepInput { batch, random, local_step, drawn, recorded } = input;
+        let StepInput { batch, random, local_step, drawn, recorded, .. } = input;
         let Exchange { values, versions, .. } = read;
         let payloads = memory[0].promise();
         let push = async {
@@ -117,6 +121,7 @@ impl Stepper {
         let ((loss, fetched, work, computed), exchange) = overlap(compute, push).await?;
         let answered = Some(Instant::now());
         let (gradient_norm, filtered) = (None, None);
+        let fetched = StepFetches { parts: fetched, norms: Vec::new() };
         Ok(StepResult { loss, gradient_norm, exchange, computed, filtered, answered, fetched, work })
     }
 
@@ -128,10 +133,13 @@ impl Stepper {
         memory: Vec<Gradients>,
         measured: bool,
     ) -> Result<StepResult, WorkerError> {
-        let StepInput { batch, random, local_step, drawn, recorded } = input;
+        let StepInput { batch, random, local_step, drawn, recorded, norms } = input;
         let Exchange { values, versions, last_steps, .. } = read;
         let result = self.devices.step(batch, random, &values, memory, recorded).await?;
         let Computed { loss, mut gradients, fetched, work } = result;
+        let norm =
+            |&variable: &VariableId| (variable, sum_of_squares(gradients.variable(variable)).sqrt() as f32);
+        let fetched = StepFetches { parts: fetched, norms: norms.iter().map(norm).collect() };
         let computed = Instant::now();
         self.journal.enter("filter", computed);
         if !self.filter.pass(&mut gradients, local_step)? {

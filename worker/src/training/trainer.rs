@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pushpull_input::{Batch, Prefetch, SplitMix64};
-use pushpull_messages::id::LocalStep;
+use pushpull_messages::id::{LocalStep, TaskId};
 use pushpull_messages::sync::SyncSpec;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -17,7 +17,7 @@ use crate::client::Exchange;
 use crate::devices::Recorded;
 use crate::error::WorkerError;
 use crate::fetches::FetchPlan;
-use crate::hooks::{Hook, StepContext, StepInfo};
+use crate::hooks::{Fetched, Hook, StepContext, StepInfo};
 use crate::telemetry::{Journal, Moments, Plots, StepRecord, TracedStep, Tracer};
 
 /// The maximum number of steps over which the final loss of a worker is averaged: the last ones whose
@@ -27,6 +27,7 @@ const LAST_LOSSES: usize = 100;
 /// The training loop, with the objects that it uses.
 pub(super) struct Trainer {
     pub stepper: Stepper,
+    pub task: TaskId,
     /// The seed of all random numbers of this worker.
     pub seed: u64,
     pub input: Prefetch,
@@ -93,7 +94,7 @@ impl Trainer {
             if interrupt.is_cancelled() {
                 return Err(WorkerError::Interrupted { local_step: *local_step });
             }
-            let recorded = self.recorded(*local_step);
+            let (recorded, norms) = (self.recorded(*local_step), self.fetches.norms(*local_step));
             let (batch, fed) = self.next_batch().await?;
             let random = SplitMix64::stream(&[self.seed, self.drawn]).bits();
             self.drawn += 1;
@@ -101,8 +102,14 @@ impl Trainer {
             let started = Instant::now();
             self.journal.enter("compute", started);
             let limit = deserted_after(self.stepper.took.unwrap_or_default());
-            let input =
-                StepInput { batch: &batch, random, local_step: *local_step, drawn: self.drawn, recorded };
+            let input = StepInput {
+                batch: &batch,
+                random,
+                local_step: *local_step,
+                drawn: self.drawn,
+                recorded,
+                norms: &norms,
+            };
             let step = self.stepper.step(input, latest);
             let step = unless_leaving(&mut stop, &interrupt, *local_step, limit, step).await?;
             self.after_step(&batch, &step, *local_step, started)?;
@@ -164,7 +171,7 @@ impl Trainer {
             examples,
             loss,
             gradient_norm,
-            metrics: self.fetches.metrics(recorded.groups, &fetched),
+            metrics: self.fetches.metrics(recorded.groups, &fetched.parts),
             pushed: !latest.verdicts.is_empty(),
         });
         if let Some(tracer) = self.tracer.as_mut().filter(|_| recorded.traced) {
@@ -203,6 +210,7 @@ impl Trainer {
     ) -> Result<(), WorkerError> {
         self.enter_hooks(Instant::now());
         if !self.hooks.is_empty() {
+            self.pass_on(step, local_step)?;
             let StepResult { loss, gradient_norm, exchange, .. } = step;
             let info = StepInfo {
                 local_step,
@@ -215,6 +223,17 @@ impl Trainer {
                 verdicts: &exchange.verdicts,
             };
             self.hooks.iter_mut().try_for_each(|hook| hook.after_step(&info, &self.plots))?;
+        }
+        Ok(())
+    }
+    /// Passes the tensors of a step to the hooks that have fetched them.
+    fn pass_on(&mut self, step: &StepResult, local_step: LocalStep) -> Result<(), WorkerError> {
+        for (index, hook) in self.hooks.iter_mut().enumerate() {
+            if let Some(tensors) = self.fetches.of_hook(index, local_step, &step.fetched)? {
+                let global_step = step.exchange.global_step();
+                let fetched = Fetched { task: self.task, local_step, global_step, tensors: &tensors };
+                hook.fetched(&fetched, &self.plots)?;
+            }
         }
         Ok(())
     }

@@ -178,9 +178,10 @@ impl Worker {
         let filter = Filter::new(job.gradient, &job.graph.variables);
         let gauge = Gauge::new(self.config.report_every);
         let stepper = Stepper { parameters, devices, filter, gauge, journal: journal.clone(), took: None };
-        let sync = job.sync;
+        let (sync, task) = (job.sync, self.identity.task);
         let mut trainer = Trainer {
             stepper,
+            task,
             seed,
             input,
             drawn,
