@@ -67,9 +67,11 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
-    use crate::hooks::{ChiefHook, Hooks};
+    use crate::hooks::{ChiefHook, Hooks, SummaryEvery};
     use crate::nn::{Layer, dense};
-    use crate::{ChiefError, DatasetSpec, Examples, GraphBuilder, InputSpec, JobEnd, Progress};
+    use crate::{
+        ChiefError, DatasetSpec, Examples, GraphBuilder, InputSpec, JobEnd, Progress, SummaryConfig,
+    };
 
     /// More steps than any test waits for.
     const ENDLESS: u64 = 1_000_000_000;
@@ -201,6 +203,38 @@ mod tests {
             "{unknown}"
         );
         assert!(error("plane/bias:grad_norm").contains("the variable is not trained"));
+    }
+
+    #[test]
+    fn summaries_of_a_graph_are_written_at_their_steps() {
+        let written = |plots: bool| {
+            let mut g = GraphBuilder::new("plane");
+            let features = g.input("features", [2]);
+            let labels = g.input("labels", []);
+            let x = dense("plane", 1).apply(&mut g, features);
+            let kernel = g.named("plane/kernel");
+            g.summary_histogram("own/weights", kernel);
+            let x = g.reshape(x, []);
+            let loss = g.mean_squared_error(x, labels);
+            g.scope("own", |g| g.summary_scalar("error", loss));
+            let folder = tempfile::tempdir().unwrap();
+            let config = SummaryConfig { every_steps: Some(5), ..SummaryConfig::new(folder.path()) };
+            let hooks = match plots {
+                true => Hooks::new().chief(move || SummaryEvery::new(config.clone())),
+                false => Hooks::new(),
+            };
+            let input = InputSpec::new(points(0), points(1));
+            let job = Job::new(g.finish(loss, &[]).unwrap(), input).batch_size(10).steps(12).hooks(hooks);
+            let crc = job.train(Cluster::embedded(1, 1)).unwrap().report.variables_crc32c;
+            let files = std::fs::read_dir(folder.path()).unwrap();
+            let bytes: Vec<u8> =
+                files.flat_map(|file| std::fs::read(file.unwrap().path()).unwrap()).collect();
+            let count = |tag: &[u8]| bytes.windows(tag.len()).filter(|own| *own == tag).count();
+            (crc, [count(b"own/weights"), count(b"own/error")])
+        };
+        let ((with, counts), (without, none)) = (written(true), written(false));
+        // One worker plots in its steps 0, 5 and 10.
+        assert_eq!((with, counts, none), (without, [3, 3], [0, 0]));
     }
 
     #[test]

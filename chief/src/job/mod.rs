@@ -80,6 +80,8 @@ pub(crate) struct JobStart {
     pub resumes: Vec<Resume>,
     /// Whether the job makes checkpoints.
     pub saves: bool,
+    /// The number of a worker's steps from one summary of the graph to the next, if there are summaries.
+    pub summary_every: Option<u64>,
     /// The steps that the workers trace, if any.
     pub trace: Option<TraceSpec>,
 }
@@ -111,6 +113,7 @@ pub(crate) struct JobState<R> {
     /// Whether the job makes checkpoints.
     saves: bool,
     saved: SaveStatus,
+    summary_every: Option<u64>,
     trace: Option<TraceSpec>,
     /// The number of updates that had been applied when the job began.
     began: GlobalStep,
@@ -158,6 +161,7 @@ impl<R> JobState<R> {
             stopping: None,
             saves: false,
             saved: SaveStatus::default(),
+            summary_every: None,
             trace: None,
             began: GlobalStep(0),
             global_step: GlobalStep(0),
@@ -255,6 +259,7 @@ impl<R> JobState<R> {
         self.placement = Some(placement);
         (self.global_step, self.began) = (start.step, start.step);
         (self.saves, self.trace) = (start.saves, start.trace);
+        self.summary_every = start.summary_every;
         for (member, resume) in self.members.values_mut().zip(start.resumes) {
             member.resume = resume;
         }
@@ -434,7 +439,8 @@ impl<R> JobState<R> {
         let placement = self.placement.clone().expect("variables are placed");
         let workers = self.members.len() as u32;
         let (resume, saves, trace) = (self.member(index).resume, self.saves, self.trace);
-        let registered = Registered { job: self.job.clone(), placement, workers, resume, saves, trace };
+        let (job, summary_every) = (self.job.clone(), self.summary_every);
+        let registered = Registered { job, placement, workers, resume, saves, summary_every, trace };
         let reply = self.member(index).put(MemberState::Preparing);
         reply.map(|reply| Effect::Reply(reply, registered.into())).into_iter().collect()
     }

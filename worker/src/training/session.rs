@@ -17,7 +17,7 @@ use crate::config::WorkerConfig;
 use crate::devices::{Devices, parts};
 use crate::error::WorkerError;
 use crate::fetches::FetchPlan;
-use crate::hooks::{Hook, Start};
+use crate::hooks::{Hook, ModelSummaries, Start};
 use crate::preparation::{Preparation, Prepared, blocking};
 use crate::telemetry::{Journal, Life};
 
@@ -62,7 +62,7 @@ impl SessionStart<'_> {
         tracing::info!("registering with the chief");
         life.doing("registering");
         let registered = self.in_time(chief.call::<Registered>(Register {}, Payload::EMPTY)).await?;
-        let Registered { mut job, placement, workers, resume, saves, trace } = registered;
+        let Registered { mut job, placement, workers, resume, saves, summary_every, trace } = registered;
         life.doing("preparing");
         job.freeze();
         if let Some(directory) = &config.data_dir {
@@ -72,7 +72,7 @@ impl SessionStart<'_> {
         let parameters =
             Parameters::connect(transport, identity, &placement, variables, pool, config.client()).await?;
         journal.counters(parameters.counters().clone());
-        let (mut hooks, fetches) = self.make_hooks(&job)?;
+        let (mut hooks, fetches) = self.make_hooks(&job, summary_every)?;
         let (config, task) = ((*config).clone(), identity.task);
         journal.metrics(&job.graph);
         let preparation =
@@ -100,12 +100,21 @@ impl SessionStart<'_> {
         Ok(Session { job, parameters, devices, input, hooks, fetches, drawn, saves, trace })
     }
 
-    /// Creates the hooks, and plans what they fetch.
+    /// Creates the hooks, and plans what they fetch. The summaries of the graph are a hook, too, if the job
+    /// writes summaries.
     ///
     /// # Errors
     /// If a hook fetches a tensor that the graph does not have, or there are more devices than examples.
-    fn make_hooks(&self, job: &JobSpec) -> Result<(Vec<Box<dyn Hook>>, FetchPlan), WorkerError> {
-        let hooks: Vec<Box<dyn Hook>> = self.config.hooks.iter().map(|make| make()).collect();
+    fn make_hooks(
+        &self,
+        job: &JobSpec,
+        summary_every: Option<u64>,
+    ) -> Result<(Vec<Box<dyn Hook>>, FetchPlan), WorkerError> {
+        let mut hooks: Vec<Box<dyn Hook>> = self.config.hooks.iter().map(|make| make()).collect();
+        if let Some(every) = summary_every {
+            hooks
+                .extend(ModelSummaries::hooks(&job.graph, every).map(|hook| Box::new(hook) as Box<dyn Hook>));
+        }
         let parts = parts(job.batch_size as usize, self.config.devices)?;
         let parts: Vec<usize> = parts.into_iter().map(|part| part.len()).collect();
         let fetches: Vec<_> = hooks.iter().map(|hook| hook.fetches()).collect();
