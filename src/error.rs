@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use pushpull_input::InputError;
 use pushpull_messages::graph::GraphError;
 use pushpull_messages::job::JobError;
-use pushpull_worker::WorkerError;
+use pushpull_worker::{FetchError, WorkerError};
 
 /// An error of the library. Its text is one line that says what was expected, what was found, and what to do.
 #[derive(thiserror::Error)]
@@ -17,6 +17,9 @@ pub enum Error {
     /// A setting of the job is out of range.
     #[error(transparent)]
     Job(#[from] JobError),
+    /// A hook fetches what the graph does not have.
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
     /// The data cannot be read, or do not fit the model.
     #[error(transparent)]
     Input(#[from] InputError),
@@ -69,7 +72,7 @@ impl Error {
     /// itself ends with 1.
     pub fn exit_code(&self) -> ExitCode {
         match self {
-            Self::Cluster(_) | Self::Graph(_) | Self::Job(_) => ExitCode::from(2),
+            Self::Cluster(_) | Self::Graph(_) | Self::Job(_) | Self::Fetch(_) => ExitCode::from(2),
             Self::Interrupted { number, .. } => ExitCode::from(128 + number),
             Self::Input(_) | Self::Model(_) | Self::Saved { .. } | Self::Training(_) => ExitCode::FAILURE,
         }

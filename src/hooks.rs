@@ -1,14 +1,18 @@
 //! The hooks of a job. The chief's hooks are called about once a second, and a worker's hooks at every step.
 //! [`Hooks`] carries constructors, so that each task can make its own hooks.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 pub use pushpull_chief::hooks::*;
 pub use pushpull_chief::{Command, Hook as ChiefHook, HookContext, MakeHook as MakeChiefHook};
+use pushpull_messages::graph::GraphSpec;
 pub use pushpull_messages::summary::{HistogramSpec, ImageSpec, SummarySpec, SummaryValue};
-pub use pushpull_worker::hooks::{ImageOfBatch, LogEvery as LogEveryOfWorker, StopOnNan as StopWorkerOnNan};
+pub use pushpull_worker::hooks::{
+    FetchEvery, ImageOfBatch, LogEvery as LogEveryOfWorker, StopOnNan as StopWorkerOnNan,
+};
 pub use pushpull_worker::{
-    Hook as WorkerHook, HookError, MakeHook as MakeWorkerHook, Plots, Start, StepContext, StepInfo,
+    FETCH_BYTES_MAX, FETCH_NAMES_MAX, FetchConfig, FetchError, Fetched, FetchedTensor, Hook as WorkerHook,
+    HookError, MakeHook as MakeWorkerHook, Plots, Start, StepContext, StepInfo,
 };
 
 /// The constructors of a job's hooks. The chief's hooks are made once for each run, and the workers' hooks
@@ -17,6 +21,8 @@ pub use pushpull_worker::{
 pub struct Hooks {
     pub(crate) chief: Vec<pushpull_chief::MakeHook>,
     pub(crate) worker: Vec<pushpull_worker::MakeHook>,
+    /// What [`fetch`](Self::fetch) requests, which is checked before the job is trained.
+    pub(crate) fetches: Vec<FetchConfig>,
 }
 
 impl Hooks {
@@ -43,6 +49,43 @@ impl Hooks {
     ) -> Self {
         self.worker.push(Arc::new(move || Box::new(make())));
         self
+    }
+
+    /// Calls a function with tensors of the training, by name: in the first step of each worker, and in one
+    /// of `every` steps from then on. The names are those of [`FetchConfig::names`], such as `logits` or
+    /// `dense1/kernel:grad_norm`. The calls come from the process of the worker, which waits until the
+    /// function returns; if the process has several workers, their calls come one after another.
+    #[must_use]
+    pub fn fetch(
+        mut self,
+        names: impl IntoIterator<Item = impl Into<String>>,
+        every: u64,
+        call: impl FnMut(&Fetched<'_>) + Send + 'static,
+    ) -> Self {
+        let config = FetchConfig::new(names, every);
+        self.fetches.push(config.clone());
+        let call = Arc::new(Mutex::new(call));
+        self.worker(move || {
+            let call = Arc::clone(&call);
+            FetchEvery::new(config.clone(), move |fetched: &Fetched<'_>| {
+                (call.lock().unwrap_or_else(PoisonError::into_inner))(fetched);
+            })
+        })
+    }
+
+    /// Checks that the graph has what the hooks fetch, for batches of `batch` examples.
+    ///
+    /// # Errors
+    /// Returns the first fault.
+    pub(crate) fn check(&self, graph: &GraphSpec, batch: u32) -> Result<(), FetchError> {
+        self.fetches.iter().try_for_each(|config| config.check(graph, batch as usize))
+    }
+
+    /// Adds the hooks of another set.
+    pub(crate) fn extend(&mut self, more: Self) {
+        self.chief.extend(more.chief);
+        self.worker.extend(more.worker);
+        self.fetches.extend(more.fetches);
     }
 }
 

@@ -16,7 +16,7 @@ use pushpull_messages::placement::PlacementSpec;
 use pushpull_messages::sync::{LeaveSpec, SyncSpec};
 
 use crate::error::Error;
-use crate::hooks::Hooks;
+use crate::hooks::{Fetched, Hooks};
 use crate::progress::{OnProgress, Progress};
 use crate::stop::StopHandle;
 
@@ -156,6 +156,13 @@ impl Job {
         self
     }
 
+    /// Computes the graph's metrics on the training batches in one of `steps` steps of each worker; 0 for
+    /// never. Without this call, workers compute cheap metrics in every step, and others in every tenth.
+    pub const fn metrics_every(mut self, steps: u64) -> Self {
+        self.spec.metrics_every = Some(steps);
+        self
+    }
+
     /// Sets the number of examples in one worker's batch.
     pub const fn batch_size(mut self, examples: u32) -> Self {
         self.spec.batch_size = examples;
@@ -265,7 +272,21 @@ impl Job {
 
     /// Adds hooks of the chief and of the workers.
     pub fn hooks(mut self, hooks: Hooks) -> Self {
-        self.hooks = hooks;
+        self.hooks.extend(hooks);
+        self
+    }
+
+    /// Calls a function with tensors of the training, by name: in the first step of each worker, and in one
+    /// of `every` steps from then on. `job.fetch(["logits", "dense1/kernel:grad_norm"], 100, |fetched| ..)`
+    /// passes the output of the layer `logits` for the worker's batch, and the norm of a gradient. See
+    /// [`Hooks::fetch`]; a name that the graph does not have is an error when the job is trained.
+    pub fn fetch(
+        mut self,
+        names: impl IntoIterator<Item = impl Into<String>>,
+        every: u64,
+        call: impl FnMut(&Fetched<'_>) + Send + 'static,
+    ) -> Self {
+        self.hooks = self.hooks.fetch(names, every, call);
         self
     }
 
@@ -301,10 +322,18 @@ impl Job {
         // The settings are checked first, because counting the examples may take long.
         self.spec.validate()?;
         self.spec.validate_workers(workers)?;
+        self.check_fetches()?;
         let last_step = GlobalStep(self.length.steps(&self.spec, workers, &self.datasets)?);
         let job = JobSpec { last_step, ..self.spec.clone() };
         job.validate()?;
         Ok(job)
+    }
+
+    /// Checks the names of what the hooks fetch. Variables that a group freezes have no gradients.
+    fn check_fetches(&self) -> Result<(), Error> {
+        let mut job = self.spec.clone();
+        job.freeze();
+        Ok(self.hooks.check(&job.graph, job.batch_size)?)
     }
 
     /// Returns the graph.
@@ -364,6 +393,7 @@ mod tests {
             .deterministic()
             .when_worker_leaves(LeaveSpec::Fail)
             .placement(placement.clone())
+            .metrics_every(8)
             .batch_size(32)
             .accumulate(3)
             .steps(90)
@@ -394,6 +424,7 @@ mod tests {
             },
             batch_size: 32,
             accumulate: 3,
+            metrics_every: Some(8),
             optimizer: OptimizerSpec::adam(0.5),
             schedule: ScheduleSpec::Cosine,
             warm_up: 7,

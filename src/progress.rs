@@ -1,5 +1,6 @@
 //! The progress of a job, which is passed to a function of the program on a thread of its own.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -20,6 +21,9 @@ pub struct Progress {
     /// The mean, over the present workers, of the last training loss that each has reported; `None` before
     /// the first report.
     pub loss: Option<f32>,
+    /// The metrics of the model on the training batches, by name: each is the mean, over the present workers,
+    /// of the last value that each has reported. A metric that is not known yet is missing.
+    pub metrics: BTreeMap<String, f32>,
     /// The number of examples per second, over all workers, since the training began.
     pub examples_per_second: f64,
     /// The number of workers that train.
@@ -133,6 +137,7 @@ impl Hook for Reporter {
             step: progress.global_step.0,
             last_step: if progress.running { progress.last_step.0 } else { progress.global_step.0 },
             loss: progress.loss,
+            metrics: progress.metrics.iter().map(|metric| (metric.name.clone(), metric.value)).collect(),
             examples_per_second: rate,
             workers: progress.workers,
             elapsed: *at,

@@ -67,9 +67,11 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
-    use crate::hooks::{ChiefHook, Hooks};
+    use crate::hooks::{ChiefHook, Hooks, SummaryEvery};
     use crate::nn::{Layer, dense};
-    use crate::{ChiefError, DatasetSpec, Examples, GraphBuilder, InputSpec, JobEnd, Progress};
+    use crate::{
+        ChiefError, DatasetSpec, Examples, GraphBuilder, InputSpec, JobEnd, Progress, SummaryConfig,
+    };
 
     /// More steps than any test waits for.
     const ENDLESS: u64 = 1_000_000_000;
@@ -116,6 +118,123 @@ mod tests {
         assert_eq!((last.step, last.last_step), (report.updates_applied, report.updates_applied));
         assert!(last.examples_per_second > 0.0 && last.examples_per_second.is_finite(), "{last:?}");
         assert!(last.loss.is_some() && !last.elapsed.is_zero(), "{last:?}");
+    }
+
+    #[test]
+    fn training_metrics_reach_the_function_and_change_no_bit() {
+        let run = |metrics: bool, every: Option<u64>| {
+            let mut g = GraphBuilder::new("plane");
+            let features = g.input("features", [2]);
+            let labels = g.input("labels", []);
+            let x = dense("plane", 1).apply(&mut g, features);
+            let x = g.reshape(x, []);
+            let loss = g.mean_squared_error(x, labels);
+            let rest = g.sub(x, labels);
+            let half = g.l2_loss(rest);
+            let all = [("half", half), ("error", loss)];
+            let graph = g.finish(loss, if metrics { &all } else { &[] }).unwrap();
+            let last = Arc::new(Mutex::new(None));
+            let seen = Arc::clone(&last);
+            let job = Job::new(graph, InputSpec::new(points(0), points(1))).batch_size(10).steps(40);
+            let job = job.sync(crate::SyncSpec::SYNC).deterministic();
+            let job = every.into_iter().fold(job, Job::metrics_every);
+            let job = job.on_progress(move |progress| *seen.lock().unwrap() = Some(progress.clone()));
+            let trained = job.train(Cluster::embedded(2, 2)).unwrap();
+            let last: Option<Progress> = last.lock().unwrap().take();
+            (trained.report.variables_crc32c, last.unwrap())
+        };
+        let (plain, none) = run(false, None);
+        let (with, progress) = run(true, None);
+        assert!(with == plain && none.metrics.is_empty());
+        let [error, half] = ["error", "half"].map(|name| progress.metrics[name]);
+        // The mean of squares of 10 examples is a fifth of half of their sum.
+        assert!(error > 0.0 && (half - 5.0 * error).abs() < 1e-4 * half, "{progress:?}");
+        let (never, progress) = run(true, Some(0));
+        assert!(never == plain && progress.metrics.is_empty());
+    }
+
+    #[test]
+    fn fetched_tensors_reach_the_function() {
+        type Seen = (u64, Vec<usize>, f32, f32, f32);
+        let run = |fetches: bool| {
+            let seen = Arc::new(Mutex::new(Vec::<Seen>::new()));
+            let mut cluster = crate::Embedded::new(2, 1);
+            // The rows of a tensor come from several devices.
+            cluster.worker_config.devices = 3;
+            let mut job = job(12).sync(crate::SyncSpec::SYNC).deterministic();
+            if fetches {
+                let all = Arc::clone(&seen);
+                job = job.fetch(["plane", "loss", "plane/kernel:grad_norm", "labels"], 5, move |fetched| {
+                    let [rows, labels] = ["plane", "labels"].map(|name| fetched.get(name).unwrap());
+                    let squares = rows.values.iter().zip(&labels.values).map(|(x, y)| (x - y) * (x - y));
+                    let mean = squares.sum::<f32>() / 10.0;
+                    let [loss, norm] =
+                        ["loss", "plane/kernel:grad_norm"].map(|name| fetched.scalar(name).unwrap());
+                    let shape = rows.shape.0.clone();
+                    all.lock().unwrap().push((fetched.local_step.0, shape, mean, loss, norm));
+                });
+            }
+            let trained = job.hooks(Hooks::new()).train(cluster.into()).unwrap();
+            let seen = std::mem::take(&mut *seen.lock().unwrap());
+            (trained.report.variables_crc32c, seen)
+        };
+        let ((plain, _), (with, seen)) = (run(false), run(true));
+        assert_eq!(plain, with);
+        let steps: Vec<u64> = seen.iter().map(|(step, ..)| *step).collect();
+        assert_eq!(steps, [0, 5, 10]);
+        for (_, shape, mean, loss, norm) in seen {
+            assert_eq!(shape, [10, 1]);
+            assert!(
+                (mean - loss).abs() < 1e-4 * loss && norm > 0.0 && norm.is_finite(),
+                "{mean} {loss} {norm}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_name_that_the_graph_lacks_is_told_at_once() {
+        let error = |name: &str| {
+            let job = job(1).group(crate::GroupSpec::new("plane/bias").frozen());
+            job.fetch([name], 1, |_| {}).train(Cluster::embedded(1, 1)).unwrap_err().to_string()
+        };
+        let unknown = error("plane/kernal");
+        assert!(
+            unknown.contains("'plane/kernal'") && unknown.contains("did you mean 'plane/kernel'"),
+            "{unknown}"
+        );
+        assert!(error("plane/bias:grad_norm").contains("the variable is not trained"));
+    }
+
+    #[test]
+    fn summaries_of_a_graph_are_written_at_their_steps() {
+        let written = |plots: bool| {
+            let mut g = GraphBuilder::new("plane");
+            let features = g.input("features", [2]);
+            let labels = g.input("labels", []);
+            let x = dense("plane", 1).apply(&mut g, features);
+            let kernel = g.named("plane/kernel");
+            g.summary_histogram("own/weights", kernel);
+            let x = g.reshape(x, []);
+            let loss = g.mean_squared_error(x, labels);
+            g.scope("own", |g| g.summary_scalar("error", loss));
+            let folder = tempfile::tempdir().unwrap();
+            let config = SummaryConfig { every_steps: Some(5), ..SummaryConfig::new(folder.path()) };
+            let hooks = match plots {
+                true => Hooks::new().chief(move || SummaryEvery::new(config.clone())),
+                false => Hooks::new(),
+            };
+            let input = InputSpec::new(points(0), points(1));
+            let job = Job::new(g.finish(loss, &[]).unwrap(), input).batch_size(10).steps(12).hooks(hooks);
+            let crc = job.train(Cluster::embedded(1, 1)).unwrap().report.variables_crc32c;
+            let files = std::fs::read_dir(folder.path()).unwrap();
+            let bytes: Vec<u8> =
+                files.flat_map(|file| std::fs::read(file.unwrap().path()).unwrap()).collect();
+            let count = |tag: &[u8]| bytes.windows(tag.len()).filter(|own| *own == tag).count();
+            (crc, [count(b"own/weights"), count(b"own/error")])
+        };
+        let ((with, counts), (without, none)) = (written(true), written(false));
+        // One worker plots in its steps 0, 5 and 10.
+        assert_eq!((with, counts, none), (without, [3, 3], [0, 0]));
     }
 
     #[test]

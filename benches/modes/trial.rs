@@ -172,6 +172,7 @@ impl Bench {
             graph: &self.graph,
             examples: TEST_BATCH,
             columns: self.test.columns(),
+            fetches: &[],
             device: Device { task: TaskId::worker(0), kind: DeviceKind::Cpu, index: 0 },
             compute: Compute::new(threads, 1)?,
         })?;

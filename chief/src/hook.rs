@@ -27,6 +27,13 @@ pub trait Hook: Send {
         let _ = began;
     }
 
+    /// Returns the number of a worker's steps from one to the next in which workers plot the summaries that
+    /// the graph declares; `None` if the hook does not need them. Called once, before the training. Workers
+    /// plot them as often as the hook with the smallest number needs.
+    fn summary_steps(&self) -> Option<u64> {
+        None
+    }
+
     /// Called when the training begins, with the number of updates applied so far.
     fn begin(&mut self, job: &JobSpec, step: GlobalStep) {
         let _ = (job, step);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_messages::id::{GlobalStep, ShardId, TaskId};
-use pushpull_messages::message::{Evaluation, ShardSnapshot};
+use pushpull_messages::message::{Evaluation, MetricValue, ShardSnapshot};
 
 /// The progress of a running job.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -20,6 +20,10 @@ pub struct JobProgress {
     /// The mean, over the present workers, of the last loss that each has reported; `None` before the first
     /// report.
     pub loss: Option<f32>,
+    /// The graph's metrics on the workers' training batches, in the order of the graph: each is the mean,
+    /// over the present workers, of the last value that each has reported. A metric that no worker has
+    /// reported is missing.
+    pub metrics: Vec<MetricValue>,
     /// The number of workers that train.
     pub workers: usize,
     /// The workers that have not registered yet or are disconnected; empty once the job has begun.

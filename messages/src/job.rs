@@ -63,6 +63,11 @@ pub struct JobSpec {
     /// trained variables have averages. It requires `average`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub average_variables: Vec<String>,
+    /// The number of a worker's steps from one to the next in which it computes the graph's metrics on its
+    /// batch; 0 for never. `None` leaves the choice to the worker, which computes cheap metrics in every
+    /// step, and others in every tenth step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metrics_every: Option<u64>,
     /// How workers check and clip gradients before they push them.
     #[serde(default)]
     pub gradient: GradientSpec,
@@ -154,6 +159,7 @@ impl JobSpec {
             weight_decay_on: DecaySpec::All,
             groups: Vec::new(),
             average_variables: Vec::new(),
+            metrics_every: None,
             gradient: GradientSpec::default(),
             sync: SyncSpec::default(),
             deterministic: false,

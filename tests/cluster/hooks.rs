@@ -28,6 +28,8 @@ fn job() -> JobSpec {
     let logits = dense("logits", 10).apply(&mut g, x);
     let loss = g.softmax_cross_entropy(logits, labels);
     let accuracy = g.accuracy(logits, labels);
+    g.summary_scalar("graph/loss", loss);
+    g.summary_histogram("graph/logits", logits);
     let digits = |seed, examples| DatasetSpec::Digits { seed, examples };
     let input = InputSpec::new(digits(1, 1000), digits(2, 200));
     let optimizer = OptimizerSpec::adam(0.002);
@@ -120,7 +122,13 @@ fn tensorboard_shows_a_job_from_its_graph_to_its_evaluation() {
     for worker in 0..2 {
         assert_eq!(shown["images"][format!("input/features/worker_{worker}")], json!([28, 28]), "{shown}");
         assert!(last(&format!("own/loss/worker_{worker}")).is_some(), "{shown}");
+        assert!(last(&format!("graph/loss/worker_{worker}")).is_some(), "{shown}");
+        // The logits of one batch are 16 · 10 numbers.
+        let logits = shown["histograms"][format!("graph/logits/worker_{worker}")].as_f64();
+        assert!(logits.is_some_and(|count| count >= 160.0 && count % 160.0 == 0.0), "{shown}");
     }
+    let accuracy = last("train/accuracy").unwrap_or_else(|| panic!("no accuracy in {shown}"));
+    assert!((0.0..=1.0).contains(&accuracy[1].as_f64().unwrap()), "{accuracy}");
     assert!(last("train/gradient_norm").is_none_or(|point| point[1].as_f64().unwrap() > 0.0));
     let nodes = shown["nodes"].as_array().unwrap();
     assert!(nodes.contains(&json!("logits/kernel")), "{shown}");

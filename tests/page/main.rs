@@ -83,6 +83,7 @@ fn point(second: u64) -> CurvePoint {
         step: GlobalStep(second * 14),
         loss: Some(1.0 / (1.0 + second as f32)),
         examples_per_s: 1792.0,
+        metrics: vec![MetricValue { name: "accuracy".to_owned(), value: 0.01 * second as f32 }],
         evaluation: Vec::new(),
         phases_us: vec![("input".to_owned(), 3_000), ("compute".to_owned(), 200_000)],
     }
@@ -223,6 +224,7 @@ fn names_are_text_whatever_is_in_them() {
     }
     let mut told = told(job);
     told.curves.push(CurvePoint {
+        metrics: vec![MetricValue { name: evil.to_owned(), value: 0.5 }],
         evaluation: vec![MetricValue { name: evil.to_owned(), value: 0.5 }],
         phases_us: vec![(evil.to_owned(), 1)],
         ..point(70)

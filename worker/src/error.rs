@@ -8,6 +8,7 @@ use pushpull_transport::{CallError, DialError};
 
 use crate::client::ClientError;
 use crate::devices::{DeviceError, ReplicaError};
+use crate::fetches::FetchError;
 use crate::hooks::HookError;
 
 /// An error that ends a worker early.
@@ -77,6 +78,9 @@ pub enum WorkerError {
     /// A hook ended the worker with an error.
     #[error("a hook ended the training: {0}")]
     Hook(#[from] HookError),
+    /// A hook fetches tensors that do not exist.
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
     /// The chief ended the job early, for this reason.
     #[error("the chief ended the job: {0}")]
     Stopped(String),

@@ -5,7 +5,6 @@
 use std::sync::Arc;
 
 use pushpull_input::{Batch, Mapped, in_order};
-use pushpull_kernels::cpu::auc;
 use pushpull_messages::graph::{GraphSpec, MetricKind};
 use pushpull_messages::id::{GlobalStep, VariableId};
 use pushpull_messages::job::JobSpec;
@@ -14,6 +13,7 @@ use pushpull_messages::message::{Evaluation, MetricValue};
 use crate::client::{Exchange, Parameters, Values};
 use crate::devices::Devices;
 use crate::error::WorkerError;
+use crate::metric_totals::MetricTotals;
 
 /// The maximum number of examples in a batch of an evaluation. A job with smaller batches uses its own batch
 /// size for evaluations too.
@@ -74,54 +74,27 @@ pub(crate) async fn evaluate_values(
     Ok(totals.evaluation(graph, values))
 }
 
-/// The sums over the batches that have been evaluated.
-pub(crate) struct EvaluationTotals {
-    /// One entry for the loss, then one for each metric: how the results of several batches are combined,
-    /// and the sum of the results so far.
-    sums: Vec<(MetricKind, Vec<f64>)>,
-    examples: u64,
-}
+/// The loss and the metrics over the batches that have been evaluated.
+pub(crate) struct EvaluationTotals(MetricTotals);
 
 impl EvaluationTotals {
     pub(crate) fn new(graph: &GraphSpec) -> Self {
-        let metrics = graph.metrics.iter().map(|metric| graph.metric_kind(metric.node));
-        let kinds = std::iter::once(MetricKind::Mean).chain(metrics);
-        Self { sums: kinds.map(|kind| (kind, Vec::new())).collect(), examples: 0 }
+        Self(MetricTotals::new(std::iter::once(MetricKind::Mean).chain(MetricTotals::kinds(graph))))
     }
 
     /// Adds the results of a batch of `examples` examples. `results` holds the loss, followed by the
     /// elements of each metric.
-    pub(crate) fn add(&mut self, mut results: &[f32], examples: usize) {
-        for (kind, sum) in &mut self.sums {
-            let (numbers, weight) = match kind {
-                MetricKind::Mean => (1, examples as f64),
-                MetricKind::Auc { bins } => (2 * *bins, 1.0),
-            };
-            let (own, rest) = results.split_at(numbers);
-            sum.resize(numbers, 0.0);
-            sum.iter_mut().zip(own).for_each(|(sum, &number)| *sum += f64::from(number) * weight);
-            results = rest;
-        }
-        self.examples += examples as u64;
+    pub(crate) fn add(&mut self, results: &[f32], examples: usize) {
+        self.0.add(results, examples);
     }
 
     /// Returns the evaluation of all batches so far, which were computed at `values`.
     pub(crate) fn evaluation(&self, graph: &GraphSpec, values: &Values) -> Evaluation {
-        let (loss, numbers) = self.values();
+        let mut numbers = self.0.values().into_iter();
+        let loss = numbers.next().expect("the loss is the first metric");
         let metric = |(name, value): (&String, f32)| MetricValue { name: name.clone(), value };
         let metrics = graph.metrics.iter().map(|metric| &metric.name).zip(numbers).map(metric).collect();
-        Evaluation { loss, metrics, examples: self.examples, variables_crc32c: checksum(graph, values) }
-    }
-
-    /// Returns the loss and every metric over all batches so far.
-    fn values(&self) -> (f32, Vec<f32>) {
-        let value = |(kind, sum): &(MetricKind, Vec<f64>)| match kind {
-            MetricKind::Mean => (sum[0] / self.examples as f64) as f32,
-            MetricKind::Auc { .. } => auc(sum) as f32,
-        };
-        let mut values: Vec<f32> = self.sums.iter().map(value).collect();
-        let loss = values.remove(0);
-        (loss, values)
+        Evaluation { loss, metrics, examples: self.0.examples(), variables_crc32c: checksum(graph, values) }
     }
 }
 

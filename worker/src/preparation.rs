@@ -19,6 +19,7 @@ use crate::devices::{
 };
 use crate::error::WorkerError;
 use crate::evaluation::batch_sizes;
+use crate::fetches::FetchPlan;
 
 /// The inputs of a worker's preparation.
 pub(crate) struct Preparation {
@@ -31,6 +32,8 @@ pub(crate) struct Preparation {
     /// The progress of earlier runs of this worker. The worker continues after the examples that those runs
     /// used.
     pub resume: Resume,
+    /// The tensors that training steps fetch.
+    pub fetches: FetchPlan,
 }
 
 /// The results of a worker's preparation. The training starts from them.
@@ -48,7 +51,7 @@ impl Preparation {
     /// # Errors
     /// If the data cannot be used; if the model cannot be computed.
     pub(crate) fn run(self) -> Result<Prepared, WorkerError> {
-        let Self { config, job, task, workers, resume } = &self;
+        let Self { config, job, task, workers, resume, .. } = &self;
         let worker = PipelineWorker { index: task.index, workers: *workers };
         let batch = job.batch_size as usize;
         let mut input = Pipeline::open(&job.input, &config.datasets, batch, job.seed, worker)?;
@@ -105,6 +108,7 @@ impl Preparation {
                 graph: &job.graph,
                 examples: part.len(),
                 columns,
+                fetches: self.fetches.fetches(),
                 device,
                 compute: compute.clone(),
             })

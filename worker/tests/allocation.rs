@@ -1,10 +1,10 @@
-//! Checks that a training step after the first one allocates no memory. The allocations are counted in the
+//! Checks that a training step after the first one allocates no memory, whether it fetches tensors or not. The allocations are counted in the
 //! allocator, so all kernels and threads are included.
 
 use std::alloc::System;
 use std::sync::Arc;
 
-use pushpull_engine::{Executor, Feed, GradientSink, Program};
+use pushpull_engine::{Executor, Feed, Fetch, GradientSink, Groups, Program};
 use pushpull_input::{Batch, Column};
 use pushpull_kernels::cpu::Threads;
 use pushpull_messages::device::{Device, DeviceKind};
@@ -25,6 +25,14 @@ const EXAMPLES: usize = 16;
 /// The number of steps that are counted together.
 const STEPS: usize = 8;
 const SAME: Stride = Stride { stride: [1, 1], padding: Padding::Same };
+
+/// The group of all fetches.
+const FETCHED: Groups = Groups::only(3);
+
+/// Returns the groups that a step fetches: every other step fetches all tensors.
+const fn groups(step: u64) -> Groups {
+    if step.is_multiple_of(2) { FETCHED } else { Groups::NONE }
+}
 
 struct Model {
     g: GraphBuilder,
@@ -75,7 +83,8 @@ impl Model {
     fn classify(mut self, logits: NodeId) -> GraphSpec {
         let labels = self.g.labels("labels");
         let loss = self.g.softmax_cross_entropy(logits, labels);
-        self.g.finish(loss, &[]).unwrap()
+        let accuracy = self.g.accuracy(logits, labels);
+        self.g.finish(loss, &[("accuracy", accuracy)]).unwrap()
     }
 }
 
@@ -201,12 +210,21 @@ impl Trial {
         Self { graph, columns, batch, values, gradients: Gradients::take(&layout, &pool) }
     }
 
+    /// Returns fetches of an input of the loss, of the loss, and of every metric.
+    fn fetches(&self) -> Vec<Fetch> {
+        let graph = &self.graph;
+        let logits = graph.nodes[graph.loss.index()].inputs[0];
+        let nodes = [logits, graph.loss].into_iter().chain(graph.metrics.iter().map(|metric| metric.node));
+        nodes.map(|node| Fetch { node, groups: FETCHED }).collect()
+    }
+
     fn run(&mut self, executor: &mut Executor, random: u64) {
         let Self { batch, values, gradients, .. } = self;
-        let feed = Feed { random, ..Feed::whole(&batch.columns, batch.examples) };
+        let feed = Feed { random, groups: groups(random), ..Feed::whole(&batch.columns, batch.examples) };
         let mut counted = Counted { gradients, told: 0 };
         let loss = executor.train(feed, values, &mut counted).unwrap();
         assert!(loss.is_finite() && counted.told == self.graph.variables.len());
+        assert_eq!(executor.fetched().is_empty(), groups(random).is_empty());
     }
 }
 
@@ -239,20 +257,22 @@ fn allocations(mut steps: impl FnMut()) -> usize {
 }
 
 fn executor(trial: &mut Trial, threads: Threads) -> usize {
-    let program = Program::training(&trial.graph, EXAMPLES, &trial.columns, threads).unwrap();
+    let fetches = trial.fetches();
+    let program = Program::training_with(&trial.graph, EXAMPLES, &trial.columns, threads, &fetches).unwrap();
     let mut executor = Executor::new(program);
     trial.run(&mut executor, 0);
     allocations(|| (1..=STEPS as u64).for_each(|step| trial.run(&mut executor, step)))
 }
 
 fn replica(trial: &mut Trial) -> usize {
+    let fetches = &trial.fetches()[..];
     let Trial { graph, columns, batch, values, gradients } = trial;
     let device = Device { task: TaskId::worker(0), kind: DeviceKind::Cpu, index: 0 };
     let compute = Compute::new(1, 1).unwrap();
-    let config = ReplicaConfig { graph, examples: EXAMPLES, columns, device, compute };
+    let config = ReplicaConfig { graph, examples: EXAMPLES, columns, fetches, device, compute };
     let mut replica = GraphReplica::new(config).unwrap();
     let mut step = |random| {
-        let feed = Feed { random, ..Feed::whole(&batch.columns, batch.examples) };
+        let feed = Feed { random, groups: groups(random), ..Feed::whole(&batch.columns, batch.examples) };
         replica.step(feed, values, gradients, &mut |_, _| ()).unwrap();
     };
     step(0);

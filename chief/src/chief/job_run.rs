@@ -55,6 +55,8 @@ pub(super) struct JobRun {
     overview: Rc<RefCell<Overview>>,
     bell: Arc<Notify>,
     feed: Feed,
+    /// The number of a worker's steps from one summary of the graph to the next, if a hook needs them.
+    summary_every: Option<u64>,
 }
 
 /// The inputs of a run, and the hooks that are informed of them.
@@ -92,6 +94,7 @@ impl JobRun {
         let (feed, reader) = Feed::new();
         let began = SystemTime::now() - elapsed(&clock);
         hooks.iter_mut().for_each(|hook| hook.clock(began));
+        let summary_every = hooks.iter().filter_map(|hook| hook.summary_steps()).min();
         let hooks = HookRunner::new(job.clone(), workers, hooks, commands.for_hooks());
         let state = JobState::new(job.clone(), workers);
         progress.send_replace(state.progress());
@@ -125,6 +128,7 @@ impl JobRun {
             overview,
             bell,
             feed,
+            summary_every,
         };
         (run, JobInputs { hooks, before_stop, commands, feed: reader, milestones, departures })
     }
@@ -240,6 +244,7 @@ impl JobRun {
             saver: saving.commands.clone(),
             checkpoints: saving.checkpoints.clone(),
             drain: Rc::clone(&saving.drain),
+            summary_every: self.summary_every,
         }
     }
 

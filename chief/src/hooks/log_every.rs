@@ -11,7 +11,7 @@ use super::cadence::Cadence;
 use crate::hook::{Hook, HookContext};
 use crate::monitor::TrainingSnapshot;
 
-/// A hook that logs the loss, the learning rate and the gradient norm, if they are available. It logs after
+/// A hook that logs the loss, the metrics, the learning rate and the gradient norm, if they are available. It logs after
 /// a number of steps or after an interval, whichever ends first.
 #[derive(Clone, Debug)]
 pub struct LogEvery {
@@ -34,6 +34,7 @@ impl LogEvery {
             }
         };
         add("loss", snapshot.progress.loss);
+        snapshot.progress.metrics.iter().for_each(|metric| add(&metric.name, Some(metric.value)));
         let rate = |(update, last_step): &(UpdateSpec, u64)| update.learning_rate(step, *last_step);
         add("learning rate", self.job.as_ref().map(rate));
         add("gradient norm", snapshot.gradient_norm());
@@ -55,6 +56,8 @@ impl Hook for LogEvery {
 
 #[cfg(test)]
 mod tests {
+    use pushpull_messages::message::MetricValue;
+
     use super::*;
     use crate::job::tests::job;
     use crate::monitor::WorkerReport;
@@ -65,9 +68,12 @@ mod tests {
         let mut hook = LogEvery::new(None, None);
         assert_eq!(hook.line(&TrainingSnapshot::default()), "step 0");
         hook.begin(&job(), GlobalStep(0));
-        let progress = JobProgress { global_step: GlobalStep(7), loss: Some(0.5), ..Default::default() };
+        let metrics = vec![MetricValue { name: "accuracy".into(), value: 0.75 }];
+        let progress =
+            JobProgress { global_step: GlobalStep(7), loss: Some(0.5), metrics, ..Default::default() };
         let report = WorkerReport { gradient_norm: Some(2.0), ..Default::default() };
         let snapshot = TrainingSnapshot { progress, reports: [(0, report)].into(), ..Default::default() };
-        assert_eq!(hook.line(&snapshot), "step 7, loss 0.5000, learning rate 0.1000, gradient norm 2.0000");
+        let line = "step 7, loss 0.5000, accuracy 0.7500, learning rate 0.1000, gradient norm 2.0000";
+        assert_eq!(hook.line(&snapshot), line);
     }
 }

@@ -53,7 +53,15 @@ impl SummaryEvery {
     }
 }
 
+/// The number of steps from one to the next in which workers plot the summaries of the graph, if the cadence
+/// is only a time.
+const GRAPH_STEPS: u64 = 100;
+
 impl Hook for SummaryEvery {
+    fn summary_steps(&self) -> Option<u64> {
+        Some(self.config.every_steps.unwrap_or(GRAPH_STEPS).max(1))
+    }
+
     fn begin(&mut self, job: &JobSpec, step: GlobalStep) {
         self.collector = Some(Collector::new(job, step));
         match WriterThread::start(self.config.clone(), job.clone(), step, Arc::clone(&self.lost)) {
@@ -178,6 +186,15 @@ mod tests {
         hook.summaries(&[SummarySpec::scalar("mine", GlobalStep(1), 1.0)]);
         hook.end(Err(&ChiefError::NoWorkers { step: GlobalStep(1), last_step: GlobalStep(2) }));
         hook
+    }
+
+    #[test]
+    fn the_cadence_of_summaries_is_that_of_the_graph() {
+        let steps = |every_steps| {
+            let config = SummaryConfig { every_steps, ..SummaryConfig::new("none") };
+            SummaryEvery::new(config).summary_steps()
+        };
+        assert_eq!([Some(7), Some(0), None].map(steps), [Some(7), Some(1), Some(100)]);
     }
 
     #[test]

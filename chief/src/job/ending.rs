@@ -74,6 +74,7 @@ impl<R> JobState<R> {
         let member = self.member(index);
         let training = matches!(member.state, MemberState::Training);
         (member.away, member.loss) = (false, None);
+        member.metrics.clear();
         let reply = member.put(MemberState::Lost);
         let mut effects: Vec<_> = reply.map(|reply| refuse(reply, too_late(index))).into_iter().collect();
         self.stop_evaluating(index);
@@ -144,6 +145,7 @@ impl<R> JobState<R> {
             member.state = MemberState::Finished(reply);
             member.loss = loss.is_finite().then_some(loss);
         } else {
+            self.member(index).metrics.clear();
             effects.push(match over {
                 Some(reason) if waits => refuse(reply, reason),
                 _ => done(reply),

@@ -22,6 +22,8 @@ pub(super) struct Member<R> {
     pub interrupted: bool,
     /// The last finite loss that the worker has reported; `None` again when it has left.
     pub loss: Option<f32>,
+    /// The metrics that the worker has reported last; empty before that, and when it has left.
+    pub metrics: Vec<f32>,
     /// The position at which the worker continues in its input if it is started again.
     pub resume: Resume,
 }
@@ -57,6 +59,7 @@ impl<R> Member<R> {
             state: MemberState::Absent,
             interrupted: false,
             loss: None,
+            metrics: Vec::new(),
             resume: Resume { drawn: 0, examples: 0 },
         }
     }

@@ -11,11 +11,12 @@ mod stopping;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
+use pushpull_messages::graph::MetricSpec;
 use pushpull_messages::id::{GlobalStep, Incarnation, TaskId};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::{
-    Evaluation, Finished, Go, Message, Refusal, RefusalCode, Registered, Report, Reported, Resume,
-    TrainingResult,
+    Evaluation, Finished, Go, Message, MetricValue, Refusal, RefusalCode, Registered, Report, Reported,
+    Resume, TrainingResult,
 };
 use pushpull_messages::observe::TraceSpec;
 use pushpull_messages::placement::Placement;
@@ -79,6 +80,8 @@ pub(crate) struct JobStart {
     pub resumes: Vec<Resume>,
     /// Whether the job makes checkpoints.
     pub saves: bool,
+    /// The number of a worker's steps from one summary of the graph to the next, if there are summaries.
+    pub summary_every: Option<u64>,
     /// The steps that the workers trace, if any.
     pub trace: Option<TraceSpec>,
 }
@@ -110,6 +113,7 @@ pub(crate) struct JobState<R> {
     /// Whether the job makes checkpoints.
     saves: bool,
     saved: SaveStatus,
+    summary_every: Option<u64>,
     trace: Option<TraceSpec>,
     /// The number of updates that had been applied when the job began.
     began: GlobalStep,
@@ -157,6 +161,7 @@ impl<R> JobState<R> {
             stopping: None,
             saves: false,
             saved: SaveStatus::default(),
+            summary_every: None,
             trace: None,
             began: GlobalStep(0),
             global_step: GlobalStep(0),
@@ -216,6 +221,7 @@ impl<R> JobState<R> {
             last_step: self.last_step(),
             gradients_per_update: self.job.sync.gradients_per_update(self.members.len() as u32),
             loss: self.mean_loss().map(|(mean, _)| mean),
+            metrics: self.mean_metrics(),
             workers: self.members.values().filter(trains).count(),
             missing: self.missing(),
             saves: self.saved.saves,
@@ -231,6 +237,18 @@ impl<R> JobState<R> {
         (!losses.is_empty()).then(|| (losses.iter().sum::<f32>() / losses.len() as f32, losses.len()))
     }
 
+    /// Returns the mean of the last metrics of the workers that take part. Values that are not finite do not
+    /// count.
+    fn mean_metrics(&self) -> Vec<MetricValue> {
+        let mean = |(position, metric): (usize, &MetricSpec)| {
+            let values = self.members.values().filter_map(|member| member.metrics.get(position));
+            let finite: Vec<f32> = values.copied().filter(|value| value.is_finite()).collect();
+            let value = finite.iter().sum::<f32>() / finite.len() as f32;
+            (!finite.is_empty()).then(|| MetricValue { name: metric.name.clone(), value })
+        };
+        self.job.graph.metrics.iter().enumerate().filter_map(mean).collect()
+    }
+
     /// Records the status of the saves.
     pub(crate) const fn saved(&mut self, saved: SaveStatus) {
         self.saved = saved;
@@ -241,6 +259,7 @@ impl<R> JobState<R> {
         self.placement = Some(placement);
         (self.global_step, self.began) = (start.step, start.step);
         (self.saves, self.trace) = (start.saves, start.trace);
+        self.summary_every = start.summary_every;
         for (member, resume) in self.members.values_mut().zip(start.resumes) {
             member.resume = resume;
         }
@@ -420,7 +439,8 @@ impl<R> JobState<R> {
         let placement = self.placement.clone().expect("variables are placed");
         let workers = self.members.len() as u32;
         let (resume, saves, trace) = (self.member(index).resume, self.saves, self.trace);
-        let registered = Registered { job: self.job.clone(), placement, workers, resume, saves, trace };
+        let (job, summary_every) = (self.job.clone(), self.summary_every);
+        let registered = Registered { job, placement, workers, resume, saves, summary_every, trace };
         let reply = self.member(index).put(MemberState::Preparing);
         reply.map(|reply| Effect::Reply(reply, registered.into())).into_iter().collect()
     }
@@ -435,6 +455,9 @@ impl<R> JobState<R> {
                 self.member(index).has_drawn(report.drawn, batch_size);
                 if report.loss.is_finite() {
                     self.member(index).loss = Some(report.loss);
+                }
+                if !report.metrics.is_empty() {
+                    self.member(index).metrics.clone_from(&report.metrics);
                 }
             }
             MemberState::Lost => stop = stop.or_else(|| Some(too_late(index))),

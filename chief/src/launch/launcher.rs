@@ -53,6 +53,8 @@ pub(crate) struct Launcher<'a> {
     pub checkpoints: Option<(Catalog, RestoreChoice)>,
     /// The reason and the deadline of a drain; set when the job is told to drain.
     pub drain: Rc<OnceCell<Drain>>,
+    /// The number of a worker's steps from one summary of the graph to the next, if a hook needs them.
+    pub summary_every: Option<u64>,
 }
 
 /// The early end of a job that another job can continue.
@@ -137,7 +139,8 @@ impl Launcher<'_> {
         };
         let InitialState { start, resumes } = initialized?;
         let (step, saves) = (GlobalStep(start.version.0), self.checkpoints.is_some());
-        let job_start = JobStart { step, resumes, saves, trace: self.config.trace };
+        let (summary_every, trace) = (self.summary_every, self.config.trace);
+        let job_start = JobStart { step, resumes, saves, summary_every, trace };
         self.coordinator.do_send(JobEvent::Created(start.placement.clone(), job_start));
         let _ = self.saver.send(SaverCommand::Begin(start));
         Ok(deadline)

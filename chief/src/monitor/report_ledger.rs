@@ -143,6 +143,7 @@ mod tests {
             loss,
             drawn: number,
             gradient_norm: None,
+            metrics: Vec::new(),
             summaries: vec![SummarySpec::scalar("a", GlobalStep(number), 1.0)],
             snapshot: Some(Box::new(snapshot)),
             spans: vec![span(TaskId::worker(1), number as Micros, 1)],

@@ -102,6 +102,9 @@ impl Collector {
             }
         };
         plot("train/loss", snapshot.progress.loss.map_or(f64::NAN, f64::from));
+        for metric in &snapshot.progress.metrics {
+            plot(&metric_tag(&metric.name), metric.value.into());
+        }
         plot("train/learning_rate", self.update.learning_rate(step.0, self.last_step.0).into());
         let norms = std::mem::take(&mut self.gradient_norms);
         plot("train/gradient_norm", mean(norms.values().map(|&norm| f64::from(norm))));
@@ -145,6 +148,15 @@ impl Collector {
         self.before = (snapshot.at, step, now);
         summaries
     }
+}
+
+/// The other summaries of the training.
+const TRAIN_TAGS: [&str; 6] =
+    ["loss", "learning_rate", "gradient_norm", "workers", "steps_per_second", "examples_per_second"];
+
+/// Returns the tag of a metric on the training batches. It is that of no other summary.
+fn metric_tag(name: &str) -> String {
+    if TRAIN_TAGS.contains(&name) { format!("train/metric/{name}") } else { format!("train/{name}") }
 }
 
 /// Returns the summaries of an evaluation.
@@ -364,12 +376,16 @@ mod tests {
             ..Default::default()
         });
         let mut now = snapshot(4, &[shard(7), shard(9)]);
-        now.progress = JobProgress { loss: Some(0.5), workers: 2, ..Default::default() };
+        let metric = |name: &str, value| MetricValue { name: name.into(), value };
+        let metrics = vec![metric("accuracy", 0.75), metric("loss", 0.25)];
+        now.progress = JobProgress { loss: Some(0.5), metrics, workers: 2, ..Default::default() };
         now.reports = [(1, norm(4.0))].into();
         collector.note(&now);
         let summaries = collector.collect(&now);
         for (tag, value) in [
             ("train/loss", Some(0.5)),
+            ("train/accuracy", Some(0.75)),
+            ("train/metric/loss", Some(0.25)),
             ("train/learning_rate", Some(0.1)),
             ("train/gradient_norm", Some(2.5)),
             ("train/workers", Some(2.0)),
@@ -384,7 +400,9 @@ mod tests {
         // If the shards do not reply, the loss is still plotted.
         let silent = TrainingSnapshot { progress: now.progress, at: now.at, ..Default::default() };
         let tags: Vec<String> = collector.collect(&silent).into_iter().map(|summary| summary.tag).collect();
-        assert_eq!(tags, ["train/loss", "train/learning_rate", "train/workers"]);
+        let expected =
+            ["train/loss", "train/accuracy", "train/metric/loss", "train/learning_rate", "train/workers"];
+        assert_eq!(tags, expected);
     }
 
     #[test]

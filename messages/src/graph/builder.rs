@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::error::GraphError;
 use super::op::Op;
-use super::spec::{GraphSpec, MetricSpec, NodeSpec, OutputSpec};
+use super::spec::{GraphSpec, GraphSummaryKind, GraphSummarySpec, MetricSpec, NodeSpec, OutputSpec};
 use crate::device::OpDeviceSpec;
 use crate::id::{NodeId, VariableId};
 use crate::tensor::{Shape, TensorSpec};
@@ -69,6 +69,7 @@ impl GraphBuilder {
             loss: NodeId(0),
             metrics: Vec::new(),
             outputs: Vec::new(),
+            summaries: Vec::new(),
         };
         Self {
             graph,
@@ -284,6 +285,31 @@ impl GraphBuilder {
     /// batch.
     pub fn output(&mut self, name: &str, node: NodeId) {
         self.graph.outputs.push(OutputSpec { name: name.to_owned(), node });
+    }
+
+    /// Adds a number that workers plot while they train, such as a part of the loss. The node must return an
+    /// f32 scalar. The open scopes are put before the name; if the name is already in use, a number is
+    /// appended to it. Workers compute the number only if the job writes summaries, and only from time to
+    /// time.
+    pub fn summary_scalar(&mut self, name: &str, node: NodeId) {
+        self.summary(name, node, GraphSummaryKind::Scalar);
+    }
+
+    /// Adds a histogram that workers plot while they train: the distribution of the elements of a tensor of
+    /// floats, such as a variable or the output of a layer. The rules of
+    /// [`summary_scalar`](Self::summary_scalar) apply to its name.
+    pub fn summary_histogram(&mut self, name: &str, node: NodeId) {
+        self.summary(name, node, GraphSummaryKind::Histogram);
+    }
+
+    fn summary(&mut self, name: &str, node: NodeId, kind: GraphSummaryKind) {
+        let full = format!("{}{name}", self.scope);
+        let taken = |name: &str| self.graph.summaries.iter().any(|summary| summary.name == name);
+        // A layer that is applied several times declares its summaries several times.
+        let numbered = (1..).map(|number| format!("{full}_{number}"));
+        let name = std::iter::once(full.clone()).chain(numbered).find(|name| !taken(name));
+        let name = name.expect("the list of numbers has no end");
+        self.graph.summaries.push(GraphSummarySpec { name, node, kind });
     }
 
     /// Returns the graph that minimises `loss`. `metrics` are the names and nodes of values that are

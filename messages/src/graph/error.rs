@@ -1,6 +1,6 @@
 //! The errors of a graph. Each names the node, the layer or the variable that is at fault.
 
-use super::limits::{RANK_MAX, TENSOR_ELEMENTS_MAX};
+use super::limits::{RANK_MAX, SUMMARY_NAME_BYTES_MAX, TENSOR_ELEMENTS_MAX};
 use super::op::Arity;
 use crate::id::{NodeId, VariableId};
 use crate::tensor::{Shape, TensorSpec};
@@ -9,7 +9,7 @@ use crate::variable::{VARIABLE_NAME_BYTES_MAX, VariableError};
 /// An error in a graph. The message names the node, the layer or the variable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GraphError {
-    /// The graph has too many nodes, inputs, variables, metrics or outputs.
+    /// The graph has too many nodes, inputs, variables, metrics, outputs or summaries.
     #[error("the graph has {count} {what}, expected at most {max}")]
     TooMany {
         /// The kind of item that the graph has too many of, such as nodes or outputs.
@@ -141,6 +141,20 @@ pub enum GraphError {
     NotOfExamples {
         /// The name of the output.
         output: String,
+        /// A description of what the node returns.
+        got: String,
+    },
+    /// The name of a summary is too long.
+    #[error("the name of summary '{name}' has {} bytes, expected at most {SUMMARY_NAME_BYTES_MAX}", name.len())]
+    SummaryName {
+        /// The name.
+        name: String,
+    },
+    /// A histogram is not one of a node of the graph, or the node does not return f32.
+    #[error("the histogram '{summary}' must be of a node that returns f32: {got}")]
+    NotFloats {
+        /// The name of the summary.
+        summary: String,
         /// A description of what the node returns.
         got: String,
     },

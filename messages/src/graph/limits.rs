@@ -8,6 +8,11 @@ pub const INPUTS_MAX: usize = 1 << 18;
 pub const METRICS_MAX: usize = 1024;
 /// The maximum number of outputs of a graph.
 pub const OUTPUTS_MAX: usize = 64;
+/// The maximum number of summaries that a graph declares.
+pub const GRAPH_SUMMARIES_MAX: usize = 256;
+/// The maximum length of the name of a summary that a graph declares, in bytes. It leaves room for the name
+/// of the worker, which the chief appends.
+pub const SUMMARY_NAME_BYTES_MAX: usize = crate::summary::TAG_BYTES_MAX - 32;
 /// The maximum number of elements in one node's output.
 pub const TENSOR_ELEMENTS_MAX: usize = 1 << 32;
 /// The maximum number of axes of a tensor.

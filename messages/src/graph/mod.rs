@@ -19,6 +19,9 @@ pub use builder::{GraphBuilder, LayerId};
 pub use element::{BinaryOp, ReductionOp, UnaryOp};
 pub use error::GraphError;
 pub use geometry::{Padding, Stride, Window};
-pub use limits::{INPUTS_MAX, METRICS_MAX, NODES_MAX, RANK_MAX, TENSOR_ELEMENTS_MAX};
+pub use limits::{
+    GRAPH_SUMMARIES_MAX, INPUTS_MAX, METRICS_MAX, NODES_MAX, RANK_MAX, SUMMARY_NAME_BYTES_MAX,
+    TENSOR_ELEMENTS_MAX,
+};
 pub use op::{Arity, Op};
-pub use spec::{GraphSpec, MetricKind, MetricSpec, NodeSpec, OutputSpec};
+pub use spec::{GraphSpec, GraphSummaryKind, GraphSummarySpec, MetricKind, MetricSpec, NodeSpec, OutputSpec};

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::error::GraphError;
-use super::limits::{INPUTS_MAX, METRICS_MAX, NODES_MAX, OUTPUTS_MAX};
+use super::limits::{
+    GRAPH_SUMMARIES_MAX, INPUTS_MAX, METRICS_MAX, NODES_MAX, OUTPUTS_MAX, SUMMARY_NAME_BYTES_MAX,
+};
 use super::op::Op;
 use crate::device::OpDeviceSpec;
 use crate::id::NodeId;
@@ -34,6 +36,9 @@ pub struct GraphSpec {
     /// The tensors that a prediction returns, such as the scores of each class.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<OutputSpec>,
+    /// The tensors that workers plot while they train, if the job writes summaries.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub summaries: Vec<GraphSummarySpec>,
 }
 
 /// A node of the graph: an operation and its inputs.
@@ -73,6 +78,28 @@ pub struct OutputSpec {
     pub node: NodeId,
 }
 
+/// A tensor that workers plot while they train.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GraphSummarySpec {
+    /// The tag of the plot.
+    pub name: String,
+    /// The node that is plotted.
+    pub node: NodeId,
+    /// How the node is plotted.
+    pub kind: GraphSummaryKind,
+}
+
+/// How a summary shows its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GraphSummaryKind {
+    /// The node is an f32 scalar, which is plotted as a number.
+    Scalar,
+    /// The distribution of the node's elements, which are f32.
+    Histogram,
+}
+
 /// How the values of a metric for several batches are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
@@ -110,6 +137,7 @@ impl GraphSpec {
             ("variables", NODES_MAX, self.variables.len()),
             ("metrics", METRICS_MAX, self.metrics.len()),
             ("outputs", OUTPUTS_MAX, self.outputs.len()),
+            ("summaries", GRAPH_SUMMARIES_MAX, self.summaries.len()),
         ] {
             if count > max {
                 return Err(GraphError::TooMany { what, max, count });
@@ -120,6 +148,7 @@ impl GraphSpec {
         unique("node", self.nodes.iter().map(|node| node.name.as_str()))?;
         unique("metric", self.metrics.iter().map(|metric| metric.name.as_str()))?;
         unique("output", self.outputs.iter().map(|output| output.name.as_str()))?;
+        unique("summary", self.summaries.iter().map(|summary| summary.name.as_str()))?;
         let mut elements = 0usize;
         for variable in &self.variables {
             variable.validate()?;
@@ -155,7 +184,31 @@ impl GraphSpec {
                 }
             }
         }
+        self.validate_summaries(&tensors)?;
         self.validate_outputs(batch, &tensors)
+    }
+
+    /// Checks the names and the nodes of the summaries. `tensors` are those for one batch.
+    fn validate_summaries(&self, tensors: &[TensorSpec]) -> Result<(), GraphError> {
+        for GraphSummarySpec { name, node, kind } in &self.summaries {
+            if name.len() > SUMMARY_NAME_BYTES_MAX {
+                return Err(GraphError::SummaryName { name: name.clone() });
+            }
+            let got = match tensors.get(node.index()) {
+                Some(TensorSpec { shape, dtype: DType::F32 })
+                    if *kind == GraphSummaryKind::Histogram || shape.rank() == 0 =>
+                {
+                    continue;
+                }
+                Some(other) => format!("{} returns {other}", self.label(*node)),
+                None => format!("{} is not in the graph", self.label(*node)),
+            };
+            return Err(match kind {
+                GraphSummaryKind::Scalar => GraphError::NotScalar { what: format!("summary '{name}'"), got },
+                GraphSummaryKind::Histogram => GraphError::NotFloats { summary: name.clone(), got },
+            });
+        }
+        Ok(())
     }
 
     /// Checks that each output has one row for each example, and that the shape of a row does not depend on
@@ -187,7 +240,7 @@ impl GraphSpec {
         Ok(())
     }
 
-    /// Returns the part of a valid graph that its outputs need, without the loss and the metrics. The nodes
+    /// Returns the part of a valid graph that its outputs need, without loss, metrics and summaries. The nodes
     /// keep their names, and the variables their names and ids. A prediction runs this part, so it needs no
     /// labels.
     #[must_use]
@@ -210,7 +263,8 @@ impl GraphSpec {
         let output = |output: &OutputSpec| OutputSpec { node: ids[output.node.index()], ..output.clone() };
         let outputs = self.outputs.iter().map(output).collect();
         let (name, variables) = (self.name.clone(), self.variables.clone());
-        Self { name, variables, nodes, loss: NodeId(0), metrics: Vec::new(), outputs }
+        let (metrics, summaries) = (Vec::new(), Vec::new());
+        Self { name, variables, nodes, loss: NodeId(0), metrics, outputs, summaries }
     }
 
     pub(super) fn validate_links(&self, id: NodeId, used: &mut BTreeSet<usize>) -> Result<(), GraphError> {

@@ -31,6 +31,10 @@ pub struct Registered {
     /// because of a signal.
     #[serde(default)]
     pub saves: bool,
+    /// The number of a worker's steps from one to the next in which it plots the summaries of the graph;
+    /// `None` if the job writes no summaries.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary_every: Option<u64>,
     /// Which steps to trace, if any.
     #[serde(default)]
     pub trace: Option<TraceSpec>,
@@ -52,6 +56,9 @@ impl Content for Registered {
         self.placement.validate(&self.job.graph.variables).map_err(|error| Invalid(error.to_string()))?;
         if self.trace.is_some_and(|trace| trace.every == 0) {
             return Err(Invalid("trace.every is 0, expected 1 or more".into()));
+        }
+        if self.summary_every == Some(0) {
+            return Err(Invalid("summary_every is 0, expected 1 or more".into()));
         }
         if self.workers == 0 {
             return Err(Invalid("workers is 0, expected at least 1".into()));

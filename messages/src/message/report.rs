@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{Content, Invalid, no_payload};
+use crate::graph::METRICS_MAX;
 use crate::id::{GlobalStep, LocalStep};
 use crate::observe::{Micros, Phases, SPANS_MAX, SpanSpec, WorkerSnapshot};
 use crate::placement::SHARDS_MAX;
@@ -35,6 +36,10 @@ pub struct Report {
     /// The norm of the worker's last gradients, if it was measured.
     #[serde(default)]
     pub gradient_norm: Option<f32>,
+    /// The values of the graph's metrics on the training batches since the last report, in the order of the
+    /// graph; empty if they were not computed. A value that is not finite is unknown.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub metrics: Vec<f32>,
     /// The summaries that the chief records for plotting.
     #[serde(default)]
     pub summaries: Vec<SummarySpec>,
@@ -51,6 +56,10 @@ pub struct Report {
 
 impl Content for Report {
     fn validate(&self, segments: &[u64]) -> Result<(), Invalid> {
+        if self.metrics.len() > METRICS_MAX {
+            let metrics = self.metrics.len();
+            return Err(Invalid(format!("got {metrics} metrics, expected at most {METRICS_MAX}")));
+        }
         if self.summaries.len() > SUMMARIES_MAX {
             return Err(Invalid(format!(
                 "got {} summaries, expected at most {SUMMARIES_MAX}",

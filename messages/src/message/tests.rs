@@ -38,7 +38,16 @@ fn a_push_has_one_segment_of_floats_for_each_slice() {
 #[test]
 fn an_invalid_job_or_placement_is_refused() {
     let (resume, saves) = (Resume::default(), false);
-    let good = Registered { job: job(4, 1), placement: placement(), workers: 2, resume, saves, trace: None };
+    let (summary_every, trace) = (None, None);
+    let good = Registered {
+        job: job(4, 1),
+        placement: placement(),
+        workers: 2,
+        resume,
+        saves,
+        summary_every,
+        trace,
+    };
     reread(good.clone(), &[]).unwrap();
     assert!(reread(good.clone(), &[4]).unwrap_err().contains("no payload"));
     let mut bad = good.clone();
@@ -50,6 +59,8 @@ fn an_invalid_job_or_placement_is_refused() {
     let mut bad = good.clone();
     bad.workers = 0;
     assert!(reread(bad, &[]).is_err());
+    let bad = Registered { summary_every: Some(0), ..good.clone() };
+    assert!(reread(bad, &[]).unwrap_err().contains("summary_every is 0"));
     let bad = Registered { trace: Some(TraceSpec { every: 0 }), ..good };
     assert!(reread(bad, &[]).unwrap_err().contains("expected 1 or more"));
 }

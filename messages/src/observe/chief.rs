@@ -32,6 +32,10 @@ pub struct ChiefSnapshot {
     pub began: GlobalStep,
     /// The mean loss over the workers' last steps.
     pub loss: Option<f32>,
+    /// The metrics on the workers' last training batches, in the order of the graph; empty if they are
+    /// unknown.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub metrics: Vec<MetricValue>,
     /// The number of updates per second, over the last few seconds.
     #[serde(deserialize_with = "crate::float::or_nan")]
     pub steps_per_s: f64,
@@ -349,6 +353,9 @@ pub struct CurvePoint {
     pub step: GlobalStep,
     /// The mean loss over the workers' steps since the previous point.
     pub loss: Option<f32>,
+    /// The metrics on the training batches since the previous point; empty if they are unknown.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub metrics: Vec<MetricValue>,
     /// The number of examples per second.
     #[serde(deserialize_with = "crate::float::or_nan")]
     pub examples_per_s: f64,

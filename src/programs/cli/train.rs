@@ -61,6 +61,10 @@ pub struct TrainArgs {
     /// Number of examples in one worker's batch
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     batch_size: u32,
+    /// Compute the metrics of the model on the training batches in one of N steps of each worker; 0 for never
+    /// [default: in every step, or in every tenth if that would take long]
+    #[arg(long, value_name = "N")]
+    metrics_every: Option<u64>,
     #[command(flatten)]
     update: UpdateArgs,
     /// Seed of initial values, of the order of examples, and of data that the example generates
@@ -152,6 +156,7 @@ impl TrainArgs {
                 graph.name
             )));
         }
+        hooks.check(&graph, self.batch_size).map_err(Failure::usage)?;
         if let Some(path) = &self.export_job {
             let workers = self.workers(cluster.as_ref());
             let json = self.job(graph, input, workers)?.to_json();
@@ -210,6 +215,7 @@ impl TrainArgs {
         };
         let mut job = JobSpec {
             batch_size: self.batch_size,
+            metrics_every: self.metrics_every,
             placement: PlacementSpec {
                 strategy: match self.placement {
                     Strategy::RoundRobin => StrategySpec::RoundRobin,

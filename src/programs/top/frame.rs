@@ -24,6 +24,8 @@ pub(super) struct Size {
 /// The maximum number of findings that are shown, so that a small screen has room for the tables.
 const FINDINGS_MAX: usize = 5;
 const BAR_MAX: usize = 60;
+/// The maximum number of metrics on the training batches that are shown.
+const METRICS_MAX: usize = 4;
 /// A shard is marked as almost overloaded if it is busy for at least this fraction of the time.
 const BUSY_HIGH: f64 = 0.85;
 
@@ -83,9 +85,12 @@ fn head(job: &ChiefSnapshot, columns: usize) -> Vec<Line> {
         numbers =
             std::mem::take(&mut numbers).with(format!("  {name} "), Tone::Quiet).with(value, Tone::Strong);
     };
+    for metric in job.metrics.iter().take(METRICS_MAX) {
+        number(&metric.name, real(metric.value));
+    }
     if let Some((step, metrics)) = &job.evaluation {
         for metric in metrics.iter().filter(|metric| metric.name != "loss") {
-            number(&metric.name, format!("{} (step {step})", real(metric.value)));
+            number(&format!("test {}", metric.name), format!("{} (step {step})", real(metric.value)));
         }
     }
     number("examples/s", rate(job.examples_per_s));

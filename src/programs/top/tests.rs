@@ -65,6 +65,7 @@ fn job(workers: u32, shards: u32) -> ChiefSnapshot {
         step: GlobalStep(10_860),
         last_step: GlobalStep(20_000),
         loss: Some(0.2134),
+        metrics: vec![MetricValue { name: "accuracy".to_owned(), value: 0.9021 }],
         steps_per_s: 14.3,
         examples_per_s: 1877.0,
         evaluation: Some((
@@ -101,7 +102,7 @@ fn a_job_on_a_screen() {
     let expected = "\
 training  step 10 860 of 20 000  54.3 %  10:39 left  up 12:39  resnet20
 ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━────────────────────────────
-loss 0.2134  accuracy 0.9123 (step 10000)  examples/s 1 877  steps/s 14.3  asyn…
+loss 0.2134  accuracy 0.9021  test accuracy 0.9123 (step 10000)  examples/s 1 8…
 ! ps/0/shard/0 is overloaded: busy 97 % of the time
 
 WORKER    STATE      STEP  STEPS/S  STALENESS  SLOWEST PHASE               LOSS

@@ -66,6 +66,9 @@ fn every_role_shows_what_it_does() {
         let steps = job["workers"].as_array()?.iter().all(|worker| worker["local_step"].as_u64() > Some(10));
         (saved && steps && !job["evaluation"].is_null()).then_some(())
     });
+    let job = chief.json("/job");
+    let accuracy = job["metrics"][0]["value"].as_f64();
+    assert!(accuracy.is_some_and(|accuracy| (0.0..=1.0).contains(&accuracy)), "{job}");
     for (task, endpoint) in &endpoints {
         check_metrics_and_actors(*task, endpoint);
     }

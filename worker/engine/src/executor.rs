@@ -4,12 +4,13 @@
 use std::ops::Range;
 
 use super::arena::Arena;
-use super::error::{StepError, StepFault};
+use super::error::StepError;
 use super::execute::{Call, Outputs, Sources, execute};
 use super::feed::Feed;
+use super::fetch::Groups;
 use super::gradients::GradientSink;
 use super::memory::{Instruction, Place};
-use super::program::Program;
+use super::program::{Program, ResultPlace};
 use super::split_arena::{OUTPUTS, carve};
 use super::values::ValueSource;
 
@@ -24,7 +25,7 @@ impl Executor {
     /// Allocates all the memory that the program needs; steps allocate nothing.
     pub fn new(program: Program) -> Self {
         let arena = Arena::zeroed(program.arena);
-        let results = Vec::with_capacity(program.results.iter().map(|(_, elements)| elements).sum());
+        let results = Vec::with_capacity(program.result_elements().sum());
         Self { program, arena, results }
     }
 
@@ -38,7 +39,8 @@ impl Executor {
     /// The loss is the mean over the program's examples. The gradients are those of this mean, multiplied by
     /// the fraction of the whole batch that the program computes. The gradients of several devices therefore
     /// add up to those of the whole batch. Each gradient is reported with [`GradientSink::complete`] as soon
-    /// as it is complete, in the program's [`gradient_order`](Program::gradient_order).
+    /// as it is complete, in the program's [`gradient_order`](Program::gradient_order). The step also computes
+    /// the fetches of the feed's groups, which [`fetched`](Self::fetched) then returns.
     ///
     /// # Errors
     /// If a label is not one of the classes, or an id is not a row of its table. The gradients must
@@ -58,6 +60,13 @@ impl Executor {
         }
         self.run(feed, values, Some(gradients))?;
         Ok(self.results[0])
+    }
+
+    /// Returns the fetches that the last step of a training program has computed: those of the groups in its
+    /// feed, one after another in the order of the program's fetches, each row-major. If a fetch could not
+    /// be computed, because the batch does not fit it, all fetches of its groups are NaN.
+    pub fn fetched(&self) -> &[f32] {
+        self.results.get(1..).unwrap_or_default()
     }
 
     /// Runs an evaluation program, and returns the loss, followed by the elements of each metric. Runs a
@@ -84,7 +93,9 @@ impl Executor {
         let Self { program, arena, results } = self;
         assert!(feed.first + program.batch <= feed.examples, "the program was compiled for a larger batch");
         let arena = arena.floats_mut();
-        for instruction in &program.instructions {
+        let groups = feed.groups.with(Groups::ALWAYS);
+        let mut faulty = Groups::NONE;
+        for instruction in program.instructions.iter().filter(|own| own.groups.meets(groups)) {
             let ([mut output, second, third, scratch], rest) = carve(arena, &written(instruction));
             if let [Place::Gradient(variable)] = instruction.outputs[..] {
                 let gradients = gradients.as_deref_mut().expect("this program computes gradients");
@@ -93,15 +104,25 @@ impl Executor {
             let Program { columns, batch, threads, .. } = program;
             let sources = Sources { rest, values, feed, columns, batch: *batch, threads: *threads };
             let outputs = Outputs { output, more: [second, third], scratch };
-            execute(&Call { instruction, sources }, outputs)
-                .map_err(|fault: StepFault| StepError { node: program.label(instruction.origin), fault })?;
+            match execute(&Call { instruction, sources }, outputs) {
+                Ok(()) => {}
+                // Only fetches need the instruction, and they do not end the training.
+                Err(_) if !instruction.groups.meets(Groups::ALWAYS) => {
+                    faulty = faulty.with(instruction.groups);
+                }
+                Err(fault) => return Err(StepError { node: program.label(instruction.origin), fault }),
+            }
             if let (Some(variable), Some(gradients)) = (instruction.completes, gradients.as_deref_mut()) {
                 gradients.complete(variable);
             }
         }
         results.clear();
-        for (place, elements) in &program.results {
+        for ResultPlace { place, elements, groups: own } in &program.results {
+            if !own.meets(groups) {
+                continue;
+            }
             match place {
+                _ if own.meets(faulty) => results.resize(results.len() + elements, f32::NAN),
                 Place::Arena(range) => results.extend_from_slice(&arena[range.clone()]),
                 Place::Variable(variable) => results.extend_from_slice(values.variable(*variable)),
                 Place::Column(column) => {

@@ -2,6 +2,8 @@
 
 use pushpull_messages::input::Column;
 
+use super::fetch::Groups;
+
 /// The data that one step runs on, in addition to the variables.
 #[derive(Clone, Copy, Debug)]
 pub struct Feed<'a> {
@@ -15,11 +17,13 @@ pub struct Feed<'a> {
     pub first: usize,
     /// The seed of this step's random numbers: different for every step, but the same on all devices.
     pub random: u64,
+    /// The groups of fetches that a training step computes in addition to the loss and the gradients.
+    pub groups: Groups,
 }
 
 impl<'a> Feed<'a> {
-    /// Returns the feed for a whole batch, with the seed 0.
+    /// Returns the feed for a whole batch, with the seed 0 and without fetches.
     pub const fn whole(columns: &'a [Column], examples: usize) -> Self {
-        Self { columns, examples, first: 0, random: 0 }
+        Self { columns, examples, first: 0, random: 0, groups: Groups::NONE }
     }
 }

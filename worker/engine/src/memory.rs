@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use pushpull_messages::id::{NodeId, VariableId};
 
+use super::fetch::Groups;
 use super::fuse::{Draft, Fused};
 use super::ir::{Ir, Kernel, Value};
 use super::plan::{Lifetime, plan};
@@ -24,6 +25,8 @@ pub(super) struct Instruction {
     pub completes: Option<VariableId>,
     /// The node of the graph that the instruction belongs to.
     pub origin: NodeId,
+    /// The groups of results that need the instruction. It runs in the steps that compute one of them.
+    pub groups: Groups,
 }
 
 /// The memory that holds a value.
@@ -45,14 +48,14 @@ pub(super) struct Memory {
     pub results: Vec<Place>,
 }
 
-/// Assigns a place to every value. `results` are read at the end of a step. `gradients` are written to the
-/// gradients' own buffers. If no kernel reads a gradient and its kernel has no other output, the gradient is
+/// Assigns a place to every value. `results` are read at the end of a step, each in the steps that compute
+/// its groups. `gradients` are written to the gradients' own buffers. If no kernel reads a gradient and its kernel has no other output, the gradient is
 /// computed directly in its buffer. Otherwise it is copied there. The callback `scratch` returns the number
 /// of floats of scratch memory that a kernel needs.
 pub(super) fn lay_out(
     ir: &Ir,
     fused: Fused,
-    results: &[Value],
+    results: &[(Value, Groups)],
     gradients: &[(VariableId, Value)],
     scratch: impl Fn(&Kernel) -> usize,
 ) -> Memory {
@@ -102,15 +105,15 @@ fn is_given(ir: &Ir, value: Value) -> bool {
 
 /// Returns the index of the last step that reads each output of each node. For a result, this index is the
 /// number of steps, because results are read after the last step.
-fn last_reads(ir: &Ir, steps: &[Draft], results: &[Value]) -> Vec<Vec<usize>> {
+fn last_reads(ir: &Ir, steps: &[Draft], results: &[(Value, Groups)]) -> Vec<Vec<usize>> {
     let mut last_read: Vec<Vec<usize>> = ir.nodes.iter().map(|node| vec![0; node.outputs.len()]).collect();
     for (time, step) in steps.iter().enumerate() {
         for input in &step.inputs {
             last_read[input.node][input.output] = time;
         }
     }
-    for result in results {
-        let root = ir.root(*result);
+    for &(result, _) in results {
+        let root = ir.root(result);
         last_read[root.node][root.output] = steps.len();
     }
     last_read
@@ -176,13 +179,14 @@ fn place(
     ir: &Ir,
     steps: &[Draft],
     writes: &[Option<VariableId>],
-    results: &[Value],
+    results: &[(Value, Groups)],
     scratch: impl Fn(&Kernel) -> usize,
 ) -> Memory {
     let last_read = last_reads(ir, steps, results);
     let Homes { of_values, of_scratch, in_place, lifetimes } =
         Homes::new(ir, steps, writes, &last_read, scratch);
     let plan = plan(&lifetimes);
+    let groups = groups_of(ir, steps, writes, results);
     let place_of = |value: Value| match ir.nodes[value.node].kernel {
         Kernel::Column(column) => Place::Column(column),
         Kernel::Variable(variable) => Place::Variable(variable),
@@ -208,13 +212,38 @@ fn place(
             scratch: of_scratch[time].map(|home| plan.places[home].clone()).unwrap_or_default(),
             completes: writes[time],
             origin: ir.nodes[step.node].origin,
+            groups: groups[time],
         }
     };
     Memory {
         instructions: steps.iter().enumerate().map(instruction).collect(),
         arena: plan.arena,
-        results: results.iter().map(|&result| place_of(ir.root(result))).collect(),
+        results: results.iter().map(|&(result, _)| place_of(ir.root(result))).collect(),
     }
+}
+
+/// Returns the groups of results that need each step. The gradients need a step in every case.
+fn groups_of(
+    ir: &Ir,
+    steps: &[Draft],
+    writes: &[Option<VariableId>],
+    results: &[(Value, Groups)],
+) -> Vec<Groups> {
+    let mut of_nodes = vec![Groups::NONE; ir.nodes.len()];
+    for &(result, groups) in results {
+        let node = &mut of_nodes[ir.root(result).node];
+        *node = node.with(groups);
+    }
+    let mut of_steps = vec![Groups::NONE; steps.len()];
+    // The readers of a value come after the step that computes it.
+    for (time, step) in steps.iter().enumerate().rev() {
+        let own = if writes[time].is_some() { Groups::ALWAYS } else { of_nodes[step.node] };
+        of_steps[time] = own;
+        for input in &step.inputs {
+            of_nodes[input.node] = of_nodes[input.node].with(own);
+        }
+    }
+    of_steps
 }
 
 /// Returns the input that an element-wise pass or a dropout may overwrite. This is the first input, if it is

@@ -11,6 +11,7 @@ use super::arena::ARENA_ELEMENTS_MAX;
 use super::autodiff::differentiate;
 use super::error::CompileError;
 use super::execute::scratch;
+use super::fetch::{Fetch, Groups};
 use super::fuse::fuse;
 use super::ir::{Kernel, Value};
 use super::lower::{Lowered, Mode, lower};
@@ -22,9 +23,9 @@ pub struct Program {
     pub(super) instructions: Vec<Instruction>,
     /// The size of the arena, in floats.
     pub(super) arena: usize,
-    /// The place and the number of elements of each result: the loss, then each metric in the graph's order.
-    /// In a prediction, the results are the outputs in the graph's order.
-    pub(super) results: Vec<(Place, usize)>,
+    /// The results. In training: the loss, then each fetch. In an evaluation: the loss, then each metric in
+    /// the graph's order. In a prediction: the outputs in the graph's order.
+    pub(super) results: Vec<ResultPlace>,
     /// The variables whose gradients are zero, because the loss does not depend on them.
     pub(super) unused: Vec<VariableId>,
     /// For each column, the number of elements of one example and their type; `None` if no instruction reads
@@ -34,6 +35,14 @@ pub struct Program {
     pub(super) threads: Threads,
     /// The labels of the nodes that can fail, for use in error messages.
     labels: Vec<(NodeId, String)>,
+}
+
+/// The place of a result, its number of elements, and the groups that it belongs to.
+#[derive(Debug)]
+pub(super) struct ResultPlace {
+    pub place: Place,
+    pub elements: usize,
+    pub groups: Groups,
 }
 
 impl Program {
@@ -46,6 +55,24 @@ impl Program {
         batch: usize,
         columns: &[ColumnSpec],
         threads: Threads,
+    ) -> Result<Self, CompileError> {
+        Self::training_with(graph, batch, columns, threads, &[])
+    }
+
+    /// Compiles the same as [`training`](Self::training), and the fetches, which a step computes if its feed
+    /// asks for one of their groups. Normalisations and dropout act in fetches as they do in the loss.
+    ///
+    /// # Errors
+    /// The same as those of [`training`](Self::training).
+    ///
+    /// # Panics
+    /// If a fetch is not a node of the graph.
+    pub fn training_with(
+        graph: &GraphSpec,
+        batch: usize,
+        columns: &[ColumnSpec],
+        threads: Threads,
+        fetches: &[Fetch],
     ) -> Result<Self, CompileError> {
         graph.validate(batch)?;
         let Lowered { mut ir, values, updates } = lower(graph, batch, columns, Mode::Training)?;
@@ -64,7 +91,9 @@ impl Program {
             gradient.map(|gradient| (VariableId(position as u32), gradient))
         };
         let gradients: Vec<(VariableId, Value)> = gradients.iter().enumerate().filter_map(found).collect();
-        Self::new(graph, batch, columns, threads, &ir, &[(loss, 1)], &gradients)
+        let fetched = fetches.iter().map(|fetch| (values[fetch.node.index()], fetch.groups));
+        let results: Vec<_> = std::iter::once((loss, Groups::ALWAYS)).chain(fetched).collect();
+        Self::new(graph, batch, columns, threads, &ir, &results, &gradients)
     }
 
     /// Compiles the loss and every metric, for batches of `batch` examples with these columns.
@@ -108,17 +137,13 @@ impl Program {
         threads: Threads,
     ) -> Result<Self, CompileError> {
         let Lowered { ir, values, .. } = lower(graph, batch, columns, Mode::Evaluation)?;
-        let result = |node: NodeId| {
-            let value = values[node.index()];
-            (value, ir.elements(value))
-        };
-        let results: Vec<(Value, usize)> = nodes.map(result).collect();
+        let results: Vec<_> = nodes.map(|node| (values[node.index()], Groups::ALWAYS)).collect();
         Self::new(graph, batch, columns, threads, &ir, &results, &[])
     }
 
     /// Returns the number of elements of each result, in the order of the results.
     pub fn result_elements(&self) -> impl Iterator<Item = usize> + '_ {
-        self.results.iter().map(|&(_, elements)| elements)
+        self.results.iter().map(|result| result.elements)
     }
 
     fn new(
@@ -127,17 +152,16 @@ impl Program {
         columns: &[ColumnSpec],
         threads: Threads,
         ir: &super::ir::Ir,
-        results: &[(Value, usize)],
+        results: &[(Value, Groups)],
         gradients: &[(VariableId, Value)],
     ) -> Result<Self, CompileError> {
-        let values: Vec<Value> = results.iter().map(|&(value, _)| value).collect();
-        let targets: Vec<Value> =
-            values.iter().copied().chain(gradients.iter().map(|&(_, value)| value)).collect();
+        let values = results.iter().map(|&(value, _)| value);
+        let targets: Vec<Value> = values.chain(gradients.iter().map(|&(_, value)| value)).collect();
         let fused = fuse(ir, &targets);
         let Memory { instructions, arena, results: places } =
-            lay_out(ir, fused, &values, gradients, |kernel| scratch(kernel, threads));
+            lay_out(ir, fused, results, gradients, |kernel| scratch(kernel, threads));
         let results_elements =
-            results.iter().fold(0usize, |sum, &(_, elements)| sum.saturating_add(elements));
+            results.iter().fold(0usize, |sum, &(value, _)| sum.saturating_add(ir.elements(value)));
         let arena_and_results = arena.saturating_add(results_elements);
         if arena_and_results > ARENA_ELEMENTS_MAX {
             let elements = |instruction: &&Instruction| match instruction.outputs.first() {
@@ -167,10 +191,15 @@ impl Program {
             }
         }
         let fallible = instructions.iter().filter(|instruction| can_fail(&instruction.kernel));
+        let result = |(place, &(value, groups)): (Place, &(Value, Groups))| ResultPlace {
+            place,
+            elements: ir.elements(value),
+            groups,
+        };
         let labels = fallible.map(|instruction| (instruction.origin, graph.label(instruction.origin)));
         Ok(Self {
             arena,
-            results: places.into_iter().zip(results.iter().map(|&(_, elements)| elements)).collect(),
+            results: places.into_iter().zip(results).map(result).collect(),
             unused: variables.filter(|variable| !has_gradient[variable.index()]).collect(),
             columns: read,
             batch,

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use actix::{Actor, Addr, Context, Handler, MessageResult};
 use actix_rt::ArbiterHandle;
-use pushpull_engine::Feed;
+use pushpull_engine::{Feed, Groups};
 use pushpull_input::Batch;
 use pushpull_messages::observe::Queued;
 
@@ -38,6 +38,8 @@ pub(crate) struct ComputeGradients {
     /// The index of the first example of this device's part.
     pub first: usize,
     pub random: u64,
+    /// The groups of tensors that the step fetches.
+    pub groups: Groups,
     pub values: Arc<Values>,
     pub gradients: Gradients,
     pub queued: Queued,
@@ -48,6 +50,8 @@ pub(crate) struct ComputeGradients {
 pub(crate) struct DeviceGradients {
     pub loss: Result<f32, ReplicaError>,
     pub gradients: Gradients,
+    /// The tensors of the groups, one after another.
+    pub fetched: Vec<f32>,
     /// When the computation began and ended.
     pub took: [Instant; 2],
 }
@@ -56,15 +60,16 @@ impl Handler<ComputeGradients> for Device {
     type Result = MessageResult<ComputeGradients>;
 
     fn handle(&mut self, step: ComputeGradients, _: &mut Self::Context) -> Self::Result {
-        let ComputeGradients { batch, first, random, values, mut gradients, queued } = step;
+        let ComputeGradients { batch, first, random, groups, values, mut gradients, queued } = step;
         let handling = queued.handle();
-        let feed = Feed { columns: &batch.columns, examples: batch.examples, first, random };
+        let feed = Feed { columns: &batch.columns, examples: batch.examples, first, random, groups };
         let loss = self.replica.step(feed, &values, &mut gradients, &mut Gradients::complete);
         if loss.is_ok() {
             gradients.complete_all();
         }
+        let fetched = if groups.is_empty() { Vec::new() } else { self.replica.fetched().to_vec() };
         drop((batch, values));
-        MessageResult(DeviceGradients { loss, gradients, took: [handling.began(), Instant::now()] })
+        MessageResult(DeviceGradients { loss, gradients, fetched, took: [handling.began(), Instant::now()] })
     }
 }
 

@@ -31,8 +31,8 @@ impl GraphReplica {
     /// # Errors
     /// If the graph cannot be compiled, or if the data lack one of the graph's inputs.
     pub fn new(config: ReplicaConfig<'_>) -> Result<Self, ReplicaError> {
-        let ReplicaConfig { graph, examples, columns, compute, .. } = config;
-        let program = Program::training(graph, examples, columns, compute.threads())?;
+        let ReplicaConfig { graph, examples, columns, fetches, compute, .. } = config;
+        let program = Program::training_with(graph, examples, columns, compute.threads(), fetches)?;
         Ok(Self {
             graph: graph.clone(),
             training: Executor::new(program),
@@ -70,6 +70,10 @@ impl Replica for GraphReplica {
         let Self { training, compute, .. } = self;
         let mut gradients = Announced { gradients, complete };
         Ok(compute.run(|| training.train(feed, values, &mut gradients))?)
+    }
+
+    fn fetched(&self) -> &[f32] {
+        self.training.fetched()
     }
 
     fn prepare(&mut self, examples: usize) -> Result<(), ReplicaError> {
@@ -114,7 +118,8 @@ mod tests {
         let columns = [example("x", TensorSpec::f32([2])), example("labels", labels)];
         let device = Device { task: TaskId::worker(0), kind: DeviceKind::Cpu, index: 0 };
         let compute = Compute::new(1, 1).unwrap();
-        let config = ReplicaConfig { graph: &graph, examples: 2, columns: &columns, device, compute };
+        let config =
+            ReplicaConfig { graph: &graph, examples: 2, columns: &columns, fetches: &[], device, compute };
         let mut replica = GraphReplica::new(config).unwrap();
         assert!(replica.prepare(2).is_ok());
         assert!(replica.prepare(3).unwrap_err().to_string().contains("(add 'add')"));

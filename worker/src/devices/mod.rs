@@ -30,8 +30,9 @@ pub use self::error::ReplicaError;
 pub use self::graph_replica::GraphReplica;
 pub(crate) use self::operations::{check as check_operations, table as table_of_operations, virtual_cpus};
 pub use self::replica::{Complete, MakeReplica, Replica, ReplicaConfig};
-pub(crate) use self::work::Work;
+pub(crate) use self::work::{Recorded, Work};
 use crate::client::{Gradients, Values};
+use crate::fetches::FetchedPart;
 
 /// The devices of one worker, each on a thread of its own.
 pub(crate) struct Devices {
@@ -49,6 +50,8 @@ pub(crate) struct DeviceParts {
     pub loss: f32,
     /// The gradients of each device's part of the batch.
     pub gradients: Vec<Gradients>,
+    /// What each device has fetched; empty if the batch fetches nothing.
+    pub fetched: Vec<FetchedPart>,
     /// The work of each device; empty unless the step is traced.
     pub work: Vec<Work>,
 }
@@ -59,6 +62,8 @@ pub(crate) struct Computed {
     pub loss: f32,
     /// The gradients of the mean loss.
     pub gradients: Gradients,
+    /// What each device has fetched; empty if the step fetches nothing.
+    pub fetched: Vec<FetchedPart>,
     /// The work of each device; empty unless the step is traced.
     pub work: Vec<Work>,
 }
@@ -83,16 +88,16 @@ impl Devices {
         random: u64,
         values: &Arc<Values>,
         memory: Vec<Gradients>,
-        traced: bool,
+        recorded: Recorded,
     ) -> Result<Computed, DeviceError> {
-        let parts = self.compute(batch, random, values, memory, traced).await?;
-        let DeviceParts { loss, gradients, mut work } = parts;
-        let gradients = self.reduce(gradients, traced.then_some(&mut work)).await?;
-        Ok(Computed { loss, gradients, work })
+        let parts = self.compute(batch, random, values, memory, recorded).await?;
+        let DeviceParts { loss, gradients, fetched, mut work } = parts;
+        let gradients = self.reduce(gradients, recorded.traced.then_some(&mut work)).await?;
+        Ok(Computed { loss, gradients, fetched, work })
     }
 
-    /// Computes one batch on all devices. `memory` holds the buffers for the gradients of each device. If the
-    /// step is `traced`, the work of each device is recorded.
+    /// Computes one batch on all devices, and records what `recorded` says. `memory` holds the buffers for the
+    /// gradients of each device.
     ///
     /// # Errors
     /// If the batch does not fit the model, or a device panicked.
@@ -102,14 +107,16 @@ impl Devices {
         random: u64,
         values: &Arc<Values>,
         memory: Vec<Gradients>,
-        traced: bool,
+        recorded: Recorded,
     ) -> Result<DeviceParts, DeviceError> {
+        let Recorded { traced, groups } = recorded;
         let devices = self.actors.iter().zip(&self.meters).zip(&self.parts);
         let steps = devices.zip(memory).map(|(((device, meter), part), gradients)| {
             device.send(ComputeGradients {
                 batch: Arc::clone(batch),
                 first: part.start,
                 random,
+                groups,
                 values: Arc::clone(values),
                 gradients,
                 queued: meter.queue(),
@@ -118,9 +125,9 @@ impl Devices {
         // All devices must reply before the first error is returned, because a device holds a reference to
         // the batch until it replies.
         let (mut loss, mut all) = (0.0, Vec::with_capacity(self.actors.len()));
-        let (mut failed, mut work) = (None, Vec::new());
+        let (mut failed, mut work, mut fetched) = (None, Vec::new(), Vec::new());
         for (device, (stepped, part)) in join_all(steps).await.into_iter().zip(&self.parts).enumerate() {
-            let DeviceGradients { loss: own, gradients, took: [began, ended] } = stepped?;
+            let DeviceGradients { loss: own, gradients, fetched: values, took: [began, ended] } = stepped?;
             if traced {
                 work.push(Work { device, name: "forward and backward", began, ended });
             }
@@ -128,11 +135,14 @@ impl Devices {
                 Ok(own) => loss += own * (part.len() as f32 / batch.examples as f32),
                 Err(error) => failed = failed.or(Some(error)),
             }
+            if !groups.is_empty() {
+                fetched.push(FetchedPart { examples: part.len(), values });
+            }
             all.push(gradients);
         }
         match failed {
             Some(error) => Err(error.into()),
-            None => Ok(DeviceParts { loss, gradients: all, work }),
+            None => Ok(DeviceParts { loss, gradients: all, fetched, work }),
         }
     }
 

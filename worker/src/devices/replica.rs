@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use pushpull_engine::Feed;
+use pushpull_engine::{Feed, Fetch};
 use pushpull_input::Batch;
 use pushpull_messages::device::Device;
 use pushpull_messages::graph::GraphSpec;
@@ -26,7 +26,7 @@ pub trait Replica: Send {
     /// Computes the mean loss over this replica's part of a batch at these values, and writes the gradient
     /// of every variable. The gradients are those of this mean, multiplied by the part's fraction of the
     /// batch. Therefore the sum over all replicas is the gradient of the mean loss over the batch. Calls
-    /// `complete` for each gradient as soon as it is final.
+    /// `complete` for each gradient as soon as it is final. Also computes the fetches of the feed's groups.
     ///
     /// # Errors
     /// If the batch does not fit the model; the gradients must then not be used.
@@ -37,6 +37,13 @@ pub trait Replica: Send {
         gradients: &mut Gradients,
         complete: &mut Complete<'_>,
     ) -> Result<f32, ReplicaError>;
+
+    /// Returns the tensors that the last step has fetched: those of the groups in its feed, one after another
+    /// in the order of [`ReplicaConfig::fetches`], each row-major. An engine that fetches no tensors returns
+    /// an empty slice; its jobs then have no metrics before the evaluation.
+    fn fetched(&self) -> &[f32] {
+        &[]
+    }
 
     /// Prepares the evaluation of batches of `examples` examples.
     ///
@@ -60,6 +67,8 @@ pub struct ReplicaConfig<'a> {
     pub examples: usize,
     /// The specs of the columns of the data.
     pub columns: &'a [ColumnSpec],
+    /// The tensors that some steps return.
+    pub fetches: &'a [Fetch],
     /// The device that the replica runs on.
     pub device: Device,
     /// The threads that the replica computes with.

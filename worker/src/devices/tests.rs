@@ -1,6 +1,7 @@
 //! Tests that a step of several batches has the gradient of one large batch.
 
 use proptest::prelude::*;
+use pushpull_engine::Groups;
 use pushpull_input::Column;
 use pushpull_messages::device::{Device as DeviceSpec, DeviceKind};
 use pushpull_messages::graph::{GraphBuilder, GraphSpec, UnaryOp};
@@ -61,7 +62,8 @@ impl Model {
         let replica = |part: &Range<usize>| {
             let device = DeviceSpec { task: TaskId::worker(0), kind: DeviceKind::Cpu, index: 0 };
             let (compute, examples) = (Compute::new(1, 1).unwrap(), part.len());
-            let config = ReplicaConfig { graph: &self.graph, examples, columns: &columns, device, compute };
+            let (graph, columns, fetches) = (&self.graph, &columns, &[]);
+            let config = ReplicaConfig { graph, examples, columns, device, compute, fetches };
             Box::new(GraphReplica::new(config).unwrap()) as Box<dyn Replica>
         };
         let devices = Devices::start(parts.iter().map(replica).collect(), parts);
@@ -77,7 +79,8 @@ impl Model {
                 let factor = if index + 1 == batches { 1.0 / batches as f32 } else { 1.0 };
                 memory.iter_mut().zip(sums).for_each(|(next, sum)| next.follow(sum, factor));
             }
-            let computed = devices.compute(&batch, 0, &self.values, memory, false).await.unwrap();
+            let recorded = Recorded { traced: false, groups: Groups::NONE };
+            let computed = devices.compute(&batch, 0, &self.values, memory, recorded).await.unwrap();
             total += computed.loss;
             sums = Some(computed.gradients);
         }

@@ -1,6 +1,18 @@
-//! The work of a device in a traced step. This module must not depend on spans.
+//! What is recorded of a step, and the work of a device in a traced step. This module must not depend on
+//! spans.
 
 use std::time::Instant;
+
+use pushpull_engine::Groups;
+
+/// What is recorded of a step in addition to its loss and its gradients.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Recorded {
+    /// Whether the step is traced: the work of each device and the times of the push are recorded.
+    pub traced: bool,
+    /// The groups of tensors that the step fetches.
+    pub groups: Groups,
+}
 
 /// A piece of work that a device has done.
 #[derive(Clone, Copy, Debug)]

@@ -37,6 +37,7 @@ use crate::client::Values;
 use crate::devices::Devices;
 use crate::error::WorkerError;
 use crate::evaluation::evaluate_values;
+use crate::fetches::FetchPlan;
 use crate::preparation::{Preparation, blocking};
 use crate::telemetry::{EndOfLife, Life};
 
@@ -310,7 +311,8 @@ impl Evaluator {
         best.check(&job.graph)?;
         let task = TaskId::new(JobName::Evaluator, 0);
         let (config, resume) = (self.config.worker.clone(), Resume::default());
-        let preparation = Preparation { config, job: job.clone(), task, workers: 1, resume };
+        let fetches = FetchPlan::default();
+        let preparation = Preparation { config, job: job.clone(), task, workers: 1, resume, fetches };
         let (test, replicas) = blocking(move || preparation.evaluation()).await?;
         let parts = vec![0..1; replicas.len()];
         let devices = Devices::start(replicas, parts);

@@ -297,8 +297,8 @@ fn values_or_their_averages_are_evaluated() {
             let segments = numbers.iter().map(|numbers| Segment::whole(Arc::new(Buffer::from_f32(numbers))));
             let direct = Arc::new(Values::new(segments.collect()));
             let (task, config) = (TaskId::worker(0), WorkerConfig { devices: 2, ..Default::default() });
-            let preparation =
-                Preparation { config, job: job.clone(), task, workers: 1, resume: Resume::default() };
+            let (resume, fetches) = (Resume::default(), FetchPlan::default());
+            let preparation = Preparation { config, job: job.clone(), task, workers: 1, resume, fetches };
             let (test, replicas) = preparation.evaluation().unwrap();
             let devices = Devices::start(replicas, vec![0..1; 2]);
             let expected = evaluate_values(&direct, &devices, &test, &job).await.unwrap();

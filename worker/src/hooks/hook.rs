@@ -10,6 +10,7 @@ use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::Verdict;
 
 use crate::client::Values;
+use crate::fetches::{FetchConfig, FetchedTensor};
 use crate::telemetry::Plots;
 
 /// A user-defined extension of one worker's training. The worker calls its hooks between two steps, and
@@ -18,6 +19,12 @@ use crate::telemetry::Plots;
 /// If a call returns an error, the worker and the job end, and the text of the error is reported as the
 /// reason.
 pub trait Hook: Send {
+    /// Returns the tensors that the worker fetches for the hook, if any. Called once, before
+    /// [`begin`](Self::begin). A name that the graph does not have ends the worker before its first step.
+    fn fetches(&self) -> Option<FetchConfig> {
+        None
+    }
+
     /// Runs before the first step.
     ///
     /// # Errors
@@ -33,6 +40,17 @@ pub trait Hook: Send {
     /// Any error ends the worker.
     fn before_step(&mut self, step: &StepContext<'_>) -> Result<(), HookError> {
         let _ = step;
+        Ok(())
+    }
+
+    /// Runs after each step at which the hook's tensors were fetched, before
+    /// [`after_step`](Self::after_step). A step whose gradients were dropped is taken again, and fetches
+    /// again.
+    ///
+    /// # Errors
+    /// Any error ends the worker.
+    fn fetched(&mut self, fetched: &Fetched<'_>, plots: &Plots) -> Result<(), HookError> {
+        let _ = (fetched, plots);
         Ok(())
     }
 
@@ -94,6 +112,35 @@ pub struct StepInfo<'a> {
     pub seconds: f64,
     /// The verdict of each shard on the gradients; empty if the gradients were dropped.
     pub verdicts: &'a [Verdict],
+}
+
+/// The tensors that a hook has fetched in a step: their values before the update.
+#[derive(Clone, Copy, Debug)]
+pub struct Fetched<'a> {
+    /// The worker that took the step.
+    pub task: TaskId,
+    /// The number of steps that this worker has taken before this one.
+    pub local_step: LocalStep,
+    /// The greatest version among all shards after the step.
+    pub global_step: GlobalStep,
+    /// The tensors, in the order of the names in [`FetchConfig::names`].
+    pub tensors: &'a [FetchedTensor],
+}
+
+impl<'a> Fetched<'a> {
+    /// Returns the tensor that was requested by this name; `None` if there is none.
+    pub fn get(&self, name: &str) -> Option<&'a FetchedTensor> {
+        self.tensors.iter().find(|tensor| tensor.name == name)
+    }
+
+    /// Returns the number that was requested by this name; `None` if there is none, or if it is not a single
+    /// number.
+    pub fn scalar(&self, name: &str) -> Option<f32> {
+        match self.get(name)?.values[..] {
+            [number] => Some(number),
+            _ => None,
+        }
+    }
 }
 
 /// The error with which a hook ends the worker.

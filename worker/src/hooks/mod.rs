@@ -1,14 +1,18 @@
 //! The interface of a worker's hooks, and hooks that are ready to use. This module must not depend on
 //! connections.
 
+mod fetch_every;
 mod hook;
 mod image_of_batch;
 mod log_every;
+mod model_summaries;
 mod stop_on_nan;
 
-pub use hook::{Hook, HookError, MakeHook, Start, StepContext, StepInfo};
+pub use fetch_every::FetchEvery;
+pub use hook::{Fetched, Hook, HookError, MakeHook, Start, StepContext, StepInfo};
 pub use image_of_batch::ImageOfBatch;
 pub use log_every::LogEvery;
+pub(crate) use model_summaries::ModelSummaries;
 pub use stop_on_nan::StopOnNan;
 
 #[cfg(test)]

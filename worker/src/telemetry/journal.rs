@@ -6,11 +6,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::Mutex;
+use pushpull_messages::graph::GraphSpec;
 use pushpull_messages::id::{GlobalStep, LocalStep};
 use pushpull_messages::observe::{ActorSnapshot, TimeHistogram, WorkerSnapshot};
 
 use super::moments::Moments;
 use crate::client::ExchangeCounters;
+use crate::fetches::FetchedPart;
+use crate::metric_totals::MetricTotals;
 
 /// The journal of one worker. Clones share the same journal.
 #[derive(Clone, Debug, Default)]
@@ -23,6 +26,8 @@ struct JournalState {
     counters: Option<ExchangeCounters>,
     loss_sum: f64,
     gradient_norm: Option<(LocalStep, f32)>,
+    /// The metrics on the batches since they were last taken.
+    metrics: Option<MetricTotals>,
     /// The durations of whole steps.
     steps: TimeHistogram,
     /// When the current step began.
@@ -35,7 +40,7 @@ struct JournalState {
 
 /// The result of one step, as the journal records it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct StepRecord {
+pub(crate) struct StepRecord<'a> {
     pub moments: Moments,
     pub global_step: GlobalStep,
     /// The number of batches taken from the input, including those in earlier runs of the worker.
@@ -44,6 +49,8 @@ pub(crate) struct StepRecord {
     pub loss: f32,
     /// The norm of the gradients, if it was measured.
     pub gradient_norm: Option<f32>,
+    /// What each device has fetched, beginning with the metrics; empty if they were not computed.
+    pub metrics: &'a [FetchedPart],
     /// True if the gradients were pushed; false if they were dropped because they were not finite.
     pub pushed: bool,
 }
@@ -61,6 +68,23 @@ impl Journal {
     /// Sets the counters of the worker's pushes and pulls, which later snapshots include.
     pub(crate) fn counters(&self, counters: ExchangeCounters) {
         self.0.lock().counters = Some(counters);
+    }
+
+    /// Sets the graph whose metrics later steps record.
+    pub(crate) fn metrics(&self, graph: &GraphSpec) {
+        self.0.lock().metrics = Some(MetricTotals::new(MetricTotals::kinds(graph)));
+    }
+
+    /// Returns the metrics on the batches since the last call, in the order of the graph; empty if they were
+    /// not computed.
+    pub(crate) fn take_metrics(&self) -> Vec<f32> {
+        let mut state = self.0.lock();
+        let Some(totals) = state.metrics.as_mut().filter(|totals| totals.examples() > 0) else {
+            return Vec::new();
+        };
+        let values = totals.values();
+        totals.clear();
+        values
     }
 
     /// Records that the training begins, or continues, at `global_step`.
@@ -82,8 +106,9 @@ impl Journal {
     }
 
     /// Records a completed step.
-    pub(crate) fn step(&self, step: &StepRecord) {
-        let StepRecord { moments, global_step, drawn, examples, loss, gradient_norm, pushed } = *step;
+    pub(crate) fn step(&self, step: &StepRecord<'_>) {
+        let StepRecord { moments, global_step, drawn, examples, loss, gradient_norm, metrics, pushed } =
+            *step;
         let mut state = self.0.lock();
         let JournalState { snapshot, steps, since, phase, .. } = &mut *state;
         moments.count(&mut snapshot.phases);
@@ -98,6 +123,9 @@ impl Journal {
         snapshot.local_step = snapshot.local_step.next();
         let local_step = snapshot.local_step;
         state.loss_sum += f64::from(loss);
+        if let Some(totals) = &mut state.metrics {
+            metrics.iter().for_each(|own| totals.add(&own.values, own.examples));
+        }
         state.gradient_norm = gradient_norm.map(|norm| (local_step, norm)).or(state.gradient_norm);
     }
 
@@ -155,18 +183,20 @@ fn elapsed_us(since: Instant) -> u64 {
 mod tests {
     use std::time::Duration;
 
+    use pushpull_messages::graph::GraphBuilder;
     use pushpull_messages::observe::Phases;
 
     use super::*;
 
-    fn record(loss: f32, pushed: bool) -> StepRecord {
+    fn record(loss: f32, pushed: bool) -> StepRecord<'static> {
         let begun = Instant::now();
         let at = |ms| begun + Duration::from_millis(ms);
         let (filtered, answered) = (Some(at(3)), pushed.then(|| at(7)));
         let (fed, started, computed, ended) = (at(1), at(1), at(2), at(7));
         let moments = Moments { begun, fed, started, computed, filtered, answered, ended, hooks: false };
         let (gradient_norm, examples) = (pushed.then_some(2.0), 16);
-        StepRecord { moments, global_step: GlobalStep(9), drawn: 5, examples, loss, gradient_norm, pushed }
+        let (global_step, metrics) = (GlobalStep(9), &[][..]);
+        StepRecord { moments, global_step, drawn: 5, examples, loss, gradient_norm, metrics, pushed }
     }
 
     #[test]
@@ -190,6 +220,25 @@ mod tests {
         assert_eq!((input.state.as_str(), input.queue), ("2 of 4 batches ready", 2));
         journal.end();
         assert!(journal.actors("worker/1", "ended").iter().all(|actor| actor.busy_us.is_none()));
+    }
+
+    #[test]
+    fn metrics_are_those_of_pushed_steps_since_the_last_report() {
+        let mut g = GraphBuilder::new("small");
+        let x = g.input("features", [1]);
+        let loss = g.l2_loss(x);
+        let graph = g.finish(loss, &[("half", loss)]).unwrap();
+        let journal = Journal::default();
+        journal.step(&record(0.5, true));
+        journal.metrics(&graph);
+        assert!(journal.take_metrics().is_empty());
+        let fetched = |examples, value: f32| FetchedPart { examples, values: vec![value, 9.0] };
+        let metrics = &[fetched(1, 4.0), fetched(3, 8.0)][..];
+        journal.step(&StepRecord { metrics, ..record(0.5, true) });
+        journal.step(&StepRecord { metrics: &[fetched(4, 100.0)], ..record(0.5, false) });
+        journal.step(&record(0.5, true));
+        assert_eq!(journal.take_metrics(), [7.0]);
+        assert!(journal.take_metrics().is_empty());
     }
 
     #[test]

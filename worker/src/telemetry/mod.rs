@@ -3,6 +3,7 @@
 
 mod alignment;
 mod gauge;
+mod histogram;
 mod journal;
 mod life;
 mod moments;
@@ -13,6 +14,7 @@ mod tracer;
 mod view;
 
 pub(crate) use gauge::Gauge;
+pub(crate) use histogram::histogram;
 pub(crate) use journal::{Journal, StepRecord};
 pub(crate) use life::{EndOfLife, Life};
 pub(crate) use moments::Moments;

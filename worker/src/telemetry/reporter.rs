@@ -77,6 +77,7 @@ impl LastReport {
             loss,
             drawn: snapshot.drawn,
             gradient_norm: measured.map(|(_, norm)| norm),
+            metrics: Vec::new(),
             summaries: Vec::new(),
             snapshot: Some(Box::new(snapshot)),
             spans: Vec::new(),
@@ -171,6 +172,7 @@ impl Reporter {
     async fn report(&mut self) -> Result<Reported, CallError> {
         let ReportSources { journal, plots, spans } = &self.sources;
         let mut report = self.last.next(journal.progress());
+        report.metrics = journal.take_metrics();
         report.summaries = plots.take();
         // Spans are sent only after the clocks have been aligned.
         report.spans = self.alignment.offset().map(|ahead| spans.take(ahead)).unwrap_or_default();

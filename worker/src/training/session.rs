@@ -14,9 +14,10 @@ use pushpull_transport::{CallError, Identity, ReconnectingClient, Transport};
 
 use crate::client::Parameters;
 use crate::config::WorkerConfig;
-use crate::devices::Devices;
+use crate::devices::{Devices, parts};
 use crate::error::WorkerError;
-use crate::hooks::{Hook, MakeHook, Start};
+use crate::fetches::FetchPlan;
+use crate::hooks::{Hook, ModelSummaries, Start};
 use crate::preparation::{Preparation, Prepared, blocking};
 use crate::telemetry::{Journal, Life};
 
@@ -33,6 +34,8 @@ pub(super) struct Session {
     pub devices: Devices,
     pub input: Prefetch,
     pub hooks: Vec<Box<dyn Hook>>,
+    /// The tensors that training steps fetch.
+    pub fetches: FetchPlan,
     /// The number of batches taken from the input in earlier runs of this worker.
     pub drawn: u64,
     /// True if the job makes checkpoints.
@@ -61,7 +64,7 @@ impl SessionStart<'_> {
         tracing::info!("registering with the chief");
         life.doing("registering");
         let registered = self.in_time(chief.call::<Registered>(Register {}, Payload::EMPTY)).await?;
-        let Registered { mut job, placement, workers, resume, saves, trace } = registered;
+        let Registered { mut job, placement, workers, resume, saves, summary_every, trace } = registered;
         life.doing("preparing");
         job.freeze();
         if let Some(directory) = &config.data_dir {
@@ -71,13 +74,16 @@ impl SessionStart<'_> {
         let parameters =
             Parameters::connect(transport, identity, &placement, variables, pool, config.client()).await?;
         journal.counters(parameters.counters().clone());
+        let (mut hooks, fetches) = self.make_hooks(&job, summary_every)?;
         let (config, task) = ((*config).clone(), identity.task);
-        let preparation = Preparation { config, job: job.clone(), task, workers, resume };
+        journal.metrics(&job.graph);
+        let preparation =
+            Preparation { config, job: job.clone(), task, workers, resume, fetches: fetches.clone() };
         let prepared = blocking(move || preparation.run()).await?;
         let Prepared { input, replicas, parts } = prepared;
         let devices = Devices::start(replicas, parts);
         life.devices(devices.meters());
-        let hooks = self.begin_hooks(&job, input.columns())?;
+        self.begin_hooks(&mut hooks, &job, input.columns())?;
         let (examples, streamed) = (input.examples(), input.is_streamed());
         let input = Prefetch::start(input, job.input.prefetch as usize)?;
         tracing::info!(
@@ -93,17 +99,40 @@ impl SessionStart<'_> {
         life.doing("waiting for the other tasks");
         let Go {} = self.in_time(chief.call(Ready {}, Payload::EMPTY)).await?;
         life.ready();
-        Ok(Session { job, workers, parameters, devices, input, hooks, drawn: resume.drawn, saves, trace })
+        let drawn = resume.drawn;
+        Ok(Session { job, workers, parameters, devices, input, hooks, fetches, drawn, saves, trace })
     }
 
-    fn begin_hooks(&self, job: &JobSpec, columns: &[ColumnSpec]) -> Result<Vec<Box<dyn Hook>>, WorkerError> {
+    /// Creates the hooks, and plans what they fetch. The summaries of the graph are a hook, too, if the job
+    /// writes summaries.
+    ///
+    /// # Errors
+    /// If a hook fetches a tensor that the graph does not have, or there are more devices than examples.
+    fn make_hooks(
+        &self,
+        job: &JobSpec,
+        summary_every: Option<u64>,
+    ) -> Result<(Vec<Box<dyn Hook>>, FetchPlan), WorkerError> {
+        let mut hooks: Vec<Box<dyn Hook>> = self.config.hooks.iter().map(|make| make()).collect();
+        if let Some(every) = summary_every {
+            hooks
+                .extend(ModelSummaries::hooks(&job.graph, every).map(|hook| Box::new(hook) as Box<dyn Hook>));
+        }
+        let parts = parts(job.batch_size as usize, self.config.devices)?;
+        let parts: Vec<usize> = parts.into_iter().map(|part| part.len()).collect();
+        let fetches: Vec<_> = hooks.iter().map(|hook| hook.fetches()).collect();
+        let plan = FetchPlan::new(job, &parts, &fetches)?;
+        Ok((hooks, plan))
+    }
+
+    fn begin_hooks(
+        &self,
+        hooks: &mut [Box<dyn Hook>],
+        job: &JobSpec,
+        columns: &[ColumnSpec],
+    ) -> Result<(), WorkerError> {
         let start = Start { job, task: self.identity.task, columns };
-        let begin = |make: &MakeHook| {
-            let mut hook = make();
-            hook.begin(&start)?;
-            Ok(hook)
-        };
-        self.config.hooks.iter().map(begin).collect()
+        Ok(hooks.iter_mut().try_for_each(|hook| hook.begin(&start))?)
     }
 
     /// Awaits a reply that the chief sends when all tasks of the cluster are ready, and returns an error if

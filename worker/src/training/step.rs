@@ -6,12 +6,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pushpull_input::Batch;
-use pushpull_messages::id::LocalStep;
+use pushpull_kernels::cpu::sum_of_squares;
+use pushpull_messages::id::{LocalStep, VariableId};
 
 use super::filter::Filter;
 use crate::client::{Exchange, Gradients, Parameters, Values};
-use crate::devices::{Computed, DeviceParts, Devices, Work};
+use crate::devices::{Computed, DeviceParts, Devices, Recorded, Work};
 use crate::error::WorkerError;
+use crate::fetches::StepFetches;
 use crate::telemetry::{Gauge, Journal};
 
 /// A push may begin before all gradients are complete only if the last computation took at most this time.
@@ -40,7 +42,9 @@ pub(super) struct StepInput<'a> {
     pub local_step: LocalStep,
     /// The number of batches taken from the input, including those in earlier runs of the worker.
     pub drawn: u64,
-    pub traced: bool,
+    pub recorded: Recorded,
+    /// The variables for whose gradients the norm is fetched.
+    pub norms: &'a [VariableId],
 }
 
 /// The sums over the batches of a step that were computed before its last batch.
@@ -66,6 +70,8 @@ pub(super) struct StepResult {
     pub filtered: Option<Instant>,
     /// When every shard had replied; `None` if the gradients were not pushed.
     pub answered: Option<Instant>,
+    /// What the devices have fetched, and the norms of gradients.
+    pub fetched: StepFetches,
     /// The work of each device; empty unless the step is traced.
     pub work: Vec<Work>,
 }
@@ -82,7 +88,7 @@ impl Stepper {
         values: &Arc<Values>,
         before: Option<EarlierBatches>,
     ) -> Result<EarlierBatches, WorkerError> {
-        let StepInput { batch, random, traced, .. } = input;
+        let StepInput { batch, random, recorded, .. } = input;
         let mut memory = self.memory();
         let (earlier_loss, mut all_work) = match before {
             Some(EarlierBatches { loss, gradients, work }) => {
@@ -91,8 +97,8 @@ impl Stepper {
             }
             None => (0.0, Vec::new()),
         };
-        let parts = self.devices.compute(batch, random, values, memory, traced).await?;
-        let DeviceParts { loss, gradients, work } = parts;
+        let parts = self.devices.compute(batch, random, values, memory, recorded).await?;
+        let DeviceParts { loss, gradients, work, .. } = parts;
         all_work.extend(work);
         Ok(EarlierBatches { loss: earlier_loss + loss, gradients, work: all_work })
     }
@@ -124,6 +130,7 @@ impl Stepper {
         let measured = self.gauge.is_due(input.local_step, begun);
         // After a push has begun, a shard waits only a limited time for the rest of it.
         let early = !measured
+            && input.norms.is_empty()
             && self.took.is_some_and(|took| took <= EARLY_MAX)
             && self.filter.is_open()
             && self.parameters.streams()
@@ -150,22 +157,26 @@ impl Stepper {
         mut memory: Vec<Gradients>,
     ) -> Result<StepResult, WorkerError> {
         let Self { parameters, devices, journal, .. } = self;
-        let StepInput { batch, random, local_step, drawn, traced } = input;
+        let StepInput { batch, random, local_step, drawn, recorded, .. } = input;
         let Exchange { values, versions, .. } = read;
         let payloads = memory[0].promise();
-        let push = async { Ok(parameters.push_pull(payloads, local_step, drawn, &versions, traced).await?) };
+        let push = async {
+            Ok(parameters.push_pull(payloads, local_step, drawn, &versions, recorded.traced).await?)
+        };
         let compute = async {
-            let computed = devices.step(batch, random, &values, memory, traced).await?;
+            let computed = devices.step(batch, random, &values, memory, recorded).await?;
             // The device has completed all gradients.
-            let Computed { loss, work, .. } = computed;
+            let Computed { loss, fetched, work, .. } = computed;
             drop(values);
             let computed = Instant::now();
             journal.enter("exchange", computed);
-            Ok::<_, WorkerError>((loss, work, computed))
+            Ok::<_, WorkerError>((loss, fetched, work, computed))
         };
-        let ((loss, work, computed), exchange) = overlap(compute, push).await?;
+        let ((loss, fetched, work, computed), exchange) = overlap(compute, push).await?;
         let answered = Some(Instant::now());
-        Ok(StepResult { loss, gradient_norm: None, exchange, computed, filtered: None, answered, work })
+        let (gradient_norm, filtered) = (None, None);
+        let fetched = StepFetches { parts: fetched, norms: Vec::new() };
+        Ok(StepResult { loss, gradient_norm, exchange, computed, filtered, answered, fetched, work })
     }
 
     /// Computes all gradients and filters them, then pushes or drops them.
@@ -176,10 +187,13 @@ impl Stepper {
         memory: Vec<Gradients>,
         measured: bool,
     ) -> Result<StepResult, WorkerError> {
-        let StepInput { batch, random, local_step, drawn, traced } = input;
+        let StepInput { batch, random, local_step, drawn, recorded, norms } = input;
         let Exchange { values, versions, last_steps, .. } = read;
-        let result = self.devices.step(batch, random, &values, memory, traced).await?;
-        let Computed { loss, mut gradients, work } = result;
+        let result = self.devices.step(batch, random, &values, memory, recorded).await?;
+        let Computed { loss, mut gradients, fetched, work } = result;
+        let norm =
+            |&variable: &VariableId| (variable, sum_of_squares(gradients.variable(variable)).sqrt() as f32);
+        let fetched = StepFetches { parts: fetched, norms: norms.iter().map(norm).collect() };
         let computed = Instant::now();
         self.journal.enter("filter", computed);
         if !self.filter.pass(&mut gradients, local_step)? {
@@ -187,7 +201,16 @@ impl Stepper {
             let (verdicts, pushes) = (Vec::new(), Vec::new());
             let exchange = Exchange { values, versions, last_steps, verdicts, pushes };
             let (gradient_norm, answered) = (None, None);
-            return Ok(StepResult { loss, gradient_norm, exchange, computed, filtered, answered, work });
+            return Ok(StepResult {
+                loss,
+                gradient_norm,
+                exchange,
+                computed,
+                filtered,
+                answered,
+                fetched,
+                work,
+            });
         }
         let gradient_norm = self.filter.norm(&gradients, measured);
         let passed = Instant::now();
@@ -196,9 +219,10 @@ impl Stepper {
         // buffers.
         drop(values);
         let payloads = gradients.into_payloads();
-        let exchange = self.parameters.push_pull(payloads, local_step, drawn, &versions, traced).await?;
+        let exchange =
+            self.parameters.push_pull(payloads, local_step, drawn, &versions, recorded.traced).await?;
         let (filtered, answered) = (Some(passed), Some(Instant::now()));
-        Ok(StepResult { loss, gradient_norm, exchange, computed, filtered, answered, work })
+        Ok(StepResult { loss, gradient_norm, exchange, computed, filtered, answered, fetched, work })
     }
 }
 

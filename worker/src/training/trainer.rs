@@ -5,8 +5,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use pushpull_engine::Groups;
 use pushpull_input::{Batch, Prefetch, SplitMix64};
-use pushpull_messages::id::LocalStep;
+use pushpull_messages::id::{LocalStep, TaskId, VariableId};
 use pushpull_messages::sync::SyncSpec;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -14,8 +15,10 @@ use tokio_util::sync::CancellationToken;
 use super::patience::{deserted_after, unless_leaving};
 use super::step::{EarlierBatches, StepInput, StepResult, Stepper};
 use crate::client::{Exchange, Values};
+use crate::devices::Recorded;
 use crate::error::WorkerError;
-use crate::hooks::{Hook, StepContext, StepInfo};
+use crate::fetches::FetchPlan;
+use crate::hooks::{Fetched, Hook, StepContext, StepInfo};
 use crate::telemetry::{Journal, Moments, Plots, StepRecord, TracedStep, Tracer};
 
 /// The maximum number of steps over which the final loss of a worker is averaged: the last ones whose
@@ -25,6 +28,7 @@ const LAST_LOSSES: usize = 100;
 /// The training loop, with the objects that it uses.
 pub(super) struct Trainer {
     pub stepper: Stepper,
+    pub task: TaskId,
     /// The seed of all random numbers of this worker.
     pub seed: u64,
     pub input: Prefetch,
@@ -35,6 +39,7 @@ pub(super) struct Trainer {
     /// The number of workers of the job.
     pub workers: u32,
     pub journal: Journal,
+    pub fetches: FetchPlan,
     /// The tracer, which traces some of the steps; `None` if the job does not trace.
     pub tracer: Option<Tracer>,
     /// The hooks, whose `begin` has been called.
@@ -87,16 +92,17 @@ impl Trainer {
         let mut begun = Instant::now();
         while !latest.is_complete() {
             self.check_stay(*local_step)?;
-            let traced = self.tracer.as_ref().is_some_and(|tracer| tracer.is_traced(*local_step));
+            let (recorded, norms) = (self.recorded(*local_step), self.fetches.norms(*local_step));
             let (batch, fed) = self.next_batch().await?;
             self.enter_hooks(fed);
             self.before_step(&batch, &latest, *local_step)?;
             let started = Instant::now();
             self.journal.enter("compute", started);
             let values = &latest.values;
-            let (batch, before, waited) = self.earlier_batches(batch, *local_step, values, traced).await?;
+            let (batch, before, waited) =
+                self.earlier_batches(batch, *local_step, values, recorded.traced).await?;
             let limit = deserted_after(self.stepper.took.unwrap_or_default() * self.stepper.batches);
-            let input = self.draw(&batch, *local_step, traced);
+            let input = self.draw(&batch, *local_step, recorded, &norms);
             let step = self.stepper.step(input, latest, before);
             let step = unless_leaving(&mut stop, &interrupt, *local_step, limit, step).await?;
             self.after_step(&batch, &step, *local_step, started)?;
@@ -109,7 +115,7 @@ impl Trainer {
             let examples = batch.examples as u64 * u64::from(self.stepper.batches);
             self.recycle(batch);
             let loss = step.loss;
-            latest = self.record(step, moments, *local_step, examples, traced);
+            latest = self.record(step, moments, *local_step, examples, recorded);
             if latest.verdicts.is_empty() {
                 // The gradients were dropped, so the same step is taken again with the next batch.
                 continue;
@@ -136,9 +142,16 @@ impl Trainer {
         Ok(())
     }
 
+    /// Returns what is recorded of a step.
+    fn recorded(&self, step: LocalStep) -> Recorded {
+        let traced = self.tracer.as_ref().is_some_and(|tracer| tracer.is_traced(step));
+        Recorded { traced, groups: self.fetches.groups(step) }
+    }
+
     /// Computes all batches of a step but the last one, beginning with `batch`. Returns the last batch, the
-    /// sums over the others, and the time spent waiting for input. If the worker leaves or its input ends
-    /// before the last batch, the others are not pushed and do not count as drawn.
+    /// sums over the others, and the time spent waiting for input. Only the last batch fetches anything. If the
+    /// worker leaves or its input ends before the last batch, the others are not pushed and do not count as
+    /// drawn.
     async fn earlier_batches(
         &mut self,
         mut batch: Arc<Batch>,
@@ -148,9 +161,10 @@ impl Trainer {
     ) -> Result<(Arc<Batch>, Option<EarlierBatches>, Duration), WorkerError> {
         let (mut before, mut waited) = (None, Duration::ZERO);
         let (mut stop, interrupt) = (self.stop.clone(), self.interrupt.clone());
+        let recorded = Recorded { traced, groups: Groups::NONE };
         for _ in 1..self.stepper.batches {
             self.check_stay(local_step)?;
-            let input = self.draw(&batch, local_step, traced);
+            let input = self.draw(&batch, local_step, recorded, &[]);
             let limit = deserted_after(self.stepper.took.unwrap_or_default());
             let sums = self.stepper.accumulate(input, values, before);
             before = Some(unless_leaving(&mut stop, &interrupt, local_step, limit, sums).await?);
@@ -165,10 +179,16 @@ impl Trainer {
     }
 
     /// Counts a batch as drawn, and returns it as the input of a step.
-    fn draw<'a>(&mut self, batch: &'a Arc<Batch>, local_step: LocalStep, traced: bool) -> StepInput<'a> {
+    fn draw<'a>(
+        &mut self,
+        batch: &'a Arc<Batch>,
+        local_step: LocalStep,
+        recorded: Recorded,
+        norms: &'a [VariableId],
+    ) -> StepInput<'a> {
         let random = SplitMix64::stream(&[self.seed, self.drawn]).bits();
         self.drawn += 1;
-        StepInput { batch, random, local_step, drawn: self.drawn, traced }
+        StepInput { batch, random, local_step, drawn: self.drawn, recorded, norms }
     }
 
     /// Gives back the memory of a batch. Every device has dropped its reference to the batch.
@@ -192,9 +212,9 @@ impl Trainer {
         moments: Moments,
         local_step: LocalStep,
         examples: u64,
-        traced: bool,
+        recorded: Recorded,
     ) -> Exchange {
-        let StepResult { loss, gradient_norm, exchange: mut latest, work, .. } = step;
+        let StepResult { loss, gradient_norm, exchange: mut latest, fetched, work, .. } = step;
         self.journal.step(&StepRecord {
             moments,
             global_step: latest.global_step(),
@@ -202,9 +222,10 @@ impl Trainer {
             examples,
             loss,
             gradient_norm,
+            metrics: self.fetches.metrics(recorded.groups, &fetched.parts),
             pushed: !latest.verdicts.is_empty(),
         });
-        if let Some(tracer) = self.tracer.as_mut().filter(|_| traced) {
+        if let Some(tracer) = self.tracer.as_mut().filter(|_| recorded.traced) {
             let pushes = std::mem::take(&mut latest.pushes);
             tracer.record(&TracedStep { local_step, moments, work, pushes });
         }
@@ -240,6 +261,7 @@ impl Trainer {
     ) -> Result<(), WorkerError> {
         self.enter_hooks(Instant::now());
         if !self.hooks.is_empty() {
+            self.pass_on(step, local_step)?;
             let StepResult { loss, gradient_norm, exchange, .. } = step;
             let info = StepInfo {
                 local_step,
@@ -252,6 +274,17 @@ impl Trainer {
                 verdicts: &exchange.verdicts,
             };
             self.hooks.iter_mut().try_for_each(|hook| hook.after_step(&info, &self.plots))?;
+        }
+        Ok(())
+    }
+    /// Passes the tensors of a step to the hooks that have fetched them.
+    fn pass_on(&mut self, step: &StepResult, local_step: LocalStep) -> Result<(), WorkerError> {
+        for (index, hook) in self.hooks.iter_mut().enumerate() {
+            if let Some(tensors) = self.fetches.of_hook(index, local_step, &step.fetched)? {
+                let global_step = step.exchange.global_step();
+                let fetched = Fetched { task: self.task, local_step, global_step, tensors: &tensors };
+                hook.fetched(&fetched, &self.plots)?;
+            }
         }
         Ok(())
     }

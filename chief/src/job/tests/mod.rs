@@ -105,6 +105,7 @@ fn the_status_shows_what_workers_do() {
     let mut play = Play::new(2);
     assert_eq!(status(&play), (JobPhase::Starting, (WorkerState::Absent, 0), (WorkerState::Absent, 0)));
     play.created_with(JobStart {
+        summary_every: Some(7),
         trace: Some(TraceSpec { every: 5 }),
         step: GlobalStep(2),
         ..JobStart::default()

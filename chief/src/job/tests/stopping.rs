@@ -119,8 +119,12 @@ fn a_drain_ends_without_workers_that_do_not_finish() {
 fn workers_go_on_where_they_were() {
     let resume = |drawn| Resume { drawn, examples: 3 * drawn };
     let mut play = Play::of(JobSpec { batch_size: 3, ..job() }, 2);
-    let start =
-        JobStart { step: GlobalStep(4), resumes: vec![resume(5), resume(6)], saves: true, trace: None };
+    let start = JobStart {
+        step: GlobalStep(4),
+        resumes: vec![resume(5), resume(6)],
+        saves: true,
+        ..JobStart::default()
+    };
     play.created_with(start);
     for worker in 0..2 {
         play.say(worker, 1, Register {});

@@ -4,6 +4,7 @@
 //! time; (B) no count is lost: the sums over all points are the sums of what was added; (C) an evaluation is
 //! attached to the point that covers its time; if a point covers two evaluations, the later one is kept.
 
+use pushpull_messages::graph::MetricSpec;
 use pushpull_messages::id::GlobalStep;
 use pushpull_messages::message::MetricValue;
 use pushpull_messages::observe::{CurvePoint, Phases};
@@ -37,6 +38,8 @@ pub(crate) struct Segment {
     pub loss_sum: f64,
     /// The number of steps in `loss_sum`.
     pub loss_steps: u64,
+    /// For each metric of the graph, the sum of its values on training batches, and the number of values.
+    pub metrics: Vec<(f64, u64)>,
     pub examples: u64,
     /// The number of steps that the workers took.
     pub steps: u64,
@@ -69,6 +72,10 @@ impl Segment {
         self.step = next.step;
         self.loss_sum += next.loss_sum;
         self.loss_steps = self.loss_steps.saturating_add(next.loss_steps);
+        self.metrics.resize(self.metrics.len().max(next.metrics.len()), (0.0, 0));
+        for ((sum, count), (more, values)) in self.metrics.iter_mut().zip(next.metrics) {
+            (*sum, *count) = (*sum + more, count.saturating_add(values));
+        }
         self.examples = self.examples.saturating_add(next.examples);
         self.steps = self.steps.saturating_add(next.steps);
         self.phases_us.iter_mut().zip(next.phases_us).for_each(|(sum, more)| *sum = sum.saturating_add(more));
@@ -81,14 +88,19 @@ impl Segment {
         self.until_ms.saturating_sub(self.from_ms)
     }
 
-    fn point(&self) -> CurvePoint {
+    fn point(&self, metrics: &[MetricSpec]) -> CurvePoint {
         let seconds = self.took_ms().max(SHORT_MS) as f64 / 1000.0;
         let names = Phases::default().iter().map(|(name, _)| name.to_owned());
         let phases = self.phases_us.iter().filter_map(|sum| sum.checked_div(self.steps));
+        let mean = |(metric, &(sum, count)): (&MetricSpec, &(f64, u64))| {
+            let value = (sum / count as f64) as f32;
+            (count > 0).then(|| MetricValue { name: metric.name.clone(), value })
+        };
         CurvePoint {
             at_ms: self.until_ms,
             step: self.step,
             loss: (self.loss_steps > 0).then(|| (self.loss_sum / self.loss_steps as f64) as f32),
+            metrics: metrics.iter().zip(&self.metrics).filter_map(mean).collect(),
             examples_per_s: self.examples as f64 / seconds,
             evaluation: self.evaluation.clone(),
             phases_us: names.into_iter().zip(phases).collect(),
@@ -135,15 +147,16 @@ impl Curves {
         }
     }
 
-    /// Returns all points, the oldest first.
-    pub(crate) fn points(&self) -> Vec<CurvePoint> {
-        self.points.iter().map(Segment::point).collect()
+    /// Returns all points, the oldest first. `metrics` are those of the graph.
+    pub(crate) fn points(&self, metrics: &[MetricSpec]) -> Vec<CurvePoint> {
+        self.points.iter().map(|segment| segment.point(metrics)).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use pushpull_messages::id::NodeId;
 
     use super::*;
 
@@ -163,12 +176,18 @@ mod tests {
             let mut curves = Curves::default();
             let (mut at, mut loss, mut steps, mut examples, mut number) = (0, 0.0, 0, 0, 0);
             let mut evaluations = Vec::new();
+            let (mut metric_sum, mut metric_count) = (0u32, 0);
             for &(took, taken, mean, evaluated) in segments.iter().cycle().take(segments.len() * repeat) {
                 let mut next = Segment { from_ms: at, until_ms: at + took, step: GlobalStep(steps), ..Default::default() };
                 next.add_work(taken * 3, &Phases::default());
                 next.add_steps(taken, f32::from(mean));
                 // Steps whose loss is not finite are counted, but do not change the mean loss.
                 next.add_steps(taken, f32::NAN);
+                // A metric is sometimes unknown.
+                let known = u64::from(mean % 2);
+                next.metrics = vec![(f64::from(mean * (mean % 2)), known)];
+                metric_sum += u32::from(mean * (mean % 2));
+                metric_count += known;
                 curves.add(next);
                 (at, loss) = (at + took, loss + f64::from(mean) * taken as f64);
                 (steps, examples) = (steps + 2 * taken, examples + taken * 3);
@@ -191,7 +210,10 @@ mod tests {
                 let wanted = inside.next_back().map_or(vec![], |&(_, number)| metric(number));
                 prop_assert_eq!(&point.evaluation, &wanted, "(C)");
             }
-            prop_assert_eq!(curves.points().len(), curves.points.len());
+            prop_assert_eq!(curves.points(&[]).len(), curves.points.len());
+            let metrics = curves.points.iter().map(|point| point.metrics[0]);
+            let metrics = metrics.fold((0.0, 0), |sum, own| (sum.0 + own.0, sum.1 + own.1));
+            prop_assert_eq!(metrics, (f64::from(metric_sum), metric_count), "(B)");
         }
     }
 
@@ -207,7 +229,7 @@ mod tests {
             (0..2).for_each(|_| next.add_steps(u64::MAX, f32::MAX));
             curves.add(next);
         }
-        for (segment, point) in curves.points.iter().zip(curves.points()) {
+        for (segment, point) in curves.points.iter().zip(curves.points(&[])) {
             assert_eq!((segment.steps, segment.examples, segment.loss_steps), (u64::MAX, u64::MAX, u64::MAX));
             assert!(point.loss.is_some() && point.examples_per_s.is_finite(), "{point:?}");
         }
@@ -221,7 +243,7 @@ mod tests {
             next.add_work(examples, &Phases::default());
             next.add_steps(1, 0.5);
             curves.add(next);
-            curves.points().iter().map(|point| (point.at_ms, point.examples_per_s)).collect::<Vec<_>>()
+            curves.points(&[]).iter().map(|point| (point.at_ms, point.examples_per_s)).collect::<Vec<_>>()
         };
         // The reports of the previous second come in the first milliseconds.
         assert_eq!(add(0, 3, 1000), [(3, 2000.0)]);
@@ -240,11 +262,14 @@ mod tests {
         next.add_work(100, &phases);
         next.add_steps(3, 1.0);
         next.add_steps(1, 5.0);
+        next.metrics = vec![(1.5, 2), (0.0, 0)];
         curves.add(next);
-        let points = curves.points();
+        let spec = |name: &str| MetricSpec { name: name.into(), node: NodeId(0) };
+        let points = curves.points(&[spec("accuracy"), spec("auc")]);
         let [point] = points.as_slice() else { panic!("{points:?}") };
         assert_eq!((point.at_ms, point.step, point.loss), (2005, GlobalStep(4), Some(2.0)));
         assert_eq!((point.examples_per_s, point.phases_us[1].clone()), (50.0, ("compute".to_owned(), 10)));
         assert_eq!(point.evaluation, metric(1));
+        assert_eq!(point.metrics, [MetricValue { name: "accuracy".into(), value: 0.75 }]);
     }
 }

@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use pushpull_messages::checkpoint::CheckpointName;
+use pushpull_messages::graph::MetricSpec;
 use pushpull_messages::id::{GlobalStep, JobName, ShardId, TaskId};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::{Evaluation, MetricValue, ShardSnapshot};
@@ -241,7 +242,8 @@ impl Overview {
         let open = std::mem::take(&mut self.open);
         self.open.until_ms = millis(at);
         if trains || open.steps > 0 || open.loss_steps > 0 {
-            self.curves.add(Segment { from_ms, until_ms: millis(at), step, ..open });
+            let metrics = self.metrics();
+            self.curves.add(Segment { from_ms, until_ms: millis(at), step, metrics, ..open });
         }
         // At the last step there is no evidence, because some workers have finished while others complete
         // the step.
@@ -301,9 +303,17 @@ impl Overview {
         })
     }
 
+    /// Returns the last metrics on the training batches, with the number of times that each is known, for the
+    /// curves.
+    fn metrics(&self) -> Vec<(f64, u64)> {
+        let found = |name: &str| self.progress.metrics.iter().find(|metric| metric.name == name);
+        let known = |metric: &MetricSpec| found(&metric.name).map_or((0.0, 0), |own| (own.value.into(), 1));
+        self.job.graph.metrics.iter().map(known).collect()
+    }
+
     /// Returns the history of the job.
     pub(crate) fn curves(&self) -> Vec<CurvePoint> {
-        self.curves.points()
+        self.curves.points(&self.job.graph.metrics)
     }
 
     /// Returns the shard of every slice; empty until the placement is decided.
@@ -331,6 +341,7 @@ impl Overview {
             last_step: self.progress.last_step,
             began: self.status.began,
             loss: self.progress.loss,
+            metrics: self.progress.metrics.clone(),
             steps_per_s: if self.ended { 0.0 } else { self.steps.rate(at) },
             // Uses `fold` from positive zero, because `sum` over no floats is negative zero.
             examples_per_s: workers.iter().filter(trains).fold(0.0, |sum, row| sum + row.examples_per_s),

@@ -23,6 +23,48 @@ fn finish(mut g: GraphBuilder, x: NodeId) -> Result<GraphSpec, String> {
 }
 
 #[test]
+fn summaries_have_names_of_their_own() {
+    let mut g = GraphBuilder::new("plots");
+    let (x, labels) = (g.input("x", [3]), g.labels("labels"));
+    let id = LayerId::new();
+    let twice = |g: &mut GraphBuilder, x| {
+        g.layer("dense", id, |g| {
+            let kernel = g.variable("kernel", [3, 3], InitializerSpec::Zeros);
+            g.summary_histogram("kernel", kernel);
+            g.matmul(x, kernel)
+        })
+    };
+    let y = twice(&mut g, x);
+    let y = twice(&mut g, y);
+    let loss = g.l2_loss(y);
+    g.summary_scalar("loss", loss);
+    let graph = g.finish(loss, &[]).unwrap();
+    let summaries: Vec<_> =
+        graph.summaries.iter().map(|summary| (summary.name.as_str(), summary.kind)).collect();
+    let (scalar, histogram) = (GraphSummaryKind::Scalar, GraphSummaryKind::Histogram);
+    assert_eq!(summaries, [("dense/kernel", histogram), ("dense/kernel_1", histogram), ("loss", scalar)]);
+    assert!(graph.prediction().summaries.is_empty());
+    let with = |name: &str, node, kind| {
+        let summary = GraphSummarySpec { name: name.into(), node, kind };
+        GraphSpec { summaries: vec![summary], ..graph.clone() }.validate(2).unwrap_err().to_string()
+    };
+    assert!(with("a", y, scalar).starts_with("summary 'a' must be a node that returns an f32 scalar"));
+    assert!(with("a", labels, histogram).contains("'a' must be of a node that returns f32: node 1"));
+    assert!(with("a", NodeId(99), histogram).contains("is not in the graph"));
+    assert!(with(&"a".repeat(225), loss, scalar).contains("225 bytes, expected at most 224"));
+    assert!(with("", loss, scalar).contains("summary 0 has an invalid name"));
+    let many = (0..=GRAPH_SUMMARIES_MAX).map(|at| GraphSummarySpec {
+        name: at.to_string(),
+        node: loss,
+        kind: scalar,
+    });
+    let error = GraphSpec { summaries: many.collect(), ..graph.clone() }.validate(2).unwrap_err().to_string();
+    assert_eq!(error, "the graph has 257 summaries, expected at most 256");
+    let json = serde_json::to_string(&graph).unwrap();
+    assert_eq!(serde_json::from_str::<GraphSpec>(&json).unwrap(), graph);
+}
+
+#[test]
 fn scopes_prefix_names_until_they_end() {
     let mut g = GraphBuilder::new("scopes");
     let x = g.input("x", [3]);

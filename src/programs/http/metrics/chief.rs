@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use pushpull_messages::observe::{Checkpoints, ChiefSnapshot, JobPhase, ShardRow, WorkerRow, WorkerState};
 
-use super::evaluator::evaluation;
+use super::evaluator::results;
 use super::exposition::Samples;
 
 const PHASES: [&str; 5] = [
@@ -35,11 +35,12 @@ pub(super) fn samples(job: &ChiefSnapshot, out: &mut Samples<'_>) {
     if let Some(loss) = job.loss {
         out.gauge("pushpull_loss", &[], f64::from(loss));
     }
+    results("pushpull_train_metric", None, &job.metrics, out);
     out.gauge("pushpull_steps_per_second", &[], job.steps_per_s);
     out.gauge("pushpull_examples_per_second", &[], job.examples_per_s);
     if let Some((step, metrics)) = &job.evaluation {
         out.gauge("pushpull_evaluation_step", &[], step.0 as f64);
-        evaluation(None, metrics, out);
+        results("pushpull_evaluation", None, metrics, out);
     }
     for state in WorkerState::ALL {
         let count = job.workers.iter().filter(|worker| worker.state == state).count();

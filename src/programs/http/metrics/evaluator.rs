@@ -16,17 +16,22 @@ pub(super) fn samples(evaluator: &EvaluatorSnapshot, out: &mut Samples<'_>) {
     if let Some(step) = evaluator.step {
         out.gauge("pushpull_evaluation_step", &[], step.0 as f64);
     }
-    evaluation(evaluator.loss, &evaluator.metrics, out);
+    results("pushpull_evaluation", evaluator.loss, &evaluator.metrics, out);
 }
 
-/// Adds the samples of the last evaluation.
-pub(super) fn evaluation(loss: Option<f32>, metrics: &[MetricValue], out: &mut Samples<'_>) {
+/// Adds samples of a family whose label is the name of a metric.
+pub(super) fn results(
+    family: &'static str,
+    loss: Option<f32>,
+    metrics: &[MetricValue],
+    out: &mut Samples<'_>,
+) {
     let loss = loss.map(|loss| ("loss", loss));
     let mut told = std::collections::BTreeSet::new();
     let metrics = metrics.iter().map(|metric| (&*metric.name, metric.value));
     for (name, value) in loss.into_iter().chain(metrics).take(METRICS_MAX) {
         if told.insert(name) {
-            out.gauge("pushpull_evaluation", &[("metric", name)], f64::from(value));
+            out.gauge(family, &[("metric", name)], f64::from(value));
         }
     }
 }

@@ -183,11 +183,11 @@ function showSummary(job) {
   const running = job.phase === "training" && job.steps_per_s > 0;
   say(id("eta"), job.phase === "ended" ? "–" : running ? countdown((left / job.steps_per_s) * 1000) : "–");
 
-  const [at, metrics] = job.evaluation || [null, []];
+  const [at, metrics] = job.evaluation || [null, job.metrics || []];
   const first = metrics.find((one) => one.name !== "loss") || metrics[0];
   say(id("metric-name"), first ? first.name : "Evaluation");
   say(id("metric"), first ? metric(first.name, first.value) : "–");
-  say(id("metric-at"), at === null ? "" : `at step ${whole(at)}`);
+  say(id("metric-at"), at !== null ? `at step ${whole(at)}` : first ? "in training" : "");
 
   const facts = [
     about.sync && `sync ${about.sync}`,
@@ -826,7 +826,7 @@ function stack(series) {
 
 const charts = {
   loss: new Chart(id("chart-loss"), "Loss", { format: real, empty: "No loss yet" }),
-  metrics: new Chart(id("chart-metrics"), "Evaluation", { format: (value, name) => metric(name, value), most: 1, empty: "No evaluation yet" }),
+  metrics: new Chart(id("chart-metrics"), "Metrics", { format: (value, name) => metric(name, value), most: 1, empty: "No metric yet" }),
   examples: new Chart(id("chart-examples"), "Examples per second", { format: rate, fromZero: true, empty: "No examples yet" }),
   phases: new Chart(id("chart-phases"), "Time of a step, by phase", { format: micros, fromZero: true, stacked: true, tick: (us) => (us === 0 ? "0" : us >= 1000 ? `${short(us / 1000)} ms` : `${short(us)} µs`), empty: "No step yet" }),
 };
@@ -855,12 +855,24 @@ function showCurves() {
   const at = state.axis === "step" ? (point) => point.step : (point) => point.at_ms;
   const line = (name, className, value) => ({ name, className, points: state.points.filter((point) => isNumber(value(point))).map((point) => [at(point), value(point)]) });
   const names = new Set();
-  for (const point of state.points) for (const one of point.evaluation) names.add(one.name);
+  const trained = new Set();
+  for (const point of state.points) {
+    for (const one of point.evaluation) names.add(one.name);
+    for (const one of point.metrics || []) trained.add(one.name);
+  }
   const evaluated = (name, className) => ({ ...line(name, className, (point) => (point.evaluation.find((one) => one.name === name) || {}).value), dots: true });
   const loss = [line("training", "c0", (point) => point.loss)];
   if (names.has("loss")) loss.push({ ...evaluated("loss", "c2"), name: "evaluation" });
   charts.loss.set(loss);
-  charts.metrics.set([...names].filter((name) => name !== "loss").sort().slice(0, 5).map((name, nth) => evaluated(name, `c${nth}`)));
+  const inTraining = (name, className) => line(name, className, (point) => ((point.metrics || []).find((one) => one.name === name) || {}).value);
+  const metrics = [...new Set([...names, ...trained])].filter((name) => name !== "loss").sort();
+  // There are five colours. With two lines for each metric, there is room for two metrics.
+  charts.metrics.set(trained.size === 0
+    ? metrics.slice(0, 5).map((name, nth) => evaluated(name, `c${nth}`))
+    : metrics.slice(0, 2).flatMap((name, nth) => [
+      { ...inTraining(name, `c${nth}`), name: `${name}, training` },
+      { ...evaluated(name, `c${nth + 2}`), name: `${name}, evaluation` },
+    ]));
   charts.examples.set([line("all workers", "c0", (point) => point.examples_per_s)]);
   const timed = state.points.filter((point) => point.phases_us.length > 0);
   const seen = new Set(timed.flatMap((point) => point.phases_us.map(([name]) => name)));

@@ -153,6 +153,7 @@ fn start() -> GraphSpec {
         loss: NodeId(0),
         metrics: Vec::new(),
         outputs: Vec::new(),
+        summaries: Vec::new(),
     }
 }
 

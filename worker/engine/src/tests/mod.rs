@@ -4,6 +4,7 @@
 
 mod devices;
 mod errors;
+mod fetches;
 mod gradients;
 mod hostile_graphs;
 mod images;

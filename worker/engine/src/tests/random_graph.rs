@@ -46,6 +46,7 @@ impl RandomGraph {
             loss: NodeId(0),
             metrics: Vec::new(),
             outputs: Vec::new(),
+            summaries: Vec::new(),
         };
         let (pool, bounds, norms) = (Vec::new(), Bounds::new(), Vec::new());
         let (shapes, of_data) = (Vec::new(), Vec::new());

@@ -27,6 +27,7 @@ use crate::config::WorkerConfig;
 use crate::devices::Devices;
 use crate::error::WorkerError;
 use crate::evaluation::evaluate;
+use crate::fetches::FetchPlan;
 use crate::preparation::{Preparation, blocking};
 use crate::telemetry::{
     EndOfLife, Gauge, Journal, Life, Plots, ReportSources, Reporter, Spans, Tracer, WorkerView,
@@ -162,7 +163,8 @@ impl Worker {
 
     /// Trains, and concurrently reports to the chief. The input and the hooks are dropped at the end.
     async fn train(&self, chief: &Arc<ReconnectingClient>, session: Session) -> (Trained, AfterTraining) {
-        let Session { job, workers, parameters, devices, input, hooks, drawn, saves, trace } = session;
+        let Session { job, workers, parameters, devices, input, hooks, fetches, drawn, saves, trace } =
+            session;
         let (journal, clock) = (self.journal.clone(), Clock::start());
         let (plots, spans) = (Plots::default(), Spans::default());
         let tracer = trace.map(|trace| Tracer::new(trace, self.identity.task, clock, spans.clone()));
@@ -178,15 +180,17 @@ impl Worker {
         let gauge = Gauge::new(self.config.report_every);
         let (batches, took) = (job.accumulate, None);
         let stepper = Stepper { parameters, devices, filter, gauge, journal: journal.clone(), batches, took };
-        let sync = job.sync;
+        let (sync, task) = (job.sync, self.identity.task);
         let mut trainer = Trainer {
             stepper,
+            task,
             seed,
             input,
             drawn,
             sync,
             workers,
             journal,
+            fetches,
             tracer,
             hooks,
             plots,
@@ -240,7 +244,8 @@ impl Worker {
         let AfterTraining { job, parameters, devices } = rest;
         let result = async {
             let (config, task, resume) = (self.config.clone(), self.identity.task, Resume::default());
-            let preparation = Preparation { config, job: job.clone(), task, workers: 1, resume };
+            let fetches = FetchPlan::default();
+            let preparation = Preparation { config, job: job.clone(), task, workers: 1, resume, fetches };
             let test = blocking(move || preparation.load_test()).await?;
             evaluate(&parameters, &devices, &test, &job, step).await
         };

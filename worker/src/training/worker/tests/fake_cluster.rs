@@ -39,7 +39,9 @@ pub(super) fn job(last_step: u64) -> JobSpec {
         let (seed, weights) = (examples, vec![1.5, -0.5]);
         DatasetSpec::Linear { seed, examples, weights, bias: 1.0, noise: 0.0 }
     };
-    let graph = g.finish(loss, &[]).unwrap();
+    g.summary_scalar("own/loss", loss);
+    g.summary_histogram("kernel", kernel);
+    let graph = g.finish(loss, &[("error", loss)]).unwrap();
     let input = InputSpec::new(points(50), points(37));
     JobSpec { batch_size: BATCH, ..JobSpec::new(graph, input, last_step) }
 }
@@ -241,7 +243,9 @@ impl Play {
         };
         let trace = Some(TraceSpec { every: 3 });
         let resume = Resume { drawn: 4, examples: 0 };
-        let registered = Registered { job, placement, workers: 1, resume, saves: false, trace };
+        let summary_every = Some(2);
+        let registered =
+            Registered { job, placement, workers: 1, resume, saves: false, summary_every, trace };
         let words = Mutex::new(Words { go, ..Default::default() });
         let clock = Clock::start();
         let chief = Arc::new(Chief { registered, clock, words });

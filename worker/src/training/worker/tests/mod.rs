@@ -135,6 +135,7 @@ fn a_report_on_its_way_and_a_last_one_are_answered() {
         let told = words.reports.last().and_then(|report| report.snapshot.as_deref());
         assert_eq!(told, Some(&as_told(worker_of(&last))));
         let plotted = words.reports.iter().flat_map(|report| &report.summaries);
+        let plotted = plotted.filter(|summary| summary.tag == "loss");
         assert!(plotted.map(|summary| summary.step.0).eq(0..7), "each once");
         let traced = words.reports.iter().flat_map(|report| &report.spans).filter(|span| span.name == "step");
         assert!(traced.filter_map(|span| span.local_step).eq([0, 3, 6]), "each once");
@@ -184,6 +185,13 @@ fn whole(tcp: bool, devices: usize) {
         let reported = words.reports.last().unwrap().snapshot.as_deref();
         assert_eq!(reported, Some(&as_told(worker)));
         assert_eq!(worker.chief_connected, Some(false), "the worker has ended");
+        let metrics: Vec<f32> = words.reports.iter().flat_map(|report| report.metrics.clone()).collect();
+        assert!(!metrics.is_empty() && metrics.iter().all(|metric| metric.is_finite()), "{metrics:?}");
+        // The summaries of the graph are plotted in every second step.
+        let summaries = words.reports.iter().flat_map(|report| &report.summaries);
+        let summaries: Vec<_> = summaries.map(|summary| (summary.tag.as_str(), summary.step.0)).collect();
+        let wanted = [1, 3, 5, 7].map(|step| [("own/loss", step), ("kernel", step)]);
+        assert_eq!(summaries, wanted.as_flattened());
         let spans: Vec<&SpanSpec> = words.reports.iter().flat_map(|report| &report.spans).collect();
         check_spans(&spans, end, devices);
     });

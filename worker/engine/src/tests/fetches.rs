@@ -1,0 +1,127 @@
+//! Tests of fetches: they change no bit of a step, and cost nothing in steps that do not ask for them.
+
+use proptest::prelude::*;
+use pushpull_kernels::cpu::Threads;
+use pushpull_messages::graph::{GraphBuilder, GraphSpec};
+use pushpull_messages::id::NodeId;
+use pushpull_messages::tensor::DType;
+use pushpull_messages::variable::InitializerSpec;
+
+use super::gradients::any_choices;
+use super::interpreter::Pass;
+use super::random_graph::RandomGraph;
+use super::trial::{Bounds, Trial, TrialGradients};
+use crate::memory::Place;
+use crate::{Executor, Feed, Fetch, Groups, Program};
+
+const GROUPS: [Groups; 3] = [Groups::only(0), Groups::only(1), Groups::only(6)];
+
+/// Runs a step with each set of groups, one after another in the same memory. Returns the bits of the loss
+/// and of the gradients of each step, and what it has fetched.
+fn run(trial: &Trial, fetches: &[Fetch], asked: &[Groups]) -> Vec<(Vec<u32>, Vec<f32>)> {
+    let program =
+        Program::training_with(&trial.graph, trial.batch.examples, &trial.columns, Threads::One, fetches);
+    let mut executor = Executor::new(program.unwrap());
+    let step = |&groups: &Groups| {
+        let mut gradients = trial.gradients();
+        let feed = Feed { random: trial.random, groups, ..trial.feed() };
+        let loss = executor.train(feed, &trial.values(), &mut gradients).unwrap();
+        let TrialGradients { gradients, order } = gradients;
+        let order = order.into_iter().map(|variable| variable.0);
+        let bits = gradients.iter().flatten().chain([&loss]).map(|x| x.to_bits());
+        (bits.chain(order).collect(), executor.fetched().to_vec())
+    };
+    asked.iter().map(step).collect()
+}
+
+fn is_float(graph: &GraphSpec, node: NodeId) -> bool {
+    graph.infer(2).unwrap()[node.index()].dtype == DType::F32
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// (A), and a fetch returns the value of its node.
+    #[test]
+    fn fetches_change_no_bit_of_a_step(
+        choices in any_choices(1..12),
+        end: [u8; 6],
+        seed: u64,
+        picks in prop::collection::vec((any::<usize>(), 0usize..3), 1..6),
+    ) {
+        let (graph, bounds) = RandomGraph::new(2, false).draw(&choices, end);
+        let Some(trial) = Trial::smooth(&graph, &bounds, 2, seed) else { return Ok(()) };
+        let fetch = |&(pick, group): &(usize, usize)| Fetch {
+            node: NodeId((pick % graph.nodes.len()) as u32),
+            groups: GROUPS[group],
+        };
+        let fetches: Vec<Fetch> =
+            picks.iter().map(fetch).filter(|fetch| is_float(&graph, fetch.node)).collect();
+        let plain = run(&trial, &[], &[Groups::NONE]).remove(0);
+        prop_assert!(plain.1.is_empty());
+        let all = GROUPS[0].with(GROUPS[1]).with(GROUPS[2]);
+        let asked = [Groups::NONE, GROUPS[0], all, GROUPS[1], Groups::NONE];
+        let exact = trial.interpret(Pass::Training).values;
+        for (groups, (bits, fetched)) in asked.iter().zip(run(&trial, &fetches, &asked)) {
+            prop_assert_eq!(&bits, &plain.0, "(A) with {:?}", groups);
+            let wanted = fetches.iter().filter(|fetch| fetch.groups.meets(*groups));
+            let wanted: Vec<f64> = wanted.flat_map(|fetch| exact[fetch.node.index()].clone()).collect();
+            prop_assert_eq!(fetched.len(), wanted.len());
+            for (own, wanted) in fetched.iter().zip(wanted) {
+                prop_assert!((f64::from(*own) - wanted).abs() < 1e-3 * wanted.abs().max(1.0), "{own} {wanted}");
+            }
+        }
+    }
+}
+
+/// Returns a classifier of two classes, its logits, and its metrics: the accuracy and the counts of the AUC.
+fn classifier() -> (GraphSpec, NodeId, [NodeId; 2]) {
+    let mut g = GraphBuilder::new("classifier");
+    let x = g.input("features", [3]);
+    let (labels, clicks) = (g.labels("labels"), g.labels("clicks"));
+    let kernel = g.variable("kernel", [3, 2], InitializerSpec::Zeros);
+    let bias = g.variable("bias", [2], InitializerSpec::Zeros);
+    let product = g.matmul(x, kernel);
+    let logits = g.bias_add(product, bias);
+    let loss = g.softmax_cross_entropy(logits, labels);
+    let accuracy = g.accuracy(logits, labels);
+    let score = g.slice(logits, 1, 1, 1);
+    let score = g.reshape(score, []);
+    let auc = g.auc(score, clicks);
+    let graph = g.finish(loss, &[("accuracy", accuracy), ("auc", auc)]).unwrap();
+    (graph, logits, [accuracy, auc])
+}
+
+/// (B)
+#[test]
+fn what_only_fetches_need_runs_only_on_request() {
+    let (graph, logits, [accuracy, auc]) = classifier();
+    let trial = Trial::new(&graph, &Bounds::new(), 4, 1.0, 1);
+    let fetch = |node, group| Fetch { node, groups: Groups::only(group) };
+    let fetches = [fetch(accuracy, 0), fetch(auc, 1), fetch(logits, 2)];
+    let program = Program::training_with(&graph, 4, &trial.columns, Threads::One, &fetches).unwrap();
+    let plain = trial.training().unwrap();
+    let runs = |groups: Groups| program.instructions.iter().filter(|own| own.groups.meets(groups)).count();
+    assert_eq!(runs(Groups::ALWAYS), plain.instructions.len());
+    // The accuracy takes one instruction, and the counts take two: the slice and the counts.
+    assert_eq!(program.instructions.len(), plain.instructions.len() + 3);
+    assert_eq!(runs(Groups::ALWAYS.with(Groups::only(0))), plain.instructions.len() + 1);
+    // The logits are computed anyway.
+    assert_eq!(runs(Groups::ALWAYS.with(Groups::only(2))), plain.instructions.len());
+    assert!(program.results.iter().all(|result| matches!(result.place, Place::Arena(_))));
+}
+
+#[test]
+fn a_fetch_that_fails_is_nan_and_ends_no_step() {
+    let (graph, _, [accuracy, auc]) = classifier();
+    let mut trial = Trial::new(&graph, &Bounds::new(), 2, 1.0, 1);
+    trial.batch.columns[2] = pushpull_messages::input::Column::I32(vec![0, 7]);
+    let fetch = |node, group| Fetch { node, groups: Groups::only(group) };
+    let (one, other) = (Groups::only(0), Groups::only(1));
+    let fetched = run(&trial, &[fetch(accuracy, 0), fetch(auc, 1)], &[one, one.with(other), one]);
+    let numbers: Vec<usize> = fetched.iter().map(|(_, fetched)| fetched.len()).collect();
+    assert_eq!(numbers, [1, 1 + 2 * 4096, 1]);
+    assert!(fetched.iter().all(|(_, fetched)| (0.0..=1.0).contains(&fetched[0])));
+    assert!(fetched[1].1[1..].iter().all(|count| count.is_nan()));
+    assert!(fetched.windows(2).all(|pair| pair[0].0 == pair[1].0));
+}

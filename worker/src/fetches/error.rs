@@ -1,0 +1,62 @@
+//! The errors of fetches.
+
+use pushpull_messages::tensor::TensorSpec;
+
+use super::limits::{FETCH_BYTES_MAX, FETCH_NAMES_MAX};
+
+/// An error in what a hook fetches.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FetchError {
+    /// The list of names is empty or too long.
+    #[error("got {0} names to fetch, expected 1 to {FETCH_NAMES_MAX}")]
+    Names(usize),
+    /// The tensors would be fetched in every 0th step.
+    #[error("tensors are fetched every 0 steps, expected at least 1")]
+    Never,
+    /// The graph has nothing of this name.
+    #[error("cannot fetch '{name}': the graph has no {what} of this name{near}")]
+    Unknown {
+        /// The name that was requested.
+        name: String,
+        /// The text `tensor`, or the text `variable` for the norm of a gradient.
+        what: &'static str,
+        /// A list of similar names, or an empty text.
+        near: String,
+    },
+    /// The part of the name after its last colon is unknown.
+    #[error("cannot fetch '{name}': expected a tensor, or VARIABLE:grad_norm for the norm of a gradient")]
+    Suffix {
+        /// The name that was requested.
+        name: String,
+    },
+    /// The variable has no gradient.
+    #[error("cannot fetch '{name}': the variable is not trained, so it has no gradient")]
+    Untrained {
+        /// The name that was requested.
+        name: String,
+    },
+    /// The tensor does not have floats.
+    #[error("cannot fetch '{name}': it is {tensor}, expected f32")]
+    NotFloats {
+        /// The name that was requested.
+        name: String,
+        /// The shape and type of the tensor for one batch.
+        tensor: TensorSpec,
+    },
+    /// The tensors are too large.
+    #[error(
+        "the tensors to fetch, such as '{name}', take {bytes} bytes in one step, expected at most {FETCH_BYTES_MAX}: fetch smaller ones"
+    )]
+    TooLarge {
+        /// The name of the largest tensor.
+        name: String,
+        /// The size of all tensors, in bytes.
+        bytes: u64,
+    },
+    /// The engine of this worker does not return tensors.
+    #[error("the engine of this worker returns no tensors, so '{name}' cannot be fetched")]
+    NotReturned {
+        /// The name of the first tensor.
+        name: String,
+    },
+}
