@@ -7,7 +7,7 @@ use pushpull_input::Batch;
 use pushpull_messages::id::{GlobalStep, LocalStep, TaskId};
 use pushpull_messages::input::ColumnSpec;
 use pushpull_messages::job::JobSpec;
-use pushpull_messages::message::Verdict;
+use pushpull_messages::message::{Evaluation, Verdict};
 
 use crate::client::Values;
 use crate::telemetry::Plots;
@@ -43,6 +43,17 @@ pub trait Hook: Send {
     /// Any error ends the worker.
     fn after_step(&mut self, step: &StepInfo<'_>, plots: &Plots) -> Result<(), HookError> {
         let _ = (step, plots);
+        Ok(())
+    }
+
+    /// Runs when the model has been evaluated while the job trains, on the worker that evaluates. The worker
+    /// has taken further steps since the values were read. The evaluation at the end of the job is not
+    /// passed to hooks of workers.
+    ///
+    /// # Errors
+    /// Any error ends the worker.
+    fn evaluated(&mut self, info: &EvaluationInfo<'_>) -> Result<(), HookError> {
+        let _ = info;
         Ok(())
     }
 }
@@ -94,6 +105,17 @@ pub struct StepInfo<'a> {
     pub seconds: f64,
     /// The verdict of each shard on the gradients; empty if the gradients were dropped.
     pub verdicts: &'a [Verdict],
+}
+
+/// The information that a hook gets about an evaluation.
+#[derive(Clone, Copy, Debug)]
+pub struct EvaluationInfo<'a> {
+    /// The greatest version among the values that were evaluated.
+    pub step: GlobalStep,
+    /// The result.
+    pub evaluation: &'a Evaluation,
+    /// The values that were evaluated: the moving averages if the job keeps them.
+    pub values: &'a Arc<Values>,
 }
 
 /// The error with which a hook ends the worker.

@@ -6,7 +6,7 @@ mod image_of_batch;
 mod log_every;
 mod stop_on_nan;
 
-pub use hook::{Hook, HookError, MakeHook, Start, StepContext, StepInfo};
+pub use hook::{EvaluationInfo, Hook, HookError, MakeHook, Start, StepContext, StepInfo};
 pub use image_of_batch::ImageOfBatch;
 pub use log_every::LogEvery;
 pub use stop_on_nan::StopOnNan;

@@ -2,6 +2,7 @@
 //! This module must not depend on graphs; delays no steps.
 
 mod alignment;
+mod evaluations;
 mod gauge;
 mod journal;
 mod life;
@@ -12,6 +13,7 @@ mod spans;
 mod tracer;
 mod view;
 
+pub(crate) use evaluations::Evaluations;
 pub(crate) use gauge::Gauge;
 pub(crate) use journal::{Journal, StepRecord};
 pub(crate) use life::{EndOfLife, Life};

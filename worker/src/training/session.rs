@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pushpull_input::{Prefetch, input_in_directory};
+use pushpull_input::{Mapped, Prefetch, input_in_directory};
 use pushpull_messages::input::ColumnSpec;
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::{Go, Ready, Register, Registered};
@@ -28,7 +28,7 @@ const CHIEF_FIRST: Duration = Duration::from_secs(10);
 pub(super) struct Session {
     pub job: JobSpec,
     pub parameters: Parameters,
-    pub devices: Devices,
+    pub devices: Arc<Devices>,
     pub input: Prefetch,
     pub hooks: Vec<Box<dyn Hook>>,
     /// The number of batches taken from the input in earlier runs of this worker.
@@ -36,6 +36,10 @@ pub(super) struct Session {
     /// True if the job makes checkpoints.
     pub saves: bool,
     pub trace: Option<TraceSpec>,
+    /// The number of workers of the job.
+    pub workers: u32,
+    /// The test set, if this worker evaluates the model while the job trains.
+    pub test: Option<Arc<Mapped>>,
 }
 
 /// The objects with which a session is started.
@@ -72,8 +76,8 @@ impl SessionStart<'_> {
         let (config, task) = ((*config).clone(), identity.task);
         let preparation = Preparation { config, job: job.clone(), task, workers, resume };
         let prepared = blocking(move || preparation.run()).await?;
-        let Prepared { input, replicas, parts } = prepared;
-        let devices = Devices::start(replicas, parts);
+        let Prepared { input, replicas, parts, test } = prepared;
+        let devices = Arc::new(Devices::start(replicas, parts));
         life.devices(devices.meters());
         let hooks = self.begin_hooks(&job, input.columns())?;
         let (examples, streamed) = (input.examples(), input.is_streamed());
@@ -90,7 +94,8 @@ impl SessionStart<'_> {
         life.doing("waiting for the other tasks");
         let Go {} = self.in_time(chief.call(Ready {}, Payload::EMPTY)).await?;
         life.ready();
-        Ok(Session { job, parameters, devices, input, hooks, drawn: resume.drawn, saves, trace })
+        let (drawn, test) = (resume.drawn, test.map(Arc::new));
+        Ok(Session { job, parameters, devices, input, hooks, drawn, saves, trace, workers, test })
     }
 
     fn begin_hooks(&self, job: &JobSpec, columns: &[ColumnSpec]) -> Result<Vec<Box<dyn Hook>>, WorkerError> {

@@ -13,9 +13,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::patience::{deserted_after, unless_leaving};
 use super::step::{StepInput, StepResult, Stepper};
+use super::validation::{Validated, Validation};
 use crate::client::Exchange;
 use crate::error::WorkerError;
-use crate::hooks::{Hook, StepContext, StepInfo};
+use crate::hooks::{EvaluationInfo, Hook, StepContext, StepInfo};
 use crate::telemetry::{Journal, Moments, Plots, StepRecord, TracedStep, Tracer};
 
 /// The maximum number of steps over which the final loss of a worker is averaged: the last ones whose
@@ -37,6 +38,8 @@ pub(super) struct Trainer {
     pub tracer: Option<Tracer>,
     /// The hooks, whose `begin` has been called.
     pub hooks: Vec<Box<dyn Hook>>,
+    /// The evaluations while the job trains; `None` if this worker makes none.
+    pub validation: Option<Validation>,
     pub plots: Plots,
     /// Set when the chief tells the worker to stop; closed when the chief is lost.
     pub stop: watch::Receiver<Option<String>>,
@@ -65,8 +68,11 @@ impl Trainer {
     pub(super) async fn run(&mut self) -> Trained {
         let mut losses = VecDeque::with_capacity(LAST_LOSSES);
         let mut local_step = LocalStep(0);
-        let result = self.train(&mut local_step, &mut losses).await;
+        let mut result = self.train(&mut local_step, &mut losses).await;
         self.journal.end();
+        if result.is_ok() {
+            result = self.end_validation(local_step).await;
+        }
         let loss = losses.iter().sum::<f32>() / losses.len() as f32;
         let skipped = self.stepper.filter.dropped();
         Trained { result, progress: TrainingProgress { local_step, loss, skipped } }
@@ -82,6 +88,7 @@ impl Trainer {
         let limit = deserted_after(Duration::ZERO);
         let mut latest = unless_leaving(&mut stop, &interrupt, *local_step, limit, join).await?;
         self.journal.begin(latest.global_step(), self.drawn);
+        self.validation.iter_mut().for_each(|validation| validation.begin_at(latest.global_step()));
         let mut begun = Instant::now();
         while !latest.is_complete() {
             if let Some(reason) = stop.borrow().clone() {
@@ -90,6 +97,7 @@ impl Trainer {
             if interrupt.is_cancelled() {
                 return Err(WorkerError::Interrupted { local_step: *local_step });
             }
+            self.validate(&latest).await?;
             let traced = self.tracer.as_ref().is_some_and(|tracer| tracer.is_traced(*local_step));
             let (batch, fed) = self.next_batch().await?;
             let random = SplitMix64::stream(&[self.seed, self.drawn]).bits();
@@ -124,6 +132,31 @@ impl Trainer {
                 losses.push_back(loss);
             }
         }
+        Ok(())
+    }
+
+    /// Passes on the evaluation that has ended, and begins the next one if it is due.
+    async fn validate(&mut self, latest: &Exchange) -> Result<(), WorkerError> {
+        let Some(validation) = &mut self.validation else { return Ok(()) };
+        let ended = validation.ended().await?;
+        validation.begin_if_due(latest, &self.stepper.parameters).await?;
+        self.pass_on(ended)
+    }
+
+    /// Waits for the evaluation that runs, if there is one, after the last step.
+    async fn end_validation(&mut self, local_step: LocalStep) -> Result<(), WorkerError> {
+        let Some(validation) = &mut self.validation else { return Ok(()) };
+        let (mut stop, interrupt) = (self.stop.clone(), self.interrupt.clone());
+        let limit = deserted_after(Duration::ZERO);
+        let ended = unless_leaving(&mut stop, &interrupt, local_step, limit, validation.wait()).await?;
+        self.pass_on(ended)
+    }
+
+    fn pass_on(&mut self, ended: Option<Validated>) -> Result<(), WorkerError> {
+        let Some(Validated { result, values }) = ended else { return Ok(()) };
+        let (step, evaluation) = (result.step, &result.evaluation);
+        let info = EvaluationInfo { step, evaluation, values: &values };
+        self.hooks.iter_mut().try_for_each(|hook| hook.evaluated(&info))?;
         Ok(())
     }
 
