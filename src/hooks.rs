@@ -8,7 +8,8 @@ pub use pushpull_chief::{Command, Hook as ChiefHook, HookContext, MakeHook as Ma
 pub use pushpull_messages::summary::{HistogramSpec, ImageSpec, SummarySpec, SummaryValue};
 pub use pushpull_worker::hooks::{ImageOfBatch, LogEvery as LogEveryOfWorker, StopOnNan as StopWorkerOnNan};
 pub use pushpull_worker::{
-    Hook as WorkerHook, HookError, MakeHook as MakeWorkerHook, Plots, Start, StepContext, StepInfo,
+    EvaluationInfo, Hook as WorkerHook, HookError, MakeHook as MakeWorkerHook, Plots, Start, StepContext,
+    StepInfo,
 };
 
 /// The constructors of a job's hooks. The chief's hooks are made once for each run, and the workers' hooks

@@ -1,11 +1,13 @@
 //! The result of a job: its report and its variables.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use pushpull_messages::cluster::ClusterSpec;
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::Evaluation;
 
+use crate::best::{Best, BestKeeper, Kept};
 use crate::collector::{Collected, Collector};
 use crate::error::Error;
 use crate::model::{Blueprint, Examples, Model, Predictions, Tensor};
@@ -20,17 +22,32 @@ pub struct Trained {
     latest: Model,
     /// The model with the moving averages, if the job keeps them.
     averaged: Option<Model>,
+    best: Option<Best>,
 }
 
 impl Trained {
-    pub(crate) fn new(job: &JobSpec, cluster: &ClusterSpec, collector: Collector) -> Result<Self, Error> {
+    /// Makes the result from what the run has left behind. `keeper` has the best evaluation, if the job keeps
+    /// it.
+    pub(crate) fn new(
+        job: &JobSpec,
+        cluster: &ClusterSpec,
+        collector: Collector,
+        keeper: Option<&BestKeeper>,
+    ) -> Result<Self, Error> {
         let (report, Collected { values, averages }) = collector.take()?;
         let blueprint = Blueprint::of(job);
+        let best = keeper.map(|keeper| {
+            let (evaluation, step) = (report.evaluation.clone(), report.steps.0);
+            let values = Arc::clone(averages.as_ref().unwrap_or(&values));
+            let Kept { step, evaluation, values } = keeper.take(Kept { step, evaluation, values });
+            Best { step, evaluation, model: Model::new(blueprint.clone(), values) }
+        });
         let averaged = averages.map(|averages| Model::new(blueprint.clone(), averages));
         Ok(Self {
             report: Report::new(job, cluster, &report),
             latest: Model::new(blueprint, values),
             averaged,
+            best,
         })
     }
 
@@ -41,6 +58,12 @@ impl Trained {
             Some(averaged) => averaged,
             None => &self.latest,
         }
+    }
+
+    /// Returns the best of all evaluations, with the model that was evaluated; `None` unless
+    /// [`Job::keep_best`](crate::Job::keep_best) was called.
+    pub const fn best(&self) -> Option<&Best> {
+        self.best.as_ref()
     }
 
     /// Does the same as [`model`](Self::model), and drops everything else.

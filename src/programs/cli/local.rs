@@ -58,7 +58,7 @@ impl LocalArgs {
         // The flags are checked here, so that a mistake is reported once. Otherwise every child would report
         // it.
         check_files(&EndFiles { report: self.report.as_deref(), model: self.save_model.as_deref() })?;
-        read_job(&self.job)?;
+        self.saving.check(&read_job(&self.job)?)?;
         self.observe.endpoint(&Log::default())?;
         let (chief_observe, observe) = self.observe.to_flags()?;
         let local = Local {
