@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::flags::{DeviceArgs, read_job, shards, threads};
 use super::observe::ObserveArgs;
-use super::paths::{absolute, check_files};
+use super::paths::{absolute, check_files, data_directory};
 use super::saving::SavingArgs;
 use crate::programs::exit::{Failure, Outcome};
 use crate::programs::local::Local;
@@ -109,7 +109,7 @@ impl LocalArgs {
         flags.extend(self.log_placement.then(|| "--log-placement".to_owned()));
         flags.extend(observe);
         if let Some(data_dir) = &self.data_dir {
-            flags.push(format!("--data-dir={}", absolute("--data-dir", data_dir)?.display()));
+            flags.push(format!("--data-dir={}", data_directory("--data-dir", data_dir)?.display()));
         }
         Ok(flags)
     }

@@ -23,7 +23,7 @@ use super::evaluator::EvaluationArgs;
 use super::flags::{ClusterArgs, DeviceArgs, shards, threads};
 use super::input::InputArgs;
 use super::observe::ObserveArgs;
-use super::paths::{absolute, check_files};
+use super::paths::{check_files, data_directory};
 use super::saving::SavingArgs;
 use super::task::run;
 use super::updates::UpdateArgs;
@@ -206,7 +206,7 @@ impl TrainArgs {
     fn job(&self, graph: GraphSpec, input: InputSpec, workers: u32) -> Result<JobSpec, Failure> {
         self.update.check()?;
         let input = match &self.data_dir {
-            Some(directory) => input_in_directory(&input, &absolute("--data-dir", directory)?)?,
+            Some(directory) => input_in_directory(&input, &data_directory("--data-dir", directory)?)?,
             None => input,
         };
         let input = self.input.apply(input);
