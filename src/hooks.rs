@@ -11,8 +11,8 @@ pub use pushpull_worker::hooks::{
     FetchEvery, ImageOfBatch, LogEvery as LogEveryOfWorker, StopOnNan as StopWorkerOnNan,
 };
 pub use pushpull_worker::{
-    FETCH_BYTES_MAX, FETCH_NAMES_MAX, FetchConfig, FetchError, Fetched, FetchedTensor, Hook as WorkerHook,
-    HookError, MakeHook as MakeWorkerHook, Plots, Start, StepContext, StepInfo,
+    EvaluationInfo, FETCH_BYTES_MAX, FETCH_NAMES_MAX, FetchConfig, FetchError, Fetched, FetchedTensor,
+    Hook as WorkerHook, HookError, MakeHook as MakeWorkerHook, Plots, Start, StepContext, StepInfo,
 };
 
 /// The constructors of a job's hooks. The chief's hooks are made once for each run, and the workers' hooks

@@ -2,8 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
+use pushpull_chief::MakeHook;
 use pushpull_chief::checkpoint::CheckpointConfig;
+use pushpull_chief::hooks::{Better, EarlyStopping};
 use pushpull_input::{Dataset, Datasets, Reading, describe};
+use pushpull_messages::cadence::EvalEverySpec;
 use pushpull_messages::gradient::GradientSpec;
 use pushpull_messages::graph::GraphSpec;
 use pushpull_messages::id::GlobalStep;
@@ -12,8 +15,10 @@ use pushpull_messages::input::{
 };
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::optimizer::{DecaySpec, GroupSpec, OptimizerSpec, ScheduleSpec};
+use pushpull_messages::out_of_range::OutOfRange;
 use pushpull_messages::placement::PlacementSpec;
 use pushpull_messages::sync::{LeaveSpec, SyncSpec};
+use pushpull_worker::BestSpec;
 
 use crate::error::Error;
 use crate::hooks::{Fetched, Hooks};
@@ -28,25 +33,32 @@ pub(crate) enum Length {
 }
 
 impl Length {
-    /// Returns the number of updates of a job on `workers` workers. A synchronous update uses the batches of
-    /// several workers, so an epoch takes fewer updates.
+    /// Returns `job` with its number of updates on `workers` workers, and with the number of examples in an
+    /// epoch if it is needed. A synchronous update uses the batches of several workers, so an epoch takes
+    /// fewer updates. A job that says how many examples an epoch has keeps that number.
     ///
     /// # Errors
-    /// Returns an error if the training set cannot be read, or if it has no end.
-    pub(crate) fn steps(self, job: &JobSpec, workers: u32, datasets: &Datasets) -> Result<u64, Error> {
-        match self {
-            Self::Steps(steps) => Ok(steps),
-            Self::Epochs(epochs) => {
-                // Each worker may skip some records, and here one reader reads for all of them.
-                let skip_bad_records = job.input.skip_bad_records.saturating_mul(workers.into());
-                let reading = Reading { skip_bad_records, ..Reading::of(&job.input, datasets) };
-                let train = describe(&job.input.train, &job.input.map, &reading)?;
-                let examples = train.examples.saturating_mul(epochs);
-                let batches = u64::from(job.sync.gradients_per_update(workers));
-                // A wrong number of examples or workers is reported when the whole job is checked.
-                Ok(examples.div_ceil(job.step_examples().saturating_mul(batches).max(1)))
-            }
+    /// Returns an error if the job is invalid; if the training set must be read and cannot be, or has no end.
+    pub(crate) fn set(self, mut job: JobSpec, workers: u32, datasets: &Datasets) -> Result<JobSpec, Error> {
+        // The settings are checked first, because counting the examples may take long. A cadence of epochs is
+        // valid only when they have been counted.
+        let counts = matches!(self, Self::Epochs(_)) || job.eval_every == Some(EvalEverySpec::Epoch);
+        let eval_every = job.eval_every.take_if(|_| counts && job.epoch_examples.is_none());
+        job.validate()?;
+        job.validate_workers(workers)?;
+        if counts && job.epoch_examples.is_none() {
+            // Each worker may skip some records, and here one reader reads for all of them.
+            let skip_bad_records = job.input.skip_bad_records.saturating_mul(workers.into());
+            let reading = Reading { skip_bad_records, ..Reading::of(&job.input, datasets) };
+            job.epoch_examples = Some(describe(&job.input.train, &job.input.map, &reading)?.examples);
         }
+        job.eval_every = job.eval_every.or(eval_every);
+        job.last_step = GlobalStep(match self {
+            Self::Steps(steps) => steps,
+            Self::Epochs(epochs) => job.epochs(workers).map_or(0, |each| each.updates(epochs)),
+        });
+        job.validate()?;
+        Ok(job)
     }
 }
 
@@ -62,6 +74,8 @@ pub struct Job {
     pub(crate) datasets: Datasets,
     pub(crate) on_progress: Option<OnProgress>,
     pub(crate) stop: StopHandle,
+    early_stopping: Option<EarlyStopping>,
+    pub(crate) best: Option<BestSpec>,
 }
 
 impl Job {
@@ -74,7 +88,8 @@ impl Job {
 
     fn with(spec: JobSpec, length: Length) -> Self {
         let (hooks, datasets, stop) = (Hooks::new(), Datasets::default(), StopHandle::default());
-        Self { spec, length, hooks, checkpoints: None, datasets, on_progress: None, stop }
+        let (checkpoints, on_progress, early_stopping, best) = (None, None, None, None);
+        Self { spec, length, hooks, checkpoints, datasets, on_progress, stop, early_stopping, best }
     }
 
     /// Starts the description of a job that trains `graph` on data sets of this program, and evaluates it on
@@ -296,6 +311,33 @@ impl Job {
         self
     }
 
+    /// Evaluates the model on the test set while the job trains: at the end of each epoch with
+    /// [`EvalEverySpec::Epoch`], or each time after a number of updates. The log then shows the results, one
+    /// line an epoch, and hooks receive them. Worker 0 evaluates on its devices, a batch between two steps;
+    /// the values of the variables at the end are the same as without evaluations, bit for bit, if the job is
+    /// deterministic. Worker 0 holds the test set in memory.
+    pub const fn eval_every(mut self, every: EvalEverySpec) -> Self {
+        self.spec.eval_every = Some(every);
+        self
+    }
+
+    /// Ends the training successfully when `patience` evaluations in a row did not improve `metric`: `loss`
+    /// or a metric of the model. Lower is better if the name of the metric contains `loss` or `error`, and
+    /// higher otherwise; use the hook [`EarlyStopping`] for another rule. It needs
+    /// [`eval_every`](Self::eval_every), or checkpoints and an evaluator.
+    pub fn early_stopping(mut self, metric: &str, patience: u32) -> Self {
+        self.early_stopping = Some(EarlyStopping::new(metric, Better::usual(metric), patience, 0.0));
+        self
+    }
+
+    /// Keeps the values of the best evaluation, which [`Trained::best`](crate::Trained::best) returns. `by`
+    /// chooses the metric, such as `"accuracy:max".parse()?`. Worker 0 keeps the values in memory. It needs
+    /// [`eval_every`](Self::eval_every); without it, the values at the end are the best.
+    pub fn keep_best(mut self, by: BestSpec) -> Self {
+        self.best = Some(by);
+        self
+    }
+
     /// Calls a function with the progress of the training: about once a second, and once more when the
     /// training has ended successfully. The calls come from a thread of their own, in the process that hosts
     /// the chief, so a slow function delays no step: it only misses some progress.
@@ -319,14 +361,21 @@ impl Job {
     /// Returns an error if a setting is out of range, or if the number of training examples is needed and
     /// cannot be read.
     pub fn spec(&self, workers: u32) -> Result<JobSpec, Error> {
-        // The settings are checked first, because counting the examples may take long.
-        self.spec.validate()?;
-        self.spec.validate_workers(workers)?;
         self.check_fetches()?;
-        let last_step = GlobalStep(self.length.steps(&self.spec, workers, &self.datasets)?);
-        let job = JobSpec { last_step, ..self.spec.clone() };
-        job.validate()?;
-        Ok(job)
+        if self.early_stopping.is_some() && self.spec.eval_every.is_none() && self.checkpoints.is_none() {
+            let expected = "used with eval_every, or with checkpoints and an evaluator";
+            return Err(refused("early_stopping", expected, "used without them"));
+        }
+        if let Some(best) = self.best.as_ref().filter(|best| best.check(&self.spec.graph).is_err()) {
+            return Err(refused("keep_best", "loss or a metric of the model", best));
+        }
+        self.length.set(self.spec.clone(), workers, &self.datasets)
+    }
+
+    /// Returns the constructor of the hook that stops the job early, if there is one.
+    pub(crate) fn stopping_hook(&self) -> Option<MakeHook> {
+        let stopping = self.early_stopping.clone()?;
+        Some(Arc::new(move || Box::new(stopping.clone())))
     }
 
     /// Checks the names of what the hooks fetch. Variables that a group freezes have no gradients.
@@ -340,6 +389,11 @@ impl Job {
     pub const fn graph(&self) -> &GraphSpec {
         &self.spec.graph
     }
+}
+
+/// Returns the error for a setting that the job file does not have.
+fn refused(key: &'static str, expected: &str, got: impl std::fmt::Display) -> Error {
+    Error::Job(OutOfRange::new(key, expected, got).into())
 }
 
 /// Makes a job that trains to the spec's last step.
@@ -406,6 +460,7 @@ mod tests {
             .stream(StreamSpec::Always)
             .interleave(3)
             .skip_bad_records(8)
+            .eval_every(EvalEverySpec::Steps(30))
             .spec(2)
             .unwrap();
         let (input, plain) = (&made.input, job().spec(1).unwrap());
@@ -437,14 +492,35 @@ mod tests {
             placement,
             last_step: GlobalStep(90),
             seed: 5,
+            eval_every: Some(EvalEverySpec::Steps(30)),
+            epoch_examples: None,
             ..plain
         };
         assert_eq!(made, expected);
     }
 
     #[test]
+    fn an_epoch_is_counted_if_it_is_needed() {
+        let made = |job: Job| {
+            let JobSpec { last_step, epoch_examples, .. } = job.batch_size(100).spec(2).unwrap();
+            (last_step.0, epoch_examples)
+        };
+        assert_eq!(made(job().epochs(3)), (20, Some(640)));
+        assert_eq!(made(job().epochs(3).sync(SyncSpec::SYNC)), (10, Some(640)));
+        assert_eq!(made(job().steps(5)), (5, None));
+        assert_eq!(made(job().steps(5).eval_every(EvalEverySpec::Epoch)), (5, Some(640)));
+        assert_eq!(made(job().steps(5).eval_every(EvalEverySpec::Steps(2))), (5, None));
+        // What a job file says is not counted again.
+        let told = JobSpec { epoch_examples: Some(7), ..job().spec(1).unwrap() };
+        assert_eq!(made(Job::from(told)), (10, Some(7)));
+    }
+
+    #[test]
     fn a_setting_out_of_range_is_refused() {
         for (job, expected) in [
+            (job().eval_every(EvalEverySpec::Steps(0)), "eval_every"),
+            (job().early_stopping("loss", 3), "early_stopping must be used with eval_every"),
+            (job().keep_best("auc".parse().unwrap()), "keep_best must be loss or a metric"),
             (job().clip_norm(0.0), "clip_global_norm"),
             (job().accumulate(0), "accumulate"),
             (job().weight_decay(f32::NAN), "weight_decay"),

@@ -8,6 +8,7 @@ pub mod hooks;
 pub mod nn;
 
 mod attached;
+mod best;
 #[cfg(all(doctest, feature = "programs"))]
 mod book;
 mod cluster;
@@ -27,6 +28,7 @@ mod threads;
 mod train;
 mod trained;
 
+pub use best::Best;
 pub use cluster::Cluster;
 pub use embedded::Embedded;
 pub use error::Error;
@@ -44,6 +46,7 @@ pub use pushpull_chief::tensorboard::{EventError, EventWriter, SummaryConfig};
 pub use pushpull_chief::{ChiefConfig, ChiefError, JobEnd, JobProgress, JobReport};
 pub use pushpull_chief::{TrainingSnapshot, WorkerReport};
 pub use pushpull_input::{Example, InputError, TfRecordWriter};
+pub use pushpull_messages::cadence::EvalEverySpec;
 #[cfg(feature = "programs")]
 pub use pushpull_messages::cluster::ClusterFlags;
 pub use pushpull_messages::cluster::{ClusterConfig, ClusterSpec};
@@ -65,7 +68,7 @@ pub use pushpull_messages::sync::{LeaveSpec, SyncSpec};
 pub use pushpull_messages::tensor::{DType, Shape, TensorSpec};
 pub use pushpull_messages::variable::{DeviceSpec, InitializerSpec};
 pub use pushpull_ps::{PsConfig, PsError};
-pub use pushpull_worker::{WorkerConfig, WorkerError};
+pub use pushpull_worker::{BestError, BestSpec, Goal, WorkerConfig, WorkerError};
 pub use report::{Bucket, Report, ShardReport};
 pub use stop::StopHandle;
 pub use trained::Trained;

@@ -1,6 +1,7 @@
 //! Trains a job on a cluster. A job itself must not depend on clusters.
 
 use crate::attached::Attached;
+use crate::best::BestKeeper;
 use crate::cluster::{Cluster, Kind};
 use crate::collector::Collector;
 use crate::embedded::Embedded;
@@ -34,9 +35,12 @@ impl Job {
         let cluster = embedded.cluster().map_err(|error| Error::Cluster(format!("{error:#}")))?;
         let job = self.spec(embedded.workers)?;
         let watcher = self.watcher()?;
+        let best = self.best.clone().map(BestKeeper::new);
+        embedded.hooks.extend(self.stopping_hook());
         embedded.hooks.extend(self.hooks.chief);
         embedded.hooks.extend(watcher.as_ref().map(Watcher::hook));
         embedded.worker_config.hooks.extend(self.hooks.worker);
+        embedded.worker_config.hooks.extend(best.as_ref().map(BestKeeper::hook));
         embedded.worker_config.datasets = self.datasets;
         embedded.chief_config.checkpoint = self.checkpoints.or(embedded.chief_config.checkpoint);
         let (collector, spec) = (Collector::default(), job.clone());
@@ -51,7 +55,7 @@ impl Job {
             }
             false => Err(Error::Training(format!("{error:#}"))),
         })?;
-        Trained::new(&job, &cluster, collector)
+        Trained::new(&job, &cluster, collector, best.as_ref())
     }
 }
 
@@ -67,10 +71,11 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
-    use crate::hooks::{ChiefHook, Hooks, SummaryEvery};
+    use crate::hooks::{ChiefHook, HookContext, Hooks, SummaryEvery};
     use crate::nn::{Layer, dense};
     use crate::{
-        ChiefError, DatasetSpec, Examples, GraphBuilder, InputSpec, JobEnd, Progress, SummaryConfig,
+        ChiefError, DatasetSpec, EvalEverySpec, Evaluation, Examples, GlobalStep, GraphBuilder, InputSpec,
+        JobEnd, OptimizerSpec, Progress, SummaryConfig, SyncSpec,
     };
 
     /// More steps than any test waits for.
@@ -118,6 +123,72 @@ mod tests {
         assert_eq!((last.step, last.last_step), (report.updates_applied, report.updates_applied));
         assert!(last.examples_per_second > 0.0 && last.examples_per_second.is_finite(), "{last:?}");
         assert!(last.loss.is_some() && !last.elapsed.is_zero(), "{last:?}");
+    }
+
+    /// Sends each evaluation, with its step.
+    struct TellEvaluations(Sender<(u64, Evaluation)>);
+
+    impl ChiefHook for TellEvaluations {
+        fn evaluated(&mut self, step: GlobalStep, evaluation: &Evaluation, _: &mut HookContext) {
+            let _ = self.0.send((step.0, evaluation.clone()));
+        }
+    }
+
+    /// Trains a job, and returns the result with all evaluations.
+    fn evaluations(job: Job, workers: u32) -> (Trained, Vec<(u64, Evaluation)>) {
+        let (sender, received) = channel();
+        let sender = Mutex::new(sender);
+        let hooks = Hooks::new().chief(move || TellEvaluations(sender.lock().unwrap().clone()));
+        let trained = job.hooks(hooks).train(Cluster::embedded(2, workers)).unwrap();
+        (trained, received.try_iter().collect())
+    }
+
+    #[test]
+    fn evaluations_are_exact_and_change_no_bit() {
+        for averages in [false, true] {
+            let job = |steps| {
+                let job = job(steps).sync(SyncSpec::SYNC).deterministic();
+                if averages { job.averages(0.9) } else { job }
+            };
+            let (plain, _) = evaluations(job(60), 2);
+            let (short, _) = evaluations(job(20), 2);
+            let (trained, all) = evaluations(job(60).eval_every(EvalEverySpec::Steps(20)), 2);
+            assert_eq!(trained.report.variables_crc32c, plain.report.variables_crc32c);
+            assert!(trained.values().eq(plain.values()), "the same bits");
+            // The first evaluation is due when no other runs, so its step is exact.
+            let (step, first) = &all[0];
+            assert_eq!((*step, first.loss.to_bits()), (20, short.report.test_loss.to_bits()));
+            assert_eq!(first.variables_crc32c, short.report.variables_crc32c);
+            assert!(all.is_sorted_by_key(|(step, _)| *step), "{all:?}");
+            assert_eq!(all.last().unwrap().0, 60, "the end is evaluated once, as ever");
+        }
+    }
+
+    #[test]
+    fn a_job_that_gets_no_better_ends_early() {
+        let slow = job(ENDLESS).optimizer(OptimizerSpec::sgd(1e-30));
+        let slow = slow.eval_every(EvalEverySpec::Steps(5)).early_stopping("loss", 2);
+        let (trained, all) = evaluations(slow, 2);
+        let stopped = trained.report.stopped.unwrap();
+        assert!(stopped.starts_with("loss is ") && all.len() >= 3, "{stopped}: {all:?}");
+    }
+
+    #[test]
+    fn the_best_values_are_returned() {
+        // The learning rate is so large that the loss rises.
+        let bad = || job(40).optimizer(OptimizerSpec::sgd(1.2)).eval_every(EvalEverySpec::Steps(1));
+        let (trained, all) = evaluations(bad().keep_best("loss".parse().unwrap()), 1);
+        let best = trained.best().unwrap();
+        assert_eq!((best.step, &best.evaluation), (all[0].0, &all[0].1));
+        assert!(best.evaluation.loss < trained.report.test_loss);
+        let again = best.model.evaluate(&Examples::read(&points(1)).unwrap()).unwrap();
+        assert_eq!(again, best.evaluation);
+        // The values at the end may be the best.
+        let (trained, _) = evaluations(bad().keep_best("loss:max".parse().unwrap()), 1);
+        let best = trained.best().unwrap();
+        assert_eq!((best.step, best.evaluation.loss), (40, trained.report.test_loss));
+        let (trained, _) = evaluations(bad(), 1);
+        assert!(trained.best().is_none());
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! The result of a job: its report and its variables.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use pushpull_messages::cluster::ClusterSpec;
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::Evaluation;
 use pushpull_messages::model::ModelSpec;
 
+use crate::best::{Best, BestKeeper, Kept};
 use crate::collector::{Collected, Collector};
 use crate::error::Error;
 use crate::model::{Examples, Model, Predictions, Tensor};
@@ -21,14 +23,33 @@ pub struct Trained {
     latest: Model,
     /// The model with the moving averages, if the job keeps them.
     averaged: Option<Model>,
+    best: Option<Best>,
 }
 
 impl Trained {
-    pub(crate) fn new(job: &JobSpec, cluster: &ClusterSpec, collector: Collector) -> Result<Self, Error> {
+    /// Makes the result from what the run has left behind. `keeper` has the best evaluation, if the job keeps
+    /// it.
+    pub(crate) fn new(
+        job: &JobSpec,
+        cluster: &ClusterSpec,
+        collector: Collector,
+        keeper: Option<&BestKeeper>,
+    ) -> Result<Self, Error> {
         let (report, Collected { values, averages }) = collector.take()?;
         let spec = ModelSpec::of(job);
+        let best = keeper.map(|keeper| {
+            let (evaluation, step) = (report.evaluation.clone(), report.steps.0);
+            let values = Arc::clone(averages.as_ref().unwrap_or(&values));
+            let Kept { step, evaluation, values } = keeper.take(Kept { step, evaluation, values });
+            Best { step, evaluation, model: Model::new(spec.clone(), values) }
+        });
         let averaged = averages.map(|averages| Model::new(spec.clone(), averages));
-        Ok(Self { report: Report::new(job, cluster, &report), latest: Model::new(spec, values), averaged })
+        Ok(Self {
+            report: Report::new(job, cluster, &report),
+            latest: Model::new(spec, values),
+            averaged,
+            best,
+        })
     }
 
     /// Returns the model that the job's last evaluation used: with the moving averages if the job keeps
@@ -38,6 +59,12 @@ impl Trained {
             Some(averaged) => averaged,
             None => &self.latest,
         }
+    }
+
+    /// Returns the best of all evaluations, with the model that was evaluated; `None` unless
+    /// [`Job::keep_best`](crate::Job::keep_best) was called.
+    pub const fn best(&self) -> Option<&Best> {
+        self.best.as_ref()
     }
 
     /// Does the same as [`model`](Self::model), and drops everything else.

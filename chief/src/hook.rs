@@ -60,8 +60,8 @@ pub trait Hook: Send {
         let _ = (step, name);
     }
 
-    /// Called when the variables of this step have been evaluated: by an evaluator during the training, or at
-    /// the end of the training.
+    /// Called when the variables of this step have been evaluated: by worker 0 or an evaluator during the
+    /// training, or at the end of the training.
     fn evaluated(&mut self, step: GlobalStep, evaluation: &Evaluation, context: &mut HookContext) {
         let _ = (step, evaluation, context);
     }

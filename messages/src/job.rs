@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::cadence::{Epochs, EvalEverySpec};
 use crate::gradient::GradientSpec;
 use crate::graph::{GraphError, GraphSpec};
 use crate::id::GlobalStep;
@@ -89,6 +90,13 @@ pub struct JobSpec {
     /// The seed of all random choices, such as initial values and the order of examples.
     #[serde(default)]
     pub seed: u64,
+    /// How often a worker evaluates the model while the job trains; `None` if only at the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eval_every: Option<EvalEverySpec>,
+    /// The number of examples in one pass of all workers together over the training set, if it is known. The
+    /// training does not depend on it: it only says where an epoch ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch_examples: Option<u64>,
 }
 
 const fn one() -> u32 {
@@ -167,6 +175,8 @@ impl JobSpec {
             placement: PlacementSpec::default(),
             last_step: GlobalStep(last_step),
             seed: 0,
+            eval_every: None,
+            epoch_examples: None,
         }
     }
 
@@ -197,6 +207,42 @@ impl JobSpec {
             for variable in &mut self.graph.variables {
                 variable.trainable &= !update.freezes(variable);
             }
+        }
+    }
+
+    /// Returns the epochs of the job on `workers` workers; `None` if the job does not say how many examples
+    /// an epoch has.
+    pub fn epochs(&self, workers: u32) -> Option<Epochs> {
+        let examples = self.epoch_examples.filter(|&examples| examples > 0)?;
+        let gradients = u64::from(self.sync.gradients_per_update(workers));
+        Some(Epochs::new(examples, self.step_examples().saturating_mul(gradients).max(1)))
+    }
+
+    /// Returns the number of evaluations that are due after `step` updates on `workers` workers; 0 if the
+    /// model is evaluated only at the end.
+    pub fn evaluations_due(&self, workers: u32, step: GlobalStep) -> u64 {
+        match (self.eval_every, self.epochs(workers)) {
+            (Some(EvalEverySpec::Steps(steps)), _) => step.0 / steps.max(1),
+            (Some(EvalEverySpec::Epoch), Some(epochs)) => epochs.ended(step),
+            (Some(EvalEverySpec::Epoch) | None, _) => 0,
+        }
+    }
+
+    /// Checks the cadence of evaluations and the size of an epoch.
+    fn validate_cadence(&self) -> Result<(), OutOfRange> {
+        if self.epoch_examples == Some(0) {
+            return Err(OutOfRange::new("epoch_examples", "at least 1", 0));
+        }
+        match (self.eval_every, self.epoch_examples) {
+            (Some(EvalEverySpec::Steps(0)), _) => {
+                Err(OutOfRange::new("eval_every", "epoch, or at least 1 update", 0))
+            }
+            (Some(EvalEverySpec::Epoch), None) => Err(OutOfRange::new(
+                "eval_every",
+                "a number of updates if epoch_examples is missing",
+                "epoch",
+            )),
+            _ => Ok(()),
         }
     }
 
@@ -255,6 +301,7 @@ impl JobSpec {
         if self.last_step.0 == 0 {
             return Err(OutOfRange::new("last_step", "at least 1", 0).into());
         }
+        self.validate_cadence()?;
         self.update().validate()?;
         self.gradient.validate()?;
         if self.deterministic && !matches!(self.sync, SyncSpec::Sync { .. }) {
@@ -322,6 +369,37 @@ mod tests {
         for accumulate in [0, ACCUMULATE_MAX + 1] {
             let error = JobSpec { accumulate, ..job.clone() }.validate().unwrap_err().to_string();
             assert_eq!(error, format!("accumulate must be from 1 to 65536, but is {accumulate}"));
+        }
+    }
+
+    #[test]
+    fn evaluations_are_due_at_each_multiple() {
+        let job = |eval_every, epoch_examples| JobSpec { eval_every, epoch_examples, ..fixtures::job(4, 1) };
+        let due =
+            |job: &JobSpec| (0..7).map(|step| job.evaluations_due(2, GlobalStep(step))).collect::<Vec<_>>();
+        assert_eq!(due(&job(None, Some(6))), [0; 7]);
+        assert_eq!(due(&job(Some(EvalEverySpec::Steps(3)), None)), [0, 0, 0, 1, 1, 1, 2]);
+        let by_epoch = job(Some(EvalEverySpec::Epoch), Some(6));
+        assert_eq!(due(&by_epoch), [0, 0, 1, 2, 2, 3, 4]);
+        // An update of two gradients uses twice as many examples.
+        assert_eq!(due(&JobSpec { sync: SyncSpec::SYNC, ..by_epoch }), [0, 1, 2, 4, 5, 6, 8]);
+    }
+
+    #[test]
+    fn an_impossible_cadence_is_refused() {
+        let job = |eval_every, epoch_examples| JobSpec { eval_every, epoch_examples, ..fixtures::job(1, 1) };
+        let (steps, epoch) = (|steps| Some(EvalEverySpec::Steps(steps)), Some(EvalEverySpec::Epoch));
+        for good in [job(None, None), job(steps(1), None), job(epoch, Some(1))] {
+            assert!(good.validate().is_ok());
+            assert_eq!(JobSpec::from_json(&good.to_json()).unwrap(), good);
+        }
+        for (bad, name) in [
+            (job(steps(0), None), "eval_every must be"),
+            (job(epoch, None), "eval_every must be a number of updates"),
+            (job(None, Some(0)), "epoch_examples must be"),
+        ] {
+            let error = bad.validate().unwrap_err().to_string();
+            assert!(error.starts_with(name), "{error}");
         }
     }
 

@@ -6,6 +6,7 @@
 #[cfg(test)]
 extern crate self as pushpull_messages; // The fixtures use this name, because other crates share them.
 
+pub mod cadence;
 pub mod checkpoint;
 pub mod cluster;
 pub mod device;

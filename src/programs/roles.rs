@@ -296,7 +296,7 @@ pub(crate) fn tell_end(
             let written = files.report.map_or(Ok(()), |path| report.write(path));
             report.print();
             if let (Some(path), Some(collector)) = (files.model, collector) {
-                Trained::new(job, cluster, collector)?.save(path)?;
+                Trained::new(job, cluster, collector, None)?.save(path)?;
             }
             Ok(written?)
         }

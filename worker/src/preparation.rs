@@ -43,6 +43,8 @@ pub(crate) struct Prepared {
     pub replicas: Vec<Box<dyn Replica>>,
     /// For each replica, the range of a batch's examples that the replica computes.
     pub parts: Vec<Range<usize>>,
+    /// The test set, if this worker evaluates the model while the job trains.
+    pub test: Option<Mapped>,
 }
 
 impl Preparation {
@@ -59,7 +61,14 @@ impl Preparation {
         let mut replicas = self.replicas(input.columns(), &parts)?;
         self.prepare_evaluation(input.columns(), &mut replicas)?;
         input.restore(resume.examples)?;
-        Ok(Prepared { input, replicas, parts })
+        let test = if self.validates() { Some(self.load_test()?) } else { None };
+        Ok(Prepared { input, replicas, parts, test })
+    }
+
+    /// Returns true if the worker evaluates the model while the job trains. It is worker 0, because every job
+    /// has one, and because no message is then needed to agree on it.
+    fn validates(&self) -> bool {
+        self.job.eval_every.is_some() && self.task.index == 0
     }
 
     /// Loads the test set, for a worker that evaluates the model.

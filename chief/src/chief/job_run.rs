@@ -14,7 +14,7 @@ use futures_util::{FutureExt, StreamExt};
 use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_messages::id::{GlobalStep, Incarnation, JobName, TaskId};
 use pushpull_messages::job::JobSpec;
-use pushpull_messages::message::StopReason;
+use pushpull_messages::message::{Evaluation, StopReason};
 use pushpull_messages::observe::{Clock, Micros, SpanSpec};
 use pushpull_transport::wire::Limits;
 use pushpull_transport::{Identity, Listener, Server, ServerConfig, Transport, serve};
@@ -32,6 +32,7 @@ use crate::config::ChiefConfig;
 use crate::coordinator::{Coordinator, CoordinatorChannels, CoordinatorService, JobEvent, Milestone};
 use crate::elapsed::elapsed;
 use crate::error::ChiefError;
+use crate::hooks::EpochTable;
 use crate::job::{JobState, LastSave, SaveLimit, TrainingEnd, conclude, early_end};
 use crate::launch::{FAREWELL, Launcher, PsTasks};
 use crate::monitor::{Feed, FeedReader, HookEvent, HookRunner, ShardMonitor};
@@ -95,6 +96,9 @@ impl JobRun {
         let began = SystemTime::now() - elapsed(&clock);
         hooks.iter_mut().for_each(|hook| hook.clock(began));
         let summary_every = hooks.iter().filter_map(|hook| hook.summary_steps()).min();
+        if let Some(table) = EpochTable::of(&job, workers) {
+            hooks.push(Box::new(table));
+        }
         let hooks = HookRunner::new(job.clone(), workers, hooks, commands.for_hooks());
         let state = JobState::new(job.clone(), workers);
         progress.send_replace(state.progress());
@@ -206,6 +210,7 @@ impl JobRun {
                 milestone = inputs.milestones.recv() => {
                     match milestone.expect("the coordinator holds the sender") {
                         Milestone::Started => stopwatch.start(),
+                        Milestone::Evaluated(found) => self.evaluated(found.step, found.evaluation),
                         Milestone::Trained(step) => {
                             stopwatch.stop();
                             trained_us = Some(self.clock.now());
@@ -267,12 +272,14 @@ impl JobRun {
         let own = saving.checkpoints.as_ref().map(|(catalog, _)| (catalog.clone(), saving.life));
         async move {
             let Some((catalog, life)) = own else { return std::future::pending().await };
-            let found = |step, evaluation| {
-                self.overview.borrow_mut().evaluated(elapsed(&self.clock), step, &evaluation);
-                self.feed.send(HookEvent::Evaluated(step, Box::new(evaluation)));
-            };
-            follow(&catalog, life, found).await
+            follow(&catalog, life, |step, evaluation| self.evaluated(step, evaluation)).await
         }
+    }
+
+    /// Passes on an evaluation that was made while the job trains.
+    fn evaluated(&self, step: GlobalStep, evaluation: Evaluation) {
+        self.overview.borrow_mut().evaluated(elapsed(&self.clock), step, &evaluation);
+        self.feed.send(HookEvent::Evaluated(step, Box::new(evaluation)));
     }
 
     /// Announces the last checkpoint to the hooks, and records a trace span if the checkpoint is new.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use actix::{Actor, AsyncContext, Context, Handler, MessageResult, SpawnHandle};
 use pushpull_messages::id::{GlobalStep, Incarnation};
-use pushpull_messages::message::{Message, Report};
+use pushpull_messages::message::{Message, Report, StepEvaluation};
 use pushpull_messages::observe::{Clock, Meter};
 use pushpull_messages::placement::Placement;
 use pushpull_transport::buffer::Payload;
@@ -31,6 +31,8 @@ const REQUESTS_MAX: usize = 1 << 14;
 pub(crate) enum Milestone {
     /// All workers were told to begin.
     Started,
+    /// A worker has evaluated the model while it trained.
+    Evaluated(Box<StepEvaluation>),
     /// All workers have finished, at this step.
     Trained(GlobalStep),
     /// The job has ended.
@@ -177,6 +179,9 @@ impl Coordinator {
                 "workers reported spans of other tasks or of impossible times",
             );
             self.feed.report(peer.task.index, recorded.steps, report);
+            for evaluation in std::mem::take(&mut report.evaluations) {
+                let _ = self.milestones.send(Milestone::Evaluated(Box::new(evaluation)));
+            }
         }
     }
 

@@ -17,6 +17,17 @@ pub enum Better {
     Higher,
 }
 
+impl Better {
+    /// Returns the usual direction of a metric: lower if its name contains `loss` or `error`, and higher
+    /// otherwise.
+    pub fn usual(metric: &str) -> Self {
+        match ["loss", "error"].iter().any(|word| metric.contains(word)) {
+            true => Self::Lower,
+            false => Self::Higher,
+        }
+    }
+}
+
 /// A hook that ends the training successfully when several evaluations in a row have not improved on the
 /// best earlier one.
 #[derive(Clone, Debug)]

@@ -3,6 +3,7 @@
 
 mod cadence;
 mod early_stopping;
+mod epoch_table;
 mod final_operation;
 mod latest;
 mod log_every;
@@ -19,6 +20,7 @@ mod trace_event;
 mod trace_file;
 
 pub use early_stopping::{Better, EarlyStopping};
+pub(crate) use epoch_table::EpochTable;
 pub use final_operation::FinalOperation;
 pub use log_every::LogEvery;
 #[cfg(feature = "otlp")]

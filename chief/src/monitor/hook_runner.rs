@@ -171,6 +171,11 @@ impl HookRunner {
         progress: &JobProgress,
         feed: &mut FeedReader,
     ) {
+        if let Ok(JobEnd::Completed(report)) = result {
+            // The events of a very short job are read only now, and they do not tell where the job began.
+            let began = report.shards.iter().map(|(_, shard)| GlobalStep(shard.began.0)).min();
+            self.begin(began.unwrap_or(report.steps));
+        }
         while let Some(event) = feed.try_next() {
             self.dispatch(event);
         }
@@ -306,6 +311,18 @@ mod tests {
         let lost = ChiefError::WorkerFailed { worker: TaskId::worker(0), reason: "gone".into() };
         runner.end(Err(&lost), &JobProgress::default(), &mut reader);
         assert_eq!(log.take(), "end false");
+    }
+
+    #[test]
+    fn a_job_begins_where_it_began_even_if_it_is_short() {
+        let (log, (commands, _received)) = (CallLog::default(), mpsc::unbounded_channel());
+        let (feed, mut reader) = Feed::new();
+        let runner = HookRunner::new(job(), 1, vec![Box::new(log.clone())], commands);
+        feed.send(HookEvent::Evaluated(GlobalStep(7), Box::new(evaluation())));
+        let mut report = job_report();
+        report.shards[0].1.began = Version(3);
+        runner.end(Ok(&JobEnd::Completed(report)), &JobProgress::default(), &mut reader);
+        assert_eq!(log.take(), "begin 3, evaluated 7, progress 9, mine, evaluated 9, end true");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Counts each report of the workers once, and keeps the latest report of each worker. Reads no clock.
 //! Wanted properties: (A) if a worker repeats a report over several connections, the steps are counted once,
-//! and the summaries and spans are passed on once; (B) a span is passed on only if it belongs to the
-//! reporting worker or to a ps task of the cluster, and its times are near those of the job; all other spans
-//! are dropped and counted; (C) the steps of all incarnations of a worker add up.
+//! and the rest is passed on once; (B) a span is passed on only if it belongs to the reporting worker or to a
+//! ps task of the cluster, and its times are near those of the job; all other spans are dropped and counted;
+//! (C) the steps of all incarnations of a worker add up.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ impl ReportLedger {
     }
 
     /// Records a report that was received at the time `at` from the current incarnation of a worker. Removes
-    /// from the report all invalid spans, and all summaries and spans that were already passed on. Returns
+    /// from the report all invalid spans, and everything that was already passed on. Returns
     /// `None` if a later report has already been recorded; nothing of this report may then be passed on.
     pub(crate) fn record(&mut self, peer: &Peer, at: Duration, report: &mut Report) -> Option<Recorded> {
         let (worker, life) = (peer.task.index, peer.incarnation);
@@ -75,6 +75,7 @@ impl ReportLedger {
         if before.is_some_and(|(number, _)| report.number > 0 && report.number == *number) {
             report.summaries.clear();
             report.spans.clear();
+            report.evaluations.clear();
         }
         let spans = report.spans.len();
         let now = Micros::try_from(at.as_micros()).unwrap_or(Micros::MAX);
@@ -118,6 +119,7 @@ impl ReportLedger {
 mod tests {
     use proptest::prelude::*;
     use pushpull_messages::id::GlobalStep;
+    use pushpull_messages::message::{Evaluation, StepEvaluation};
     use pushpull_messages::summary::SummarySpec;
 
     use super::*;
@@ -148,7 +150,13 @@ mod tests {
             snapshot: Some(Box::new(snapshot)),
             spans: vec![span(TaskId::worker(1), number as Micros, 1)],
             spans_lost: 0,
+            evaluations: vec![evaluation(number)],
         }
+    }
+
+    fn evaluation(step: u64) -> StepEvaluation {
+        let evaluation = Evaluation { loss: 0.5, metrics: Vec::new(), examples: 1, variables_crc32c: 0 };
+        StepEvaluation { step: GlobalStep(step), evaluation }
     }
 
     /// The fate of a report whose connection breaks before the reply.
@@ -174,6 +182,7 @@ mod tests {
             let mut ledger = ReportLedger::new(1);
             let (mut connection, mut known, mut step) = (1, 0, 0);
             let (mut spans, mut summaries, mut late) = (Vec::new(), 0, Vec::new());
+            let mut evaluated = Vec::new();
             let mut receive = |ledger: &mut ReportLedger, over: u64, mut report: Report| {
                 if over < known {
                     return;
@@ -182,6 +191,7 @@ mod tests {
                 if ledger.record(&peer(3, over), Duration::from_secs(1), &mut report).is_some() {
                     spans.extend(report.spans.iter().map(|span| span.start_us));
                     summaries += report.summaries.len();
+                    evaluated.extend(report.evaluations.iter().map(|own| own.step.0));
                 }
             };
             let total = reports.len();
@@ -206,6 +216,7 @@ mod tests {
             prop_assert_eq!((all.steps, all.local_step.0), (step, step), "(A)");
             prop_assert_eq!(all.loss, (step > 0).then_some(0.5));
             prop_assert_eq!((spans, summaries), ((0..total as Micros).collect(), total), "(A)");
+            prop_assert_eq!(evaluated, (0..total as u64).collect::<Vec<_>>(), "(A)");
         }
 
         /// (C): the worker takes steps, reports at any time, and is sometimes started again.

@@ -1,9 +1,10 @@
-//! The final evaluation, which one worker performs for the job.
+//! The evaluations of a job: the final one, and those that a worker makes while it trains.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Content, Invalid, REASON_BYTES_MAX, no_payload, text_within};
 use crate::graph::METRICS_MAX;
+use crate::id::GlobalStep;
 
 /// The result of evaluating the variables on the test set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -18,6 +19,32 @@ pub struct Evaluation {
     /// The crc32c of all variables' bytes. The variables are in the order of their names, so that the
     /// checksum does not depend on the placement.
     pub variables_crc32c: u32,
+}
+
+/// An evaluation that a worker has made while it trained.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StepEvaluation {
+    /// The highest version among the values that were evaluated.
+    pub step: GlobalStep,
+    /// The result.
+    pub evaluation: Evaluation,
+}
+
+impl Evaluation {
+    /// Returns the number of numbers in the evaluation: the loss and the metrics.
+    pub fn numbers(&self) -> usize {
+        1 + self.metrics.len()
+    }
+
+    pub(super) fn validate(&self) -> Result<(), Invalid> {
+        if self.metrics.len() > METRICS_MAX {
+            let metrics = self.metrics.len();
+            return Err(Invalid(format!("got {metrics} metrics, expected at most {METRICS_MAX}")));
+        }
+        let names = self.metrics.iter().map(|metric| &metric.name);
+        let bytes_max = crate::variable::VARIABLE_NAME_BYTES_MAX;
+        names.into_iter().try_for_each(|name| text_within("the name of a metric", name, bytes_max))
+    }
 }
 
 /// A metric and its value.
@@ -47,19 +74,7 @@ impl Evaluated {
 impl Content for Evaluated {
     fn validate(&self, segments: &[u64]) -> Result<(), Invalid> {
         match &self.result {
-            Ok(evaluation) if evaluation.metrics.len() > METRICS_MAX => {
-                let metrics = evaluation.metrics.len();
-                return Err(Invalid(format!("got {metrics} metrics, expected at most {METRICS_MAX}")));
-            }
-            Ok(evaluation) => {
-                for metric in &evaluation.metrics {
-                    text_within(
-                        "the name of a metric",
-                        &metric.name,
-                        crate::variable::VARIABLE_NAME_BYTES_MAX,
-                    )?;
-                }
-            }
+            Ok(evaluation) => evaluation.validate()?,
             Err(reason) => text_within("the reason", reason, REASON_BYTES_MAX)?,
         }
         no_payload(segments)

@@ -28,7 +28,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 pub use create_shard::{CreateShard, ShardCreated, WORKERS_MAX};
-pub use evaluate::{Evaluated, Evaluation, MetricValue};
+pub use evaluate::{Evaluated, Evaluation, MetricValue, StepEvaluation};
 pub use finish::{Finish, Finished, TrainingResult};
 pub use heartbeat::Heartbeat;
 pub use hello::{Hello, PROTOCOL, Welcome};
@@ -38,7 +38,7 @@ pub use pull::{Pull, PullAt, Pulled};
 pub use push::{Push, PushId, Pushed, Verdict};
 pub use refusal::{Refusal, RefusalCode};
 pub use register::{Go, Ready, Register, Registered, Resume};
-pub use report::{REPORT_EVERY_MAX, REPORT_EVERY_MIN, Report, Reported};
+pub use report::{REPORT_EVERY_MAX, REPORT_EVERY_MIN, REPORT_NUMBERS_MAX, Report, Reported};
 pub use save::{Save, SaveResult, Saved};
 pub use stop::{Stop, StopReason, Stopped};
 pub use stop_at::{StopAt, StoppingAt};

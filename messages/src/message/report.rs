@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Content, Invalid, no_payload};
+use super::{Content, Evaluation, Invalid, StepEvaluation, no_payload};
 use crate::graph::METRICS_MAX;
 use crate::id::{GlobalStep, LocalStep};
 use crate::observe::{Micros, Phases, SPANS_MAX, SpanSpec, WorkerSnapshot};
@@ -16,6 +16,9 @@ use crate::summary::{SUMMARIES_MAX, SUMMARY_BYTES_MAX, SummarySpec};
 pub const REPORT_EVERY_MAX: Duration = Duration::from_secs(2);
 /// The shortest interval between two reports.
 pub const REPORT_EVERY_MIN: Duration = Duration::from_millis(1);
+
+/// The maximum number of numbers in the evaluations of a report: their losses and metrics.
+pub const REPORT_NUMBERS_MAX: usize = 1 << 12;
 
 /// A request from a worker to the chief with the worker's progress, sent about once a second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -52,6 +55,9 @@ pub struct Report {
     /// The number of spans dropped so far for lack of space.
     #[serde(default)]
     pub spans_lost: u64,
+    /// The evaluations that the worker has made since the last report, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub evaluations: Vec<StepEvaluation>,
 }
 
 impl Content for Report {
@@ -74,6 +80,7 @@ impl Content for Report {
             return Err(Invalid(format!("got {} spans, expected at most {SPANS_MAX}", self.spans.len())));
         }
         self.spans.iter().try_for_each(SpanSpec::validate)?;
+        self.validate_evaluations()?;
         let phase = self.snapshot.as_ref().and_then(|snapshot| snapshot.phase.as_ref());
         if let Some(phase) = phase.filter(|phase| phase.len() > Phases::NAME_BYTES_MAX) {
             return Err(Invalid(format!(
@@ -98,6 +105,19 @@ impl Content for Report {
             )));
         }
         no_payload(segments)
+    }
+}
+
+impl Report {
+    fn validate_evaluations(&self) -> Result<(), Invalid> {
+        let evaluations = || self.evaluations.iter().map(|own| &own.evaluation);
+        let numbers: usize = evaluations().map(Evaluation::numbers).sum();
+        if numbers > REPORT_NUMBERS_MAX {
+            return Err(Invalid(format!(
+                "got {numbers} numbers in evaluations, expected at most {REPORT_NUMBERS_MAX}"
+            )));
+        }
+        evaluations().try_for_each(Evaluation::validate)
     }
 }
 

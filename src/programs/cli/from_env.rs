@@ -12,6 +12,7 @@ use super::flags::ClusterArgs;
 use super::observe::ObserveArgs;
 use super::task::run;
 use crate::attached::Attached;
+use crate::best::BestKeeper;
 use crate::collector::Collector;
 use crate::error::Error;
 use crate::job::Job;
@@ -54,11 +55,12 @@ pub(crate) fn train_from_env(job: &Job) -> Result<Trained, Error> {
 }
 
 /// Returns the settings of a worker in this process.
-fn worker_config(job: &Job, args: &EnvArgs) -> WorkerConfig {
+fn worker_config(job: &Job, args: &EnvArgs, best: Option<&BestKeeper>) -> WorkerConfig {
+    let best = best.map(BestKeeper::hook);
     WorkerConfig {
         threads: threads_per_worker(1),
         start_timeout: args.cluster.start_timeout(),
-        hooks: job.hooks.worker.clone(),
+        hooks: job.hooks.worker.iter().cloned().chain(best).collect(),
         datasets: job.datasets.clone(),
         ..Default::default()
     }
@@ -73,7 +75,9 @@ fn follow(job: &Job, args: &EnvArgs, config: &ClusterConfig, log: &Log) -> Outco
             let ps = PsConfig { start_timeout: args.cluster.start_timeout(), ..Default::default() };
             run(log, roles::ps(config, &network, ps, graph))
         }
-        JobName::Worker => run(log, roles::worker(config, &network, worker_config(job, args), graph, None)),
+        JobName::Worker => {
+            run(log, roles::worker(config, &network, worker_config(job, args, None), graph, None))
+        }
         _ => Err(Failure::usage(format!("{task}: run the evaluator with the program pushpull-evaluator"))),
     }
 }
@@ -83,6 +87,12 @@ fn lead(job: &Job, args: &EnvArgs, config: &ClusterConfig, log: &Log) -> Result<
     let endpoint = args.observe.endpoint(log).map_err(|failure| Error::Cluster(failure.to_string()))?;
     let network = args.cluster.network(endpoint);
     let workers = config.cluster().addresses(JobName::Worker).len() as u32;
+    if job.best.is_some() && config.task().job == JobName::Chief {
+        return Err(Error::Cluster(
+            "keep_best: worker 0 keeps the best values, but it is not in the chief's process: use a cluster without a chief, whose worker 0 runs it".into(),
+        ));
+    }
+    let best = job.best.clone().map(BestKeeper::new);
     let (spec, collector, watcher) = (job.spec(workers)?, Collector::default(), job.watcher()?);
     let orders = ChiefOrders {
         job: spec.clone(),
@@ -92,14 +102,17 @@ fn lead(job: &Job, args: &EnvArgs, config: &ClusterConfig, log: &Log) -> Result<
             ..Default::default()
         },
         files: EndFiles::default(),
-        hooks: job.hooks.chief.iter().cloned().chain(watcher.as_ref().map(Watcher::hook)).collect(),
+        hooks: (job.hooks.chief.iter().cloned())
+            .chain(job.stopping_hook())
+            .chain(watcher.as_ref().map(Watcher::hook))
+            .collect(),
         library: Some(Attached { collector: Some(collector.clone()), stop: Some(job.stop_handle()) }),
     };
     let kept = SignalsKept::begin();
     let outcome: Outcome = match config.task().job {
         JobName::Chief => run(log, roles::chief(config, &network, orders)),
         _ => {
-            let (worker, graph) = (worker_config(job, args), Some(job.graph()));
+            let (worker, graph) = (worker_config(job, args, best.as_ref()), Some(job.graph()));
             run(log, roles::worker(config, &network, worker, graph, Some(orders)))
         }
     };
@@ -114,5 +127,5 @@ fn lead(job: &Job, args: &EnvArgs, config: &ClusterConfig, log: &Log) -> Result<
         Err(failure) => return Err(Error::Training(failure.to_string())),
         Ok(()) => {}
     }
-    Trained::new(&spec, config.cluster(), collector)
+    Trained::new(&spec, config.cluster(), collector, best.as_ref())
 }

@@ -43,7 +43,8 @@ impl JobArgs {
             ChiefConfig { start_timeout: cluster.start_timeout(), log_placement, ..Default::default() };
         let files = EndFiles { report: self.report.as_deref(), model: self.save_model.as_deref() };
         check_files(&files)?;
-        let (config, hooks) = (self.saving.apply(config)?, self.saving.hooks(&[])?);
-        Ok(ChiefOrders { job: read_job(job)?, config, files, hooks, library: None })
+        let (config, job) = (self.saving.apply(config)?, read_job(job)?);
+        let hooks = self.saving.hooks(&[], &job)?;
+        Ok(ChiefOrders { job, config, files, hooks, library: None })
     }
 }

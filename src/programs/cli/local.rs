@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::flags::{DeviceArgs, read_job, shards, threads};
 use super::observe::ObserveArgs;
-use super::paths::{absolute, check_files};
+use super::paths::{absolute, check_files, data_directory};
 use super::saving::SavingArgs;
 use crate::programs::exit::{Failure, Outcome};
 use crate::programs::local::Local;
@@ -58,7 +58,7 @@ impl LocalArgs {
         // The flags are checked here, so that a mistake is reported once. Otherwise every child would report
         // it.
         check_files(&EndFiles { report: self.report.as_deref(), model: self.save_model.as_deref() })?;
-        read_job(&self.job)?;
+        self.saving.check(&read_job(&self.job)?)?;
         self.observe.endpoint(&Log::default())?;
         let (chief_observe, observe) = self.observe.to_flags()?;
         let local = Local {
@@ -109,7 +109,7 @@ impl LocalArgs {
         flags.extend(self.log_placement.then(|| "--log-placement".to_owned()));
         flags.extend(observe);
         if let Some(data_dir) = &self.data_dir {
-            flags.push(format!("--data-dir={}", absolute("--data-dir", data_dir)?.display()));
+            flags.push(format!("--data-dir={}", data_directory("--data-dir", data_dir)?.display()));
         }
         Ok(flags)
     }

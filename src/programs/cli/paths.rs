@@ -27,6 +27,15 @@ pub(super) fn absolute(flag: &str, path: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
+/// Returns `place`, which is the value of `flag`, as a directory of data: a path or a URL. A path is made
+/// absolute.
+pub(super) fn data_directory(flag: &str, place: &Path) -> Result<PathBuf, Failure> {
+    match place.to_str() {
+        Some(url) if url.contains("://") => Ok(place.to_path_buf()),
+        _ => absolute(flag, place),
+    }
+}
+
 /// Returns `place`, which is the value of `flag`, as a location of checkpoints: a path or a URL. A path is
 /// made absolute, so that it does not depend on the working directory.
 pub(super) fn located(flag: &str, place: &str) -> Result<String, Failure> {

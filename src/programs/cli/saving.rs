@@ -11,6 +11,7 @@ use pushpull_chief::hooks::{Better, EarlyStopping, SummaryEvery, TraceFile};
 use pushpull_chief::tensorboard::SummaryConfig;
 use pushpull_chief::{ChiefConfig, Hook, MakeHook};
 use pushpull_messages::id::GlobalStep;
+use pushpull_messages::job::JobSpec;
 use pushpull_messages::observe::TraceSpec;
 use pushpull_storage::{EVALUATIONS, EvaluationRecord};
 
@@ -75,7 +76,7 @@ pub(super) struct SavingArgs {
     summary_secs: Option<u64>,
     /// End the job when METRIC has not improved in N evaluations in a row: METRIC:N, such as accuracy:3 or
     /// loss:5
-    #[arg(long, value_name = "METRIC:N", requires = "checkpoint_dir", value_parser = early_stopping)]
+    #[arg(long, value_name = "METRIC:N", value_parser = early_stopping)]
     early_stopping: Option<(String, u32)>,
     /// Write a timeline of the job to this file, for Perfetto
     #[arg(long, value_name = "FILE")]
@@ -172,8 +173,22 @@ impl SavingArgs {
         Ok(plotter(self.directory()?.map(|dir| dir.join(EVALUATIONS))))
     }
 
-    /// Returns the hooks `more`, followed by the chief's hooks that these flags request.
-    pub(super) fn hooks(&self, more: &[MakeHook]) -> Result<Vec<MakeHook>, Failure> {
+    /// Checks that the flags fit the job.
+    ///
+    /// # Errors
+    /// Returns a failure if early stopping would never see an evaluation.
+    pub(super) fn check(&self, job: &JobSpec) -> Result<(), Failure> {
+        match self.early_stopping.is_some() && self.checkpoint_dir.is_none() && job.eval_every.is_none() {
+            true => Err(Failure::usage(
+                "--early-stopping needs evaluations while the job trains: add --eval-every to the job, or --checkpoint-dir and an evaluator",
+            )),
+            false => Ok(()),
+        }
+    }
+
+    /// Returns the hooks `more`, followed by the chief's hooks that these flags request for `job`.
+    pub(super) fn hooks(&self, more: &[MakeHook], job: &JobSpec) -> Result<Vec<MakeHook>, Failure> {
+        self.check(job)?;
         let mut hooks = more.to_vec();
         if let Some(summaries) = self.summaries()? {
             hooks.push(Arc::new(move || Box::new(SummaryEvery::new(summaries.clone()))));
@@ -206,9 +221,7 @@ impl SavingArgs {
             }));
         }
         if let Some((metric, patience)) = self.early_stopping.clone() {
-            // For a loss or an error, lower values are better.
-            let lower = ["loss", "error"].iter().any(|word| metric.contains(word));
-            let better = if lower { Better::Lower } else { Better::Higher };
+            let better = Better::usual(&metric);
             hooks.push(Arc::new(move || Box::new(EarlyStopping::new(metric.clone(), better, patience, 0.0))));
         }
         Ok(hooks)
@@ -344,8 +357,8 @@ mod tests {
             (&["--checkpoint-dir=/c", "--save-steps=5", "--save-secs=5"], "--save-secs"),
             (&["--checkpoint-dir=/c", "--keep-every-hours=nan"], "from 0.001"),
             (&["--checkpoint-dir=/c", "--restore=newest"], "latest-valid"),
-            (&["--checkpoint-dir=/c", "--early-stopping=accuracy"], "METRIC:N"),
-            (&["--checkpoint-dir=/c", "--early-stopping=accuracy:0"], "METRIC:N"),
+            (&["--early-stopping=accuracy"], "METRIC:N"),
+            (&["--early-stopping=accuracy:0"], "METRIC:N"),
             (&["--warm-start=/c", "--warm-start-rename=x"], "NEW=OLD"),
             (&["--warm-start-variables=x"], "--warm-start"),
             (&["--trace=t", "--trace-every=0"], "1.."),

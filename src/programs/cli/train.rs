@@ -7,9 +7,10 @@ use anyhow::Context;
 use clap::{Parser, ValueEnum};
 use pushpull_chief::{ChiefConfig, JobProgress};
 use pushpull_input::{Datasets, input_in_directory};
+use pushpull_messages::cadence::EvalEverySpec;
 use pushpull_messages::cluster::ClusterConfig;
 use pushpull_messages::graph::GraphSpec;
-use pushpull_messages::id::{GlobalStep, JobName, TaskId};
+use pushpull_messages::id::{JobName, TaskId};
 use pushpull_messages::input::InputSpec;
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::placement::{PartitionerSpec, PlacementSpec, StrategySpec};
@@ -22,11 +23,12 @@ use super::evaluator::EvaluationArgs;
 use super::flags::{ClusterArgs, DeviceArgs, shards, threads};
 use super::input::InputArgs;
 use super::observe::ObserveArgs;
-use super::paths::{absolute, check_files};
+use super::paths::{check_files, data_directory};
 use super::saving::SavingArgs;
 use super::task::run;
 use super::updates::UpdateArgs;
 use crate::embedded::Embedded;
+use crate::error::Error;
 use crate::hooks::Hooks;
 use crate::job::Length;
 use crate::programs::exit::{Failure, Outcome};
@@ -58,6 +60,10 @@ pub struct TrainArgs {
     /// Number of passes over the training data, instead of a number of updates
     #[arg(long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     epochs: Option<u64>,
+    /// Evaluate the model on the test set while it trains, on worker 0: each N updates, or at the end of each
+    /// epoch
+    #[arg(long, value_name = "N|epoch")]
+    eval_every: Option<EvalEverySpec>,
     /// Number of examples in one worker's batch
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     batch_size: u32,
@@ -205,7 +211,7 @@ impl TrainArgs {
     fn job(&self, graph: GraphSpec, input: InputSpec, workers: u32) -> Result<JobSpec, Failure> {
         self.update.check()?;
         let input = match &self.data_dir {
-            Some(directory) => input_in_directory(&input, &absolute("--data-dir", directory)?)?,
+            Some(directory) => input_in_directory(&input, &data_directory("--data-dir", directory)?)?,
             None => input,
         };
         let input = self.input.apply(input);
@@ -213,9 +219,10 @@ impl TrainArgs {
             Some(steps) => Length::Steps(steps),
             None => Length::Epochs(self.epochs.expect("one of steps and epochs has a default")),
         };
-        let mut job = JobSpec {
+        let job = JobSpec {
             batch_size: self.batch_size,
             metrics_every: self.metrics_every,
+            eval_every: self.eval_every,
             placement: PlacementSpec {
                 strategy: match self.placement {
                     Strategy::RoundRobin => StrategySpec::RoundRobin,
@@ -226,12 +233,10 @@ impl TrainArgs {
             seed: self.seed,
             ..self.update.apply(JobSpec::new(graph, input, 1))
         };
-        // The settings are checked first, because counting the examples may take long.
-        job.validate().map_err(Failure::usage)?;
-        job.validate_workers(workers).map_err(Failure::usage)?;
-        job.last_step = GlobalStep(length.steps(&job, workers, &Datasets::default())?);
-        job.validate().map_err(Failure::usage)?;
-        Ok(job)
+        length.set(job, workers, &Datasets::default()).map_err(|error| match error {
+            Error::Job(error) => Failure::usage(error),
+            error => error.into(),
+        })
     }
 
     fn files(&self) -> EndFiles<'_> {
@@ -274,7 +279,8 @@ impl TrainArgs {
         let orders = if leads {
             let job = self.job(graph, input, self.workers(Some(cluster)))?;
             let (config, files) = (self.chief_config()?, self.files());
-            Some(ChiefOrders { job, config, files, hooks: self.saving.hooks(&hooks.chief)?, library: None })
+            let hooks = self.saving.hooks(&hooks.chief, &job)?;
+            Some(ChiefOrders { job, config, files, hooks, library: None })
         } else {
             None
         };
@@ -305,7 +311,7 @@ impl TrainArgs {
             ps_config: self.ps_config(),
             worker_config: self.worker_config(workers, hooks),
             chief_config: self.chief_config()?,
-            hooks: self.saving.hooks(&hooks.chief)?,
+            hooks: self.saving.hooks(&hooks.chief, &job)?,
         };
         embedded.ps_config.validate().map_err(Failure::usage)?;
         embedded.worker_config.validate().map_err(Failure::usage)?;

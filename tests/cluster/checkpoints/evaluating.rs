@@ -85,3 +85,22 @@ fn a_job_that_gets_no_better_ends_early_and_well() {
     evaluator.signal(Signal::TERM);
     evaluator.wait().expect(0);
 }
+
+#[test]
+fn worker_0_evaluates_and_the_job_ends_early() {
+    let mut cluster = Cluster::with(1, 2, 1, |dir| {
+        let slow = ["--learning-rate=1e-30", "--schedule=constant", "--eval-every=20"];
+        Job::with(dir, 1_000_000, &slow)
+    });
+    cluster.chief_flags = vec!["--early-stopping=accuracy:2".into()];
+    let mut running = Running::of(cluster, &[]);
+    let chief = running.chief.wait().expect(0);
+    for program in running.ps.iter_mut().chain(&mut running.workers) {
+        program.wait().expect(0);
+    }
+    let report = crate::harness::Report::read(&running.cluster.report_path());
+    assert!(report.text("stopped").contains("accuracy"), "{}", report.text("stopped"));
+    assert!(report.count("updates_applied") < 1_000_000);
+    let table = chief.err.lines().filter(|line| line.contains("val accuracy"));
+    assert_eq!(table.count(), 1, "one header: {}", chief.err);
+}

@@ -1,5 +1,6 @@
 //! The input of a worker: examples in memory, this worker's part of them, and the order in which they are
-//! grouped into batches. This module must not depend on graphs, devices or variables; opens no connections.
+//! grouped into batches. This module must not depend on graphs, devices or variables; opens no connections
+//! except to the stores of data.
 
 #![forbid(unsafe_code)]
 
@@ -20,6 +21,7 @@ mod idx;
 mod in_order;
 mod linear;
 mod mapped;
+mod object;
 mod pipeline;
 mod prefetch;
 mod random;

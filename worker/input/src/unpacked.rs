@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use flate2::read::MultiGzDecoder;
 
 use super::InputError;
+use super::object::Address;
 use super::zstd::{ZstdReader, is_zstd};
 
 /// The maximum number of bytes that are unpacked from one file that is held in memory as a whole.
@@ -30,8 +31,8 @@ const BUFFER_BYTES: usize = 1 << 16;
 /// begins with two zeros, so the two formats cannot be confused.
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-/// A file that is read once, from start to end. Reading fails beyond a limit that a caller sets, because a
-/// small packed file could otherwise fill the memory of a worker.
+/// A file or an object that is read once, from start to end. Reading fails beyond a limit that a caller sets,
+/// because a small packed file could otherwise fill the memory of a worker.
 pub(super) struct Unpacked {
     path: PathBuf,
     input: Box<dyn Read + Send>,
@@ -53,14 +54,12 @@ impl Unpacked {
     /// [`InputError::Missing`] if neither file exists; [`InputError::Read`] if the file cannot be opened or
     /// read.
     pub(super) fn open(path: &Path) -> Result<Self, InputError> {
-        let (path, file) = open_either(path)?;
-        let metadata = file.metadata();
-        let opened = metadata.and_then(|metadata| Ok((metadata, unpacked(file)?)));
-        let (metadata, (input, packing)) = match opened {
+        let Opened { path, input, size } = open_either(path)?;
+        let (input, packing) = match unpacked(input) {
             Ok(opened) => opened,
             Err(source) => return Err(InputError::Read { file: path, offset: 0, source }),
         };
-        let size = (metadata.is_file() && packing == Packing::Plain).then_some(metadata.len());
+        let size = size.filter(|_| packing == Packing::Plain);
         Ok(Self { path, input, offset: 0, limit: u64::MAX, limited: "one file", size })
     }
 
@@ -149,11 +148,37 @@ impl Read for Unpacked {
     }
 }
 
-/// Opens the file. If it does not exist, opens the file with `.gz` or `.zst` added to its name, or removed
-/// from it. Returns the path of the file that was opened.
-pub(crate) fn open_either(path: &Path) -> Result<(PathBuf, File), InputError> {
-    let open = |file: PathBuf| match File::open(&file) {
-        Ok(opened) => Ok(Some((file, opened))),
+/// A file or an object that was opened. Its bytes may be packed.
+pub(crate) struct Opened {
+    /// The path of the file, or the address of the object.
+    pub path: PathBuf,
+    pub input: Box<dyn Read + Send>,
+    /// The number of bytes; `None` for a pipe.
+    pub size: Option<u64>,
+}
+
+impl Opened {
+    fn new(path: &Path) -> io::Result<Self> {
+        let (input, size): (Box<dyn Read + Send>, _) = match Address::of(path) {
+            Some(address) => {
+                let (pieces, size) = address.open()?;
+                (Box::new(pieces), Some(size))
+            }
+            None => {
+                let file = File::open(path)?;
+                let metadata = file.metadata()?;
+                (Box::new(file), metadata.is_file().then_some(metadata.len()))
+            }
+        };
+        Ok(Self { path: path.to_path_buf(), input, size })
+    }
+}
+
+/// Opens a file or an object. If it does not exist, opens the one with `.gz` or `.zst` added to its name, or
+/// removed from it.
+pub(crate) fn open_either(path: &Path) -> Result<Opened, InputError> {
+    let open = |file: PathBuf| match Opened::new(&file) {
+        Ok(opened) => Ok(Some(opened)),
         Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(InputError::Read { file, offset: 0, source }),
     };
@@ -194,7 +219,7 @@ impl Packing {
 }
 
 /// Returns a reader of the file's unpacked bytes, and how the file is packed.
-pub(super) fn unpacked(file: File) -> io::Result<(Box<dyn Read + Send>, Packing)> {
+pub(super) fn unpacked(file: impl Read + Send + 'static) -> io::Result<(Box<dyn Read + Send>, Packing)> {
     let mut input = BufReader::with_capacity(BUFFER_BYTES, file);
     let mut first = [0; 4];
     let got = read_up_to(&mut input, &mut first)?;

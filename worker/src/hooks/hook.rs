@@ -7,7 +7,7 @@ use pushpull_input::Batch;
 use pushpull_messages::id::{GlobalStep, LocalStep, TaskId};
 use pushpull_messages::input::ColumnSpec;
 use pushpull_messages::job::JobSpec;
-use pushpull_messages::message::Verdict;
+use pushpull_messages::message::{Evaluation, Verdict};
 
 use crate::client::Values;
 use crate::fetches::{FetchConfig, FetchedTensor};
@@ -61,6 +61,17 @@ pub trait Hook: Send {
     /// Any error ends the worker.
     fn after_step(&mut self, step: &StepInfo<'_>, plots: &Plots) -> Result<(), HookError> {
         let _ = (step, plots);
+        Ok(())
+    }
+
+    /// Runs when the model has been evaluated while the job trains, on the worker that evaluates. The worker
+    /// has taken further steps since the values were read. The evaluation at the end of the job is not
+    /// passed to hooks of workers.
+    ///
+    /// # Errors
+    /// Any error ends the worker.
+    fn evaluated(&mut self, info: &EvaluationInfo<'_>) -> Result<(), HookError> {
+        let _ = info;
         Ok(())
     }
 }
@@ -141,6 +152,17 @@ impl<'a> Fetched<'a> {
             _ => None,
         }
     }
+}
+
+/// The information that a hook gets about an evaluation.
+#[derive(Clone, Copy, Debug)]
+pub struct EvaluationInfo<'a> {
+    /// The greatest version among the values that were evaluated.
+    pub step: GlobalStep,
+    /// The result.
+    pub evaluation: &'a Evaluation,
+    /// The values that were evaluated: the moving averages if the job keeps them.
+    pub values: &'a Arc<Values>,
 }
 
 /// The error with which a hook ends the worker.

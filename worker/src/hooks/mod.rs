@@ -9,7 +9,7 @@ mod model_summaries;
 mod stop_on_nan;
 
 pub use fetch_every::FetchEvery;
-pub use hook::{Fetched, Hook, HookError, MakeHook, Start, StepContext, StepInfo};
+pub use hook::{EvaluationInfo, Fetched, Hook, HookError, MakeHook, Start, StepContext, StepInfo};
 pub use image_of_batch::ImageOfBatch;
 pub use log_every::LogEvery;
 pub(crate) use model_summaries::ModelSummaries;

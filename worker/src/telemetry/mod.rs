@@ -2,6 +2,7 @@
 //! This module must not depend on graphs; delays no steps.
 
 mod alignment;
+mod evaluations;
 mod gauge;
 mod histogram;
 mod journal;
@@ -13,6 +14,7 @@ mod spans;
 mod tracer;
 mod view;
 
+pub(crate) use evaluations::Evaluations;
 pub(crate) use gauge::Gauge;
 pub(crate) use histogram::histogram;
 pub(crate) use journal::{Journal, StepRecord};

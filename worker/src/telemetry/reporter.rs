@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use super::alignment::{Alignment, CallTimes};
+use super::evaluations::Evaluations;
 use super::journal::{Journal, Progress};
 use super::life::Life;
 use super::plots::Plots;
@@ -34,9 +35,9 @@ pub(crate) struct Reporter {
     /// The estimated offset of the chief's clock from this worker's clock.
     alignment: Alignment,
     last: LastReport,
-    /// The number of summaries and the number of spans in the report in flight; 0 after the chief has
+    /// The number of summaries, of spans and of evaluations in the report in flight; 0 after the chief has
     /// replied.
-    unanswered: [usize; 2],
+    unanswered: [usize; 3],
 }
 
 /// The sources of the contents of reports.
@@ -45,6 +46,7 @@ pub(crate) struct ReportSources {
     pub journal: Journal,
     pub plots: Plots,
     pub spans: Spans,
+    pub evaluations: Evaluations,
 }
 
 /// The state of the worker at the last report. The next report covers the progress since then.
@@ -82,6 +84,7 @@ impl LastReport {
             snapshot: Some(Box::new(snapshot)),
             spans: Vec::new(),
             spans_lost: 0,
+            evaluations: Vec::new(),
         }
     }
 }
@@ -95,12 +98,12 @@ impl Reporter {
         clock: Clock,
     ) -> Self {
         let (alignment, last) = (Alignment::default(), LastReport::default());
-        Self { chief, life, sources, clock, alignment, last, unanswered: [0; 2] }
+        Self { chief, life, sources, clock, alignment, last, unanswered: [0; 3] }
     }
 
     /// Sends a report in every interval `every` until all receivers of `stop` are dropped. Sets `stop` if
     /// the chief tells the worker to stop. If a report fails, returns at once, which closes `stop`. At the
-    /// end, waits for the reply to the report in flight, and sends all remaining summaries and spans.
+    /// end, waits for the reply to the report in flight, and sends all that still waits for a report.
     pub(crate) async fn run(mut self, stop: watch::Sender<Option<String>>, every: Duration) {
         let mut ticks = tokio::time::interval(every);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -144,19 +147,21 @@ impl Reporter {
     /// Sends the last reports.
     async fn report_rest(&mut self) -> Result<(), CallError> {
         for report in 0..LAST_REPORTS {
-            if report == 0 || self.sources.plots.len() + self.sources.spans.len() > 0 {
+            let ReportSources { plots, spans, evaluations, .. } = &self.sources;
+            if report == 0 || plots.len() + spans.len() + evaluations.len() > 0 {
                 self.report().await?;
             }
         }
         Ok(())
     }
 
-    /// Logs the number of summaries and spans that the chief may not have received: those in a report without
-    /// a reply, and those that still wait for a report.
+    /// Logs the number of summaries, spans and evaluations that the chief may not have received: those in a
+    /// report without a reply, and those that still wait for a report.
     fn log_unanswered(&self) {
         let summaries = self.unanswered[0] + self.sources.plots.len();
         let spans = self.unanswered[1] + self.sources.spans.len();
-        if summaries + spans == 0 {
+        let evaluations = self.unanswered[2] + self.sources.evaluations.len();
+        if summaries + spans + evaluations == 0 {
             tracing::debug!(
                 "the chief may lack the final counts of this worker: it did not reply to the last report"
             );
@@ -165,22 +170,24 @@ impl Reporter {
         tracing::warn!(
             summaries,
             spans,
+            evaluations,
             "the chief's summary and trace files may be incomplete: it did not reply to the last report"
         );
     }
 
     async fn report(&mut self) -> Result<Reported, CallError> {
-        let ReportSources { journal, plots, spans } = &self.sources;
+        let ReportSources { journal, plots, spans, evaluations } = &self.sources;
         let mut report = self.last.next(journal.progress());
         report.metrics = journal.take_metrics();
         report.summaries = plots.take();
         // Spans are sent only after the clocks have been aligned.
         report.spans = self.alignment.offset().map(|ahead| spans.take(ahead)).unwrap_or_default();
         report.spans_lost = spans.lost();
-        self.unanswered = [report.summaries.len(), report.spans.len()];
+        report.evaluations = evaluations.take();
+        self.unanswered = [report.summaries.len(), report.spans.len(), report.evaluations.len()];
         let sent = self.clock.now();
         let (reported, _) = self.chief.call::<Reported>(report, Payload::EMPTY).await?;
-        self.unanswered = [0; 2];
+        self.unanswered = [0; 3];
         let (there, back) = (reported.clock_us, self.clock.now());
         self.alignment.hear(CallTimes { sent, received: there, answered: there, back });
         Ok(reported)

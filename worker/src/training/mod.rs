@@ -6,6 +6,7 @@ mod patience;
 mod session;
 mod step;
 mod trainer;
+mod validation;
 mod worker;
 
 pub use worker::Worker;

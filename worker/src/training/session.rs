@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pushpull_input::{Prefetch, input_in_directory};
+use pushpull_input::{Mapped, Prefetch, input_in_directory};
 use pushpull_messages::input::ColumnSpec;
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::{Go, Ready, Register, Registered};
@@ -31,7 +31,7 @@ pub(super) struct Session {
     /// The number of workers of the job.
     pub workers: u32,
     pub parameters: Parameters,
-    pub devices: Devices,
+    pub devices: Arc<Devices>,
     pub input: Prefetch,
     pub hooks: Vec<Box<dyn Hook>>,
     /// The tensors that training steps fetch.
@@ -41,6 +41,8 @@ pub(super) struct Session {
     /// True if the job makes checkpoints.
     pub saves: bool,
     pub trace: Option<TraceSpec>,
+    /// The test set, if this worker evaluates the model while the job trains.
+    pub test: Option<Arc<Mapped>>,
 }
 
 /// The objects with which a session is started.
@@ -80,8 +82,8 @@ impl SessionStart<'_> {
         let preparation =
             Preparation { config, job: job.clone(), task, workers, resume, fetches: fetches.clone() };
         let prepared = blocking(move || preparation.run()).await?;
-        let Prepared { input, replicas, parts } = prepared;
-        let devices = Devices::start(replicas, parts);
+        let Prepared { input, replicas, parts, test } = prepared;
+        let devices = Arc::new(Devices::start(replicas, parts));
         life.devices(devices.meters());
         self.begin_hooks(&mut hooks, &job, input.columns())?;
         let (examples, streamed) = (input.examples(), input.is_streamed());
@@ -99,8 +101,8 @@ impl SessionStart<'_> {
         life.doing("waiting for the other tasks");
         let Go {} = self.in_time(chief.call(Ready {}, Payload::EMPTY)).await?;
         life.ready();
-        let drawn = resume.drawn;
-        Ok(Session { job, workers, parameters, devices, input, hooks, fetches, drawn, saves, trace })
+        let (drawn, test) = (resume.drawn, test.map(Arc::new));
+        Ok(Session { job, workers, parameters, devices, input, hooks, fetches, drawn, saves, trace, test })
     }
 
     /// Creates the hooks, and plans what they fetch. The summaries of the graph are a hook, too, if the job

@@ -23,7 +23,7 @@ const EARLY_MAX: Duration = Duration::from_secs(5);
 /// The devices, the filter and the connections to the shards, with which steps are taken.
 pub(super) struct Stepper {
     pub parameters: Parameters,
-    pub devices: Devices,
+    pub devices: Arc<Devices>,
     pub filter: Filter,
     pub gauge: Gauge,
     pub journal: Journal,

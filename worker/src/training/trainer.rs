@@ -14,11 +14,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::patience::{deserted_after, unless_leaving};
 use super::step::{EarlierBatches, StepInput, StepResult, Stepper};
+use super::validation::{Validated, Validation};
 use crate::client::{Exchange, Values};
 use crate::devices::Recorded;
 use crate::error::WorkerError;
 use crate::fetches::FetchPlan;
-use crate::hooks::{Fetched, Hook, StepContext, StepInfo};
+use crate::hooks::{EvaluationInfo, Fetched, Hook, StepContext, StepInfo};
 use crate::telemetry::{Journal, Moments, Plots, StepRecord, TracedStep, Tracer};
 
 /// The maximum number of steps over which the final loss of a worker is averaged: the last ones whose
@@ -44,6 +45,8 @@ pub(super) struct Trainer {
     pub tracer: Option<Tracer>,
     /// The hooks, whose `begin` has been called.
     pub hooks: Vec<Box<dyn Hook>>,
+    /// The evaluations while the job trains; `None` if this worker makes none.
+    pub validation: Option<Validation>,
     pub plots: Plots,
     /// Set when the chief tells the worker to stop; closed when the chief is lost.
     pub stop: watch::Receiver<Option<String>>,
@@ -72,8 +75,11 @@ impl Trainer {
     pub(super) async fn run(&mut self) -> Trained {
         let mut losses = VecDeque::with_capacity(LAST_LOSSES);
         let mut local_step = LocalStep(0);
-        let result = self.train(&mut local_step, &mut losses).await;
+        let mut result = self.train(&mut local_step, &mut losses).await;
         self.journal.end();
+        if result.is_ok() {
+            result = self.end_validation(local_step).await;
+        }
         let loss = losses.iter().sum::<f32>() / losses.len() as f32;
         let skipped = self.stepper.filter.dropped();
         Trained { result, progress: TrainingProgress { local_step, loss, skipped } }
@@ -89,9 +95,11 @@ impl Trainer {
         let limit = deserted_after(Duration::ZERO);
         let mut latest = unless_leaving(&mut stop, &interrupt, *local_step, limit, join).await?;
         self.journal.begin(latest.global_step(), self.drawn);
+        self.validation.iter_mut().for_each(|validation| validation.begin_at(latest.global_step()));
         let mut begun = Instant::now();
         while !latest.is_complete() {
             self.check_stay(*local_step)?;
+            self.validate(&latest).await?;
             let (recorded, norms) = (self.recorded(*local_step), self.fetches.norms(*local_step));
             let (batch, fed) = self.next_batch().await?;
             self.enter_hooks(fed);
@@ -196,6 +204,31 @@ impl Trainer {
         Arc::into_inner(batch).into_iter().for_each(|batch| self.input.recycle(batch));
     }
 
+    /// Passes on the evaluation that has ended, and begins the next one if it is due.
+    async fn validate(&mut self, latest: &Exchange) -> Result<(), WorkerError> {
+        let Some(validation) = &mut self.validation else { return Ok(()) };
+        let ended = validation.ended().await?;
+        validation.begin_if_due(latest, &self.stepper.parameters).await?;
+        self.pass_on_evaluation(ended)
+    }
+
+    /// Waits for the evaluation that runs, if there is one, after the last step.
+    async fn end_validation(&mut self, local_step: LocalStep) -> Result<(), WorkerError> {
+        let Some(validation) = &mut self.validation else { return Ok(()) };
+        let (mut stop, interrupt) = (self.stop.clone(), self.interrupt.clone());
+        let limit = deserted_after(Duration::ZERO);
+        let ended = unless_leaving(&mut stop, &interrupt, local_step, limit, validation.wait()).await?;
+        self.pass_on_evaluation(ended)
+    }
+
+    fn pass_on_evaluation(&mut self, ended: Option<Validated>) -> Result<(), WorkerError> {
+        let Some(Validated { result, values }) = ended else { return Ok(()) };
+        let (step, evaluation) = (result.step, &result.evaluation);
+        let info = EvaluationInfo { step, evaluation, values: &values };
+        self.hooks.iter_mut().try_for_each(|hook| hook.evaluated(&info))?;
+        Ok(())
+    }
+
     /// Waits for the next batch, and returns it with the time at which it was ready.
     async fn next_batch(&mut self) -> Result<(Arc<Batch>, Instant), WorkerError> {
         let [ready, ready_max] = self.input.ready();
@@ -261,7 +294,7 @@ impl Trainer {
     ) -> Result<(), WorkerError> {
         self.enter_hooks(Instant::now());
         if !self.hooks.is_empty() {
-            self.pass_on(step, local_step)?;
+            self.pass_on_fetched(step, local_step)?;
             let StepResult { loss, gradient_norm, exchange, .. } = step;
             let info = StepInfo {
                 local_step,
@@ -278,7 +311,7 @@ impl Trainer {
         Ok(())
     }
     /// Passes the tensors of a step to the hooks that have fetched them.
-    fn pass_on(&mut self, step: &StepResult, local_step: LocalStep) -> Result<(), WorkerError> {
+    fn pass_on_fetched(&mut self, step: &StepResult, local_step: LocalStep) -> Result<(), WorkerError> {
         for (index, hook) in self.hooks.iter_mut().enumerate() {
             if let Some(tensors) = self.fetches.of_hook(index, local_step, &step.fetched)? {
                 let global_step = step.exchange.global_step();

@@ -1,5 +1,5 @@
-//! Expands the patterns among the file names of a data set, such as `train-*.csv.gz`. This module must not
-//! depend on what is in the files.
+//! Expands the patterns among the names of a data set's files and objects, such as `train-*.csv.gz`. This
+//! module must not depend on what is in the files.
 
 use std::path::{Path, PathBuf};
 
@@ -7,6 +7,7 @@ use glob::{MatchOptions, Pattern};
 use pushpull_messages::input::{CsvSpec, DatasetSpec, FILES_MAX, TfRecordSpec};
 
 use crate::InputError;
+use crate::object::{self, Address};
 
 /// Returns `spec` with each pattern replaced by the files that match it, in the order of their names. A
 /// name that a file has is not a pattern. `*` matches any number of characters, `?` one character, and
@@ -24,7 +25,10 @@ pub(crate) fn expand(spec: &DatasetSpec) -> Result<DatasetSpec, InputError> {
         let mut all = Vec::new();
         for file in files.iter() {
             match is_pattern(file) {
-                true => matches(file, &mut all)?,
+                true => match Address::of(file) {
+                    Some(address) => objects(file, &address, &mut all)?,
+                    None => matches(file, &mut all)?,
+                },
                 false => all.push(file.clone()),
             }
         }
@@ -34,7 +38,26 @@ pub(crate) fn expand(spec: &DatasetSpec) -> Result<DatasetSpec, InputError> {
 }
 
 fn is_pattern(file: &Path) -> bool {
-    file.to_str().is_some_and(|name| name.contains(['*', '?', '['])) && !file.exists()
+    // Only a request tells whether an object exists, so its address is a pattern if it looks like one.
+    file.to_str().is_some_and(object::is_pattern) && (Address::of(file).is_some() || !file.exists())
+}
+
+/// Appends the addresses of the objects that match the pattern.
+fn objects(pattern: &Path, address: &Address, all: &mut Vec<PathBuf>) -> Result<(), InputError> {
+    let bad = |reason: String| InputError::NoMatch { pattern: pattern.to_path_buf(), reason };
+    let name =
+        address.pattern().ok_or_else(|| bad("only the last part of an address may be a pattern".into()))?;
+    let names = Pattern::new(name).map_err(|error| bad(error.to_string()))?;
+    let found = address.list(|name| names.matches(name)).map_err(|error| bad(error.to_string()))?;
+    if found.is_empty() {
+        return Err(bad("no object matches".into()));
+    }
+    if all.len() + found.len() > FILES_MAX {
+        return Err(InputError::Matches { pattern: pattern.to_path_buf(), max: FILES_MAX });
+    }
+    tracing::info!(files = found.len(), "expanded the pattern {}", pattern.display());
+    all.extend(found.into_iter().map(PathBuf::from));
+    Ok(())
 }
 
 fn matches(pattern: &Path, all: &mut Vec<PathBuf>) -> Result<(), InputError> {

@@ -7,7 +7,7 @@ use std::fmt;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use super::unpacked::{Packing, open_either, read_exactly, read_up_to, unpacked};
+use super::unpacked::{Opened, Packing, open_either, read_exactly, read_up_to, unpacked};
 use super::{InputError, UNPACKED_BYTES_MAX};
 
 mod images;
@@ -49,13 +49,12 @@ impl IdxFile {
     /// the header is invalid; [`InputError::Trailing`] or [`InputError::Truncated`] if the size of the file
     /// contradicts the header.
     pub fn open(path: &Path) -> Result<Self, InputError> {
-        let (path, file) = open_either(path)?;
+        let Opened { path, input, size } = open_either(path)?;
         let read_error = |offset| {
             let file = path.clone();
             move |source| InputError::Read { file, offset, source }
         };
-        let metadata = file.metadata().map_err(read_error(0))?;
-        let (mut input, packing) = unpacked(file).map_err(read_error(0))?;
+        let (mut input, packing) = unpacked(input).map_err(read_error(0))?;
 
         let magic = read_u32(&mut input, &path, 0)?;
         let axes = magic & 0xff;
@@ -77,10 +76,10 @@ impl IdxFile {
 
         // A pipe has no size that could be compared with the header. If bytes are missing, reading the data
         // fails.
-        if metadata.is_file() {
+        if let Some(size) = size {
             let (offset, expected) = (4 + 4 * u64::from(axes), data_bytes);
             let ratio = packing.ratio_max().unwrap_or(u64::MAX);
-            let got = metadata.len().saturating_mul(ratio).saturating_sub(offset);
+            let got = size.saturating_mul(ratio).saturating_sub(offset);
             if got < expected {
                 return Err(InputError::Truncated { file: path, offset, expected, got });
             }

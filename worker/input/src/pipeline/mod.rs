@@ -228,6 +228,6 @@ fn streams(input: &InputSpec, files: Option<&DatasetSpec>) -> bool {
 
 /// Returns the number of bytes of all files of `spec` on disk. A file that cannot be opened counts nothing.
 fn bytes(spec: &DatasetSpec) -> u64 {
-    let size = |file: &std::path::Path| Some(open_either(file).ok()?.1.metadata().ok()?.len());
+    let size = |file: &std::path::Path| open_either(file).ok()?.size;
     spec.files().into_iter().filter_map(size).fold(0, u64::saturating_add)
 }

@@ -13,9 +13,9 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::dataset::{Rows, read_some};
-use crate::open as open_set;
 use crate::tests::damaged::{bad_inputs, gzip, write};
 use crate::{Example, TfRecordWriter};
+use crate::{in_directory, open as open_set};
 
 /// The formats of files that can be streamed.
 const FORMATS: [&str; 4] = ["idx", "cifar10", "csv", "tfrecord"];
@@ -113,6 +113,11 @@ fn open(input: &InputSpec, batch: usize, worker: PipelineWorker) -> Result<Pipel
     Pipeline::open(input, &Datasets::default(), batch, 5, worker)
 }
 
+/// Returns the address of a folder. Its files are then objects of a store.
+fn address(folder: &Path) -> PathBuf {
+    format!("file://{}", folder.display()).into()
+}
+
 /// Returns the next batches, at most `count`.
 fn take(pipeline: &mut Pipeline, count: usize) -> Vec<Vec<Column>> {
     let mut next = || {
@@ -129,10 +134,11 @@ proptest! {
     fn streamed_files_have_the_bits_of_memory(
         format in 0..FORMATS.len(), sizes in prop::collection::vec(3usize..12, 1..5), workers in 1u32..4,
         interleave in 1u32..4, buffer in 1u32..20, batch in 1usize..6, epochs in 1u64..3, before in 0usize..8,
-        policy in 0..3usize,
+        policy in 0..3usize, addressed: bool,
     ) {
         let folder = TempDir::new().unwrap();
         let set = files(folder.path(), FORMATS[format], &sizes);
+        let streamed = if addressed { in_directory(&set, &address(folder.path())).unwrap() } else { set.clone() };
         let mut input = InputSpec::new(set.clone(), set);
         input.shuffle = ShuffleSpec::Buffer(buffer);
         input.repeat = RepeatSpec::Epochs(epochs);
@@ -141,7 +147,7 @@ proptest! {
         let worker = PipelineWorker { index: workers - 1, workers };
         input.stream = StreamSpec::Never;
         let mut held = open(&input, batch, worker).unwrap();
-        input.stream = StreamSpec::Always;
+        (input.stream, input.train) = (StreamSpec::Always, streamed);
         let mut streamed = open(&input, batch, worker).unwrap();
         prop_assert!(streamed.is_streamed() && !held.is_streamed());
         let expected = take(&mut held, 100);
@@ -276,20 +282,25 @@ fn a_pattern_names_files_in_order() {
     for (at, name) in ["b-1.csv", "a-1.csv", "a-2.csv", "c.txt"].iter().enumerate() {
         write(folder.path(), name, &file("csv", 10 * at, 2));
     }
-    let read = |pattern: &str| {
-        let set = DatasetSpec::Csv(csv(vec![folder.path().join(pattern)]));
+    let read_in = |folder: &Path, pattern: &str| {
+        let set = DatasetSpec::Csv(csv(vec![folder.join(pattern)]));
         let mut input = InputSpec::new(set.clone(), set);
         (input.shuffle, input.repeat) = (ShuffleSpec::None, RepeatSpec::Epochs(1));
         let mut pipeline = open(&input, 1, PipelineWorker { index: 0, workers: 1 })?;
         Ok(take(&mut pipeline, 20).iter().map(|columns| columns[0].f32().unwrap()[0]).collect::<Vec<f32>>())
     };
-    assert_eq!(read("*.csv").unwrap(), [10.5, 11.5, 20.5, 21.5, 0.5, 1.5]);
-    assert_eq!(read("a-?.csv").unwrap(), [10.5, 11.5, 20.5, 21.5]);
-    let error: InputError = read("d*.csv").unwrap_err();
-    assert!(matches!(&error, InputError::NoMatch { .. }), "{error}");
-    assert!(matches!(read("[.csv").unwrap_err(), InputError::NoMatch { .. }));
+    for place in [folder.path().to_path_buf(), address(folder.path())] {
+        let read = |pattern| read_in(&place, pattern);
+        assert_eq!(read("*.csv").unwrap(), [10.5, 11.5, 20.5, 21.5, 0.5, 1.5]);
+        assert_eq!(read("a-?.csv").unwrap(), [10.5, 11.5, 20.5, 21.5]);
+        let error: InputError = read("d*.csv").unwrap_err();
+        assert!(matches!(&error, InputError::NoMatch { .. }), "{error}");
+        assert!(matches!(read("[.csv").unwrap_err(), InputError::NoMatch { .. }));
+    }
+    let error = read_in(&address(folder.path()).join("*"), "a.csv").unwrap_err().to_string();
+    assert!(error.contains("only the last part of an address"), "{error}");
     std::os::unix::fs::symlink(folder.path().join("absent"), folder.path().join("a-3.csv")).unwrap();
-    assert!(matches!(read("a-?.csv").unwrap_err(), InputError::Read { .. }));
+    assert!(matches!(read_in(folder.path(), "a-?.csv").unwrap_err(), InputError::Read { .. }));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::LocalBoxFuture;
-use pushpull_input::{InputError, SplitMix64};
+use pushpull_input::{InputError, Mapped, SplitMix64};
 use pushpull_messages::id::{GlobalStep, LocalStep, TaskId};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::{Evaluated, Finish, Finished, Resume, TrainingResult};
@@ -22,6 +22,7 @@ use super::filter::Filter;
 use super::session::{Session, SessionStart};
 use super::step::Stepper;
 use super::trainer::{Trained, Trainer, TrainingProgress};
+use super::validation::{Validation, ValidationSetting};
 use crate::client::Parameters;
 use crate::config::WorkerConfig;
 use crate::devices::Devices;
@@ -30,7 +31,7 @@ use crate::evaluation::evaluate;
 use crate::fetches::FetchPlan;
 use crate::preparation::{Preparation, blocking};
 use crate::telemetry::{
-    EndOfLife, Gauge, Journal, Life, Plots, ReportSources, Reporter, Spans, Tracer, WorkerView,
+    EndOfLife, Evaluations, Gauge, Journal, Life, Plots, ReportSources, Reporter, Spans, Tracer, WorkerView,
 };
 
 /// How long a worker that leaves early tries to inform the chief.
@@ -59,7 +60,9 @@ pub struct Worker {
 struct AfterTraining {
     job: JobSpec,
     parameters: Parameters,
-    devices: Devices,
+    devices: Arc<Devices>,
+    /// The test set, if this worker has already loaded it.
+    test: Option<Arc<Mapped>>,
 }
 
 impl Worker {
@@ -163,12 +166,16 @@ impl Worker {
 
     /// Trains, and concurrently reports to the chief. The input and the hooks are dropped at the end.
     async fn train(&self, chief: &Arc<ReconnectingClient>, session: Session) -> (Trained, AfterTraining) {
-        let Session { job, workers, parameters, devices, input, hooks, fetches, drawn, saves, trace } =
+        let Session { job, parameters, devices, input, hooks, drawn, saves, trace, workers, test, fetches } =
             session;
         let (journal, clock) = (self.journal.clone(), Clock::start());
-        let (plots, spans) = (Plots::default(), Spans::default());
+        let (plots, spans, evaluations) = (Plots::default(), Spans::default(), Evaluations::default());
         let tracer = trace.map(|trace| Tracer::new(trace, self.identity.task, clock, spans.clone()));
-        let sources = ReportSources { journal: journal.clone(), plots: plots.clone(), spans };
+        let validation = test.clone().map(|test| {
+            let (job, devices) = (job.clone(), Arc::clone(&devices));
+            Validation::new(ValidationSetting { job, workers, test, devices }, evaluations.clone())
+        });
+        let sources = ReportSources { journal: journal.clone(), plots: plots.clone(), spans, evaluations };
         let (stop, reporter) = self.start_reporter(chief, sources, clock);
         self.life.doing("training");
         let interrupt = match saves {
@@ -193,6 +200,7 @@ impl Worker {
             fetches,
             tracer,
             hooks,
+            validation,
             plots,
             stop,
             interrupt,
@@ -203,7 +211,7 @@ impl Worker {
         // reporter is ignored, because a panic in it has already been printed.
         drop(stop);
         let _ = reporter.await;
-        (trained, AfterTraining { job, parameters, devices })
+        (trained, AfterTraining { job, parameters, devices, test })
     }
 
     fn start_reporter(
@@ -241,12 +249,15 @@ impl Worker {
         rest: AfterTraining,
         step: GlobalStep,
     ) -> Result<(), WorkerError> {
-        let AfterTraining { job, parameters, devices } = rest;
+        let AfterTraining { job, parameters, devices, test } = rest;
         let result = async {
             let (config, task, resume) = (self.config.clone(), self.identity.task, Resume::default());
             let fetches = FetchPlan::default();
             let preparation = Preparation { config, job: job.clone(), task, workers: 1, resume, fetches };
-            let test = blocking(move || preparation.load_test()).await?;
+            let test = match test {
+                Some(test) => test,
+                None => Arc::new(blocking(move || preparation.load_test()).await?),
+            };
             evaluate(&parameters, &devices, &test, &job, step).await
         };
         let result = result.await;

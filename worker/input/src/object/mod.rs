@@ -1,0 +1,143 @@
+//! The objects of a store as files, at an address such as `s3://bucket/train-1.csv.gz`. This module must not
+//! depend on formats.
+
+mod pieces;
+mod runtime;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pushpull_storage::{Store, StoreError};
+
+use self::pieces::{Fetch, Pieces};
+use self::runtime::{handle, wait};
+
+/// The address of an object: its store, and its name in the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Address {
+    /// The URL of the bucket; for `file://`, the URL of the folder.
+    store: String,
+    name: String,
+}
+
+impl Address {
+    /// Returns the address that `path` is; `None` if it is the path of a file.
+    pub(crate) fn of(path: &Path) -> Option<Self> {
+        let (scheme, rest) = path.to_str()?.split_once("://")?;
+        let (store, name) = match scheme {
+            "file" => rest.rsplit_once('/'),
+            _ => rest.split_once('/'),
+        }
+        .unwrap_or((rest, ""));
+        Some(Self { store: format!("{scheme}://{store}"), name: name.to_owned() })
+    }
+
+    /// Returns the folder of the object in its store, and the last part of its name.
+    fn parts(&self) -> (&str, &str) {
+        self.name.rsplit_once('/').unwrap_or(("", &self.name))
+    }
+
+    /// Returns the last part of the name, which may be a pattern; `None` if another part has the characters
+    /// of a pattern.
+    pub(crate) fn pattern(&self) -> Option<&str> {
+        let (folder, name) = self.parts();
+        (!is_pattern(folder) && !is_pattern(&self.store)).then_some(name)
+    }
+
+    /// Returns the addresses of the objects in the same folder, except those below it, for whose names
+    /// `is_wanted` returns true, in the order of their names.
+    ///
+    /// # Errors
+    /// If the store cannot be opened or listed.
+    pub(crate) fn list(&self, is_wanted: impl Fn(&str) -> bool) -> io::Result<Vec<String>> {
+        let (store, folder) = (self.open_store().map_err(failed)?, self.parts().0.to_owned());
+        let below = folder.clone();
+        let mut names = wait(async move { store.files(&below).await })?.map_err(failed)?;
+        names.retain(|name| is_wanted(name));
+        names.sort_unstable();
+        let folder = if folder.is_empty() { folder } else { folder + "/" };
+        Ok(names.iter().map(|name| format!("{}/{folder}{name}", self.store)).collect())
+    }
+
+    /// Opens the object, and returns a reader of its bytes and their number.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such object; another error if the store cannot be opened or read.
+    pub(crate) fn open(&self) -> io::Result<(Pieces, u64)> {
+        let (store, name) = (self.open_store().map_err(failed)?, self.name.clone());
+        let (same, own) = (store.clone(), name.clone());
+        let size = wait(async move { same.size(&own).await })?.map_err(failed)?;
+        let fetch: Fetch = Arc::new(move |range| {
+            let (store, name) = (store.clone(), name.clone());
+            Box::pin(async move { store.read(&name, range).await })
+        });
+        Ok((Pieces::new(handle()?, fetch, size), size))
+    }
+
+    /// Opens the store. Buckets stay open, so that their connections are used again.
+    fn open_store(&self) -> Result<Store, StoreError> {
+        static BUCKETS: Mutex<BTreeMap<String, Store>> = Mutex::new(BTreeMap::new());
+        if self.store.starts_with("file://") {
+            return Store::open(&self.store);
+        }
+        let mut buckets = BUCKETS.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(open) = buckets.get(&self.store) {
+            return Ok(open.clone());
+        }
+        let store = Store::open(&self.store)?;
+        buckets.insert(self.store.clone(), store.clone());
+        Ok(store)
+    }
+}
+
+/// Returns true if the text has one of the characters of a pattern.
+pub(crate) fn is_pattern(text: &str) -> bool {
+    text.contains(['*', '?', '['])
+}
+
+/// Returns the error of a store as an error of reading.
+fn failed(error: StoreError) -> io::Error {
+    match error {
+        StoreError::Missing { .. } => io::Error::new(io::ErrorKind::NotFound, error),
+        StoreError::Location { location, hint } => {
+            let text =
+                format!("'{location}' is no place of data, expected a path, file://, s3:// or gs://{hint}");
+            io::Error::new(io::ErrorKind::Unsupported, text)
+        }
+        other => io::Error::other(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_has_a_store_and_a_name() {
+        let parts = |text: &str| Address::of(text.as_ref()).map(|address| (address.store, address.name));
+        let some = |store: &str, name: &str| Some((store.to_owned(), name.to_owned()));
+        assert_eq!(parts("s3://b/train/a.csv"), some("s3://b", "train/a.csv"));
+        assert_eq!(parts("gs://b/a.csv"), some("gs://b", "a.csv"));
+        assert_eq!(parts("file:///data/train/a.csv"), some("file:///data/train", "a.csv"));
+        assert_eq!(parts("s3://b"), some("s3://b", ""));
+        assert_eq!(parts("/data/a.csv"), None);
+        let pattern = |text: &str| Address::of(text.as_ref()).unwrap().pattern().map(ToOwned::to_owned);
+        assert_eq!(pattern("s3://b/train/a-*.csv").as_deref(), Some("a-*.csv"));
+        assert_eq!(pattern("s3://b/*/a.csv"), None);
+    }
+
+    #[test]
+    fn what_cannot_be_opened_is_said() {
+        let error = |text: &str| Address::of(text.as_ref()).unwrap().open().err().expect("an error");
+        assert!(error("ftp://host/a").to_string().contains("expected a path, file://, s3:// or gs://"));
+        // With the feature `cloud` of the storage, the address would be looked up.
+        if Store::open("s3://bucket").is_err() {
+            assert!(error("s3://bucket/a").to_string().contains("feature `cloud`"));
+        }
+        let folder = tempfile::TempDir::new().unwrap();
+        let missing = error(&format!("file://{}/a", folder.path().display()));
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+    }
+}

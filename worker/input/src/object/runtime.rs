@@ -1,0 +1,33 @@
+//! The runtime on which requests to stores run. Its callers wait on threads of their own. This module must
+//! not depend on stores.
+
+use std::io;
+use std::sync::mpsc::sync_channel;
+use std::sync::{Mutex, PoisonError};
+
+use tokio::runtime::{Builder, Handle};
+
+/// Returns the runtime of all requests to stores. Its only thread waits for replies and computes nothing; it
+/// is started with the first request, and lives as long as the process.
+pub(super) fn handle() -> io::Result<Handle> {
+    static RUNTIME: Mutex<Option<Handle>> = Mutex::new(None);
+    let mut running = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(handle) = &*running {
+        return Ok(handle.clone());
+    }
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let handle = runtime.handle().clone();
+    let run = move || runtime.block_on(std::future::pending::<()>());
+    std::thread::Builder::new().name("objects".to_owned()).spawn(run)?;
+    Ok(running.insert(handle).clone())
+}
+
+/// Awaits a request on the runtime. This thread may have a runtime of its own.
+pub(super) fn wait<T: Send + 'static>(request: impl Future<Output = T> + Send + 'static) -> io::Result<T> {
+    let (sender, receiver) = sync_channel(1);
+    handle()?.spawn(async move {
+        // The receiver waits for exactly this value.
+        let _ = sender.send(request.await);
+    });
+    receiver.recv().map_err(|_| io::Error::other("a request to a store panicked"))
+}

@@ -1,0 +1,132 @@
+//! Evaluates the model while it trains. The evaluation shares the devices with the training: it adds one
+//! batch at a time to the queue of each device, so that no step waits for more than one batch.
+//!
+//! Wanted properties: (A) one evaluation runs at a time; (B) when an evaluation is due and none runs, it
+//! begins with the values of that moment; the training never waits for one.
+
+use std::sync::Arc;
+
+use pushpull_input::Mapped;
+use pushpull_messages::id::GlobalStep;
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::message::{Evaluation, StepEvaluation};
+use tokio::task::JoinHandle;
+use tracing::Instrument;
+
+use crate::client::{Exchange, Parameters, Values};
+use crate::devices::Devices;
+use crate::error::WorkerError;
+use crate::evaluation::evaluate_values;
+use crate::telemetry::Evaluations;
+
+/// The evaluations of a worker while it trains.
+pub(super) struct Validation {
+    setting: Arc<ValidationSetting>,
+    /// The evaluations that the next report contains.
+    reported: Evaluations,
+    /// The number of evaluations that were due when the last one began, or when the training began.
+    due: u64,
+    running: Option<Running>,
+}
+
+/// What all evaluations of a worker need.
+pub(super) struct ValidationSetting {
+    pub job: JobSpec,
+    /// The number of workers of the job.
+    pub workers: u32,
+    pub test: Arc<Mapped>,
+    pub devices: Arc<Devices>,
+}
+
+/// An evaluation that is running.
+struct Running {
+    step: GlobalStep,
+    values: Arc<Values>,
+    task: JoinHandle<Result<Evaluation, WorkerError>>,
+}
+
+/// An evaluation that has ended, and the values that it has evaluated.
+pub(super) struct Validated {
+    pub result: StepEvaluation,
+    pub values: Arc<Values>,
+}
+
+impl Validation {
+    /// Creates the evaluations of a training.
+    pub(super) fn new(setting: ValidationSetting, reported: Evaluations) -> Self {
+        let setting = Arc::new(setting);
+        Self { setting, reported, due: 0, running: None }
+    }
+
+    /// Leaves out the evaluations that were due at the step with which the training begins.
+    pub(super) fn begin_at(&mut self, step: GlobalStep) {
+        self.due = self.setting.job.evaluations_due(self.setting.workers, step);
+    }
+
+    /// Begins an evaluation if one is due and none runs. `latest` holds the values of the next step.
+    ///
+    /// # Errors
+    /// If the moving averages cannot be pulled.
+    pub(super) async fn begin_if_due(
+        &mut self,
+        latest: &Exchange,
+        parameters: &Parameters,
+    ) -> Result<(), WorkerError> {
+        let due = self.setting.job.evaluations_due(self.setting.workers, latest.global_step());
+        if self.running.is_some() || due <= self.due {
+            return Ok(());
+        }
+        self.due = due;
+        let (step, values) = match self.setting.job.average {
+            None => (latest.global_step(), Arc::clone(&latest.values)),
+            Some(_) => {
+                let averages = parameters.pull(true).await?;
+                (averages.global_step(), averages.values)
+            }
+        };
+        let (setting, evaluated) = (Arc::clone(&self.setting), Arc::clone(&values));
+        let evaluate = async move {
+            let ValidationSetting { job, test, devices, .. } = &*setting;
+            evaluate_values(&evaluated, devices, test, job).await
+        };
+        let task = actix_rt::spawn(Box::pin(evaluate).in_current_span());
+        self.running = Some(Running { step, values, task });
+        Ok(())
+    }
+
+    /// Returns the evaluation that has ended since the last call, if there is one, and passes it on to the
+    /// next report.
+    ///
+    /// # Errors
+    /// If the model could not be computed.
+    pub(super) async fn ended(&mut self) -> Result<Option<Validated>, WorkerError> {
+        match &self.running {
+            Some(running) if running.task.is_finished() => self.wait().await,
+            _ => Ok(None),
+        }
+    }
+
+    /// Waits for the evaluation that runs, if there is one, and does the same as [`ended`](Self::ended).
+    ///
+    /// # Errors
+    /// If the model could not be computed.
+    pub(super) async fn wait(&mut self) -> Result<Option<Validated>, WorkerError> {
+        let Some(Running { task, .. }) = &mut self.running else { return Ok(None) };
+        // The task is aborted only when this object is dropped, so an error means that it panicked.
+        let evaluation = task.await.map_err(|_| WorkerError::DevicePanicked)??;
+        let Running { step, values, .. } = self.running.take().expect("it has just ended");
+        let result = StepEvaluation { step, evaluation };
+        tracing::debug!(%step, loss = result.evaluation.loss, "evaluated the model");
+        self.reported.add(result.clone());
+        Ok(Some(Validated { result, values }))
+    }
+}
+
+/// Ends the evaluation that runs. Its result is not needed any more.
+impl Drop for Validation {
+    fn drop(&mut self) {
+        if let Some(running) = &self.running {
+            running.task.abort();
+        }
+    }
+}
