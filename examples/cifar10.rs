@@ -1,15 +1,16 @@
-//! A residual network with 78 000 parameters that classifies colour images of 32×32 pixels into 10 classes.
+//! A residual network with 304 000 parameters that classifies colour images of 32×32 pixels into 10 classes.
 //! The data are CIFAR-10 in binary form from `--data-dir` (`train.bin` and `test.bin`), or generated images.
 //!
 //! `cargo run --release --example cifar10 -- [--data-dir DIR]` trains in this process. In a cluster it runs
 //! the task that the command line or the environment names. Test accuracy with 7 728 training images and two
-//! workers: 64.8 %.
+//! workers: 76.0 to 76.2 % with three seeds, after about 290 seconds of CPU time.
 
 use std::process::ExitCode;
 
 use clap::Parser;
 use pushpull::nn::{
-    Activation, Layer, Residual, batch_norm, conv2d, dense, global_average_pool, residual, sequential,
+    Activation, BatchNorm, Layer, Residual, batch_norm, conv2d, dense, global_average_pool, residual,
+    sequential,
 };
 use pushpull::{
     DatasetSpec, Defaults, GraphBuilder, GraphError, GraphSpec, InputSpec, MapSpec, StageSpec, TrainArgs,
@@ -25,21 +26,25 @@ struct Args {
     train: TrainArgs,
 }
 
-/// Returns a residual block: two convolutions, each preceded by normalisation and a ReLU, and a skip
-/// connection around both (He et al. 2016, "Identity mappings").
-fn block(name: &str, channels: usize, stride: usize) -> Residual {
-    let conv = |name: &str, stride| conv2d(name, channels, [3, 3]).stride(stride).same().no_bias();
-    let block = residual(name)
-        .add(batch_norm("bn1"))
+/// Returns a residual block that halves height and width: two convolutions, each preceded by normalisation
+/// and a ReLU, and a skip connection around both (He et al. 2016, "Identity mappings").
+fn block(name: &str, channels: usize) -> Residual {
+    let conv =
+        |name: &str, size, stride| conv2d(name, channels, [size, size]).stride(stride).same().no_bias();
+    residual(name)
+        .add(norm("bn1"))
         .add(Activation::Relu)
-        .add(conv("conv1", stride))
-        .add(batch_norm("bn2"))
+        .add(conv("conv1", 3, 2))
+        .add(norm("bn2"))
         .add(Activation::Relu)
-        .add(conv("conv2", 1));
-    match stride {
-        1 => block,
-        _ => block.shortcut(conv2d("shortcut", channels, [1, 1]).stride(stride).no_bias()),
-    }
+        .add(conv("conv2", 3, 1))
+        .shortcut(conv("shortcut", 1, 2))
+}
+
+/// Returns a batch normalisation whose moving mean and variance follow the last ten batches or so. With the
+/// default, which is the last hundred, a short job would be evaluated with values close to the initial ones.
+fn norm(name: &str) -> BatchNorm {
+    batch_norm(name).momentum(0.9)
 }
 
 fn model() -> Result<GraphSpec, GraphError> {
@@ -48,10 +53,10 @@ fn model() -> Result<GraphSpec, GraphError> {
     let labels = g.labels("labels");
     let network = sequential("resnet")
         .add(conv2d("stem", 16, [3, 3]).same().no_bias())
-        .add(block("block1", 16, 1))
-        .add(block("block2", 32, 2))
-        .add(block("block3", 64, 2))
-        .add(batch_norm("bn"))
+        .add(block("block1", 32))
+        .add(block("block2", 64))
+        .add(block("block3", 128))
+        .add(norm("bn"))
         .add(Activation::Relu)
         .add(global_average_pool())
         .add(dense("logits", 10));
@@ -81,7 +86,6 @@ fn input(args: &TrainArgs) -> InputSpec {
 }
 
 fn main() -> ExitCode {
-    pushpull::main_with(Defaults::epochs(15).adam(0.003), |args: Args| {
-        args.train.run(model()?, input(&args.train))
-    })
+    let defaults = Defaults::epochs(40).momentum(0.05).weight_decay(5e-4);
+    pushpull::main_with(defaults, |args: Args| args.train.run(model()?, input(&args.train)))
 }

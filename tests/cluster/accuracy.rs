@@ -82,9 +82,9 @@ fn the_convolutional_network_learns_digits() {
 #[test]
 fn the_residual_network_learns_colour_images() {
     let Some(data) = data_dir("cifar10", "train.bin") else { return };
-    let report = trained("cifar10", Some(&data), &["--workers=1", "--steps=120"]);
-    // Five seeds had 23.8 to 27.9 %. The most frequent class has 11.2 %.
-    assert!(report.metric("accuracy") >= 0.18, "{}", report.metric("accuracy"));
+    let report = trained("cifar10", Some(&data), &["--workers=1", "--steps=100"]);
+    // Five seeds had 37.3 to 40.2 %. The most frequent class has 11.2 %.
+    assert!(report.metric("accuracy") >= 0.34, "{}", report.metric("accuracy"));
 }
 
 #[test]

@@ -6,8 +6,8 @@ use clap::builder::ArgPredicate;
 
 use super::optimizers::Optimizer;
 
-/// The defaults of an example's flags: the length of the training, the batch size and the optimizer. `--help`
-/// shows them.
+/// The defaults of an example's flags: the length of the training, the batch size, the optimizer and its
+/// weight decay. `--help` shows them.
 ///
 /// ```
 /// use pushpull::Defaults;
@@ -24,6 +24,7 @@ pub struct Defaults {
     batch_size: u32,
     optimizer: Optimizer,
     learning_rate: f32,
+    weight_decay: Option<f32>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +38,8 @@ impl Defaults {
     pub const fn epochs(epochs: u64) -> Self {
         let optimizer = Optimizer::Sgd;
         let learning_rate = optimizer.learning_rate();
-        Self { length: Length::Epochs(epochs), batch_size: 64, optimizer, learning_rate }
+        let length = Length::Epochs(epochs);
+        Self { length, batch_size: 64, optimizer, learning_rate, weight_decay: None }
     }
 
     /// Makes defaults that train for a number of updates, in batches of 64, with plain gradient descent.
@@ -65,9 +67,14 @@ impl Defaults {
         Self { optimizer: Optimizer::Adam, learning_rate, ..self }
     }
 
+    /// Sets the weight decay.
+    pub const fn weight_decay(self, weight_decay: f32) -> Self {
+        Self { weight_decay: Some(weight_decay), ..self }
+    }
+
     /// Returns the command with these defaults. If the user selects a different optimizer, the default
-    /// learning rate is that optimizer's usual one. The default length is dropped if the user gives the
-    /// length in the other unit: epochs instead of steps, or steps instead of epochs.
+    /// learning rate and weight decay are that optimizer's usual ones. The default length is dropped if the
+    /// user gives the length in the other unit: epochs instead of steps, or steps instead of epochs.
     pub(super) fn apply(self, command: Command) -> Command {
         let command = match self.length {
             Length::Epochs(epochs) => command.mut_arg("epochs", |arg| arg.default_value(epochs.to_string())),
@@ -84,14 +91,29 @@ impl Defaults {
             (optimizer.name(), rate.to_string())
         });
         let shown = rates.clone().map(|(name, rate)| format!("{rate} for {name}")).join(", ");
-        command
+        let command = command
             .mut_arg("batch_size", |arg| arg.default_value(self.batch_size.to_string()))
             .mut_arg("optimizer", |arg| arg.default_value(self.optimizer.name()))
             .mut_arg("learning_rate", |arg| {
                 arg.help(format!("Learning rate [default: {shown}]")).default_value_ifs(
                     rates.map(|(name, rate)| ("optimizer", ArgPredicate::Equals(name.into()), rate)),
                 )
-            })
+            });
+        self.apply_weight_decay(command)
+    }
+
+    /// Returns the command with the default weight decay. The optimizer must have its default already: clap
+    /// determines defaults in the order in which arguments were changed.
+    fn apply_weight_decay(self, command: Command) -> Command {
+        let Some(decay) = self.weight_decay else { return command };
+        let (decay, optimizer) = (decay.to_string(), self.optimizer.name());
+        let help = format!(
+            "Weight decay: X times each value is added to its gradient; with adamw, lamb and lion, the optimizer's \
+             own decay [default: {decay} for {optimizer}, 0.01 for adamw, lamb and lion, 0 for the others]"
+        );
+        command.mut_arg("weight_decay", |arg| {
+            arg.help(help).default_value_if("optimizer", ArgPredicate::Equals(optimizer.into()), decay)
+        })
     }
 }
 
@@ -155,6 +177,16 @@ mod tests {
     }
 
     #[test]
+    fn the_weight_decay_is_that_of_the_default_optimizer() {
+        let images = Defaults::epochs(3).momentum(0.1).weight_decay(5e-4);
+        assert_eq!(read(images, &[]), "3 epochs of 64, momentum 0.1, weight decay 0.0005");
+        assert_eq!(read(images, &["--optimizer=momentum"]), read(images, &[]));
+        assert_eq!(read(images, &["--weight-decay=0"]), "3 epochs of 64, momentum 0.1, weight decay 0");
+        assert_eq!(read(images, &["--optimizer=adamw"]), "3 epochs of 64, adamw 0.001");
+        assert_eq!(read(images, &["--optimizer=sgd"]), "3 epochs of 64, sgd 0.3");
+    }
+
+    #[test]
     fn without_defaults_the_flags_are_those_of_every_example() {
         let args = Example::try_parse_from(["example"]).unwrap();
         assert_eq!(args.train.plan(), read(Defaults::epochs(3), &[]));
@@ -167,6 +199,12 @@ mod tests {
         for told in ["[default: 2000]", "[default: 32]", "[default: adam]", "0.3 for sgd", "0.002 for adam"] {
             assert!(help.contains(told), "no '{told}' in: {help}");
         }
+        assert!(!help.contains("0.01 for adamw, lamb and lion, 0 for"), "{help}");
+        let mut decayed = lm.weight_decay(5e-4).apply(<Example as clap::CommandFactory>::command());
+        let decayed = decayed.render_help().to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(
+            decayed.contains("[default: 0.0005 for adam, 0.01 for adamw, lamb and lion, 0 for the others]")
+        );
         let epochs = help.lines().skip_while(|line| !line.contains("--epochs")).take(1).collect::<String>();
         assert!(!epochs.contains("default"), "{epochs}");
     }

@@ -121,10 +121,11 @@ impl UpdateArgs {
         self.learning_rate.unwrap_or_else(|| self.optimizer.learning_rate())
     }
 
-    /// Describes the optimizer and its learning rate.
+    /// Describes the optimizer, its learning rate, and the weight decay if a flag or the example sets it.
     #[cfg(test)]
     pub(super) fn plan(&self) -> String {
-        format!("{} {}", self.optimizer.name(), self.learning_rate())
+        let decay = self.weight_decay.map(|decay| format!(", weight decay {decay}")).unwrap_or_default();
+        format!("{} {}{decay}", self.optimizer.name(), self.learning_rate())
     }
 
     /// Checks the flags against each other.
