@@ -17,12 +17,14 @@ use crate::monitor::TrainingSnapshot;
 pub struct LogEvery {
     cadence: Cadence,
     job: Option<(UpdateSpec, u64)>,
+    /// The factor by which hooks have multiplied the learning rate, as far as it is known.
+    factor: f32,
 }
 
 impl LogEvery {
     /// Creates a logger of this cadence. If both arguments are `None`, it logs once.
     pub const fn new(every_steps: Option<u64>, every: Option<Duration>) -> Self {
-        Self { cadence: Cadence::new(every_steps, every), job: None }
+        Self { cadence: Cadence::new(every_steps, every), job: None, factor: 1.0 }
     }
 
     fn line(&self, snapshot: &TrainingSnapshot) -> String {
@@ -34,7 +36,8 @@ impl LogEvery {
             }
         };
         add("loss", snapshot.progress.loss);
-        let rate = |(update, last_step): &(UpdateSpec, u64)| update.learning_rate(step, *last_step);
+        let rate =
+            |(update, last_step): &(UpdateSpec, u64)| update.learning_rate(step, *last_step) * self.factor;
         add("learning rate", self.job.as_ref().map(rate));
         add("gradient norm", snapshot.gradient_norm());
         line
@@ -47,6 +50,7 @@ impl Hook for LogEvery {
     }
 
     fn progress(&mut self, snapshot: &TrainingSnapshot, _: &mut HookContext) {
+        self.factor = snapshot.learning_rate_factor().unwrap_or(self.factor);
         if self.cadence.is_due(snapshot.step().0, snapshot.at) {
             tracing::info!("{}", self.line(snapshot));
         }
@@ -55,6 +59,9 @@ impl Hook for LogEvery {
 
 #[cfg(test)]
 mod tests {
+    use pushpull_messages::id::ShardId;
+    use pushpull_messages::message::ShardSnapshot;
+
     use super::*;
     use crate::job::tests::job;
     use crate::monitor::WorkerReport;
@@ -69,5 +76,9 @@ mod tests {
         let report = WorkerReport { gradient_norm: Some(2.0), ..Default::default() };
         let snapshot = TrainingSnapshot { progress, reports: [(0, report)].into(), ..Default::default() };
         assert_eq!(hook.line(&snapshot), "step 7, loss 0.5000, learning rate 0.1000, gradient norm 2.0000");
+        let shard = ShardSnapshot { learning_rate_factor: Some(0.5), ..Default::default() };
+        let shards = vec![(ShardId::new(0, 0), shard)];
+        hook.progress(&TrainingSnapshot { shards, ..Default::default() }, &mut HookContext::default());
+        assert!(hook.line(&snapshot).contains("learning rate 0.0500"), "the last factor is remembered");
     }
 }
