@@ -6,9 +6,12 @@ use std::sync::Arc;
 pub use pushpull_chief::hooks::*;
 pub use pushpull_chief::{Command, Hook as ChiefHook, HookContext, MakeHook as MakeChiefHook};
 pub use pushpull_messages::summary::{HistogramSpec, ImageSpec, SummarySpec, SummaryValue};
-pub use pushpull_worker::hooks::{ImageOfBatch, LogEvery as LogEveryOfWorker, StopOnNan as StopWorkerOnNan};
+pub use pushpull_worker::hooks::{
+    ImageOfBatch, LogEvery as LogEveryOfWorker, OnGradients, StopOnNan as StopWorkerOnNan,
+};
 pub use pushpull_worker::{
-    Hook as WorkerHook, HookError, MakeHook as MakeWorkerHook, Plots, Start, StepContext, StepInfo,
+    GradientMut, Hook as WorkerHook, HookError, MakeHook as MakeWorkerHook, Plots, Start, StepContext,
+    StepGradients, StepInfo,
 };
 
 /// The constructors of a job's hooks. The chief's hooks are made once for each run, and the workers' hooks

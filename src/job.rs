@@ -16,7 +16,7 @@ use pushpull_messages::placement::PlacementSpec;
 use pushpull_messages::sync::{LeaveSpec, SyncSpec};
 
 use crate::error::Error;
-use crate::hooks::Hooks;
+use crate::hooks::{Hooks, OnGradients, StepGradients};
 use crate::progress::{OnProgress, Progress};
 use crate::stop::StopHandle;
 
@@ -265,7 +265,20 @@ impl Job {
 
     /// Adds hooks of the chief and of the workers.
     pub fn hooks(mut self, hooks: Hooks) -> Self {
-        self.hooks = hooks;
+        self.hooks.chief.extend(hooks.chief);
+        self.hooks.worker.extend(hooks.worker);
+        self
+    }
+
+    /// Calls a function with the gradients of every step of every worker, before the worker checks, clips and
+    /// pushes them. The function may change them. In a cluster, every worker process runs the same program,
+    /// and so calls the same function.
+    pub fn on_gradients(mut self, change: impl Fn(&mut StepGradients<'_>) + Send + Sync + 'static) -> Self {
+        let change = Arc::new(change);
+        self.hooks = self.hooks.worker(move || {
+            let change = Arc::clone(&change);
+            OnGradients::new(move |gradients: &mut StepGradients<'_>| change(gradients))
+        });
         self
     }
 

@@ -21,7 +21,9 @@ pub use config::{DEVICES_MAX, THREADS_MAX, WorkerConfig};
 pub use devices::{Complete, Compute, GraphReplica, MakeReplica, Replica, ReplicaConfig, ReplicaError};
 pub use error::WorkerError;
 pub use evaluator::{BestError, BestSpec, Evaluator, EvaluatorConfig, EvaluatorError, EvaluatorView, Goal};
-pub use hooks::{Hook, HookError, MakeHook, Start, StepContext, StepInfo};
+pub use hooks::{
+    GradientMut, Hook, HookError, MakeHook, OnGradients, Start, StepContext, StepGradients, StepInfo,
+};
 pub use predictor::Predictor;
 pub use telemetry::{Plots, WorkerView};
 pub use training::Worker;

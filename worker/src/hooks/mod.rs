@@ -4,11 +4,15 @@
 mod hook;
 mod image_of_batch;
 mod log_every;
+mod on_gradients;
+mod step_gradients;
 mod stop_on_nan;
 
 pub use hook::{Hook, HookError, MakeHook, Start, StepContext, StepInfo};
 pub use image_of_batch::ImageOfBatch;
 pub use log_every::LogEvery;
+pub use on_gradients::OnGradients;
+pub use step_gradients::{GradientMut, StepGradients};
 pub use stop_on_nan::StopOnNan;
 
 #[cfg(test)]

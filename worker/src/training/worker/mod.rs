@@ -178,6 +178,8 @@ impl Worker {
         let gauge = Gauge::new(self.config.report_every);
         let (batches, took) = (job.accumulate, None);
         let stepper = Stepper { parameters, devices, filter, gauge, journal: journal.clone(), batches, took };
+        let changes = hooks.iter().any(|hook| hook.changes_gradients());
+        let changed = if changes { job.graph.variables.clone() } else { Vec::new() };
         let sync = job.sync;
         let mut trainer = Trainer {
             stepper,
@@ -189,6 +191,7 @@ impl Worker {
             journal,
             tracer,
             hooks,
+            changed,
             plots,
             stop,
             interrupt,
