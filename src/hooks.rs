@@ -8,11 +8,12 @@ pub use pushpull_chief::{Command, Hook as ChiefHook, HookContext, MakeHook as Ma
 use pushpull_messages::graph::GraphSpec;
 pub use pushpull_messages::summary::{HistogramSpec, ImageSpec, SummarySpec, SummaryValue};
 pub use pushpull_worker::hooks::{
-    FetchEvery, ImageOfBatch, LogEvery as LogEveryOfWorker, StopOnNan as StopWorkerOnNan,
+    FetchEvery, ImageOfBatch, LogEvery as LogEveryOfWorker, OnGradients, StopOnNan as StopWorkerOnNan,
 };
 pub use pushpull_worker::{
     EvaluationInfo, FETCH_BYTES_MAX, FETCH_NAMES_MAX, FetchConfig, FetchError, Fetched, FetchedTensor,
-    Hook as WorkerHook, HookError, MakeHook as MakeWorkerHook, Plots, Start, StepContext, StepInfo,
+    GradientMut, Hook as WorkerHook, HookError, MakeHook as MakeWorkerHook, Plots, Start, StepContext,
+    StepGradients, StepInfo,
 };
 
 /// The constructors of a job's hooks. The chief's hooks are made once for each run, and the workers' hooks

@@ -21,7 +21,7 @@ use pushpull_messages::sync::{LeaveSpec, SyncSpec};
 use pushpull_worker::BestSpec;
 
 use crate::error::Error;
-use crate::hooks::{Fetched, Hooks};
+use crate::hooks::{Fetched, Hooks, OnGradients, StepGradients};
 use crate::progress::{OnProgress, Progress};
 use crate::stop::StopHandle;
 
@@ -302,6 +302,18 @@ impl Job {
         call: impl FnMut(&Fetched<'_>) + Send + 'static,
     ) -> Self {
         self.hooks = self.hooks.fetch(names, every, call);
+        self
+    }
+
+    /// Calls a function with the gradients of every step of every worker, before the worker checks, clips and
+    /// pushes them. The function may change them. In a cluster, every worker process runs the same program,
+    /// and so calls the same function.
+    pub fn on_gradients(mut self, change: impl Fn(&mut StepGradients<'_>) + Send + Sync + 'static) -> Self {
+        let change = Arc::new(change);
+        self.hooks = self.hooks.worker(move || {
+            let change = Arc::clone(&change);
+            OnGradients::new(move |gradients: &mut StepGradients<'_>| change(gradients))
+        });
         self
     }
 

@@ -7,10 +7,15 @@ use tokio::sync::mpsc;
 pub(crate) const VIEW_COMMANDS_MAX: usize = 64;
 
 /// A command to a running job.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Command {
     /// Makes one more checkpoint, as soon as possible.
     Save,
+    /// Multiplies the learning rate by a factor from now on.
+    LearningRate {
+        /// The factor, which replaces the one before; finite and greater than 0.
+        factor: f32,
+    },
     /// Ends the job successfully before its last step: the job is evaluated, saved and reported.
     Stop {
         /// The reason; printed in the report.

@@ -79,12 +79,38 @@ pub type MakeHook = std::sync::Arc<dyn Fn() -> Box<dyn Hook> + Send + Sync>;
 /// and all other requests are ignored.
 #[derive(Debug, Default)]
 pub struct HookContext {
+    /// The factor of the learning rate; `None` if no hook has changed it.
+    current_rate: Option<f32>,
+    rate: Option<f32>,
     save: bool,
     stop: Option<String>,
     summaries: Vec<SummarySpec>,
 }
 
 impl HookContext {
+    /// Makes the context of a call. `rate` is the factor of the learning rate, if a hook has changed it.
+    pub(crate) fn new(rate: Option<f32>) -> Self {
+        Self { current_rate: rate, ..Self::default() }
+    }
+
+    /// Returns the factor by which hooks have multiplied the learning rate, including a request that is not
+    /// carried out yet; 1 if they have not.
+    pub fn learning_rate_factor(&self) -> f32 {
+        self.rate.or(self.current_rate).unwrap_or(1.0)
+    }
+
+    /// Requests that the learning rate of the schedule, and those of all groups, are multiplied by `factor`
+    /// from now on. All shards change at the same version, usually within a second or two. The factor
+    /// replaces the one before; it is saved in checkpoints. A factor that is not finite or not above 0 is
+    /// ignored with a warning. If there are several requests, the last one counts.
+    pub fn set_learning_rate_factor(&mut self, factor: f32) {
+        if factor.is_finite() && factor > 0.0 {
+            self.rate = Some(factor);
+        } else {
+            tracing::warn!(factor, "ignoring a factor of the learning rate: expected a finite one above 0");
+        }
+    }
+
     /// Requests a checkpoint as soon as possible.
     pub fn save(&mut self) {
         self.save = true;
@@ -111,7 +137,8 @@ impl HookContext {
 
     /// Returns the requested commands.
     pub(crate) fn into_commands(self) -> impl Iterator<Item = Command> {
+        let rate = self.rate.map(|factor| Command::LearningRate { factor });
         let save = self.save.then_some(Command::Save);
-        save.into_iter().chain(self.stop.map(|reason| Command::Stop { reason }))
+        rate.into_iter().chain(save).chain(self.stop.map(|reason| Command::Stop { reason }))
     }
 }

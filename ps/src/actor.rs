@@ -225,6 +225,8 @@ fn dispatch(
         Message::CreateShard(create) => state.create(*create, connection, reply),
         Message::Save(save) => state.save(*save, connection, reply),
         Message::StopAt(stop) => state.stop_at(&stop, reply),
+        Message::HoldAt(hold) => state.hold_at(&hold, reply),
+        Message::SetLearningRate(set) => state.set_learning_rate(&set, reply),
         other => {
             let reason = format!("{} does not accept {}", state.id(), other.name());
             vec![Answer { reply, result: Err(Refusal::new(RefusalCode::Malformed, reason)) }]

@@ -30,6 +30,8 @@ fn shard_of(peer: &Peer, message: &Message) -> Option<u32> {
         Message::Leave(leave) if from_chief => Some(leave.shard),
         Message::Save(save) if from_chief => Some(save.shard),
         Message::StopAt(stop) if from_chief => Some(stop.shard),
+        Message::HoldAt(hold) if from_chief => Some(hold.shard),
+        Message::SetLearningRate(set) if from_chief => Some(set.shard),
         Message::Push(push)
             if peer.task == TaskId::worker(push.id.worker) && peer.incarnation == push.id.incarnation =>
         {

@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pushpull::hooks::{
-    FinalOperation, HookError, ImageOfBatch, Plots, StepInfo, SummaryEvery, SummarySpec, WorkerHook,
+    Better, ChiefHook, FinalOperation, HookContext, HookError, Hooks, ImageOfBatch, Plots, ReduceOnPlateau,
+    StepInfo, SummaryEvery, SummarySpec, TRAIN_LOSS, WorkerHook,
 };
 use pushpull::nn::{Layer, dense};
 use pushpull::{
-    DatasetSpec, Embedded, GraphBuilder, InputSpec, JobEnd, JobProgress, JobReport, JobSpec, OptimizerSpec,
-    SummaryConfig,
+    CheckpointConfig, Cluster, DatasetSpec, Embedded, GraphBuilder, InitializerSpec, InputSpec, Job, JobEnd,
+    JobProgress, JobReport, JobSpec, OptimizerSpec, SummaryConfig, SyncSpec, TrainingSnapshot,
 };
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -140,4 +141,65 @@ fn an_error_of_a_workers_hook_ends_the_job_with_its_words() {
     embedded.worker_config.hooks = vec![Arc::new(|| Box::new(OwnLoss { fails_at: 5 }))];
     let error = run(&embedded).unwrap_err().to_string();
     assert_eq!(error, "worker/0 failed: a hook ended the training: enough of it");
+}
+
+/// Ends the training when all shards have a factor of the learning rate. Records the first factor that it
+/// sees.
+struct StopAtFactor {
+    factor: f32,
+    first: Arc<Mutex<Option<Option<f32>>>>,
+}
+
+impl ChiefHook for StopAtFactor {
+    fn progress(&mut self, snapshot: &TrainingSnapshot, context: &mut HookContext) {
+        if snapshot.shards.is_empty() {
+            return;
+        }
+        self.first.lock().unwrap().get_or_insert(snapshot.learning_rate_factor());
+        if snapshot.shards.iter().all(|(_, shard)| shard.learning_rate_factor == Some(self.factor)) {
+            context.stop("the learning rate is reduced");
+        }
+    }
+}
+
+/// Trains two variables that always have the same gradient, each on a ps task of its own, until the learning
+/// rate has been reduced. Returns the bits of both, and the factor that the chief saw first.
+fn reduced(dir: &tempfile::TempDir) -> ([u32; 2], Option<f32>) {
+    let mut g = GraphBuilder::new("twins");
+    let (x, labels) = (g.input("features", [1]), g.input("labels", []));
+    let [one, other] = ["one", "other"].map(|name| g.variable(name, [1, 1], InitializerSpec::Zeros));
+    let (one, other) = (g.matmul(x, one), g.matmul(x, other));
+    let sum = g.add(one, other);
+    let sum = g.reshape(sum, []);
+    let loss = g.mean_squared_error(sum, labels);
+    let points = || DatasetSpec::Linear { seed: 1, examples: 400, weights: vec![3.0], bias: 9.0, noise: 0.0 };
+    let first = Arc::new(Mutex::new(None));
+    let seen = Arc::clone(&first);
+    // Nothing counts as an improvement, so the learning rate is halved at the second value.
+    let plateau =
+        || ReduceOnPlateau::new(TRAIN_LOSS, Better::Lower, 1).factor(0.5).minimum(0.5).min_delta(1e9);
+    let stop = move || StopAtFactor { factor: 0.5, first: Arc::clone(&seen) };
+    // The values still move at every step, so a shard that was a step ahead would have other bits.
+    let trained = Job::new(g.finish(loss, &[]).expect("a graph"), InputSpec::new(points(), points()))
+        .optimizer(OptimizerSpec::sgd(1e-7))
+        .sync(SyncSpec::SYNC)
+        .steps(1_000_000_000)
+        .hooks(Hooks::new().chief(plateau).chief(stop))
+        .checkpoints(CheckpointConfig::new(dir.path().display().to_string()))
+        .train(Cluster::embedded(2, 2))
+        .unwrap();
+    assert_eq!(trained.report.stopped.as_deref(), Some("the learning rate is reduced"));
+    let bits = ["one", "other"].map(|name| trained.value(name).expect("a variable").values[0].to_bits());
+    let first = first.lock().unwrap().take();
+    (bits, first.expect("it was called"))
+}
+
+#[test]
+fn a_reduced_learning_rate_is_the_same_on_all_shards_and_saved() {
+    let dir = tempfile::tempdir().unwrap();
+    let ([one, other], first) = reduced(&dir);
+    assert_eq!((one, first), (other, None));
+    let ([later, twin], first) = reduced(&dir);
+    assert_eq!((later, first), (twin, Some(0.5)), "the job resumes with the factor");
+    assert_ne!(one, later);
 }

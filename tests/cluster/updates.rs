@@ -154,6 +154,18 @@ fn repeated_gradients_are_all_used_and_give_the_same_bits() {
     assert!(error.contains("sync:K with K of at least the number of workers"), "{error}");
 }
 
+#[test]
+fn a_program_changes_gradients_before_they_are_pushed() {
+    let of =
+        |rate: f32| Job::from(JobSpec { sync: SyncSpec::SYNC, ..job(points(), rate, 10) }).deterministic();
+    let plain = of(0.1).train(Cluster::embedded(2, 2)).unwrap().report;
+    let halved = of(0.2).on_gradients(|gradients| {
+        gradients.for_each(|gradient| gradient.values.iter_mut().for_each(|value| *value /= 2.0));
+    });
+    let halved = halved.train(Cluster::embedded(2, 2)).unwrap().report;
+    assert_eq!(halved.variables_crc32c, plain.variables_crc32c);
+}
+
 /// Returns points on a line, of which one is so far away that its gradient is infinite.
 fn outlier(dir: &tempfile::TempDir) -> DatasetSpec {
     let path = dir.path().join("points.csv");

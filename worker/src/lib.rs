@@ -24,7 +24,10 @@ pub use devices::{Complete, Compute, GraphReplica, MakeReplica, Replica, Replica
 pub use error::WorkerError;
 pub use evaluator::{BestError, BestSpec, Evaluator, EvaluatorConfig, EvaluatorError, EvaluatorView, Goal};
 pub use fetches::{FETCH_BYTES_MAX, FETCH_NAMES_MAX, FetchConfig, FetchError, FetchedTensor};
-pub use hooks::{EvaluationInfo, Fetched, Hook, HookError, MakeHook, Start, StepContext, StepInfo};
+pub use hooks::{
+    EvaluationInfo, Fetched, GradientMut, Hook, HookError, MakeHook, OnGradients, Start, StepContext,
+    StepGradients, StepInfo,
+};
 pub use predictor::Predictor;
 pub use telemetry::{Plots, WorkerView};
 pub use training::Worker;

@@ -109,6 +109,7 @@ impl CheckpointWriter {
             placement: placement.clone(),
             files,
             workers: workers.into_values().collect(),
+            learning_rate: ps.rate_at(at),
         };
         let committing = Instant::now();
         self.commit(name, &manifest).await?;

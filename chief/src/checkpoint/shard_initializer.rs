@@ -61,6 +61,13 @@ impl ShardInitializer<'_> {
                 self.begin_with(catalog, restore, &placement, Purpose::Resume).await?
         {
             let resumes = resumes(&manifest, self.job, self.workers);
+            if manifest.learning_rate.factor != 1.0 {
+                info!(
+                    factor = manifest.learning_rate.factor,
+                    "learning rate is multiplied, as in the checkpoint"
+                );
+            }
+            self.ps.begin_with_rate(manifest.learning_rate);
             return Ok(InitialState {
                 start: StartingPoint { placement, version, from: Some(name) },
                 resumes,

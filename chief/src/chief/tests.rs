@@ -173,6 +173,30 @@ fn a_signal_drains_a_job_and_another_goes_on() {
     });
 }
 
+#[test]
+fn a_changed_learning_rate_is_saved_with_the_values() {
+    block_on(async {
+        let path = tempfile::tempdir().unwrap();
+        let run = TestRun::training(&path, config(&path, PATIENCE)).await;
+        run.cluster.ps.train(3);
+        run.commands.send(Command::LearningRate { factor: 0.5 }).unwrap();
+        while run.cluster.ps.rates().iter().any(Option::is_none) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let rates = run.cluster.ps.rates();
+        let change = rates[0].expect("it is set");
+        assert_eq!((rates[1], change.factor), (Some(change), 0.5));
+        assert!((3..10).contains(&change.from.0), "{change:?}");
+        run.cluster.ps.train(1000);
+        run.finish(TrainingResult::Completed).await;
+        let Ok(JobEnd::Completed(_)) = run.end().await else { panic!("it is complete") };
+        let catalog = Catalog::new(Store::open(path.path().to_str().unwrap()).unwrap());
+        let listed = catalog.list().await.unwrap();
+        let CheckpointState::Committed(manifest) = &listed[0].1 else { panic!("{listed:?}") };
+        assert_eq!((manifest.learning_rate.factor, manifest.learning_rate.next), (0.5, None));
+    });
+}
+
 /// Waits until a published snapshot satisfies `condition`, and returns it.
 async fn published(
     view: &ChiefView,

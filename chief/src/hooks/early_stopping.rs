@@ -1,44 +1,18 @@
-//! Ends the training when the evaluations no longer improve.
-//!
-//! Wanted properties: (A) the hook requests a stop when `patience` evaluations in a row have not improved on
-//! the best earlier evaluation by more than `min_delta`; (B) the hook never requests a stop before that.
+//! Ends the training when the evaluations no longer improve. Wanted property: the hook requests a stop if and
+//! only if the metric is on a plateau.
 
 use pushpull_messages::id::GlobalStep;
 use pushpull_messages::message::Evaluation;
 
+use super::plateau::{Better, Plateau, value_of};
 use crate::hook::{Hook, HookContext};
-
-/// The direction in which a metric improves: down or up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Better {
-    /// Lower values are better, as for a loss.
-    Lower,
-    /// Higher values are better, as for an accuracy.
-    Higher,
-}
-
-impl Better {
-    /// Returns the usual direction of a metric: lower if its name contains `loss` or `error`, and higher
-    /// otherwise.
-    pub fn usual(metric: &str) -> Self {
-        match ["loss", "error"].iter().any(|word| metric.contains(word)) {
-            true => Self::Lower,
-            false => Self::Higher,
-        }
-    }
-}
 
 /// A hook that ends the training successfully when several evaluations in a row have not improved on the
 /// best earlier one.
 #[derive(Clone, Debug)]
 pub struct EarlyStopping {
     metric: String,
-    patience: u32,
-    min_delta: f32,
-    better: Better,
-    best: Option<f32>,
-    /// The number of evaluations since the best one.
-    since: u32,
+    plateau: Plateau,
     /// The step of the last evaluation.
     last: Option<GlobalStep>,
     warned: bool,
@@ -48,23 +22,8 @@ impl EarlyStopping {
     /// Creates the hook for a metric of the graph, or for `loss`. An evaluation is better if it improves the
     /// metric by more than `min_delta`; NaN is never better. A patience of 0 counts as 1.
     pub fn new(metric: impl Into<String>, better: Better, patience: u32, min_delta: f32) -> Self {
-        let (metric, patience) = (metric.into(), patience.max(1));
-        Self { metric, patience, min_delta, better, best: None, since: 0, last: None, warned: false }
-    }
-
-    /// Records the value of a new evaluation, and returns whether to stop.
-    fn judge(&mut self, value: f32) -> bool {
-        let better = match (self.best, self.better) {
-            (None, _) => !value.is_nan(),
-            (Some(best), Better::Lower) => value < best - self.min_delta,
-            (Some(best), Better::Higher) => value > best + self.min_delta,
-        };
-        if better {
-            (self.best, self.since) = (Some(value), 0);
-        } else {
-            self.since += 1;
-        }
-        self.since >= self.patience
+        let plateau = Plateau::new(better, patience, min_delta);
+        Self { metric: metric.into(), plateau, last: None, warned: false }
     }
 }
 
@@ -73,23 +32,15 @@ impl Hook for EarlyStopping {
         if self.last.is_some_and(|last| step <= last) {
             return;
         }
-        let named = evaluation.metrics.iter().find(|metric| metric.name == self.metric);
-        let value = match named {
-            Some(metric) => metric.value,
-            None if self.metric == "loss" => evaluation.loss,
-            None => {
-                if !std::mem::replace(&mut self.warned, true) {
-                    tracing::warn!(
-                        metric = self.metric,
-                        "early stopping is off: the model has no such metric"
-                    );
-                }
-                return;
+        let Some(value) = value_of(&self.metric, evaluation) else {
+            if !std::mem::replace(&mut self.warned, true) {
+                tracing::warn!(metric = self.metric, "early stopping is off: the model has no such metric");
             }
+            return;
         };
         self.last = Some(step);
-        if self.judge(value) {
-            let Self { metric, since, best, .. } = self;
+        if self.plateau.judge(value) {
+            let Self { metric, plateau: Plateau { since, best, .. }, .. } = self;
             let best = best.map_or("none".into(), |best| best.to_string());
             context.stop(format!(
                 "{metric} is {value} at step {step}, and was not better than {best} for {since} evaluation(s)"

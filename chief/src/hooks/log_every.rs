@@ -17,12 +17,14 @@ use crate::monitor::TrainingSnapshot;
 pub struct LogEvery {
     cadence: Cadence,
     job: Option<(UpdateSpec, u64)>,
+    /// The factor by which hooks have multiplied the learning rate, as far as it is known.
+    factor: f32,
 }
 
 impl LogEvery {
     /// Creates a logger of this cadence. If both arguments are `None`, it logs once.
     pub const fn new(every_steps: Option<u64>, every: Option<Duration>) -> Self {
-        Self { cadence: Cadence::new(every_steps, every), job: None }
+        Self { cadence: Cadence::new(every_steps, every), job: None, factor: 1.0 }
     }
 
     fn line(&self, snapshot: &TrainingSnapshot) -> String {
@@ -35,7 +37,8 @@ impl LogEvery {
         };
         add("loss", snapshot.progress.loss);
         snapshot.progress.metrics.iter().for_each(|metric| add(&metric.name, Some(metric.value)));
-        let rate = |(update, last_step): &(UpdateSpec, u64)| update.learning_rate(step, *last_step);
+        let rate =
+            |(update, last_step): &(UpdateSpec, u64)| update.learning_rate(step, *last_step) * self.factor;
         add("learning rate", self.job.as_ref().map(rate));
         add("gradient norm", snapshot.gradient_norm());
         line
@@ -48,6 +51,7 @@ impl Hook for LogEvery {
     }
 
     fn progress(&mut self, snapshot: &TrainingSnapshot, _: &mut HookContext) {
+        self.factor = snapshot.learning_rate_factor().unwrap_or(self.factor);
         if self.cadence.is_due(snapshot.step().0, snapshot.at) {
             tracing::info!("{}", self.line(snapshot));
         }
@@ -56,7 +60,8 @@ impl Hook for LogEvery {
 
 #[cfg(test)]
 mod tests {
-    use pushpull_messages::message::MetricValue;
+    use pushpull_messages::id::ShardId;
+    use pushpull_messages::message::{MetricValue, ShardSnapshot};
 
     use super::*;
     use crate::job::tests::job;
@@ -75,5 +80,9 @@ mod tests {
         let snapshot = TrainingSnapshot { progress, reports: [(0, report)].into(), ..Default::default() };
         let line = "step 7, loss 0.5000, accuracy 0.7500, learning rate 0.1000, gradient norm 2.0000";
         assert_eq!(hook.line(&snapshot), line);
+        let shard = ShardSnapshot { learning_rate_factor: Some(0.5), ..Default::default() };
+        let shards = vec![(ShardId::new(0, 0), shard)];
+        hook.progress(&TrainingSnapshot { shards, ..Default::default() }, &mut HookContext::default());
+        assert!(hook.line(&snapshot).contains("learning rate 0.0500"), "the last factor is remembered");
     }
 }

@@ -11,6 +11,8 @@ mod log_every;
 mod otel_span;
 #[cfg(feature = "otlp")]
 mod otlp;
+mod plateau;
+mod reduce_on_plateau;
 mod spool;
 mod step_counter;
 mod stop_at_step;
@@ -19,12 +21,14 @@ mod summary_every;
 mod trace_event;
 mod trace_file;
 
-pub use early_stopping::{Better, EarlyStopping};
+pub use early_stopping::EarlyStopping;
 pub(crate) use epoch_table::EpochTable;
 pub use final_operation::FinalOperation;
 pub use log_every::LogEvery;
 #[cfg(feature = "otlp")]
 pub use otlp::{Otlp, OtlpError};
+pub use plateau::Better;
+pub use reduce_on_plateau::{ReduceOnPlateau, TRAIN_LOSS, TRAIN_LOSS_UPDATES};
 pub use step_counter::StepCounter;
 pub use stop_at_step::StopAtStep;
 pub use stop_on_nan::StopOnNan;

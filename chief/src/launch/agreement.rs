@@ -1,21 +1,21 @@
-//! Finds a step at which all shards can stop while they train. Sends no messages. Wanted properties: (A) no
-//! shard has passed the agreed step when it receives that step; (B) the number of rounds is small, even if
-//! the shards train fast.
+//! Finds a step at which all shards can stop, or change, while they train. Sends no messages. Wanted
+//! properties: (A) no shard has passed the agreed step when it receives that step; (B) the number of rounds
+//! is small, even if the shards train fast.
 
 use pushpull_messages::id::{GlobalStep, Version};
 
 /// The margin ahead of the shards, as a multiple of the observed pace.
 const PACES: u64 = 4;
 
-/// The search for a step at which all shards can stop.
+/// The search for a step at which all shards can stop or change.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct StopAgreement {
+pub(crate) struct StepAgreement {
     last_step: GlobalStep,
     margin: u64,
     step: GlobalStep,
 }
 
-impl StopAgreement {
+impl StepAgreement {
     /// Begins the search. No shard is past `seen`. While a few messages are exchanged, a shard applies about
     /// `pace` updates. If `pace` is `None`, no worker trains, and the shards stop at `seen`.
     pub(crate) fn new(seen: Version, pace: Option<u64>, last_step: GlobalStep) -> Self {
@@ -61,7 +61,7 @@ mod tests {
         ) {
             let mut shards: Vec<Version> = begun.into_iter().map(Version).collect();
             let seen = *shards.iter().max().unwrap();
-            let mut agreement = StopAgreement::new(seen, Some(pace), GlobalStep(last));
+            let mut agreement = StepAgreement::new(seen, Some(pace), GlobalStep(last));
             let mut stops = vec![last; shards.len()];
             for _ in 0..20 {
                 let step = agreement.step();
@@ -87,9 +87,9 @@ mod tests {
 
     #[test]
     fn idle_shards_stop_where_they_are() {
-        assert_eq!(StopAgreement::new(Version(7), None, GlobalStep(9)).step(), GlobalStep(7));
-        assert_eq!(StopAgreement::new(Version(7), Some(0), GlobalStep(20)).step(), GlobalStep(9));
-        assert_eq!(StopAgreement::new(Version(7), Some(2), GlobalStep(20)).step(), GlobalStep(17));
-        assert_eq!(StopAgreement::new(Version(9), Some(5), GlobalStep(9)).step(), GlobalStep(9));
+        assert_eq!(StepAgreement::new(Version(7), None, GlobalStep(9)).step(), GlobalStep(7));
+        assert_eq!(StepAgreement::new(Version(7), Some(0), GlobalStep(20)).step(), GlobalStep(9));
+        assert_eq!(StepAgreement::new(Version(7), Some(2), GlobalStep(20)).step(), GlobalStep(17));
+        assert_eq!(StepAgreement::new(Version(9), Some(5), GlobalStep(9)).step(), GlobalStep(9));
     }
 }

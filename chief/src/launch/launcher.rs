@@ -10,8 +10,9 @@ use std::time::Duration;
 use actix::Addr;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use pushpull_messages::id::{GlobalStep, JobName, TaskId};
+use pushpull_messages::id::{GlobalStep, JobName, TaskId, Version};
 use pushpull_messages::job::JobSpec;
+use pushpull_messages::optimizer::RateChange;
 use pushpull_storage::Catalog;
 use pushpull_transport::{Identity, Patience, Transport};
 use tokio::sync::{mpsc, watch};
@@ -19,7 +20,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::agreement::StopAgreement;
+use super::agreement::StepAgreement;
 use super::ps_tasks::PsTasks;
 use crate::checkpoint::{DrainShares, InitialState, RestoreChoice, SaverCommand, ShardInitializer};
 use crate::command::{Command, CommandQueue};
@@ -71,6 +72,8 @@ struct Pending<F> {
     agreement: FuturesUnordered<F>,
     /// Whether the job was told to stop.
     stopping: bool,
+    /// The requested factor of the learning rate, while an earlier change is made.
+    factor: Option<f32>,
     /// The time by which the workers must finish in a drain.
     workers_deadline: Option<Instant>,
 }
@@ -178,9 +181,14 @@ impl Launcher<'_> {
     async fn carry_out(&self, commands: &mut CommandQueue) -> Result<Infallible, ChiefError> {
         let mut interrupted = false;
         let mut requested = std::pin::pin!(requested(self.stop.clone()).fuse());
-        let mut pending =
-            Pending { agreement: FuturesUnordered::new(), stopping: false, workers_deadline: None };
+        let agreement = FuturesUnordered::new();
+        let mut pending = Pending { agreement, stopping: false, factor: None, workers_deadline: None };
+        // The change of the learning rate that is being made; at most one.
+        let mut changing = FuturesUnordered::new();
         loop {
+            if changing.is_empty() {
+                changing.extend(pending.factor.take().map(|factor| self.change_learning_rate(factor)));
+            }
             let deadline = pending.workers_deadline;
             let workers_deadline = async move {
                 match deadline {
@@ -203,6 +211,7 @@ impl Launcher<'_> {
                     info!(%step, "shards agreed on the last step");
                     self.coordinator.do_send(JobEvent::StoppingAt(step));
                 }
+                Some(changed) = changing.next() => changed?,
                 () = workers_deadline => {
                     warn!("workers did not finish in time");
                     pending.workers_deadline = None;
@@ -218,6 +227,7 @@ impl Launcher<'_> {
             (Command::Save, None) => {
                 warn!("ignoring the request for a checkpoint: the job has no --checkpoint-dir");
             }
+            (Command::LearningRate { factor }, _) => pending.factor = Some(factor),
             (Command::Stop { reason }, _) => self.stop(reason, false, pending, agree),
             (Command::Drain { reason }, Some(config)) => {
                 let now = Instant::now();
@@ -253,6 +263,34 @@ impl Launcher<'_> {
 
     /// Makes all shards stop at the same step, and returns that step.
     async fn agree(&self) -> Result<GlobalStep, ChiefError> {
+        let mut agreement = self.ahead().await?;
+        while !agreement.update(&self.ps.stop_at(agreement.step()).await?) {}
+        Ok(agreement.step())
+    }
+
+    /// Multiplies the learning rate by a factor, from the same version on all shards. Returns when all shards
+    /// have passed that version, because a shard knows only one change ahead.
+    async fn change_learning_rate(&self, factor: f32) -> Result<(), ChiefError> {
+        if self.job.deterministic {
+            warn!("a hook changes the learning rate; the result of the job now depends on timing");
+        }
+        let mut agreement = self.ahead().await?;
+        while !agreement.update(&self.ps.hold_at(Version(agreement.step().0)).await?) {}
+        let from = Version(agreement.step().0);
+        self.ps.set_learning_rate(RateChange { from, factor }).await?;
+        info!(step = %from, factor, "learning rate multiplied");
+        let mut progress = self.progress.clone();
+        if progress.wait_for(|now| now.global_step.0 >= from.0).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        while self.ps.observe().await?.iter().any(|(_, snapshot)| snapshot.version < from) {
+            tokio::time::sleep(PACE).await;
+        }
+        Ok(())
+    }
+
+    /// Begins the search for a step that no shard has passed.
+    async fn ahead(&self) -> Result<StepAgreement, ChiefError> {
         let furthest = async || {
             let shards = self.ps.observe().await?;
             Ok::<_, ChiefError>(shards.iter().map(|(_, snapshot)| snapshot.version).max().unwrap_or_default())
@@ -266,9 +304,7 @@ impl Launcher<'_> {
         } else {
             (first, None)
         };
-        let mut agreement = StopAgreement::new(seen, pace, self.job.last_step);
-        while !agreement.update(&self.ps.stop_at(agreement.step()).await?) {}
-        Ok(agreement.step())
+        Ok(StepAgreement::new(seen, pace, self.job.last_step))
     }
 
     /// Returns the error that names every missing task.

@@ -3,6 +3,7 @@
 mod agreement;
 mod launcher;
 mod ps_tasks;
+mod rate_history;
 
 pub(crate) use launcher::{Drain, Launcher};
 pub(crate) use ps_tasks::{CreateError, FAREWELL, PsStatus, PsTasks};

@@ -11,9 +11,11 @@ use pushpull_messages::checkpoint::{CheckpointName, StartSpec};
 use pushpull_messages::id::{GlobalStep, Incarnation, JobName, PlacementEpoch, ShardId, TaskId, Version};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::{
-    CreateShard, Leave, Left, Observe, RefusalCode, Save, SaveResult, Saved, ShardCreated, ShardSnapshot,
-    Stop, StopAt, StopReason, Stopped, StoppingAt,
+    CreateShard, HoldAt, Holding, LearningRateSet, Leave, Left, Message, Observe, RefusalCode, Save,
+    SaveResult, Saved, SetLearningRate, ShardCreated, ShardSnapshot, Stop, StopAt, StopReason, Stopped,
+    StoppingAt,
 };
+use pushpull_messages::optimizer::{RateChange, RateSpec};
 use pushpull_messages::placement::Placement;
 use pushpull_transport::buffer::Payload;
 use pushpull_transport::{
@@ -24,6 +26,8 @@ use tracing::{error, warn};
 
 use crate::error::ChiefError;
 use crate::placement::place;
+
+use super::rate_history::RateHistory;
 
 /// The time that a ps task has to confirm that it stops.
 pub(crate) const FAREWELL: Duration = Duration::from_secs(5);
@@ -52,6 +56,8 @@ impl From<CreateError> for ChiefError {
 #[derive(Default)]
 pub(crate) struct PsTasks {
     callers: RefCell<BTreeMap<TaskId, Arc<ReconnectingClient>>>,
+    /// The learning rate of the shards.
+    rates: RefCell<RateHistory>,
     /// Cancelled before the ps tasks are told to stop.
     stops: CancellationToken,
 }
@@ -222,19 +228,59 @@ impl PsTasks {
     /// Asks every shard to stop at `step`. Returns the versions of the shards. A shard that has already
     /// passed `step` ignores the request.
     pub(crate) async fn stop_at(&self, step: GlobalStep) -> Result<Vec<Version>, ChiefError> {
-        let stops = self.shards().into_iter().map(|(shard, caller)| async move {
-            let stop = StopAt { shard: shard.shard, step };
-            loop {
-                match caller.call::<StoppingAt>(stop, Payload::EMPTY).await {
-                    Ok((stopping, _)) => return Ok(stopping.version),
-                    Err(CallError::Refused { refusal, .. }) if refusal.code == RefusalCode::Overloaded => {
-                        tokio::time::sleep(OVERLOADED_RETRY).await;
+        let stop = |shard: ShardId| StopAt { shard: shard.shard, step };
+        Ok(self.ask_all::<_, StoppingAt>(stop).await?.into_iter().map(|reply| reply.version).collect())
+    }
+
+    /// Asks every shard to wait at `version` until the learning rate is set. Returns the versions of the
+    /// shards. A shard that has already passed `version` does not wait.
+    pub(crate) async fn hold_at(&self, version: Version) -> Result<Vec<Version>, ChiefError> {
+        let hold = |shard: ShardId| HoldAt { shard: shard.shard, version };
+        Ok(self.ask_all::<_, Holding>(hold).await?.into_iter().map(|reply| reply.version).collect())
+    }
+
+    /// Sets the learning rate of every shard. All of them must wait for it.
+    pub(crate) async fn set_learning_rate(&self, change: RateChange) -> Result<(), ChiefError> {
+        // It is recorded first: a checkpoint of a later version is written after a shard has the change.
+        self.rates.borrow_mut().push(change);
+        let set = |shard: ShardId| SetLearningRate { shard: shard.shard, change };
+        self.ask_all::<_, LearningRateSet>(set).await?;
+        Ok(())
+    }
+
+    /// Records the learning rate with which the shards begin.
+    pub(crate) fn begin_with_rate(&self, rate: RateSpec) {
+        *self.rates.borrow_mut() = rate.into();
+    }
+
+    /// Returns the learning rate of the shards at a version.
+    pub(crate) fn rate_at(&self, version: Version) -> RateSpec {
+        self.rates.borrow().at(version)
+    }
+
+    /// Sends a request to every shard, again if its queue is full, and returns the replies.
+    async fn ask_all<Q, A>(&self, request: impl Fn(ShardId) -> Q) -> Result<Vec<A>, ChiefError>
+    where
+        Q: Into<Message> + Copy,
+        A: TryFrom<Message, Error = Message>,
+    {
+        let requests = self.shards().into_iter().map(|(shard, caller)| {
+            let request = request(shard);
+            async move {
+                loop {
+                    match caller.call::<A>(request, Payload::EMPTY).await {
+                        Ok((reply, _)) => return Ok(reply),
+                        Err(CallError::Refused { refusal, .. })
+                            if refusal.code == RefusalCode::Overloaded =>
+                        {
+                            tokio::time::sleep(OVERLOADED_RETRY).await;
+                        }
+                        Err(error) => return Err(ChiefError::from(error)),
                     }
-                    Err(error) => return Err(ChiefError::from(error)),
                 }
             }
         });
-        futures_util::future::try_join_all(stops).await
+        futures_util::future::try_join_all(requests).await
     }
 
     /// Tells every ps task that the job has ended, and closes the connections. Tasks that are lost are

@@ -35,6 +35,8 @@ pub(crate) struct HookRunner {
     begun: bool,
     /// Whether a hook has requested the end of the training.
     stopping: bool,
+    /// The factor of the learning rate that a hook has requested or the shards have reported.
+    rate: Option<f32>,
     /// Whether a shard has reported that its ps task is leaving.
     draining: bool,
 }
@@ -46,7 +48,7 @@ impl HookRunner {
         hooks: Vec<Box<dyn Hook>>,
         commands: mpsc::UnboundedSender<Command>,
     ) -> Self {
-        Self { job, workers, hooks, commands, begun: false, stopping: false, draining: false }
+        Self { job, workers, hooks, commands, begun: false, stopping: false, rate: None, draining: false }
     }
 
     /// Calls the hooks until the returned future is dropped.
@@ -135,14 +137,16 @@ impl HookRunner {
         {
             self.send(Command::Drain { reason: format!("{} was told to stop", shard.task()) });
         }
-        let mut context = HookContext::default();
+        // After a request, the shards still report the factor before, until all of them change it.
+        self.rate = self.rate.or_else(|| snapshot.learning_rate_factor());
+        let mut context = HookContext::new(self.rate);
         self.hooks.iter_mut().for_each(|hook| hook.progress(snapshot, &mut context));
         self.pass_on(snapshot.step(), context);
     }
 
     fn evaluated(&mut self, step: GlobalStep, evaluation: &Evaluation) {
         self.begin(step);
-        let mut context = HookContext::default();
+        let mut context = HookContext::new(self.rate);
         self.hooks.iter_mut().for_each(|hook| hook.evaluated(step, evaluation, &mut context));
         self.pass_on(step, context);
     }
@@ -151,6 +155,11 @@ impl HookRunner {
         let summaries = context.take_summaries();
         self.plot(step, &summaries);
         for command in context.into_commands() {
+            if let Command::LearningRate { factor } = command
+                && self.rate.replace(factor) == Some(factor)
+            {
+                continue;
+            }
             let again =
                 matches!(command, Command::Stop { .. }) && std::mem::replace(&mut self.stopping, true);
             if !again {

@@ -61,6 +61,8 @@ const RATE_SECONDS_MIN: f64 = 0.1;
 pub(crate) struct Collector {
     update: UpdateSpec,
     last_step: GlobalStep,
+    /// The factor by which hooks have multiplied the learning rate, as far as it is known.
+    rate_factor: f32,
     /// The number of examples from which a gradient is computed.
     step_examples: u64,
     /// The time, the step and the counts of the last snapshot that had shards.
@@ -78,6 +80,7 @@ impl Collector {
         Self {
             update: job.update(),
             last_step: job.last_step,
+            rate_factor: 1.0,
             step_examples: job.step_examples(),
             before: (Duration::ZERO, step, Totals::default()),
             seen: [false; VERDICTS.len()],
@@ -95,6 +98,7 @@ impl Collector {
     /// Returns the summaries of this snapshot, and of the interval since the last snapshot that had shards.
     pub(crate) fn collect(&mut self, snapshot: &TrainingSnapshot) -> Vec<SummarySpec> {
         let step = snapshot.step();
+        self.rate_factor = snapshot.learning_rate_factor().unwrap_or(self.rate_factor);
         let mut summaries = Vec::new();
         let mut plot = |tag: &str, value: f64| {
             if value.is_finite() {
@@ -105,7 +109,10 @@ impl Collector {
         for metric in &snapshot.progress.metrics {
             plot(&metric_tag(&metric.name), metric.value.into());
         }
-        plot("train/learning_rate", self.update.learning_rate(step.0, self.last_step.0).into());
+        plot(
+            "train/learning_rate",
+            (self.update.learning_rate(step.0, self.last_step.0) * self.rate_factor).into(),
+        );
         let norms = std::mem::take(&mut self.gradient_norms);
         plot("train/gradient_norm", mean(norms.values().map(|&norm| f64::from(norm))));
         plot("train/workers", snapshot.progress.workers as f64);

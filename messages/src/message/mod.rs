@@ -19,6 +19,7 @@ mod refusal;
 mod register;
 mod report;
 mod save;
+mod set_learning_rate;
 mod stop;
 mod stop_at;
 #[cfg(test)]
@@ -40,6 +41,7 @@ pub use refusal::{Refusal, RefusalCode};
 pub use register::{Go, Ready, Register, Registered, Resume};
 pub use report::{REPORT_EVERY_MAX, REPORT_EVERY_MIN, REPORT_NUMBERS_MAX, Report, Reported};
 pub use save::{Save, SaveResult, Saved};
+pub use set_learning_rate::{HoldAt, Holding, LearningRateSet, SetLearningRate};
 pub use stop::{Stop, StopReason, Stopped};
 pub use stop_at::{StopAt, StoppingAt};
 
@@ -214,4 +216,8 @@ messages! {
     33 Saved: "Ps to chief: the result of a save.",
     34 StopAt: "Chief to ps: a new last step for a shard.",
     35 StoppingAt: "Ps to chief: the shard's version.",
+    36 HoldAt: "Chief to ps: a version that a shard must not pass until its learning rate is set.",
+    37 Holding: "Ps to chief: the shard's version.",
+    38 SetLearningRate: "Chief to ps: a factor of the learning rate, from a version on.",
+    39 LearningRateSet: "Ps to chief: the shard has the factor.",
 }

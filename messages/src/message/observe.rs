@@ -16,7 +16,7 @@ pub struct Observe {
 impl Content for Observe {}
 
 /// The state of a shard at one moment.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ShardSnapshot {
     /// The number of updates that the shard has applied.
     pub version: Version,
@@ -66,6 +66,9 @@ pub struct ShardSnapshot {
     /// The number of checkpoint files of the shard that could not be written.
     #[serde(default)]
     pub saves_failed: u64,
+    /// The factor by which hooks have multiplied the learning rate; `None` if they have not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub learning_rate_factor: Option<f32>,
     /// The state of the shard's actor: its queue and its handling times.
     #[serde(default)]
     pub actor: ActorSnapshot,

@@ -9,7 +9,7 @@ use crate::id::ShardId;
 use crate::message::ShardSnapshot;
 
 /// The state of a ps task.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PsSnapshot {
     /// The state of the connections that the task has accepted.
     pub server: ServerSnapshot,

@@ -2,10 +2,12 @@
 //! arithmetic on tensors is in the crate `pushpull-kernels`.
 
 mod group;
+mod rate;
 mod schedule;
 mod spec;
 
 pub use group::{DecaySpec, GROUPS_MAX, GroupError, GroupSpec, VariableRule};
+pub use rate::{RateChange, RateSpec};
 pub use schedule::{ScheduleSpec, UnknownSchedule};
 pub use spec::OptimizerSpec;
 

@@ -12,6 +12,7 @@ use pushpull_messages::checkpoint::{
 };
 use pushpull_messages::id::{GlobalStep, SliceId, VariableId};
 use pushpull_messages::job::JobSpec;
+use pushpull_messages::optimizer::RateSpec;
 use pushpull_messages::placement::{PlacedSlice, Placement};
 
 /// The version of the manifest's format. No other version exists so far.
@@ -38,6 +39,9 @@ pub struct ManifestSpec {
     pub files: Vec<FileSpec>,
     /// The records of the workers' last pushes, one for each worker, merged from the records of all shards.
     pub workers: Vec<WorkerRecord>,
+    /// The factor by which hooks have multiplied the learning rate.
+    #[serde(default, skip_serializing_if = "RateSpec::is_default")]
+    pub learning_rate: RateSpec,
 }
 
 /// A range of consecutive bytes of a tensor in a file. The tensor holds one part of a slice: its value, its
@@ -169,6 +173,7 @@ impl ManifestSpec {
     pub fn validate(&self) -> Result<(), ManifestError> {
         let variables = &self.job.graph.variables;
         self.job.validate().map_err(invalid)?;
+        self.learning_rate.validate().map_err(invalid)?;
         self.placement.validate(variables).map_err(invalid)?;
         let mut files = BTreeMap::new();
         for file in &self.files {

@@ -6,6 +6,7 @@ use super::*;
 use crate::fixtures::{file_spec, job, placement, worker_record};
 use pushpull_messages::checkpoint::*;
 use pushpull_messages::id::*;
+use pushpull_messages::optimizer::{RateChange, RateSpec};
 
 /// Returns a manifest of one shard with one variable.
 pub(crate) fn manifest(step: u64) -> ManifestSpec {
@@ -17,7 +18,20 @@ pub(crate) fn manifest(step: u64) -> ManifestSpec {
         placement: placement(),
         files: vec![file_spec(step)],
         workers: vec![worker_record()],
+        learning_rate: RateSpec::default(),
     }
+}
+
+#[test]
+fn a_changed_learning_rate_is_part_of_a_manifest() {
+    let plain = String::from_utf8(manifest(12).encode().unwrap()).unwrap();
+    assert!(!plain.contains("factor"), "as it was before learning rates could change");
+    let next = Some(RateChange { from: Version(14), factor: 0.25 });
+    let changed = ManifestSpec { learning_rate: RateSpec { factor: 0.5, next }, ..manifest(12) };
+    assert_eq!(ManifestSpec::decode(&changed.encode().unwrap()).unwrap(), changed);
+    let wrong = ManifestSpec { learning_rate: RateSpec { factor: 0.0, next: None }, ..changed };
+    let error = ManifestSpec::decode(&wrong.encode().unwrap()).unwrap_err().to_string();
+    assert!(error.contains("learning rate: factor must be finite"), "{error}");
 }
 
 #[test]

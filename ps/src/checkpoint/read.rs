@@ -221,8 +221,8 @@ async fn resume(
         });
     }
     let slices = read_all(&source, wanted, pool).await?;
-    let workers = source.manifest.workers;
-    Ok(Restored { version: Version(checkpoint.step.0), slices, workers })
+    let (workers, rate) = (source.manifest.workers, source.manifest.learning_rate);
+    Ok(Restored { version: Version(checkpoint.step.0), slices, workers, rate })
 }
 
 async fn warm_start(

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use pushpull_kernels::cpu::all_finite;
 use pushpull_messages::id::{GlobalStep, PlacementEpoch, SliceId, Version};
 use pushpull_messages::message::{CreateShard, Push, Refusal, RefusalCode, Save, ShardCreated};
+use pushpull_messages::optimizer::{RateChange, RateSpec};
 use pushpull_transport::buffer::{BufferPool, Payload};
 
 use super::aggregate::Aggregate;
@@ -34,6 +35,12 @@ pub(super) struct Contents {
     pub began: Version,
     /// The step at which the shard stops: the job's last step, or an earlier one.
     pub end: GlobalStep,
+    /// The factor by which hooks have multiplied the learning rate.
+    rate: RateSpec,
+    /// The version that the shard does not pass until its learning rate is set.
+    hold: Option<Version>,
+    /// The version of the last change of the learning rate in this run.
+    changed: Option<Version>,
     /// Whether `end` was moved to a later step after the shard had reached the earlier end. All waiting
     /// workers were released at the earlier end, so some of them may push for a step that has not begun.
     pub reopened: bool,
@@ -45,7 +52,7 @@ impl Contents {
     /// Returns the contents that `create` describes. A slice gets its state from `restored`, or its initial
     /// value if `restored` does not contain the slice.
     pub(super) fn new(create: Arc<CreateShard>, restored: Restored, pool: &BufferPool) -> Self {
-        let Restored { version, slices, workers } = restored;
+        let Restored { version, slices, workers, rate } = restored;
         let mut found: BTreeMap<SliceId, _> = slices.into_iter().map(|state| (state.id, state)).collect();
         let slices = create
             .placement
@@ -65,6 +72,9 @@ impl Contents {
             version,
             began: version,
             end: create.last_step,
+            rate,
+            hold: None,
+            changed: None,
             reopened: false,
             touched: false,
             created: create,
@@ -99,6 +109,29 @@ impl Contents {
         let was_complete = self.is_complete();
         self.end = step.min(self.created.last_step);
         self.reopened |= was_complete && !self.is_complete();
+    }
+
+    /// Makes the shard stay at `version` until its learning rate is set. If the shard has passed the version,
+    /// or the learning rate from that version on is known, the shard does not hold.
+    pub(super) fn hold_at(&mut self, version: Version) {
+        let known = self.changed.is_some_and(|changed| version <= changed);
+        self.hold = Some(version).filter(|&version| self.version <= version && !known);
+    }
+
+    /// Multiplies the learning rate by a factor from a version on, and ends a hold.
+    pub(super) fn set_rate(&mut self, change: RateChange) {
+        self.rate = RateSpec { next: Some(change), ..self.rate.at(self.version) };
+        (self.hold, self.changed) = (None, Some(change.from));
+    }
+
+    /// Returns whether the shard waits for its learning rate before it applies another update.
+    pub(super) fn is_held(&self) -> bool {
+        self.hold.is_some_and(|hold| hold <= self.version) && !self.is_complete()
+    }
+
+    /// Returns the factor of the learning rate of the next update; `None` if no hook has changed it.
+    pub(super) fn rate_factor(&self) -> Option<f32> {
+        (!self.rate.is_default()).then(|| self.rate.at(self.version).factor)
     }
 
     /// Returns the values for a pull. If `averages` is true, a slice that has a moving average is
@@ -200,8 +233,10 @@ impl Contents {
         count: u32,
         pool: &BufferPool,
     ) {
-        let last_step = self.created.last_step;
-        let update = Update::new(&self.created.update, self.version, last_step, learning_rate_factor, count);
+        debug_assert!(!self.is_held(), "the learning rate of this update is not known");
+        self.rate = self.rate.at(self.version);
+        let (last_step, factor) = (self.created.last_step, learning_rate_factor * self.rate.factor);
+        let update = Update::new(&self.created.update, self.version, last_step, factor, count);
         for (slice, gradient) in self.slices.iter_mut().rev().zip(gradients) {
             slice.apply(gradient, &update, pool);
         }
@@ -210,7 +245,7 @@ impl Contents {
 
     /// Applies the held gradients as one update if the policy says that they are due.
     pub(super) fn update_if_due(&mut self, timer: &mut UpdateTimer, pool: &BufferPool) {
-        if self.is_complete() || !self.policy.is_due(self.version, &self.members) {
+        if self.is_complete() || self.is_held() || !self.policy.is_due(self.version, &self.members) {
             return;
         }
         timer.update(|| {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use pushpull_messages::checkpoint::WorkerRecord;
 use pushpull_messages::id::{SliceId, Version};
 use pushpull_messages::message::{CreateShard, Save};
+use pushpull_messages::optimizer::RateSpec;
 use pushpull_transport::buffer::Buffer;
 
 /// The snapshot of a shard that a save writes: all its slices at one version, and its records of the workers.
@@ -30,6 +31,8 @@ pub struct Restored {
     pub slices: Vec<SliceState>,
     /// The record of every worker's last push.
     pub workers: Vec<WorkerRecord>,
+    /// The factor by which hooks have multiplied the learning rate.
+    pub rate: RateSpec,
 }
 
 /// The state of a slice at one version.

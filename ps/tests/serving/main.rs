@@ -13,7 +13,7 @@ use pushpull_messages::id::*;
 use pushpull_messages::input::{DatasetSpec, InputSpec};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::*;
-use pushpull_messages::optimizer::OptimizerSpec;
+use pushpull_messages::optimizer::{OptimizerSpec, RateSpec};
 use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
 use pushpull_messages::sync::SyncSpec;
 use pushpull_messages::variable::InitializerSpec;
@@ -199,6 +199,7 @@ async fn save(chief: &Connection, store: &str, at: u64, meanwhile: impl Future<O
         placement: placement(),
         files,
         workers: records,
+        learning_rate: RateSpec::default(),
     };
     let store = Store::open(store).unwrap();
     store.put(&name(at).manifest(), manifest.encode().unwrap()).await.unwrap();

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use pushpull_messages::checkpoint::{BLOCK_BYTES, CheckpointName, FileSpec, Part, SavedTensorSpec};
 use pushpull_messages::id::{PlacementEpoch, ShardId, SliceId, VariableId, Version};
 use pushpull_messages::job::JobSpec;
+use pushpull_messages::optimizer::RateSpec;
 use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
 use pushpull_messages::tensor::Shape;
 use pushpull_messages::variable::VariableSpec;
@@ -159,8 +160,9 @@ async fn write(
     });
     let placement = Placement { epoch: PlacementEpoch(1), shards: vec![SHARD], slices: slices.collect() };
     let (step, files) = (name.step, vec![file]);
+    let (workers, learning_rate) = (Vec::new(), RateSpec::default());
     let manifest =
-        ManifestSpec { format: FORMAT, step, saved_ms, job, placement, files, workers: Vec::new() };
+        ManifestSpec { format: FORMAT, step, saved_ms, job, placement, files, workers, learning_rate };
     manifest.validate().expect("a manifest of this job");
     Ok(to.put(&name.manifest(), manifest.encode()?).await?)
 }

@@ -11,7 +11,7 @@ use pushpull_messages::graph::GraphBuilder;
 use pushpull_messages::id::{GlobalStep, Incarnation, PlacementEpoch, ShardId, VariableId, Version};
 use pushpull_messages::input::{DatasetSpec, InputSpec};
 use pushpull_messages::job::JobSpec;
-use pushpull_messages::optimizer::{GroupSpec, OptimizerSpec};
+use pushpull_messages::optimizer::{GroupSpec, OptimizerSpec, RateSpec};
 use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
 use pushpull_messages::tensor::Shape;
 use pushpull_messages::variable::InitializerSpec;
@@ -103,7 +103,9 @@ async fn save(store: &Store, step: u64, job: &JobSpec, placement: &Placement, pa
     }
     let (job, placement) = (job.clone(), placement.clone());
     let (step, workers) = (GlobalStep(step), Vec::new());
-    let manifest = ManifestSpec { format: FORMAT, step, saved_ms: 1, job, placement, files, workers };
+    let learning_rate = RateSpec::default();
+    let manifest =
+        ManifestSpec { format: FORMAT, step, saved_ms: 1, job, placement, files, workers, learning_rate };
     manifest.validate().unwrap();
     store.put(&name(step.0).manifest(), manifest.encode().unwrap()).await.unwrap();
 }

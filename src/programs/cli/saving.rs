@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use pushpull_chief::checkpoint::{CheckpointConfig, RestoreChoice, WarmStartConfig};
-use pushpull_chief::hooks::{Better, EarlyStopping, SummaryEvery, TraceFile};
+use pushpull_chief::hooks::{Better, EarlyStopping, ReduceOnPlateau, SummaryEvery, TRAIN_LOSS, TraceFile};
 use pushpull_chief::tensorboard::SummaryConfig;
 use pushpull_chief::{ChiefConfig, Hook, MakeHook};
 use pushpull_messages::id::GlobalStep;
@@ -78,6 +78,11 @@ pub(super) struct SavingArgs {
     /// loss:5
     #[arg(long, value_name = "METRIC:N", value_parser = early_stopping)]
     early_stopping: Option<(String, u32)>,
+    /// Reduce the learning rate when METRIC has not improved in N evaluations in a row: METRIC:N, then
+    /// optionally :FACTOR by which it is multiplied (0.1) and :MIN, the smallest product of all factors (0);
+    /// the metric train_loss is the mean training loss of 100 updates or more, and needs no evaluator
+    #[arg(long, value_name = "METRIC:N[:FACTOR[:MIN]]", value_parser = reduce_on_plateau)]
+    reduce_on_plateau: Option<Reduction>,
     /// Write a timeline of the job to this file, for Perfetto
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
@@ -115,6 +120,37 @@ fn early_stopping(text: &str) -> Result<(String, u32), String> {
         (!metric.is_empty()).then(|| (metric.to_owned(), patience))
     });
     parsed.ok_or_else(|| "expected METRIC:N with N of at least 1".into())
+}
+
+/// The value of `--reduce-on-plateau`.
+#[derive(Clone, Debug, PartialEq)]
+struct Reduction {
+    metric: String,
+    patience: u32,
+    factor: f32,
+    minimum: f32,
+}
+
+fn reduce_on_plateau(text: &str) -> Result<Reduction, String> {
+    let expected = || {
+        "expected METRIC:N, METRIC:N:FACTOR or METRIC:N:FACTOR:MIN, with N of at least 1, FACTOR between 0 and 1, and MIN from 0 to 1"
+            .to_owned()
+    };
+    let mut parts = text.split(':');
+    let (metric, patience) = (parts.next().unwrap_or_default(), parts.next());
+    let patience = patience.and_then(|text| text.parse().ok()).filter(|&patience: &u32| patience > 0);
+    let mut number = |usual: f32, holds: fn(f32) -> bool| match parts.next() {
+        None => Some(usual),
+        Some(text) => text.parse().ok().filter(|&number| holds(number)),
+    };
+    let factor = number(0.1, |factor| factor > 0.0 && factor < 1.0).ok_or_else(expected)?;
+    let minimum = number(0.0, |minimum| (0.0..=1.0).contains(&minimum)).ok_or_else(expected)?;
+    match (patience, parts.next()) {
+        (Some(patience), None) if !metric.is_empty() => {
+            Ok(Reduction { metric: metric.to_owned(), patience, factor, minimum })
+        }
+        _ => Err(expected()),
+    }
 }
 
 impl SavingArgs {
@@ -224,6 +260,16 @@ impl SavingArgs {
             let better = Better::usual(&metric);
             hooks.push(Arc::new(move || Box::new(EarlyStopping::new(metric.clone(), better, patience, 0.0))));
         }
+        if let Some(Reduction { metric, patience, factor, minimum }) = self.reduce_on_plateau.clone() {
+            if metric != TRAIN_LOSS && self.checkpoint_dir.is_none() {
+                return Err(Failure::usage(
+                    "--reduce-on-plateau needs --checkpoint-dir, because an evaluator reads checkpoints; or use train_loss",
+                ));
+            }
+            let hook = ReduceOnPlateau::new(metric.clone(), Better::usual(&metric), patience);
+            let hook = hook.factor(factor).minimum(minimum);
+            hooks.push(Arc::new(move || Box::new(hook.clone())));
+        }
         Ok(hooks)
     }
 
@@ -277,6 +323,12 @@ impl SavingArgs {
                 "early-stopping",
                 self.early_stopping.as_ref().map(|(metric, patience)| format!("{metric}:{patience}")),
             ),
+            (
+                "reduce-on-plateau",
+                self.reduce_on_plateau.as_ref().map(|Reduction { metric, patience, factor, minimum }| {
+                    format!("{metric}:{patience}:{factor}:{minimum}")
+                }),
+            ),
         ];
         let renames = self.warm_start_rename.iter();
         flags.extend(renames.map(|(new, old)| ("warm-start-rename", Some(format!("{new}={old}")))));
@@ -324,6 +376,7 @@ mod tests {
             "--trace=/t.json",
             "--trace-every=13",
             "--early-stopping=top:k:4",
+            "--reduce-on-plateau=accuracy:3:0.5:0.01",
             "--warm-start-rename=a=b",
             "--warm-start-rename=c=d",
         ]
@@ -359,6 +412,12 @@ mod tests {
             (&["--checkpoint-dir=/c", "--restore=newest"], "latest-valid"),
             (&["--early-stopping=accuracy"], "METRIC:N"),
             (&["--early-stopping=accuracy:0"], "METRIC:N"),
+            (&["--reduce-on-plateau=loss"], "METRIC:N:FACTOR:MIN"),
+            (&["--reduce-on-plateau=loss:0"], "N of at least 1"),
+            (&["--reduce-on-plateau=loss:2:1"], "FACTOR between 0 and 1"),
+            (&["--reduce-on-plateau=loss:2:nan"], "FACTOR between 0 and 1"),
+            (&["--reduce-on-plateau=loss:2:0.5:2"], "MIN from 0 to 1"),
+            (&["--reduce-on-plateau=loss:2:0.5:0:9"], "METRIC:N:FACTOR:MIN"),
             (&["--warm-start=/c", "--warm-start-rename=x"], "NEW=OLD"),
             (&["--warm-start-variables=x"], "--warm-start"),
             (&["--trace=t", "--trace-every=0"], "1.."),

@@ -41,6 +41,7 @@ fn tell(chief: &ChiefView, wish: Command) -> HttpResponse {
     }
     let what = match &wish {
         Command::Save => "a checkpoint".to_owned(),
+        Command::LearningRate { factor } => format!("a learning rate multiplied by {factor}"),
         Command::Stop { reason } | Command::Drain { reason } => format!("an early end ({reason})"),
     };
     if chief.command(wish) {

@@ -10,6 +10,7 @@ use pushpull_messages::id::{GlobalStep, Incarnation, PlacementEpoch, ShardId, Va
 use pushpull_messages::input::{DatasetSpec, InputSpec};
 use pushpull_messages::message::Evaluation;
 use pushpull_messages::observe::{EvaluatorSnapshot, Observed, RoleSnapshot, TaskState};
+use pushpull_messages::optimizer::RateSpec;
 use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
 use pushpull_messages::variable::InitializerSpec;
 use pushpull_storage::{Catalog, FORMAT, NewTensor, write_file};
@@ -109,7 +110,9 @@ async fn save(
     }
     let step = GlobalStep(step);
     let (job, workers) = (job.clone(), Vec::new());
-    let manifest = ManifestSpec { format: FORMAT, step, saved_ms: 1, job, placement, files, workers };
+    let learning_rate = RateSpec::default();
+    let manifest =
+        ManifestSpec { format: FORMAT, step, saved_ms: 1, job, placement, files, workers, learning_rate };
     manifest.validate().unwrap();
     store.put(&name(step.0).manifest(), manifest.encode().unwrap()).await.unwrap();
 }

@@ -9,6 +9,7 @@ use pushpull_messages::input::ColumnSpec;
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::{Evaluation, Verdict};
 
+use super::step_gradients::StepGradients;
 use crate::client::Values;
 use crate::fetches::{FetchConfig, FetchedTensor};
 use crate::telemetry::Plots;
@@ -51,6 +52,23 @@ pub trait Hook: Send {
     /// Any error ends the worker.
     fn fetched(&mut self, fetched: &Fetched<'_>, plots: &Plots) -> Result<(), HookError> {
         let _ = (fetched, plots);
+        Ok(())
+    }
+
+    /// Returns true if [`change_gradients`](Self::change_gradients) shall be called. It is asked once, after
+    /// [`begin`](Self::begin). The worker then computes all gradients of a step before it pushes any;
+    /// otherwise, it may begin to push while it still computes.
+    fn changes_gradients(&self) -> bool {
+        false
+    }
+
+    /// Changes the gradients of a step before they are checked, clipped and pushed. The hooks run in their
+    /// order, once per step, even if the step has several batches.
+    ///
+    /// # Errors
+    /// Any error ends the worker.
+    fn change_gradients(&mut self, gradients: &mut StepGradients<'_>) -> Result<(), HookError> {
+        let _ = gradients;
         Ok(())
     }
 

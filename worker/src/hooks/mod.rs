@@ -6,6 +6,8 @@ mod hook;
 mod image_of_batch;
 mod log_every;
 mod model_summaries;
+mod on_gradients;
+mod step_gradients;
 mod stop_on_nan;
 
 pub use fetch_every::FetchEvery;
@@ -13,6 +15,8 @@ pub use hook::{EvaluationInfo, Fetched, Hook, HookError, MakeHook, Start, StepCo
 pub use image_of_batch::ImageOfBatch;
 pub use log_every::LogEvery;
 pub(crate) use model_summaries::ModelSummaries;
+pub use on_gradients::OnGradients;
+pub use step_gradients::{GradientMut, StepGradients};
 pub use stop_on_nan::StopOnNan;
 
 #[cfg(test)]

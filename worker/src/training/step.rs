@@ -55,6 +55,9 @@ pub(super) struct EarlierBatches {
     work: Vec<Work>,
 }
 
+/// A function that changes the gradients of a step before they are filtered and pushed.
+pub(super) type ChangeGradients<'a> = &'a mut dyn FnMut(&mut Gradients) -> Result<(), WorkerError>;
+
 /// The result of a step.
 pub(super) struct StepResult {
     /// The mean loss over the batches of the step.
@@ -109,16 +112,18 @@ impl Stepper {
     }
 
     /// Computes the last batch of a step from the values in `read`, and pushes the gradients of the step.
-    /// `before` has the sums over the other batches, if there are any.
+    /// `before` has the sums over the other batches, if there are any. `change`, if given, is called with the
+    /// gradients before they are filtered.
     ///
     /// # Errors
-    /// If the batch does not fit the model; if a gradient is not finite and the job stops at such a
-    /// gradient; if a shard refuses the push or cannot be reached.
+    /// If `change` fails; if the batch does not fit the model; if a gradient is not finite and the job stops
+    /// at such a gradient; if a shard refuses the push or cannot be reached.
     pub(super) async fn step(
         &mut self,
         input: StepInput<'_>,
         read: Exchange,
         before: Option<EarlierBatches>,
+        change: Option<ChangeGradients<'_>>,
     ) -> Result<StepResult, WorkerError> {
         let mut memory = self.memory();
         let (share, mut earlier) = (1.0 / self.batches as f32, None);
@@ -131,13 +136,14 @@ impl Stepper {
         // After a push has begun, a shard waits only a limited time for the rest of it.
         let early = !measured
             && input.norms.is_empty()
+            && change.is_none()
             && self.took.is_some_and(|took| took <= EARLY_MAX)
             && self.filter.is_open()
             && self.parameters.streams()
             && memory.len() == 1;
         let mut result = match early {
             true => self.step_overlapped(input, read, memory).await?,
-            false => self.step_in_turn(input, read, memory, measured).await?,
+            false => self.step_in_turn(input, read, memory, measured, change).await?,
         };
         self.took = Some(result.computed - begun);
         if let Some((loss, mut work)) = earlier {
@@ -179,13 +185,14 @@ impl Stepper {
         Ok(StepResult { loss, gradient_norm, exchange, computed, filtered, answered, fetched, work })
     }
 
-    /// Computes all gradients and filters them, then pushes or drops them.
+    /// Computes all gradients, changes and filters them, then pushes or drops them.
     async fn step_in_turn(
         &mut self,
         input: StepInput<'_>,
         read: Exchange,
         memory: Vec<Gradients>,
         measured: bool,
+        change: Option<ChangeGradients<'_>>,
     ) -> Result<StepResult, WorkerError> {
         let StepInput { batch, random, local_step, drawn, recorded, norms } = input;
         let Exchange { values, versions, last_steps, .. } = read;
@@ -196,6 +203,7 @@ impl Stepper {
         let fetched = StepFetches { parts: fetched, norms: norms.iter().map(norm).collect() };
         let computed = Instant::now();
         self.journal.enter("filter", computed);
+        change.map_or(Ok(()), |change| change(&mut gradients))?;
         if !self.filter.pass(&mut gradients, local_step)? {
             let filtered = Some(Instant::now());
             let (verdicts, pushes) = (Vec::new(), Vec::new());

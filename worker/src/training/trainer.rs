@@ -9,17 +9,18 @@ use pushpull_engine::Groups;
 use pushpull_input::{Batch, Prefetch, SplitMix64};
 use pushpull_messages::id::{LocalStep, TaskId, VariableId};
 use pushpull_messages::sync::SyncSpec;
+use pushpull_messages::variable::VariableSpec;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::patience::{deserted_after, unless_leaving};
-use super::step::{EarlierBatches, StepInput, StepResult, Stepper};
+use super::step::{ChangeGradients, EarlierBatches, StepInput, StepResult, Stepper};
 use super::validation::{Validated, Validation};
-use crate::client::{Exchange, Values};
+use crate::client::{Exchange, Gradients, Values};
 use crate::devices::Recorded;
 use crate::error::WorkerError;
 use crate::fetches::FetchPlan;
-use crate::hooks::{EvaluationInfo, Fetched, Hook, StepContext, StepInfo};
+use crate::hooks::{EvaluationInfo, Fetched, Hook, StepContext, StepGradients, StepInfo};
 use crate::telemetry::{Journal, Moments, Plots, StepRecord, TracedStep, Tracer};
 
 /// The maximum number of steps over which the final loss of a worker is averaged: the last ones whose
@@ -47,6 +48,8 @@ pub(super) struct Trainer {
     pub hooks: Vec<Box<dyn Hook>>,
     /// The evaluations while the job trains; `None` if this worker makes none.
     pub validation: Option<Validation>,
+    /// The variables of the job, if a hook changes gradients; empty otherwise.
+    pub changed: Vec<VariableSpec>,
     pub plots: Plots,
     /// Set when the chief tells the worker to stop; closed when the chief is lost.
     pub stop: watch::Receiver<Option<String>>,
@@ -109,10 +112,8 @@ impl Trainer {
             let values = &latest.values;
             let (batch, before, waited) =
                 self.earlier_batches(batch, *local_step, values, recorded.traced).await?;
-            let limit = deserted_after(self.stepper.took.unwrap_or_default() * self.stepper.batches);
             let input = self.draw(&batch, *local_step, recorded, &norms);
-            let step = self.stepper.step(input, latest, before);
-            let step = unless_leaving(&mut stop, &interrupt, *local_step, limit, step).await?;
+            let step = self.last_batch(input, latest, before).await?;
             self.after_step(&batch, &step, *local_step, started)?;
             let (ended, hooks) = (Instant::now(), !self.hooks.is_empty());
             let StepResult { computed, filtered, answered, .. } = step;
@@ -168,14 +169,14 @@ impl Trainer {
         traced: bool,
     ) -> Result<(Arc<Batch>, Option<EarlierBatches>, Duration), WorkerError> {
         let (mut before, mut waited) = (None, Duration::ZERO);
-        let (mut stop, interrupt) = (self.stop.clone(), self.interrupt.clone());
         let recorded = Recorded { traced, groups: Groups::NONE };
         for _ in 1..self.stepper.batches {
             self.check_stay(local_step)?;
             let input = self.draw(&batch, local_step, recorded, &[]);
             let limit = deserted_after(self.stepper.took.unwrap_or_default());
             let sums = self.stepper.accumulate(input, values, before);
-            before = Some(unless_leaving(&mut stop, &interrupt, local_step, limit, sums).await?);
+            let sums = unless_leaving(&mut self.stop, &self.interrupt, local_step, limit, sums);
+            before = Some(sums.await?);
             self.recycle(batch);
             let paused = Instant::now();
             self.journal.enter("input", paused);
@@ -184,6 +185,26 @@ impl Trainer {
             self.journal.enter("compute", fed);
         }
         Ok((batch, before, waited))
+    }
+
+    /// Computes the last batch of a step, and pushes the gradients of the step.
+    async fn last_batch(
+        &mut self,
+        input: StepInput<'_>,
+        latest: Exchange,
+        before: Option<EarlierBatches>,
+    ) -> Result<StepResult, WorkerError> {
+        let Self { stepper, hooks, changed, stop, interrupt, .. } = self;
+        let (local_step, global_step) = (input.local_step, latest.global_step());
+        let changed: &[VariableSpec] = changed;
+        let limit = deserted_after(stepper.took.unwrap_or_default() * stepper.batches);
+        let mut change = |gradients: &mut Gradients| {
+            let mut all = StepGradients::new(local_step, global_step, changed, gradients);
+            Ok(hooks.iter_mut().try_for_each(|hook| hook.change_gradients(&mut all))?)
+        };
+        let change: Option<ChangeGradients<'_>> = if changed.is_empty() { None } else { Some(&mut change) };
+        let step = stepper.step(input, latest, before, change);
+        unless_leaving(stop, interrupt, local_step, limit, step).await
     }
 
     /// Counts a batch as drawn, and returns it as the input of a step.

@@ -7,6 +7,7 @@ pub(crate) mod shards;
 use pushpull_messages::checkpoint::{CheckpointName, FileSpec, Part, SavedTensorSpec};
 use pushpull_messages::id::*;
 use pushpull_messages::job::JobSpec;
+use pushpull_messages::optimizer::RateSpec;
 use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
 use pushpull_storage::{FORMAT, ManifestSpec};
 
@@ -51,6 +52,7 @@ pub(super) fn manifest_of(job: JobSpec, step: u64) -> ManifestSpec {
         placement,
         files,
         workers: vec![],
+        learning_rate: RateSpec::default(),
     };
     manifest.validate().unwrap();
     manifest

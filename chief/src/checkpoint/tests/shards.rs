@@ -11,6 +11,7 @@ use pushpull_messages::cluster::ClusterSpec;
 use pushpull_messages::id::*;
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::*;
+use pushpull_messages::optimizer::RateChange;
 use pushpull_messages::placement::Placement;
 use pushpull_storage::{ManifestSpec, NewTensor, Store, write_file};
 use pushpull_transport::buffer::Payload;
@@ -29,6 +30,10 @@ struct FakeShard {
     version: u64,
     began: u64,
     end: u64,
+    /// The version that the shard does not pass.
+    hold: Option<u64>,
+    /// The last change of the learning rate.
+    rate: Option<RateChange>,
     armed: Option<(Save, Reply)>,
     /// The field `start` of each request to create this shard, in the order of arrival.
     starts: Vec<StartSpec>,
@@ -75,7 +80,9 @@ impl FakePs {
 
     pub(crate) fn train_one(&self, shard: usize, version: u64) {
         let mut state = self.lock();
-        while state.shards[shard].version < version.min(state.shards[shard].end) {
+        while state.shards[shard].version < version.min(state.shards[shard].end)
+            && state.shards[shard].hold != Some(state.shards[shard].version)
+        {
             state.shards[shard].version += 1;
             save_if_due(&mut state, shard);
         }
@@ -88,6 +95,11 @@ impl FakePs {
     /// Lets each shard apply this number of updates whenever it receives a request to save or to stop.
     pub(super) fn run_ahead(&self, by: u64) {
         self.lock().ahead = by;
+    }
+
+    /// Returns the last change of each shard's learning rate.
+    pub(crate) fn rates(&self) -> Vec<Option<RateChange>> {
+        self.lock().shards.iter().map(|shard| shard.rate).collect()
     }
 
     pub(crate) fn ends(&self) -> Vec<u64> {
@@ -223,6 +235,16 @@ impl Service for FakePs {
                     shard.end = stop.step.0;
                 }
                 reply.send(StoppingAt { version: Version(shard.version) }, Payload::EMPTY);
+            }
+            Message::HoldAt(hold) => {
+                let shard = &mut state.shards[hold.shard as usize];
+                shard.hold = Some(hold.version.0).filter(|&hold| shard.version <= hold);
+                reply.send(Holding { version: Version(shard.version) }, Payload::EMPTY);
+            }
+            Message::SetLearningRate(set) => {
+                let shard = &mut state.shards[set.shard as usize];
+                (shard.hold, shard.rate) = (None, Some(set.change));
+                reply.send(LearningRateSet {}, Payload::EMPTY);
             }
             Message::Observe(observe) if state.silent == Some(observe.shard) => {
                 state.unanswered.push((observe.shard, reply));

@@ -10,7 +10,7 @@ use pushpull_messages::checkpoint::{Part, SourceSpec, StartSpec};
 use pushpull_messages::id::*;
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::*;
-use pushpull_messages::optimizer::{GroupSpec, OptimizerSpec};
+use pushpull_messages::optimizer::{GroupSpec, OptimizerSpec, RateChange};
 use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
 use pushpull_storage::{Store, read_header};
 
@@ -72,10 +72,13 @@ proptest! {
         (job, one, other) in any_world(),
         before in 0u64..5,
         after in 0u64..4,
+        change in prop::option::of((0u64..9, 0.1f32..2.0)),
     ) {
+        let change = change.map(|(from, factor)| RateChange { from: Version(from), factor });
         let directory = tempfile::tempdir().unwrap();
         let store = directory.path().to_str().unwrap().to_owned();
         let mut shards = Shards::new(&job, &one, &StartSpec::Initialise).unwrap();
+        change.into_iter().for_each(|change| shards.set_rate(change));
         let save = Save { shard: 0, store: store.clone(), checkpoint: name(before), at: Version(before) };
         let mut cuts = shards.arm(&save);
         for number in 1..=before {
@@ -87,6 +90,7 @@ proptest! {
         // A second set of shards gets the same pushes up to the saved version, and stays there while the
         // first set continues to train.
         let mut twin = Shards::new(&job, &one, &StartSpec::Initialise).unwrap();
+        change.into_iter().for_each(|change| twin.set_rate(change));
         (1..=before).for_each(|number| twin.push(number));
         (before + 1..=before + after).for_each(|number| shards.push(number));
         let manifest = shards.commit(cuts);

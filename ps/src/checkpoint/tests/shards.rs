@@ -11,7 +11,7 @@ use pushpull_messages::id::*;
 use pushpull_messages::input::{DatasetSpec, InputSpec};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::*;
-use pushpull_messages::optimizer::{OptimizerSpec, ScheduleSpec};
+use pushpull_messages::optimizer::{OptimizerSpec, RateChange, RateSpec, ScheduleSpec};
 use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
 use pushpull_messages::sync::SyncSpec;
 use pushpull_messages::variable::{InitializerSpec, VariableSpec};
@@ -95,6 +95,8 @@ pub(super) struct Shards {
     pub(super) job: JobSpec,
     pub(super) placement: Placement,
     pub(super) states: Vec<ShardState<u32>>,
+    /// The learning rate, as the chief knows it.
+    pub(super) rate: RateSpec,
 }
 
 /// Every part of every variable, with all rows, as the bits of its elements.
@@ -102,7 +104,12 @@ pub(super) type Bits = BTreeMap<(u32, Part), Vec<u32>>;
 
 impl Shards {
     pub(super) fn new(job: &JobSpec, placement: &Placement, start: &StartSpec) -> Result<Self, Refusal> {
-        let mut shards = Self { job: job.clone(), placement: placement.clone(), states: Vec::new() };
+        let mut shards = Self {
+            job: job.clone(),
+            placement: placement.clone(),
+            states: Vec::new(),
+            rate: RateSpec::default(),
+        };
         for &shard in &placement.shards {
             let (pool, bytes) = (BufferPool::default(), 1 << 30);
             let limits = ShardLimits { values_bytes_max: bytes, gradients_bytes_max: bytes };
@@ -132,6 +139,16 @@ impl Shards {
             last_step: self.job.last_step,
             seed: self.job.seed,
             start: start.clone(),
+        }
+    }
+
+    /// Sets the learning rate of every shard.
+    pub(super) fn set_rate(&mut self, change: RateChange) {
+        self.rate = RateSpec { next: Some(change), ..self.rate };
+        for state in &mut self.states {
+            let shard = state.id().shard;
+            only::<Holding>(state.hold_at(&HoldAt { shard, version: change.from }, 0)).unwrap();
+            only::<LearningRateSet>(state.set_learning_rate(&SetLearningRate { shard, change }, 0)).unwrap();
         }
     }
 
@@ -210,6 +227,7 @@ impl Shards {
             placement: self.placement.clone(),
             files,
             workers: all_workers.remove(0),
+            learning_rate: self.rate.at(Version(save.at.0)),
         };
         let bytes = manifest.encode().unwrap();
         assert_eq!(ManifestSpec::decode(&bytes).unwrap(), manifest);

@@ -8,6 +8,7 @@ mod create;
 mod files;
 mod pull;
 mod push;
+mod rate;
 
 use std::collections::BTreeMap;
 
@@ -26,6 +27,7 @@ use super::timer::{Measure, UpdateTimer};
 use super::waiting::Waiting;
 use create::Creating;
 pub use files::FileRequest;
+use rate::Deferred;
 
 /// A shard as a state machine. Each function that handles a request returns the answers that are then due,
 /// both to that request and to earlier ones.
@@ -40,6 +42,8 @@ pub struct ShardState<R> {
     over: BTreeMap<u32, Incarnation>,
     saves: Saves<R>,
     waiting: Waiting<R>,
+    /// The pushes that arrived while the shard waits for its learning rate.
+    deferred: Vec<Deferred<R>>,
     counters: ShardCounters,
     pulls: u64,
     staleness: StalenessHistogram,
@@ -60,6 +64,7 @@ impl<R> ShardState<R> {
             over: BTreeMap::new(),
             saves: Saves::default(),
             waiting: Waiting::default(),
+            deferred: Vec::new(),
             counters: ShardCounters::default(),
             pulls: 0,
             staleness: StalenessHistogram::default(),
@@ -164,6 +169,7 @@ impl<R> ShardState<R> {
             slot_bytes: slices.iter().map(|slice| slice.slot_bytes() as u64).sum(),
             not_finite: self.not_finite,
             applying: self.timer.times(),
+            learning_rate_factor: contents.and_then(Contents::rate_factor),
             ..ShardSnapshot::default()
         }
     }

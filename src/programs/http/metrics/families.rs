@@ -41,6 +41,7 @@ pub(super) const FAMILIES: &[(&str, Kind, &str)] = &[
     ("pushpull_shard_held_bytes", Gauge, "Bytes of gradients that the shard holds until the gradients of other workers arrive."),
     ("pushpull_shard_members", Gauge, "Workers that are members of the shard now."),
     ("pushpull_shard_waiting_pulls", Gauge, "Pulls that wait for their step to begin."),
+    ("pushpull_shard_learning_rate_factor", Gauge, "Factor by which hooks of the chief have multiplied the learning rate; 1 if they have not."),
     ("pushpull_shard_leaving", Gauge, "1 if the shard's task was told to stop and waits for the chief to save a checkpoint."),
     ("pushpull_pushes_received_total", Counter, "Pushes received by the shard: the sum over all verdicts."),
     ("pushpull_pushes_total", Counter, "Pushes by shard and verdict."),

@@ -53,6 +53,8 @@ fn shard_samples(shard: ShardId, snapshot: &ShardSnapshot, out: &mut Samples<'_>
     out.gauge("pushpull_shard_held_bytes", labels, snapshot.held_bytes as f64);
     out.gauge("pushpull_shard_members", labels, f64::from(snapshot.members));
     out.gauge("pushpull_shard_waiting_pulls", labels, f64::from(snapshot.waiting));
+    let factor = snapshot.learning_rate_factor.unwrap_or(1.0);
+    out.gauge("pushpull_shard_learning_rate_factor", labels, f64::from(factor));
     out.gauge("pushpull_shard_leaving", labels, f64::from(u8::from(snapshot.leaving)));
     out.counter("pushpull_pushes_received_total", labels, pushes.received);
     for (verdict, count) in [

@@ -97,6 +97,7 @@ impl Numbers {
             applying: self.times(),
             saving: self.times(),
             saves_failed: self.next(),
+            learning_rate_factor: Some(self.next() as f32),
             actor: self.actor(shard.to_string()),
         }
     }

@@ -187,6 +187,8 @@ impl Worker {
         let gauge = Gauge::new(self.config.report_every);
         let (batches, took) = (job.accumulate, None);
         let stepper = Stepper { parameters, devices, filter, gauge, journal: journal.clone(), batches, took };
+        let changes = hooks.iter().any(|hook| hook.changes_gradients());
+        let changed = if changes { job.graph.variables.clone() } else { Vec::new() };
         let (sync, task) = (job.sync, self.identity.task);
         let mut trainer = Trainer {
             stepper,
@@ -201,6 +203,7 @@ impl Worker {
             tracer,
             hooks,
             validation,
+            changed,
             plots,
             stop,
             interrupt,

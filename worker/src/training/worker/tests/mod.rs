@@ -2,6 +2,7 @@
 //! simulated.
 
 mod accumulating;
+mod changing;
 mod fake_cluster;
 
 use std::collections::{BTreeMap, BTreeSet};
