@@ -3,6 +3,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard};
 
+use pushpull_messages::cadence::EvalEverySpec;
 use pushpull_messages::cluster::ClusterSpec;
 use pushpull_messages::graph::GraphBuilder;
 use pushpull_messages::id::{Incarnation, JobName, PlacementEpoch, ShardId, SliceId, VariableId, Version};
@@ -26,7 +27,7 @@ pub(super) const BATCH: u32 = 16;
 pub(super) const AHEAD_US: Micros = 3_600_000_000;
 const VALUE_BYTES: [usize; 2] = [8, 4];
 
-fn job(last_step: u64) -> JobSpec {
+fn job(last_step: u64, eval_every: Option<u64>) -> JobSpec {
     let mut g = GraphBuilder::new("plane");
     let (features, labels) = (g.input("features", [2]), g.input("labels", []));
     let kernel = g.variable("kernel", [2, 1], InitializerSpec::Zeros);
@@ -41,7 +42,8 @@ fn job(last_step: u64) -> JobSpec {
     };
     let graph = g.finish(loss, &[]).unwrap();
     let input = InputSpec::new(points(50), points(37));
-    JobSpec { batch_size: BATCH, ..JobSpec::new(graph, input, last_step) }
+    let eval_every = eval_every.map(EvalEverySpec::Steps);
+    JobSpec { batch_size: BATCH, eval_every, ..JobSpec::new(graph, input, last_step) }
 }
 
 /// Returns a placement with one variable on each shard.
@@ -185,6 +187,7 @@ pub(super) struct Play {
 /// The settings of a simulated run.
 pub(super) struct Script {
     pub(super) last_step: u64,
+    pub(super) eval_every: Option<u64>,
     /// The first version at which a shard stops answering pushes.
     pub(super) keep_from: u64,
     pub(super) go: bool,
@@ -195,14 +198,14 @@ pub(super) struct Script {
 impl Default for Script {
     fn default() -> Self {
         let config = WorkerConfig { report_every: Duration::from_millis(5), ..Default::default() };
-        Self { last_step: 7, keep_from: u64::MAX, go: true, config, tcp: false }
+        Self { last_step: 7, eval_every: None, keep_from: u64::MAX, go: true, config, tcp: false }
     }
 }
 
 impl Play {
     async fn start(script: Script) -> Self {
-        let Script { last_step, keep_from, go, config, tcp } = script;
-        let job = job(last_step);
+        let Script { last_step, eval_every, keep_from, go, config, tcp } = script;
+        let job = job(last_step, eval_every);
         let (placement, last_step) = (placement(&job), job.last_step);
         let transport: Arc<dyn Transport> = match tcp {
             true => Arc::new(Tcp::new(BufferPool::default())),

@@ -140,6 +140,28 @@ fn a_report_on_its_way_and_a_last_one_are_answered() {
     });
 }
 
+/// (A) and (B) of the evaluations while a worker trains. The simulated values never change.
+#[test]
+fn evaluations_are_made_one_after_the_other() {
+    for every in 1..5 {
+        let script = Script { last_step: 40, eval_every: Some(every), ..Default::default() };
+        play(script, |mut play| async move {
+            play.end().await.unwrap();
+            let words = play.chief.words();
+            assert_eq!(words.finish.as_ref().unwrap().local_step, LocalStep(40));
+            let all: Vec<_> = words.reports.iter().flat_map(|report| &report.evaluations).collect();
+            assert_eq!(all[0].step, GlobalStep(every), "(B): no other runs");
+            for pair in all.windows(2) {
+                assert!(pair[0].step < pair[1].step && pair[1].step.0 >= 2 * every, "(A)");
+                assert_eq!(pair[0].evaluation, pair[1].evaluation, "the same values");
+            }
+            assert!(all.last().unwrap().step < GlobalStep(40), "the end is evaluated later");
+            assert_eq!(all[0].evaluation.examples, 37);
+            assert!(all[0].evaluation.loss > 0.0);
+        });
+    }
+}
+
 struct Quiet;
 impl Hook for Quiet {}
 
