@@ -7,6 +7,7 @@ mod fake_cluster;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use pushpull_messages::cadence::EvalEverySpec;
 use pushpull_messages::cluster::ClusterSpec;
 use pushpull_messages::id::{Incarnation, JobName};
 use pushpull_messages::observe::{
@@ -15,7 +16,7 @@ use pushpull_messages::observe::{
 use pushpull_messages::summary::SummarySpec;
 use pushpull_transport::InProcess;
 
-use self::fake_cluster::{AHEAD_US, BATCH, Play, SHARDS, Script, play};
+use self::fake_cluster::{AHEAD_US, BATCH, Play, SHARDS, Script, job, play};
 use super::*;
 use crate::hooks::{Hook, HookError, MakeHook, StepInfo};
 use crate::telemetry::nest;
@@ -141,6 +142,29 @@ fn a_report_on_its_way_and_a_last_one_are_answered() {
         let traced = words.reports.iter().flat_map(|report| &report.spans).filter(|span| span.name == "step");
         assert!(traced.filter_map(|span| span.local_step).eq([0, 3, 6]), "each once");
     });
+}
+
+/// (A) and (B) of the evaluations while a worker trains. The simulated values never change.
+#[test]
+fn evaluations_are_made_one_after_the_other() {
+    for every in 1..5 {
+        let eval_every = Some(EvalEverySpec::Steps(every));
+        let script = Script { job: JobSpec { eval_every, ..job(40) }, ..Default::default() };
+        play(script, |mut play| async move {
+            play.end().await.unwrap();
+            let words = play.chief.words();
+            assert_eq!(words.finish.as_ref().unwrap().local_step, LocalStep(40));
+            let all: Vec<_> = words.reports.iter().flat_map(|report| &report.evaluations).collect();
+            assert_eq!(all[0].step, GlobalStep(every), "(B): no other runs");
+            for pair in all.windows(2) {
+                assert!(pair[0].step < pair[1].step && pair[1].step.0 >= 2 * every, "(A)");
+                assert_eq!(pair[0].evaluation, pair[1].evaluation, "the same values");
+            }
+            assert!(all.last().unwrap().step < GlobalStep(40), "the end is evaluated later");
+            assert_eq!(all[0].evaluation.examples, 37);
+            assert!(all[0].evaluation.loss > 0.0);
+        });
+    }
 }
 
 struct Quiet;
