@@ -100,7 +100,7 @@ mod tests {
             let error = config.validate().unwrap_err().to_string();
             assert!(error.starts_with("reconnect_timeout must be from 1 ms to 3600 s, but is "), "{error}");
         }
-        let config = ChiefConfig { trace: Some(TraceSpec { every: 0 }), ..Default::default() };
+        let config = ChiefConfig { trace: Some(TraceSpec::every(0)), ..Default::default() };
         assert_eq!(config.validate().unwrap_err().to_string(), "trace_every must be at least 1, but is 0");
         let retry = RetryConfig { connections_max: 0, ..RetryConfig::default() };
         let config = ChiefConfig { retry, ..Default::default() };

@@ -1,5 +1,5 @@
-//! Checks that a training step after the first one allocates no memory, whether it fetches tensors or not. The allocations are counted in the
-//! allocator, so all kernels and threads are included.
+//! Checks that a training step after the first one allocates no memory, whether it fetches tensors
+//! or not. The allocations are counted in the allocator, so all kernels and threads are included.
 
 use std::alloc::System;
 use std::sync::Arc;

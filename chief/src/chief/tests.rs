@@ -212,9 +212,9 @@ async fn published(
 fn a_job_is_published_from_start_to_end() {
     block_on(async {
         let path = tempfile::tempdir().unwrap();
-        let config = ChiefConfig { trace: Some(TraceSpec { every: 3 }), ..config(&path, PATIENCE) };
+        let config = ChiefConfig { trace: Some(TraceSpec::every(3)), ..config(&path, PATIENCE) };
         let mut run = TestRun::training(&path, config).await;
-        assert!(run.registered.iter().all(|reply| reply.trace == Some(TraceSpec { every: 3 })));
+        assert!(run.registered.iter().all(|reply| reply.trace == Some(TraceSpec::every(3))));
         let view = run.view.clone();
         let now = published(&view, |now| now.phase == JobPhase::Training && now.shards.len() == 2).await;
         assert!(now.workers.iter().all(|worker| worker.state == WorkerState::Training));

@@ -9,7 +9,7 @@ use std::time::Duration;
 use pushpull_messages::cadence::{Epochs, EvalEverySpec};
 use pushpull_messages::id::GlobalStep;
 use pushpull_messages::job::JobSpec;
-use pushpull_messages::message::Evaluation;
+use pushpull_messages::message::{Evaluation, MetricValue};
 use pushpull_messages::optimizer::UpdateSpec;
 
 use crate::error::ChiefError;
@@ -30,7 +30,11 @@ pub(crate) struct EpochTable {
     /// The names of the metrics that have a column.
     metrics: Vec<String>,
     evaluates: bool,
+    /// Whether the metrics are computed on the training batches.
+    measures: bool,
     update: UpdateSpec,
+    /// The factor by which hooks have multiplied the learning rate, as far as it is known.
+    rate_factor: f32,
     last_step: GlobalStep,
     /// The number of examples in one step of a worker.
     step_examples: u64,
@@ -79,6 +83,8 @@ struct Line {
     epochs: [u64; 2],
     step: GlobalStep,
     loss: Option<f32>,
+    /// The metrics of the training batches, as they were last reported.
+    metrics: Vec<MetricValue>,
     took: Duration,
     examples_per_s: f64,
     learning_rate: f32,
@@ -100,7 +106,9 @@ impl EpochTable {
             lines,
             metrics: metrics.collect(),
             evaluates: job.eval_every.is_some(),
+            measures: job.metrics_every != Some(0),
             update: job.update(),
+            rate_factor: 1.0,
             last_step: job.last_step,
             step_examples: job.step_examples(),
             titled: false,
@@ -130,6 +138,8 @@ impl EpochTable {
         let gradients =
             step.0.saturating_sub(from.0) as f64 * f64::from(snapshot.progress.gradients_per_update);
         let (sum, steps) = std::mem::take(&mut self.losses);
+        self.rate_factor = snapshot.learning_rate_factor().unwrap_or(self.rate_factor);
+        let rate = self.update.learning_rate(step.0.saturating_sub(1), self.last_step.0);
         self.pending = Some(Line {
             epochs: [number + 1, complete],
             step,
@@ -137,7 +147,8 @@ impl EpochTable {
             took,
             // Without a duration there is no rate.
             examples_per_s: gradients * self.step_examples as f64 / took.as_secs_f64().max(1e-3),
-            learning_rate: self.update.learning_rate(step.0.saturating_sub(1), self.last_step.0),
+            metrics: snapshot.progress.metrics.clone(),
+            learning_rate: rate * self.rate_factor,
         });
         self.shown = (complete, step, snapshot.at);
         if !self.evaluates || self.evaluation.as_ref().is_some_and(|(number, _)| *number >= complete) {
@@ -170,7 +181,7 @@ impl EpochTable {
         header.into_iter().chain([row(|cell| &cell.value)]).collect()
     }
 
-    /// Returns the cells of a line. Metrics of the training belong after the loss.
+    /// Returns the cells of a line.
     fn cells(&self, line: &Line, evaluation: Option<&Evaluation>) -> Vec<Cell> {
         let cell = |title: &str, value| Cell::new(title, value, WIDTH_MIN);
         let mut cells = Vec::new();
@@ -184,11 +195,16 @@ impl EpochTable {
         }
         cells.push(Cell::new("step", line.step.to_string(), self.last_step.to_string().len()));
         cells.push(cell("loss", number(line.loss)));
+        let value_of = |metrics: &[MetricValue], name: &str| {
+            metrics.iter().find(|metric| metric.name == name).map(|metric| metric.value)
+        };
+        for name in self.metrics.iter().filter(|_| self.measures) {
+            cells.push(cell(name, number(value_of(&line.metrics, name))));
+        }
         if self.evaluates {
             cells.push(cell("val loss", number(evaluation.map(|evaluation| evaluation.loss))));
             for name in &self.metrics {
-                let metrics = evaluation.into_iter().flat_map(|evaluation| &evaluation.metrics);
-                let value = metrics.filter(|metric| metric.name == *name).map(|metric| metric.value).next();
+                let value = evaluation.and_then(|evaluation| value_of(&evaluation.metrics, name));
                 cells.push(cell(&format!("val {name}"), number(value)));
             }
         }
@@ -251,7 +267,6 @@ impl Hook for EpochTable {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use pushpull_messages::message::MetricValue;
 
     use super::*;
     use crate::job::tests::job;
@@ -285,22 +300,34 @@ mod tests {
         let mut table = table(Some(EvalEverySpec::Epoch), Some(10));
         table.metrics = vec!["accuracy".into()];
         assert!(table.advance(&snapshot(9, 1, 9, 2.0)).is_empty());
-        assert!(table.advance(&snapshot(12, 2, 3, 1.0)).is_empty());
+        let mut seen = snapshot(12, 2, 3, 1.0);
+        seen.progress.metrics = vec![MetricValue { name: "accuracy".into(), value: 0.75 }];
+        assert!(table.advance(&seen).is_empty());
         let lines = table.add(GlobalStep(10), &evaluation(0.25));
         let [header, line] = &lines[..] else { panic!("{lines:?}") };
         assert_eq!(
             header.split("  ").map(str::trim).filter(|title| !title.is_empty()).collect::<Vec<_>>(),
-            ["epoch", "step", "loss", "val loss", "val accuracy", "rate", "seconds", "examples/s"]
+            [
+                "epoch",
+                "step",
+                "loss",
+                "accuracy",
+                "val loss",
+                "val accuracy",
+                "rate",
+                "seconds",
+                "examples/s"
+            ]
         );
-        assert_eq!(words(line), ["1/4", "12", "1.7500", "0.2500", "0.5000", "0.1000", "2.0", "6"]);
+        assert_eq!(words(line), ["1/4", "12", "1.7500", "0.7500", "0.2500", "0.5000", "0.1000", "2.0", "6"]);
         // The evaluation may be known before the end of its epoch is reported.
         assert!(table.add(GlobalStep(20), &evaluation(0.125)).is_empty());
         let lines = table.advance(&snapshot(20, 4, 8, 1.0));
-        assert_eq!(words(&lines[0])[..4], ["2/4", "20", "1.0000", "0.1250"]);
+        assert_eq!(words(&lines[0])[..5], ["2/4", "20", "1.0000", "-", "0.1250"]);
         // The next epoch has no evaluation, and does not keep the table waiting.
         assert!(table.advance(&snapshot(30, 5, 0, 0.0)).is_empty());
         let lines = table.advance(&snapshot(40, 6, 9, 1e-5));
-        assert_eq!(words(&lines[0])[..5], ["3/4", "30", "-", "-", "-"]);
+        assert_eq!(words(&lines[0])[..6], ["3/4", "30", "-", "-", "-", "-"]);
         assert_eq!(words(&table.flush()[0])[..4], ["4/4", "40", "1.00e-5", "-"]);
     }
 

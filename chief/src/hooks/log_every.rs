@@ -11,8 +11,8 @@ use super::cadence::Cadence;
 use crate::hook::{Hook, HookContext};
 use crate::monitor::TrainingSnapshot;
 
-/// A hook that logs the loss, the metrics, the learning rate and the gradient norm, if they are available. It logs after
-/// a number of steps or after an interval, whichever ends first.
+/// A hook that logs the loss, the metrics, the learning rate and the gradient norm, if they are available. It
+/// logs after a number of steps or after an interval, whichever ends first.
 #[derive(Clone, Debug)]
 pub struct LogEvery {
     cadence: Cadence,

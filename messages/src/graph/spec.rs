@@ -240,9 +240,9 @@ impl GraphSpec {
         Ok(())
     }
 
-    /// Returns the part of a valid graph that its outputs need, without loss, metrics and summaries. The nodes
-    /// keep their names, and the variables their names and ids. A prediction runs this part, so it needs no
-    /// labels.
+    /// Returns the part of a valid graph that its outputs need, without loss, metrics and summaries. The
+    /// nodes keep their names, and the variables their names and ids. A prediction runs this part, so it
+    /// needs no labels.
     #[must_use]
     pub fn prediction(&self) -> Self {
         let mut needed = vec![false; self.nodes.len()];

@@ -61,7 +61,7 @@ fn an_invalid_job_or_placement_is_refused() {
     assert!(reread(bad, &[]).is_err());
     let bad = Registered { summary_every: Some(0), ..good.clone() };
     assert!(reread(bad, &[]).unwrap_err().contains("summary_every is 0"));
-    let bad = Registered { trace: Some(TraceSpec { every: 0 }), ..good };
+    let bad = Registered { trace: Some(TraceSpec::every(0)), ..good };
     assert!(reread(bad, &[]).unwrap_err().contains("expected 1 or more"));
 }
 

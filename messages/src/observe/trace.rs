@@ -19,9 +19,23 @@ pub struct TraceSpec {
     /// The interval between traced steps, in steps; at least 1. Each worker traces the first of every
     /// `every` steps.
     pub every: u64,
+    /// The number of traced steps of each worker in which the time of every operation is recorded, too: its
+    /// first ones, as far as the reports have room.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub ops: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 impl TraceSpec {
+    /// Traces one of `every` steps, without the times of operations.
+    pub const fn every(every: u64) -> Self {
+        Self { every, ops: 0 }
+    }
+
     /// Returns true if a worker traces its step `local_step`. Steps are counted from 0.
     pub const fn is_traced(&self, local_step: u64) -> bool {
         local_step.is_multiple_of(self.every)

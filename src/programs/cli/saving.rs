@@ -93,6 +93,9 @@ pub(super) struct SavingArgs {
     /// Record one in N steps of each worker in the timeline [default: 100]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     trace_every: Option<u64>,
+    /// Also record the time of every operation of the model, in the first N recorded steps of each worker
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    trace_ops: Option<u32>,
 }
 
 /// A hook that does nothing. It replaces the timeline if the timeline cannot be written.
@@ -167,9 +170,11 @@ impl SavingArgs {
             None => None,
         };
         let every = self.trace_every.unwrap_or(TRACE_EVERY);
-        let trace = self.traces().then_some(TraceSpec { every });
-        if self.trace_every.is_some() && trace.is_none() {
-            return Err(Failure::usage("--trace-every has no effect without --trace: add --trace FILE"));
+        let ops = self.trace_ops.unwrap_or(0);
+        let trace = self.traces().then_some(TraceSpec { every, ops });
+        let useless = [("--trace-every", self.trace_every.is_some()), ("--trace-ops", ops > 0)];
+        if let Some((flag, _)) = useless.iter().find(|(_, given)| *given && trace.is_none()) {
+            return Err(Failure::Usage(format!("{flag} has no effect without --trace: add --trace FILE")));
         }
         let config = ChiefConfig { checkpoint, warm_start, trace, ..config };
         config.validate().map_err(Failure::usage)?;
@@ -319,6 +324,7 @@ impl SavingArgs {
             #[cfg(feature = "otlp")]
             ("otlp-endpoint", self.otlp_endpoint.clone()),
             ("trace-every", self.trace_every.as_ref().map(|value| text(value))),
+            ("trace-ops", self.trace_ops.as_ref().map(|value| text(value))),
             (
                 "early-stopping",
                 self.early_stopping.as_ref().map(|(metric, patience)| format!("{metric}:{patience}")),
@@ -375,6 +381,7 @@ mod tests {
             "--summary-secs=12",
             "--trace=/t.json",
             "--trace-every=13",
+            "--trace-ops=14",
             "--early-stopping=top:k:4",
             "--reduce-on-plateau=accuracy:3:0.5:0.01",
             "--warm-start-rename=a=b",
@@ -388,7 +395,7 @@ mod tests {
         let checkpoint = config.checkpoint.expect("it saves");
         assert_eq!((checkpoint.save_steps, checkpoint.save_secs, checkpoint.keep), (Some(7), None, 3));
         assert_eq!(checkpoint.keep_every, Some(Duration::from_secs(1800)));
-        assert_eq!(config.trace, Some(TraceSpec { every: 13 }));
+        assert_eq!(config.trace, Some(TraceSpec { every: 13, ops: 14 }));
         assert_eq!(config.warm_start.expect("it starts warm").rename.len(), 2);
     }
 
@@ -421,6 +428,7 @@ mod tests {
             (&["--warm-start=/c", "--warm-start-rename=x"], "NEW=OLD"),
             (&["--warm-start-variables=x"], "--warm-start"),
             (&["--trace=t", "--trace-every=0"], "1.."),
+            (&["--trace=t", "--trace-ops=0"], "1..=1000"),
         ] {
             let flags: Vec<String> = flags.iter().map(ToString::to_string).collect();
             let error = read(&flags).unwrap_err().to_string();

@@ -19,11 +19,26 @@ struct Span<'a> {
     event: &'a Value,
 }
 
+/// Checks that each arrow that begins also ends.
+fn check_arrows(events: &[Value]) {
+    let flows = |phase: &str| events.iter().filter(|event| event["ph"] == *phase).count();
+    assert!(flows("s") > 0 && flows("s") == flows("f"), "{} and {}", flows("s"), flows("f"));
+}
+
+/// Checks that the first traced step of a worker shows its matrix products, and no other step does.
+fn check_operations(worker: &str, spans: &[Span<'_>]) {
+    let is_product = |span: &&Span<'_>| span.task == worker && span.name.starts_with("Product ");
+    let mut steps = spans.iter().filter(is_product).map(|span| &span.event["args"]["local_step"]).peekable();
+    assert!(steps.peek().is_some(), "{worker} shows no operation");
+    assert!(steps.all(|step| *step == 0), "{worker} shows operations of several steps");
+}
+
 #[test]
 fn a_push_can_be_followed_through_the_whole_cluster() {
     let mut cluster = Cluster::with(1, 2, 2, |dir| Job::with(dir, STEPS, &["--sync=sync"]));
     let trace = cluster.dir().join("trace.json");
-    cluster.chief_flags = vec![format!("--trace={}", trace.display()), "--trace-every=10".into()];
+    let file = format!("--trace={}", trace.display());
+    cluster.chief_flags = vec![file, "--trace-every=10".into(), "--trace-ops=1".into()];
     let mut running = Running::of(cluster, &[]);
     running.end_well_without(&[]);
     let events: Vec<Value> =
@@ -58,6 +73,7 @@ fn a_push_can_be_followed_through_the_whole_cluster() {
     };
     for worker in ["worker/0", "worker/1"] {
         let steps = named(worker, "step");
+        check_operations(worker, &spans);
         // One in ten steps is traced. Some of them are missing, because they did not fit into a report.
         assert!(steps.len() as u64 >= STEPS / 10 / 2, "{worker} has {} traced steps", steps.len());
         let mut followed = 0;
@@ -86,7 +102,5 @@ fn a_push_can_be_followed_through_the_whole_cluster() {
         }
         assert!(followed >= 2 * (STEPS / 10 / 2), "{worker}: {followed} pushes");
     }
-    // The events of the arrows: each arrow that begins also ends.
-    let flows = |phase: &str| events.iter().filter(|event| event["ph"] == *phase).count();
-    assert!(flows("s") > 0 && flows("s") == flows("f"), "{} and {}", flows("s"), flows("f"));
+    check_arrows(&events);
 }

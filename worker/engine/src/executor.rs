@@ -2,6 +2,7 @@
 //! allocated at the start, so a step allocates nothing.
 
 use std::ops::Range;
+use std::time::Instant;
 
 use super::arena::Arena;
 use super::error::StepError;
@@ -10,6 +11,7 @@ use super::feed::Feed;
 use super::fetch::Groups;
 use super::gradients::GradientSink;
 use super::memory::{Instruction, Place};
+use super::op_time::OpTime;
 use super::program::{Program, ResultPlace};
 use super::split_arena::{OUTPUTS, carve};
 use super::values::ValueSource;
@@ -19,6 +21,8 @@ pub struct Executor {
     program: Program,
     arena: Arena,
     results: Vec<f32>,
+    /// The index of each instruction of the last step that was timed, and when it began and ended.
+    times: Vec<(usize, [Instant; 2])>,
 }
 
 impl Executor {
@@ -26,7 +30,7 @@ impl Executor {
     pub fn new(program: Program) -> Self {
         let arena = Arena::zeroed(program.arena);
         let results = Vec::with_capacity(program.result_elements().sum());
-        Self { program, arena, results }
+        Self { program, arena, results, times: Vec::new() }
     }
 
     /// Returns the program.
@@ -39,8 +43,8 @@ impl Executor {
     /// The loss is the mean over the program's examples. The gradients are those of this mean, multiplied by
     /// the fraction of the whole batch that the program computes. The gradients of several devices therefore
     /// add up to those of the whole batch. Each gradient is reported with [`GradientSink::complete`] as soon
-    /// as it is complete, in the program's [`gradient_order`](Program::gradient_order). The step also computes
-    /// the fetches of the feed's groups, which [`fetched`](Self::fetched) then returns.
+    /// as it is complete, in the program's [`gradient_order`](Program::gradient_order). The step also
+    /// computes the fetches of the feed's groups, which [`fetched`](Self::fetched) then returns.
     ///
     /// # Errors
     /// If a label is not one of the classes, or an id is not a row of its table. The gradients must
@@ -69,6 +73,16 @@ impl Executor {
         self.results.get(1..).unwrap_or_default()
     }
 
+    /// Returns the time of each operation of the last step, in the order in which they ran; empty if the step
+    /// was not timed.
+    pub fn op_times(&self) -> impl Iterator<Item = OpTime> {
+        let loss = self.program.loss_instruction();
+        self.times.iter().map(move |&(position, [began, ended])| {
+            let Instruction { kernel, origin, .. } = &self.program.instructions[position];
+            OpTime { node: *origin, kind: kernel.name(), backward: position > loss, began, ended }
+        })
+    }
+
     /// Runs an evaluation program, and returns the loss, followed by the elements of each metric. Runs a
     /// prediction program, and returns the elements of each output, row-major.
     ///
@@ -90,12 +104,17 @@ impl Executor {
         values: &dyn ValueSource,
         mut gradients: Option<&mut dyn GradientSink>,
     ) -> Result<(), StepError> {
-        let Self { program, arena, results } = self;
+        let Self { program, arena, results, times } = self;
+        times.clear();
         assert!(feed.first + program.batch <= feed.examples, "the program was compiled for a larger batch");
         let arena = arena.floats_mut();
         let groups = feed.groups.with(Groups::ALWAYS);
         let mut faulty = Groups::NONE;
-        for instruction in program.instructions.iter().filter(|own| own.groups.meets(groups)) {
+        for (position, instruction) in program.instructions.iter().enumerate() {
+            if !instruction.groups.meets(groups) {
+                continue;
+            }
+            let began = feed.timed.then(Instant::now);
             let ([mut output, second, third, scratch], rest) = carve(arena, &written(instruction));
             if let [Place::Gradient(variable)] = instruction.outputs[..] {
                 let gradients = gradients.as_deref_mut().expect("this program computes gradients");
@@ -112,6 +131,7 @@ impl Executor {
                 }
                 Err(fault) => return Err(StepError { node: program.label(instruction.origin), fault }),
             }
+            times.extend(began.map(|began| (position, [began, Instant::now()])));
             if let (Some(variable), Some(gradients)) = (instruction.completes, gradients.as_deref_mut()) {
                 gradients.complete(variable);
             }

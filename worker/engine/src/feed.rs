@@ -19,11 +19,13 @@ pub struct Feed<'a> {
     pub random: u64,
     /// The groups of fetches that a training step computes in addition to the loss and the gradients.
     pub groups: Groups,
+    /// Whether a training step records the time of each operation.
+    pub timed: bool,
 }
 
 impl<'a> Feed<'a> {
-    /// Returns the feed for a whole batch, with the seed 0 and without fetches.
+    /// Returns the feed for a whole batch, with the seed 0, without fetches and without times.
     pub const fn whole(columns: &'a [Column], examples: usize) -> Self {
-        Self { columns, examples, first: 0, random: 0, groups: Groups::NONE }
+        Self { columns, examples, first: 0, random: 0, groups: Groups::NONE, timed: false }
     }
 }

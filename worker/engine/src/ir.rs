@@ -265,6 +265,14 @@ impl Ir {
     }
 }
 
+impl Kernel {
+    /// Returns the name of the kernel, without its settings.
+    pub fn name(&self) -> String {
+        let text = format!("{self:?}");
+        text.chars().take_while(|letter| letter.is_ascii_alphanumeric()).collect()
+    }
+}
+
 impl Value {
     /// Returns another output of the same node.
     pub fn output(self, output: usize) -> Self {

@@ -225,6 +225,13 @@ impl Program {
         self.unused.iter().copied().chain(computed)
     }
 
+    /// Returns the index of the instruction that computes the first result, the loss; 0 if none does.
+    pub(super) fn loss_instruction(&self) -> usize {
+        let place = self.results.first().map(|result| &result.place);
+        // Other values may have had the same place before the loss.
+        self.instructions.iter().rposition(|own| own.outputs.first() == place).unwrap_or(0)
+    }
+
     pub(super) fn label(&self, origin: NodeId) -> String {
         let label = self.labels.iter().find(|(node, _)| *node == origin);
         label.map_or_else(|| format!("node {origin}"), |(_, label)| label.clone())

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use actix::{Actor, Addr, Context, Handler, MessageResult};
 use actix_rt::ArbiterHandle;
-use pushpull_engine::{Feed, Groups};
+use pushpull_engine::{Feed, Groups, OpTime};
 use pushpull_input::Batch;
 use pushpull_messages::observe::Queued;
 
@@ -40,6 +40,8 @@ pub(crate) struct ComputeGradients {
     pub random: u64,
     /// The groups of tensors that the step fetches.
     pub groups: Groups,
+    /// Whether the time of each operation is recorded.
+    pub timed: bool,
     pub values: Arc<Values>,
     pub gradients: Gradients,
     pub queued: Queued,
@@ -52,6 +54,8 @@ pub(crate) struct DeviceGradients {
     pub gradients: Gradients,
     /// The tensors of the groups, one after another.
     pub fetched: Vec<f32>,
+    /// The time of each operation; empty unless it was requested.
+    pub op_times: Vec<OpTime>,
     /// When the computation began and ended.
     pub took: [Instant; 2],
 }
@@ -60,16 +64,18 @@ impl Handler<ComputeGradients> for Device {
     type Result = MessageResult<ComputeGradients>;
 
     fn handle(&mut self, step: ComputeGradients, _: &mut Self::Context) -> Self::Result {
-        let ComputeGradients { batch, first, random, groups, values, mut gradients, queued } = step;
+        let ComputeGradients { batch, first, random, groups, timed, values, mut gradients, queued } = step;
         let handling = queued.handle();
-        let feed = Feed { columns: &batch.columns, examples: batch.examples, first, random, groups };
+        let feed = Feed { columns: &batch.columns, examples: batch.examples, first, random, groups, timed };
         let loss = self.replica.step(feed, &values, &mut gradients, &mut Gradients::complete);
         if loss.is_ok() {
             gradients.complete_all();
         }
         let fetched = if groups.is_empty() { Vec::new() } else { self.replica.fetched().to_vec() };
+        let op_times = if timed { self.replica.op_times() } else { Vec::new() };
         drop((batch, values));
-        MessageResult(DeviceGradients { loss, gradients, fetched, took: [handling.began(), Instant::now()] })
+        let took = [handling.began(), Instant::now()];
+        MessageResult(DeviceGradients { loss, gradients, fetched, op_times, took })
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use pushpull_engine::{Executor, Feed, GradientSink, Program};
+use pushpull_engine::{Executor, Feed, GradientSink, OpTime, Program};
 use pushpull_input::Batch;
 use pushpull_messages::graph::GraphSpec;
 use pushpull_messages::id::VariableId;
@@ -74,6 +74,10 @@ impl Replica for GraphReplica {
 
     fn fetched(&self) -> &[f32] {
         self.training.fetched()
+    }
+
+    fn op_times(&self) -> Vec<OpTime> {
+        self.training.op_times().collect()
     }
 
     fn prepare(&mut self, examples: usize) -> Result<(), ReplicaError> {

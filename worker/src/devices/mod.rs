@@ -19,7 +19,9 @@ use std::sync::Arc;
 use actix::Addr;
 use actix_rt::Arbiter;
 use futures_util::future::{join_all, try_join_all};
+use pushpull_engine::OpTime;
 use pushpull_input::Batch;
+use pushpull_messages::graph::GraphSpec;
 use pushpull_messages::observe::Meter;
 
 pub(crate) use self::batch_parts::parts;
@@ -42,6 +44,8 @@ pub(crate) struct Devices {
     arbiters: Vec<Arbiter>,
     /// For each device, the range of a batch's examples that the device computes.
     parts: Vec<Range<usize>>,
+    /// The names of the nodes of the graph, for the timeline.
+    nodes: Vec<String>,
 }
 
 /// The result of one batch, before the gradients of different devices are added up.
@@ -69,15 +73,20 @@ pub(crate) struct Computed {
 }
 
 impl Devices {
-    /// Starts a device for each replica. `parts` holds the range of examples of each replica, in the same
-    /// order.
-    pub(crate) fn start(replicas: Vec<Box<dyn Replica>>, parts: Vec<Range<usize>>) -> Self {
+    /// Starts a device for each replica of a graph. `parts` holds the range of examples of each replica, in
+    /// the same order.
+    pub(crate) fn start(
+        replicas: Vec<Box<dyn Replica>>,
+        parts: Vec<Range<usize>>,
+        graph: &GraphSpec,
+    ) -> Self {
         let arbiters: Vec<Arbiter> = replicas.iter().map(|_| Arbiter::new()).collect();
         let start =
             |(replica, arbiter): (Box<dyn Replica>, &Arbiter)| Device::start_on(&arbiter.handle(), replica);
         let actors = replicas.into_iter().zip(&arbiters).map(start).collect();
         let meters = arbiters.iter().map(|_| Arc::default()).collect();
-        Self { actors, meters, arbiters, parts }
+        let nodes = graph.nodes.iter().map(|node| node.name.clone()).collect();
+        Self { actors, meters, arbiters, parts, nodes }
     }
 
     /// Computes one step on all devices, and adds up their gradients. The arguments and errors are those of
@@ -96,8 +105,8 @@ impl Devices {
         Ok(Computed { loss, gradients, fetched, work })
     }
 
-    /// Computes one batch on all devices, and records what `recorded` says. `memory` holds the buffers for the
-    /// gradients of each device.
+    /// Computes one batch on all devices, and records what `recorded` says. `memory` holds the buffers for
+    /// the gradients of each device.
     ///
     /// # Errors
     /// If the batch does not fit the model, or a device panicked.
@@ -109,7 +118,7 @@ impl Devices {
         memory: Vec<Gradients>,
         recorded: Recorded,
     ) -> Result<DeviceParts, DeviceError> {
-        let Recorded { traced, groups } = recorded;
+        let Recorded { traced, ops: timed, groups } = recorded;
         let devices = self.actors.iter().zip(&self.meters).zip(&self.parts);
         let steps = devices.zip(memory).map(|(((device, meter), part), gradients)| {
             device.send(ComputeGradients {
@@ -117,6 +126,7 @@ impl Devices {
                 first: part.start,
                 random,
                 groups,
+                timed,
                 values: Arc::clone(values),
                 gradients,
                 queued: meter.queue(),
@@ -127,9 +137,11 @@ impl Devices {
         let (mut loss, mut all) = (0.0, Vec::with_capacity(self.actors.len()));
         let (mut failed, mut work, mut fetched) = (None, Vec::new(), Vec::new());
         for (device, (stepped, part)) in join_all(steps).await.into_iter().zip(&self.parts).enumerate() {
-            let DeviceGradients { loss: own, gradients, fetched: values, took: [began, ended] } = stepped?;
+            let DeviceGradients { loss: own, gradients, fetched: values, op_times, took } = stepped?;
             if traced {
-                work.push(Work { device, name: "forward and backward", began, ended });
+                let [began, ended] = took;
+                work.push(Work { device, name: "forward and backward".into(), began, ended });
+                work.extend(op_times.into_iter().map(|op| self.work_of(device, op)));
             }
             match own {
                 Ok(own) => loss += own * (part.len() as f32 / batch.examples as f32),
@@ -144,6 +156,15 @@ impl Devices {
             Some(error) => Err(error.into()),
             None => Ok(DeviceParts { loss, gradients: all, fetched, work }),
         }
+    }
+
+    /// Returns an operation as a piece of work. Its name is the kind of the operation and the name of its
+    /// node.
+    fn work_of(&self, device: usize, op: OpTime) -> Work {
+        let OpTime { node, kind, backward, began, ended } = op;
+        let node = self.nodes.get(node.index()).map_or("", String::as_str);
+        let pass = if backward { " (backward)" } else { "" };
+        Work { device, name: format!("{kind}{pass} {node}").into(), began, ended }
     }
 
     /// Sums the gradients of all devices in a tree. In each round, the gradients of every second device are
@@ -169,7 +190,7 @@ impl Devices {
             for (sum, took) in try_join_all(pairs).await? {
                 gradients.push(sum);
                 if let (Some(work), Some((device, [began, ended]))) = (&mut work, took) {
-                    work.push(Work { device, name: "reduce", began, ended });
+                    work.push(Work { device, name: "reduce".into(), began, ended });
                 }
             }
         }

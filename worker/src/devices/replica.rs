@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use pushpull_engine::{Feed, Fetch};
+use pushpull_engine::{Feed, Fetch, OpTime};
 use pushpull_input::Batch;
 use pushpull_messages::device::Device;
 use pushpull_messages::graph::GraphSpec;
@@ -43,6 +43,12 @@ pub trait Replica: Send {
     /// an empty slice; its jobs then have no metrics before the evaluation.
     fn fetched(&self) -> &[f32] {
         &[]
+    }
+
+    /// Returns the time of each operation of the last step, if its feed has asked for them. An engine that
+    /// does not know them returns an empty list.
+    fn op_times(&self) -> Vec<OpTime> {
+        Vec::new()
     }
 
     /// Prepares the evaluation of batches of `examples` examples.

@@ -66,7 +66,7 @@ impl Model {
             let config = ReplicaConfig { graph, examples, columns, device, compute, fetches };
             Box::new(GraphReplica::new(config).unwrap()) as Box<dyn Replica>
         };
-        let devices = Devices::start(parts.iter().map(replica).collect(), parts);
+        let devices = Devices::start(parts.iter().map(replica).collect(), parts, &self.graph);
         let (mut sums, mut total) = (None::<Vec<Gradients>>, 0.0);
         for (index, numbers) in numbers.chunks(4 * examples).enumerate() {
             let features = numbers.chunks(4).flat_map(|example| example[..3].to_vec()).collect();
@@ -79,7 +79,7 @@ impl Model {
                 let factor = if index + 1 == batches { 1.0 / batches as f32 } else { 1.0 };
                 memory.iter_mut().zip(sums).for_each(|(next, sum)| next.follow(sum, factor));
             }
-            let recorded = Recorded { traced: false, groups: Groups::NONE };
+            let recorded = Recorded { traced: false, ops: false, groups: Groups::NONE };
             let computed = devices.compute(&batch, 0, &self.values, memory, recorded).await.unwrap();
             total += computed.loss;
             sums = Some(computed.gradients);

@@ -315,7 +315,7 @@ impl Evaluator {
         let preparation = Preparation { config, job: job.clone(), task, workers: 1, resume, fetches };
         let (test, replicas) = blocking(move || preparation.evaluation()).await?;
         let parts = vec![0..1; replicas.len()];
-        let devices = Devices::start(replicas, parts);
+        let devices = Devices::start(replicas, parts, &job.graph);
         self.life.devices(devices.meters());
         tracing::info!("ready: model '{}', {} test examples, best by {best}", job.graph.name, test.len());
         Ok(EvaluationBench { job, test, devices, best })

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use pushpull_messages::id::{LocalStep, ShardId, TaskId};
-use pushpull_messages::observe::{Clock, Micros, PushTimes, SpanSpec, TraceSpec};
+use pushpull_messages::observe::{Clock, LANE_BYTES_MAX, Micros, PushTimes, SPANS_MAX, SpanSpec, TraceSpec};
 
 use super::alignment::{Alignment, CallTimes};
 use super::moments::Moments;
@@ -21,6 +21,9 @@ use crate::devices::Work;
 /// it is sent.
 const WAIT_MIN_US: Micros = 20;
 
+/// The maximum number of pieces of work that a traced step shows. The longest ones are shown.
+const WORK_MAX: usize = 1024;
+
 /// Converts traced steps to spans.
 #[derive(Debug)]
 pub(crate) struct Tracer {
@@ -30,6 +33,10 @@ pub(crate) struct Tracer {
     /// The estimate of each ps task's clock offset.
     clocks: BTreeMap<TaskId, Alignment>,
     spans: Spans,
+    /// The number of steps in which the times of operations are still to be recorded.
+    ops_left: u32,
+    /// The number of pieces of work of the last step that had operations, or the most that there can be.
+    last_work: usize,
 }
 
 /// The times of a traced step, of the devices' work and of the pushes.
@@ -38,18 +45,27 @@ pub(crate) struct TracedStep {
     pub local_step: LocalStep,
     pub moments: Moments,
     pub work: Vec<Work>,
+    /// Whether the work includes the operations.
+    pub ops: bool,
     pub pushes: Vec<TracedPush>,
 }
 
 impl Tracer {
     /// Creates a tracer for the worker `task` that adds its spans to `spans`.
     pub(crate) const fn new(spec: TraceSpec, task: TaskId, clock: Clock, spans: Spans) -> Self {
-        Self { spec, task, clock, clocks: BTreeMap::new(), spans }
+        let ops_left = spec.ops;
+        Self { spec, task, clock, clocks: BTreeMap::new(), spans, ops_left, last_work: WORK_MAX }
     }
 
     /// Returns true if this step is to be traced.
     pub(crate) const fn is_traced(&self, local_step: LocalStep) -> bool {
         self.spec.is_traced(local_step.0)
+    }
+
+    /// Returns true if a traced step is to record the time of every operation. Half of the next report is
+    /// left to steps without operations.
+    pub(crate) fn has_room_for_ops(&self) -> bool {
+        self.ops_left > 0 && self.spans.len() + self.last_work <= SPANS_MAX / 2
     }
 
     /// Converts a traced step to spans, and adds them to the spans of the next report.
@@ -61,7 +77,23 @@ impl Tracer {
                 clock.hear(CallTimes { sent, received, answered, back });
             }
         }
+        if step.ops {
+            self.ops_left = self.ops_left.saturating_sub(1);
+            self.last_work = step.work.len().min(WORK_MAX);
+        }
         self.spans.put(self.spans_of(step));
+    }
+
+    /// Returns the pieces of work that a step shows, in their order.
+    fn shown(work: &[Work]) -> Vec<&Work> {
+        let mut shown: Vec<(usize, &Work)> = work.iter().enumerate().collect();
+        if shown.len() > WORK_MAX {
+            shown
+                .sort_by_key(|(_, work)| std::cmp::Reverse(work.ended.saturating_duration_since(work.began)));
+            shown.truncate(WORK_MAX);
+            shown.sort_by_key(|(position, _)| *position);
+        }
+        shown.into_iter().map(|(_, work)| work).collect()
     }
 
     /// Returns the time at which the whole push could be sent, and the time at which its reply arrived.
@@ -87,8 +119,10 @@ impl Tracer {
         let trainer = |name, times| own("trainer".to_owned(), name, times);
         let mut spans = vec![trainer("step", [step.moments.begun, step.moments.ended])];
         spans.extend(step.moments.parts().map(|(name, from, until)| trainer(name, [from, until])));
-        let work = |work: &Work| own(format!("device/{}", work.device), work.name, [work.began, work.ended]);
-        spans.extend(step.work.iter().map(work));
+        let work = |work: &Work| {
+            own(format!("device/{}", work.device), within(&work.name), [work.began, work.ended])
+        };
+        spans.extend(Self::shown(&step.work).into_iter().map(work));
         for push in &step.pushes {
             let whole = own(format!("to {}", push.shard), "push", [push.sent, push.back]);
             let whole = SpanSpec { push: Some((push.id, push.shard)), ..whole };
@@ -100,6 +134,12 @@ impl Tracer {
         }
         spans
     }
+}
+
+/// Returns the beginning of a name that fits into a span.
+fn within(name: &str) -> &str {
+    let fits = |end: &usize| name.is_char_boundary(*end);
+    &name[..(0..=name.len().min(LANE_BYTES_MAX)).rev().find(fits).unwrap_or(0)]
 }
 
 /// Returns the spans of the parts of a push. `times` are on the worker's clock.
@@ -236,17 +276,66 @@ pub(crate) mod tests {
             let (filtered, answered) = ((!early).then_some(filtered), Some(answered));
             let moments = Moments { begun, fed, started, computed, filtered, answered, ended, hooks: true };
             let work = vec![
-                Work { device: 0, name: "forward and backward", began: started, ended: computed },
-                Work { device: 0, name: "reduce", began: computed, ended: computed },
+                Work { device: 0, name: "forward and backward".into(), began: started, ended: computed },
+                Work { device: 0, name: "ä".repeat(99).into(), began: started, ended: computed },
+                Work { device: 0, name: "reduce".into(), began: computed, ended: computed },
             ];
             let spans = Spans::default();
-            let mut tracer = Tracer::new(TraceSpec { every: 2 }, TaskId::worker(3), clock, spans.clone());
-            let step = TracedStep { local_step: LocalStep(4), moments, work, pushes: pushes.clone() };
+            let mut tracer = Tracer::new(TraceSpec::every(2), TaskId::worker(3), clock, spans.clone());
+            let step = TracedStep { local_step: LocalStep(4), moments, work, ops: true, pushes: pushes.clone() };
             tracer.record(&step);
             let spans = spans.take(0);
             check_lanes(&spans)?;
             let whole = wild.is_none() && !(early && hasty);
             pushes.iter().try_for_each(|push| check_push(&spans, push, clock, whole))?;
         }
+    }
+
+    #[test]
+    fn operations_are_few_and_leave_room_for_steps() {
+        let (clock, spans, now) = (Clock::start(), Spans::default(), Instant::now());
+        let spec = TraceSpec { every: 1, ops: 3 };
+        let mut tracer = Tracer::new(spec, TaskId::worker(0), clock, spans.clone());
+        let work = |number: u64| {
+            let ended = now + Duration::from_micros(number);
+            Work { device: 0, name: format!("op {number}").into(), began: now, ended }
+        };
+        let moments = Moments {
+            begun: now,
+            fed: now,
+            started: now,
+            computed: now,
+            filtered: None,
+            answered: None,
+            ended: now,
+            hooks: false,
+        };
+        let record = |tracer: &mut Tracer, count: u64| {
+            let work = (0..count).map(work).collect();
+            let step = TracedStep { local_step: LocalStep(0), moments, work, ops: true, pushes: Vec::new() };
+            tracer.record(&step);
+            let names = spans.take(0).into_iter().filter(|span| span.lane == "device/0");
+            names.map(|span| span.name).collect::<Vec<_>>()
+        };
+        assert!(tracer.has_room_for_ops());
+        let names = record(&mut tracer, WORK_MAX as u64 + 5);
+        assert_eq!((names.len(), names[0].as_str()), (WORK_MAX, "op 5"), "the longest, in order");
+        assert_eq!(record(&mut tracer, 7).len(), 7);
+        spans.put(vec![
+            tracer.spans_of(&TracedStep {
+                local_step: LocalStep(0),
+                moments,
+                work: vec![],
+                ops: false,
+                pushes: vec![]
+            })[0]
+                .clone();
+            SPANS_MAX / 2 - 6
+        ]);
+        assert!(!tracer.has_room_for_ops(), "the report is half full");
+        spans.take(0);
+        assert!(tracer.has_room_for_ops());
+        record(&mut tracer, 1);
+        assert!(!tracer.has_room_for_ops(), "three steps were recorded");
     }
 }

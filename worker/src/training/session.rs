@@ -83,7 +83,7 @@ impl SessionStart<'_> {
             Preparation { config, job: job.clone(), task, workers, resume, fetches: fetches.clone() };
         let prepared = blocking(move || preparation.run()).await?;
         let Prepared { input, replicas, parts, test } = prepared;
-        let devices = Arc::new(Devices::start(replicas, parts));
+        let devices = Arc::new(Devices::start(replicas, parts, &job.graph));
         life.devices(devices.meters());
         self.begin_hooks(&mut hooks, &job, input.columns())?;
         let (examples, streamed) = (input.examples(), input.is_streamed());

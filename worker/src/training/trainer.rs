@@ -154,13 +154,14 @@ impl Trainer {
     /// Returns what is recorded of a step.
     fn recorded(&self, step: LocalStep) -> Recorded {
         let traced = self.tracer.as_ref().is_some_and(|tracer| tracer.is_traced(step));
-        Recorded { traced, groups: self.fetches.groups(step) }
+        let ops = traced && self.tracer.as_ref().is_some_and(Tracer::has_room_for_ops);
+        Recorded { traced, ops, groups: self.fetches.groups(step) }
     }
 
     /// Computes all batches of a step but the last one, beginning with `batch`. Returns the last batch, the
-    /// sums over the others, and the time spent waiting for input. Only the last batch fetches anything. If the
-    /// worker leaves or its input ends before the last batch, the others are not pushed and do not count as
-    /// drawn.
+    /// sums over the others, and the time spent waiting for input. Only the last batch fetches or times
+    /// anything. If the worker leaves or its input ends before the last batch, the others are not pushed
+    /// and do not count as drawn.
     async fn earlier_batches(
         &mut self,
         mut batch: Arc<Batch>,
@@ -169,7 +170,7 @@ impl Trainer {
         traced: bool,
     ) -> Result<(Arc<Batch>, Option<EarlierBatches>, Duration), WorkerError> {
         let (mut before, mut waited) = (None, Duration::ZERO);
-        let recorded = Recorded { traced, groups: Groups::NONE };
+        let recorded = Recorded { traced, ops: false, groups: Groups::NONE };
         for _ in 1..self.stepper.batches {
             self.check_stay(local_step)?;
             let input = self.draw(&batch, local_step, recorded, &[]);
@@ -281,7 +282,7 @@ impl Trainer {
         });
         if let Some(tracer) = self.tracer.as_mut().filter(|_| recorded.traced) {
             let pushes = std::mem::take(&mut latest.pushes);
-            tracer.record(&TracedStep { local_step, moments, work, pushes });
+            tracer.record(&TracedStep { local_step, moments, work, ops: recorded.ops, pushes });
         }
         latest
     }

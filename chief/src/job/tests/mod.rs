@@ -106,7 +106,7 @@ fn the_status_shows_what_workers_do() {
     assert_eq!(status(&play), (JobPhase::Starting, (WorkerState::Absent, 0), (WorkerState::Absent, 0)));
     play.created_with(JobStart {
         summary_every: Some(7),
-        trace: Some(TraceSpec { every: 5 }),
+        trace: Some(TraceSpec::every(5)),
         step: GlobalStep(2),
         ..JobStart::default()
     });

@@ -112,6 +112,38 @@ fn what_only_fetches_need_runs_only_on_request() {
 }
 
 #[test]
+fn each_operation_of_a_timed_step_has_its_time() {
+    let (graph, ..) = classifier();
+    let trial = Trial::new(&graph, &Bounds::new(), 4, 1.0, 1);
+    let mut executor = Executor::new(trial.training().unwrap());
+    let mut step = |timed| {
+        let feed = Feed { timed, ..trial.feed() };
+        executor.train(feed, &trial.values(), &mut trial.gradients()).unwrap();
+        executor.op_times().collect::<Vec<_>>()
+    };
+    assert!(step(false).is_empty());
+    let times = step(true);
+    let names = times.iter().map(|time| {
+        let (node, kind) = (&graph.nodes[time.node.index()].name, &time.kind);
+        format!("{kind} {node} {}", time.backward)
+    });
+    assert_eq!(
+        names.collect::<Vec<_>>(),
+        [
+            "Product bias_add false",
+            "SoftmaxCrossEntropy softmax_cross_entropy false",
+            "Share softmax_cross_entropy true",
+            "SoftmaxCrossEntropyGrad softmax_cross_entropy true",
+            "SumRows bias_add true",
+            "Product mat_mul true"
+        ]
+    );
+    assert!(times.iter().all(|time| time.began <= time.ended));
+    assert!(times.windows(2).all(|pair| pair[0].ended <= pair[1].began));
+    assert!(step(false).is_empty());
+}
+
+#[test]
 fn a_fetch_that_fails_is_nan_and_ends_no_step() {
     let (graph, _, [accuracy, auc]) = classifier();
     let mut trial = Trial::new(&graph, &Bounds::new(), 2, 1.0, 1);

@@ -241,7 +241,7 @@ impl Play {
             graph: None,
             http: None,
         };
-        let trace = Some(TraceSpec { every: 3 });
+        let trace = Some(TraceSpec { every: 3, ops: 1 });
         let resume = Resume { drawn: 4, examples: 0 };
         let summary_every = Some(2);
         let registered =

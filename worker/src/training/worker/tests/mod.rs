@@ -246,6 +246,14 @@ fn check_spans(spans: &[&SpanSpec], end: Micros, devices: usize) {
     for (lane, spans) in &lanes {
         assert!(nest(spans.clone()), "{lane:?}: {spans:?}");
     }
+    let ops: Vec<_> = spans.iter().filter(|span| span.name.contains("mat_mul")).collect();
+    assert!(ops.len() >= devices && ops.iter().all(|op| op.local_step == Some(0)), "{ops:?}");
+    for op in ops {
+        let mut lane = lanes[&(own, op.lane.as_str())].iter();
+        let whole = lane.find(|span| span.local_step == Some(0) && span.name == "forward and backward");
+        let ends = |span: &SpanSpec| span.start_us + span.took_us;
+        assert!(whole.is_some_and(|own| own.start_us <= op.start_us && ends(op) <= ends(own)), "{op:?}");
+    }
     for step in steps {
         let named = |name: &str| {
             let of = spans.iter().filter(|span| span.local_step == Some(step) && span.name == name);
