@@ -24,7 +24,8 @@ fn a_killed_deterministic_job_resumes_bit_equal() {
         let saved = steps(&super::directory(running.cluster.dir()));
         last = *saved.last().expect("it has saved");
         assert!(last >= seen && last % 10 == 0, "{saved:?}");
-        assert!(saved.len() <= 5, "{saved:?}");
+        // Five are kept. The kill may come after a save, and before the oldest one is removed.
+        assert!(saved.len() <= 6, "{saved:?}");
         running = running.all_again();
         running.chief.wait_for(&format!("restored step-{last}-"));
     }
