@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 pub use pushpull_chief::hooks::*;
 pub use pushpull_chief::{Command, Hook as ChiefHook, HookContext, MakeHook as MakeChiefHook};
-use pushpull_messages::graph::GraphSpec;
+use pushpull_messages::job::JobSpec;
 pub use pushpull_messages::summary::{HistogramSpec, ImageSpec, SummarySpec, SummaryValue};
 pub use pushpull_worker::hooks::{
     FetchEvery, ImageOfBatch, LogEvery as LogEveryOfWorker, OnGradients, StopOnNan as StopWorkerOnNan,
@@ -74,12 +74,18 @@ impl Hooks {
         })
     }
 
-    /// Checks that the graph has what the hooks fetch, for batches of `batch` examples.
+    /// Checks that the graph of a job has what the hooks fetch.
     ///
     /// # Errors
     /// Returns the first fault.
-    pub(crate) fn check(&self, graph: &GraphSpec, batch: u32) -> Result<(), FetchError> {
-        self.fetches.iter().try_for_each(|config| config.check(graph, batch as usize))
+    pub(crate) fn check(&self, job: &JobSpec) -> Result<(), FetchError> {
+        if self.fetches.is_empty() {
+            return Ok(());
+        }
+        // Variables that a group freezes have no gradients.
+        let mut job = job.clone();
+        job.freeze();
+        self.fetches.iter().try_for_each(|config| config.check(&job.graph, job.batch_size as usize))
     }
 
     /// Adds the hooks of another set.

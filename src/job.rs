@@ -43,7 +43,11 @@ impl Length {
         // The settings are checked first, because counting the examples may take long. A cadence of epochs is
         // valid only when they have been counted.
         let counts = matches!(self, Self::Epochs(_)) || job.eval_every == Some(EvalEverySpec::Epoch);
-        let eval_every = job.eval_every.take_if(|_| counts && job.epoch_examples.is_none());
+        let by_epoch = |every: &mut EvalEverySpec| *every == EvalEverySpec::Epoch;
+        let eval_every = match job.epoch_examples {
+            None => job.eval_every.take_if(by_epoch),
+            Some(_) => None,
+        };
         job.validate()?;
         job.validate_workers(workers)?;
         if counts && job.epoch_examples.is_none() {
@@ -373,7 +377,7 @@ impl Job {
     /// Returns an error if a setting is out of range, or if the number of training examples is needed and
     /// cannot be read.
     pub fn spec(&self, workers: u32) -> Result<JobSpec, Error> {
-        self.check_fetches()?;
+        self.hooks.check(&self.spec)?;
         if self.early_stopping.is_some() && self.spec.eval_every.is_none() && self.checkpoints.is_none() {
             let expected = "used with eval_every, or with checkpoints and an evaluator";
             return Err(refused("early_stopping", expected, "used without them"));
@@ -388,16 +392,6 @@ impl Job {
     pub(crate) fn stopping_hook(&self) -> Option<MakeHook> {
         let stopping = self.early_stopping.clone()?;
         Some(Arc::new(move || Box::new(stopping.clone())))
-    }
-
-    /// Checks the names of what the hooks fetch. Variables that a group freezes have no gradients.
-    fn check_fetches(&self) -> Result<(), Error> {
-        if self.hooks.fetches.is_empty() {
-            return Ok(());
-        }
-        let mut job = self.spec.clone();
-        job.freeze();
-        Ok(self.hooks.check(&job.graph, job.batch_size)?)
     }
 
     /// Returns the graph.

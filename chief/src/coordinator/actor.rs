@@ -179,7 +179,9 @@ impl Coordinator {
                 "workers reported spans of other tasks or of impossible times",
             );
             self.feed.report(peer.task.index, recorded.steps, report);
-            for evaluation in std::mem::take(&mut report.evaluations) {
+            for mut evaluation in std::mem::take(&mut report.evaluations) {
+                // The step is limited, because a faulty worker may report a step beyond the end.
+                evaluation.step = evaluation.step.min(self.state.job().last_step);
                 let _ = self.milestones.send(Milestone::Evaluated(Box::new(evaluation)));
             }
         }

@@ -280,10 +280,11 @@ impl Launcher<'_> {
         self.ps.set_learning_rate(RateChange { from, factor }).await?;
         info!(step = %from, factor, "learning rate multiplied");
         let mut progress = self.progress.clone();
-        if progress.wait_for(|now| now.global_step.0 >= from.0).await.is_err() {
+        if progress.wait_for(|now| now.global_step.0 > from.0).await.is_err() {
             std::future::pending::<()>().await;
         }
-        while self.ps.observe().await?.iter().any(|(_, snapshot)| snapshot.version < from) {
+        // The next change must be at a greater version, because shards ignore changes that arrive again.
+        while self.ps.observe().await?.iter().any(|(_, snapshot)| snapshot.version <= from) {
             tokio::time::sleep(PACE).await;
         }
         Ok(())

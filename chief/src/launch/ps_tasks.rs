@@ -199,12 +199,9 @@ impl PsTasks {
 
     /// Returns a snapshot of every shard.
     pub(crate) async fn observe(&self) -> Result<Vec<(ShardId, ShardSnapshot)>, ChiefError> {
-        let snapshots = self.shards().into_iter().map(|(shard, caller)| async move {
-            let observe = Observe { shard: shard.shard };
-            let (snapshot, _) = caller.call::<ShardSnapshot>(observe, Payload::EMPTY).await?;
-            Ok::<_, ChiefError>((shard, snapshot))
-        });
-        futures_util::future::try_join_all(snapshots).await
+        let shards = self.shards().into_iter().map(|(shard, _)| shard).collect::<Vec<_>>();
+        let snapshots = self.ask_all::<_, ShardSnapshot>(|shard| Observe { shard: shard.shard }).await?;
+        Ok(shards.into_iter().zip(snapshots).collect())
     }
 
     /// Tells every shard to write its part of a checkpoint when it has reached version `at`. Returns a

@@ -35,8 +35,10 @@ pub(crate) struct HookRunner {
     begun: bool,
     /// Whether a hook has requested the end of the training.
     stopping: bool,
-    /// The factor of the learning rate that a hook has requested or the shards have reported.
-    rate: Option<f32>,
+    /// The factor of the learning rate that a hook has requested.
+    requested_rate: Option<f32>,
+    /// The factor of the learning rate that the shards have reported.
+    seen_rate: Option<f32>,
     /// Whether a shard has reported that its ps task is leaving.
     draining: bool,
 }
@@ -48,7 +50,9 @@ impl HookRunner {
         hooks: Vec<Box<dyn Hook>>,
         commands: mpsc::UnboundedSender<Command>,
     ) -> Self {
-        Self { job, workers, hooks, commands, begun: false, stopping: false, rate: None, draining: false }
+        let (begun, stopping, draining) = (false, false, false);
+        let (requested_rate, seen_rate) = (None, None);
+        Self { job, workers, hooks, commands, begun, stopping, requested_rate, seen_rate, draining }
     }
 
     /// Calls the hooks until the returned future is dropped.
@@ -137,16 +141,21 @@ impl HookRunner {
         {
             self.send(Command::Drain { reason: format!("{} was told to stop", shard.task()) });
         }
-        // After a request, the shards still report the factor before, until all of them change it.
-        self.rate = self.rate.or_else(|| snapshot.learning_rate_factor());
-        let mut context = HookContext::new(self.rate);
+        self.seen_rate = snapshot.learning_rate_factor().or(self.seen_rate);
+        let mut context = self.context();
         self.hooks.iter_mut().for_each(|hook| hook.progress(snapshot, &mut context));
         self.pass_on(snapshot.step(), context);
     }
 
+    /// Returns the context of a call. After a request, the shards still report the factor before, until all
+    /// of them change it.
+    fn context(&self) -> HookContext {
+        HookContext::new(self.requested_rate.or(self.seen_rate))
+    }
+
     fn evaluated(&mut self, step: GlobalStep, evaluation: &Evaluation) {
         self.begin(step);
-        let mut context = HookContext::new(self.rate);
+        let mut context = self.context();
         self.hooks.iter_mut().for_each(|hook| hook.evaluated(step, evaluation, &mut context));
         self.pass_on(step, context);
     }
@@ -156,7 +165,7 @@ impl HookRunner {
         self.plot(step, &summaries);
         for command in context.into_commands() {
             if let Command::LearningRate { factor } = command
-                && self.rate.replace(factor) == Some(factor)
+                && self.requested_rate.replace(factor) == Some(factor)
             {
                 continue;
             }

@@ -104,7 +104,7 @@ mod job_text {
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<JobSpec, D::Error> {
         let text = Box::<RawValue>::deserialize(deserializer)?;
-        JobSpec::from_json(text.get()).map_err(de::Error::custom)
+        JobSpec::parse_json(text.get()).map_err(de::Error::custom)
     }
 }
 

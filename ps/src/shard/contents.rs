@@ -112,14 +112,21 @@ impl Contents {
     }
 
     /// Makes the shard stay at `version` until its learning rate is set. If the shard has passed the version,
-    /// or the learning rate from that version on is known, the shard does not hold.
+    /// or the learning rate from that version on is known, the shard does not hold. Ignores a request that
+    /// arrives again after a later one: the versions of the chief's requests only grow.
     pub(super) fn hold_at(&mut self, version: Version) {
         let known = self.changed.is_some_and(|changed| version <= changed);
-        self.hold = Some(version).filter(|&version| self.version <= version && !known);
+        if !known && self.hold.is_none_or(|hold| hold <= version) {
+            self.hold = Some(version).filter(|&version| self.version <= version);
+        }
     }
 
-    /// Multiplies the learning rate by a factor from a version on, and ends a hold.
+    /// Multiplies the learning rate by a factor from a version on, and ends a hold. Ignores a change that
+    /// arrives again, even after a later one.
     pub(super) fn set_rate(&mut self, change: RateChange) {
+        if self.changed.is_some_and(|changed| change.from <= changed) {
+            return;
+        }
         self.rate = RateSpec { next: Some(change), ..self.rate.at(self.version) };
         (self.hold, self.changed) = (None, Some(change.from));
     }

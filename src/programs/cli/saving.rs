@@ -80,7 +80,7 @@ pub(super) struct SavingArgs {
     early_stopping: Option<(String, u32)>,
     /// Reduce the learning rate when METRIC has not improved in N evaluations in a row: METRIC:N, then
     /// optionally :FACTOR by which it is multiplied (0.1) and :MIN, the smallest product of all factors (0);
-    /// the metric train_loss is the mean training loss of 100 updates or more, and needs no evaluator
+    /// the metric train_loss is the mean training loss of 100 updates or more, and needs no evaluations
     #[arg(long, value_name = "METRIC:N[:FACTOR[:MIN]]", value_parser = reduce_on_plateau)]
     reduce_on_plateau: Option<Reduction>,
     /// Write a timeline of the job to this file, for Perfetto
@@ -217,12 +217,18 @@ impl SavingArgs {
     /// Checks that the flags fit the job.
     ///
     /// # Errors
-    /// Returns a failure if early stopping would never see an evaluation.
+    /// Returns a failure if a flag waits for evaluations, and the job makes none while it trains.
     pub(super) fn check(&self, job: &JobSpec) -> Result<(), Failure> {
-        match self.early_stopping.is_some() && self.checkpoint_dir.is_none() && job.eval_every.is_none() {
-            true => Err(Failure::usage(
-                "--early-stopping needs evaluations while the job trains: add --eval-every to the job, or --checkpoint-dir and an evaluator",
-            )),
+        let reduces = self.reduce_on_plateau.as_ref().is_some_and(|reduction| reduction.metric != TRAIN_LOSS);
+        let (flag, more) = match (self.early_stopping.is_some(), reduces) {
+            (true, _) => ("--early-stopping", ""),
+            (false, true) => ("--reduce-on-plateau", "; or use the metric train_loss"),
+            (false, false) => return Ok(()),
+        };
+        match self.checkpoint_dir.is_none() && job.eval_every.is_none() {
+            true => Err(Failure::usage(format!(
+                "{flag} needs evaluations while the job trains: add --eval-every to the job, or --checkpoint-dir and an evaluator{more}",
+            ))),
             false => Ok(()),
         }
     }
@@ -266,11 +272,6 @@ impl SavingArgs {
             hooks.push(Arc::new(move || Box::new(EarlyStopping::new(metric.clone(), better, patience, 0.0))));
         }
         if let Some(Reduction { metric, patience, factor, minimum }) = self.reduce_on_plateau.clone() {
-            if metric != TRAIN_LOSS && self.checkpoint_dir.is_none() {
-                return Err(Failure::usage(
-                    "--reduce-on-plateau needs --checkpoint-dir, because an evaluator reads checkpoints; or use train_loss",
-                ));
-            }
             let hook = ReduceOnPlateau::new(metric.clone(), Better::usual(&metric), patience);
             let hook = hook.factor(factor).minimum(minimum);
             hooks.push(Arc::new(move || Box::new(hook.clone())));
@@ -350,6 +351,9 @@ impl SavingArgs {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use pushpull_messages::cadence::EvalEverySpec;
+    use pushpull_messages::graph::GraphBuilder;
+    use pushpull_messages::input::{DatasetSpec, InputSpec};
 
     use super::*;
 
@@ -434,5 +438,27 @@ mod tests {
             let error = read(&flags).unwrap_err().to_string();
             assert!(error.contains(words), "{words} in {error}");
         }
+    }
+
+    #[test]
+    fn what_waits_for_evaluations_needs_some() {
+        let points = || DatasetSpec::Digits { seed: 1, examples: 1 };
+        let mut g = GraphBuilder::new("nothing");
+        let x = g.input("x", [1]);
+        let loss = g.l2_loss(x);
+        let plain = JobSpec::new(g.finish(loss, &[]).unwrap(), InputSpec::new(points(), points()), 1);
+        let job = |eval_every| JobSpec { eval_every, ..plain.clone() };
+        for flag in ["--early-stopping=accuracy:3", "--reduce-on-plateau=accuracy:3"] {
+            let flags = read(&[flag.to_owned()]).unwrap();
+            let error = flags.check(&job(None)).unwrap_err().to_string();
+            assert!(
+                flag.starts_with(error.split(' ').next().unwrap()) && error.contains("--eval-every"),
+                "{error}"
+            );
+            assert!(flags.check(&job(Some(EvalEverySpec::Epoch))).is_ok());
+            let saving = read(&[flag.to_owned(), "--checkpoint-dir=/c".to_owned()]).unwrap();
+            assert!(saving.check(&job(None)).is_ok());
+        }
+        assert!(read(&["--reduce-on-plateau=train_loss:3".to_owned()]).unwrap().check(&job(None)).is_ok());
     }
 }

@@ -162,7 +162,8 @@ impl TrainArgs {
                 graph.name
             )));
         }
-        hooks.check(&graph, self.batch_size).map_err(Failure::usage)?;
+        let settings = self.update.apply(JobSpec::new(graph.clone(), input.clone(), 1));
+        hooks.check(&JobSpec { batch_size: self.batch_size, ..settings }).map_err(Failure::usage)?;
         if let Some(path) = &self.export_job {
             let workers = self.workers(cluster.as_ref());
             let json = self.job(graph, input, workers)?.to_json();

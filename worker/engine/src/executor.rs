@@ -78,8 +78,10 @@ impl Executor {
     pub fn op_times(&self) -> impl Iterator<Item = OpTime> {
         let loss = self.program.loss_instruction();
         self.times.iter().map(move |&(position, [began, ended])| {
-            let Instruction { kernel, origin, .. } = &self.program.instructions[position];
-            OpTime { node: *origin, kind: kernel.name(), backward: position > loss, began, ended }
+            let Instruction { kernel, origin, groups, .. } = &self.program.instructions[position];
+            // What only a fetch needs may run after the loss, too.
+            let backward = position > loss && groups.meets(Groups::ALWAYS);
+            OpTime { node: *origin, kind: kernel.name(), backward, began, ended }
         })
     }
 

@@ -18,7 +18,8 @@ pub struct FetchConfig {
     /// The names of the tensors, 1 to [`FETCH_NAMES_MAX`]. A name is, in this order: that of a node, of an
     /// output of the graph, of a metric, the word `loss`, or that of a layer or scope, which stands for the
     /// last operation in it. `VARIABLE:grad_norm` is the Euclidean norm of a variable's gradient over the
-    /// worker's whole batch, before the gradients are clipped.
+    /// worker's whole batch, before the gradients are clipped. In a step of several batches, a tensor is that
+    /// of the last batch, and a norm that of the mean gradient.
     pub names: Vec<String>,
     /// The number of steps of the worker from one fetch to the next; at least 1. The first step fetches.
     pub every: u64,

@@ -1,6 +1,6 @@
 //! The errors of fetches.
 
-use pushpull_messages::tensor::TensorSpec;
+use pushpull_messages::tensor::{Shape, TensorSpec};
 
 use super::limits::{FETCH_BYTES_MAX, FETCH_NAMES_MAX};
 
@@ -42,6 +42,18 @@ pub enum FetchError {
         name: String,
         /// The shape and type of the tensor for one batch.
         tensor: TensorSpec,
+    },
+    /// The parts of the tensor on several devices cannot be joined.
+    #[error(
+        "cannot fetch {name} from {devices} devices: another axis of its shape {shape} than the first depends on the number of examples: use one device"
+    )]
+    Apart {
+        /// The label of the tensor's node.
+        name: String,
+        /// The shape for one batch.
+        shape: Shape,
+        /// The number of devices of the worker.
+        devices: usize,
     },
     /// The tensors are too large.
     #[error(

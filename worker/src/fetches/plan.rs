@@ -114,7 +114,8 @@ impl FetchPlan {
         for (position, config) in hooks.iter().enumerate() {
             let number = (FIRST_HOOK + position).min(Groups::MAX as usize - 1);
             let group = Groups::only(number as u32);
-            let hook = config.as_ref().map(|config| plan.hook(job, config, group)).transpose()?;
+            let hook =
+                config.as_ref().map(|config| plan.hook(job, parts.len(), config, group)).transpose()?;
             plan.hooks.push(hook);
         }
         // An error in the shapes is reported when the graph is compiled.
@@ -132,6 +133,7 @@ impl FetchPlan {
     fn hook(
         &mut self,
         job: &JobSpec,
+        devices: usize,
         config: &FetchConfig,
         group: Groups,
     ) -> Result<HookFetches, FetchError> {
@@ -142,6 +144,15 @@ impl FetchPlan {
                 Target::GradNorm(variable) => Source::GradNorm(variable),
                 Target::Tensor(node) => {
                     let (shape, join) = whole(&job.graph, node, batch);
+                    let join = match join {
+                        Some(join) => join,
+                        // One device has the whole tensor.
+                        None if devices == 1 => Join::Rows,
+                        None => {
+                            let name = job.graph.label(node);
+                            return Err(FetchError::Apart { name, shape, devices });
+                        }
+                    };
                     self.fetches.push(Fetch { node, groups: group });
                     Source::Tensor(self.fetches.len() - 1, shape, join)
                 }
@@ -262,16 +273,22 @@ const fn is_due(every: u64, step: LocalStep) -> bool {
 }
 
 /// Returns the shape of a tensor for the whole batch, and how the tensors of several devices become one.
-fn whole(graph: &GraphSpec, node: NodeId, batch: usize) -> (Shape, Join) {
+///
+/// `None` stands for a tensor that several devices cannot join, because another axis than the first depends
+/// on the size of the batch.
+fn whole(graph: &GraphSpec, node: NodeId, batch: usize) -> (Shape, Option<Join>) {
     let shape = |batch| graph.infer(batch).ok().map(|tensors| tensors[node.index()].shape.clone());
-    let Some(own) = shape(batch) else { return (Shape::scalar(), Join::Same) };
-    let grows = own.0.first() == Some(&batch)
-        && shape(batch + 1).is_none_or(|larger| larger.0.first() == Some(&(batch + 1)));
+    let Some(own) = shape(batch) else { return (Shape::scalar(), Some(Join::Same)) };
+    let larger = shape(batch + 1).unwrap_or_else(|| own.clone());
+    let rows = |shape: &Shape, batch| shape.0.first() == Some(&batch);
     let join = match graph.nodes[node.index()].op {
-        Op::Variable { .. } | Op::Constant { .. } => Join::Same,
-        _ if grows => Join::Rows,
-        _ if graph.metric_kind(node) != MetricKind::Mean => Join::Sum,
-        _ => Join::Mean,
+        Op::Variable { .. } | Op::Constant { .. } => Some(Join::Same),
+        _ if rows(&own, batch) && rows(&larger, batch + 1) => {
+            (own.0[1..] == larger.0[1..]).then_some(Join::Rows)
+        }
+        _ if own != larger => None,
+        _ if graph.metric_kind(node) != MetricKind::Mean => Some(Join::Sum),
+        _ => Some(Join::Mean),
     };
     (own, join)
 }
@@ -384,5 +401,23 @@ mod tests {
         assert!(plan.metrics(METRICS, &none.parts).is_empty());
         let error = plan.of_hook(0, LocalStep(0), &none).unwrap_err().to_string();
         assert!(error.contains("'x'"), "{error}");
+    }
+
+    #[test]
+    fn tensors_that_cannot_be_joined_need_one_device() {
+        let mut g = GraphBuilder::new("pairs");
+        let x = g.input("x", [2]);
+        let turned = g.transpose(x, &[1, 0]);
+        g.matmul(x, turned);
+        let loss = g.mean_squared_error(x, x);
+        let set = || DatasetSpec::Digits { seed: 1, examples: 1 };
+        let job = JobSpec::new(g.finish(loss, &[]).unwrap(), InputSpec::new(set(), set()), 1);
+        let job = JobSpec { batch_size: BATCH as u32, ..job };
+        for name in ["mat_mul", "transpose"] {
+            let of = |parts: &[usize]| FetchPlan::new(&job, parts, &[Some(FetchConfig::new([name], 1))]);
+            assert!(of(&[BATCH]).is_ok(), "{name}");
+            let error = of(&[4, 2]).unwrap_err().to_string();
+            assert!(error.contains("from 2 devices") && error.contains("6"), "{error}");
+        }
     }
 }

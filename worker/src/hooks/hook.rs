@@ -63,7 +63,8 @@ pub trait Hook: Send {
     }
 
     /// Changes the gradients of a step before they are checked, clipped and pushed. The hooks run in their
-    /// order, once per step, even if the step has several batches.
+    /// order, once per step, even if the step has several batches. A step whose gradients were dropped is
+    /// taken again.
     ///
     /// # Errors
     /// Any error ends the worker.

@@ -102,7 +102,7 @@ impl Trainer {
         let mut begun = Instant::now();
         while !latest.is_complete() {
             self.check_stay(*local_step)?;
-            self.validate(&latest).await?;
+            self.validate(&latest, *local_step).await?;
             let (recorded, norms) = (self.recorded(*local_step), self.fetches.norms(*local_step));
             let (batch, fed) = self.next_batch().await?;
             self.enter_hooks(fed);
@@ -227,10 +227,12 @@ impl Trainer {
     }
 
     /// Passes on the evaluation that has ended, and begins the next one if it is due.
-    async fn validate(&mut self, latest: &Exchange) -> Result<(), WorkerError> {
+    async fn validate(&mut self, latest: &Exchange, local_step: LocalStep) -> Result<(), WorkerError> {
         let Some(validation) = &mut self.validation else { return Ok(()) };
         let ended = validation.ended().await?;
-        validation.begin_if_due(latest, &self.stepper.parameters).await?;
+        let begin = validation.begin_if_due(latest, &self.stepper.parameters);
+        let limit = deserted_after(Duration::ZERO);
+        unless_leaving(&mut self.stop, &self.interrupt, local_step, limit, begin).await?;
         self.pass_on_evaluation(ended)
     }
 

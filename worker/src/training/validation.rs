@@ -2,7 +2,8 @@
 //! batch at a time to the queue of each device, so that no step waits for more than one batch.
 //!
 //! Wanted properties: (A) one evaluation runs at a time; (B) when an evaluation is due and none runs, it
-//! begins with the values of that moment; the training never waits for one.
+//! begins with the values of that moment; the training waits for none, except that it pulls the moving
+//! averages if the job keeps them.
 
 use std::sync::Arc;
 

@@ -117,6 +117,8 @@ impl<R> ShardState<R> {
         let mut answers = vec![Answer::message(reply, StoppingAt { version: contents.version })];
         answers.extend(self.release());
         self.cut_if_due();
+        // A shard that is complete no longer holds, so the pushes that wait get their verdicts.
+        answers.extend(self.resume());
         answers
     }
 

@@ -15,8 +15,9 @@ impl<R> ShardState<R> {
     /// are then due: the answer to this push, if its worker does not have to wait for its next step, and the
     /// answers to workers that waited for this push. A push that fails a check changes no value.
     pub fn push(&mut self, push: &Push, gradients: Payload, connection: u64, reply: R) -> Vec<Answer<R>> {
-        let Some((gradients, reply)) = self.defer(push, gradients, connection, reply) else {
-            return Vec::new();
+        let (gradients, reply) = match self.defer(push, gradients, connection, reply) {
+            Err(now) => now,
+            Ok(other) => return other.into_iter().collect(),
         };
         self.counters.received += 1;
         let mut answers = match self.accept(push, gradients) {

@@ -1,7 +1,7 @@
 //! How a shard changes its learning rate at the same version as all others. It first promises not to pass a
 //! version, and continues when it knows the factor. Pushes that arrive in between wait.
 
-use pushpull_messages::message::{HoldAt, Holding, LearningRateSet, Push, SetLearningRate};
+use pushpull_messages::message::{HoldAt, Holding, LearningRateSet, Push, Refusal, SetLearningRate};
 use pushpull_transport::buffer::Payload;
 
 use super::{ShardState, created};
@@ -41,24 +41,33 @@ impl<R> ShardState<R> {
         answers
     }
 
-    /// Keeps a push for later if the shard holds; returns it otherwise.
+    /// Keeps a push for later if the shard holds; returns it as an error otherwise. A push that arrives again
+    /// keeps its place, and the copy on the later connection gets the answer. So at most one push waits for
+    /// each push of a worker that has no answer yet. Returns the refusal of the other copy.
     pub(super) fn defer(
         &mut self,
         push: &Push,
         gradients: Payload,
         connection: u64,
         reply: R,
-    ) -> Option<(Payload, R)> {
+    ) -> Result<Option<Answer<R>>, (Payload, R)> {
         if !self.contents.as_ref().is_some_and(|contents| contents.is_held()) {
-            return Some((gradients, reply));
+            return Err((gradients, reply));
         }
-        // Each worker waits for the answer to its push, so there is one for each worker, and its retries.
-        self.deferred.push(Deferred { push: push.clone(), gradients, connection, reply });
-        None
+        let deferred = Deferred { push: push.clone(), gradients, connection, reply };
+        let other = match self.deferred.iter_mut().find(|waiting| waiting.push.id == push.id) {
+            Some(waiting) if waiting.connection > connection => Some(deferred),
+            Some(waiting) => Some(std::mem::replace(waiting, deferred)),
+            None => {
+                self.deferred.push(deferred);
+                None
+            }
+        };
+        Ok(other.map(|other| Answer::refused(other.reply, Refusal::superseded())))
     }
 
     /// Accepts the pushes that have waited, in the order of their arrival, unless the shard still holds.
-    fn resume(&mut self) -> Vec<Answer<R>> {
+    pub(super) fn resume(&mut self) -> Vec<Answer<R>> {
         let Some(contents) = self.contents.as_mut().filter(|contents| !contents.is_held()) else {
             return Vec::new();
         };

@@ -23,6 +23,8 @@ struct Trial {
     /// For each worker, the version of its values, and the number of its pushes.
     workers: Vec<(Option<u64>, u64)>,
     held: Option<u64>,
+    /// The version of the values from which the latest push was computed.
+    version_read: u64,
 }
 
 impl Trial {
@@ -32,7 +34,8 @@ impl Trial {
         let mut state = ShardState::new(create.shard, BufferPool::default(), limits);
         let digest = create.placement.digest();
         assert!(state.create(create, 1, CHIEF).remove(0).result.is_ok());
-        let mut trial = Self { state, digest, workers: vec![(None, 0); WORKERS as usize], held: None };
+        let mut trial =
+            Self { state, digest, workers: vec![(None, 0); WORKERS as usize], held: None, version_read: 0 };
         for worker in 0..WORKERS {
             let at = PullAt::Step(GlobalStep(0));
             let (epoch, placement_digest) = (PlacementEpoch(1), digest);
@@ -59,6 +62,14 @@ impl Trial {
         let (read, pushes) = &mut self.workers[worker as usize];
         let Some(version) = read.take() else { return };
         *pushes += 1;
+        self.version_read = version;
+        let answers = self.repeat(worker, 1);
+        self.receive(answers);
+    }
+
+    /// Sends the latest push of a worker on a connection.
+    fn repeat(&mut self, worker: u32, connection: u64) -> Vec<Answer<u32>> {
+        let (pushes, version) = (&self.workers[worker as usize].1, self.version_read);
         let push = Push {
             shard: 0,
             id: PushId { worker, incarnation: Incarnation(1), sequence: Sequence(*pushes) },
@@ -72,8 +83,7 @@ impl Trial {
             traced: false,
         };
         let payload = Payload::new(vec![Segment::whole(Arc::new(Buffer::from_f32(&[1.0])))]);
-        let answers = self.state.push(&push, payload, 1, worker);
-        self.receive(answers);
+        self.state.push(&push, payload, connection, worker)
     }
 
     fn version(&self) -> u64 {
@@ -114,6 +124,8 @@ enum Event {
     /// Holds at this number of versions after the current one, minus one.
     Hold(u64),
     Set(u8),
+    /// The requests of an earlier change arrive again.
+    Late(prop::sample::Index),
 }
 
 fn any_event() -> impl Strategy<Value = Event> {
@@ -121,6 +133,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         8 => (0..WORKERS).prop_map(Event::Push),
         1 => (0u64..6).prop_map(Event::Hold),
         1 => (1u8..5).prop_map(Event::Set),
+        1 => any::<prop::sample::Index>().prop_map(Event::Late),
     ]
 }
 
@@ -141,11 +154,21 @@ proptest! {
                     // The chief decides on a change only when all shards have made the one before.
                     let last = changes.last().map_or(0, |change| change.from.0 + 1);
                     let version = (trial.version() + further).saturating_sub(1);
-                    if version >= last && trial.version() >= last {
+                    let grows = trial.held.is_none_or(|held| held <= version);
+                    if version >= last && trial.version() >= last && grows {
                         trial.hold(version);
                     }
                 }
                 Event::Set(number) => changes.extend(trial.set(f32::from(number) / 4.0)),
+                Event::Late(index) if !changes.is_empty() => {
+                    let change = changes[index.index(changes.len())];
+                    let hold = HoldAt { shard: 0, version: change.from };
+                    let answers = trial.state.hold_at(&hold, CHIEF);
+                    trial.receive(answers);
+                    let answers = trial.state.set_learning_rate(&SetLearningRate { shard: 0, change }, CHIEF);
+                    trial.receive(answers);
+                }
+                Event::Late(_) => {}
             }
             prop_assert!(trial.held.is_none_or(|held| trial.version() <= held));
         }
@@ -182,4 +205,28 @@ fn a_repeated_hold_does_not_stop_a_shard_again() {
     (0..3).for_each(|worker| late.push(worker));
     assert_eq!(late.value(), -2.0);
     assert!(!late.hold(2), "the shard is past that version");
+}
+
+#[test]
+fn a_push_that_is_repeated_during_a_hold_waits_once() {
+    let mut trial = Trial::new(SyncSpec::ASYNC);
+    assert!(trial.hold(0));
+    trial.push(0);
+    // The worker sends its push again on a later connection.
+    let repeated = trial.repeat(0, 2);
+    assert_eq!(repeated.len(), 1, "the first copy is refused");
+    assert_eq!(repeated[0].result.as_ref().unwrap_err().code, RefusalCode::Superseded);
+    trial.set(1.0);
+    assert_eq!((trial.version(), trial.workers[0].0), (1, Some(1)));
+    assert_eq!(trial.state.observe().pushes.received, 1);
+}
+
+#[test]
+fn a_shard_that_stops_answers_the_pushes_that_wait() {
+    let mut trial = Trial::new(SyncSpec::ASYNC);
+    assert!(trial.hold(1));
+    (0..2).for_each(|worker| trial.push(worker));
+    let answers = trial.state.stop_at(&StopAt { shard: 0, step: GlobalStep(1) }, CHIEF);
+    assert_eq!(answers.len(), 2, "the chief and the second worker");
+    assert_eq!((trial.version(), trial.value()), (1, -1.0));
 }

@@ -98,7 +98,16 @@ impl Read for Pieces {
         while self.piece.is_empty() && !buffer.is_empty() {
             self.request();
             let Some(next) = self.ahead.pop_front() else { return Ok(0) };
-            self.piece = next.recv().map_err(|_| io::Error::other("a request to a store panicked"))??;
+            let piece = next.recv().map_err(|_| io::Error::other("a request to a store panicked"));
+            match piece.flatten() {
+                Ok(piece) => self.piece = piece,
+                Err(error) => {
+                    // No later piece may follow the gap.
+                    self.ahead.clear();
+                    self.requested = self.size;
+                    return Err(error);
+                }
+            }
         }
         let got = buffer.len().min(self.piece.len());
         self.piece.copy_to_slice(&mut buffer[..got]);
