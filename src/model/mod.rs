@@ -15,6 +15,7 @@ use pushpull_input::Mapped;
 use pushpull_messages::graph::GraphSpec;
 use pushpull_messages::id::VariableId;
 use pushpull_messages::input::MapSpec;
+#[cfg(feature = "programs")]
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::Evaluation;
 use pushpull_messages::model::ModelSpec;
