@@ -69,3 +69,26 @@ impl ModelSpec {
         serde_json::to_string(self).expect("plain data encodes")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures;
+    use crate::input::StageSpec;
+
+    #[test]
+    fn the_settings_of_a_model_are_bounded() {
+        let job = fixtures::job(4, 1);
+        let stage = MapSpec::new("features", StageSpec::Scale { factor: 0.5, offset: 0.0 });
+        let model = |stages| ModelSpec { map: vec![stage.clone(); stages], ..ModelSpec::of(&job) };
+        for stages in [0, STAGES_MAX] {
+            assert_eq!(ModelSpec::from_json(&model(stages).to_json()).unwrap(), model(stages));
+        }
+        let refused = |model: ModelSpec| ModelSpec::from_json(&model.to_json()).unwrap_err().to_string();
+        assert_eq!(refused(model(STAGES_MAX + 1)), "map must be at most 1024 stages, but is 1025");
+        for batch_size in [0, BATCH_SIZE_MAX + 1] {
+            let refused = refused(ModelSpec { batch_size, ..model(0) });
+            assert_eq!(refused, format!("batch_size must be from 1 to 1048576, but is {batch_size}"));
+        }
+    }
+}

@@ -8,8 +8,17 @@ use std::path::PathBuf;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 
-use super::Message;
+use super::{Message, Registered, Resume};
+use crate::cadence::EvalEverySpec;
 use crate::fixtures::any_message::any_message;
+use crate::fixtures::{job, placement};
+use crate::gradient::{GradientSpec, NotFiniteSpec};
+use crate::id::GlobalStep;
+use crate::job::JobSpec;
+use crate::observe::TraceSpec;
+use crate::optimizer::{DecaySpec, GroupSpec, OptimizerSpec, ScheduleSpec};
+use crate::placement::{PartitionerSpec, PlacementSpec, StrategySpec};
+use crate::sync::{LeaveSpec, SyncSpec};
 
 /// The number of messages of each kind in the golden file.
 const SAMPLES: usize = 12;
@@ -51,8 +60,47 @@ fn unescape(text: &str) -> Vec<u8> {
     out
 }
 
+/// Returns a message with a job that has every field of a job file, none with its default value.
+fn full_job() -> Message {
+    let JobSpec { graph, input, .. } = job(4, 1);
+    let job = JobSpec {
+        graph,
+        input,
+        batch_size: 4,
+        accumulate: 3,
+        optimizer: OptimizerSpec::lion(0.125),
+        schedule: ScheduleSpec::Linear,
+        warm_up: 5,
+        weight_decay: 0.25,
+        average: Some(0.5),
+        weight_decay_on: DecaySpec::Matrices,
+        groups: vec![GroupSpec::new("ker*").learning_rate_factor(0.5)],
+        average_variables: vec!["kernel".to_owned()],
+        metrics_every: Some(7),
+        gradient: GradientSpec {
+            clip_value: Some(2.0),
+            clip_global_norm: Some(3.0),
+            not_finite: NotFiniteSpec::Skip,
+        },
+        sync: SyncSpec::SYNC,
+        deterministic: true,
+        when_worker_leaves: LeaveSpec::Fail,
+        placement: PlacementSpec {
+            strategy: StrategySpec::GreedyLoadBalancing,
+            partitioner: PartitionerSpec::Fixed { slices: 2 },
+        },
+        last_step: GlobalStep(9),
+        seed: 10,
+        eval_every: Some(EvalEverySpec::Epoch),
+        epoch_examples: Some(11),
+    };
+    let (resume, trace) = (Resume { drawn: 1, examples: 2 }, Some(TraceSpec { every: 3, ops: 4 }));
+    let (placement, workers, saves, summary_every) = (placement(), 2, true, Some(5));
+    Registered { job, placement, workers, resume, saves, summary_every, trace }.into()
+}
+
 /// Draws samples of every kind of message from the strategy that the codec's tests use. The samples are the
-/// same on every run.
+/// same on every run. The last sample of the kind that has a job has every field of a job.
 fn fresh_samples() -> String {
     let mut runner = TestRunner::deterministic();
     let strategy = any_message();
@@ -66,6 +114,8 @@ fn fresh_samples() -> String {
             lines.push(fresh);
         }
     }
+    let full = full_job();
+    samples.entry(full.kind()).or_default().push(line(&full, &[]));
     samples.into_values().flatten().fold(String::new(), |mut all, line| {
         let _ = write!(all, "{line}");
         all
@@ -98,4 +148,10 @@ fn earlier_builds_are_understood_byte_for_byte() {
         kinds.insert(kind);
     }
     assert_eq!(kinds.into_iter().collect::<Vec<_>>(), Message::KINDS, "every kind has a golden message");
+}
+
+#[test]
+fn every_field_of_a_job_has_golden_bytes() {
+    let golden = std::fs::read_to_string(golden_file()).unwrap();
+    assert!(golden.contains(&line(&full_job(), &[])), "extend the golden file: see the test above");
 }

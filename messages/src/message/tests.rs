@@ -4,7 +4,9 @@ use super::*;
 use crate::checkpoint::StartSpec;
 use crate::cluster::ClusterSpec;
 use crate::fixtures::{job, placement};
+use crate::graph::METRICS_MAX;
 use crate::id::*;
+use crate::job::JobSpec;
 use crate::observe::*;
 use crate::optimizer::{GroupSpec, OptimizerSpec, UpdateSpec};
 use crate::placement::{PlacedSlice, Placement, SHARDS_MAX, SliceSpec};
@@ -119,6 +121,53 @@ fn a_split_variable_is_refused_for_lamb() {
     reread(grouped(GroupSpec::new("k*").optimizer(OptimizerSpec::adam(0.1))), &[]).unwrap();
     let refused = reread(grouped(GroupSpec::new("bias")), &[]).unwrap_err();
     assert!(refused.contains("pattern 'bias' selects no variable"), "{refused}");
+}
+
+#[test]
+fn an_update_of_some_workers_is_not_deterministic() {
+    let JobSpec { graph, last_step, .. } = job(1, 1);
+    let placement = placement();
+    let create = |sync: &str, workers| CreateShard {
+        shard: placement.shards[0],
+        placement: placement.clone(),
+        variables: graph.variables.clone(),
+        update: OptimizerSpec::adam(0.1).into(),
+        sync: sync.parse().unwrap(),
+        deterministic: true,
+        workers,
+        last_step,
+        seed: 1,
+        start: StartSpec::Initialise,
+    };
+    for (sync, workers) in [("sync", 3), ("sync:3", 3), ("sync:4", 3)] {
+        reread(create(sync, workers), &[]).unwrap();
+        reread(CreateShard { deterministic: false, ..create("sync:2", workers) }, &[]).unwrap();
+    }
+    for sync in ["async", "bounded:1", "sync:2"] {
+        let refused = reread(create(sync, 3), &[]).unwrap_err();
+        assert!(refused.contains(&format!("{sync} with 3 workers is not deterministic")), "{refused}");
+    }
+}
+
+#[test]
+fn metrics_and_evaluations_of_a_report_are_bounded() {
+    let report = |metrics: usize| Report { metrics: vec![0.5; metrics], ..Report::default() };
+    reread(report(METRICS_MAX), &[]).unwrap();
+    let refused = reread(report(METRICS_MAX + 1), &[]).unwrap_err();
+    assert!(refused.contains("got 1025 metrics, expected at most 1024"), "{refused}");
+    let evaluation = |metrics: usize| {
+        let metrics = vec![MetricValue { name: "a".into(), value: 0.5 }; metrics];
+        let evaluation = Evaluation { loss: 0.5, metrics, examples: 1, variables_crc32c: 0 };
+        StepEvaluation { step: GlobalStep(1), evaluation }
+    };
+    let evaluated = |evaluations| Report { evaluations, ..Report::default() };
+    // An evaluation has a loss in addition to its metrics.
+    let full = vec![evaluation(1023); REPORT_NUMBERS_MAX / 1024];
+    reread(evaluated(full.clone()), &[]).unwrap();
+    let refused = reread(evaluated([full, vec![evaluation(0)]].concat()), &[]).unwrap_err();
+    assert!(refused.contains("got 4097 numbers in evaluations, expected at most 4096"), "{refused}");
+    let refused = reread(evaluated(vec![evaluation(METRICS_MAX + 1)]), &[]).unwrap_err();
+    assert!(refused.contains("got 1025 metrics, expected at most 1024"), "{refused}");
 }
 
 #[test]

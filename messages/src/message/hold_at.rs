@@ -1,0 +1,30 @@
+//! Makes a shard wait at a version, until the chief has set its learning rate.
+
+use serde::{Deserialize, Serialize};
+
+use super::Content;
+use crate::id::Version;
+
+/// A request from the chief to a ps task: apply no update beyond this version until
+/// [`SetLearningRate`](super::SetLearningRate) arrives. Pushes that arrive in between wait. A shard that has
+/// already passed the version does not hold, and replies with its version. The chief then sends a later
+/// version to all shards, which replaces this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HoldAt {
+    /// The shard's index in the ps task.
+    pub shard: u32,
+    /// The version that the shard does not pass.
+    pub version: Version,
+}
+
+impl Content for HoldAt {}
+
+/// The reply of a ps task to [`HoldAt`]. If the version is at most the requested one, the shard will hold
+/// there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holding {
+    /// The shard's version: the number of updates that it has applied.
+    pub version: Version,
+}
+
+impl Content for Holding {}
