@@ -7,10 +7,12 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_messages::id::{GlobalStep, LocalStep};
+use pushpull_messages::job::JobError;
 use pushpull_messages::message::{
     Evaluated, Evaluation, Finish, Finished, Go, Ready, Register, Registered, TrainingResult,
 };
 use pushpull_messages::observe::{ChiefSnapshot, JobPhase, Observed, TraceSpec, WorkerState};
+use pushpull_messages::sync::SyncSpec;
 use pushpull_storage::{Catalog, CheckpointState, Store};
 use pushpull_transport::Connection;
 use pushpull_transport::buffer::Payload;
@@ -81,13 +83,22 @@ impl TestRun {
     /// Starts a chief without workers. The chief calls `before_stop`, if it is given, before the ps tasks
     /// stop.
     async fn start(path: &TempDir, config: ChiefConfig, before_stop: Option<BeforeStop>) -> Self {
+        Self::start_job(path, config, before_stop, job()).await
+    }
+
+    async fn start_job(
+        path: &TempDir,
+        config: ChiefConfig,
+        before_stop: Option<BeforeStop>,
+        job: JobSpec,
+    ) -> Self {
         let store = Store::create(path.path().to_str().unwrap()).unwrap();
-        let cluster = FakeCluster::new(job(), store).await;
+        let cluster = FakeCluster::new(job.clone(), store).await;
         let transport: Arc<dyn Transport> = Arc::new(cluster.transport.clone());
         let interrupt = CancellationToken::new();
         let (sender, progress) = watch::channel(JobProgress::default());
         let identity = cluster.identity.clone();
-        let mut chief = Chief::new(config, identity, transport, job(), sender, interrupt.clone());
+        let mut chief = Chief::new(config, identity, transport, job, sender, interrupt.clone());
         if let Some(before_stop) = before_stop {
             chief = chief.with_before_stop(before_stop);
         }
@@ -194,6 +205,42 @@ fn a_changed_learning_rate_is_saved_with_the_values() {
         let listed = catalog.list().await.unwrap();
         let CheckpointState::Committed(manifest) = &listed[0].1 else { panic!("{listed:?}") };
         assert_eq!((manifest.learning_rate.factor, manifest.learning_rate.next), (0.5, None));
+    });
+}
+
+#[test]
+fn a_worker_lost_while_the_rate_changes_does_not_stop_it() {
+    block_on(async {
+        let path = tempfile::tempdir().unwrap();
+        let mut run = TestRun::training(&path, config(&path, PATIENCE)).await;
+        run.cluster.ps.train(3);
+        run.commands.send(Command::LearningRate { factor: 0.5 }).unwrap();
+        drop(run.workers.pop());
+        let ps = run.cluster.ps.clone();
+        while ps.rates().iter().any(Option::is_none) || ps.left() != [1, 1] {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let rates = ps.rates();
+        assert_eq!((rates[0], rates[0].map(|change| change.factor)), (rates[1], Some(0.5)));
+        ps.train(1000);
+        run.finish(TrainingResult::Completed).await;
+        let Ok(JobEnd::Completed(report)) = run.end().await else { panic!("it is complete") };
+        assert_eq!(report.steps, GlobalStep(10));
+    });
+}
+
+#[test]
+fn a_job_that_cannot_be_deterministic_ends_with_a_reason() {
+    block_on(async {
+        let path = tempfile::tempdir().unwrap();
+        let sync = SyncSpec::Sync { aggregate: Some(1) };
+        let job = JobSpec { sync, deterministic: true, ..job() };
+        let run = TestRun::start_job(&path, config(&path, PATIENCE), None, job).await;
+        let error = run.end().await.expect_err("an update has the gradient of one of two workers");
+        assert!(
+            matches!(error, ChiefError::Job(JobError::NotDeterministic(refused)) if refused == sync),
+            "{error}"
+        );
     });
 }
 

@@ -41,13 +41,15 @@ pub struct ShardSnapshot {
     /// The number of workers in the membership.
     #[serde(default)]
     pub members: u32,
-    /// The number of pulls that wait until their step may begin.
+    /// The number of workers that wait for values until their step may begin, or whose push waits until the
+    /// shard has its learning rate.
     #[serde(default)]
     pub waiting: u32,
     /// Whether the task has received a signal to stop and waits for the chief to save a checkpoint.
     #[serde(default)]
     pub leaving: bool,
-    /// The size, in bytes, of held gradients, which wait for the gradients of other workers.
+    /// The size, in bytes, of held gradients, which wait for the gradients of other workers or for the
+    /// learning rate.
     #[serde(default)]
     pub held_bytes: u64,
     /// The size of optimizer slots and moving averages, in bytes.

@@ -5,6 +5,7 @@ mod aggregate;
 mod answer;
 mod contents;
 mod cut;
+mod deferred;
 mod initial;
 mod ledger;
 mod limits;

@@ -1,7 +1,7 @@
 //! Pulls that wait until their worker's step may begin. A pull is a request of its own or part of a push. At
 //! most one pull waits per worker.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pushpull_messages::id::{GlobalStep, SliceId, Version};
 use pushpull_messages::message::{Pulled, Pushed, Refusal, Verdict};
@@ -70,8 +70,10 @@ impl<R> Default for Waiting<R> {
 }
 
 impl<R> Waiting<R> {
-    pub(super) fn count(&self) -> usize {
-        self.0.len()
+    /// Returns the number of workers that wait here or are among `others`.
+    pub(super) fn count(&self, mut others: BTreeSet<u32>) -> usize {
+        others.extend(self.0.keys());
+        others.len()
     }
 
     /// Adds a pull. If a pull of the same worker already waits, the pull on the later connection stays.

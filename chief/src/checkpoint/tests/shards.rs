@@ -35,6 +35,8 @@ struct FakeShard {
     /// The last change of the learning rate.
     rate: Option<RateChange>,
     armed: Option<(Save, Reply)>,
+    /// The number of messages that a worker has left.
+    left: u32,
     /// The field `start` of each request to create this shard, in the order of arrival.
     starts: Vec<StartSpec>,
 }
@@ -100,6 +102,11 @@ impl FakePs {
     /// Returns the last change of each shard's learning rate.
     pub(crate) fn rates(&self) -> Vec<Option<RateChange>> {
         self.lock().shards.iter().map(|shard| shard.rate).collect()
+    }
+
+    /// Returns how often each shard was informed that a worker has left.
+    pub(crate) fn left(&self) -> Vec<u32> {
+        self.lock().shards.iter().map(|shard| shard.left).collect()
     }
 
     pub(crate) fn ends(&self) -> Vec<u64> {
@@ -212,8 +219,7 @@ impl Service for FakePs {
                     return reply.refuse(RefusalCode::Unavailable, "a checksum differs");
                 }
                 (shard.version, shard.began, shard.end) = (version, version, create.last_step.0);
-                let version = Version(version);
-                reply.send(ShardCreated { slices: 1, bytes: 4, version }, Payload::EMPTY);
+                reply.send(ShardCreated { slices: 1, bytes: 4, version: Version(version) }, Payload::EMPTY);
             }
             Message::Save(save) => {
                 let index = save.shard as usize;
@@ -252,7 +258,10 @@ impl Service for FakePs {
             Message::Observe(observe) => {
                 reply.send(state.shards[observe.shard as usize].snapshot(), Payload::EMPTY)
             }
-            Message::Leave(_) => reply.send(Left {}, Payload::EMPTY),
+            Message::Leave(leave) => {
+                state.shards[leave.shard as usize].left += 1;
+                reply.send(Left {}, Payload::EMPTY);
+            }
             Message::Stop(_) => reply.send(Stopped {}, Payload::EMPTY),
             other => reply.refuse(RefusalCode::Malformed, other.name()),
         }

@@ -20,6 +20,7 @@ use pushpull_transport::buffer::BufferPool;
 
 use super::answer::{Answer, unavailable};
 use super::contents::Contents;
+use super::deferred::DeferredQueue;
 use super::limits::ShardLimits;
 use super::saves::Saves;
 use super::stage::Stage;
@@ -27,7 +28,6 @@ use super::timer::{Measure, UpdateTimer};
 use super::waiting::Waiting;
 use create::Creating;
 pub use files::FileRequest;
-use rate::Deferred;
 
 /// A shard as a state machine. Each function that handles a request returns the answers that are then due,
 /// both to that request and to earlier ones.
@@ -42,8 +42,8 @@ pub struct ShardState<R> {
     over: BTreeMap<u32, Incarnation>,
     saves: Saves<R>,
     waiting: Waiting<R>,
-    /// The pushes that arrived while the shard waits for its learning rate.
-    deferred: Vec<Deferred<R>>,
+    /// The requests that wait until the shard has its learning rate.
+    deferred: DeferredQueue<R>,
     counters: ShardCounters,
     pulls: u64,
     staleness: StalenessHistogram,
@@ -64,7 +64,7 @@ impl<R> ShardState<R> {
             over: BTreeMap::new(),
             saves: Saves::default(),
             waiting: Waiting::default(),
-            deferred: Vec::new(),
+            deferred: DeferredQueue::default(),
             counters: ShardCounters::default(),
             pulls: 0,
             staleness: StalenessHistogram::default(),
@@ -86,7 +86,8 @@ impl<R> ShardState<R> {
         self.id
     }
 
-    /// Ends an incarnation of a worker, so that no other worker waits for it any more.
+    /// Ends an incarnation of a worker, so that no other worker waits for it any more. If a push of the
+    /// worker waits for the shard's learning rate, the incarnation ends after that push.
     pub fn leave(&mut self, leave: &Leave, reply: R) -> Vec<Answer<R>> {
         let &Leave { worker, incarnation, .. } = leave;
         if worker < WORKERS_MAX {
@@ -94,7 +95,15 @@ impl<R> ShardState<R> {
             *over = incarnation.max(*over);
         }
         let mut answers = vec![Answer::message(reply, Left {})];
-        if let Some(contents) = &mut self.contents
+        answers.extend(self.end(leave));
+        answers
+    }
+
+    fn end(&mut self, leave: &Leave) -> Vec<Answer<R>> {
+        let &Leave { worker, incarnation, .. } = leave;
+        let mut answers = Vec::new();
+        if !self.deferred.leave(leave)
+            && let Some(contents) = &mut self.contents
             && contents.members.leave(worker, incarnation)
         {
             contents.update_if_due(&mut self.timer, &self.pool);
@@ -155,6 +164,7 @@ impl<R> ShardState<R> {
     pub fn observe(&self) -> ShardSnapshot {
         let contents = self.contents.as_ref();
         let slices = contents.map_or(&[][..], |contents| &contents.slices);
+        let aggregated = contents.map_or(0, |contents| contents.aggregate.bytes());
         ShardSnapshot {
             version: contents.map_or(Version(0), |contents| contents.version),
             slices: slices.len() as u64,
@@ -166,8 +176,8 @@ impl<R> ShardState<R> {
             began: contents.map_or(Version(0), |contents| contents.began),
             leaving: false,
             members: contents.map_or(0, |contents| contents.members.count() as u32),
-            waiting: self.waiting.count() as u32,
-            held_bytes: contents.map_or(0, |contents| contents.aggregate.bytes() as u64),
+            waiting: self.waiting.count(self.deferred.workers()) as u32,
+            held_bytes: (aggregated + self.deferred.bytes()) as u64,
             slot_bytes: slices.iter().map(|slice| slice.slot_bytes() as u64).sum(),
             not_finite: self.not_finite,
             applying: self.timer.times(),

@@ -5,6 +5,7 @@ use pushpull_messages::message::{Pull, PullAt, Refusal};
 
 use super::{ShardState, created};
 use crate::shard::answer::{Answer, Reader, misfit, unavailable};
+use crate::shard::deferred::DeferredJoin;
 use crate::shard::waiting::Wait;
 use crate::sync::Members;
 
@@ -12,6 +13,10 @@ impl<R> ShardState<R> {
     /// Accepts a pull of all slices at one version. `reader` is the worker that sends the pull; `None` for
     /// other peers.
     pub fn pull(&mut self, pull: &Pull, reader: Option<Reader>, reply: R) -> Vec<Answer<R>> {
+        if let Some(reader) = reader.filter(|&reader| self.deferred.delays(pull, reader)) {
+            let join = DeferredJoin { pull: pull.clone(), reader, reply };
+            return self.deferred.join(join).into_iter().collect();
+        }
         let answers = self.answer_pull(pull, reader, reply);
         self.cut_if_due();
         answers

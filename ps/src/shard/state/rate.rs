@@ -1,19 +1,13 @@
 //! How a shard changes its learning rate at the same version as all others. It first promises not to pass a
-//! version, and continues when it knows the factor. Pushes that arrive in between wait.
+//! version, and continues when it knows the factor. Pushes that arrive in between wait, and so does whatever
+//! would end the incarnation that sent them.
 
-use pushpull_messages::message::{HoldAt, Holding, LearningRateSet, Push, Refusal, SetLearningRate};
+use pushpull_messages::message::{HoldAt, Holding, LearningRateSet, Push, SetLearningRate};
 use pushpull_transport::buffer::Payload;
 
 use super::{ShardState, created};
 use crate::shard::answer::Answer;
-
-/// A push that arrived while the shard waited for its learning rate.
-pub(super) struct Deferred<R> {
-    push: Push,
-    gradients: Payload,
-    connection: u64,
-    reply: R,
-}
+use crate::shard::deferred::{Deferred, DeferredJoin, DeferredPush};
 
 impl<R> ShardState<R> {
     /// Makes the shard apply no update beyond a version until its learning rate is set. A shard that has
@@ -41,9 +35,10 @@ impl<R> ShardState<R> {
         answers
     }
 
-    /// Keeps a push for later if the shard holds; returns it as an error otherwise. A push that arrives again
-    /// keeps its place, and the copy on the later connection gets the answer. So at most one push waits for
-    /// each push of a worker that has no answer yet. Returns the refusal of the other copy.
+    /// Keeps a push for later if the shard holds, and returns the refusal of another copy of it.
+    ///
+    /// # Errors
+    /// Returns the gradients and the handle if the shard does not hold.
     pub(super) fn defer(
         &mut self,
         push: &Push,
@@ -54,19 +49,10 @@ impl<R> ShardState<R> {
         if !self.contents.as_ref().is_some_and(|contents| contents.is_held()) {
             return Err((gradients, reply));
         }
-        let deferred = Deferred { push: push.clone(), gradients, connection, reply };
-        let other = match self.deferred.iter_mut().find(|waiting| waiting.push.id == push.id) {
-            Some(waiting) if waiting.connection > connection => Some(deferred),
-            Some(waiting) => Some(std::mem::replace(waiting, deferred)),
-            None => {
-                self.deferred.push(deferred);
-                None
-            }
-        };
-        Ok(other.map(|other| Answer::refused(other.reply, Refusal::superseded())))
+        Ok(self.deferred.push(DeferredPush { push: push.clone(), gradients, connection, reply }))
     }
 
-    /// Accepts the pushes that have waited, in the order of their arrival, unless the shard still holds.
+    /// Serves the requests that have waited, in the order of their arrival, unless the shard still holds.
     pub(super) fn resume(&mut self) -> Vec<Answer<R>> {
         let Some(contents) = self.contents.as_mut().filter(|contents| !contents.is_held()) else {
             return Vec::new();
@@ -74,8 +60,15 @@ impl<R> ShardState<R> {
         contents.update_if_due(&mut self.timer, &self.pool);
         let mut answers = self.release();
         self.cut_if_due();
-        for Deferred { push, gradients, connection, reply } in std::mem::take(&mut self.deferred) {
-            answers.extend(self.push(&push, gradients, connection, reply));
+        // If the shard holds again meanwhile, the rest waits again, in the same order.
+        for deferred in self.deferred.take() {
+            answers.extend(match deferred {
+                Deferred::Push(DeferredPush { push, gradients, connection, reply }) => {
+                    self.push(&push, gradients, connection, reply)
+                }
+                Deferred::Leave(leave) => self.end(&leave),
+                Deferred::Join(DeferredJoin { pull, reader, reply }) => self.pull(&pull, Some(reader), reply),
+            });
         }
         answers
     }

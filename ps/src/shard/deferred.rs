@@ -1,0 +1,143 @@
+//! The requests that wait while a shard waits for its learning rate. The shard serves them afterwards in the
+//! order in which they arrived, so it decides as if it had not waited.
+//!
+//! Wanted properties: (A) a push waits once, however often it arrives; (B) what ends an incarnation of a
+//! worker waits behind the pushes of that incarnation, so they count as if they had been served at once.
+
+use std::collections::BTreeSet;
+
+use pushpull_messages::message::{Leave, Pull, PullAt, Push, Refusal};
+use pushpull_transport::buffer::Payload;
+
+use super::answer::{Answer, Reader};
+
+/// A request that waits.
+pub(super) enum Deferred<R> {
+    /// A worker's push.
+    Push(DeferredPush<R>),
+    /// The chief's message that a worker has left, after a push of the worker. It has been answered.
+    Leave(Leave),
+    /// A worker's request to join, after a push of an earlier incarnation.
+    Join(DeferredJoin<R>),
+}
+
+/// A push that waits. Its gradients keep their credit for bytes in flight.
+pub(super) struct DeferredPush<R> {
+    pub push: Push,
+    pub gradients: Payload,
+    pub connection: u64,
+    pub reply: R,
+}
+
+/// A request to join that waits.
+pub(super) struct DeferredJoin<R> {
+    pub pull: Pull,
+    pub reader: Reader,
+    pub reply: R,
+}
+
+/// The requests that wait, in the order of their arrival. Besides pushes, it has at most one message that a
+/// worker has left and one request to join for each worker.
+pub(super) struct DeferredQueue<R>(Vec<Deferred<R>>);
+
+impl<R> Default for DeferredQueue<R> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<R> DeferredQueue<R> {
+    /// Adds a push. A push that arrives again keeps its place, and the copy on the later connection gets the
+    /// answer. Returns the refusal of the other copy.
+    pub(super) fn push(&mut self, new: DeferredPush<R>) -> Option<Answer<R>> {
+        let copy = self.0.iter_mut().find_map(|waiting| match waiting {
+            Deferred::Push(waiting) if waiting.push.id == new.push.id => Some(waiting),
+            _ => None,
+        });
+        let other = match copy {
+            Some(waiting) if waiting.connection > new.connection => new,
+            Some(waiting) => std::mem::replace(waiting, new),
+            None => {
+                self.0.push(Deferred::Push(new));
+                return None;
+            }
+        };
+        Some(Answer::refused(other.reply, Refusal::superseded()))
+    }
+
+    /// Adds a message that a worker has left, if a push of the worker waits that would no longer count.
+    /// Returns whether the message waits.
+    pub(super) fn leave(&mut self, leave: &Leave) -> bool {
+        let &Leave { worker, incarnation, .. } = leave;
+        if !self.pushes().any(|Push { id, .. }| id.worker == worker && id.incarnation <= incarnation) {
+            return false;
+        }
+        let earlier = self.0.iter_mut().find_map(|waiting| match waiting {
+            Deferred::Leave(earlier) if earlier.worker == worker => Some(earlier),
+            _ => None,
+        });
+        match earlier {
+            Some(earlier) => earlier.incarnation = incarnation.max(earlier.incarnation),
+            None => self.0.push(Deferred::Leave(*leave)),
+        }
+        true
+    }
+
+    /// Returns whether a pull has to wait, because it would end an incarnation of which a push waits.
+    pub(super) fn delays(&self, pull: &Pull, reader: Reader) -> bool {
+        let earlier =
+            |Push { id, .. }: &Push| id.worker == reader.worker && id.incarnation < reader.incarnation;
+        pull.at == PullAt::Join && self.pushes().any(earlier)
+    }
+
+    /// Adds a request to join. Of several requests of a worker, the one of the latest incarnation and on the
+    /// latest connection stays. Returns the refusal of the other one.
+    pub(super) fn join(&mut self, new: DeferredJoin<R>) -> Option<Answer<R>> {
+        let waiting = self.0.iter_mut().find_map(|waiting| match waiting {
+            Deferred::Join(waiting) if waiting.reader.worker == new.reader.worker => Some(waiting),
+            _ => None,
+        });
+        let order = |join: &DeferredJoin<R>| (join.reader.incarnation, join.reader.connection);
+        let other = match waiting {
+            Some(waiting) if order(waiting) > order(&new) => new,
+            Some(waiting) => std::mem::replace(waiting, new),
+            None => {
+                self.0.push(Deferred::Join(new));
+                return None;
+            }
+        };
+        Some(Answer::refused(other.reply, Refusal::superseded()))
+    }
+
+    /// Iterates over the pushes that wait, in the order of their arrival.
+    fn pushes(&self) -> impl Iterator<Item = &Push> + '_ {
+        self.0.iter().filter_map(|waiting| match waiting {
+            Deferred::Push(waiting) => Some(&waiting.push),
+            Deferred::Leave(_) | Deferred::Join(_) => None,
+        })
+    }
+
+    /// Removes and returns all requests, in the order of their arrival.
+    pub(super) fn take(&mut self) -> Vec<Deferred<R>> {
+        std::mem::take(&mut self.0)
+    }
+
+    /// Returns the workers that wait for the answer to one of these requests.
+    pub(super) fn workers(&self) -> BTreeSet<u32> {
+        let worker = |waiting: &Deferred<R>| match waiting {
+            Deferred::Push(waiting) => Some(waiting.push.id.worker),
+            Deferred::Join(waiting) => Some(waiting.reader.worker),
+            Deferred::Leave(_) => None,
+        };
+        self.0.iter().filter_map(worker).collect()
+    }
+
+    /// Returns the number of bytes of the gradients that wait.
+    pub(super) fn bytes(&self) -> usize {
+        let bytes = |waiting: &Deferred<R>| match waiting {
+            Deferred::Push(waiting) => waiting.gradients.bytes(),
+            Deferred::Leave(_) | Deferred::Join(_) => 0,
+        };
+        self.0.iter().map(bytes).sum()
+    }
+}
