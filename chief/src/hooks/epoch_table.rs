@@ -12,6 +12,7 @@ use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::{Evaluation, MetricValue};
 use pushpull_messages::optimizer::UpdateSpec;
 
+use super::loss_sum::LossSum;
 use crate::error::ChiefError;
 use crate::hook::{Hook, HookContext};
 use crate::monitor::TrainingSnapshot;
@@ -42,8 +43,8 @@ pub(crate) struct EpochTable {
     titled: bool,
     /// The number of the last line, its step, and its time since the training began.
     shown: (u64, GlobalStep, Duration),
-    /// The sum of the losses since the last line, and the number of their steps.
-    losses: (f64, u64),
+    /// The losses since the last line.
+    losses: LossSum,
     /// A line that waits for its evaluation.
     pending: Option<Line>,
     /// The latest evaluation, and the number of its line.
@@ -113,7 +114,7 @@ impl EpochTable {
             step_examples: job.step_examples(),
             titled: false,
             shown: (0, GlobalStep(0), Duration::ZERO),
-            losses: (0.0, 0),
+            losses: LossSum::default(),
             pending: None,
             evaluation: None,
         })
@@ -121,12 +122,7 @@ impl EpochTable {
 
     /// Takes in a snapshot, and returns the lines that are complete.
     fn advance(&mut self, snapshot: &TrainingSnapshot) -> Vec<String> {
-        for report in snapshot.reports.values() {
-            if let Some(loss) = report.loss {
-                self.losses.0 += f64::from(loss) * report.steps as f64;
-                self.losses.1 += report.steps;
-            }
-        }
+        self.losses.add(snapshot);
         let step = snapshot.step();
         let complete = self.lines.complete(step);
         let (number, from, since) = self.shown;
@@ -137,13 +133,12 @@ impl EpochTable {
         let took = snapshot.at.saturating_sub(since);
         let gradients =
             step.0.saturating_sub(from.0) as f64 * f64::from(snapshot.progress.gradients_per_update);
-        let (sum, steps) = std::mem::take(&mut self.losses);
         self.rate_factor = snapshot.learning_rate_factor().unwrap_or(self.rate_factor);
         let rate = self.update.learning_rate(step.0.saturating_sub(1), self.last_step.0);
         self.pending = Some(Line {
             epochs: [number + 1, complete],
             step,
-            loss: (steps > 0).then(|| (sum / steps as f64) as f32),
+            loss: self.losses.take(),
             took,
             // Without a duration there is no rate.
             examples_per_s: gradients * self.step_examples as f64 / took.as_secs_f64().max(1e-3),

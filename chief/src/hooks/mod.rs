@@ -7,6 +7,7 @@ mod epoch_table;
 mod final_operation;
 mod latest;
 mod log_every;
+mod loss_sum;
 #[cfg(feature = "otlp")]
 mod otel_span;
 #[cfg(feature = "otlp")]

@@ -8,6 +8,7 @@
 use pushpull_messages::id::GlobalStep;
 use pushpull_messages::message::Evaluation;
 
+use super::loss_sum::LossSum;
 use super::plateau::{Better, Plateau, value_of};
 use crate::hook::{Hook, HookContext};
 use crate::monitor::TrainingSnapshot;
@@ -27,8 +28,8 @@ pub struct ReduceOnPlateau {
     minimum: f32,
     /// The step of the last value.
     last: Option<GlobalStep>,
-    /// The sum of the training losses since the last value, and their number.
-    losses: (f64, u64),
+    /// The training losses since the last value.
+    losses: LossSum,
     warned: bool,
 }
 
@@ -38,7 +39,7 @@ impl ReduceOnPlateau {
     /// as it takes. A patience of 0 counts as 1.
     pub fn new(metric: impl Into<String>, better: Better, patience: u32) -> Self {
         let plateau = Plateau::new(better, patience, 0.0);
-        let (metric, losses) = (metric.into(), (0.0, 0));
+        let (metric, losses) = (metric.into(), LossSum::default());
         Self { metric, plateau, factor: 0.1, minimum: 0.0, last: None, losses, warned: false }
     }
 
@@ -84,17 +85,11 @@ impl Hook for ReduceOnPlateau {
         if self.metric != TRAIN_LOSS {
             return;
         }
-        for report in snapshot.reports.values() {
-            if let Some(loss) = report.loss {
-                self.losses.0 += f64::from(loss) * report.steps as f64;
-                self.losses.1 += report.steps;
-            }
-        }
-        let (step, (sum, steps)) = (snapshot.step(), self.losses);
+        self.losses.add(snapshot);
+        let step = snapshot.step();
         let due = self.last.is_none_or(|last| step.0.saturating_sub(last.0) >= TRAIN_LOSS_UPDATES);
-        if steps > 0 && due {
-            self.losses = (0.0, 0);
-            self.judge(step, (sum / steps as f64) as f32, context);
+        if due && let Some(loss) = self.losses.take() {
+            self.judge(step, loss, context);
         }
     }
 

@@ -107,7 +107,7 @@ impl Collector {
         };
         plot("train/loss", snapshot.progress.loss.map_or(f64::NAN, f64::from));
         for metric in &snapshot.progress.metrics {
-            plot(&metric_tag(&metric.name), metric.value.into());
+            plot(&metric_tag("train", &TRAIN_TAGS, &metric.name), metric.value.into());
         }
         plot(
             "train/learning_rate",
@@ -161,19 +161,21 @@ impl Collector {
 const TRAIN_TAGS: [&str; 6] =
     ["loss", "learning_rate", "gradient_norm", "workers", "steps_per_second", "examples_per_second"];
 
-/// Returns the tag of a metric on the training batches. It is that of no other summary.
-fn metric_tag(name: &str) -> String {
-    if TRAIN_TAGS.contains(&name) { format!("train/metric/{name}") } else { format!("train/{name}") }
+/// Returns the tag of a metric in a group of plots whose other tags are `taken`. Metrics of different names
+/// have different tags, and none has that of another summary.
+fn metric_tag(group: &str, taken: &[&str], name: &str) -> String {
+    let renamed = taken.contains(&name) || name.starts_with("metric/");
+    if renamed { format!("{group}/metric/{name}") } else { format!("{group}/{name}") }
 }
 
 /// Returns the summaries of an evaluation.
 pub fn evaluated(step: GlobalStep, evaluation: &Evaluation) -> Vec<SummarySpec> {
-    let loss = [("loss", evaluation.loss)];
-    let metrics = evaluation.metrics.iter().map(|metric| (&metric.name[..], metric.value));
+    let loss = [("eval/loss".to_owned(), evaluation.loss)];
+    let metrics = evaluation.metrics.iter();
     loss.into_iter()
-        .chain(metrics)
+        .chain(metrics.map(|metric| (metric_tag("eval", &["loss"], &metric.name), metric.value)))
         .filter(|(_, value)| value.is_finite())
-        .map(|(name, value)| SummarySpec::scalar(format!("eval/{name}"), step, value))
+        .map(|(tag, value)| SummarySpec::scalar(tag, step, value))
         .collect()
 }
 
@@ -246,6 +248,8 @@ fn distribution(histogram: &StalenessHistogram) -> HistogramSpec {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use proptest::prelude::*;
     use pushpull_messages::id::{ShardId, Version};
     use pushpull_messages::message::MetricValue;
@@ -423,5 +427,26 @@ mod tests {
         assert_eq!(summaries.len(), 2);
         assert_eq!(scalar(&summaries, "eval/loss"), Some(0.25));
         assert_eq!(scalar(&summaries, "eval/accuracy"), Some(0.75));
+    }
+
+    #[test]
+    fn metrics_of_any_names_have_tags_of_their_own() {
+        let names =
+            ["loss", "metric/loss", "metric/metric/loss", "workers", "metric/workers", "metric/", "x"];
+        let metrics: Vec<_> = (2..)
+            .zip(names)
+            .map(|(value, name)| MetricValue { name: name.into(), value: value as f32 })
+            .collect();
+        let progress = JobProgress { loss: Some(1.0), metrics: metrics.clone(), ..Default::default() };
+        let trained = Collector::new(&job(), GlobalStep(0))
+            .collect(&TrainingSnapshot { progress, ..Default::default() });
+        let evaluation = Evaluation { loss: 1.0, metrics, examples: 1, variables_crc32c: 1 };
+        // The training also has a learning rate and a number of workers.
+        for (summaries, count) in
+            [(trained, 3 + names.len()), (evaluated(GlobalStep(1), &evaluation), 1 + names.len())]
+        {
+            let tags: BTreeSet<_> = summaries.iter().map(|summary| summary.tag.clone()).collect();
+            assert_eq!((tags.len(), summaries.len()), (count, count), "{tags:?}");
+        }
     }
 }
