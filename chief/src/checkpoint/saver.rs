@@ -7,7 +7,7 @@ use pushpull_messages::id::{GlobalStep, Incarnation, Version};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::observe::TimeHistogram;
 use pushpull_messages::placement::Placement;
-use pushpull_storage::{Catalog, Store, StoreError};
+use pushpull_storage::{Catalog, Store, StoreError, StoreLock};
 use pushpull_transport::Identity;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Duration, Instant};
@@ -73,6 +73,8 @@ pub(crate) struct Saver {
     writer: CheckpointWriter,
     cleaner: Cleaner,
     status: watch::Sender<SaveStatus>,
+    /// Kept until the last checkpoint is saved; `None` if the store cannot be locked.
+    _lock: Option<StoreLock>,
 }
 
 impl Saver {
@@ -94,7 +96,13 @@ impl Saver {
         let life = newest.unwrap_or_default().max(identity.incarnation);
         let cleaner = Cleaner::new(catalog.clone(), life, config.keep, config.keep_every);
         let writer = CheckpointWriter::new(catalog, job, identity.cluster.clone(), life);
-        Ok(Self { config, writer, cleaner, status })
+        Ok(Self { config, writer, cleaner, status, _lock: None })
+    }
+
+    /// Keeps the lock of the store until the saver has ended.
+    #[must_use]
+    pub(crate) fn with_lock(self, lock: Option<StoreLock>) -> Self {
+        Self { _lock: lock, ..self }
     }
 
     /// Returns a catalog of the existing checkpoints, and the choice of the one that the job begins with.

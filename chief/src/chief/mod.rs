@@ -14,10 +14,12 @@ use pushpull_messages::id::{GlobalStep, TaskId};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::observe::{Clock, TaskState};
 use pushpull_messages::placement::Placement;
-use pushpull_storage::Store;
+use pushpull_storage::{Store, StoreError, StoreLock};
 use pushpull_transport::{Identity, Listener, Transport};
 use tokio::sync::watch;
+use tokio::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
+use tracing::warn;
 
 use crate::checkpoint::Saver;
 use crate::command::CommandQueue;
@@ -27,6 +29,9 @@ use crate::hook::Hook;
 use crate::report::{JobEnd, JobProgress};
 use crate::status::{ChiefView, StatusBoard};
 use job_run::JobRun;
+
+/// The time between two attempts to lock the store of checkpoints.
+const LOCK_PAUSE: Duration = Duration::from_millis(100);
 
 /// What is known of a job that was trained and evaluated, while its variables are still on the ps tasks.
 #[derive(Clone, Debug)]
@@ -170,7 +175,34 @@ impl Chief {
         let probe = format!("probe-{}", self.identity.incarnation);
         store.put(&probe, "").await?;
         store.delete(&probe).await?;
-        Ok(Some(Saver::new(config, store, self.job.clone(), &self.identity).await?))
+        let lock = self.lock(&store, config.drain_timeout).await?;
+        let saver = Saver::new(config, store, self.job.clone(), &self.identity).await?;
+        Ok(Some(saver.with_lock(lock)))
+    }
+
+    /// Locks the store against other jobs. Waits for `limit` if another job holds the lock, because that may
+    /// be an earlier run of this job that was told to stop and still saves. Returns `None` if the store
+    /// cannot be locked.
+    async fn lock(&self, store: &Store, limit: Duration) -> Result<Option<StoreLock>, ChiefError> {
+        let holder = format!("the job '{}' in process {}", self.job.graph.name, std::process::id());
+        let deadline = Instant::now() + limit;
+        let mut waits = false;
+        loop {
+            let error = match store.lock(&holder) {
+                Err(error @ StoreError::InUse { .. }) if Instant::now() < deadline => error,
+                other => return Ok(other?),
+            };
+            if !std::mem::replace(&mut waits, true) {
+                warn!(seconds = limit.as_secs(), "waiting for another job to end: {error}");
+            }
+            tokio::select! {
+                () = tokio::time::sleep(LOCK_PAUSE) => {}
+                () = self.interrupt.cancelled() => {
+                    let (step, last_step) = (GlobalStep(0), self.job.last_step);
+                    return Err(ChiefError::Interrupted { step, last_step });
+                }
+            }
+        }
     }
 }
 

@@ -469,6 +469,33 @@ fn a_checkpoint_is_saved_on_command() {
     });
 }
 
+#[test]
+fn two_jobs_do_not_save_in_one_directory() {
+    block_on(async {
+        let path = tempfile::tempdir().unwrap();
+        let first = TestRun::training(&path, config(&path, PATIENCE)).await;
+        let second = TestRun::start(&path, config(&path, Duration::from_millis(200)), None).await;
+        let error = second.end().await.expect_err("the directory is in use").to_string();
+        let expected = format!("is in use by the job 'linear' in process {}: ", std::process::id());
+        assert!(error.starts_with("checkpoints cannot be made: ") && error.contains(&expected), "{error}");
+
+        // A job that is started again waits for its earlier run to end.
+        let mut second = TestRun::start(&path, config(&path, PATIENCE), None).await;
+        first.cluster.ps.train(5);
+        first.finish(TrainingResult::Interrupted).await;
+        assert!((&mut second.ended).now_or_never().is_none(), "it waits");
+        assert_eq!(saved(first.end().await).0, 5);
+        let second = second.begin().await;
+        assert!(second.registered.iter().all(|reply| reply.resume.drawn == 5));
+        second.cluster.ps.train(1000);
+        second.finish(TrainingResult::Completed).await;
+        let third = TestRun::start(&path, config(&path, PATIENCE), None).await;
+        let Ok(JobEnd::Completed(_)) = second.end().await else { panic!("it is complete") };
+        third.interrupt.cancel();
+        assert!(third.end().await.is_err());
+    });
+}
+
 /// Returns a function that never ends. It stores what it is called with.
 fn endless() -> (Rc<RefCell<Vec<TrainedJob>>>, BeforeStop) {
     let seen = Rc::<RefCell<Vec<TrainedJob>>>::default();

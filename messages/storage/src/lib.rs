@@ -14,6 +14,7 @@ mod file;
 #[path = "../../tests/fixtures/mod.rs"]
 mod fixtures;
 mod location;
+mod lock;
 mod manifest;
 mod read;
 pub mod record;
@@ -28,6 +29,7 @@ pub use file::{
     write_file,
 };
 pub use location::without_passwords;
+pub use lock::StoreLock;
 pub use manifest::{FORMAT, Index, MANIFEST_BYTES_MAX, ManifestError, ManifestSpec, Piece, block_checksums};
 pub use read::{PieceReader, read_piece};
 pub use store::{Store, StoreError, Upload};

@@ -12,6 +12,7 @@ use object_store::path::Path;
 use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutPayload};
 
 use super::location::without_passwords;
+use super::lock::{LOCK_FILE, LockError, StoreLock};
 
 /// The largest number of entries in a listing; further entries are ignored. This project never writes so
 /// many entries.
@@ -75,6 +76,16 @@ pub enum StoreError {
         bytes: u64,
         /// The end of the requested bytes.
         end: u64,
+    },
+    /// Another job saves in this directory.
+    #[error(
+        "'{location}' is in use by {holder}: wait until it has ended, or use another directory, because two jobs would delete each other's checkpoints"
+    )]
+    InUse {
+        /// The location of the store.
+        location: String,
+        /// A description of the other job.
+        holder: String,
     },
     /// An operation of the store failed.
     #[error("cannot {verb} {name} in {location}: {reason}")]
@@ -322,14 +333,41 @@ impl Store {
         self.sweep(folder).await
     }
 
+    /// Locks the store for a job that saves in it, until the lock is dropped or the process ends. `holder`
+    /// describes the job in the error of another job. Returns `None` if the store cannot be locked: it is a
+    /// bucket, or a directory of a file system without locks.
+    ///
+    /// # Errors
+    /// Returns [`StoreError::InUse`] if another job has locked the store; also if the file of the lock cannot
+    /// be opened.
+    pub fn lock(&self, holder: &str) -> Result<Option<StoreLock>, StoreError> {
+        let Some(root) = self.root() else { return Ok(None) };
+        match StoreLock::take(root, holder) {
+            Ok(lock) => Ok(Some(lock)),
+            Err(LockError::Held(holder)) => {
+                Err(StoreError::InUse { location: without_passwords(&self.location), holder })
+            }
+            Err(LockError::Unsupported(reason)) => {
+                let location = without_passwords(&self.location);
+                tracing::warn!(location, %reason, "cannot lock the checkpoint directory: let no other job use it");
+                Ok(None)
+            }
+            Err(LockError::Failed(error)) => Err(self.failed("open", LOCK_FILE, &error)),
+        }
+    }
+
+    /// Returns the path of the store; `None` if it is a bucket.
+    fn root(&self) -> Option<&std::path::Path> {
+        let path = self.location.strip_prefix("file://");
+        let path = path.or((!self.location.contains("://")).then_some(&*self.location));
+        path.map(std::path::Path::new)
+    }
+
     /// If the store is a directory, deletes a folder with its half-written files. The store gives these
     /// files temporary names and does not list them, so they must be deleted with the folder.
     async fn sweep(&self, folder: &str) -> Result<(), StoreError> {
-        let root = self.location.strip_prefix("file://").unwrap_or(&self.location);
-        if self.location.contains("://") && root.len() == self.location.len() {
-            return Ok(());
-        }
-        let path = std::path::Path::new(root).join(folder);
+        let Some(root) = self.root() else { return Ok(()) };
+        let path = root.join(folder);
         let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(path)).await;
         // The join cannot fail, because the task is never aborted and does not panic.
         match removed.unwrap_or(Ok(())) {

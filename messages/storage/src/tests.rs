@@ -246,3 +246,29 @@ fn an_unknown_location_is_refused() {
         assert!(error.unwrap_err().to_string().contains(words));
     }
 }
+
+#[test]
+fn a_directory_is_locked_until_its_holder_ends() {
+    let path = tempfile::tempdir().unwrap();
+    let location = path.path().to_str().unwrap();
+    let open = |location: &str| Store::open(location).unwrap();
+    let lock = open(location).lock("the job 'one'").unwrap().expect("it is locked");
+    // The same directory by another name.
+    let second = open(&format!("file://{location}"));
+    let error = second.lock("the job 'two'").unwrap_err().to_string();
+    assert!(error.contains("is in use by the job 'one': wait until it has ended"), "{error}");
+    drop(lock);
+    let lock = second.lock("two").unwrap();
+    let error = open(location).lock("three").unwrap_err().to_string();
+    assert!(lock.is_some() && error.contains("is in use by two: wait"), "{error}");
+    // The lock is no checkpoint.
+    let folders = tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(second.folders());
+    assert!(folders.unwrap().is_empty());
+    let nowhere = path.path().join("missing");
+    let gone =
+        Store::with(std::sync::Arc::new(object_store::memory::InMemory::new()), nowhere.to_str().unwrap());
+    let error = gone.lock("four").unwrap_err().to_string();
+    assert!(error.starts_with("cannot open job.lock in "), "{error}");
+    let bucket = Store::with(std::sync::Arc::new(object_store::memory::InMemory::new()), "s3://bucket");
+    assert!(bucket.lock("five").unwrap().is_none() && bucket.lock("six").unwrap().is_none());
+}

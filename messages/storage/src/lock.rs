@@ -1,0 +1,57 @@
+//! The lock of a directory of checkpoints. It keeps two jobs from saving in one directory at the same time.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Error, Read, Write};
+use std::path::Path;
+
+/// The name of the file that is locked. It stays in the directory.
+pub(super) const LOCK_FILE: &str = "job.lock";
+/// The maximum number of bytes that are read of the holder's description.
+const HOLDER_BYTES_MAX: u64 = 256;
+
+/// A lock of a directory. It ends when it is dropped, and with its process, however the process ends.
+#[derive(Debug)]
+pub struct StoreLock {
+    /// The file, which is locked for as long as it is open.
+    _file: File,
+}
+
+/// The reason why a directory is not locked.
+#[derive(Debug)]
+pub(super) enum LockError {
+    /// Another lock exists; this is the description of its holder.
+    Held(String),
+    /// The file system cannot lock files.
+    Unsupported(Error),
+    /// The file cannot be opened.
+    Failed(Error),
+}
+
+impl StoreLock {
+    /// Locks a directory for `holder`, which is a description for people.
+    ///
+    /// # Errors
+    /// If the directory is locked already, or cannot be locked.
+    pub(super) fn take(directory: &Path, holder: &str) -> Result<Self, LockError> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        let mut file = options.open(directory.join(LOCK_FILE)).map_err(LockError::Failed)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(LockError::Held(holder_of(file))),
+            Err(TryLockError::Error(error)) => return Err(LockError::Unsupported(error)),
+        }
+        // The lock also holds without the description, which a full disk has no room for.
+        let _ = file.set_len(0).and_then(|()| file.write_all(holder.as_bytes()));
+        Ok(Self { _file: file })
+    }
+}
+
+/// Returns the description of the job that holds the lock.
+fn holder_of(file: File) -> String {
+    let mut bytes = Vec::new();
+    // Without the description, the error still says what is wrong. The holder may be about to write it.
+    let _ = file.take(HOLDER_BYTES_MAX).read_to_end(&mut bytes);
+    let text = String::from_utf8_lossy(&bytes).replace(char::is_control, " ");
+    if text.is_empty() { "another job".to_owned() } else { text }
+}
