@@ -1,5 +1,5 @@
 //! Runs a cluster of processes on this machine. Starts the role binaries, merges their logs, and ends when
-//! all processes have ended.
+//! all processes have ended. If this process is killed, the others end, too.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -22,6 +22,7 @@ use tokio::task::JoinSet;
 
 use crate::programs::exit::{Failure, Outcome};
 use crate::programs::logging::{LogFormat, PREFIXED};
+use crate::programs::parent::end_with_this;
 use crate::programs::signals::Signals;
 
 /// The time limit for the tasks to end, after the chief has ended or a signal has arrived.
@@ -87,7 +88,8 @@ impl Local {
         // ends the children in order.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         command.env("TF_CONFIG", cluster.to_tf_config(task)).env(PREFIXED, "1");
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        end_with_this(&mut command);
         match task.job {
             JobName::Chief => command.arg("--job").arg(&self.job).args(&self.chief_flags),
             JobName::Ps => command.args(&self.ps_flags),
@@ -219,6 +221,8 @@ fn beside_this_program(name: &str) -> anyhow::Result<PathBuf> {
 /// which contain the name.
 async fn attend(task: TaskId, mut child: Child, format: LogFormat) -> anyhow::Result<(TaskId, ExitStatus)> {
     let (out, err) = (child.stdout.take(), child.stderr.take());
+    // It stays open until the child has ended: the child ends with it.
+    let _stdin = child.stdin.take();
     let result = task == TaskId::CHIEF;
     // An error here means that the reader has closed the pipe. The children continue to train.
     let out = lines(out, |line| {

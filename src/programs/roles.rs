@@ -26,6 +26,7 @@ use crate::collector::Collector;
 use crate::programs::exit::{Failure, Outcome};
 use crate::programs::http::{About, Endpoint, EndpointConfig};
 use crate::programs::listen::{identity, listen};
+use crate::programs::parent::end_with_parent;
 use crate::programs::progress;
 use crate::programs::signals::Signals;
 use crate::report::Report;
@@ -59,9 +60,11 @@ impl Network {
         Ok(endpoint)
     }
 
-    fn order<'a>(&self, mut orders: ChiefOrders<'a>) -> ChiefOrders<'a> {
+    /// Returns the orders with these settings of the network, which are checked before any task starts.
+    fn order<'a>(&self, mut orders: ChiefOrders<'a>) -> Result<ChiefOrders<'a>, Failure> {
         orders.config.retry.resend_after = self.retry_after;
-        orders
+        orders.config.validate().map_err(Failure::usage)?;
+        Ok(orders)
     }
 }
 
@@ -110,6 +113,13 @@ pub(crate) async fn closed(endpoint: Endpoint, task: TaskId, outcome: Outcome, s
     outcome
 }
 
+/// Begins to listen for the signals to a task of a cluster, and for the end of the process that started it.
+fn task_signals() -> std::io::Result<Signals> {
+    let signals = Signals::listen()?;
+    end_with_parent()?;
+    Ok(signals)
+}
+
 /// Runs a ps task until the job has ended.
 pub(crate) async fn ps(
     cluster: &ClusterConfig,
@@ -117,8 +127,8 @@ pub(crate) async fn ps(
     config: PsConfig,
     graph: Option<&GraphSpec>,
 ) -> Outcome {
-    let signals = Signals::listen()?;
     config.validate().map_err(Failure::usage)?;
+    let signals = task_signals()?;
     let endpoint = network.endpoint(cluster)?;
     let outcome = run_ps(cluster, network, config, graph, &endpoint, &signals).await;
     closed(endpoint, cluster.task(), outcome, &signals).await
@@ -158,8 +168,9 @@ pub(crate) async fn worker(
     graph: Option<&GraphSpec>,
     orders: Option<ChiefOrders<'_>>,
 ) -> Outcome {
-    let signals = Signals::listen()?;
     config.validate().map_err(Failure::usage)?;
+    let orders = orders.map(|orders| network.order(orders)).transpose()?;
+    let signals = task_signals()?;
     let endpoint = network.endpoint(cluster)?;
     let outcome = run_worker(cluster, network, config, graph, orders, &endpoint, &signals).await;
     closed(endpoint, cluster.task(), outcome, &signals).await
@@ -188,8 +199,7 @@ async fn run_worker(
             // The chief listens before the worker starts, so that an address in use is reported at once.
             let listener = listen(&tcp, cluster, &identity, network.bind.as_deref()).await?;
             let train = run_on(&io, move || worker.run());
-            let chief =
-                run_chief(cluster, listener, &tcp, &identity, network.order(orders), endpoint, signals);
+            let chief = run_chief(cluster, listener, &tcp, &identity, orders, endpoint, signals);
             let (trained, led) = tokio::join!(train, chief);
             led?;
             trained
@@ -205,13 +215,13 @@ async fn run_worker(
 
 /// Runs the chief until the job has ended.
 pub(crate) async fn chief(cluster: &ClusterConfig, network: &Network, orders: ChiefOrders<'_>) -> Outcome {
-    let signals = Signals::listen()?;
+    let orders = network.order(orders)?;
+    let signals = task_signals()?;
     let endpoint = network.endpoint(cluster)?;
     let identity = identity(cluster, Some(&orders.job.graph), endpoint.advertised());
     let tcp = network.tcp(&BufferPool::default());
     let listener = listen(&tcp, cluster, &identity, network.bind.as_deref()).await?;
-    let outcome =
-        run_chief(cluster, listener, &tcp, &identity, network.order(orders), &endpoint, &signals).await;
+    let outcome = run_chief(cluster, listener, &tcp, &identity, orders, &endpoint, &signals).await;
     closed(endpoint, cluster.task(), outcome, &signals).await
 }
 

@@ -1,7 +1,6 @@
 //! Tests of `pushpull local`, which starts a cluster of processes. It ends when all processes have ended,
 //! and leaves no process behind.
 
-use std::path::Path;
 use std::process::Command;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -32,8 +31,10 @@ fn children(program: &Program) -> Vec<(i32, String)> {
     children
 }
 
+/// Returns whether a process has ended. In a container, an orphan may stay as a zombie.
 fn is_gone(id: i32) -> bool {
-    !Path::new(&format!("/proc/{id}")).exists()
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat"));
+    stat.map_or(true, |stat| stat.rfind(')').is_some_and(|close| stat[close..].starts_with(") Z")))
 }
 
 /// Waits until training has begun.
@@ -94,6 +95,25 @@ fn a_signal_ends_all_processes() {
             wait_until(&format!("the end of {name}"), PATIENCE, || is_gone(id).then_some(()));
         }
     }
+}
+
+#[test]
+fn a_killed_program_leaves_no_process_but_a_checkpoint() {
+    let dir = tempfile::tempdir().unwrap();
+    let (job, saves) = (Job::new(dir.path(), 1_000_000), dir.path().join("saves"));
+    let mut command = local(&job, &["--workers=1"]);
+    command.arg("--checkpoint-dir").arg(&saves);
+    let mut program = Program::start(dir.path(), "local", &mut command);
+    wait_for_training(&mut program);
+    let children = children(&program);
+    assert_eq!(children.len(), 3, "{children:?}");
+    program.kill();
+    for (id, name) in children {
+        wait_until(&format!("the end of {name}"), PATIENCE, || is_gone(id).then_some(()));
+    }
+    let listed = Program::run(dir.path(), "tool", tool().args(["checkpoint", "list"]).arg(&saves)).expect(0);
+    let trained = |line: &str| line.contains("complete") && !line.contains("step-0-");
+    assert!(listed.out.lines().any(trained), "{}", listed.out);
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use pushpull_chief::ChiefConfig;
+
 use super::flags::{DeviceArgs, read_job, shards, threads};
 use super::observe::ObserveArgs;
 use super::paths::{absolute, check_files, data_directory};
@@ -58,7 +60,8 @@ impl LocalArgs {
         // The flags are checked here, so that a mistake is reported once. Otherwise every child would report
         // it.
         check_files(&EndFiles { report: self.report.as_deref(), model: self.save_model.as_deref() })?;
-        self.saving.check(&read_job(&self.job)?)?;
+        self.saving.apply(ChiefConfig::default())?;
+        self.saving.hooks(&[], &read_job(&self.job)?)?;
         self.observe.endpoint(&Log::default())?;
         let (chief_observe, observe) = self.observe.to_flags()?;
         let local = Local {
@@ -112,5 +115,41 @@ impl LocalArgs {
             flags.push(format!("--data-dir={}", data_directory("--data-dir", data_dir)?.display()));
         }
         Ok(flags)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use pushpull_messages::graph::GraphBuilder;
+    use pushpull_messages::input::{DatasetSpec, InputSpec};
+    use pushpull_messages::job::JobSpec;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Program {
+        #[command(flatten)]
+        local: LocalArgs,
+    }
+
+    #[test]
+    fn flags_of_the_chief_are_checked_before_it_starts() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name).display().to_string();
+        let points = || DatasetSpec::Digits { seed: 1, examples: 1 };
+        let mut g = GraphBuilder::new("nothing");
+        let x = g.input("x", [1]);
+        let loss = g.l2_loss(x);
+        let job = JobSpec::new(g.finish(loss, &[]).unwrap(), InputSpec::new(points(), points()), 1);
+        std::fs::write(path("job"), job.to_json()).unwrap();
+        let refused = |flag: &str| {
+            let job = format!("--job={}", path("job"));
+            Program::parse_from(["local", &job, flag]).local.run().expect_err("it is refused")
+        };
+        let Failure::Usage(reason) = refused("--trace-every=3") else { panic!("it is a wrong flag") };
+        assert_eq!(reason, "--trace-every has no effect without --trace: add --trace FILE");
+        let reason = refused(&format!("--trace={}", path("no/timeline"))).to_string();
+        assert!(reason.starts_with("--trace: cannot write the timeline to "), "{reason}");
     }
 }

@@ -84,7 +84,8 @@ pub(crate) fn example_called(name: &str) -> Command {
 /// Returns a command without the environment variables that could influence a test.
 fn clean(program: &str) -> Command {
     let mut command = Command::new(program);
-    for variable in ["TF_CONFIG", "RUST_LOG", "LISTEN_FDS", "LISTEN_PID", "PUSHPULL_LOG_PREFIXED"] {
+    let tasks = ["PUSHPULL_LOG_PREFIXED", "PUSHPULL_ENDS_WITH_PARENT"];
+    for variable in ["TF_CONFIG", "RUST_LOG", "LISTEN_FDS", "LISTEN_PID"].iter().chain(&tasks) {
         command.env_remove(variable);
     }
     command.stdin(Stdio::null());
