@@ -61,6 +61,7 @@ impl CommandQueue {
     /// lost if the returned future is dropped.
     pub(crate) async fn next(&mut self) -> Command {
         tokio::select! {
+            biased;
             Some(command) = self.hook_receiver.recv() => command,
             Some(command) = self.view_receiver.recv() => command,
             else => std::future::pending().await,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use pushpull_messages::observe::TraceSpec;
 use pushpull_messages::out_of_range::OutOfRange;
+use pushpull_storage::Stores;
 use pushpull_transport::{RetryConfig, ServerConfig};
 
 use crate::checkpoint::{CheckpointConfig, DrainShares, WarmStartConfig};
@@ -38,6 +39,8 @@ pub struct ChiefConfig {
     pub warm_start: Option<WarmStartConfig>,
     /// The steps that are traced, if any; their spans are passed to [`Hook::spans`](crate::Hook::spans).
     pub trace: Option<TraceSpec>,
+    /// Opens the stores of checkpoints.
+    pub stores: Stores,
     /// The limits of the workers' connections.
     pub server: ServerConfig,
 }
@@ -54,6 +57,7 @@ impl Default for ChiefConfig {
             checkpoint: None,
             warm_start: None,
             trace: None,
+            stores: Stores::default(),
             server: ServerConfig::default(),
         }
     }

@@ -141,6 +141,19 @@ impl Drop for Shard {
     }
 }
 
+/// Ends a shard. The requests that wait in it are refused.
+#[derive(actix::Message)]
+#[rtype(result = "()")]
+pub(crate) struct StopShard;
+
+impl Handler<StopShard> for Shard {
+    type Result = ();
+
+    fn handle(&mut self, _: StopShard, ctx: &mut Self::Context) {
+        ctx.terminate();
+    }
+}
+
 /// A request for one shard, with the handle to answer it.
 #[derive(actix::Message)]
 #[rtype(result = "()")]

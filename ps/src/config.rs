@@ -4,13 +4,17 @@ use std::time::Duration;
 
 use pushpull_messages::out_of_range::OutOfRange;
 use pushpull_messages::placement::SHARDS_PER_TASK_MAX;
+use pushpull_storage::Stores;
 use pushpull_transport::ServerConfig;
 
 /// The settings of one ps task.
 #[derive(Clone, Debug)]
 pub struct PsConfig {
-    /// The number of shards, each on a thread of its own.
+    /// The number of shards.
     pub shards: u32,
+    /// Whether each shard, and the reading and writing of checkpoints, has a thread of its own. If false,
+    /// the whole task runs on the thread that starts it; a simulation of many tasks needs this.
+    pub own_threads: bool,
     /// How long to wait for the chief to connect for the first time.
     pub start_timeout: Duration,
     /// How long to wait for a new connection when the chief has disconnected without ending the job and no
@@ -20,6 +24,8 @@ pub struct PsConfig {
     /// can save the job. The chief has its own time limit for that save, which can be at most one hour. The
     /// default here is longer, so that the chief's limit always expires first.
     pub drain_timeout: Duration,
+    /// Opens the stores of checkpoints.
+    pub stores: Stores,
     /// The limits on connections and requests.
     pub server: ServerConfig,
 }
@@ -28,9 +34,11 @@ impl Default for PsConfig {
     fn default() -> Self {
         Self {
             shards: 1,
+            own_threads: true,
             start_timeout: Duration::from_secs(300),
             deserted_timeout: Duration::from_secs(10),
             drain_timeout: Duration::from_secs(2 * 3600),
+            stores: Stores::default(),
             server: ServerConfig::default(),
         }
     }

@@ -15,7 +15,7 @@ use pushpull_transport::{Identity, Listener, Server, ServerConfig, serve};
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::actor::Shard;
+use crate::actor::{Shard, StopShard};
 use crate::checkpoint::Checkpoints;
 use crate::config::PsConfig;
 use crate::error::PsError;
@@ -27,6 +27,8 @@ use crate::view::{EndGuard, Observation, Phase, PsView, ShardView};
 /// A running ps task.
 pub struct Ps {
     server: Server,
+    shards: Vec<Addr<Shard>>,
+    /// The shards' threads; empty if the shards run on the task's own thread.
     arbiters: Vec<Arbiter>,
     lifecycle: Lifecycle,
     /// Cancelled when a signal arrives. The shards' snapshots then say that the task is leaving, so that the
@@ -50,7 +52,7 @@ struct Shards {
 }
 
 impl Shards {
-    /// Starts the shards of `task`, each on an arbiter of its own.
+    /// Starts the shards of `task`, each on an arbiter of its own unless `config` says otherwise.
     fn start(
         task: TaskId,
         config: &PsConfig,
@@ -69,7 +71,6 @@ impl Shards {
         let mut shards = Self { addresses: Vec::new(), views: Vec::new(), arbiters: Vec::new() };
         for shard in 0..config.shards {
             let id = ShardId::new(task.index, shard);
-            let arbiter = Arbiter::new();
             let on_panic = {
                 let lifecycle = lifecycle.clone();
                 Box::new(move |reason: String| lifecycle.end(End::Panic(id, reason)))
@@ -79,17 +80,23 @@ impl Shards {
             let start = move |_: &mut Context<Shard>| {
                 Shard::new(state, checkpoints, clock, publisher, leaving, on_panic)
             };
-            let address = Shard::start_in_arbiter(&arbiter.handle(), start);
+            let address = if config.own_threads {
+                let arbiter = Arbiter::new();
+                let address = Shard::start_in_arbiter(&arbiter.handle(), start);
+                shards.arbiters.push(arbiter);
+                address
+            } else {
+                Shard::create(start)
+            };
             shards.addresses.push((address, Arc::clone(view.meter())));
             shards.views.push(view);
-            shards.arbiters.push(arbiter);
         }
         shards
     }
 }
 
 impl Ps {
-    /// Starts the shards, each on an arbiter of its own, and serves on the current runtime.
+    /// Starts the shards, and serves on the current runtime.
     ///
     /// # Errors
     /// Returns [`PsError::Config`] if a setting is out of range.
@@ -106,10 +113,11 @@ impl Ps {
         let task = identity.task;
         let lifecycle = Lifecycle::default();
         let (leaving, files) = (CancellationToken::new(), CancellationToken::new());
-        let checkpoints = Checkpoints::start(config.shards, pool.clone(), files.clone());
+        let checkpoints = Checkpoints::start(&config, pool.clone(), files.clone());
         let Shards { addresses, views, arbiters } =
             Shards::start(task, &config, pool, &checkpoints, &lifecycle, &leaving);
-        let shards = addresses.iter().map(|(address, _)| address.clone().recipient()).collect();
+        let shards: Vec<_> = addresses.iter().map(|(address, _)| address.clone()).collect();
+        let recipients = shards.iter().map(|shard| shard.clone().recipient()).collect();
         let service = Arc::new(Router { task, shards: addresses, lifecycle: lifecycle.clone() });
         // A save request is answered only when the file is written. Meanwhile the chief must be able to send
         // other requests to every shard.
@@ -125,10 +133,11 @@ impl Ps {
             server: server.observer(),
             lifecycle: lifecycle.clone(),
             leaving: leaving.clone(),
-            phase: Mutex::new(Phase::Running { shards, pool: pool.clone(), stopping: false }),
+            phase: Mutex::new(Phase::Running { shards: recipients, pool: pool.clone(), stopping: false }),
         });
         Ok(Self {
             server,
+            shards,
             arbiters,
             lifecycle,
             leaving,
@@ -179,6 +188,10 @@ impl Ps {
         };
         self.view.stop();
         // When a shard stops, it refuses the requests that still wait in it.
+        for shard in self.shards {
+            // If its mailbox is full, the shard ends with its arbiter, or with the task.
+            let _ = shard.try_send(StopShard);
+        }
         for arbiter in self.arbiters {
             arbiter.stop();
         }

@@ -22,6 +22,9 @@ pub struct WorkerConfig {
     /// The number of virtual devices on the host's CPU. Each has a clone of the graph and computes a part of
     /// every batch.
     pub devices: usize,
+    /// Whether each device, the preparation and the input have a thread of their own. If false, the whole
+    /// task runs on the thread that starts it; a simulation of many tasks needs this.
+    pub own_threads: bool,
     /// If true, an operation still runs on its replica's device when it requests another device. If false,
     /// such a request is an error.
     pub soft_placement: bool,
@@ -41,6 +44,10 @@ pub struct WorkerConfig {
     pub in_flight_bytes_max: u64,
     /// The time between two reports to the chief.
     pub report_every: Duration,
+    /// How long the computation of a batch may take before it counts as hung, and the worker leaves; zero for
+    /// no limit. The limit is 20 times the longest computation so far if that is longer. It is ten times as
+    /// long for the first computation, and for each wait for input.
+    pub hung_after: Duration,
     /// The function that creates the replica of each device. The default is a replica that runs pushpull's
     /// own engine.
     pub replica: MakeReplica,
@@ -58,6 +65,7 @@ impl Default for WorkerConfig {
         Self {
             threads: 1,
             devices: 1,
+            own_threads: true,
             soft_placement: true,
             log_placement: false,
             data_dir: None,
@@ -66,6 +74,7 @@ impl Default for WorkerConfig {
             retry: RetryConfig { redial_for: Duration::from_secs(8), ..Default::default() },
             in_flight_bytes_max: 1 << 30,
             report_every: Duration::from_secs(1),
+            hung_after: Duration::from_secs(60),
             replica: Arc::new(|config| Ok(Box::new(GraphReplica::new(config)?))),
             hooks: Vec::new(),
         }

@@ -169,6 +169,7 @@ impl Saver {
             slow.tick().await;
             loop {
                 let command = tokio::select! {
+                    biased;
                     saved = &mut work => break (saved, None),
                     command = commands.recv() => command,
                     _ = slow.tick() => {

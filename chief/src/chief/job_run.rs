@@ -207,6 +207,7 @@ impl JobRun {
         let (mut stopwatch, mut trained_us) = (Stopwatch::default(), None);
         loop {
             tokio::select! {
+                biased;
                 milestone = inputs.milestones.recv() => {
                     match milestone.expect("the coordinator holds the sender") {
                         Milestone::Started => stopwatch.start(),
@@ -377,6 +378,7 @@ impl JobRun {
         };
         let limit = self.config.before_stop_timeout;
         tokio::select! {
+            biased;
             read = tokio::time::timeout(limit, call(TrainedJob { placement, step })) => {
                 if read.is_err() {
                     warn!("the variables were not read within {} s", limit.as_secs());
@@ -423,6 +425,7 @@ async fn tell_shards(ps: Rc<PsTasks>, mut departures: mpsc::UnboundedReceiver<(u
     let mut open = true;
     while open || !pending.is_empty() {
         tokio::select! {
+            biased;
             departure = departures.recv(), if open => match departure {
                 Some((worker, incarnation)) => pending.push(ps.leave(worker, incarnation)),
                 None => open = false,

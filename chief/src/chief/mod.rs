@@ -170,7 +170,7 @@ impl Chief {
             // The ps tasks may have a different working directory, so the path must be absolute.
             location = path.to_string_lossy().into_owned();
         }
-        let store = Store::create(&location)?;
+        let store = self.config.stores.create(&location)?;
         // Writes a test file, so that an unwritable store is reported at the start and not hours later.
         let probe = format!("probe-{}", self.identity.incarnation);
         store.put(&probe, "").await?;

@@ -93,6 +93,7 @@ impl Launcher<'_> {
     /// when the job has ended.
     pub(crate) async fn run(&self, commands: &mut CommandQueue) -> Infallible {
         let started = tokio::select! {
+            biased;
             started = self.bring_up() => started,
             () = self.interrupt.cancelled() => {
                 warn!("interrupted before the job began");
@@ -102,6 +103,7 @@ impl Launcher<'_> {
         };
         let ended = match started {
             Ok(deadline) => tokio::select! {
+                biased;
                 ended = self.supervise(deadline) => ended,
                 ended = self.carry_out(commands) => ended,
             },
@@ -156,6 +158,7 @@ impl Launcher<'_> {
         let mut progress = self.progress.clone();
         loop {
             tokio::select! {
+                biased;
                 (task, reason) = self.ps.wait_lost() => {
                     let step = self.progress.borrow().global_step;
                     return Err(ChiefError::PsLost { task, step, reason });
@@ -197,6 +200,7 @@ impl Launcher<'_> {
                 }
             };
             tokio::select! {
+                biased;
                 command = commands.next() => self.command(command, &mut pending, || self.agree()),
                 () = self.interrupt.cancelled(), if !interrupted => {
                     interrupted = true;

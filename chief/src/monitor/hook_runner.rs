@@ -74,6 +74,7 @@ impl HookRunner {
                 let mut all = std::pin::pin!(all);
                 loop {
                     tokio::select! {
+                        biased;
                         shards = &mut all => break shards.unwrap_or_else(|_| {
                             debug!(timeout_s = OBSERVE_TIMEOUT.as_secs(), "some shards did not reply in time");
                             Vec::new()

@@ -65,6 +65,7 @@ impl ShardMonitor {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
+                biased;
                 _ = ticks.tick() => {}
                 () = self.now.notified() => ticks.reset(),
                 Some((shard, asked, answer)) = queries.next() => {

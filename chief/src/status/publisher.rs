@@ -52,12 +52,14 @@ impl Publisher {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
+                biased;
                 _ = ticks.tick() => self.update(true).await,
                 () = self.bell.notified() => self.update(false).await,
                 Ok(()) = self.saves.changed() => self.update(false).await,
                 never = &mut monitoring => match never {},
             }
             tokio::select! {
+                biased;
                 () = tokio::time::sleep(INTERVAL_MIN) => {}
                 never = &mut monitoring => match never {},
             }

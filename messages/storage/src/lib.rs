@@ -19,6 +19,7 @@ mod manifest;
 mod read;
 pub mod record;
 mod store;
+mod stores;
 #[cfg(test)]
 mod tests;
 
@@ -33,3 +34,4 @@ pub use lock::StoreLock;
 pub use manifest::{FORMAT, Index, MANIFEST_BYTES_MAX, ManifestError, ManifestSpec, Piece, block_checksums};
 pub use read::{PieceReader, read_piece};
 pub use store::{Store, StoreError, Upload};
+pub use stores::Stores;

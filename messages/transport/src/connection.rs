@@ -250,8 +250,10 @@ async fn carry(
     };
     let mut end = End { pending: &pending, reason: None };
     end.reason = Some(tokio::select! {
-        reason = &mut write => reason,
+        biased;
+        // A reply that has arrived counts, even if the peer closed the connection after it.
         reason = read => reason,
+        reason = &mut write => reason,
     });
 }
 

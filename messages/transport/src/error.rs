@@ -25,7 +25,8 @@ pub enum TransportError {
 }
 
 impl TransportError {
-    pub(crate) fn io(address: &str, source: io::Error) -> Self {
+    /// Returns the error for an error of the operating system at this address.
+    pub fn io(address: &str, source: io::Error) -> Self {
         let address = address.to_owned();
         match source.kind() {
             io::ErrorKind::AddrInUse => Self::InUse { address },

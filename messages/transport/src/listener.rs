@@ -43,14 +43,16 @@ pub(crate) async fn accept_all<F>(
             (listener.accept().await, place)
         };
         let (link, place) = tokio::select! {
-            next = next => next,
+            biased;
+            // Dialling peers must not keep the server from stopping.
+            _ = stopping.wait_for(|&stop| stop) => break,
             Some(ended) = tasks.join_next() => {
                 if let Err(panic) = ended {
                     tracing::error!("the task of a connection panicked: {panic}");
                 }
                 continue;
             }
-            _ = stopping.wait_for(|&stop| stop) => break,
+            next = next => next,
         };
         match link {
             Ok(link) => {

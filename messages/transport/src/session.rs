@@ -78,6 +78,7 @@ async fn serve(host: &Host, link: Link, mut stopping: watch::Receiver<bool>) -> 
     let Link { mut sender, mut receiver, peer: address } = link;
     let limit = Duration::from_millis(host.config.handshake_ms);
     let shaken = tokio::select! {
+        biased;
         shaken = timeout(limit, handshake(host, &mut *sender, &mut *receiver, address)) => shaken,
         _ = stopping.wait_for(|&stop| stop) => return Ok(()),
     };
@@ -172,6 +173,7 @@ async fn exchange(
     let (outgoing, queue) = mpsc::channel(host.config.requests_max() as usize);
     let mut write = std::pin::pin!(write_replies(host, sender, queue));
     let stopped = tokio::select! {
+        biased;
         read = read_requests(host, peer, receiver, outgoing, stopping) => read?,
         write = &mut write => return write,
     };
@@ -204,8 +206,10 @@ async fn read_requests(
             }
         };
         let received = tokio::select! {
-            received = request => received?,
+            biased;
+            // A peer that never pauses must not keep the server from stopping.
             _ = stopping.wait_for(|&stop| stop) => return Ok(true),
+            received = request => received?,
         };
         let Some((Envelope { request, message, payload }, permit)) = received else {
             return Ok(false);

@@ -14,7 +14,9 @@ use pushpull_messages::optimizer::VariableRule;
 use pushpull_messages::placement::SliceSpec;
 use pushpull_messages::tensor::Shape;
 use pushpull_messages::variable::VariableSpec;
-use pushpull_storage::{Catalog, FileError, Index, ManifestSpec, Piece, PieceReader, Store, StoreError};
+use pushpull_storage::{
+    Catalog, FileError, Index, ManifestSpec, Piece, PieceReader, Store, StoreError, Stores,
+};
 use pushpull_transport::buffer::{Buffer, BufferPool};
 
 use crate::shard::{Restored, SliceState, initial_slots};
@@ -24,18 +26,22 @@ use crate::shard::{Restored, SliceState, initial_slots};
 ///
 /// # Errors
 /// If the checkpoint cannot be read, or if it does not fit the shard.
-pub(super) async fn read(create: &CreateShard, pool: &BufferPool) -> Result<Restored, Refusal> {
+pub(super) async fn read(
+    create: &CreateShard,
+    pool: &BufferPool,
+    stores: &Stores,
+) -> Result<Restored, Refusal> {
     let restored = match &create.start {
         StartSpec::Initialise => Ok(Restored::default()),
         StartSpec::Resume { store, checkpoint, workers } => {
-            let restored = resume(create, store, *checkpoint, pool).await;
+            let restored = resume(create, stores.open(store), *checkpoint, pool).await;
             match &workers[..] {
                 [] => restored,
                 workers => restored.map(|restored| Restored { workers: workers.to_vec(), ..restored }),
             }
         }
         StartSpec::WarmStart { store, checkpoint, variables } => {
-            warm_start(create, store, *checkpoint, variables, pool).await
+            warm_start(create, stores.open(store), *checkpoint, variables, pool).await
         }
     };
     restored.map_err(|error| {
@@ -102,8 +108,8 @@ struct Source {
 }
 
 impl Source {
-    async fn open(store: &str, checkpoint: CheckpointName) -> Result<Self, RestoreError> {
-        let catalog = Catalog::new(Store::open(store)?);
+    async fn open(store: Store, checkpoint: CheckpointName) -> Result<Self, RestoreError> {
+        let catalog = Catalog::new(store);
         let manifest = catalog.manifest(checkpoint).await?;
         Ok(Self { store: catalog.store().clone(), checkpoint, manifest })
     }
@@ -184,11 +190,11 @@ fn made_with(rule: &VariableRule) -> String {
 
 async fn resume(
     create: &CreateShard,
-    store: &str,
+    store: Result<Store, StoreError>,
     checkpoint: CheckpointName,
     pool: &BufferPool,
 ) -> Result<Restored, RestoreError> {
-    let source = Source::open(store, checkpoint).await?;
+    let source = Source::open(store?, checkpoint).await?;
     let variables = source.same_variables(&create.variables)?;
     let index = source.manifest.index();
     let before = source.manifest.job.update();
@@ -227,12 +233,12 @@ async fn resume(
 
 async fn warm_start(
     create: &CreateShard,
-    store: &str,
+    store: Result<Store, StoreError>,
     checkpoint: CheckpointName,
     sources: &[SourceSpec],
     pool: &BufferPool,
 ) -> Result<Restored, RestoreError> {
-    let source = Source::open(store, checkpoint).await?;
+    let source = Source::open(store?, checkpoint).await?;
     let mut variables = HashMap::new();
     for SourceSpec { variable, source: name } in sources {
         let found = source.manifest.variable(name);

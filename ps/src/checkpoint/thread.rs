@@ -6,12 +6,14 @@ use std::sync::Arc;
 use actix::Recipient;
 use pushpull_messages::message::{Refusal, RefusalCode, SaveResult};
 use pushpull_messages::observe::{Meter, Queued};
+use pushpull_storage::Stores;
 use pushpull_transport::buffer::BufferPool;
 use tokio::runtime;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{read, write};
+use crate::config::PsConfig;
 use crate::shard::{FileRequest, Restored};
 
 /// A message to a shard, with the result of its file request.
@@ -50,21 +52,26 @@ struct QueuedRequest {
 }
 
 impl Checkpoints {
-    /// Starts the thread for a task with this number of shards. When `end` is cancelled, the thread abandons
-    /// its current request and ends. A file that is not finished never appears in the store.
+    /// Starts to execute the file requests of a task, on a thread if `config` says so. When `end` is
+    /// cancelled, the current request is abandoned. A file that is not finished never appears in the store.
     ///
     /// # Panics
     /// If the system cannot start a thread.
-    pub(crate) fn start(shards: u32, pool: BufferPool, end: CancellationToken) -> Self {
+    pub(crate) fn start(config: &PsConfig, pool: BufferPool, end: CancellationToken) -> Self {
         // Each shard has at most one read and one write at a time.
-        let (requests, queue) = mpsc::channel(2 * shards as usize);
-        let runtime = runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.expect("a runtime can be built");
-        let run = move || {
-            runtime.block_on(end.run_until_cancelled(serve(queue, pool)));
+        let (requests, queue) = mpsc::channel(2 * config.shards as usize);
+        let stores = config.stores.clone();
+        let run = async move {
+            end.run_until_cancelled(serve(queue, pool, stores)).await;
         };
-        let thread = std::thread::Builder::new().name("checkpoints".to_owned()).spawn(run);
-        thread.expect("a thread can be started");
+        if config.own_threads {
+            let runtime = runtime::Builder::new_current_thread().enable_all().build();
+            let runtime = runtime.expect("a runtime can be built");
+            let thread = std::thread::Builder::new().name("checkpoints".to_owned());
+            thread.spawn(move || runtime.block_on(run)).expect("a thread can be started");
+        } else {
+            actix_rt::spawn(run);
+        }
         Self { requests, meter: Arc::default() }
     }
 
@@ -96,21 +103,21 @@ impl Checkpoints {
     }
 }
 
-async fn serve(mut queue: mpsc::Receiver<QueuedRequest>, pool: BufferPool) {
+async fn serve(mut queue: mpsc::Receiver<QueuedRequest>, pool: BufferPool, stores: Stores) {
     while let Some(QueuedRequest { request, queued, recipient, recipient_meter }) = queue.recv().await {
         let handling = queued.handle();
-        let pool = pool.clone();
+        let (pool, stores) = (pool.clone(), stores.clone());
         // The request runs in its own tokio task, so that a panic becomes a failed result and the shard
         // continues.
         let result = match request {
             FileRequest::Read(create) => {
-                let read = tokio::spawn(async move { read::read(&create, &pool).await }).await;
+                let read = tokio::spawn(async move { read::read(&create, &pool, &stores).await }).await;
                 let bug =
                     |bug| Err(Refusal::new(RefusalCode::Unavailable, format!("bug while reading: {bug}")));
                 FileResult::Read(read.unwrap_or_else(bug))
             }
             FileRequest::Write(cut) => {
-                let written = tokio::spawn(write::write(cut)).await;
+                let written = tokio::spawn(async move { write::write(cut, &stores).await }).await;
                 FileResult::Write(
                     written.unwrap_or_else(|bug| SaveResult::failed(format!("bug while writing: {bug}"))),
                 )

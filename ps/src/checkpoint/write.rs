@@ -12,15 +12,15 @@ use pushpull_messages::message::SaveResult;
 use pushpull_messages::placement::SliceSpec;
 use pushpull_messages::tensor::Shape;
 use pushpull_messages::variable::VariableSpec;
-use pushpull_storage::{NewTensor, Store, StoreError, write_file};
+use pushpull_storage::{NewTensor, StoreError, Stores, write_file};
 use pushpull_transport::buffer::Buffer;
 
 use crate::shard::{Cut, SliceState, initial_slots};
 
 /// Writes a cut. Returns when the file is durable or the write has failed.
-pub(super) async fn write(cut: Cut) -> SaveResult {
+pub(super) async fn write(cut: Cut, stores: &Stores) -> SaveResult {
     let (shard, checkpoint) = (cut.created.shard, cut.save.checkpoint);
-    match write_shard(cut).await {
+    match write_shard(cut, stores).await {
         Ok(result) => result,
         Err(error) => {
             tracing::warn!(%shard, %checkpoint, %error, "could not save the shard");
@@ -29,10 +29,10 @@ pub(super) async fn write(cut: Cut) -> SaveResult {
     }
 }
 
-async fn write_shard(cut: Cut) -> Result<SaveResult, StoreError> {
+async fn write_shard(cut: Cut, stores: &Stores) -> Result<SaveResult, StoreError> {
     let began = Instant::now();
     let Cut { save, created, slices, workers } = cut;
-    let store = Store::open(&save.store)?;
+    let store = stores.open(&save.store)?;
     let (mut tensors, mut parts_of) = (Vec::new(), Vec::new());
     for state in slices {
         let slice = created.placement.slices[state.id.index()].slice;

@@ -24,9 +24,12 @@ impl Actor for Device {
 }
 
 impl Device {
-    /// Starts the device on `arbiter`.
-    pub(crate) fn start_on(arbiter: &ArbiterHandle, replica: Box<dyn Replica>) -> Addr<Self> {
-        Self::start_in_arbiter(arbiter, move |_| Self { replica })
+    /// Starts the device on `arbiter`, or on the current thread if there is none.
+    pub(crate) fn start_on(arbiter: Option<&ArbiterHandle>, replica: Box<dyn Replica>) -> Addr<Self> {
+        match arbiter {
+            Some(arbiter) => Self::start_in_arbiter(arbiter, move |_| Self { replica }),
+            None => Self { replica }.start(),
+        }
     }
 }
 

@@ -36,11 +36,12 @@ pub(crate) use self::work::{Recorded, Work};
 use crate::client::{Gradients, Values};
 use crate::fetches::FetchedPart;
 
-/// The devices of one worker, each on a thread of its own.
+/// The devices of one worker.
 pub(crate) struct Devices {
     actors: Vec<Addr<Device>>,
     /// The meter of each device, which counts and times the device's messages.
     meters: Vec<Arc<Meter>>,
+    /// The devices' threads; empty if the devices run on the worker's own thread.
     arbiters: Vec<Arbiter>,
     /// For each device, the range of a batch's examples that the device computes.
     parts: Vec<Range<usize>>,
@@ -73,18 +74,23 @@ pub(crate) struct Computed {
 }
 
 impl Devices {
-    /// Starts a device for each replica of a graph. `parts` holds the range of examples of each replica, in
-    /// the same order.
+    /// Starts a device for each replica of a graph, each on a thread of its own if `own_threads` is true.
+    /// `parts` holds the range of examples of each replica, in the same order.
     pub(crate) fn start(
         replicas: Vec<Box<dyn Replica>>,
+        own_threads: bool,
         parts: Vec<Range<usize>>,
         graph: &GraphSpec,
     ) -> Self {
-        let arbiters: Vec<Arbiter> = replicas.iter().map(|_| Arbiter::new()).collect();
-        let start =
-            |(replica, arbiter): (Box<dyn Replica>, &Arbiter)| Device::start_on(&arbiter.handle(), replica);
-        let actors = replicas.into_iter().zip(&arbiters).map(start).collect();
-        let meters = arbiters.iter().map(|_| Arc::default()).collect();
+        let meters = replicas.iter().map(|_| Arc::default()).collect();
+        let mut arbiters = Vec::new();
+        let actors = replicas.into_iter().map(|replica| {
+            if own_threads {
+                arbiters.push(Arbiter::new());
+            }
+            Device::start_on(arbiters.last().map(Arbiter::handle).as_ref(), replica)
+        });
+        let actors = actors.collect();
         let nodes = graph.nodes.iter().map(|node| node.name.clone()).collect();
         Self { actors, meters, arbiters, parts, nodes }
     }

@@ -66,7 +66,7 @@ impl Model {
             let config = ReplicaConfig { graph, examples, columns, device, compute, fetches };
             Box::new(GraphReplica::new(config).unwrap()) as Box<dyn Replica>
         };
-        let devices = Devices::start(parts.iter().map(replica).collect(), parts, &self.graph);
+        let devices = Devices::start(parts.iter().map(replica).collect(), true, parts, &self.graph);
         let (mut sums, mut total) = (None::<Vec<Gradients>>, 0.0);
         for (index, numbers) in numbers.chunks(4 * examples).enumerate() {
             let features = numbers.chunks(4).flat_map(|example| example[..3].to_vec()).collect();

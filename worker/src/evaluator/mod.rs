@@ -132,6 +132,7 @@ impl Evaluator {
         mut told: Box<dyn FnMut(&EvaluationRecord)>,
     ) -> Result<(), EvaluatorError> {
         tokio::select! {
+            biased;
             result = self.watch(&mut *told) => result,
             () = self.interrupt.cancelled() => {
                 tracing::info!("interrupted; the evaluations so far are in the store");
@@ -313,9 +314,10 @@ impl Evaluator {
         let (config, resume) = (self.config.worker.clone(), Resume::default());
         let fetches = FetchPlan::default();
         let preparation = Preparation { config, job: job.clone(), task, workers: 1, resume, fetches };
-        let (test, replicas) = blocking(move || preparation.evaluation()).await?;
+        let (test, replicas) =
+            blocking(self.config.worker.own_threads, move || preparation.evaluation()).await?;
         let parts = vec![0..1; replicas.len()];
-        let devices = Devices::start(replicas, parts, &job.graph);
+        let devices = Devices::start(replicas, self.config.worker.own_threads, parts, &job.graph);
         self.life.devices(devices.meters());
         tracing::info!("ready: model '{}', {} test examples, best by {best}", job.graph.name, test.len());
         Ok(EvaluationBench { job, test, devices, best })

@@ -303,7 +303,7 @@ fn values_or_their_averages_are_evaluated() {
             let (resume, fetches) = (Resume::default(), FetchPlan::default());
             let preparation = Preparation { config, job: job.clone(), task, workers: 1, resume, fetches };
             let (test, replicas) = preparation.evaluation().unwrap();
-            let devices = Devices::start(replicas, vec![0..1; 2], &job.graph);
+            let devices = Devices::start(replicas, true, vec![0..1; 2], &job.graph);
             let expected = evaluate_values(&direct, &devices, &test, &job).await.unwrap();
             assert_eq!(record.evaluation, expected);
             assert!(close(&expected, if averaged { -0.25 } else { 0.5 }), "{expected:?}");

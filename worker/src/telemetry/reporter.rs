@@ -118,6 +118,7 @@ impl Reporter {
             let reported = {
                 let mut report = pin!(self.report());
                 tokio::select! {
+                    biased;
                     reported = &mut report => Ok(reported),
                     // Later reports do not repeat the contents of this one, so its reply is awaited.
                     () = stop.closed() => timeout_at(*end.insert(Instant::now() + LAST), report).await,

@@ -42,6 +42,7 @@ pub(super) async fn unless_leaving<T>(
             stopped = stop.wait_for(Option::is_some) => match stopped {
                 Ok(reason) => WorkerError::Stopped(reason.clone().expect("it has been waited for")),
                 Err(_) => tokio::select! {
+                    biased;
                     () = interrupt.cancelled() => WorkerError::Interrupted { local_step },
                     () = tokio::time::sleep(deserted_after) => {
                         return WorkerError::Deserted(deserted_after.as_secs());

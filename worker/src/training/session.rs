@@ -77,17 +77,20 @@ impl SessionStart<'_> {
             Parameters::connect(transport, identity, &placement, variables, pool, config.client()).await?;
         journal.counters(parameters.counters().clone());
         let (mut hooks, fetches) = self.make_hooks(&job, summary_every)?;
-        let (config, task) = ((*config).clone(), identity.task);
+        let (config, task, own_threads) = ((*config).clone(), identity.task, self.config.own_threads);
         journal.metrics(&job.graph);
         let preparation =
             Preparation { config, job: job.clone(), task, workers, resume, fetches: fetches.clone() };
-        let prepared = blocking(move || preparation.run()).await?;
+        let prepared = blocking(own_threads, move || preparation.run()).await?;
         let Prepared { input, replicas, parts, test } = prepared;
-        let devices = Arc::new(Devices::start(replicas, parts, &job.graph));
+        let devices = Arc::new(Devices::start(replicas, own_threads, parts, &job.graph));
         life.devices(devices.meters());
         self.begin_hooks(&mut hooks, &job, input.columns())?;
         let (examples, streamed) = (input.examples(), input.is_streamed());
-        let input = Prefetch::start(input, job.input.prefetch as usize)?;
+        let input = match own_threads {
+            true => Prefetch::start(input, job.input.prefetch as usize)?,
+            false => Prefetch::on_demand(input)?,
+        };
         tracing::info!(
             "ready: model '{}', {} examples{}, batch {}{}, {} device(s), {} thread(s)",
             job.graph.name,

@@ -12,7 +12,7 @@ use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::*;
 use pushpull_messages::optimizer::{GroupSpec, OptimizerSpec, RateChange};
 use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
-use pushpull_storage::{Store, read_header};
+use pushpull_storage::{Store, Stores, read_header};
 
 use super::write;
 use shards::{Shards, any_placement, block_on, job, name, only, whole};
@@ -332,7 +332,8 @@ fn a_failing_store_costs_a_save_and_nothing_else() {
     let fail = |shards: &mut Shards, version: u64| {
         let cut = shards.arm(&at(version)).remove(0);
         shards.push(version + 1);
-        let saved: Saved = only(shards.states[0].written(block_on(write::write(cut)))).unwrap();
+        let saved: Saved =
+            only(shards.states[0].written(block_on(write::write(cut, &Stores::default())))).unwrap();
         let SaveResult::Failed(reason) = saved.result else { panic!("{:?}", saved.result) };
         reason
     };

@@ -15,7 +15,7 @@ use pushpull_messages::optimizer::{OptimizerSpec, RateChange, RateSpec, Schedule
 use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
 use pushpull_messages::sync::SyncSpec;
 use pushpull_messages::variable::{InitializerSpec, VariableSpec};
-use pushpull_storage::{FORMAT, ManifestSpec, Store};
+use pushpull_storage::{FORMAT, ManifestSpec, Store, Stores};
 use pushpull_transport::buffer::{Buffer, BufferPool, Payload, Segment};
 
 use super::super::{read, write};
@@ -118,7 +118,7 @@ impl Shards {
             while let Some(request) = state.take_file_request() {
                 let FileRequest::Read(create) = request else { panic!("{request:?}") };
                 assert!(answers.is_empty(), "the creation is answered after the read");
-                answers = state.restored(block_on(read::read(&create, &pool)));
+                answers = state.restored(block_on(read::read(&create, &pool, &Stores::default())));
             }
             let created: ShardCreated = only(answers)?;
             assert_eq!(created.version, state.observe().began);
@@ -211,7 +211,7 @@ impl Shards {
         let save = cuts[0].save.clone();
         let (mut files, mut all_workers) = (Vec::new(), Vec::new());
         for (cut, state) in cuts.into_iter().zip(&mut self.states) {
-            let saved: Saved = only(state.written(block_on(write::write(cut)))).unwrap();
+            let saved: Saved = only(state.written(block_on(write::write(cut, &Stores::default())))).unwrap();
             let SaveResult::Written { file, workers, .. } = saved.result else {
                 panic!("{:?}", saved.result)
             };

@@ -2,10 +2,10 @@
 //! must not depend on what a batch is used for.
 
 use std::any::Any;
-use std::io;
 use std::sync::mpsc as sync_mpsc;
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
+use std::{fmt, io};
 
 use pushpull_messages::input::{ColumnSpec, PREFETCH, PREFETCH_MAX};
 use tokio::sync::mpsc;
@@ -53,6 +53,19 @@ const fn held(ready: usize) -> usize {
     ready + 2
 }
 
+/// Fills batches on the thread that asks for them.
+struct OnDemand {
+    fill: Box<dyn FnMut(&mut Batch) -> Result<(), InputError> + Send>,
+    /// The batches that were given back.
+    spent: sync_mpsc::Receiver<Batch>,
+}
+
+impl fmt::Debug for OnDemand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OnDemand")
+    }
+}
+
 /// A thread that keeps batches ready, and the receiver of these batches.
 ///
 /// At most `ready` batches wait, and the thread holds one more. The memory of a batch that is given back with
@@ -63,6 +76,8 @@ pub struct Prefetch {
     ready: mpsc::Receiver<Batch>,
     spent: sync_mpsc::SyncSender<Batch>,
     thread: Option<JoinHandle<()>>,
+    /// What fills the batches if no thread does.
+    on_demand: Option<OnDemand>,
     /// The message of the panic that ended the thread; `None` if the thread did not panic.
     panic: Option<String>,
     /// The error that ended the input.
@@ -98,7 +113,27 @@ impl Prefetch {
                 move || prepare(fill, &to_ready, &from_spent, &end)
             })
             .map_err(|source: io::Error| InputError::Thread { source })?;
-        Ok(Self { ready: from_ready, spent: to_spent, thread: Some(thread), panic: None, end })
+        Ok(Self {
+            ready: from_ready,
+            spent: to_spent,
+            thread: Some(thread),
+            on_demand: None,
+            panic: None,
+            end,
+        })
+    }
+
+    /// Prepares each batch of `pipeline` when it is asked for, on the thread that asks.
+    ///
+    /// # Errors
+    /// [`InputError::ReadyBytes`] if two batches would take more than [`READY_BYTES_MAX`].
+    pub fn on_demand(mut pipeline: Pipeline) -> Result<Self, InputError> {
+        check_ready_bytes(pipeline.columns(), pipeline.batch(), 2)?;
+        let (_, ready) = mpsc::channel(1);
+        let (spent, from_spent) = sync_mpsc::sync_channel(held(1));
+        let fill = Box::new(move |batch: &mut Batch| pipeline.fill(batch));
+        let on_demand = Some(OnDemand { fill, spent: from_spent });
+        Ok(Self { ready, spent, thread: None, on_demand, panic: None, end: Arc::default() })
     }
 
     /// Waits for the next batch without blocking the thread. If the call is cancelled, no batch is lost.
@@ -108,6 +143,14 @@ impl Prefetch {
     /// [`InputError::Panicked`] if the thread that prepares batches has panicked. Every later call returns
     /// the same error.
     pub async fn next(&mut self) -> Result<Batch, InputError> {
+        if let Some(OnDemand { fill, spent }) = &mut self.on_demand {
+            let mut batch = spent.try_recv().unwrap_or_default();
+            match fill(&mut batch) {
+                Ok(()) => return Ok(batch),
+                Err(error) => drop(self.end.set(Arc::new(error))),
+            }
+            self.on_demand = None;
+        }
         match self.ready.recv().await {
             Some(batch) => Ok(batch),
             None => Err(self.ended()),
