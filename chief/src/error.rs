@@ -94,12 +94,14 @@ pub enum ChiefError {
         reason: String,
     },
     /// No worker is left to train or to evaluate.
-    #[error("no worker is left at step {step} of {last_step}")]
+    #[error("no worker is left at step {step} of {last_step}{}", why(gave_up.as_ref()))]
     NoWorkers {
         /// The step that the job had reached.
         step: GlobalStep,
         /// The last step of the job.
         last_step: GlobalStep,
+        /// The worker that gave up last, with its reason; `None` if none gave up.
+        gave_up: Option<(TaskId, String)>,
     },
     /// A signal ended the job.
     #[error("interrupted at step {step} of {last_step}")]
@@ -169,6 +171,11 @@ pub enum ChiefError {
     /// A setting is out of range.
     #[error(transparent)]
     OutOfRange(#[from] OutOfRange),
+}
+
+/// Returns the part of an error that says why a worker gave up.
+fn why(gave_up: Option<&(TaskId, String)>) -> String {
+    gave_up.map_or(String::new(), |(worker, reason)| format!(": {worker} gave up: {reason}"))
 }
 
 impl ChiefError {

@@ -46,6 +46,14 @@ pub enum WorkerError {
     /// The thread that prepares the training panicked, which is a bug in pushpull.
     #[error("the thread that prepares the training panicked: see the panic message earlier in this log")]
     PreparationPanicked,
+    /// The input or a device takes much longer than ever before.
+    #[error("{what} has taken longer than {seconds} s: it hangs, or hung_after is too small for it")]
+    Hung {
+        /// What takes so long.
+        what: &'static str,
+        /// The limit in seconds.
+        seconds: f32,
+    },
     /// A gradient is not finite, and the job's settings say that this ends the worker.
     #[error("the gradient of variable '{variable}' is not finite at step {local_step} of this worker")]
     NotFinite {

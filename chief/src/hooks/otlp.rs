@@ -197,7 +197,11 @@ mod tests {
         {
             assert!(contains(&body, text), "{text}");
         }
-        hook.end(Err(&ChiefError::NoWorkers { step: GlobalStep(1), last_step: GlobalStep(2) }));
+        hook.end(Err(&ChiefError::NoWorkers {
+            step: GlobalStep(1),
+            last_step: GlobalStep(2),
+            gave_up: None,
+        }));
     }
 
     #[test]

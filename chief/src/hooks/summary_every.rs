@@ -184,7 +184,11 @@ mod tests {
             hook.progress(&snapshot, &mut HookContext::default());
         }
         hook.summaries(&[SummarySpec::scalar("mine", GlobalStep(1), 1.0)]);
-        hook.end(Err(&ChiefError::NoWorkers { step: GlobalStep(1), last_step: GlobalStep(2) }));
+        hook.end(Err(&ChiefError::NoWorkers {
+            step: GlobalStep(1),
+            last_step: GlobalStep(2),
+            gave_up: None,
+        }));
         hook
     }
 

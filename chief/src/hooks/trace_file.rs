@@ -109,7 +109,11 @@ mod tests {
     use super::*;
 
     fn end(hook: &mut TraceFile) {
-        hook.end(Err(&ChiefError::NoWorkers { step: GlobalStep(1), last_step: GlobalStep(2) }));
+        hook.end(Err(&ChiefError::NoWorkers {
+            step: GlobalStep(1),
+            last_step: GlobalStep(2),
+            gave_up: None,
+        }));
     }
 
     fn written(batches: &[&[SpanSpec]]) -> String {

@@ -95,7 +95,7 @@ mod tests {
             let (worker, reason) = (TaskId::worker(1), "gone".to_owned());
             match kind {
                 0 => ChiefError::Interrupted { step, last_step },
-                1 => ChiefError::NoWorkers { step, last_step },
+                1 => ChiefError::NoWorkers { step, last_step, gave_up: None },
                 2 => ChiefError::WorkerLeft { worker, step, last_step, reason },
                 3 => ChiefError::WorkerFailed { worker, reason },
                 4 => ChiefError::PsLost { task: TaskId::ps(0), step, reason },

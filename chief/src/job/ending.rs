@@ -153,10 +153,25 @@ impl<R> JobState<R> {
         }
         if training {
             effects.extend(self.stop_training(index, result, local_step));
-        } else if let TrainingResult::Failed(reason) = result {
-            effects.extend(self.begin_failing(failed(index, reason)));
+        } else if let TrainingResult::Failed(reason) | TrainingResult::GaveUp(reason) = result {
+            effects.extend(self.fail_or_go_on(index, reason));
         }
         effects
+    }
+
+    /// Handles the failure of a worker that does not train: it prepares its training, or it evaluates.
+    fn fail_or_go_on(&mut self, index: u32, reason: String) -> Vec<Effect<R>> {
+        match self.phase {
+            Phase::Starting => return self.begin_failing(failed(index, reason)),
+            // The other workers go on without it.
+            Phase::Training | Phase::Evaluating(_) => {
+                let worker = TaskId::worker(index);
+                warn!(%worker, reason, "worker left; the job goes on without it");
+                self.gave_up = Some((worker, reason));
+            }
+            Phase::Failing(_) | Phase::Ended(_) => {}
+        }
+        Vec::new()
     }
 
     /// Handles the end of a worker's training: it made `steps` local steps and ended with `result`.
@@ -180,6 +195,13 @@ impl<R> JobState<R> {
                 warn!(%worker, %steps, "worker was told to stop and left");
                 self.member(index).interrupted = true;
                 self.leave(index, "it was told to stop")
+            }
+            // If a ps task is lost for all, the chief finds out by itself.
+            TrainingResult::GaveUp(reason) => {
+                warn!(%worker, %steps, reason, "worker gave up and left");
+                let effects = self.leave(index, &reason);
+                self.gave_up = Some((worker, reason));
+                effects
             }
             TrainingResult::Failed(reason) => {
                 let mut effects = self.begin_failing(failed(index, reason));
@@ -225,9 +247,10 @@ impl<R> JobState<R> {
             let (step, last_step) = (self.global_step, self.job.last_step);
             // If all workers were told to stop, the whole job counts as told to stop.
             let interrupted = self.saves && self.members.values().all(|member| member.interrupted);
+            let gave_up = self.gave_up.take();
             return self.fail(match self.drains() || interrupted {
                 true => ChiefError::Interrupted { step, last_step },
-                false => ChiefError::NoWorkers { step, last_step },
+                false => ChiefError::NoWorkers { step, last_step, gave_up },
             });
         }
         if self.members.values().any(Member::is_busy) || self.is_agreeing() {

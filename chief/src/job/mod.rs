@@ -122,6 +122,8 @@ pub(crate) struct JobState<R> {
     skipped: u64,
     /// The first worker whose input ended before the last step, and the reason that it gave.
     input_ended: Option<(TaskId, String)>,
+    /// The worker that gave up last, with its reason.
+    gave_up: Option<(TaskId, String)>,
 }
 
 #[derive(Debug)]
@@ -167,6 +169,7 @@ impl<R> JobState<R> {
             global_step: GlobalStep(0),
             skipped: 0,
             input_ended: None,
+            gave_up: None,
         }
     }
 

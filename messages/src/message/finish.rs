@@ -30,6 +30,8 @@ pub enum TrainingResult {
     InputEnded(String),
     /// The worker was told, by a signal or by the chief, to leave before the last step.
     Interrupted,
+    /// The worker leaves, and others may go on: it has lost a ps task, or its input or a device hangs.
+    GaveUp(String),
     /// The worker cannot continue, for this reason.
     Failed(String),
 }
@@ -40,6 +42,11 @@ impl TrainingResult {
         Self::InputEnded(super::reason(how))
     }
 
+    /// Makes the result for a worker that leaves for a reason of its own. A very long reason is truncated.
+    pub fn gave_up(reason: impl std::fmt::Display) -> Self {
+        Self::GaveUp(super::reason(reason))
+    }
+
     /// Makes the result for a failure. A very long reason is truncated.
     pub fn failed(reason: impl std::fmt::Display) -> Self {
         Self::Failed(super::reason(reason))
@@ -48,7 +55,8 @@ impl TrainingResult {
 
 impl Content for Finish {
     fn validate(&self, segments: &[u64]) -> Result<(), Invalid> {
-        if let TrainingResult::Failed(reason) | TrainingResult::InputEnded(reason) = &self.result {
+        use TrainingResult::{Failed, GaveUp, InputEnded};
+        if let Failed(reason) | InputEnded(reason) | GaveUp(reason) = &self.result {
             text_within("the reason", reason, REASON_BYTES_MAX)?;
         }
         no_payload(segments)

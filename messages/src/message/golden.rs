@@ -8,12 +8,12 @@ use std::path::PathBuf;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 
-use super::{Message, Registered, Resume};
+use super::{Finish, Message, Registered, Resume, TrainingResult};
 use crate::cadence::EvalEverySpec;
 use crate::fixtures::any_message::any_message;
 use crate::fixtures::{job, placement};
 use crate::gradient::{GradientSpec, NotFiniteSpec};
-use crate::id::GlobalStep;
+use crate::id::{GlobalStep, LocalStep};
 use crate::job::JobSpec;
 use crate::observe::TraceSpec;
 use crate::optimizer::{DecaySpec, GroupSpec, OptimizerSpec, ScheduleSpec};
@@ -100,7 +100,7 @@ fn full_job() -> Message {
 }
 
 /// Draws samples of every kind of message from the strategy that the codec's tests use. The samples are the
-/// same on every run. The last sample of the kind that has a job has every field of a job.
+/// same on every run. Messages with rare contents are added at the end of their kinds.
 fn fresh_samples() -> String {
     let mut runner = TestRunner::deterministic();
     let strategy = any_message();
@@ -116,6 +116,9 @@ fn fresh_samples() -> String {
     }
     let full = full_job();
     samples.entry(full.kind()).or_default().push(line(&full, &[]));
+    let result = TrainingResult::gave_up("cut off");
+    let gave_up = Finish { result, local_step: LocalStep(3), loss: 0.5, skipped: 1 }.into();
+    samples.entry(Message::kind(&gave_up)).or_default().push(line(&gave_up, &[]));
     samples.into_values().flatten().fold(String::new(), |mut all, line| {
         let _ = write!(all, "{line}");
         all

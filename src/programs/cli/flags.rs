@@ -159,6 +159,22 @@ impl DeviceArgs {
     }
 }
 
+/// The flag that limits a worker's own work.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct HangArgs {
+    /// Time after which a worker's computation of a batch counts as hung, in seconds; the worker then leaves.
+    /// The limit is 20 times the longest computation so far if that is longer. It is ten times as long for
+    /// the first batch and for input; 0 for no limit
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(..=86_400))]
+    pub hung_after_s: u64,
+}
+
+impl HangArgs {
+    pub(crate) const fn after(self) -> Duration {
+        Duration::from_secs(self.hung_after_s)
+    }
+}
+
 /// Returns the parser for the number of shards of a ps task.
 pub(crate) fn shards() -> clap::builder::RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(1..=i64::from(SHARDS_PER_TASK_MAX))

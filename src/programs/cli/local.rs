@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use pushpull_chief::ChiefConfig;
 
-use super::flags::{DeviceArgs, read_job, shards, threads};
+use super::flags::{DeviceArgs, HangArgs, read_job, shards, threads};
 use super::observe::ObserveArgs;
 use super::paths::{absolute, check_files, data_directory};
 use super::saving::SavingArgs;
@@ -39,6 +39,8 @@ pub(super) struct LocalArgs {
     shards: u32,
     #[command(flatten)]
     device: DeviceArgs,
+    #[command(flatten)]
+    hang: HangArgs,
     /// Threads for one step of each worker [default: all cores, divided among the workers]
     #[arg(long, value_name = "N", value_parser = threads())]
     threads: Option<u16>,
@@ -108,6 +110,7 @@ impl LocalArgs {
             format!("--threads={threads}"),
             format!("--devices={}", self.device.devices),
             format!("--soft-placement={}", self.device.soft_placement),
+            format!("--hung-after-s={}", self.hang.hung_after_s),
         ];
         flags.extend(self.log_placement.then(|| "--log-placement".to_owned()));
         flags.extend(observe);

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use tracing::Instrument;
 
 use super::evaluator::EvaluationArgs;
-use super::flags::{ClusterArgs, DeviceArgs, shards, threads};
+use super::flags::{ClusterArgs, DeviceArgs, HangArgs, shards, threads};
 use super::input::InputArgs;
 use super::observe::ObserveArgs;
 use super::paths::{check_files, data_directory};
@@ -108,6 +108,8 @@ pub struct TrainArgs {
     threads: Option<u16>,
     #[command(flatten)]
     device: DeviceArgs,
+    #[command(flatten)]
+    hang: HangArgs,
     #[command(flatten)]
     saving: SavingArgs,
     #[command(flatten, next_help_heading = "Training set")]
@@ -253,6 +255,7 @@ impl TrainArgs {
         WorkerConfig {
             data_dir: self.data_dir.clone(),
             start_timeout: self.cluster.start_timeout(),
+            hung_after: self.hang.after(),
             hooks: hooks.worker.clone(),
             ..self.device.config(threads, self.log_placement)
         }

@@ -8,7 +8,7 @@ use pushpull_input::Datasets;
 use pushpull_messages::id::JobName;
 use pushpull_worker::WorkerConfig;
 
-use super::flags::{ClusterArgs, DeviceArgs, threads};
+use super::flags::{ClusterArgs, DeviceArgs, HangArgs, threads};
 use super::job::JobArgs;
 use super::observe::ObserveArgs;
 use super::parse::main;
@@ -27,6 +27,8 @@ pub(super) struct WorkerArgs {
     cluster: ClusterArgs,
     #[command(flatten)]
     device: DeviceArgs,
+    #[command(flatten)]
+    hang: HangArgs,
     /// Threads for one step, shared by all devices [default: all cores]
     #[arg(long, value_name = "N", value_parser = threads())]
     threads: Option<u16>,
@@ -67,6 +69,7 @@ pub fn worker_main_with(datasets: Datasets) -> ExitCode {
             data_dir: args.data_dir,
             datasets,
             start_timeout: args.cluster.start_timeout(),
+            hung_after: args.hang.after(),
             ..args.device.config(threads, log_placement)
         };
         run(&log, roles::worker(&cluster, &network, config, None, orders))

@@ -10,6 +10,7 @@ use pushpull_kernels::cpu::sum_of_squares;
 use pushpull_messages::id::{LocalStep, VariableId};
 
 use super::filter::Filter;
+use super::lease::Lease;
 use crate::client::{Exchange, Gradients, Parameters, Values};
 use crate::devices::{Computed, DeviceParts, Devices, Recorded, Work};
 use crate::error::WorkerError;
@@ -27,6 +28,8 @@ pub(super) struct Stepper {
     pub filter: Filter,
     pub gauge: Gauge,
     pub journal: Journal,
+    /// The limit on the computation of one batch.
+    pub lease: Lease,
     /// The number of batches in a step; at least 1.
     pub batches: u32,
     /// How long the computation of the last batch took; `None` before the first step.
@@ -86,7 +89,7 @@ impl Stepper {
     /// # Errors
     /// If the batch does not fit the model.
     pub(super) async fn accumulate(
-        &self,
+        &mut self,
         input: StepInput<'_>,
         values: &Arc<Values>,
         before: Option<EarlierBatches>,
@@ -100,7 +103,8 @@ impl Stepper {
             }
             None => (0.0, Vec::new()),
         };
-        let parts = self.devices.compute(batch, random, values, memory, recorded).await?;
+        let parts = self.devices.compute(batch, random, values, memory, recorded);
+        let parts = self.lease.hold(parts).await??;
         let DeviceParts { loss, gradients, work, .. } = parts;
         all_work.extend(work);
         Ok(EarlierBatches { loss: earlier_loss + loss, gradients, work: all_work })
@@ -162,7 +166,7 @@ impl Stepper {
         read: Exchange,
         mut memory: Vec<Gradients>,
     ) -> Result<StepResult, WorkerError> {
-        let Self { parameters, devices, journal, .. } = self;
+        let Self { parameters, devices, lease, journal, .. } = self;
         let StepInput { batch, random, local_step, drawn, recorded, .. } = input;
         let Exchange { values, versions, .. } = read;
         let payloads = memory[0].promise();
@@ -170,7 +174,7 @@ impl Stepper {
             Ok(parameters.push_pull(payloads, local_step, drawn, &versions, recorded.traced).await?)
         };
         let compute = async {
-            let computed = devices.step(batch, random, &values, memory, recorded).await?;
+            let computed = lease.hold(devices.step(batch, random, &values, memory, recorded)).await??;
             // The device has completed all gradients.
             let Computed { loss, fetched, work, .. } = computed;
             drop(values);
@@ -196,7 +200,8 @@ impl Stepper {
     ) -> Result<StepResult, WorkerError> {
         let StepInput { batch, random, local_step, drawn, recorded, norms } = input;
         let Exchange { values, versions, last_steps, .. } = read;
-        let result = self.devices.step(batch, random, &values, memory, recorded).await?;
+        let result = self.devices.step(batch, random, &values, memory, recorded);
+        let result = self.lease.hold(result).await??;
         let Computed { loss, mut gradients, fetched, work } = result;
         let norm =
             |&variable: &VariableId| (variable, sum_of_squares(gradients.variable(variable)).sqrt() as f32);

@@ -13,6 +13,7 @@ use pushpull_messages::variable::VariableSpec;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::lease::Lease;
 use super::patience::{deserted_after, unless_leaving};
 use super::step::{ChangeGradients, EarlierBatches, StepInput, StepResult, Stepper};
 use super::validation::{Validated, Validation};
@@ -34,6 +35,7 @@ pub(super) struct Trainer {
     /// The seed of all random numbers of this worker.
     pub seed: u64,
     pub input: Prefetch,
+    pub input_lease: Lease,
     /// The number of batches taken from the input, including those in earlier runs of this worker. Together
     /// with `seed` it seeds the random numbers of each step.
     pub drawn: u64,
@@ -104,7 +106,7 @@ impl Trainer {
             self.check_stay(*local_step)?;
             self.validate(&latest, *local_step).await?;
             let (recorded, norms) = (self.recorded(*local_step), self.fetches.norms(*local_step));
-            let (batch, fed) = self.next_batch().await?;
+            let (batch, fed) = self.next_batch(*local_step).await?;
             self.enter_hooks(fed);
             self.before_step(&batch, &latest, *local_step)?;
             let started = Instant::now();
@@ -181,7 +183,7 @@ impl Trainer {
             self.recycle(batch);
             let paused = Instant::now();
             self.journal.enter("input", paused);
-            let (next, fed) = self.next_batch().await?;
+            let (next, fed) = self.next_batch(local_step).await?;
             (batch, waited) = (next, waited + (fed - paused));
             self.journal.enter("compute", fed);
         }
@@ -254,11 +256,14 @@ impl Trainer {
     }
 
     /// Waits for the next batch, and returns it with the time at which it was ready.
-    async fn next_batch(&mut self) -> Result<(Arc<Batch>, Instant), WorkerError> {
+    async fn next_batch(&mut self, local_step: LocalStep) -> Result<(Arc<Batch>, Instant), WorkerError> {
         let [ready, ready_max] = self.input.ready();
         self.journal.ready(ready, ready_max);
-        let batch = Arc::new(self.input.next().await?);
-        Ok((batch, Instant::now()))
+        let (mut stop, interrupt) = (self.stop.clone(), self.interrupt.clone());
+        let next = self.input_lease.hold(self.input.next());
+        // The input does not depend on other workers, so there is no limit of its own on this wait.
+        let next = unless_leaving(&mut stop, &interrupt, local_step, Duration::MAX, next);
+        Ok((Arc::new(next.await??), Instant::now()))
     }
 
     /// Records a step in the journal and in the trace. Returns the values that the next step is computed

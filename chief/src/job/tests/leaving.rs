@@ -168,3 +168,50 @@ fn a_failing_job_ends_without_its_workers() {
     play.end_failing();
     assert_eq!(play.ended.len(), 1);
 }
+
+#[test]
+fn a_worker_cut_off_from_a_ps_leaves() {
+    let mut play = Play::training();
+    play.say(1, 1, finish(TrainingResult::GaveUp("ps/0 is silent".into())));
+    assert!(!play.state.is_failing());
+    assert_eq!(play.left, [(1, 1)]);
+    play.say(0, 1, completed());
+    play.say(0, 1, evaluated());
+    assert!(play.ended.pop().unwrap().is_ok());
+}
+
+#[test]
+fn a_worker_that_cannot_join_does_not_end_the_job() {
+    for result in [TrainingResult::Failed("no data".into()), TrainingResult::GaveUp("ps/0 is silent".into())]
+    {
+        let mut play = Play::training();
+        play.gone(1, 1);
+        play.say(1, 2, Register {});
+        play.say(1, 2, finish(result));
+        assert!(!play.state.is_failing());
+        play.say(0, 1, completed());
+        play.say(0, 1, evaluated());
+        assert!(play.ended.pop().unwrap().is_ok());
+    }
+}
+
+#[test]
+fn the_last_worker_that_gives_up_is_named() {
+    let mut play = Play::training();
+    play.say(0, 1, finish(TrainingResult::GaveUp("ps/0 is silent".into())));
+    play.say(1, 1, finish(TrainingResult::GaveUp("the input hangs".into())));
+    let error = play.ended.pop().unwrap().unwrap_err();
+    assert_eq!(error, "no worker is left at step 0 of 10: worker/1 gave up: the input hangs");
+}
+
+#[test]
+fn another_worker_evaluates_if_one_is_cut_off() {
+    let mut play = Play::training();
+    play.say(0, 1, completed());
+    play.say(1, 1, completed());
+    assert_eq!(play.log(), "trained 5:Evaluate");
+    play.say(0, 1, finish(TrainingResult::GaveUp("ps/0 is silent".into())));
+    assert_eq!(play.log(), "7:Finished 6:Evaluate");
+    play.say(1, 1, evaluated());
+    assert!(play.ended.pop().unwrap().is_ok() && play.open.is_empty());
+}

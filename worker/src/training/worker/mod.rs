@@ -12,18 +12,19 @@ use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::{Evaluated, Finish, Finished, Resume, TrainingResult};
 use pushpull_messages::observe::Clock;
 use pushpull_transport::buffer::{BufferPool, Payload};
-use pushpull_transport::{Identity, Patience, ReconnectingClient, Transport};
+use pushpull_transport::{CallError, Identity, Patience, ReconnectingClient, Transport};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::filter::Filter;
+use super::lease::Lease;
 use super::session::{Session, SessionStart};
 use super::step::Stepper;
 use super::trainer::{Trained, Trainer, TrainingProgress};
 use super::validation::{Validation, ValidationSetting};
-use crate::client::Parameters;
+use crate::client::{ClientError, Parameters};
 use crate::config::WorkerConfig;
 use crate::devices::Devices;
 use crate::error::WorkerError;
@@ -105,6 +106,7 @@ impl Worker {
 
     async fn train_and_evaluate(self) -> Result<(), WorkerError> {
         let chief = tokio::select! {
+            biased;
             chief = self.dial_chief() => Arc::new(chief?),
             () = self.interrupt.cancelled() => {
                 return Err(WorkerError::Interrupted { local_step: LocalStep(0) });
@@ -120,6 +122,7 @@ impl Worker {
             }
         };
         tokio::select! {
+            biased;
             result = self.work(&chief, &saves) => result,
             // This ends the worker even while it waits for a push, for the other workers or for the chief.
             () = out_of_patience => Err(WorkerError::Interrupted { local_step: LocalStep(0) }),
@@ -132,6 +135,7 @@ impl Worker {
         let Self { config, identity, transport, pool, life, journal, interrupt, .. } = self;
         let start = SessionStart { config, identity, transport, pool, life, journal };
         let prepared = tokio::select! {
+            biased;
             prepared = start.run(chief) => prepared,
             () = interrupt.cancelled() => Err(WorkerError::Interrupted { local_step: LocalStep(0) }),
         };
@@ -186,7 +190,11 @@ impl Worker {
         let filter = Filter::new(job.gradient, &job.graph.variables);
         let gauge = Gauge::new(self.config.report_every);
         let (batches, took) = (job.accumulate, None);
-        let stepper = Stepper { parameters, devices, filter, gauge, journal: journal.clone(), batches, took };
+        let hung_after = self.config.hung_after;
+        let lease = Lease::of_computation(hung_after);
+        let journal_of_step = journal.clone();
+        let stepper =
+            Stepper { parameters, devices, lease, filter, gauge, journal: journal_of_step, batches, took };
         let changes = hooks.iter().any(|hook| hook.changes_gradients());
         let changed = if changes { job.graph.variables.clone() } else { Vec::new() };
         let (sync, task) = (job.sync, self.identity.task);
@@ -195,6 +203,7 @@ impl Worker {
             task,
             seed,
             input,
+            input_lease: Lease::of_input(hung_after),
             drawn,
             sync,
             workers,
@@ -259,11 +268,15 @@ impl Worker {
             let preparation = Preparation { config, job: job.clone(), task, workers: 1, resume, fetches };
             let test = match test {
                 Some(test) => test,
-                None => Arc::new(blocking(move || preparation.load_test()).await?),
+                None => Arc::new(blocking(self.config.own_threads, move || preparation.load_test()).await?),
             };
             evaluate(&parameters, &devices, &test, &job, step).await
         };
-        let result = result.await;
+        let result = match result.await {
+            // Another worker may be able to evaluate.
+            Err(own) if gives_up(&own) => return self.leave_early(chief, own, None, false).await,
+            result => result,
+        };
         let evaluated = match &result {
             Ok(evaluation) => Evaluated { result: Ok(evaluation.clone()) },
             Err(error) => Evaluated::failed(error),
@@ -286,6 +299,7 @@ impl Worker {
     ) -> Result<(), WorkerError> {
         let result = match &error {
             WorkerError::Interrupted { .. } | WorkerError::Stopped(_) => TrainingResult::Interrupted,
+            own if gives_up(own) => TrainingResult::gave_up(own),
             other => TrainingResult::failed(other),
         };
         let none = TrainingProgress { local_step: LocalStep(0), loss: f32::NAN, skipped: 0 };
@@ -299,6 +313,12 @@ impl Worker {
         }
         Err(error)
     }
+}
+
+/// Returns whether an error concerns only this worker, so that the others may go on: it is cut off from a ps
+/// task, or its input or a device hangs. If a ps task is lost for all, the chief finds out by itself.
+const fn gives_up(error: &WorkerError) -> bool {
+    matches!(error, WorkerError::Client(ClientError::Call(CallError::Lost { .. })) | WorkerError::Hung { .. })
 }
 
 /// Returns a token that is cancelled `delay` after `interrupt` is cancelled.

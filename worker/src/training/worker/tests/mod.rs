@@ -4,6 +4,7 @@
 mod accumulating;
 mod changing;
 mod fake_cluster;
+mod hanging;
 
 use std::collections::{BTreeMap, BTreeSet};
 

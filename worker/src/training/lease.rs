@@ -1,0 +1,114 @@
+//! A limit on a worker's own work: on the wait for its input and on its computation. This module must not
+//! depend on shards or on the chief.
+//!
+//! While input or devices hang, the worker still sends heartbeats, so no other task finds out. Under most
+//! policies the others then wait for this worker for ever.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout};
+
+use crate::error::WorkerError;
+
+/// The limit for the input and for the first computation, in multiples of the least limit. Some waits for
+/// input are much longer than all before them: at the end of an epoch, or when a buffer is filled again. The
+/// first computation may load libraries.
+const LONG: u32 = 10;
+/// The limit in multiples of the longest work so far.
+const LONGEST: u32 = 20;
+/// The longest time that is charged at once. If the process was stopped for a while, the work gets the time
+/// again that it could not use.
+const TICK: Duration = Duration::from_secs(1);
+
+/// A limit on one kind of work. It follows the longest work so far.
+#[derive(Debug)]
+pub(super) struct Lease {
+    /// The kind of work, for the error.
+    what: &'static str,
+    /// The least limit; zero if there is no limit.
+    least: Duration,
+    /// How long the longest work took; `None` if there was none.
+    longest: Option<Duration>,
+}
+
+impl Lease {
+    /// Returns a lease for the wait for input. `least` is the least limit of computations.
+    pub(super) const fn of_input(least: Duration) -> Self {
+        Self { what: "the input", least: least.saturating_mul(LONG), longest: Some(Duration::ZERO) }
+    }
+
+    /// Returns a lease for computations, with their least limit.
+    pub(super) const fn of_computation(least: Duration) -> Self {
+        Self { what: "the computation of a batch", least, longest: None }
+    }
+
+    /// Returns how long the next work may take.
+    fn limit(&self) -> Duration {
+        match self.longest {
+            _ if self.least.is_zero() => Duration::MAX,
+            None => self.least.saturating_mul(LONG),
+            Some(longest) => self.least.max(longest.saturating_mul(LONGEST)),
+        }
+    }
+
+    /// Does some work, within the limit.
+    ///
+    /// # Errors
+    /// [`WorkerError::Hung`] if the work takes longer. It is then given up, but a thread that it runs on is
+    /// not waited for.
+    pub(super) async fn hold<T>(&mut self, work: impl Future<Output = T>) -> Result<T, WorkerError> {
+        let (began, limit) = (Instant::now(), self.limit());
+        let (mut work, mut left) = (pin!(work), limit);
+        let done = loop {
+            let tick = left.min(TICK);
+            match timeout(tick, &mut work).await {
+                Ok(done) => break done,
+                Err(_) => left = left.saturating_sub(tick),
+            }
+            if left.is_zero() {
+                return Err(WorkerError::Hung { what: self.what, seconds: limit.as_secs_f32() });
+            }
+        };
+        self.longest = self.longest.max(Some(began.elapsed()));
+        Ok(done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn after(least: Duration, longest: Option<Duration>) -> Lease {
+        Lease { longest, ..Lease::of_computation(least) }
+    }
+
+    proptest! {
+        /// (A) Later work may take at least the least limit, and 20 times as long as the longest work so far.
+        /// (B) Without a least limit there is no limit.
+        #[test]
+        fn a_lease_follows_the_longest_work(least in 0u64..1 << 40, longest in any::<Option<u32>>()) {
+            let least = Duration::from_millis(least);
+            let longest = longest.map(|ms| Duration::from_millis(ms.into()));
+            let limit = after(least, longest).limit();
+            if least.is_zero() {
+                prop_assert_eq!(limit, Duration::MAX);
+            } else {
+                let expected = longest.map_or(10 * least, |longest| least.max(20 * longest));
+                prop_assert_eq!(limit, expected);
+            }
+            let input = Lease::of_input(least).limit();
+            prop_assert_eq!(input, if least.is_zero() { Duration::MAX } else { 10 * least });
+        }
+    }
+
+    #[actix_rt::test]
+    async fn work_that_hangs_is_given_up_and_named() {
+        let mut lease = after(Duration::from_millis(1), Some(Duration::ZERO));
+        let error = lease.hold(std::future::pending::<()>()).await.unwrap_err().to_string();
+        assert!(error.contains("computation") && error.contains("0.001 s"), "{error}");
+        assert_eq!(lease.hold(std::future::ready(7)).await.unwrap(), 7);
+    }
+}

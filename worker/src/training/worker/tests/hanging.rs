@@ -1,0 +1,108 @@
+//! Tests of workers whose input or device hangs while their heartbeats go on.
+
+use std::sync::{Mutex, mpsc};
+
+use pushpull_engine::{Feed, OpTime};
+use pushpull_input::{Batch, Datasets, from_fn};
+use pushpull_messages::input::{Column, ColumnSpec, DatasetSpec, ShuffleSpec};
+use pushpull_messages::tensor::TensorSpec;
+
+use super::fake_cluster::job;
+use super::*;
+use crate::client::{Gradients, Values};
+use crate::devices::{Complete, GraphReplica, Replica, ReplicaConfig, ReplicaError};
+
+/// What hangs waits here until the test drops the sender.
+type Gate = Mutex<mpsc::Receiver<()>>;
+
+/// A replica that hangs in its third step.
+struct Hanging {
+    inner: GraphReplica,
+    steps: u32,
+    gate: Arc<Gate>,
+}
+
+impl Replica for Hanging {
+    fn step(
+        &mut self,
+        feed: Feed<'_>,
+        values: &Values,
+        gradients: &mut Gradients,
+        complete: &mut Complete<'_>,
+    ) -> Result<f32, ReplicaError> {
+        self.steps += 1;
+        if self.steps == 3 {
+            let _ = self.gate.lock().unwrap().recv();
+        }
+        self.inner.step(feed, values, gradients, complete)
+    }
+
+    fn fetched(&self) -> &[f32] {
+        self.inner.fetched()
+    }
+
+    fn op_times(&self) -> Vec<OpTime> {
+        self.inner.op_times()
+    }
+
+    fn prepare(&mut self, examples: usize) -> Result<(), ReplicaError> {
+        self.inner.prepare(examples)
+    }
+
+    fn evaluate(&mut self, batch: &Batch, values: &Values) -> Result<Vec<f32>, ReplicaError> {
+        self.inner.evaluate(batch, values)
+    }
+}
+
+/// Trains until the worker gives up, and checks what it tells the chief.
+fn gives_up(job: JobSpec, config: WorkerConfig, what: &'static str) {
+    let config = WorkerConfig { hung_after: Duration::from_millis(50), ..config };
+    play(Script { job, config, ..Default::default() }, |mut play| async move {
+        let error = play.end().await.unwrap_err();
+        let WorkerError::Hung { what: found, .. } = &error else { panic!("{error}") };
+        assert_eq!(*found, what);
+        let finish = play.chief.words().finish.take().expect("the chief is told");
+        assert_eq!(finish.result, TrainingResult::GaveUp(error.to_string()));
+        assert!(finish.local_step < LocalStep(7));
+    });
+}
+
+#[test]
+fn a_worker_whose_device_hangs_gives_up() {
+    // With two devices, gradients are added up before they are pushed; with one, the push begins early.
+    for (devices, accumulate) in [(1, 1), (2, 1), (1, 3)] {
+        let (open, gate) = mpsc::channel();
+        let gate = Arc::new(Mutex::new(gate));
+        let own = Arc::clone(&gate);
+        let replica = move |config: ReplicaConfig<'_>| {
+            let (inner, gate) = (GraphReplica::new(config)?, Arc::clone(&own));
+            Ok(Box::new(Hanging { inner, steps: 0, gate }) as Box<dyn Replica>)
+        };
+        let config = WorkerConfig { devices, replica: Arc::new(replica), ..Default::default() };
+        gives_up(JobSpec { accumulate, ..job(7) }, config, "the computation of a batch");
+        drop(open);
+    }
+}
+
+#[test]
+fn a_worker_whose_input_hangs_gives_up() {
+    let (open, gate) = mpsc::channel::<()>();
+    let gate: Arc<Gate> = Arc::new(Mutex::new(gate));
+    let columns = vec![
+        ColumnSpec { name: "features".into(), example: TensorSpec::f32([2]) },
+        ColumnSpec { name: "labels".into(), example: TensorSpec::f32([]) },
+    ];
+    let examples = from_fn(columns, None, move |index| {
+        if index >= 3 * u64::from(BATCH) {
+            let _ = gate.lock().unwrap().recv();
+        }
+        vec![Column::F32(vec![1.0, 2.0]), Column::F32(vec![0.5])]
+    });
+    let mut datasets = Datasets::default();
+    datasets.insert("gated", Arc::new(examples));
+    let mut job = job(7);
+    job.input.train = DatasetSpec::Custom("gated".into());
+    job.input.shuffle = ShuffleSpec::None;
+    gives_up(job, WorkerConfig { datasets, ..Default::default() }, "the input");
+    drop(open);
+}
