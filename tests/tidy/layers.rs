@@ -34,6 +34,19 @@ const ROOMS: &[Room] = &[
         never: &[],
     },
     Room {
+        package: "pushpull-sim",
+        may_import: &[
+            "pushpull",
+            "pushpull-ps",
+            "pushpull-worker",
+            "pushpull-chief",
+            "pushpull-messages",
+            "pushpull-storage",
+            "pushpull-transport",
+        ],
+        never: &[],
+    },
+    Room {
         package: "pushpull-ps",
         may_import: &["pushpull-messages", "pushpull-storage", "pushpull-transport", "pushpull-kernels"],
         never: &[],

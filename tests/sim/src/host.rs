@@ -1,0 +1,128 @@
+//! One start of a task: the real task with its actors, in a set of its own that can be dropped at any await,
+//! as `kill -9` ends a process.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{AbortHandle, Abortable, LocalBoxFuture};
+use pushpull_chief::checkpoint::CheckpointConfig;
+use pushpull_chief::{Chief, ChiefConfig, JobEnd, JobProgress};
+use pushpull_messages::cluster::ClusterSpec;
+use pushpull_messages::id::{Incarnation, JobName, TaskId};
+use pushpull_messages::job::JobSpec;
+use pushpull_ps::{Ps, PsConfig};
+use pushpull_storage::Stores;
+use pushpull_transport::buffer::BufferPool;
+use pushpull_transport::{Identity, RetryConfig, Transport};
+use pushpull_worker::{Worker, WorkerConfig};
+use tokio::sync::watch;
+use tokio::task::LocalSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::network::{Host, Network};
+
+/// How a start of a task ended: `Ok` with the end of the job if the task is the chief.
+pub type TaskEnd = Result<Option<JobEnd>, String>;
+
+/// The end of a start of a task; `None` if it was killed.
+pub type Running = LocalBoxFuture<'static, (TaskId, u64, Option<TaskEnd>)>;
+
+/// What all tasks of a simulated job share.
+pub struct Setting {
+    /// The addresses of all tasks.
+    pub cluster: ClusterSpec,
+    /// The job.
+    pub job: JobSpec,
+    /// The number of shards of each ps task.
+    pub shards: u32,
+    /// The network between the tasks.
+    pub network: Network,
+    /// The store of the checkpoints.
+    pub stores: Stores,
+    /// The time between two reports of a worker.
+    pub report_every: Duration,
+    /// The number of steps between two checkpoints; `None` if the job makes none.
+    pub save_steps: Option<u64>,
+    /// Receives the progress of the job from the chief.
+    pub progress: watch::Sender<JobProgress>,
+}
+
+impl Setting {
+    /// Starts a task for the `start`th time. Returns the task, and the handle that kills it.
+    pub fn start(&self, task: TaskId, start: u64) -> (Running, AbortHandle) {
+        let host = self.network.join(task);
+        let identity = Identity {
+            task,
+            incarnation: Incarnation(start),
+            cluster: self.cluster.clone(),
+            graph: Some(self.job.graph.digest()),
+            http: None,
+        };
+        let run: LocalBoxFuture<'static, TaskEnd> = match task.job {
+            JobName::Ps => Box::pin(ps(host, identity, self.ps_config())),
+            JobName::Worker => Box::pin(worker(host, identity, self.worker_config())),
+            _ => {
+                let (job, progress) = (self.job.clone(), self.progress.clone());
+                Box::pin(chief(host, identity, self.chief_config(), job, progress))
+            }
+        };
+        let (kill, killed) = AbortHandle::new_pair();
+        let set = LocalSet::new();
+        let run = Abortable::new(async move { set.run_until(run).await }, killed);
+        (Box::pin(async move { (task, start, run.await.ok()) }), kill)
+    }
+
+    fn ps_config(&self) -> PsConfig {
+        let (shards, stores) = (self.shards, self.stores.clone());
+        PsConfig { shards, stores, own_threads: false, ..PsConfig::default() }
+    }
+
+    fn worker_config(&self) -> WorkerConfig {
+        let (retry, report_every) = (retry(8), self.report_every);
+        WorkerConfig { own_threads: false, retry, report_every, ..WorkerConfig::default() }
+    }
+
+    fn chief_config(&self) -> ChiefConfig {
+        let save_steps = self.save_steps;
+        let checkpoint =
+            save_steps.map(|_| CheckpointConfig { save_steps, ..CheckpointConfig::new("sim://checkpoints") });
+        let (retry, stores) = (retry(3), self.stores.clone());
+        ChiefConfig { retry, checkpoint, stores, ..ChiefConfig::default() }
+    }
+}
+
+fn address(identity: &Identity) -> String {
+    identity.cluster.address(identity.task).expect("the task is in the cluster").to_string()
+}
+
+/// Returns how often requests are sent again: sooner than usual, so that a lost reply matters in a short job.
+fn retry(redial_for: u64) -> RetryConfig {
+    let resend_after = Duration::from_secs(5);
+    RetryConfig { redial_for: Duration::from_secs(redial_for), resend_after, ..RetryConfig::default() }
+}
+
+async fn ps(host: Host, identity: Identity, config: PsConfig) -> TaskEnd {
+    let listener = host.listen(&address(&identity)).await.map_err(|error| error.to_string())?;
+    let ps = Ps::start(config, identity, listener, &BufferPool::default());
+    let ps = ps.map_err(|error| error.to_string())?;
+    ps.run(CancellationToken::new()).await.map(|()| None).map_err(|error| error.to_string())
+}
+
+async fn worker(host: Host, identity: Identity, config: WorkerConfig) -> TaskEnd {
+    let (pool, interrupt) = (BufferPool::default(), CancellationToken::new());
+    let worker = Worker::new(config, identity, Arc::new(host), pool, interrupt);
+    let worker = worker.map_err(|error| error.to_string())?;
+    worker.run().await.map(|()| None).map_err(|error| error.to_string())
+}
+
+async fn chief(
+    host: Host,
+    identity: Identity,
+    config: ChiefConfig,
+    job: JobSpec,
+    progress: watch::Sender<JobProgress>,
+) -> TaskEnd {
+    let listener = host.listen(&address(&identity)).await.map_err(|error| error.to_string())?;
+    let chief = Chief::new(config, identity, Arc::new(host), job, progress, CancellationToken::new());
+    chief.run(listener).await.map(Some).map_err(|error| error.to_string())
+}

@@ -1,0 +1,38 @@
+//! The jobs that are simulated: a linear model on generated points, so that a step takes microseconds.
+
+use pushpull::nn::{Layer, dense};
+use pushpull::{DatasetSpec, GraphBuilder, InputSpec, OptimizerSpec, PartitionerSpec, PlacementSpec};
+use pushpull_messages::job::JobSpec;
+
+use crate::scenario::Scenario;
+
+/// Returns the job of a scenario.
+///
+/// # Panics
+/// If the graph is invalid, which is a bug.
+pub fn job(scenario: &Scenario) -> JobSpec {
+    let mut g = GraphBuilder::new("simulated");
+    let features = g.input("features", [3]);
+    let labels = g.input("labels", []);
+    let x = dense("hidden", 4).relu().apply(&mut g, features);
+    let x = dense("plane", 1).apply(&mut g, x);
+    let x = g.reshape(x, []);
+    let loss = g.mean_squared_error(x, labels);
+    let graph = g.finish(loss, &[]).expect("the graph is valid");
+    let points = |seed| DatasetSpec::Linear {
+        seed,
+        examples: 64,
+        weights: vec![3.0, -2.0, 0.5],
+        bias: 1.0,
+        noise: 0.1,
+    };
+    JobSpec {
+        batch_size: 4,
+        optimizer: OptimizerSpec::sgd(0.01),
+        placement: PlacementSpec { partitioner: PartitionerSpec::Fixed { slices: 3 }, ..Default::default() },
+        sync: scenario.sync,
+        deterministic: scenario.deterministic,
+        seed: scenario.seed,
+        ..JobSpec::new(graph, InputSpec::new(points(1), points(2)), scenario.steps)
+    }
+}
