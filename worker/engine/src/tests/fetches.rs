@@ -144,6 +144,26 @@ fn each_operation_of_a_timed_step_has_its_time() {
 }
 
 #[test]
+fn a_metric_after_the_loss_is_no_backward_operation() {
+    let (graph, _, metrics) = classifier();
+    let trial = Trial::new(&graph, &Bounds::new(), 4, 1.0, 1);
+    let groups = Groups::only(0);
+    let fetches = metrics.map(|node| Fetch { node, groups });
+    let (examples, columns) = (trial.batch.examples, &trial.columns);
+    let program = Program::training_with(&trial.graph, examples, columns, Threads::One, &fetches);
+    let mut executor = Executor::new(program.unwrap());
+    let feed = Feed { timed: true, groups, ..trial.feed() };
+    executor.train(feed, &trial.values(), &mut trial.gradients()).unwrap();
+    let times: Vec<_> = executor.op_times().collect();
+    let first = |node| times.iter().position(|time| time.node == node).expect("it has run");
+    for metric in metrics {
+        assert!(first(metric) > first(graph.loss));
+        assert!(times.iter().filter(|time| time.node == metric).all(|time| !time.backward));
+    }
+    assert!(times.iter().any(|time| time.backward));
+}
+
+#[test]
 fn a_fetch_that_fails_is_nan_and_ends_no_step() {
     let (graph, _, [accuracy, auc]) = classifier();
     let mut trial = Trial::new(&graph, &Bounds::new(), 2, 1.0, 1);
