@@ -75,7 +75,7 @@ mod tests {
     use crate::nn::{Layer, dense};
     use crate::{
         ChiefError, DatasetSpec, EvalEverySpec, Evaluation, Examples, GlobalStep, GraphBuilder, InputSpec,
-        JobEnd, OptimizerSpec, Progress, SummaryConfig, SyncSpec,
+        JobEnd, OptimizerSpec, Progress, ShuffleSpec, SummaryConfig, SyncSpec,
     };
 
     /// More steps than any test waits for.
@@ -259,6 +259,42 @@ mod tests {
                 (mean - loss).abs() < 1e-4 * loss && norm > 0.0 && norm.is_finite(),
                 "{mean} {loss} {norm}"
             );
+        }
+    }
+
+    #[test]
+    fn a_step_of_several_batches_fetches_the_last_one() {
+        const GRADIENT: &str = "plane/kernel:grad";
+        const NORM: &str = "plane/kernel:grad_norm";
+        // The learning rate is so small that all batches see the same values.
+        let run = |accumulate: u32, steps: u64| {
+            let fetched = Arc::new(Mutex::new(Vec::<([f32; 2], Vec<f32>)>::new()));
+            let gradients = Arc::new(Mutex::new(Vec::<Vec<f32>>::new()));
+            let (all, means) = (Arc::clone(&fetched), Arc::clone(&gradients));
+            let job = job(steps).shuffle(ShuffleSpec::None).optimizer(OptimizerSpec::sgd(1e-30));
+            let job = job.accumulate(accumulate).fetch(["loss", NORM, GRADIENT], 1, move |fetched| {
+                let gradient = fetched.get(GRADIENT).unwrap();
+                assert_eq!(gradient.shape.0, [2, 1]);
+                let scalars = ["loss", NORM].map(|name| fetched.scalar(name).unwrap());
+                all.lock().unwrap().push((scalars, gradient.values.clone()));
+            });
+            let job = job.on_gradients(move |gradients| {
+                let mean = gradients.get_mut("plane/kernel").unwrap();
+                means.lock().unwrap().push(mean.values.to_vec());
+            });
+            job.train(Cluster::embedded(1, 1)).unwrap();
+            let (fetched, gradients) = (fetched.lock().unwrap().clone(), gradients.lock().unwrap().clone());
+            (fetched, gradients)
+        };
+        let ((single, _), (several, means)) = (run(1, 12), run(3, 4));
+        assert_eq!((single.len(), several.len(), means.len()), (12, 4, 4));
+        for (step, (([loss, norm], gradient), mean)) in several.into_iter().zip(means).enumerate() {
+            let ([last, last_norm], _) = single[3 * step + 2];
+            assert_eq!(loss, last, "the loss of the last batch");
+            assert_eq!(gradient, mean, "the mean gradient");
+            let expected = mean.iter().map(|x| x * x).sum::<f32>().sqrt();
+            assert!((norm - expected).abs() < 1e-5 * expected, "step {step}: {norm}, not {expected}");
+            assert!((norm - last_norm).abs() > 1e-4 * norm, "step {step}: {norm} and {last_norm}");
         }
     }
 

@@ -1,6 +1,9 @@
 //! The errors of a graph. Each names the node, the layer or the variable that is at fault.
 
-use super::limits::{RANK_MAX, SUMMARY_NAME_BYTES_MAX, TENSOR_ELEMENTS_MAX};
+use super::limits::{
+    RANK_MAX, SUMMARY_NAME_BYTES_MAX, SUMMARY_TENSOR_BYTES_MAX, SUMMARY_TENSORS_BYTES_MAX,
+    TENSOR_ELEMENTS_MAX,
+};
 use super::op::Arity;
 use crate::id::{NodeId, VariableId};
 use crate::tensor::{Shape, TensorSpec};
@@ -157,6 +160,17 @@ pub enum GraphError {
         summary: String,
         /// A description of what the node returns.
         got: String,
+    },
+    /// The tensors of the summaries are too large for a worker to copy them in one step.
+    #[error(
+        "the summary '{summary}' reads {bytes} bytes for one batch, expected at most {SUMMARY_TENSOR_BYTES_MAX}, and at \
+         most {SUMMARY_TENSORS_BYTES_MAX} for all summaries: plot a smaller tensor"
+    )]
+    LargeSummary {
+        /// The name of the largest summary.
+        summary: String,
+        /// The size of its tensor.
+        bytes: u64,
     },
     /// No node reads this variable, so it would have no gradient.
     #[error("variable '{0}' is not used by any node: use it or remove it")]

@@ -10,6 +10,10 @@ pub const METRICS_MAX: usize = 1024;
 pub const OUTPUTS_MAX: usize = 64;
 /// The maximum number of summaries that a graph declares.
 pub const GRAPH_SUMMARIES_MAX: usize = 256;
+/// The maximum size, in bytes, of the tensor of one summary, for one batch.
+pub const SUMMARY_TENSOR_BYTES_MAX: u64 = 64 << 20;
+/// The maximum size, in bytes, of the tensors of all summaries together, for one batch.
+pub const SUMMARY_TENSORS_BYTES_MAX: u64 = 256 << 20;
 /// The maximum length of the name of a summary that a graph declares, in bytes. It leaves room for the name
 /// of the worker, which the chief appends.
 pub const SUMMARY_NAME_BYTES_MAX: usize = crate::summary::TAG_BYTES_MAX - 32;

@@ -21,7 +21,7 @@ pub use error::GraphError;
 pub use geometry::{Padding, Stride, Window};
 pub use limits::{
     GRAPH_SUMMARIES_MAX, INPUTS_MAX, METRICS_MAX, NODES_MAX, RANK_MAX, SUMMARY_NAME_BYTES_MAX,
-    TENSOR_ELEMENTS_MAX,
+    SUMMARY_TENSOR_BYTES_MAX, SUMMARY_TENSORS_BYTES_MAX, TENSOR_ELEMENTS_MAX,
 };
 pub use op::{Arity, Op};
 pub use spec::{GraphSpec, GraphSummaryKind, GraphSummarySpec, MetricKind, MetricSpec, NodeSpec, OutputSpec};

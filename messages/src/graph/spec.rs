@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::error::GraphError;
 use super::limits::{
     GRAPH_SUMMARIES_MAX, INPUTS_MAX, METRICS_MAX, NODES_MAX, OUTPUTS_MAX, SUMMARY_NAME_BYTES_MAX,
+    SUMMARY_TENSOR_BYTES_MAX, SUMMARY_TENSORS_BYTES_MAX,
 };
 use super::op::Op;
 use crate::device::OpDeviceSpec;
@@ -188,8 +189,9 @@ impl GraphSpec {
         self.validate_outputs(batch, &tensors)
     }
 
-    /// Checks the names and the nodes of the summaries. `tensors` are those for one batch.
+    /// Checks the names, the nodes and the sizes of the summaries. `tensors` are those for one batch.
     fn validate_summaries(&self, tensors: &[TensorSpec]) -> Result<(), GraphError> {
+        let (mut all, mut largest) = (0u64, (0, ""));
         for GraphSummarySpec { name, node, kind } in &self.summaries {
             if name.len() > SUMMARY_NAME_BYTES_MAX {
                 return Err(GraphError::SummaryName { name: name.clone() });
@@ -198,6 +200,8 @@ impl GraphSpec {
                 Some(TensorSpec { shape, dtype: DType::F32 })
                     if *kind == GraphSummaryKind::Histogram || shape.rank() == 0 =>
                 {
+                    let bytes = shape.elements() as u64 * size_of::<f32>() as u64;
+                    (all, largest) = (all.saturating_add(bytes), largest.max((bytes, name)));
                     continue;
                 }
                 Some(other) => format!("{} returns {other}", self.label(*node)),
@@ -207,6 +211,10 @@ impl GraphSpec {
                 GraphSummaryKind::Scalar => GraphError::NotScalar { what: format!("summary '{name}'"), got },
                 GraphSummaryKind::Histogram => GraphError::NotFloats { summary: name.clone(), got },
             });
+        }
+        let (bytes, summary) = largest;
+        if bytes > SUMMARY_TENSOR_BYTES_MAX || all > SUMMARY_TENSORS_BYTES_MAX {
+            return Err(GraphError::LargeSummary { summary: summary.to_owned(), bytes });
         }
         Ok(())
     }

@@ -9,7 +9,9 @@ use super::error::FetchError;
 use super::limits::{FETCH_BYTES_MAX, FETCH_NAMES_MAX};
 use super::similar::similar;
 
-/// The part of a name after which the norm of a variable's gradient is meant.
+/// The part of a name that stands for a variable's gradient.
+const GRAD: &str = "grad";
+/// The part of a name that stands for the norm of a variable's gradient.
 const GRAD_NORM: &str = "grad_norm";
 
 /// The tensors that a hook fetches, and how often; the counterpart of TensorFlow's `SessionRunArgs`.
@@ -17,9 +19,9 @@ const GRAD_NORM: &str = "grad_norm";
 pub struct FetchConfig {
     /// The names of the tensors, 1 to [`FETCH_NAMES_MAX`]. A name is, in this order: that of a node, of an
     /// output of the graph, of a metric, the word `loss`, or that of a layer or scope, which stands for the
-    /// last operation in it. `VARIABLE:grad_norm` is the Euclidean norm of a variable's gradient over the
-    /// worker's whole batch, before the gradients are clipped. In a step of several batches, a tensor is that
-    /// of the last batch, and a norm that of the mean gradient.
+    /// last operation in it. `VARIABLE:grad` is a variable's gradient over the worker's whole batch, before
+    /// the gradients are clipped, and `VARIABLE:grad_norm` its Euclidean norm. In a step of several batches,
+    /// a tensor is that of the last batch, and a gradient is the mean gradient.
     pub names: Vec<String>,
     /// The number of steps of the worker from one fetch to the next; at least 1. The first step fetches.
     pub every: u64,
@@ -29,8 +31,15 @@ pub struct FetchConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     Tensor(NodeId),
-    /// The norm of the gradient of this variable.
-    GradNorm(VariableId),
+    Gradient(WantedGradient),
+}
+
+/// A gradient, or its norm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WantedGradient {
+    pub variable: VariableId,
+    /// True for all elements of the gradient, false for its Euclidean norm.
+    pub whole: bool,
 }
 
 impl FetchConfig {
@@ -45,11 +54,16 @@ impl FetchConfig {
     /// # Errors
     /// Returns the first fault. If a name is unknown, the error lists similar names.
     pub fn check(&self, graph: &GraphSpec, batch: usize) -> Result<(), FetchError> {
-        self.targets(graph, batch).map(drop)
+        // An error in the shapes is reported when the graph is compiled.
+        self.targets(graph, graph.infer(batch).ok().as_deref()).map(drop)
     }
 
-    /// Returns what each name stands for.
-    pub(super) fn targets(&self, graph: &GraphSpec, batch: usize) -> Result<Vec<Target>, FetchError> {
+    /// Returns what each name stands for. `tensors` are those of the graph for one batch, if they are known.
+    pub(super) fn targets(
+        &self,
+        graph: &GraphSpec,
+        tensors: Option<&[TensorSpec]>,
+    ) -> Result<Vec<Target>, FetchError> {
         if !(1..=FETCH_NAMES_MAX).contains(&self.names.len()) {
             return Err(FetchError::Names(self.names.len()));
         }
@@ -57,23 +71,33 @@ impl FetchConfig {
             return Err(FetchError::Never);
         }
         let targets = self.names.iter().map(|name| target(graph, name)).collect::<Result<Vec<_>, _>>()?;
-        // An error in the shapes is reported when the graph is compiled.
-        if let Ok(tensors) = graph.infer(batch) {
-            self.check_tensors(&targets, &tensors)?;
-        }
+        tensors.map_or(Ok(()), |tensors| self.check_tensors(graph, &targets, tensors))?;
         Ok(targets)
     }
 
     /// Checks the type of each tensor, and the size of all of them.
-    fn check_tensors(&self, targets: &[Target], tensors: &[TensorSpec]) -> Result<(), FetchError> {
+    fn check_tensors(
+        &self,
+        graph: &GraphSpec,
+        targets: &[Target],
+        tensors: &[TensorSpec],
+    ) -> Result<(), FetchError> {
         let (mut bytes, mut largest) = (0u64, (0, ""));
         for (name, target) in self.names.iter().zip(targets) {
-            let Target::Tensor(node) = *target else { continue };
-            let tensor = &tensors[node.index()];
-            if tensor.dtype != DType::F32 {
-                return Err(FetchError::NotFloats { name: name.clone(), tensor: tensor.clone() });
-            }
-            let own = tensor.shape.elements() as u64 * size_of::<f32>() as u64;
+            let elements = match *target {
+                Target::Tensor(node) => {
+                    let tensor = &tensors[node.index()];
+                    if tensor.dtype != DType::F32 {
+                        return Err(FetchError::NotFloats { name: name.clone(), tensor: tensor.clone() });
+                    }
+                    tensor.shape.elements()
+                }
+                Target::Gradient(WantedGradient { whole: false, .. }) => 1,
+                Target::Gradient(WantedGradient { variable, .. }) => {
+                    graph.variables[variable.index()].shape.elements()
+                }
+            };
+            let own = elements as u64 * size_of::<f32>() as u64;
             bytes = bytes.saturating_add(own);
             largest = largest.max((own, name));
         }
@@ -90,7 +114,8 @@ fn target(graph: &GraphSpec, name: &str) -> Result<Target, FetchError> {
         return Ok(Target::Tensor(node));
     }
     match name.rsplit_once(':') {
-        Some((variable, GRAD_NORM)) => gradient(graph, name, variable),
+        Some((variable, GRAD)) => gradient(graph, name, variable, true),
+        Some((variable, GRAD_NORM)) => gradient(graph, name, variable, false),
         Some(_) => Err(FetchError::Suffix { name: name.to_owned() }),
         None => {
             let outputs = graph.outputs.iter().map(|output| output.name.as_str());
@@ -112,11 +137,11 @@ fn tensor(graph: &GraphSpec, name: &str) -> Option<NodeId> {
     graph.find(name).or_else(output).or_else(metric).or_else(loss).or_else(scope)
 }
 
-fn gradient(graph: &GraphSpec, name: &str, variable: &str) -> Result<Target, FetchError> {
+fn gradient(graph: &GraphSpec, name: &str, variable: &str, whole: bool) -> Result<Target, FetchError> {
     let names = || graph.variables.iter().map(|own| own.name.as_str());
     match names().position(|own| own == variable) {
         Some(position) if graph.variables[position].trainable => {
-            Ok(Target::GradNorm(VariableId(position as u32)))
+            Ok(Target::Gradient(WantedGradient { variable: VariableId(position as u32), whole }))
         }
         Some(_) => Err(FetchError::Untrained { name: name.to_owned() }),
         None => {
@@ -158,6 +183,8 @@ mod tests {
     fn names_stand_for_nodes_outputs_metrics_and_layers() {
         let graph = graph();
         let node = |name: &str| Target::Tensor(graph.find(name).unwrap());
+        let gradient =
+            |variable, whole| Target::Gradient(WantedGradient { variable: VariableId(variable), whole });
         for (name, wanted) in [
             ("features", node("features")),
             ("dense1/kernel", node("dense1/kernel")),
@@ -166,9 +193,10 @@ mod tests {
             ("scores", node("softmax")),
             ("hits", node("accuracy")),
             ("loss", node("softmax_cross_entropy")),
-            ("logits/kernel:grad_norm", Target::GradNorm(VariableId(2))),
+            ("logits/kernel:grad_norm", gradient(2, false)),
+            ("logits/kernel:grad", gradient(2, true)),
         ] {
-            assert_eq!(FetchConfig::new([name], 1).targets(&graph, 8), Ok(vec![wanted]), "{name}");
+            assert_eq!(FetchConfig::new([name], 1).targets(&graph, None), Ok(vec![wanted]), "{name}");
         }
     }
 
@@ -181,7 +209,7 @@ mod tests {
         for (name, wanted) in [
             ("logit", "the graph has no tensor of this name; did you mean 'logits', 'logits/"),
             ("dense1/kernal:grad_norm", "no variable of this name; did you mean 'dense1/kernel'?"),
-            ("logits/kernel:gradnorm", "expected a tensor, or VARIABLE:grad_norm"),
+            ("logits/kernel:gradnorm", "expected a tensor, VARIABLE:grad or VARIABLE:grad_norm"),
             ("logits/bias:grad_norm", "the variable is not trained"),
             ("labels", "cannot fetch 'labels': it is i32[2], expected f32"),
         ] {

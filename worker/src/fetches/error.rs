@@ -18,13 +18,13 @@ pub enum FetchError {
     Unknown {
         /// The name that was requested.
         name: String,
-        /// The text `tensor`, or the text `variable` for the norm of a gradient.
+        /// The text `tensor`, or the text `variable` for a gradient.
         what: &'static str,
         /// A list of similar names, or an empty text.
         near: String,
     },
     /// The part of the name after its last colon is unknown.
-    #[error("cannot fetch '{name}': expected a tensor, or VARIABLE:grad_norm for the norm of a gradient")]
+    #[error("cannot fetch '{name}': expected a tensor, VARIABLE:grad or VARIABLE:grad_norm")]
     Suffix {
         /// The name that was requested.
         name: String,

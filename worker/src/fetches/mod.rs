@@ -9,6 +9,7 @@ mod plan;
 mod similar;
 
 pub use config::FetchConfig;
+pub(crate) use config::WantedGradient;
 pub use error::FetchError;
 pub use limits::{FETCH_BYTES_MAX, FETCH_NAMES_MAX};
 pub use plan::FetchedTensor;

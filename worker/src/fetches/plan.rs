@@ -6,11 +6,11 @@
 
 use pushpull_engine::{Fetch, Groups};
 use pushpull_messages::graph::{GraphSpec, MetricKind, Op};
-use pushpull_messages::id::{LocalStep, NodeId, VariableId};
+use pushpull_messages::id::{LocalStep, NodeId};
 use pushpull_messages::job::JobSpec;
-use pushpull_messages::tensor::Shape;
+use pushpull_messages::tensor::{Shape, TensorSpec};
 
-use super::config::{FetchConfig, Target};
+use super::config::{FetchConfig, Target, WantedGradient};
 use super::error::FetchError;
 use super::metric_cost::usual_every;
 use crate::metric_totals::MetricTotals;
@@ -49,7 +49,8 @@ struct HookFetches {
 enum Source {
     /// The fetch with this index, the shape for the whole batch, and how the parts of the devices are joined.
     Tensor(usize, Shape, Join),
-    GradNorm(VariableId),
+    /// A gradient or its norm, and its shape.
+    Gradient(WantedGradient, Shape),
 }
 
 /// How the tensors of several devices become one.
@@ -79,8 +80,8 @@ pub(crate) struct FetchedPart {
 pub(crate) struct StepFetches {
     /// What each device has fetched; empty if the step fetches nothing.
     pub parts: Vec<FetchedPart>,
-    /// The norms of the gradients that the plan has named, with their variables.
-    pub norms: Vec<(VariableId, f32)>,
+    /// The elements of the gradients and norms that the plan has named.
+    pub gradients: Vec<(WantedGradient, Vec<f32>)>,
 }
 
 /// A tensor that was fetched.
@@ -111,11 +112,15 @@ impl FetchPlan {
             plan.fetches = graph.metrics.iter().map(|metric| fetch(metric.node)).collect();
             plan.metric_elements = MetricTotals::kinds(graph).map(MetricTotals::elements).sum();
         }
+        let mut shapes = None;
         for (position, config) in hooks.iter().enumerate() {
             let number = (FIRST_HOOK + position).min(Groups::MAX as usize - 1);
             let group = Groups::only(number as u32);
-            let hook =
-                config.as_ref().map(|config| plan.hook(job, parts.len(), config, group)).transpose()?;
+            let mut hook = |config| {
+                let shapes = shapes.get_or_insert_with(|| Shapes::of(graph, job.batch_size as usize));
+                plan.hook(graph, shapes, parts.len(), config, group)
+            };
+            let hook = config.as_ref().map(&mut hook).transpose()?;
             plan.hooks.push(hook);
         }
         // An error in the shapes is reported when the graph is compiled.
@@ -132,24 +137,30 @@ impl FetchPlan {
     /// Adds the fetches of a hook.
     fn hook(
         &mut self,
-        job: &JobSpec,
+        graph: &GraphSpec,
+        shapes: &Shapes,
         devices: usize,
         config: &FetchConfig,
         group: Groups,
     ) -> Result<HookFetches, FetchError> {
-        let batch = job.batch_size as usize;
         let mut sources = Vec::with_capacity(config.names.len());
-        for target in config.targets(&job.graph, batch)? {
+        for target in config.targets(graph, shapes.own.as_deref())? {
             sources.push(match target {
-                Target::GradNorm(variable) => Source::GradNorm(variable),
+                Target::Gradient(wanted) => {
+                    let shape = match wanted.whole {
+                        true => graph.variables[wanted.variable.index()].shape.clone(),
+                        false => Shape::scalar(),
+                    };
+                    Source::Gradient(wanted, shape)
+                }
                 Target::Tensor(node) => {
-                    let (shape, join) = whole(&job.graph, node, batch);
+                    let (shape, join) = shapes.whole(graph, node);
                     let join = match join {
                         Some(join) => join,
                         // One device has the whole tensor.
                         None if devices == 1 => Join::Rows,
                         None => {
-                            let name = job.graph.label(node);
+                            let name = graph.label(node);
                             return Err(FetchError::Apart { name, shape, devices });
                         }
                     };
@@ -172,17 +183,17 @@ impl FetchPlan {
         self.due(step).fold(metrics, |groups, hook| groups.with(hook.group))
     }
 
-    /// Returns the variables for whose gradients the step needs the norm, each once.
-    pub(crate) fn norms(&self, step: LocalStep) -> Vec<VariableId> {
-        let mut norms = Vec::new();
+    /// Returns the gradients and norms that the step needs, each once.
+    pub(crate) fn gradients(&self, step: LocalStep) -> Vec<WantedGradient> {
+        let mut all = Vec::new();
         for source in self.due(step).flat_map(|hook| &hook.sources) {
-            if let Source::GradNorm(variable) = source
-                && !norms.contains(variable)
+            if let Source::Gradient(wanted, _) = source
+                && !all.contains(wanted)
             {
-                norms.push(*variable);
+                all.push(*wanted);
             }
         }
-        norms
+        all
     }
 
     /// Returns what the hooks fetch at this step.
@@ -221,9 +232,9 @@ impl FetchPlan {
                     let values = self.joined(*fetch, *join, groups, &fetched.parts).ok_or_else(missing)?;
                     (shape.clone(), values)
                 }
-                Source::GradNorm(variable) => {
-                    let norm = fetched.norms.iter().find(|(own, _)| own == variable);
-                    (Shape::scalar(), norm.map(|&(_, norm)| norm).into_iter().collect())
+                Source::Gradient(wanted, shape) => {
+                    let found = fetched.gradients.iter().find(|(own, _)| own == wanted);
+                    (shape.clone(), found.map(|(_, values)| values.clone()).unwrap_or_default())
                 }
             };
             Ok(FetchedTensor { name: name.clone(), shape, values })
@@ -272,25 +283,42 @@ const fn is_due(every: u64, step: LocalStep) -> bool {
     every > 0 && step.0.is_multiple_of(every)
 }
 
-/// Returns the shape of a tensor for the whole batch, and how the tensors of several devices become one.
-///
-/// `None` stands for a tensor that several devices cannot join, because another axis than the first depends
-/// on the size of the batch.
-fn whole(graph: &GraphSpec, node: NodeId, batch: usize) -> (Shape, Option<Join>) {
-    let shape = |batch| graph.infer(batch).ok().map(|tensors| tensors[node.index()].shape.clone());
-    let Some(own) = shape(batch) else { return (Shape::scalar(), Some(Join::Same)) };
-    let larger = shape(batch + 1).unwrap_or_else(|| own.clone());
-    let rows = |shape: &Shape, batch| shape.0.first() == Some(&batch);
-    let join = match graph.nodes[node.index()].op {
-        Op::Variable { .. } | Op::Constant { .. } => Some(Join::Same),
-        _ if rows(&own, batch) && rows(&larger, batch + 1) => {
-            (own.0[1..] == larger.0[1..]).then_some(Join::Rows)
-        }
-        _ if own != larger => None,
-        _ if graph.metric_kind(node) != MetricKind::Mean => Some(Join::Sum),
-        _ => Some(Join::Mean),
-    };
-    (own, join)
+/// The tensors of a graph for batches of two sizes, which show how a tensor depends on the batch.
+struct Shapes {
+    batch: usize,
+    /// The tensors for a batch of the worker; `None` if the shapes have an error, which is reported when the
+    /// graph is compiled.
+    own: Option<Vec<TensorSpec>>,
+    /// The tensors for a batch with one more example; `None` if the graph does not fit such a batch.
+    larger: Option<Vec<TensorSpec>>,
+}
+
+impl Shapes {
+    fn of(graph: &GraphSpec, batch: usize) -> Self {
+        let infer = |batch| graph.infer(batch).ok();
+        Self { batch, own: infer(batch), larger: infer(batch + 1) }
+    }
+
+    /// Returns the shape of a tensor for the whole batch, and how the tensors of several devices become one.
+    ///
+    /// `None` stands for a tensor that several devices cannot join, because another axis than the first
+    /// depends on the size of the batch.
+    fn whole(&self, graph: &GraphSpec, node: NodeId) -> (Shape, Option<Join>) {
+        let Some(tensors) = &self.own else { return (Shape::scalar(), Some(Join::Same)) };
+        let (own, batch) = (&tensors[node.index()].shape, self.batch);
+        let larger = self.larger.as_ref().map_or(own, |tensors| &tensors[node.index()].shape);
+        let rows = |shape: &Shape, batch| shape.0.first() == Some(&batch);
+        let join = match graph.nodes[node.index()].op {
+            Op::Variable { .. } | Op::Constant { .. } => Some(Join::Same),
+            _ if rows(own, batch) && rows(larger, batch + 1) => {
+                (own.0[1..] == larger.0[1..]).then_some(Join::Rows)
+            }
+            _ if own != larger => None,
+            _ if graph.metric_kind(node) != MetricKind::Mean => Some(Join::Sum),
+            _ => Some(Join::Mean),
+        };
+        (own.clone(), join)
+    }
 }
 
 #[cfg(test)]
@@ -338,19 +366,20 @@ mod tests {
             all.push(FetchedPart { examples, values: values.collect() });
             first += examples;
         }
-        let norms = plan.norms(step).into_iter().map(|variable| (variable, 0.5)).collect();
-        StepFetches { parts: if groups.is_empty() { Vec::new() } else { all }, norms }
+        let gradient = |wanted: WantedGradient| (wanted, if wanted.whole { vec![8.0; 2] } else { vec![0.5] });
+        let gradients = plan.gradients(step).into_iter().map(gradient).collect();
+        StepFetches { parts: if groups.is_empty() { Vec::new() } else { all }, gradients }
     }
 
     proptest! {
         /// (A) and (B)
         #[test]
         fn each_hook_gets_its_tensors_at_its_steps(
-            hooks in prop::collection::vec((prop::collection::vec(0usize..5, 1..4), 1u64..4), 0..8),
+            hooks in prop::collection::vec((prop::collection::vec(0usize..6, 1..4), 1u64..4), 0..8),
             devices in 1usize..4,
             metrics_every in 0u64..4,
         ) {
-            let names = ["x", "kernel", "mul", "loss", "kernel:grad_norm"];
+            let names = ["x", "kernel", "mul", "loss", "kernel:grad_norm", "kernel:grad"];
             let chosen: Vec<(Vec<&str>, u64)> =
                 hooks.iter().map(|(own, every)| (own.iter().map(|&name| names[name]).collect(), *every)).collect();
             let hooks: Vec<(&[&str], u64)> = chosen.iter().map(|(names, every)| (&names[..], *every)).collect();
@@ -371,6 +400,7 @@ mod tests {
                         match *name {
                             "x" | "mul" => prop_assert_eq!(&tensor.values, &rows, "(B)"),
                             "kernel" => prop_assert_eq!(&tensor.values, &[7.0; 2], "(B)"),
+                            "kernel:grad" => prop_assert_eq!(&tensor.values, &[8.0; 2]),
                             "loss" => prop_assert!((tensor.values[0] - 2.5).abs() < 1e-5, "(B) {:?}", tensor),
                             _ => prop_assert_eq!(&tensor.values, &[0.5]),
                         }
@@ -396,8 +426,10 @@ mod tests {
     fn a_replica_that_fetches_nothing_is_known() {
         let job = job(None, true);
         let plan = plan(&job, &[BATCH], &[(&["x"], 1)]);
-        let none =
-            StepFetches { parts: vec![FetchedPart { examples: BATCH, values: Vec::new() }], norms: vec![] };
+        let none = StepFetches {
+            parts: vec![FetchedPart { examples: BATCH, values: Vec::new() }],
+            gradients: vec![],
+        };
         assert!(plan.metrics(METRICS, &none.parts).is_empty());
         let error = plan.of_hook(0, LocalStep(0), &none).unwrap_err().to_string();
         assert!(error.contains("'x'"), "{error}");

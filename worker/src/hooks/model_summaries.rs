@@ -1,12 +1,15 @@
 //! A hook that plots the summaries that a graph declares. This module must not depend on how a step is
 //! computed.
 
-use pushpull_messages::graph::{GraphSpec, GraphSummaryKind, GraphSummarySpec};
+use pushpull_messages::graph::{GraphSpec, GraphSummaryKind, GraphSummarySpec, SUMMARY_TENSOR_BYTES_MAX};
 use pushpull_messages::summary::{SummarySpec, SummaryValue};
 
 use super::hook::{Fetched, Hook, HookError};
-use crate::fetches::{FETCH_NAMES_MAX, FetchConfig};
+use crate::fetches::{FETCH_BYTES_MAX, FETCH_NAMES_MAX, FetchConfig};
 use crate::telemetry::{Plots, histogram};
+
+// The tensor of a single summary can be fetched.
+const _: () = assert!(SUMMARY_TENSOR_BYTES_MAX <= FETCH_BYTES_MAX);
 
 /// A hook that plots some of the summaries of a graph. Values that are not finite are left out.
 pub(crate) struct ModelSummaries {
@@ -15,12 +18,34 @@ pub(crate) struct ModelSummaries {
 }
 
 impl ModelSummaries {
-    /// Returns the hooks that plot all summaries of a valid graph, in one of `every` steps of the worker.
-    pub(crate) fn hooks(graph: &GraphSpec, every: u64) -> impl Iterator<Item = Self> {
-        graph.summaries.chunks(FETCH_NAMES_MAX).map(move |summaries| {
-            let names = summaries.iter().map(|summary| &graph.nodes[summary.node.index()].name);
-            Self { summaries: summaries.to_vec(), fetches: FetchConfig::new(names, every) }
-        })
+    /// Returns the hooks that plot all summaries of a graph, which is valid for batches of `batch` examples,
+    /// in one of `every` steps of the worker. No hook fetches more than a hook may fetch.
+    pub(crate) fn hooks(graph: &GraphSpec, batch: usize, every: u64) -> Vec<Self> {
+        // An error in the shapes is reported when the graph is compiled.
+        let tensors = graph.infer(batch).unwrap_or_default();
+        let bytes_of = |summary: &GraphSummarySpec| {
+            let elements = tensors.get(summary.node.index()).map_or(0, |tensor| tensor.shape.elements());
+            elements as u64 * size_of::<f32>() as u64
+        };
+        let mut hooks: Vec<Self> = Vec::new();
+        let mut bytes = 0;
+        for summary in &graph.summaries {
+            let name = graph.nodes[summary.node.index()].name.clone();
+            let own = bytes_of(summary);
+            match hooks.last_mut() {
+                Some(last) if last.summaries.len() < FETCH_NAMES_MAX && bytes + own <= FETCH_BYTES_MAX => {
+                    last.summaries.push(summary.clone());
+                    last.fetches.names.push(name);
+                    bytes += own;
+                }
+                _ => {
+                    let fetches = FetchConfig::new([name], every);
+                    hooks.push(Self { summaries: vec![summary.clone()], fetches });
+                    bytes = own;
+                }
+            }
+        }
+        hooks
     }
 }
 
@@ -67,7 +92,7 @@ mod tests {
         let graph = g.finish(loss, &[]).unwrap();
         let plots = Plots::default();
         let mut names = Vec::new();
-        for (at, mut hook) in ModelSummaries::hooks(&graph, 7).enumerate() {
+        for (at, mut hook) in ModelSummaries::hooks(&graph, 2, 7).into_iter().enumerate() {
             let FetchConfig { names: nodes, every } = hook.fetches().unwrap();
             assert_eq!((nodes.len(), every), ([FETCH_NAMES_MAX, 1][at], 7));
             let tensor = |name: &String| {
@@ -86,5 +111,20 @@ mod tests {
             }
         }
         assert_eq!(names, graph.summaries.iter().map(|summary| summary.name.clone()).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn large_histograms_are_fetched_by_several_hooks() {
+        let mut g = GraphBuilder::new("plots");
+        let x = g.input("features", [1 << 20]);
+        let loss = g.l2_loss(x);
+        (0..4).for_each(|at| g.summary_histogram(&format!("inputs{at}"), x));
+        g.summary_scalar("loss", loss);
+        let graph = g.finish(loss, &[]).unwrap();
+        // One example takes 4 MiB, so a batch of 15 takes 60 MiB.
+        let hooks = ModelSummaries::hooks(&graph, 15, 1);
+        let counts: Vec<usize> = hooks.iter().map(|hook| hook.summaries.len()).collect();
+        assert_eq!(counts, [1, 1, 1, 2]);
+        hooks.iter().for_each(|hook| hook.fetches().unwrap().check(&graph, 15).unwrap());
     }
 }

@@ -16,7 +16,7 @@ use crate::client::Parameters;
 use crate::config::WorkerConfig;
 use crate::devices::{Devices, parts};
 use crate::error::WorkerError;
-use crate::fetches::FetchPlan;
+use crate::fetches::{FetchConfig, FetchPlan};
 use crate::hooks::{Hook, ModelSummaries, Start};
 use crate::preparation::{Preparation, Prepared, blocking};
 use crate::telemetry::{Journal, Life};
@@ -43,6 +43,25 @@ pub(super) struct Session {
     pub trace: Option<TraceSpec>,
     /// The test set, if this worker evaluates the model while the job trains.
     pub test: Option<Arc<Mapped>>,
+}
+
+/// Returns what each hook fetches.
+fn fetches_of(hooks: &[Box<dyn Hook>]) -> Vec<Option<FetchConfig>> {
+    hooks.iter().map(|hook| hook.fetches()).collect()
+}
+
+/// Plans what the hooks fetch.
+///
+/// # Errors
+/// If a hook fetches a tensor that the graph does not have, or there are more devices than examples.
+fn plan_fetches(
+    job: &JobSpec,
+    devices: usize,
+    wanted: &[Option<FetchConfig>],
+) -> Result<FetchPlan, WorkerError> {
+    let parts = parts(job.batch_size as usize, devices)?;
+    let parts: Vec<usize> = parts.into_iter().map(|part| part.len()).collect();
+    Ok(FetchPlan::new(job, &parts, wanted)?)
 }
 
 /// The objects with which a session is started.
@@ -76,12 +95,18 @@ impl SessionStart<'_> {
         let parameters =
             Parameters::connect(transport, identity, &placement, variables, pool, config.client()).await?;
         journal.counters(parameters.counters().clone());
-        let (mut hooks, fetches) = self.make_hooks(&job, summary_every)?;
-        let (config, task, own_threads) = ((*config).clone(), identity.task, self.config.own_threads);
+        let mut hooks = self.make_hooks(&job, summary_every);
+        let (task, wanted, own_threads) = (identity.task, fetches_of(&hooks), config.own_threads);
+        let config = (*config).clone();
         journal.metrics(&job.graph);
-        let preparation =
-            Preparation { config, job: job.clone(), task, workers, resume, fetches: fetches.clone() };
-        let prepared = blocking(own_threads, move || preparation.run()).await?;
+        let own = job.clone();
+        let (fetches, prepared) = blocking(own_threads, move || {
+            let fetches = plan_fetches(&own, config.devices, &wanted)?;
+            let preparation =
+                Preparation { config, job: own, task, workers, resume, fetches: fetches.clone() };
+            Ok((fetches, preparation.run()?))
+        })
+        .await?;
         let Prepared { input, replicas, parts, test } = prepared;
         let devices = Arc::new(Devices::start(replicas, own_threads, parts, &job.graph));
         life.devices(devices.meters());
@@ -108,26 +133,14 @@ impl SessionStart<'_> {
         Ok(Session { job, workers, parameters, devices, input, hooks, fetches, drawn, saves, trace, test })
     }
 
-    /// Creates the hooks, and plans what they fetch. The summaries of the graph are a hook, too, if the job
-    /// writes summaries.
-    ///
-    /// # Errors
-    /// If a hook fetches a tensor that the graph does not have, or there are more devices than examples.
-    fn make_hooks(
-        &self,
-        job: &JobSpec,
-        summary_every: Option<u64>,
-    ) -> Result<(Vec<Box<dyn Hook>>, FetchPlan), WorkerError> {
+    /// Creates the hooks. The summaries of the graph are hooks, too, if the job writes summaries.
+    fn make_hooks(&self, job: &JobSpec, summary_every: Option<u64>) -> Vec<Box<dyn Hook>> {
         let mut hooks: Vec<Box<dyn Hook>> = self.config.hooks.iter().map(|make| make()).collect();
         if let Some(every) = summary_every {
-            hooks
-                .extend(ModelSummaries::hooks(&job.graph, every).map(|hook| Box::new(hook) as Box<dyn Hook>));
+            let summaries = ModelSummaries::hooks(&job.graph, job.batch_size as usize, every);
+            hooks.extend(summaries.into_iter().map(|hook| Box::new(hook) as Box<dyn Hook>));
         }
-        let parts = parts(job.batch_size as usize, self.config.devices)?;
-        let parts: Vec<usize> = parts.into_iter().map(|part| part.len()).collect();
-        let fetches: Vec<_> = hooks.iter().map(|hook| hook.fetches()).collect();
-        let plan = FetchPlan::new(job, &parts, &fetches)?;
-        Ok((hooks, plan))
+        hooks
     }
 
     fn begin_hooks(

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use pushpull_input::Batch;
 use pushpull_kernels::cpu::sum_of_squares;
-use pushpull_messages::id::{LocalStep, VariableId};
+use pushpull_messages::id::LocalStep;
 
 use super::filter::Filter;
 use super::lease::Lease;
 use crate::client::{Exchange, Gradients, Parameters, Values};
 use crate::devices::{Computed, DeviceParts, Devices, Recorded, Work};
 use crate::error::WorkerError;
-use crate::fetches::StepFetches;
+use crate::fetches::{StepFetches, WantedGradient};
 use crate::telemetry::{Gauge, Journal};
 
 /// A push may begin before all gradients are complete only if the last computation took at most this time.
@@ -46,8 +46,8 @@ pub(super) struct StepInput<'a> {
     /// The number of batches taken from the input, including those in earlier runs of the worker.
     pub drawn: u64,
     pub recorded: Recorded,
-    /// The variables for whose gradients the norm is fetched.
-    pub norms: &'a [VariableId],
+    /// The gradients and norms that are fetched.
+    pub gradients: &'a [WantedGradient],
 }
 
 /// The sums over the batches of a step that were computed before its last batch.
@@ -76,7 +76,7 @@ pub(super) struct StepResult {
     pub filtered: Option<Instant>,
     /// When every shard had replied; `None` if the gradients were not pushed.
     pub answered: Option<Instant>,
-    /// What the devices have fetched, and the norms of gradients.
+    /// What the devices have fetched, and the gradients and norms that are fetched.
     pub fetched: StepFetches,
     /// The work of each device; empty unless the step is traced.
     pub work: Vec<Work>,
@@ -139,7 +139,7 @@ impl Stepper {
         let measured = self.gauge.is_due(input.local_step, begun);
         // After a push has begun, a shard waits only a limited time for the rest of it.
         let early = !measured
-            && input.norms.is_empty()
+            && input.gradients.is_empty()
             && change.is_none()
             && self.took.is_some_and(|took| took <= EARLY_MAX)
             && self.filter.is_open()
@@ -185,7 +185,7 @@ impl Stepper {
         let ((loss, fetched, work, computed), exchange) = overlap(compute, push).await?;
         let answered = Some(Instant::now());
         let (gradient_norm, filtered) = (None, None);
-        let fetched = StepFetches { parts: fetched, norms: Vec::new() };
+        let fetched = StepFetches { parts: fetched, gradients: Vec::new() };
         Ok(StepResult { loss, gradient_norm, exchange, computed, filtered, answered, fetched, work })
     }
 
@@ -198,14 +198,17 @@ impl Stepper {
         measured: bool,
         change: Option<ChangeGradients<'_>>,
     ) -> Result<StepResult, WorkerError> {
-        let StepInput { batch, random, local_step, drawn, recorded, norms } = input;
+        let StepInput { batch, random, local_step, drawn, recorded, gradients: wanted } = input;
         let Exchange { values, versions, last_steps, .. } = read;
         let result = self.devices.step(batch, random, &values, memory, recorded);
         let result = self.lease.hold(result).await??;
         let Computed { loss, mut gradients, fetched, work } = result;
-        let norm =
-            |&variable: &VariableId| (variable, sum_of_squares(gradients.variable(variable)).sqrt() as f32);
-        let fetched = StepFetches { parts: fetched, norms: norms.iter().map(norm).collect() };
+        let fetched_gradients = wanted.iter().map(|wanted| {
+            let values = gradients.variable(wanted.variable);
+            let norm = || vec![sum_of_squares(values).sqrt() as f32];
+            (*wanted, if wanted.whole { values.to_vec() } else { norm() })
+        });
+        let fetched = StepFetches { parts: fetched, gradients: fetched_gradients.collect() };
         let computed = Instant::now();
         self.journal.enter("filter", computed);
         change.map_or(Ok(()), |change| change(&mut gradients))?;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use pushpull_engine::Groups;
 use pushpull_input::{Batch, Prefetch, SplitMix64};
-use pushpull_messages::id::{LocalStep, TaskId, VariableId};
+use pushpull_messages::id::{LocalStep, TaskId};
 use pushpull_messages::sync::SyncSpec;
 use pushpull_messages::variable::VariableSpec;
 use tokio::sync::watch;
@@ -20,7 +20,7 @@ use super::validation::{Validated, Validation};
 use crate::client::{Exchange, Gradients, Values};
 use crate::devices::Recorded;
 use crate::error::WorkerError;
-use crate::fetches::FetchPlan;
+use crate::fetches::{FetchPlan, WantedGradient};
 use crate::hooks::{EvaluationInfo, Fetched, Hook, StepContext, StepGradients, StepInfo};
 use crate::telemetry::{Journal, Moments, Plots, StepRecord, TracedStep, Tracer};
 
@@ -105,7 +105,7 @@ impl Trainer {
         while !latest.is_complete() {
             self.check_stay(*local_step)?;
             self.validate(&latest, *local_step).await?;
-            let (recorded, norms) = (self.recorded(*local_step), self.fetches.norms(*local_step));
+            let (recorded, wanted) = (self.recorded(*local_step), self.fetches.gradients(*local_step));
             let (batch, fed) = self.next_batch(*local_step).await?;
             self.enter_hooks(fed);
             self.before_step(&batch, &latest, *local_step)?;
@@ -114,7 +114,7 @@ impl Trainer {
             let values = &latest.values;
             let (batch, before, waited) =
                 self.earlier_batches(batch, *local_step, values, recorded.traced).await?;
-            let input = self.draw(&batch, *local_step, recorded, &norms);
+            let input = self.draw(&batch, *local_step, recorded, &wanted);
             let step = self.last_batch(input, latest, before).await?;
             self.after_step(&batch, &step, *local_step, started)?;
             let (ended, hooks) = (Instant::now(), !self.hooks.is_empty());
@@ -216,11 +216,11 @@ impl Trainer {
         batch: &'a Arc<Batch>,
         local_step: LocalStep,
         recorded: Recorded,
-        norms: &'a [VariableId],
+        gradients: &'a [WantedGradient],
     ) -> StepInput<'a> {
         let random = SplitMix64::stream(&[self.seed, self.drawn]).bits();
         self.drawn += 1;
-        StepInput { batch, random, local_step, drawn: self.drawn, recorded, norms }
+        StepInput { batch, random, local_step, drawn: self.drawn, recorded, gradients }
     }
 
     /// Gives back the memory of a batch. Every device has dropped its reference to the batch.

@@ -65,6 +65,22 @@ fn summaries_have_names_of_their_own() {
 }
 
 #[test]
+fn a_summary_of_too_large_a_tensor_is_named() {
+    let mut g = GraphBuilder::new("plots");
+    let x = g.input("x", [1 << 20]);
+    let small = g.reduce(crate::graph::ReductionOp::Mean, x, &[1], false);
+    (0..7).for_each(|at| g.summary_histogram(&format!("inputs{at}"), x));
+    g.summary_histogram("means", small);
+    let graph = finish(g, small).unwrap();
+    // One example takes 4 MiB.
+    graph.validate(9).unwrap();
+    let error = |batch| graph.validate(batch).unwrap_err().to_string();
+    assert!(error(17).contains("summary 'inputs6' reads 71303168 bytes"), "{}", error(17));
+    let all = error(10);
+    assert!(all.contains("reads 41943040 bytes") && all.contains("268435456 for all"), "{all}");
+}
+
+#[test]
 fn scopes_prefix_names_until_they_end() {
     let mut g = GraphBuilder::new("scopes");
     let x = g.input("x", [3]);
