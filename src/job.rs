@@ -289,6 +289,13 @@ impl Job {
         self
     }
 
+    /// Lets workers continue from a checkpoint although the names or sizes of the training files have changed
+    /// since then. Otherwise this is an error.
+    pub const fn accept_changed_files(mut self) -> Self {
+        self.spec.input.accept_changed_files = true;
+        self
+    }
+
     /// Adds hooks of the chief and of the workers.
     pub fn hooks(mut self, hooks: Hooks) -> Self {
         self.hooks.extend(hooks);
@@ -469,14 +476,13 @@ mod tests {
             .stream(StreamSpec::Always)
             .interleave(3)
             .skip_bad_records(8)
+            .accept_changed_files()
             .eval_every(EvalEverySpec::Steps(30))
             .spec(2)
             .unwrap();
         let (input, plain) = (&made.input, job().spec(1).unwrap());
         let expected = JobSpec {
             input: InputSpec {
-                train: input.train.clone(),
-                test: input.test.clone(),
                 shard: ShardSpec::Off,
                 shuffle: ShuffleSpec::Buffer(10),
                 repeat: RepeatSpec::Epochs(9),
@@ -485,6 +491,8 @@ mod tests {
                 stream: StreamSpec::Always,
                 interleave: 3,
                 skip_bad_records: 8,
+                accept_changed_files: true,
+                ..InputSpec::new(input.train.clone(), input.test.clone())
             },
             batch_size: 32,
             accumulate: 3,

@@ -1,9 +1,11 @@
 //! The progress of a running job, and the report of a job that has ended. Data only.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_messages::id::{GlobalStep, ShardId, TaskId};
+use pushpull_messages::input::FilesDigest;
 use pushpull_messages::message::{Evaluation, MetricValue, ShardSnapshot};
 
 /// The progress of a running job.
@@ -34,6 +36,8 @@ pub struct JobProgress {
     pub saves_failed: u64,
     /// The newest valid checkpoint.
     pub last_checkpoint: Option<CheckpointName>,
+    /// The training files of each worker that reads files, by the worker's index.
+    pub inputs: BTreeMap<u32, FilesDigest>,
 }
 
 /// A successful end of a job.

@@ -14,9 +14,11 @@ use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::SaveResult;
 use pushpull_messages::placement::Placement;
 use pushpull_storage::{Catalog, FORMAT, ManifestSpec, StoreError, missing_file};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::launch::PsTasks;
+use crate::report::JobProgress;
 
 /// The writer of all checkpoints of one incarnation of the chief.
 #[derive(Clone, Debug)]
@@ -25,6 +27,8 @@ pub(crate) struct CheckpointWriter {
     job: JobSpec,
     cluster: ClusterSpec,
     life: Incarnation,
+    /// The progress of the job, which has the files of the workers; `None` before the job is followed.
+    progress: Option<watch::Receiver<JobProgress>>,
 }
 
 /// A committed checkpoint: one whose manifest has been written.
@@ -51,7 +55,12 @@ pub(crate) enum SaveError {
 
 impl CheckpointWriter {
     pub(crate) const fn new(catalog: Catalog, job: JobSpec, cluster: ClusterSpec, life: Incarnation) -> Self {
-        Self { catalog, job, cluster, life }
+        Self { catalog, job, cluster, life, progress: None }
+    }
+
+    /// Saves the files of the workers, as this progress of the job lists them, in each checkpoint.
+    pub(super) fn follow(&mut self, progress: watch::Receiver<JobProgress>) {
+        self.progress = Some(progress);
     }
 
     pub(super) const fn life(&self) -> Incarnation {
@@ -110,6 +119,7 @@ impl CheckpointWriter {
             files,
             workers: workers.into_values().collect(),
             learning_rate: ps.rate_at(at),
+            inputs: self.progress.as_ref().map(|now| now.borrow().inputs.clone()).unwrap_or_default(),
         };
         let committing = Instant::now();
         self.commit(name, &manifest).await?;

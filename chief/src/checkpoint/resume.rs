@@ -1,7 +1,7 @@
 //! Decides where each worker continues in its input after a checkpoint. Accesses no store. Wanted
 //! properties: (A) if the number of workers and the batch size are unchanged, each worker continues exactly
 //! where it stopped; (B) otherwise the examples that were read are divided evenly among the workers, and no
-//! example is counted twice.
+//! example is counted twice; (C) a worker is told its files if the number of workers is unchanged.
 
 use pushpull_messages::checkpoint::WorkerRecord;
 use pushpull_messages::job::JobSpec;
@@ -11,18 +11,22 @@ use pushpull_storage::ManifestSpec;
 /// Returns the position at which each worker continues in its input, indexed by worker.
 pub(super) fn resumes(manifest: &ManifestSpec, job: &JobSpec, workers: u32) -> Vec<Resume> {
     let (records, batch_size) = (&manifest.workers, u64::from(job.batch_size));
-    let same = manifest.job.batch_size == job.batch_size
-        && records.iter().map(|record| record.worker).eq(0..workers);
-    let after = |drawn: u64| Resume { drawn, examples: drawn.saturating_mul(batch_size) };
-    if same {
-        return records.iter().map(|record| after(record.drawn)).collect();
+    let same_workers = records.iter().map(|record| record.worker).eq(0..workers);
+    // Other workers may read other files.
+    let files = |worker: u32| manifest.inputs.get(&worker).copied().filter(|_| same_workers);
+    let after = |worker: u32, drawn: u64| {
+        let examples = drawn.saturating_mul(batch_size);
+        Resume { drawn, examples, files: files(worker) }
+    };
+    if same_workers && manifest.job.batch_size == job.batch_size {
+        return records.iter().map(|record| after(record.worker, record.drawn)).collect();
     }
     let sum = |sum: u64, record: &WorkerRecord| sum.saturating_add(record.drawn);
     let read = records.iter().fold(0, sum).saturating_mul(u64::from(manifest.job.batch_size));
     let examples = read / u64::from(workers.max(1));
     // Positions are rounded down to whole batches of the new size, so a later run can compute its position
     // from the number of batches alone.
-    vec![after(examples / batch_size); workers as usize]
+    (0..workers).map(|worker| after(worker, examples / batch_size)).collect()
 }
 
 /// Returns one record per worker for the shards to keep: the worker's position in its input, and its last
@@ -39,6 +43,7 @@ pub(super) fn records(manifest: &ManifestSpec, resumes: &[Resume]) -> Vec<Worker
 mod tests {
     use proptest::prelude::*;
     use pushpull_messages::id::{Incarnation, Sequence};
+    use pushpull_messages::input::FilesDigest;
     use pushpull_messages::message::Verdict;
 
     use super::*;
@@ -61,8 +66,12 @@ mod tests {
                 drawn,
             };
             manifest.workers = (0..).zip(&drawn).map(record).collect();
+            let files = FilesDigest { files: 1, bytes: 2, crc32c: 3 };
+            manifest.inputs = [(0, files)].into();
             let resumes = super::resumes(&manifest, &JobSpec { batch_size: now, ..job() }, workers);
             prop_assert_eq!(resumes.len(), workers as usize);
+            let known = (drawn.len() == workers as usize).then_some(files);
+            prop_assert!(resumes[0].files == known && resumes[1..].iter().all(|own| own.files.is_none()), "(C)");
             if drawn.len() == workers as usize && then == now {
                 prop_assert!(resumes.iter().map(|resume| resume.drawn).eq(drawn.iter().copied()), "(A)");
             }
@@ -74,7 +83,8 @@ mod tests {
             manifest.workers = records(&manifest, &resumes);
             manifest.job.batch_size = now;
             let next = super::resumes(&manifest, &JobSpec { batch_size: now, ..job() }, workers);
-            prop_assert_eq!(next, resumes, "(A)");
+            let positions = |all: &[Resume]| all.iter().map(|own| (own.drawn, own.examples)).collect::<Vec<_>>();
+            prop_assert_eq!(positions(&next), positions(&resumes), "(A)");
         }
     }
 }

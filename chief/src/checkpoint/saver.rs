@@ -141,6 +141,7 @@ impl Saver {
             }
         };
         self.status.send_modify(|status| status.last = start.from);
+        self.writer.follow(progress.clone());
         let (steps, every) = (self.config.save_steps, self.config.save_secs);
         let mut schedule = Schedule::new(steps, every, start.version, start.from.is_none());
         let training = Training { ps, placement: &start.placement, progress, began: Instant::now() };

@@ -74,7 +74,7 @@ impl TestRun {
         let register = workers.iter().map(|worker| worker.call::<Registered>(Register {}, Payload::EMPTY));
         let registered = futures_util::future::try_join_all(register).await.unwrap();
         run.registered = registered.into_iter().map(|(registered, _)| registered).collect();
-        let ready = workers.iter().map(|worker| worker.call::<Go>(Ready {}, Payload::EMPTY));
+        let ready = workers.iter().map(|worker| worker.call::<Go>(Ready::default(), Payload::EMPTY));
         futures_util::future::try_join_all(ready).await.unwrap();
         run.progress.wait_for(|progress| progress.running).await.unwrap();
         Self { workers, ..self }

@@ -86,7 +86,7 @@ impl TestCoordinator {
         for worker in &workers {
             worker.call::<Registered>(Register {}, Payload::EMPTY).await.unwrap();
         }
-        let ready = workers.iter().map(|worker| worker.call::<Go>(Ready {}, Payload::EMPTY));
+        let ready = workers.iter().map(|worker| worker.call::<Go>(Ready::default(), Payload::EMPTY));
         futures_util::future::try_join_all(ready).await.unwrap();
         workers
     }

@@ -60,7 +60,7 @@ impl<R> Member<R> {
             interrupted: false,
             loss: None,
             metrics: Vec::new(),
-            resume: Resume { drawn: 0, examples: 0 },
+            resume: Resume { drawn: 0, examples: 0, files: None },
         }
     }
 
@@ -89,7 +89,8 @@ impl<R> Member<R> {
     pub(super) fn has_drawn(&mut self, drawn: u64, batch_size: u32) {
         if let Some(more) = drawn.checked_sub(self.resume.drawn) {
             let examples = more.saturating_mul(u64::from(batch_size));
-            self.resume = Resume { drawn, examples: self.resume.examples.saturating_add(examples) };
+            self.resume.drawn = drawn;
+            self.resume.examples = self.resume.examples.saturating_add(examples);
         }
     }
 

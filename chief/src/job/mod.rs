@@ -230,6 +230,11 @@ impl<R> JobState<R> {
             saves: self.saved.saves,
             saves_failed: self.saved.failed,
             last_checkpoint: self.saved.last,
+            inputs: self
+                .members
+                .iter()
+                .filter_map(|(&index, member)| Some((index, member.resume.files?)))
+                .collect(),
         }
     }
 
@@ -424,7 +429,8 @@ impl<R> JobState<R> {
                 self.member(index).state = MemberState::Registered(reply);
                 self.tell_job(index)
             }
-            (Message::Ready(_), MemberState::Preparing | MemberState::Ready(_)) => {
+            (Message::Ready(ready), MemberState::Preparing | MemberState::Ready(_)) => {
+                self.member(index).resume.files = ready.files;
                 self.keep(index, MemberState::Ready(reply))
             }
             (Message::Ready(_), MemberState::Training) => vec![Effect::Reply(reply, Go {}.into())],

@@ -55,6 +55,10 @@ pub struct InputSpec {
     /// one more.
     #[serde(default, skip_serializing_if = "is_default")]
     pub skip_bad_records: u64,
+    /// Whether a worker continues from a checkpoint although the names or sizes of its training files have
+    /// changed since then. The position in the new files is then that of the same number of examples.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub accept_changed_files: bool,
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -88,6 +92,7 @@ impl InputSpec {
             stream: StreamSpec::default(),
             interleave: 1,
             skip_bad_records: 0,
+            accept_changed_files: false,
         }
     }
 

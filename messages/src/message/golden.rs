@@ -94,7 +94,8 @@ fn full_job() -> Message {
         eval_every: Some(EvalEverySpec::Epoch),
         epoch_examples: Some(11),
     };
-    let (resume, trace) = (Resume { drawn: 1, examples: 2 }, Some(TraceSpec { every: 3, ops: 4 }));
+    let resume = Resume { drawn: 1, examples: 2, files: None };
+    let trace = Some(TraceSpec { every: 3, ops: 4 });
     let (placement, workers, saves, summary_every) = (placement(), 2, true, Some(5));
     Registered { job, placement, workers, resume, saves, summary_every, trace }.into()
 }

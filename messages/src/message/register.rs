@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Content, Invalid, no_payload};
+use crate::input::FilesDigest;
 use crate::job::JobSpec;
 use crate::observe::TraceSpec;
 use crate::placement::Placement;
@@ -48,6 +49,10 @@ pub struct Resume {
     pub drawn: u64,
     /// The number of examples that the worker has read so far from its part of the training set.
     pub examples: u64,
+    /// The files that the worker has read so far; `None` if it is unknown or if the number of workers has
+    /// changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<FilesDigest>,
 }
 
 impl Content for Registered {
@@ -68,8 +73,12 @@ impl Content for Registered {
 }
 
 /// A request from a worker to the chief: the worker has prepared everything and is ready to train.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ready {}
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ready {
+    /// The files that the worker reads; `None` if it reads no files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<FilesDigest>,
+}
 
 impl Content for Ready {}
 

@@ -353,7 +353,8 @@ pub struct CurvePoint {
     pub step: GlobalStep,
     /// The mean loss over the workers' steps since the previous point.
     pub loss: Option<f32>,
-    /// The metrics on the training batches since the previous point; empty if they are unknown.
+    /// The metrics on the training batches: the mean of the values that were the last known ones at the
+    /// seconds since the previous point. A metric that no worker has reported is missing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<MetricValue>,
     /// The number of examples per second.

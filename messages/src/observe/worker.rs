@@ -23,6 +23,9 @@ pub struct WorkerSnapshot {
     pub loss: Option<f32>,
     /// The number of steps whose gradients were dropped because they were not finite.
     pub skipped: u64,
+    /// The number of damaged records that the worker has skipped.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub records_skipped: u64,
     /// The durations of the phases of the worker's steps.
     pub phases: Phases,
     /// The name of the current phase, one of those in [`Phases`]; `None` if the worker does not train.
@@ -53,6 +56,11 @@ pub struct WorkerSnapshot {
     /// reports to the chief.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chief_connected: Option<bool>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// The durations of the phases of a step. The phases follow each other in the order of the fields.

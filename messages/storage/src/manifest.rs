@@ -11,6 +11,7 @@ use pushpull_messages::checkpoint::{
     BLOCK_BYTES, CheckpointName, FileSpec, Part, SavedTensorSpec, WorkerRecord,
 };
 use pushpull_messages::id::{GlobalStep, SliceId, VariableId};
+use pushpull_messages::input::FilesDigest;
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::optimizer::RateSpec;
 use pushpull_messages::placement::{PlacedSlice, Placement};
@@ -42,6 +43,9 @@ pub struct ManifestSpec {
     /// The factor by which hooks have multiplied the learning rate.
     #[serde(default, skip_serializing_if = "RateSpec::is_default")]
     pub learning_rate: RateSpec,
+    /// The training files of each worker that reads files. Older checkpoints do not have them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub inputs: BTreeMap<u32, FilesDigest>,
 }
 
 /// A range of consecutive bytes of a tensor in a file. The tensor holds one part of a slice: its value, its

@@ -9,13 +9,13 @@ use bytes::Bytes;
 use futures_util::TryStreamExt;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
-use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutPayload};
+use object_store::{MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt, PutPayload};
 
 use super::location::without_passwords;
 use super::lock::{LOCK_FILE, LockError, StoreLock};
 
-/// The largest number of entries in a listing; further entries are ignored. This project never writes so
-/// many entries.
+/// The largest number of entries in a listing. This project never writes so many entries, so further entries
+/// of its own folders are ignored.
 const LISTED_MAX: usize = 1 << 20;
 
 /// A store of named files. A file's name is its path in the store, such as `step-5-…/manifest.json`.
@@ -52,6 +52,20 @@ pub enum StoreError {
         name: String,
         /// The location of the store.
         location: String,
+    },
+    /// The folder has more files than a listing may have.
+    #[error(
+        "'{folder}' in {location} has {files} files, expected at most {max}: divide them among several folders"
+    )]
+    TooMany {
+        /// The folder's name.
+        folder: String,
+        /// The location of the store.
+        location: String,
+        /// The number of files in the folder.
+        files: usize,
+        /// The maximum number of files.
+        max: usize,
     },
     /// The file is longer than allowed.
     #[error("{name} in {location} has {bytes} bytes, expected at most {max}")]
@@ -295,6 +309,29 @@ impl Store {
     /// # Errors
     /// If the folder cannot be listed.
     pub async fn files(&self, folder: &str) -> Result<Vec<String>, StoreError> {
+        let mut files = self.list(folder).await?;
+        files.truncate(LISTED_MAX);
+        Ok(files.into_iter().map(|(name, _)| name).collect())
+    }
+
+    /// Returns the names and the lengths in bytes of all complete files of a folder, in any order.
+    ///
+    /// # Errors
+    /// If the folder cannot be listed; [`StoreError::TooMany`] if it has more than 2²⁰ files.
+    pub async fn sizes(&self, folder: &str) -> Result<Vec<(String, u64)>, StoreError> {
+        let files = self.list(folder).await?;
+        match files.len() > LISTED_MAX {
+            true => Err(self.too_many(folder, files.len())),
+            false => Ok(files),
+        }
+    }
+
+    fn too_many(&self, folder: &str, files: usize) -> StoreError {
+        let (folder, location) = (folder.to_owned(), self.location.clone());
+        StoreError::TooMany { folder, location, files, max: LISTED_MAX }
+    }
+
+    async fn list(&self, folder: &str) -> Result<Vec<(String, u64)>, StoreError> {
         let path = self.path(folder);
         let listed = self.inner.list_with_delimiter(Some(&path)).await;
         let listed = match listed {
@@ -302,7 +339,8 @@ impl Store {
             other => other.map_err(|error| self.failed("list", folder, &error))?,
         };
         let last = |path: &Path| path.parts().next_back().map(|part| part.as_ref().to_owned());
-        Ok(listed.objects.iter().filter_map(|object| last(&object.location)).take(LISTED_MAX).collect())
+        let file = |object: &ObjectMeta| Some((last(&object.location)?, object.size));
+        Ok(listed.objects.iter().filter_map(file).collect())
     }
 
     /// Deletes a file. Succeeds if the file does not exist.

@@ -6,6 +6,7 @@ use super::*;
 use crate::fixtures::{file_spec, job, placement, worker_record};
 use pushpull_messages::checkpoint::*;
 use pushpull_messages::id::*;
+use pushpull_messages::input::FilesDigest;
 use pushpull_messages::optimizer::{RateChange, RateSpec};
 
 /// Returns a manifest of one shard with one variable.
@@ -19,7 +20,17 @@ pub(crate) fn manifest(step: u64) -> ManifestSpec {
         files: vec![file_spec(step)],
         workers: vec![worker_record()],
         learning_rate: RateSpec::default(),
+        inputs: Default::default(),
     }
+}
+
+#[test]
+fn the_files_of_workers_are_part_of_a_manifest() {
+    let plain = String::from_utf8(manifest(12).encode().unwrap()).unwrap();
+    assert!(!plain.contains("\"inputs\":{"), "as it was before manifests had files of workers");
+    let files = FilesDigest { files: 2, bytes: 7, crc32c: 3 };
+    let with = ManifestSpec { inputs: [(1, files)].into(), ..manifest(12) };
+    assert_eq!(ManifestSpec::decode(&with.encode().unwrap()).unwrap(), with);
 }
 
 #[test]

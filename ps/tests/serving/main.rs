@@ -200,6 +200,7 @@ async fn save(chief: &Connection, store: &str, at: u64, meanwhile: impl Future<O
         files,
         workers: records,
         learning_rate: RateSpec::default(),
+        inputs: Default::default(),
     };
     let store = Store::open(store).unwrap();
     store.put(&name(at).manifest(), manifest.encode().unwrap()).await.unwrap();

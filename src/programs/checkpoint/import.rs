@@ -161,8 +161,17 @@ async fn write(
     let placement = Placement { epoch: PlacementEpoch(1), shards: vec![SHARD], slices: slices.collect() };
     let (step, files) = (name.step, vec![file]);
     let (workers, learning_rate) = (Vec::new(), RateSpec::default());
-    let manifest =
-        ManifestSpec { format: FORMAT, step, saved_ms, job, placement, files, workers, learning_rate };
+    let manifest = ManifestSpec {
+        format: FORMAT,
+        step,
+        saved_ms,
+        job,
+        placement,
+        files,
+        workers,
+        learning_rate,
+        inputs: Default::default(),
+    };
     manifest.validate().expect("a manifest of this job");
     Ok(to.put(&name.manifest(), manifest.encode()?).await?)
 }

@@ -104,8 +104,17 @@ async fn save(store: &Store, step: u64, job: &JobSpec, placement: &Placement, pa
     let (job, placement) = (job.clone(), placement.clone());
     let (step, workers) = (GlobalStep(step), Vec::new());
     let learning_rate = RateSpec::default();
-    let manifest =
-        ManifestSpec { format: FORMAT, step, saved_ms: 1, job, placement, files, workers, learning_rate };
+    let manifest = ManifestSpec {
+        format: FORMAT,
+        step,
+        saved_ms: 1,
+        job,
+        placement,
+        files,
+        workers,
+        learning_rate,
+        inputs: Default::default(),
+    };
     manifest.validate().unwrap();
     store.put(&name(step.0).manifest(), manifest.encode().unwrap()).await.unwrap();
 }

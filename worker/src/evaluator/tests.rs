@@ -112,7 +112,7 @@ async fn save(
     let (job, workers) = (job.clone(), Vec::new());
     let learning_rate = RateSpec::default();
     let manifest =
-        ManifestSpec { format: FORMAT, step, saved_ms: 1, job, placement, files, workers, learning_rate };
+        ManifestSpec { format: FORMAT, step, saved_ms: 1, job, placement, files, workers, learning_rate, inputs: Default::default() };
     manifest.validate().unwrap();
     store.put(&name(step.0).manifest(), manifest.encode().unwrap()).await.unwrap();
 }

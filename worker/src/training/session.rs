@@ -127,7 +127,7 @@ impl SessionStart<'_> {
             self.config.threads
         );
         life.doing("waiting for the other tasks");
-        let Go {} = self.in_time(chief.call(Ready {}, Payload::EMPTY)).await?;
+        let Go {} = self.in_time(chief.call(Ready::default(), Payload::EMPTY)).await?;
         life.ready();
         let (drawn, test) = (resume.drawn, test.map(Arc::new));
         Ok(Session { job, workers, parameters, devices, input, hooks, fetches, drawn, saves, trace, test })

@@ -53,6 +53,7 @@ pub(super) fn manifest_of(job: JobSpec, step: u64) -> ManifestSpec {
         files,
         workers: vec![],
         learning_rate: RateSpec::default(),
+        inputs: Default::default(),
     };
     manifest.validate().unwrap();
     manifest

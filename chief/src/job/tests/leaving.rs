@@ -38,7 +38,7 @@ fn a_lost_worker_holds_up_no_other_and_may_rejoin() {
     let mut play = Play::training();
     play.gone(1, 1);
     play.say(1, 2, Register {});
-    play.say(1, 2, Ready {});
+    play.say(1, 2, Ready::default());
     assert_eq!(play.log(), "5:Registered 6:Go");
     play.say(0, 1, completed());
     assert_eq!(play.log(), "");

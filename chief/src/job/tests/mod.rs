@@ -88,7 +88,7 @@ fn a_task_that_runs_twice_is_refused() {
     assert_eq!(play.state.progress().missing, [TaskId::worker(0), TaskId::worker(1)]);
     play.say(0, 2, Register {});
     assert_eq!(play.log(), "3:Registered");
-    assert!(play.say(0, 1, Ready {}) == 4 && play.log().contains("a later incarnation of worker/"));
+    assert!(play.say(0, 1, Ready::default()) == 4 && play.log().contains("a later incarnation of worker/"));
     assert!(play.left.is_empty(), "(E) it has not begun");
 }
 
@@ -114,10 +114,10 @@ fn the_status_shows_what_workers_do() {
     play.away(0, 1, 1);
     assert_eq!(status(&play).1, (WorkerState::Away, 1));
     play.say_over(0, 1, 2, Register {});
-    play.say_over(0, 1, 2, Ready {});
+    play.say_over(0, 1, 2, Ready::default());
     play.say(1, 1, Register {});
     assert_eq!(status(&play).1, (WorkerState::Preparing, 1));
-    play.say(1, 1, Ready {});
+    play.say(1, 1, Ready::default());
     assert_eq!(status(&play), (JobPhase::Training, (WorkerState::Training, 1), (WorkerState::Training, 1)));
     play.away(1, 1, 1);
     assert_eq!(status(&play).2, (WorkerState::Away, 1));
@@ -126,7 +126,7 @@ fn the_status_shows_what_workers_do() {
     play.say(1, 2, Register {});
     assert_eq!(status(&play).2, (WorkerState::Preparing, 2));
     assert_eq!(play.state.status().workers[1].life, Some(Incarnation(2)));
-    play.say(1, 2, Ready {});
+    play.say(1, 2, Ready::default());
     play.say(1, 2, completed());
     assert_eq!(status(&play).2, (WorkerState::Finished, 2));
     play.say_over(0, 1, 2, completed());
@@ -148,16 +148,16 @@ fn a_worker_reconnects_before_the_job_begins() {
     assert_eq!(play.log(), "1:Registered");
     play.say_over(0, 1, 2, Register {});
     play.away(0, 1, 2);
-    play.say_over(0, 1, 3, Ready {});
+    play.say_over(0, 1, 3, Ready::default());
     play.say(1, 1, Register {});
     play.away(0, 1, 3);
-    play.say(1, 1, Ready {});
+    play.say(1, 1, Ready::default());
     assert_eq!(play.log(), "2:Registered 4:Registered", "(B) one of them is away");
     assert_eq!(play.state.progress().missing, [TaskId::worker(0)]);
     play.connected(0, 1, 4);
     assert_eq!(play.log(), "started 3:Go 5:Go");
     // This reply has not reached the worker either.
-    play.say_over(0, 1, 4, Ready {});
+    play.say_over(0, 1, 4, Ready::default());
     assert_eq!(play.log(), "6:Go");
 }
 
@@ -173,8 +173,8 @@ fn repeated_requests_are_answered_again() {
     assert_eq!(play.log(), "2:Registered 3:Registered");
     // A request over the earlier connection comes late.
     play.say(0, 1, Register {});
-    play.say_over(0, 1, 2, Ready {});
-    play.say_over(0, 1, 3, Ready {});
+    play.say_over(0, 1, 2, Ready::default());
+    play.say_over(0, 1, 3, Ready::default());
     play.say_over(0, 1, 3, report(3));
     play.say_over(0, 1, 3, report(3));
     assert_eq!(play.log(), format!("4:{again} started 5:Go 6:Go 7:Reported 8:Reported"));
@@ -198,13 +198,13 @@ fn the_older_of_two_requests_that_wait_is_answered() {
     play.created();
     play.say(0, 1, Register {});
     play.say(1, 1, Register {});
-    play.say(0, 1, Ready {});
-    play.say_over(0, 1, 2, Ready {});
+    play.say(0, 1, Ready::default());
+    play.say_over(0, 1, 2, Ready::default());
     assert_eq!(
         play.log(),
         "1:Registered 2:Registered 3:Refusal(the request was sent again: the later copy gets the reply)"
     );
-    play.say(1, 1, Ready {});
+    play.say(1, 1, Ready::default());
     assert_eq!(play.log(), "started 4:Go 5:Go");
     play.say(1, 1, completed());
     play.say_over(1, 1, 2, completed());
@@ -244,7 +244,7 @@ fn a_worker_that_comes_back_too_late_is_told_so() {
     play.gone(1, 1);
     assert_eq!(play.left, [(1, 1)]);
     play.say_over(1, 1, 2, report(4));
-    play.say_over(1, 1, 2, Ready {});
+    play.say_over(1, 1, 2, Ready::default());
     play.say_over(1, 1, 2, Register {});
     play.say_over(1, 1, 2, completed());
     let log = play.log();
@@ -261,7 +261,7 @@ fn a_later_life_ends_an_earlier_one_that_is_away() {
     assert!(play.log().contains("is the same task started twice?") && play.left.is_empty());
     play.away(1, 1, 1);
     play.say(1, 2, Register {});
-    play.say(1, 2, Ready {});
+    play.say(1, 2, Ready::default());
     assert_eq!(play.log(), "6:Registered 7:Go");
     assert_eq!(play.left, [(1, 1)]);
     // The timer and late requests of the earlier incarnation do not affect the new one.
@@ -278,11 +278,11 @@ fn an_evaluating_worker_may_be_started_again() {
     let mut play = Play::new(1);
     play.created();
     play.say(0, 1, Register {});
-    play.say(0, 1, Ready {});
+    play.say(0, 1, Ready::default());
     play.say(0, 1, completed());
     play.away(0, 1, 1);
     play.say(0, 2, Register {});
-    play.say(0, 2, Ready {});
+    play.say(0, 2, Ready::default());
     play.say(0, 2, completed());
     play.say(0, 2, evaluated());
     let log = play.log();

@@ -151,7 +151,7 @@ impl Random {
         }
         match known.state {
             MemberState::Absent | MemberState::Registered(_) => self.say(worker, Register {}),
-            MemberState::Preparing | MemberState::Ready(_) => self.say(worker, Ready {}),
+            MemberState::Preparing | MemberState::Ready(_) => self.say(worker, Ready::default()),
             MemberState::Training => self.complete(worker),
             MemberState::Evaluating => self.say(worker, evaluated()),
             MemberState::Finished(_) | MemberState::Left | MemberState::Lost => self.say(worker, report(99)),
@@ -176,7 +176,7 @@ impl Random {
             }
             Action::Next => self.next(worker),
             Action::Register => self.say(worker, Register {}),
-            Action::Ready => self.say(worker, Ready {}),
+            Action::Ready => self.say(worker, Ready::default()),
             Action::Report => self.say(worker, report(99)),
             Action::Complete => self.complete(worker),
             Action::EndInput => self.say(worker, input_ended()),

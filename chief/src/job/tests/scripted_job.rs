@@ -169,7 +169,7 @@ impl Play {
             play.say(worker, 1, Register {});
         }
         for worker in 0..2 {
-            play.say(worker, 1, Ready {});
+            play.say(worker, 1, Ready::default());
         }
         assert_eq!(play.log(), "1:Registered 2:Registered started 3:Go 4:Go");
         play

@@ -109,7 +109,7 @@ fn a_drain_ends_without_workers_that_do_not_finish() {
     let mut play = Play::new(2);
     play.created();
     play.say(0, 1, Register {});
-    play.say(0, 1, Ready {});
+    play.say(0, 1, Ready::default());
     play.stop(true);
     assert!(play.log().ends_with("2:Refusal(the job is ending: interrupted at step 0 of 10)"));
     assert_eq!(play.ended.len(), 1);
@@ -117,7 +117,7 @@ fn a_drain_ends_without_workers_that_do_not_finish() {
 
 #[test]
 fn workers_go_on_where_they_were() {
-    let resume = |drawn| Resume { drawn, examples: 3 * drawn };
+    let resume = |drawn| Resume { drawn, examples: 3 * drawn, files: None };
     let mut play = Play::of(JobSpec { batch_size: 3, ..job() }, 2);
     let start = JobStart {
         step: GlobalStep(4),
@@ -128,7 +128,7 @@ fn workers_go_on_where_they_were() {
     play.created_with(start);
     for worker in 0..2 {
         play.say(worker, 1, Register {});
-        play.say(worker, 1, Ready {});
+        play.say(worker, 1, Ready::default());
     }
     assert_eq!(play.registered, [(resume(5), true), (resume(6), true)]);
     assert_eq!(play.state.progress().global_step, GlobalStep(4));

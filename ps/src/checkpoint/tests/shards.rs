@@ -228,6 +228,7 @@ impl Shards {
             files,
             workers: all_workers.remove(0),
             learning_rate: self.rate.at(Version(save.at.0)),
+            inputs: Default::default(),
         };
         let bytes = manifest.encode().unwrap();
         assert_eq!(ManifestSpec::decode(&bytes).unwrap(), manifest);

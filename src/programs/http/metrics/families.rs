@@ -58,6 +58,7 @@ pub(super) const FAMILIES: &[(&str, Kind, &str)] = &[
     ("pushpull_worker_batches_drawn_total", Counter, "Batches drawn from the input, in all incarnations of the worker."),
     ("pushpull_worker_examples_total", Counter, "Examples for which the worker computed gradients."),
     ("pushpull_worker_steps_skipped_total", Counter, "Steps whose gradients were dropped because they were not finite."),
+    ("pushpull_worker_records_skipped_total", Counter, "Damaged records of the training set that the worker skipped."),
     ("pushpull_step_phase_seconds", Histogram, "Time of a step by phase: input, compute, filter, exchange, hooks."),
     ("pushpull_worker_pushes_total", Counter, "The worker's pushes by verdict, over all shards."),
     ("pushpull_worker_push_staleness_versions", Histogram, "Staleness of the worker's applied pushes, in versions of their shard."),

@@ -134,6 +134,7 @@ impl Numbers {
             examples: self.next(),
             loss: self.maybe(Self::float),
             skipped: self.next(),
+            records_skipped: self.next(),
             phase: Some("exchange".into()),
             phase_us: self.next(),
             phases: Phases {

@@ -14,6 +14,7 @@ pub(super) fn samples(worker: &WorkerSnapshot, out: &mut Samples<'_>) {
         out.gauge("pushpull_loss", &[], f64::from(loss));
     }
     out.counter("pushpull_worker_steps_skipped_total", &[], worker.skipped);
+    out.counter("pushpull_worker_records_skipped_total", &[], worker.records_skipped);
     for (phase, times) in worker.phases.iter() {
         out.times("pushpull_step_phase_seconds", &[("phase", phase)], times);
     }

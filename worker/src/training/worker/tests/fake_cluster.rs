@@ -242,7 +242,7 @@ impl Play {
             http: None,
         };
         let trace = Some(TraceSpec { every: 3, ops: 1 });
-        let resume = Resume { drawn: 4, examples: 0 };
+        let resume = Resume { drawn: 4, ..Default::default() };
         let summary_every = Some(2);
         let registered =
             Registered { job, placement, workers: 1, resume, saves: false, summary_every, trace };
