@@ -4,6 +4,6 @@
 //! [`worker_main_with`](crate::worker_main_with).
 
 pub use pushpull_input::{
-    Cache, Column, Dataset, Datasets, Filter, FromFn, InMemory, Interleave, Map, Reader, Reading, Row, Rows,
-    Storage, Zip, from_fn, load, open,
+    Cache, Column, Dataset, Datasets, Filter, FromFn, InMemory, Interleave, IntoExample, Map, Reader,
+    Reading, Row, Rows, SkippedRecords, Storage, Zip, from_fn, load, open,
 };

@@ -62,7 +62,10 @@ impl std::fmt::Debug for Error {
 /// An error of a computation in this process, such as a prediction.
 impl From<WorkerError> for Error {
     fn from(error: WorkerError) -> Self {
-        Self::model(error)
+        match error {
+            WorkerError::Input(error) => Self::Input(error),
+            other => Self::model(other),
+        }
     }
 }
 

@@ -67,15 +67,19 @@ fn on_own_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
     use std::sync::mpsc::{Receiver, Sender, channel};
     use std::sync::{Arc, Mutex};
+    use std::thread::{self, ThreadId};
 
     use super::*;
-    use crate::hooks::{ChiefHook, HookContext, Hooks, SummaryEvery};
+    use crate::data::{Column, Dataset, from_fn};
+    use crate::hooks::{ChiefHook, HookContext, HookError, Hooks, StepContext, SummaryEvery, WorkerHook};
     use crate::nn::{Layer, dense};
     use crate::{
-        ChiefError, DatasetSpec, EvalEverySpec, Evaluation, Examples, GlobalStep, GraphBuilder, InputSpec,
-        JobEnd, OptimizerSpec, Progress, ShuffleSpec, SummaryConfig, SyncSpec,
+        ChiefError, ColumnSpec, DatasetSpec, EvalEverySpec, Evaluation, Examples, GlobalStep, GraphBuilder,
+        InputSpec, JobEnd, OptimizerSpec, Progress, ShuffleSpec, StreamSpec, SummaryConfig, SyncSpec,
+        TensorSpec,
     };
 
     /// More steps than any test waits for.
@@ -162,6 +166,45 @@ mod tests {
             assert!(all.is_sorted_by_key(|(step, _)| *step), "{all:?}");
             assert_eq!(all.last().unwrap().0, 60, "the end is evaluated once, as ever");
         }
+    }
+
+    /// Records the thread on which the steps of a worker are taken.
+    struct RecordThread(Arc<Mutex<HashSet<ThreadId>>>);
+
+    impl WorkerHook for RecordThread {
+        fn before_step(&mut self, _: &StepContext<'_>) -> Result<(), HookError> {
+            self.0.lock().unwrap().insert(thread::current().id());
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_streamed_test_set_is_read_beside_the_training() {
+        let run = |stream| {
+            let [readers, trainers] = [(); 2].map(|()| Arc::<Mutex<HashSet<ThreadId>>>::default());
+            let (seen, hooked) = (Arc::clone(&readers), Arc::clone(&trainers));
+            let columns = vec![
+                ColumnSpec::new("features", TensorSpec::f32([2])),
+                ColumnSpec::new("labels", TensorSpec::f32([])),
+            ];
+            let set = from_fn(columns, Some(50), |index| {
+                let x = index as f32 / 50.0;
+                vec![Column::F32(vec![x, 1.0 - x]), Column::F32(vec![2.0 * x])]
+            });
+            let test = set.clone().filter(move |_| {
+                seen.lock().unwrap().insert(thread::current().id());
+                true
+            });
+            let job = Job::with_data(job(1).spec(1).unwrap().graph, set, test).batch_size(10).steps(40);
+            let job = job.shuffle(ShuffleSpec::Buffer(5)).stream(stream).eval_every(EvalEverySpec::Steps(10));
+            let hooks = Hooks::new().worker(move || RecordThread(Arc::clone(&hooked)));
+            let trained = job.hooks(hooks).train(Cluster::embedded(1, 1)).unwrap();
+            let (readers, trainers) = (readers.lock().unwrap(), trainers.lock().unwrap());
+            assert!(!readers.is_empty() && !trainers.is_empty() && readers.is_disjoint(&trainers));
+            trained.report.test_loss
+        };
+        let [held, streamed] = [StreamSpec::Never, StreamSpec::Always].map(run);
+        assert_eq!(held.to_bits(), streamed.to_bits());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use pushpull_input::Dataset;
 use pushpull_messages::cluster::ClusterSpec;
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::Evaluation;
@@ -103,6 +104,15 @@ impl Trained {
     /// The same as those of [`Model::evaluate`].
     pub fn evaluate(&self, examples: &Examples) -> Result<Evaluation, Error> {
         self.model().evaluate(examples)
+    }
+
+    /// Computes the loss and every metric of [`model`](Self::model) over the examples of a data set, of which
+    /// one batch is in memory at a time.
+    ///
+    /// # Errors
+    /// The same as those of [`Model::evaluate_dataset`].
+    pub fn evaluate_dataset(&self, set: impl Dataset + 'static) -> Result<Evaluation, Error> {
+        self.model().evaluate_dataset(set)
     }
 
     /// Writes [`model`](Self::model) as a safetensors file, which [`Model::load`] reads.

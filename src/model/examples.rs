@@ -100,7 +100,7 @@ impl Examples {
         self.set.integers(column)
     }
 
-    pub(super) fn dataset(&self) -> Arc<InMemory> {
-        Arc::clone(&self.set)
+    pub(crate) fn dataset(&self) -> InMemory {
+        InMemory::clone(&self.set)
     }
 }

@@ -27,7 +27,7 @@ pub(super) enum Source {
     File,
     /// The caller gives the graph; the file's metadata may say how the data are prepared.
     Graph(GraphSpec),
-    /// The caller gives everything.
+    /// The file's metadata or, if they do not describe a model, the caller.
     #[cfg(feature = "programs")]
     Job(ModelSpec),
 }
@@ -101,6 +101,8 @@ pub(super) fn load(path: &Path, source: Source) -> Result<Model, Error> {
             }
             Source::Graph(graph) => ModelSpec { graph, map: Vec::new(), batch_size: 250 },
             Source::File => described(&shown, &metadata)?,
+            #[cfg(feature = "programs")]
+            Source::Job(_) if metadata.contains_key(KEY) => described(&shown, &metadata)?,
             #[cfg(feature = "programs")]
             Source::Job(spec) => spec,
         };

@@ -11,10 +11,10 @@ mod tests;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use pushpull_input::Mapped;
+use pushpull_input::{Dataset, TestSet};
 use pushpull_messages::graph::GraphSpec;
 use pushpull_messages::id::VariableId;
-use pushpull_messages::input::MapSpec;
+use pushpull_messages::input::{MapSpec, StreamSpec};
 #[cfg(feature = "programs")]
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::Evaluation;
@@ -64,11 +64,19 @@ impl Model {
         file::load(path.as_ref(), file::Source::Graph(graph))
     }
 
-    /// Reads the values of a valid job's model from a safetensors file, as [`load_with`](Self::load_with)
-    /// does. The job says how the data are prepared, whatever the file contains.
+    /// Reads the model of a valid job from a safetensors file. If the file describes its model itself, as
+    /// [`save`](Self::save) does, this description holds; otherwise that of the job.
     #[cfg(feature = "programs")]
     pub(crate) fn load_of(job: &JobSpec, path: &Path) -> Result<Self, Error> {
         file::load(path, file::Source::Job(ModelSpec::of(job)))
+    }
+
+    /// Returns what the model does not have in common with a job: `graph`, `map stages`, both, or nothing.
+    #[cfg(feature = "programs")]
+    pub(crate) fn differences(&self, job: &JobSpec) -> Vec<&'static str> {
+        let graph = (self.spec.graph != job.graph).then_some("graph");
+        let map = (self.spec.map != job.input.map).then_some("map stages");
+        graph.into_iter().chain(map).collect()
     }
 
     /// Writes the model as a safetensors file: one `F32` tensor for each variable. The file's metadata
@@ -107,10 +115,8 @@ impl Model {
     /// # Errors
     /// Returns an error if the graph has no output, or if the examples do not fit the model.
     pub fn predict(&self, examples: &Examples) -> Result<Predictions, Error> {
-        let outputs = self
-            .predictor()?
-            .predict(&self.to_predict(examples)?, self.spec.batch_size as usize)
-            .map_err(Error::model)?;
+        let set = self.to_predict(examples.dataset())?;
+        let outputs = self.predictor()?.predict(&set, self.spec.batch_size as usize)?;
         Predictions::new(self.graph(), outputs.into_iter(), examples.len())
     }
 
@@ -123,10 +129,24 @@ impl Model {
     pub fn predict_each(
         &self,
         examples: &Examples,
+        told: impl FnMut(Predictions) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.predict_dataset(examples.dataset(), told)
+    }
+
+    /// Computes the same as [`predict_each`](Self::predict_each) for the examples of a data set. Reads them
+    /// batch by batch, so that only one batch of examples is in memory at a time.
+    ///
+    /// # Errors
+    /// The same as those of [`predict_each`](Self::predict_each), and those of reading the set. The
+    /// predictions of the batches before the error have been passed to `told`.
+    pub fn predict_dataset(
+        &self,
+        set: impl Dataset + 'static,
         mut told: impl FnMut(Predictions) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let mapped = self.to_predict(examples)?;
-        self.predictor()?.predict_each(&mapped, self.spec.batch_size as usize, |examples, outputs| {
+        let set = self.to_predict(set)?;
+        self.predictor()?.predict_each(&set, self.spec.batch_size as usize, |examples, outputs| {
             let outputs = outputs.iter().map(|elements| elements.to_vec());
             told(Predictions::new(self.graph(), outputs, examples)?)
         })
@@ -134,7 +154,7 @@ impl Model {
 
     /// Applies the map stages to examples that are to be predicted. Returns an error if the graph has no
     /// output.
-    fn to_predict(&self, examples: &Examples) -> Result<Mapped, Error> {
+    fn to_predict(&self, set: impl Dataset + 'static) -> Result<TestSet, Error> {
         let graph = self.graph();
         if graph.outputs.is_empty() {
             let text = format!(
@@ -144,7 +164,7 @@ impl Model {
             );
             return Err(Error::Model(text));
         }
-        self.mapped(examples)
+        self.mapped(set)
     }
 
     /// Computes the loss and every metric over these examples. With the job's test set, the results have the
@@ -153,8 +173,17 @@ impl Model {
     /// # Errors
     /// Returns an error if the examples do not fit the model.
     pub fn evaluate(&self, examples: &Examples) -> Result<Evaluation, Error> {
-        let mapped = self.mapped(examples)?;
-        self.predictor()?.evaluate(&mapped, self.spec.batch_size as usize).map_err(Error::model)
+        self.evaluate_dataset(examples.dataset())
+    }
+
+    /// Computes the same as [`evaluate`](Self::evaluate) over the examples of a data set. Reads them batch by
+    /// batch, so that only one batch of examples is in memory at a time.
+    ///
+    /// # Errors
+    /// Returns an error if the set cannot be read, has no end, or does not fit the model.
+    pub fn evaluate_dataset(&self, set: impl Dataset + 'static) -> Result<Evaluation, Error> {
+        let set = self.mapped(set)?;
+        Ok(self.predictor()?.evaluate(&set, self.spec.batch_size as usize)?)
     }
 
     fn predictor(&self) -> Result<&Predictor, Error> {
@@ -167,12 +196,12 @@ impl Model {
         Ok(self.predictor.get_or_init(|| new))
     }
 
-    /// Applies the map stages to the columns that the examples have.
-    fn mapped(&self, examples: &Examples) -> Result<Mapped, Error> {
-        let set = examples.dataset();
+    /// Applies the map stages to the columns that the examples have. The set is read once, so nothing is held
+    /// that is not in memory already.
+    fn mapped(&self, set: impl Dataset + 'static) -> Result<TestSet, Error> {
         let has = |stage: &&MapSpec| set.columns().iter().any(|column| column.name == stage.column);
         let map: Vec<MapSpec> = self.spec.map.iter().filter(has).cloned().collect();
-        Ok(Mapped::testing(set, &map)?)
+        Ok(TestSet::of(Arc::new(set), &map, StreamSpec::Always)?)
     }
 }
 

@@ -1,12 +1,14 @@
 //! Tests trained models: their values, predictions, evaluations and files.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use proptest::prelude::*;
-use pushpull_input::Storage;
+use pushpull_input::{Column, Datasets, Reading, Storage, from_fn, open};
 use pushpull_messages::id::NodeId;
-use pushpull_messages::input::StageSpec;
+use pushpull_messages::input::{ColumnSpec, StageSpec};
 use pushpull_messages::job::JobSpec;
+use pushpull_messages::tensor::TensorSpec;
 use tempfile::TempDir;
 
 use super::*;
@@ -96,6 +98,35 @@ fn a_prediction_has_the_bits_of_the_evaluation() {
         let evaluation = trained.evaluate(&labelled).unwrap();
         assert_eq!(evaluation.metrics[0].value.to_bits(), alone.to_bits(), "{example}");
     }
+}
+
+#[test]
+fn a_data_set_is_read_batch_by_batch() {
+    let (model, all) = (model(), test_set());
+    let rows = features(&all);
+    let columns = vec![ColumnSpec::new("features", TensorSpec::f32([3]))];
+    // The number of examples that have been made.
+    let made = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&made);
+    let set = from_fn(columns, Some(300), move |index| {
+        count.fetch_add(1, Ordering::Relaxed);
+        vec![Column::F32(rows[index as usize * 3..][..3].to_vec())]
+    });
+    let (mut heights, mut told) = (Vec::new(), 0);
+    model
+        .predict_dataset(set, |batch| {
+            let batch = batch.output("height").unwrap();
+            told += batch.shape[0] as u64;
+            heights.extend_from_slice(batch.values);
+            assert_eq!(made.load(Ordering::Relaxed), told, "no later batch is in memory");
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!(heights, model.predict(&all).unwrap().output("height").unwrap().values);
+    let open = || open(&points(1, 300), &Reading::plain(&Datasets::default())).unwrap();
+    assert_eq!(model.evaluate_dataset(open()).unwrap(), model.evaluate(&all).unwrap());
+    let bad = open().filter(|_| false);
+    assert!(model.evaluate_dataset(bad).unwrap_err().to_string().contains("0 examples"));
 }
 
 #[test]

@@ -250,6 +250,30 @@ fn a_stream_goes_on_with_the_same_bits() {
     }
 }
 
+#[test]
+fn changed_files_are_refused_unless_accepted() {
+    let dir = tempfile::tempdir().unwrap();
+    let saving = || CheckpointConfig::new(dir.path().join("checkpoints").display().to_string());
+    let train = |steps, accept, workers| {
+        let (set, shape) = two_files(dir.path(), "csv");
+        if steps > 2 {
+            let rows = fs::read_to_string(dir.path().join("0.csv")).unwrap();
+            fs::write(dir.path().join("0.csv"), rows.lines().take(50).collect::<Vec<_>>().join("\n"))
+                .unwrap();
+        }
+        let job = Job::new(regression(&shape), InputSpec::new(set.clone(), set)).steps(steps).batch_size(8);
+        let job = if accept { job.accept_changed_files() } else { job };
+        job.checkpoints(saving()).train(Cluster::embedded(1, workers))
+    };
+    train(2, false, 1).unwrap();
+    let error = train(3, false, 1).unwrap_err().to_string();
+    assert!(error.contains("the training files are not those of the checkpoint: found 2 file(s)"), "{error}");
+    assert_eq!(train(3, true, 1).unwrap().report.began, 2);
+    // The checkpoint now has the new files. Other workers may read other files.
+    assert_eq!(train(4, false, 1).unwrap().report.began, 3);
+    assert_eq!(train(5, false, 2).unwrap().report.began, 4);
+}
+
 /// Waits until a worker has ended, and returns the most memory that it had, in bytes.
 fn peak_memory(worker: &mut crate::harness::Program) -> u64 {
     let mut most = 0;

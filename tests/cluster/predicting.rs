@@ -173,6 +173,26 @@ fn a_model_without_a_graph_needs_its_job() {
 }
 
 #[test]
+fn the_models_own_graph_and_stages_are_used() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = temporary.path();
+    let job = Job::new(dir, 10);
+    train(dir, &job, &["--workers=1"]);
+    let flags = ["model.safetensors", "--job=job.json", "--output=csv"];
+    let own = predict(dir, &flags).expect(0);
+    assert_eq!(own.err, "");
+    let mut spec: Value = serde_json::from_str(&fs::read_to_string(job.path()).unwrap()).unwrap();
+    spec["input"]["map"] =
+        json!([{"column": "features", "stage": {"scale": {"factor": -1.0, "offset": 3.0}}}]);
+    fs::write(job.path(), spec.to_string()).unwrap();
+    let other = predict(dir, &flags).expect(0);
+    assert_eq!(other.out, own.out);
+    assert!(
+        other.err.starts_with("warning: the map stages of --job differ") && other.err.lines().count() == 1
+    );
+}
+
+#[test]
 fn what_cannot_be_predicted_is_one_line() {
     let temporary = tempfile::tempdir().unwrap();
     let dir = temporary.path();

@@ -43,8 +43,11 @@ pub enum WorkerError {
     /// The thread of a device panicked, which is a bug in pushpull.
     #[error("the thread that computes gradients panicked: see the panic message earlier in this log")]
     DevicePanicked,
-    /// The thread that prepares the training panicked, which is a bug in pushpull.
-    #[error("the thread that prepares the training panicked: see the panic message earlier in this log")]
+    /// A thread that reads data or prepares the training panicked, which is a bug in pushpull or in a custom
+    /// data set.
+    #[error(
+        "a thread that reads data or prepares the training panicked: see the panic message earlier in this log"
+    )]
     PreparationPanicked,
     /// The input or a device takes much longer than ever before.
     #[error("{what} has taken longer than {seconds} s: it hangs, or hung_after is too small for it")]

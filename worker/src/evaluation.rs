@@ -4,12 +4,15 @@
 
 use std::sync::Arc;
 
-use pushpull_input::{Batch, Mapped, in_order};
+use pushpull_input::{Batch, InputError, TestSet};
 use pushpull_messages::graph::{GraphSpec, MetricKind};
 use pushpull_messages::id::{GlobalStep, VariableId};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::{Evaluation, MetricValue};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
+use crate::blocking::blocking;
 use crate::client::{Exchange, Parameters, Values};
 use crate::devices::Devices;
 use crate::error::WorkerError;
@@ -32,6 +35,12 @@ pub(crate) fn batch_sizes(job: &JobSpec, examples: u64) -> Vec<usize> {
     whole.into_iter().chain((rest > 0).then_some(rest)).collect()
 }
 
+/// Returns the maximum number of batches that an evaluation holds at a time: one for each device, one that is
+/// ready, and one that is being read.
+pub(crate) const fn batches_ready(devices: usize) -> usize {
+    devices + 2
+}
+
 /// Pulls the values of the variables after the job's last step, `step`, and evaluates the model at these
 /// values.
 ///
@@ -41,7 +50,7 @@ pub(crate) fn batch_sizes(job: &JobSpec, examples: u64) -> Vec<usize> {
 pub(crate) async fn evaluate(
     parameters: &Parameters,
     devices: &Devices,
-    test: &Mapped,
+    test: &Arc<TestSet>,
     job: &JobSpec,
     step: GlobalStep,
 ) -> Result<Evaluation, WorkerError> {
@@ -50,28 +59,83 @@ pub(crate) async fn evaluate(
     evaluate_values(&exchange.values, devices, test, job).await
 }
 
-/// Evaluates the model at the given values.
+/// Evaluates the model at the given values. The batches are read, and the checksum is computed, on another
+/// thread, so that this thread only waits.
 ///
 /// # Errors
-/// If the model cannot be computed.
+/// If the test set cannot be read; if the model cannot be computed.
 pub(crate) async fn evaluate_values(
     values: &Arc<Values>,
     devices: &Devices,
-    test: &Mapped,
+    test: &Arc<TestSet>,
     job: &JobSpec,
 ) -> Result<Evaluation, WorkerError> {
     let graph = &job.graph;
     let mut totals = EvaluationTotals::new(graph);
-    let mut batches = in_order(test, batch(job))?.peekable();
-    while batches.peek().is_some() {
-        let some: Vec<Batch> = batches.by_ref().take(devices.count()).collect();
+    let mut reading = Reading::start(test, batch(job), devices.own_threads())?;
+    loop {
+        let mut some: Vec<Batch> = Vec::with_capacity(devices.count());
+        while some.len() < devices.count()
+            && let Some(batch) = reading.next().await?
+        {
+            some.push(batch);
+        }
+        if some.is_empty() {
+            break;
+        }
         let examples: Vec<usize> = some.iter().map(|batch| batch.examples).collect();
         let results = devices.evaluate(some, values).await?;
         for (results, examples) in results.iter().zip(examples) {
             totals.add(results, examples);
         }
     }
-    Ok(totals.evaluation(graph, values))
+    let (order, values) = (by_name(graph), Arc::clone(values));
+    let crc32c = blocking(devices.own_threads(), move || Ok(checksum(&order, &values))).await?;
+    Ok(totals.evaluation(graph, crc32c))
+}
+
+/// The batches of a test set, while they are read.
+enum Reading<'a> {
+    /// Another thread reads. The task is taken when it has ended.
+    Beside { ready: mpsc::Receiver<Batch>, task: Option<JoinHandle<Result<(), WorkerError>>> },
+    /// The caller reads.
+    Here(Box<dyn Iterator<Item = Result<Batch, InputError>> + 'a>),
+}
+
+impl<'a> Reading<'a> {
+    /// Begins to read batches of `size` examples, on another thread if `own_threads` is true.
+    fn start(test: &'a Arc<TestSet>, size: usize, own_threads: bool) -> Result<Self, WorkerError> {
+        if !own_threads {
+            return Ok(Self::Here(Box::new(test.batches(size)?)));
+        }
+        let (sender, ready) = mpsc::channel(1);
+        let set = Arc::clone(test);
+        let task = tokio::task::spawn_blocking(move || {
+            for batch in set.batches(size)? {
+                // An error means that the evaluation has failed or was aborted.
+                if sender.blocking_send(batch?).is_err() {
+                    break;
+                }
+            }
+            Ok(())
+        });
+        Ok(Self::Beside { ready, task: Some(task) })
+    }
+
+    /// Waits for the next batch; returns `None` after the last one.
+    async fn next(&mut self) -> Result<Option<Batch>, WorkerError> {
+        match self {
+            Self::Here(batches) => Ok(batches.next().transpose()?),
+            Self::Beside { ready, task } => {
+                if let Some(batch) = ready.recv().await {
+                    return Ok(Some(batch));
+                }
+                let Some(task) = task.take() else { return Ok(None) };
+                // The task is never aborted, so an error means that it panicked.
+                task.await.unwrap_or(Err(WorkerError::PreparationPanicked)).map(|()| None)
+            }
+        }
+    }
 }
 
 /// The loss and the metrics over the batches that have been evaluated.
@@ -88,13 +152,14 @@ impl EvaluationTotals {
         self.0.add(results, examples);
     }
 
-    /// Returns the evaluation of all batches so far, which were computed at `values`.
-    pub(crate) fn evaluation(&self, graph: &GraphSpec, values: &Values) -> Evaluation {
+    /// Returns the evaluation of all batches so far. `variables_crc32c` is the [`checksum`] of the values at
+    /// which they were computed.
+    pub(crate) fn evaluation(&self, graph: &GraphSpec, variables_crc32c: u32) -> Evaluation {
         let mut numbers = self.0.values().into_iter();
         let loss = numbers.next().expect("the loss is the first metric");
         let metric = |(name, value): (&String, f32)| MetricValue { name: name.clone(), value };
         let metrics = graph.metrics.iter().map(|metric| &metric.name).zip(numbers).map(metric).collect();
-        Evaluation { loss, metrics, examples: self.0.examples(), variables_crc32c: checksum(graph, values) }
+        Evaluation { loss, metrics, examples: self.0.examples(), variables_crc32c }
     }
 }
 
@@ -112,14 +177,14 @@ fn check_versions(
     Ok(())
 }
 
-/// Returns the CRC-32C of the bytes of all variables, in the order of their names.
-fn checksum(graph: &GraphSpec, values: &Values) -> u32 {
-    let mut order: Vec<(&str, VariableId)> = graph
-        .variables
-        .iter()
-        .enumerate()
-        .map(|(id, variable)| (variable.name.as_str(), VariableId(id as u32)))
-        .collect();
-    order.sort_unstable();
-    order.into_iter().fold(0, |crc, (_, id)| crc32c::crc32c_append(crc, values.bytes(id)))
+/// Returns all variables in the order of their names.
+pub(crate) fn by_name(graph: &GraphSpec) -> Vec<VariableId> {
+    let mut order: Vec<VariableId> = (0..graph.variables.len() as u32).map(VariableId).collect();
+    order.sort_unstable_by_key(|id| graph.variables[id.index()].name.as_str());
+    order
+}
+
+/// Returns the CRC-32C of the bytes of the variables, in this order.
+pub(crate) fn checksum(order: &[VariableId], values: &Values) -> u32 {
+    order.iter().fold(0, |crc, &id| crc32c::crc32c_append(crc, values.bytes(id)))
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use pushpull_engine::{Executor, Feed, Program};
-use pushpull_input::{Batch, Mapped, in_order};
+use pushpull_input::{Batch, TestSet};
 use pushpull_messages::graph::GraphSpec;
 use pushpull_messages::input::ColumnSpec;
 use pushpull_messages::message::Evaluation;
@@ -13,7 +13,7 @@ use pushpull_messages::message::Evaluation;
 use crate::client::Values;
 use crate::devices::{Compute, ReplicaError};
 use crate::error::WorkerError;
-use crate::evaluation::{BATCH_MAX, EvaluationTotals};
+use crate::evaluation::{BATCH_MAX, EvaluationTotals, by_name, checksum};
 
 /// The maximum number of compiled graphs that are kept for the next call: those of a full batch and of a last
 /// batch, for predictions and for evaluations.
@@ -60,8 +60,8 @@ impl Predictor {
     /// row may depend on the size of its batch.
     ///
     /// # Errors
-    /// If the data lack a column that an output needs, or do not fit the model.
-    pub fn predict(&self, set: &Mapped, batch_size: usize) -> Result<Vec<Vec<f32>>, WorkerError> {
+    /// If the data cannot be read, lack a column that an output needs, or do not fit the model.
+    pub fn predict(&self, set: &TestSet, batch_size: usize) -> Result<Vec<Vec<f32>>, WorkerError> {
         let mut outputs = vec![Vec::new(); self.graph.outputs.len()];
         self.predict_each(set, batch_size, |_, batch| {
             outputs.iter_mut().zip(batch).for_each(|(all, own)| all.extend_from_slice(own));
@@ -78,11 +78,12 @@ impl Predictor {
     /// prediction.
     pub fn predict_each<E: From<WorkerError>>(
         &self,
-        set: &Mapped,
+        set: &TestSet,
         batch_size: usize,
         mut told: impl FnMut(usize, &[&[f32]]) -> Result<(), E>,
     ) -> Result<(), E> {
-        for batch in in_order(set, batch_size.min(BATCH_MAX)).map_err(WorkerError::from)? {
+        for batch in set.batches(batch_size.min(BATCH_MAX)).map_err(WorkerError::from)? {
+            let batch = batch.map_err(WorkerError::from)?;
             let mut result = Ok(());
             self.run(Purpose::Prediction, &batch, set.columns(), |elements, mut results| {
                 let outputs = elements.into_iter().map(|elements| {
@@ -103,14 +104,15 @@ impl Predictor {
     /// own evaluation on a processor of the same kind.
     ///
     /// # Errors
-    /// If the data lack an input of the graph, or do not fit the model.
-    pub fn evaluate(&self, set: &Mapped, batch_size: usize) -> Result<Evaluation, WorkerError> {
+    /// If the data cannot be read, lack an input of the graph, or do not fit the model.
+    pub fn evaluate(&self, set: &TestSet, batch_size: usize) -> Result<Evaluation, WorkerError> {
         let mut totals = EvaluationTotals::new(&self.graph);
-        for batch in in_order(set, batch_size.min(BATCH_MAX))? {
+        for batch in set.batches(batch_size.min(BATCH_MAX))? {
+            let batch = batch?;
             let add = |_: Vec<usize>, results: &[f32]| totals.add(results, batch.examples);
             self.run(Purpose::Evaluation, &batch, set.columns(), add)?;
         }
-        Ok(totals.evaluation(&self.graph, &self.values))
+        Ok(totals.evaluation(&self.graph, checksum(&by_name(&self.graph), &self.values)))
     }
 
     /// Runs the graph on one batch. Passes the number of elements of each result, and the elements, to

@@ -4,12 +4,11 @@
 use std::ops::Range;
 
 use pushpull_input::{
-    Description, InputError, Mapped, Pipeline, PipelineWorker, Reading, check_ready_bytes, describe,
-    load_from,
+    Description, InputError, Pipeline, PipelineWorker, Reading, TestSet, check_ready_bytes,
 };
 use pushpull_messages::device::Device;
 use pushpull_messages::id::TaskId;
-use pushpull_messages::input::ColumnSpec;
+use pushpull_messages::input::{ColumnSpec, FilesDigest};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::Resume;
 
@@ -18,7 +17,7 @@ use crate::devices::{
     Compute, Replica, ReplicaConfig, check_operations, parts, table_of_operations, virtual_cpus,
 };
 use crate::error::WorkerError;
-use crate::evaluation::batch_sizes;
+use crate::evaluation::{batch_sizes, batches_ready};
 use crate::fetches::FetchPlan;
 
 /// The inputs of a worker's preparation.
@@ -40,11 +39,21 @@ pub(crate) struct Preparation {
 pub(crate) struct Prepared {
     /// The training set, at the place where the worker continues.
     pub input: Pipeline,
+    /// The files that the worker reads; `None` if it reads no files.
+    pub files: Option<FilesDigest>,
     pub replicas: Vec<Box<dyn Replica>>,
     /// For each replica, the range of a batch's examples that the replica computes.
     pub parts: Vec<Range<usize>>,
     /// The test set, if this worker evaluates the model while the job trains.
-    pub test: Option<Mapped>,
+    pub test: Option<TestSet>,
+}
+
+/// The results of the preparation of a task that only evaluates.
+pub(crate) struct PreparedEvaluation {
+    pub test: TestSet,
+    /// The number of test examples.
+    pub examples: u64,
+    pub replicas: Vec<Box<dyn Replica>>,
 }
 
 impl Preparation {
@@ -60,9 +69,11 @@ impl Preparation {
         let parts = parts(batch, config.devices)?;
         let mut replicas = self.replicas(input.columns(), &parts)?;
         self.prepare_evaluation(input.columns(), &mut replicas)?;
+        check_files(resume, input.files(), job.input.accept_changed_files)?;
         input.restore(resume.examples)?;
-        let test = if self.validates() { Some(self.load_test()?) } else { None };
-        Ok(Prepared { input, replicas, parts, test })
+        let files = input.files();
+        let test = if self.validates() { Some(self.open_test()?) } else { None };
+        Ok(Prepared { input, files, replicas, parts, test })
     }
 
     /// Returns true if the worker evaluates the model while the job trains. It is worker 0, because every job
@@ -71,32 +82,27 @@ impl Preparation {
         self.job.eval_every.is_some() && self.task.index == 0
     }
 
-    /// Loads the test set, for a worker that evaluates the model.
+    /// Opens the test set, for a worker that evaluates the model. Reads it if it is held in memory.
     ///
     /// # Errors
     /// If the test set cannot be used.
-    pub(crate) fn load_test(&self) -> Result<Mapped, WorkerError> {
-        let test = load_from(&self.job.input.test, &Reading::plain(&self.config.datasets))?;
-        Ok(Mapped::testing(test, &self.job.input.map)?)
+    pub(crate) fn open_test(&self) -> Result<TestSet, WorkerError> {
+        let (input, reading) = (&self.job.input, Reading::plain(&self.config.datasets));
+        Ok(TestSet::open(&input.test, &input.map, input.stream, &reading)?)
     }
 
-    /// Loads the test set, and creates for each device a clone of the graph that can be evaluated on this
+    /// Opens the test set, and creates for each device a clone of the graph that can be evaluated on this
     /// set.
     ///
     /// # Errors
     /// If the data cannot be used; if the model cannot be computed.
-    pub(crate) fn evaluation(&self) -> Result<(Mapped, Vec<Box<dyn Replica>>), WorkerError> {
-        let test = self.load_test()?;
+    pub(crate) fn evaluation(&self) -> Result<PreparedEvaluation, WorkerError> {
+        let Description { examples, columns } = self.describe_test()?;
         // These replicas never train. Their training program is compiled for one example, which takes the
         // least memory.
-        let mut replicas = self.replicas(test.columns(), &vec![0..1; self.config.devices])?;
-        for batch in batch_sizes(&self.job, test.len() as u64) {
-            check_ready_bytes(test.columns(), batch, self.config.devices)?;
-            for replica in &mut replicas {
-                replica.prepare(batch)?;
-            }
-        }
-        Ok((test, replicas))
+        let mut replicas = self.replicas(&columns, &vec![0..1; self.config.devices])?;
+        self.prepare_batches(examples, &columns, &mut replicas)?;
+        Ok(PreparedEvaluation { test: self.open_test()?, examples, replicas })
     }
 
     /// Creates a replica for each device, compiled for the device's part of a batch.
@@ -132,17 +138,45 @@ impl Preparation {
         train: &[ColumnSpec],
         replicas: &mut [Box<dyn Replica>],
     ) -> Result<(), WorkerError> {
-        let input = &self.job.input;
-        let Description { examples, columns } =
-            describe(&input.test, &input.map, &Reading::plain(&self.config.datasets))?;
+        let Description { examples, columns } = self.describe_test()?;
         check_test_columns(train, &columns)?;
+        self.prepare_batches(examples, &columns, replicas)
+    }
+
+    fn describe_test(&self) -> Result<Description, WorkerError> {
+        let (input, reading) = (&self.job.input, Reading::plain(&self.config.datasets));
+        Ok(TestSet::describe(&input.test, &input.map, input.stream, &reading)?)
+    }
+
+    /// Compiles the evaluation for all batch sizes of a test set with this number of examples.
+    fn prepare_batches(
+        &self,
+        examples: u64,
+        columns: &[ColumnSpec],
+        replicas: &mut [Box<dyn Replica>],
+    ) -> Result<(), WorkerError> {
         for batch in batch_sizes(&self.job, examples) {
-            check_ready_bytes(&columns, batch, self.config.devices)?;
+            check_ready_bytes(columns, batch, batches_ready(self.config.devices))?;
             for replica in &mut *replicas {
                 replica.prepare(batch)?;
             }
         }
         Ok(())
+    }
+}
+
+/// Checks that a worker that continues reads the files that it has read before. In other files, the examples
+/// that it has used would not be those that it skips.
+fn check_files(resume: &Resume, found: Option<FilesDigest>, accept: bool) -> Result<(), InputError> {
+    match (resume.files, found) {
+        (Some(expected), Some(found)) if expected != found && resume.examples > 0 => {
+            if !accept {
+                return Err(InputError::FilesChanged { found, expected });
+            }
+            tracing::warn!(%found, %expected, "the training files have changed since the checkpoint");
+            Ok(())
+        }
+        _ => Ok(()),
     }
 }
 
@@ -158,27 +192,30 @@ fn check_test_columns(train: &[ColumnSpec], test: &[ColumnSpec]) -> Result<(), I
     Ok(())
 }
 
-/// Runs slow work on a separate thread, which leaves this thread free for heartbeats and signals. Without
-/// `own_threads`, runs the work on this thread.
-///
-/// # Errors
-/// If the work fails or panics.
-pub(crate) async fn blocking<T: Send + 'static>(
-    own_threads: bool,
-    work: impl FnOnce() -> Result<T, WorkerError> + Send + 'static,
-) -> Result<T, WorkerError> {
-    if !own_threads {
-        return work();
-    }
-    // The task is never aborted, so only a panic can prevent it from returning.
-    tokio::task::spawn_blocking(work).await.unwrap_or(Err(WorkerError::PreparationPanicked))
-}
-
 #[cfg(test)]
 mod tests {
     use pushpull_messages::tensor::TensorSpec;
 
     use super::*;
+
+    #[test]
+    fn changed_files_are_refused_unless_they_are_accepted() {
+        let [one, other] = [1, 2].map(|crc32c| FilesDigest { files: 2, bytes: 30, crc32c });
+        let resume = |examples, files| Resume { drawn: 1, examples, files };
+        let error = check_files(&resume(5, Some(one)), Some(other), false).unwrap_err().to_string();
+        let words =
+            "found 2 file(s) of 30 bytes in all (00000002), expected 2 file(s) of 30 bytes in all (00000001)";
+        assert!(error.contains(words) && error.contains("--accept-changed-files"), "{error}");
+        for (resume, found, accept) in [
+            (resume(5, Some(one)), Some(other), true),
+            (resume(5, Some(one)), Some(one), false),
+            (resume(5, Some(one)), None, false),
+            (resume(5, None), Some(other), false),
+            (resume(0, Some(one)), Some(other), false),
+        ] {
+            assert!(check_files(&resume, found, accept).is_ok(), "{resume:?}");
+        }
+    }
 
     #[test]
     fn the_first_other_column_of_a_test_set_is_named() {

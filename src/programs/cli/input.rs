@@ -26,6 +26,9 @@ pub(super) struct InputArgs {
     /// Number of damaged records that each worker skips before the job fails
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=SKIPPED_RECORDS_MAX))]
     skip_bad_records: Option<u64>,
+    /// Continue from a checkpoint although the names or sizes of the training files have changed
+    #[arg(long)]
+    accept_changed_files: bool,
 }
 
 fn shuffle(text: &str) -> Result<ShuffleSpec, String> {
@@ -50,6 +53,7 @@ impl InputArgs {
             stream: stream.unwrap_or(input.stream),
             interleave: self.interleave.unwrap_or(input.interleave),
             skip_bad_records: self.skip_bad_records.unwrap_or(input.skip_bad_records),
+            accept_changed_files: self.accept_changed_files || input.accept_changed_files,
             ..input
         }
     }

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
-use pushpull_input::in_directory;
+use pushpull_input::{Dataset, Datasets, Reading, in_directory, open};
 use pushpull_messages::graph::{GraphSpec, Op};
 use pushpull_messages::input::DatasetSpec;
 use pushpull_messages::job::{JobSpec, told};
@@ -30,8 +31,9 @@ pub(super) struct PredictArgs {
     /// Images to predict, without labels: a file in the IDX format of MNIST, plain or gzipped
     #[arg(long, value_name = "FILE", conflicts_with_all = ["input", "files", "data_dir", "evaluate"])]
     images: Option<PathBuf>,
-    /// Job file of the model; its test set is predicted unless --input or --images is given. A file that
-    /// Python or `pushpull checkpoint export` has written needs it, because such a file has no graph
+    /// Job file whose test set is predicted unless --input or --images is given. A file that Python or
+    /// `pushpull checkpoint export` has written needs it, because such a file has no graph. A model file
+    /// that has a graph uses its own graph and map stages, not those of the job
     #[arg(long, value_name = "FILE")]
     job: Option<PathBuf>,
     /// Files to read in place of those that the data set names, in the same format
@@ -75,13 +77,23 @@ impl PredictArgs {
             Some(job) => Model::load_of(job, &self.model)?,
             None => Model::load(&self.model)?,
         };
-        let examples = match &self.images {
-            Some(path) => Examples::images(path)?,
-            None => Examples::read(&self.dataset(job.as_ref(), model.graph())?)?,
+        if let Some(job) = &job
+            && let differences = model.differences(job)
+            && !differences.is_empty()
+        {
+            let (differ, model) = (differences.join(" and "), self.model.display());
+            eprintln!("warning: the {differ} of --job differ from those in {model}, which are used");
+        }
+        let set: Arc<dyn Dataset> = match &self.images {
+            Some(path) => Arc::new(Examples::images(path)?.dataset()),
+            None => {
+                let spec = self.dataset(job.as_ref(), model.graph())?;
+                open(&spec, &Reading::plain(&Datasets::default())).map_err(Error::from)?
+            }
         };
         match &self.to {
-            None => self.write(&model, &examples, &mut io::stdout().lock()),
-            Some(path) => self.write_file(&model, &examples, path),
+            None => self.write(&model, set, &mut io::stdout().lock()),
+            Some(path) => self.write_file(&model, set, path),
         }
     }
 
@@ -107,19 +119,19 @@ impl PredictArgs {
         Ok(spec.with_columns(|column| needed.contains(column)))
     }
 
-    fn write_file(&self, model: &Model, examples: &Examples, path: &Path) -> Outcome {
+    fn write_file(&self, model: &Model, set: Arc<dyn Dataset>, path: &Path) -> Outcome {
         // The file that a link leads to is replaced, and not the link.
         let path = &std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
         let (partial, shown) = (partial(path), path.display());
         if is_special(path) {
             let file = File::options().write(true).open(path);
             let mut file = file.with_context(|| format!("--to: cannot write to {shown}"))?;
-            return self.write(model, examples, &mut file);
+            return self.write(model, set, &mut file);
         }
         let written = || {
             let mut file =
                 File::create(&partial).with_context(|| format!("--to: cannot write to {shown}"))?;
-            self.write(model, examples, &mut file)?;
+            self.write(model, set, &mut file)?;
             std::fs::rename(&partial, path).with_context(|| format!("--to: cannot write to {shown}"))?;
             Ok(())
         };
@@ -130,15 +142,15 @@ impl PredictArgs {
     }
 
     /// Writes the predictions or the evaluation. Ends without an error if the reader has closed the pipe.
-    fn write(&self, model: &Model, examples: &Examples, out: &mut dyn Write) -> Outcome {
+    fn write(&self, model: &Model, set: Arc<dyn Dataset>, out: &mut dyn Write) -> Outcome {
         let (mut out, graph) = (BufWriter::new(out), model.graph());
         let written = if self.evaluate {
-            let evaluation = model.evaluate(examples)?;
+            let evaluation = model.evaluate_dataset(set)?;
             write_evaluation(&mut out, self.output, &evaluation)
         } else {
             let mut rows = Rows::new(&mut out, self.output, graph)?;
             let mut written = Ok(());
-            let predicted = model.predict_each(examples, |predictions| {
+            let predicted = model.predict_dataset(set, |predictions| {
                 written = rows.write(&predictions);
                 // This error only ends the prediction. The cause is in `written`.
                 written.as_ref().map(|_| ()).map_err(Error::model)

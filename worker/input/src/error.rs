@@ -4,7 +4,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use pushpull_messages::input::{ColumnSpec, InputSpecError};
+use pushpull_messages::input::{ColumnSpec, FilesDigest, InputSpecError};
 use pushpull_messages::tensor::TensorSpec;
 
 use super::RecordError;
@@ -139,6 +139,38 @@ pub enum InputError {
         bytes: u64,
         /// The maximum number of bytes of all examples together.
         max: u64,
+    },
+    /// The test set is to be held in memory, and is too large for that.
+    #[error(
+        "the test set has {examples} examples of {bytes} bytes each, expected at most {max} bytes in all: let it be \
+         streamed with \"stream\": \"auto\", or use fewer files"
+    )]
+    TestHeld {
+        /// The number of examples.
+        examples: u64,
+        /// The number of bytes of one example.
+        bytes: u64,
+        /// The maximum number of bytes of all examples together.
+        max: u64,
+    },
+    /// The function of a custom data set returned an error.
+    #[error("the function of the data set failed at example {example}: {reason}")]
+    Function {
+        /// The index of the example in the set, or in the worker's part of it.
+        example: u64,
+        /// The error of the function.
+        reason: String,
+    },
+    /// The names or sizes of the training files have changed since the checkpoint was made.
+    #[error(
+        "the training files are not those of the checkpoint: found {found}, expected {expected}; put the files back, or \
+         continue in the new ones with --accept-changed-files"
+    )]
+    FilesChanged {
+        /// The files of this worker now.
+        found: FilesDigest,
+        /// The files of this worker in the checkpoint.
+        expected: FilesDigest,
     },
     /// The system has no memory left for the examples.
     #[error(

@@ -30,6 +30,7 @@ mod sampler;
 mod source;
 mod stages;
 mod stream;
+mod test_set;
 #[cfg(test)]
 mod tests;
 mod tf_record;
@@ -40,14 +41,15 @@ mod zstd;
 pub use batch::Batch;
 pub use data_share::DataShare;
 pub use dataset::{
-    Cache, Dataset, Filter, FromFn, HELD_BYTES_MAX, InMemory, Interleave, Map, Reader, Row, Rows, Storage,
-    Zip, from_fn,
+    Cache, Dataset, Filter, FromFn, HELD_BYTES_MAX, InMemory, Interleave, IntoExample, Map, Reader, Row,
+    Rows, Storage, Zip, from_fn,
 };
 pub use datasets::Datasets;
 pub use description::Description;
 pub use digits::Digits;
 pub use error::InputError;
 pub use file_share::FileShare;
+pub use files::SkippedRecords;
 pub use idx::IdxFile;
 pub use in_order::{InOrder, in_order};
 pub use mapped::Mapped;
@@ -58,6 +60,6 @@ pub use random::SplitMix64;
 pub use record_error::RecordError;
 pub use sampler::{BATCH_EXAMPLES_MAX, ORDER_EXAMPLES_MAX, Pick, Position, Sampler};
 pub use source::{Reading, describe, in_directory, input_in_directory, load, load_from, load_images, open};
+pub use test_set::{TEST_BYTES_MAX, TestBatches, TestSet};
 pub use tf_record::{Example, TfRecordWriter};
 pub use unpacked::UNPACKED_BYTES_MAX;
-pub(crate) use unpacked::open_either;

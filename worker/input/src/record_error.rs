@@ -93,6 +93,16 @@ pub enum RecordError {
         /// The integer found.
         value: i64,
     },
+    /// A number of a feature is not finite.
+    #[error("feature '{feature}' has {value} at position {at}, expected finite numbers: correct the file")]
+    NotFinite {
+        /// The feature's name.
+        feature: String,
+        /// The number found.
+        value: f32,
+        /// The position of the number among those of the feature, from 0.
+        at: usize,
+    },
     /// A row lacks a field that the spec names.
     #[error("the row has {fields} fields and no {field}: correct the delimiter, the position or the row")]
     NoField {
@@ -100,6 +110,15 @@ pub enum RecordError {
         field: FieldSpec,
         /// The number of fields in the row.
         fields: usize,
+    },
+    /// A row has more fields than the header or, without a header, than the first row. Its fields may be
+    /// shifted.
+    #[error("the row has {fields} fields, expected at most {max}: quote a field that contains the delimiter")]
+    MoreFields {
+        /// The number of fields in the row.
+        fields: usize,
+        /// The number of fields in the header or in the first row.
+        max: usize,
     },
     /// A header lacks a field that the spec names.
     #[error("the header has no {field}, only {there}: correct the name or the delimiter")]

@@ -177,7 +177,29 @@ impl Opened {
 /// Opens a file or an object. If it does not exist, opens the one with `.gz` or `.zst` added to its name, or
 /// removed from it.
 pub(crate) fn open_either(path: &Path) -> Result<Opened, InputError> {
-    let open = |file: PathBuf| match Opened::new(&file) {
+    either(path, Opened::new)
+}
+
+/// Returns the number of bytes of the file or object that [`open_either`] opens; `None` for a pipe, which is
+/// not opened.
+pub(crate) fn size_either(path: &Path) -> Result<Option<u64>, InputError> {
+    either(path, |path| match Address::of(path) {
+        Some(address) => address.size().map(Some),
+        None => {
+            let metadata = std::fs::metadata(path)?;
+            // A file that cannot be opened is found now and not when its turn comes.
+            match metadata.is_file() {
+                true => File::open(path).map(|_| Some(metadata.len())),
+                false => Ok(None),
+            }
+        }
+    })
+}
+
+/// Does the same as `act` to `path` or, if it does not exist, to the path with `.gz` or `.zst` added to its
+/// name, or removed from it.
+fn either<T>(path: &Path, act: impl Fn(&Path) -> io::Result<T>) -> Result<T, InputError> {
+    let open = |file: PathBuf| match act(&file) {
         Ok(opened) => Ok(Some(opened)),
         Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(InputError::Read { file, offset: 0, source }),

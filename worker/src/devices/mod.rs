@@ -95,6 +95,11 @@ impl Devices {
         Self { actors, meters, arbiters, parts, nodes }
     }
 
+    /// Returns whether the devices have threads of their own.
+    pub(crate) const fn own_threads(&self) -> bool {
+        !self.arbiters.is_empty()
+    }
+
     /// Computes one step on all devices, and adds up their gradients. The arguments and errors are those of
     /// [`compute`](Self::compute).
     pub(crate) async fn step(

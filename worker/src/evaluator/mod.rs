@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures_util::future::LocalBoxFuture;
-use pushpull_input::{Mapped, input_in_directory};
+use pushpull_input::{TestSet, input_in_directory};
 use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_messages::id::{JobName, TaskId};
 use pushpull_messages::job::JobSpec;
@@ -33,12 +33,13 @@ use self::course::Course;
 pub use self::error::EvaluatorError;
 use self::reading::read_values;
 pub use self::view::EvaluatorView;
+use crate::blocking::blocking;
 use crate::client::Values;
 use crate::devices::Devices;
 use crate::error::WorkerError;
 use crate::evaluation::evaluate_values;
 use crate::fetches::FetchPlan;
-use crate::preparation::{Preparation, blocking};
+use crate::preparation::{Preparation, PreparedEvaluation};
 use crate::telemetry::{EndOfLife, Life};
 
 /// The folder of the best checkpoint. Its layout is that of a checkpoint store.
@@ -62,7 +63,7 @@ pub struct Evaluator {
 /// The evaluator creates a new bench if another job writes to the same store.
 struct EvaluationBench {
     job: JobSpec,
-    test: Mapped,
+    test: Arc<TestSet>,
     devices: Devices,
     best: BestSpec,
 }
@@ -314,12 +315,14 @@ impl Evaluator {
         let (config, resume) = (self.config.worker.clone(), Resume::default());
         let fetches = FetchPlan::default();
         let preparation = Preparation { config, job: job.clone(), task, workers: 1, resume, fetches };
-        let (test, replicas) =
-            blocking(self.config.worker.own_threads, move || preparation.evaluation()).await?;
+        let own_threads = self.config.worker.own_threads;
+        let prepared = blocking(own_threads, move || preparation.evaluation()).await?;
+        let PreparedEvaluation { test, examples, replicas } = prepared;
+        let test = Arc::new(test);
         let parts = vec![0..1; replicas.len()];
-        let devices = Devices::start(replicas, self.config.worker.own_threads, parts, &job.graph);
+        let devices = Devices::start(replicas, own_threads, parts, &job.graph);
         self.life.devices(devices.meters());
-        tracing::info!("ready: model '{}', {} test examples, best by {best}", job.graph.name, test.len());
+        tracing::info!("ready: model '{}', {examples} test examples, best by {best}", job.graph.name);
         Ok(EvaluationBench { job, test, devices, best })
     }
 

@@ -111,8 +111,17 @@ async fn save(
     let step = GlobalStep(step);
     let (job, workers) = (job.clone(), Vec::new());
     let learning_rate = RateSpec::default();
-    let manifest =
-        ManifestSpec { format: FORMAT, step, saved_ms: 1, job, placement, files, workers, learning_rate, inputs: Default::default() };
+    let manifest = ManifestSpec {
+        format: FORMAT,
+        step,
+        saved_ms: 1,
+        job,
+        placement,
+        files,
+        workers,
+        learning_rate,
+        inputs: Default::default(),
+    };
     manifest.validate().unwrap();
     store.put(&name(step.0).manifest(), manifest.encode().unwrap()).await.unwrap();
 }
@@ -302,9 +311,9 @@ fn values_or_their_averages_are_evaluated() {
             let (task, config) = (TaskId::worker(0), WorkerConfig { devices: 2, ..Default::default() });
             let (resume, fetches) = (Resume::default(), FetchPlan::default());
             let preparation = Preparation { config, job: job.clone(), task, workers: 1, resume, fetches };
-            let (test, replicas) = preparation.evaluation().unwrap();
+            let PreparedEvaluation { test, replicas, .. } = preparation.evaluation().unwrap();
             let devices = Devices::start(replicas, true, vec![0..1; 2], &job.graph);
-            let expected = evaluate_values(&direct, &devices, &test, &job).await.unwrap();
+            let expected = evaluate_values(&direct, &devices, &Arc::new(test), &job).await.unwrap();
             assert_eq!(record.evaluation, expected);
             assert!(close(&expected, if averaged { -0.25 } else { 0.5 }), "{expected:?}");
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::Mutex;
+use pushpull_input::SkippedRecords;
 use pushpull_messages::graph::GraphSpec;
 use pushpull_messages::id::{GlobalStep, LocalStep};
 use pushpull_messages::observe::{ActorSnapshot, TimeHistogram, WorkerSnapshot};
@@ -24,6 +25,7 @@ struct JournalState {
     /// The worker's snapshot, without the counters of its pushes and pulls.
     snapshot: WorkerSnapshot,
     counters: Option<ExchangeCounters>,
+    skipped: Option<SkippedRecords>,
     loss_sum: f64,
     gradient_norm: Option<(LocalStep, f32)>,
     /// The metrics on the batches since they were last taken.
@@ -68,6 +70,11 @@ impl Journal {
     /// Sets the counters of the worker's pushes and pulls, which later snapshots include.
     pub(crate) fn counters(&self, counters: ExchangeCounters) {
         self.0.lock().counters = Some(counters);
+    }
+
+    /// Sets the number of damaged records, which later snapshots include.
+    pub(crate) fn skipped(&self, skipped: SkippedRecords) {
+        self.0.lock().skipped = Some(skipped);
     }
 
     /// Sets the graph whose metrics later steps record.
@@ -142,6 +149,7 @@ impl Journal {
             let JournalState { loss_sum, gradient_norm, phase, .. } = *state;
             let mut snapshot = state.snapshot.clone();
             snapshot.phase = phase.map(|(name, _)| name.to_owned());
+            snapshot.records_skipped = state.skipped.as_ref().map_or(0, SkippedRecords::count);
             snapshot.phase_us = phase.map_or(0, |(_, since)| elapsed_us(since));
             (Progress { snapshot, loss_sum, gradient_norm }, state.counters.clone())
         };

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pushpull_input::{Mapped, Prefetch, input_in_directory};
+use pushpull_input::{Prefetch, TestSet, input_in_directory};
 use pushpull_messages::input::ColumnSpec;
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::{Go, Ready, Register, Registered};
@@ -12,13 +12,14 @@ use pushpull_messages::observe::TraceSpec;
 use pushpull_transport::buffer::{BufferPool, Payload};
 use pushpull_transport::{CallError, Identity, ReconnectingClient, Transport};
 
+use crate::blocking::blocking;
 use crate::client::Parameters;
 use crate::config::WorkerConfig;
 use crate::devices::{Devices, parts};
 use crate::error::WorkerError;
 use crate::fetches::{FetchConfig, FetchPlan};
 use crate::hooks::{Hook, ModelSummaries, Start};
-use crate::preparation::{Preparation, Prepared, blocking};
+use crate::preparation::{Preparation, Prepared};
 use crate::telemetry::{Journal, Life};
 
 /// The time that is added to the worker's limit for the start of the job. It lets the chief fail first,
@@ -42,7 +43,7 @@ pub(super) struct Session {
     pub saves: bool,
     pub trace: Option<TraceSpec>,
     /// The test set, if this worker evaluates the model while the job trains.
-    pub test: Option<Arc<Mapped>>,
+    pub test: Option<Arc<TestSet>>,
 }
 
 /// Returns what each hook fetches.
@@ -107,10 +108,11 @@ impl SessionStart<'_> {
             Ok((fetches, preparation.run()?))
         })
         .await?;
-        let Prepared { input, replicas, parts, test } = prepared;
+        let Prepared { input, files, replicas, parts, test } = prepared;
         let devices = Arc::new(Devices::start(replicas, own_threads, parts, &job.graph));
         life.devices(devices.meters());
         self.begin_hooks(&mut hooks, &job, input.columns())?;
+        journal.skipped(input.skipped());
         let (examples, streamed) = (input.examples(), input.is_streamed());
         let input = match own_threads {
             true => Prefetch::start(input, job.input.prefetch as usize)?,
@@ -127,7 +129,7 @@ impl SessionStart<'_> {
             self.config.threads
         );
         life.doing("waiting for the other tasks");
-        let Go {} = self.in_time(chief.call(Ready::default(), Payload::EMPTY)).await?;
+        let Go {} = self.in_time(chief.call(Ready { files }, Payload::EMPTY)).await?;
         life.ready();
         let (drawn, test) = (resume.drawn, test.map(Arc::new));
         Ok(Session { job, workers, parameters, devices, input, hooks, fetches, drawn, saves, trace, test })

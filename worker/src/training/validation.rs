@@ -1,13 +1,12 @@
 //! Evaluates the model while it trains. The evaluation shares the devices with the training: it adds one
-//! batch at a time to the queue of each device, so that no step waits for more than one batch.
-//!
-//! Wanted properties: (A) one evaluation runs at a time; (B) when an evaluation is due and none runs, it
-//! begins with the values of that moment; the training waits for none, except that it pulls the moving
-//! averages if the job keeps them.
+//! batch at a time to the queue of each device, so no step waits for more than one batch. Other threads read
+//! the batches. Wanted properties: (A) one evaluation runs at a time; (B) when an evaluation is due and none
+//! runs, it begins with the values of that moment; the training waits for none, except that it pulls the
+//! moving averages if the job keeps them.
 
 use std::sync::Arc;
 
-use pushpull_input::Mapped;
+use pushpull_input::TestSet;
 use pushpull_messages::id::GlobalStep;
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::{Evaluation, StepEvaluation};
@@ -35,7 +34,7 @@ pub(super) struct ValidationSetting {
     pub job: JobSpec,
     /// The number of workers of the job.
     pub workers: u32,
-    pub test: Arc<Mapped>,
+    pub test: Arc<TestSet>,
     pub devices: Arc<Devices>,
 }
 

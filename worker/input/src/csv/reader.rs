@@ -112,8 +112,10 @@ impl Format for CsvFormat {
             .delimiter(u8::try_from(spec.delimiter).unwrap_or(b','))
             .from_reader(Marked { input, end: END });
         let mut header = spec.header.then(csv::ByteRecord::new);
-        if let Some(header) = &mut header {
-            next(&mut reader, header, spec.skip_lines)?;
+        if let Some(header) = &mut header
+            && !next(&mut reader, header, spec.skip_lines)?
+        {
+            return Err(InputError::NoExample { file });
         }
         let positions = |fields: &Fields| {
             let fields = fields.fields().into_iter();
@@ -126,8 +128,8 @@ impl Format for CsvFormat {
             line,
             problem: Box::new(problem),
         })?;
-        let row = csv::ByteRecord::new();
-        Ok(Box::new(CsvReader { format: self, file, reader, indices, row, any: false }))
+        let (row, fields) = (csv::ByteRecord::new(), header.map(|header| header.len()));
+        Ok(Box::new(CsvReader { format: self, file, reader, indices, fields, row, any: false }))
     }
 }
 
@@ -137,6 +139,8 @@ struct CsvReader {
     reader: csv::Reader<Marked>,
     /// For each column, the positions of its fields in a row.
     indices: Vec<Vec<usize>>,
+    /// The maximum number of fields of a row: that of the header or, without a header, that of the first row.
+    fields: Option<usize>,
     row: csv::ByteRecord,
     /// True if the file has an example.
     any: bool,
@@ -149,7 +153,10 @@ impl CsvReader {
     /// If the file cannot be read; [`InputError::NoExample`] if it ends without an example.
     fn next_row(&mut self) -> Result<bool, InputError> {
         match next(&mut self.reader, &mut self.row, self.format.spec.skip_lines)? {
-            true => Ok(true),
+            true => {
+                self.fields.get_or_insert(self.row.len());
+                Ok(true)
+            }
             false if self.any => Ok(false),
             false => Err(InputError::NoExample { file: self.file.clone() }),
         }
@@ -157,16 +164,24 @@ impl CsvReader {
 
     /// Appends the values of the current row to `rows`.
     fn append(&self, rows: &mut Rows) -> Result<(), InputError> {
+        if let Some(max) = self.fields.filter(|&fields| self.row.len() > fields) {
+            return Err(self.bad(RecordError::MoreFields { fields: self.row.len(), max }));
+        }
         rows.begin()?;
         for (position, (fields, indices)) in self.format.columns.iter().zip(&self.indices).enumerate() {
             if let Err(problem) = fields.read(indices, &self.row, rows.column(position)) {
                 rows.abandon();
-                let line = line_of(&self.row, self.format.spec.skip_lines);
-                return Err(InputError::Row { file: self.file.clone(), line, problem: Box::new(problem) });
+                return Err(self.bad(problem));
             }
         }
         rows.end();
         Ok(())
+    }
+
+    /// Returns the error of the current row.
+    fn bad(&self, problem: RecordError) -> InputError {
+        let line = line_of(&self.row, self.format.spec.skip_lines);
+        InputError::Row { file: self.file.clone(), line, problem: Box::new(problem) }
     }
 }
 

@@ -128,11 +128,31 @@ fn fields_are_found_by_name_after_skipped_lines() {
     let error = read(&spec, b"\n\na;b\n1;2\n").unwrap_err().to_string();
     assert!(error.contains("line 3: the header has no field 'width', only a, b:"), "{error}");
     let error = read(&spec, b"\n\n").unwrap_err();
-    assert!(error.to_string().contains("'width'"), "{error}");
+    assert!(matches!(error, InputError::NoExample { .. }), "{error}");
     let header_only = read(&spec, b"\n\na name; of two;width\n").unwrap_err();
     assert!(header_only.to_string().contains("'a name; of two'"), "{header_only}");
     let error = read(&spec, b"\n\n\"a name; of two\";width\n").unwrap_err();
     assert!(matches!(error, InputError::NoExample { .. }), "{error}");
+}
+
+#[test]
+fn a_row_with_more_fields_than_the_others_is_damaged() {
+    let numbers = ["a", "b"].map(NumberSpec::new).to_vec();
+    let by_name = CsvSpec {
+        columns: vec![column("x", CsvFieldsSpec::Numbers(numbers))],
+        header: true,
+        ..CsvSpec::default()
+    };
+    let numbers = [0u32, 1].map(NumberSpec::new).to_vec();
+    let by_place =
+        CsvSpec { columns: vec![column("x", CsvFieldsSpec::Numbers(numbers))], ..CsvSpec::default() };
+    for (spec, text) in [(&by_name, "a,b,c\n1,2,3\n4,5\n6,7,8,9\n"), (&by_place, "1,2,3\n4,5\n6,7,8,9\n")] {
+        let error = read(spec, text.as_bytes()).unwrap_err().to_string();
+        let line = text.lines().count();
+        assert!(error.contains(&format!("line {line}: the row has 4 fields, expected at most 3")), "{error}");
+        let fewer = text.rsplit_once("6,").unwrap().0;
+        assert_eq!(columns(&read(spec, fewer.as_bytes()).unwrap()), [Column::F32(vec![1.0, 2.0, 4.0, 5.0])]);
+    }
 }
 
 #[test]

@@ -23,16 +23,33 @@ impl InMemory {
 /// [`HELD_BYTES_MAX`](super::HELD_BYTES_MAX); [`InputError::Extent`] if it has no example, or more than a
 /// `u32` can count; [`InputError::Endless`] if it has no end.
 pub(crate) fn collect(set: &dyn Dataset) -> Result<InMemory, InputError> {
+    // Reading fails at the limit of a block, which is the same.
+    let held = collect_within(set, u64::MAX)?;
+    Ok(held.expect("no set is larger than the maximum"))
+}
+
+/// Does the same as [`collect`], but returns `None` if the examples take more than `bytes_max` bytes. Then
+/// reads no more than these. A set that is in memory already may be of any size.
+pub(crate) fn collect_within(set: &dyn Dataset, bytes_max: u64) -> Result<Option<InMemory>, InputError> {
     if let Some(held) = set.in_memory() {
-        return Ok(held);
+        return Ok(Some(held));
     }
     if set.is_endless() {
         return Err(InputError::Endless);
     }
     let mut rows: Rows = set.rows()?;
-    let (mut reader, block) = (set.reader()?, block(&rows));
-    while read_some(&mut *reader, block, &mut rows)? > 0 {}
-    rows.try_into()
+    let (bytes, block) = (rows.example_bytes(), block(&rows));
+    let is_within = |examples: u64| examples.saturating_mul(bytes) <= bytes_max;
+    if bytes_max == 0 || !is_within(set.examples().unwrap_or(0)) {
+        return Ok(None);
+    }
+    let mut reader = set.reader()?;
+    while read_some(&mut *reader, block, &mut rows)? > 0 {
+        if !is_within(rows.len() as u64) {
+            return Ok(None);
+        }
+    }
+    rows.try_into().map(Some)
 }
 
 /// A check of a block of examples. It gets the block, and the index of the block's first example in the set.

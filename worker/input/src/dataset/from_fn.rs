@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use pushpull_messages::input::{Column, ColumnSpec};
+use pushpull_messages::input::ColumnSpec;
 
+use super::into_example::{IntoExample, example};
 use super::{Dataset, Reader, Rows};
 use crate::InputError;
 
@@ -16,18 +17,20 @@ pub struct FromFn<F> {
 }
 
 /// Makes a data set of the examples `make(0)`, `make(1)` and so on. `examples` is their number; `None`
-/// makes a set without an end. `make` returns a value for each of `columns`, in their order, and must
-/// return the same values each time it is called with the same number.
-pub fn from_fn<F>(columns: Vec<ColumnSpec>, examples: Option<u64>, make: F) -> FromFn<F>
+/// makes a set without an end. `make` returns a value for each of `columns`, in their order, or a `Result` if
+/// it may fail. It must return the same values each time it is called with the same number.
+pub fn from_fn<F, R>(columns: Vec<ColumnSpec>, examples: Option<u64>, make: F) -> FromFn<F>
 where
-    F: Fn(u64) -> Vec<Column> + Clone + Send + Sync + 'static,
+    F: Fn(u64) -> R + Clone + Send + Sync + 'static,
+    R: IntoExample,
 {
     FromFn { columns: columns.into(), examples, make }
 }
 
-impl<F> Dataset for FromFn<F>
+impl<F, R> Dataset for FromFn<F>
 where
-    F: Fn(u64) -> Vec<Column> + Clone + Send + Sync + 'static,
+    F: Fn(u64) -> R + Clone + Send + Sync + 'static,
+    R: IntoExample,
 {
     fn columns(&self) -> &[ColumnSpec] {
         &self.columns
@@ -53,11 +56,11 @@ struct FromFnReader<F> {
     make: F,
 }
 
-impl<F: Fn(u64) -> Vec<Column> + Send> Reader for FromFnReader<F> {
+impl<F: Fn(u64) -> R + Send, R: IntoExample> Reader for FromFnReader<F> {
     fn read(&mut self, examples: usize, rows: &mut Rows) -> Result<usize, InputError> {
         let count = (examples as u64).min(self.end - self.next);
         for _ in 0..count {
-            rows.push(&(self.make)(self.next))?;
+            rows.push(&example(self.next, (self.make)(self.next))?)?;
             self.next += 1;
         }
         Ok(count as usize)

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use pushpull_messages::input::{Column, ColumnSpec};
+use pushpull_messages::input::ColumnSpec;
 
+use super::into_example::{IntoExample, example};
 use super::{Dataset, Reader, Row, Rows, read_some};
 use crate::InputError;
 
@@ -22,10 +23,11 @@ impl<D, F> Map<D, F> {
     }
 }
 
-impl<D, F> Dataset for Map<D, F>
+impl<D, F, R> Dataset for Map<D, F>
 where
     D: Dataset,
-    F: Fn(&Row<'_>) -> Vec<Column> + Clone + Send + Sync + 'static,
+    F: Fn(&Row<'_>) -> R + Clone + Send + Sync + 'static,
+    R: IntoExample,
 {
     fn columns(&self) -> &[ColumnSpec] {
         &self.columns
@@ -41,7 +43,7 @@ where
 
     fn reader(&self) -> Result<Box<dyn Reader>, InputError> {
         let (inner, before) = (self.inner.reader()?, self.inner.rows()?);
-        Ok(Box::new(MapReader { inner, before, change: self.change.clone() }))
+        Ok(Box::new(MapReader { inner, before, change: self.change.clone(), next: 0 }))
     }
 
     fn part(&self, worker: u32, workers: u32) -> Option<Arc<dyn Dataset>> {
@@ -55,19 +57,24 @@ struct MapReader<F> {
     /// The examples before the change.
     before: Rows,
     change: F,
+    /// The index of the next example.
+    next: u64,
 }
 
-impl<F: Fn(&Row<'_>) -> Vec<Column> + Send> Reader for MapReader<F> {
+impl<F: Fn(&Row<'_>) -> R + Send, R: IntoExample> Reader for MapReader<F> {
     fn read(&mut self, examples: usize, rows: &mut Rows) -> Result<usize, InputError> {
         self.before.clear();
         let count = read_some(&mut *self.inner, examples, &mut self.before)?;
         for index in 0..count {
-            rows.push(&(self.change)(&self.before.row(index)))?;
+            rows.push(&example(self.next, (self.change)(&self.before.row(index)))?)?;
+            self.next += 1;
         }
         Ok(count)
     }
 
     fn skip(&mut self, examples: u64, _: &mut Rows) -> Result<u64, InputError> {
-        self.inner.skip(examples, &mut self.before)
+        let skipped = self.inner.skip(examples, &mut self.before)?;
+        self.next += skipped;
+        Ok(skipped)
     }
 }

@@ -7,6 +7,7 @@ mod filter;
 mod from_fn;
 mod in_memory;
 mod interleave;
+mod into_example;
 mod map;
 mod row;
 mod rows;
@@ -22,12 +23,13 @@ use pushpull_messages::input::{ColumnSpec, EXAMPLE_ELEMENTS_MAX};
 use super::InputError;
 
 pub use cache::Cache;
-pub(super) use collect::{collect, count};
+pub(super) use collect::{collect, collect_within, count};
 pub use filter::Filter;
 pub use from_fn::{FromFn, from_fn};
 pub use in_memory::InMemory;
 pub(super) use in_memory::{FEATURES, LABELS};
 pub use interleave::Interleave;
+pub use into_example::IntoExample;
 pub use map::Map;
 pub use row::Row;
 pub use rows::{HELD_BYTES_MAX, Rows};
@@ -80,11 +82,12 @@ pub trait Dataset: Send + Sync {
     }
 
     /// Returns a data set whose examples are the results of `change`. `columns` are the columns of the
-    /// results.
-    fn map<F>(self, columns: Vec<ColumnSpec>, change: F) -> Map<Self, F>
+    /// results. `change` returns a value for each column, or a `Result` if it may fail.
+    fn map<F, R>(self, columns: Vec<ColumnSpec>, change: F) -> Map<Self, F>
     where
         Self: Sized,
-        F: Fn(&Row<'_>) -> Vec<super::Column> + Clone + Send + Sync + 'static,
+        F: Fn(&Row<'_>) -> R + Clone + Send + Sync + 'static,
+        R: IntoExample,
     {
         Map::new(self, columns, change)
     }

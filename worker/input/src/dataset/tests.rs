@@ -105,6 +105,34 @@ proptest! {
 }
 
 #[test]
+fn a_function_that_fails_names_the_example() {
+    let columns = || vec![column("id", TensorSpec::i32([]))];
+    let made = from_fn(columns(), Some(9), |index| match index {
+        0..7 => Ok(vec![Column::I32(vec![index as i32])]),
+        _ => Err("no\nmore"),
+    });
+    let mapped = made.clone().map(columns(), |row| match row.i32("id") {
+        Some(id) if id[0] < 5 => Ok(vec![Column::I32(id)]),
+        other => Err(format!("{other:?}")),
+    });
+    let error = |set: &dyn Dataset, skipped: u64| {
+        let (mut reader, mut rows) = (set.reader().unwrap(), set.rows().unwrap());
+        assert_eq!(reader.skip(skipped, &mut rows).unwrap(), skipped);
+        loop {
+            if let Err(error) = reader.read(2, &mut rows) {
+                return error.to_string();
+            }
+        }
+    };
+    for skipped in [0, 3] {
+        let expected = "the function of the data set failed at example 7: no; more";
+        assert_eq!(error(&made, skipped), expected);
+        let expected = "the function of the data set failed at example 5: Some([5])";
+        assert_eq!(error(&mapped, skipped), expected);
+    }
+}
+
+#[test]
 fn a_cache_reads_its_set_once() {
     let made = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&made);

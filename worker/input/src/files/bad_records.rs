@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
+use super::SkippedRecords;
 use crate::InputError;
 
 /// The damaged records that were skipped so far, and the number of them that is allowed. A record that is
@@ -11,13 +12,14 @@ use crate::InputError;
 #[derive(Debug, Default)]
 pub(crate) struct BadRecords {
     max: u64,
+    skipped: SkippedRecords,
     found: Mutex<BTreeSet<(PathBuf, u64)>>,
 }
 
 impl BadRecords {
-    /// Allows `max` damaged records.
-    pub(crate) fn allowing(max: u64) -> Self {
-        Self { max, found: Mutex::default() }
+    /// Allows `max` damaged records, and counts them in `skipped`, too.
+    pub(crate) fn allowing(max: u64, skipped: SkippedRecords) -> Self {
+        Self { max, skipped, found: Mutex::default() }
     }
 
     /// Returns true if no damaged record may be skipped.
@@ -47,6 +49,7 @@ impl BadRecords {
             return Err(InputError::BadRecords { max: self.max, last: Box::new(error) });
         }
         found.insert(place);
+        self.skipped.add();
         tracing::warn!(skipped = found.len(), max = self.max, "skipped a damaged record: {error}");
         Ok(())
     }

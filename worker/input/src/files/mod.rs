@@ -2,7 +2,10 @@
 //! must not depend on a format.
 
 mod bad_records;
+mod found;
+mod one_file;
 mod pattern;
+mod skipped_records;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +16,10 @@ use super::InputError;
 use super::dataset::{Dataset, Interleave, Reader, Rows};
 
 pub(super) use bad_records::BadRecords;
+pub(super) use found::FoundFiles;
+use one_file::OneFile;
 pub(super) use pattern::expand;
+pub use skipped_records::SkippedRecords;
 
 /// A format of files that contain examples.
 pub(super) trait Format: Send + Sync {
@@ -37,7 +43,7 @@ pub(super) trait Format: Send + Sync {
 }
 
 /// Returns the data set of all examples in `files`. Reads `cycle` files at a time, and takes one example from
-/// each in turn.
+/// each in turn. Leaves out files without examples if there are others.
 ///
 /// # Errors
 /// [`InputError::NoColumn`] if there is no file.
@@ -51,35 +57,10 @@ pub(super) fn dataset<F: Format + 'static>(
     let format: Arc<dyn Format> = Arc::new(format);
     let one = |file: &PathBuf| {
         let (columns, format) = (Arc::clone(&columns), Arc::clone(&format));
-        Arc::new(OneFile { columns, format, file: file.clone() }) as Arc<dyn Dataset>
+        Arc::new(OneFile::new(columns, format, file, files.len() > 1)) as Arc<dyn Dataset>
     };
     if files.is_empty() {
         return Err(InputError::NoColumn);
     }
     Ok(Interleave::like(files.iter().map(one).collect(), cycle as usize, empty))
-}
-
-/// The examples of one file.
-struct OneFile {
-    columns: Arc<[ColumnSpec]>,
-    format: Arc<dyn Format>,
-    file: PathBuf,
-}
-
-impl Dataset for OneFile {
-    fn columns(&self) -> &[ColumnSpec] {
-        &self.columns
-    }
-
-    fn examples(&self) -> Option<u64> {
-        self.format.examples(&self.file)
-    }
-
-    fn reader(&self) -> Result<Box<dyn Reader>, InputError> {
-        Arc::clone(&self.format).open(&self.file)
-    }
-
-    fn rows(&self) -> Result<Rows, InputError> {
-        self.format.rows()
-    }
 }

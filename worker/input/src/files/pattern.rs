@@ -6,18 +6,20 @@ use std::path::{Path, PathBuf};
 use glob::{MatchOptions, Pattern};
 use pushpull_messages::input::{CsvSpec, DatasetSpec, FILES_MAX, TfRecordSpec};
 
+use super::found::Sizes;
 use crate::InputError;
 use crate::object::{self, Address};
 
-/// Returns `spec` with each pattern replaced by the files that match it, in the order of their names. A
+/// Returns `spec` with each pattern replaced by the files that match it, in the order of their names, and the
+/// sizes of those files that are objects. A
 /// name that a file has is not a pattern. `*` matches any number of characters, `?` one character, and
 /// `[ab]` one of several; none of them matches a `/`.
 ///
 /// # Errors
 /// [`InputError::NoMatch`] if no file matches a pattern; [`InputError::Matches`] if more files match than a
 /// data set may have.
-pub(crate) fn expand(spec: &DatasetSpec) -> Result<DatasetSpec, InputError> {
-    let mut spec = spec.clone();
+pub(crate) fn expand(spec: &DatasetSpec) -> Result<(DatasetSpec, Sizes), InputError> {
+    let (mut spec, mut sizes) = (spec.clone(), Sizes::new());
     if let DatasetSpec::Cifar10 { files }
     | DatasetSpec::Csv(CsvSpec { files, .. })
     | DatasetSpec::TfRecord(TfRecordSpec { files, .. }) = &mut spec
@@ -26,7 +28,7 @@ pub(crate) fn expand(spec: &DatasetSpec) -> Result<DatasetSpec, InputError> {
         for file in files.iter() {
             match is_pattern(file) {
                 true => match Address::of(file) {
-                    Some(address) => objects(file, &address, &mut all)?,
+                    Some(address) => objects(file, &address, &mut all, &mut sizes)?,
                     None => matches(file, &mut all)?,
                 },
                 false => all.push(file.clone()),
@@ -34,7 +36,7 @@ pub(crate) fn expand(spec: &DatasetSpec) -> Result<DatasetSpec, InputError> {
         }
         *files = all;
     }
-    Ok(spec)
+    Ok((spec, sizes))
 }
 
 fn is_pattern(file: &Path) -> bool {
@@ -43,7 +45,12 @@ fn is_pattern(file: &Path) -> bool {
 }
 
 /// Appends the addresses of the objects that match the pattern.
-fn objects(pattern: &Path, address: &Address, all: &mut Vec<PathBuf>) -> Result<(), InputError> {
+fn objects(
+    pattern: &Path,
+    address: &Address,
+    all: &mut Vec<PathBuf>,
+    sizes: &mut Sizes,
+) -> Result<(), InputError> {
     let bad = |reason: String| InputError::NoMatch { pattern: pattern.to_path_buf(), reason };
     let name =
         address.pattern().ok_or_else(|| bad("only the last part of an address may be a pattern".into()))?;
@@ -56,7 +63,10 @@ fn objects(pattern: &Path, address: &Address, all: &mut Vec<PathBuf>) -> Result<
         return Err(InputError::Matches { pattern: pattern.to_path_buf(), max: FILES_MAX });
     }
     tracing::info!(files = found.len(), "expanded the pattern {}", pattern.display());
-    all.extend(found.into_iter().map(PathBuf::from));
+    for (file, size) in found {
+        all.push(PathBuf::from(&file));
+        sizes.insert(file.into(), size);
+    }
     Ok(())
 }
 

@@ -12,7 +12,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use pushpull_storage::{Store, StoreError};
 
 use self::pieces::{Fetch, Pieces};
-use self::runtime::{handle, wait};
+use self::runtime::{handle, received, send, wait};
+
+/// The maximum number of sizes that are requested at a time.
+const REQUESTS_MAX: usize = 32;
 
 /// The address of an object: its store, and its name in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,19 +49,29 @@ impl Address {
         (!is_pattern(folder) && !is_pattern(&self.store)).then_some(name)
     }
 
-    /// Returns the addresses of the objects in the same folder, except those below it, for whose names
-    /// `is_wanted` returns true, in the order of their names.
+    /// Returns the addresses and the sizes of the objects in the same folder, except those below it, for
+    /// whose names `is_wanted` returns true, in the order of their names.
     ///
     /// # Errors
-    /// If the store cannot be opened or listed.
-    pub(crate) fn list(&self, is_wanted: impl Fn(&str) -> bool) -> io::Result<Vec<String>> {
+    /// If the store cannot be opened or listed; if the folder has more objects than a listing may have.
+    pub(crate) fn list(&self, is_wanted: impl Fn(&str) -> bool) -> io::Result<Vec<(String, u64)>> {
         let (store, folder) = (self.open_store().map_err(failed)?, self.parts().0.to_owned());
         let below = folder.clone();
-        let mut names = wait(async move { store.files(&below).await })?.map_err(failed)?;
-        names.retain(|name| is_wanted(name));
-        names.sort_unstable();
+        let mut objects = wait(async move { store.sizes(&below).await })?.map_err(failed)?;
+        objects.retain(|(name, _)| is_wanted(name));
+        objects.sort_unstable();
         let folder = if folder.is_empty() { folder } else { folder + "/" };
-        Ok(names.iter().map(|name| format!("{}/{folder}{name}", self.store)).collect())
+        let address = |(name, size)| (format!("{}/{folder}{name}", self.store), size);
+        Ok(objects.into_iter().map(address).collect())
+    }
+
+    /// Returns the size of the object in bytes.
+    ///
+    /// # Errors
+    /// The same as those of [`open`](Self::open).
+    pub(crate) fn size(&self) -> io::Result<u64> {
+        let (store, name) = (self.open_store().map_err(failed)?, self.name.clone());
+        wait(async move { store.size(&name).await })?.map_err(failed)
     }
 
     /// Opens the object, and returns a reader of its bytes and their number.
@@ -90,6 +103,26 @@ impl Address {
         buckets.insert(self.store.clone(), store.clone());
         Ok(store)
     }
+}
+
+/// Returns the size of each object. Requests at most [`REQUESTS_MAX`] sizes at a time. The errors are those
+/// of [`Address::size`].
+pub(crate) fn sizes(addresses: impl IntoIterator<Item = Address>) -> Vec<io::Result<u64>> {
+    let mut addresses = addresses.into_iter().peekable();
+    let mut sizes = Vec::new();
+    while addresses.peek().is_some() {
+        // All requests of a part are sent before the first reply is awaited.
+        let part: Vec<_> = addresses
+            .by_ref()
+            .take(REQUESTS_MAX)
+            .map(|address| {
+                let (store, name) = (address.open_store().map_err(failed)?, address.name);
+                send(async move { store.size(&name).await })
+            })
+            .collect();
+        sizes.extend(part.into_iter().map(|sent: io::Result<_>| received(&sent?)?.map_err(failed)));
+    }
+    sizes
 }
 
 /// Returns true if the text has one of the characters of a pattern.

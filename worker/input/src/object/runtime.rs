@@ -2,7 +2,7 @@
 //! not depend on stores.
 
 use std::io;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Mutex, PoisonError};
 
 use tokio::runtime::{Builder, Handle};
@@ -24,10 +24,22 @@ pub(super) fn handle() -> io::Result<Handle> {
 
 /// Awaits a request on the runtime. This thread may have a runtime of its own.
 pub(super) fn wait<T: Send + 'static>(request: impl Future<Output = T> + Send + 'static) -> io::Result<T> {
+    received(&send(request)?)
+}
+
+/// Starts a request on the runtime. [`received`] waits for its result.
+pub(super) fn send<T: Send + 'static>(
+    request: impl Future<Output = T> + Send + 'static,
+) -> io::Result<Receiver<T>> {
     let (sender, receiver) = sync_channel(1);
     handle()?.spawn(async move {
-        // The receiver waits for exactly this value.
+        // If the receiver was dropped, the result is not needed any more.
         let _ = sender.send(request.await);
     });
+    Ok(receiver)
+}
+
+/// Waits for the result of a request.
+pub(super) fn received<T>(receiver: &Receiver<T>) -> io::Result<T> {
     receiver.recv().map_err(|_| io::Error::other("a request to a store panicked"))
 }

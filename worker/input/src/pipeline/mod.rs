@@ -6,16 +6,16 @@ mod tests;
 
 use std::sync::Arc;
 
-use pushpull_messages::input::{ColumnSpec, DatasetSpec, InputSpec, ShardSpec, ShuffleSpec, StreamSpec};
+use pushpull_messages::input::{
+    ColumnSpec, DatasetSpec, FilesDigest, InputSpec, ShardSpec, ShuffleSpec, StreamSpec,
+};
 
 use super::dataset::{Dataset, check, collect};
-use super::files::expand;
-use super::source::{Reading, is_read, load_from, open};
+use super::files::{FoundFiles, SkippedRecords, expand};
+use super::source::{Reading, is_read, load_found, open_found};
 use super::stages::Scratch;
 use super::stream::{Stream, StreamConfig};
-use super::{
-    Batch, DataShare, Datasets, FileShare, InputError, Mapped, Pick, Position, Sampler, open_either,
-};
+use super::{Batch, DataShare, Datasets, FileShare, InputError, Mapped, Pick, Position, Sampler};
 
 /// The number of bytes of files from which on `auto` streams.
 pub const STREAM_BYTES_MIN: u64 = 128 << 20;
@@ -23,6 +23,9 @@ pub const STREAM_BYTES_MIN: u64 = 128 << 20;
 /// The input pipeline of one worker. Its batches are the same whether it holds the examples or streams them.
 pub struct Pipeline {
     kind: Kind,
+    /// The files that the worker reads; `None` if it reads no files.
+    files: Option<FilesDigest>,
+    skipped: SkippedRecords,
 }
 
 enum Kind {
@@ -62,14 +65,14 @@ impl Pipeline {
         seed: u64,
         worker: PipelineWorker,
     ) -> Result<Self, InputError> {
-        let reading =
-            Reading { interleave: input.interleave, skip_bad_records: input.skip_bad_records, custom };
+        let skipped = SkippedRecords::default();
+        let reading = Reading { skipped: Some(&skipped), ..Reading::of(input, custom) };
         let PipelineWorker { index, workers } = worker;
         if let DatasetSpec::Custom(name) = &input.train {
             let set = custom.get(name)?;
             check(&*set)?;
             let (set, whole) = part(set, input.shard, worker)?;
-            return match streams(input, None) {
+            return match streams(input, Some(u64::MAX)) {
                 true => Self::stream(set, input, batch, seed, worker, whole),
                 false => {
                     let set = collect(&set)?;
@@ -81,15 +84,22 @@ impl Pipeline {
                 }
             };
         }
-        let own = FileShare::new(&expand(&input.train)?, input.shard, index, workers)?;
-        match streams(input, Some(&own.dataset)) {
-            true => Self::stream(open(&own.dataset, &reading)?, input, batch, seed, worker, own.is_whole()),
-            false => {
-                let set = load_from(&own.dataset, &reading)?;
-                let share = own.examples(set.len())?;
-                Self::hold(Mapped::training(set, &input.map, seed)?, share, input, batch, seed)
+        input.train.validate()?;
+        let (train, sizes) = expand(&input.train)?;
+        let own = FileShare::new(&train, input.shard, index, workers)?;
+        let found = FoundFiles::find(&own.dataset, &sizes)?;
+        let pipeline = match streams(input, is_read(&own.dataset).then(|| found.bytes())) {
+            true => {
+                let set = open_found(&own.dataset, &reading)?;
+                Self::stream(set, input, batch, seed, worker, own.is_whole())?
             }
-        }
+            false => {
+                let set = load_found(&own.dataset, &reading)?;
+                let share = own.examples(set.len())?;
+                Self::hold(Mapped::training(set, &input.map, seed)?, share, input, batch, seed)?
+            }
+        };
+        Ok(Self { files: found.digest(), skipped, ..pipeline })
     }
 
     /// Makes a pipeline of the batches that `sampler` chooses from `set`.
@@ -100,7 +110,7 @@ impl Pipeline {
         assert!(sampler.share().examples_of_all() as usize <= set.len(), "a sampler for another data set");
         let picks = Vec::with_capacity(sampler.batch());
         let held = Held { set, sampler, picks, scratch: Scratch::default() };
-        Self { kind: Kind::Held(Box::new(held)) }
+        Self { kind: Kind::Held(Box::new(held)), files: None, skipped: SkippedRecords::default() }
     }
 
     fn hold(
@@ -125,7 +135,8 @@ impl Pipeline {
         let (begin, step) = if whole { (0, 1) } else { (index.into(), workers.max(1).into()) };
         let worker = index;
         let config = StreamConfig { map, batch, seed, shuffle, repeat, worker, workers, begin, step };
-        Ok(Self { kind: Kind::Streamed(Box::new(Stream::new(set, config)?)) })
+        let kind = Kind::Streamed(Box::new(Stream::new(set, config)?));
+        Ok(Self { kind, files: None, skipped: SkippedRecords::default() })
     }
 
     /// Returns the columns of a batch.
@@ -150,6 +161,16 @@ impl Pipeline {
             Kind::Held(held) => Some(held.sampler.share().len().into()),
             Kind::Streamed(stream) => stream.examples(),
         }
+    }
+
+    /// Returns a short description of the files that this worker reads; `None` if it reads no files.
+    pub fn files(&self) -> Option<FilesDigest> {
+        self.files
+    }
+
+    /// Returns the number of damaged records that this worker has skipped, which is counted on.
+    pub fn skipped(&self) -> SkippedRecords {
+        self.skipped.clone()
     }
 
     /// Returns true if the examples are read again in each epoch.
@@ -211,23 +232,14 @@ fn part(
     }
 }
 
-/// Returns true if the examples of `files` are read in each epoch, and false if they are held in memory. Data
-/// sets that are neither in files nor custom are generated, and always held.
-fn streams(input: &InputSpec, files: Option<&DatasetSpec>) -> bool {
-    let custom = files.is_none();
-    let formats = files.is_some_and(is_read);
-    if input.shuffle == ShuffleSpec::Full || !(custom || formats) {
-        return false;
-    }
+/// Returns true if the examples of files with `bytes` bytes are read in each epoch, and false if they are
+/// held in memory. `bytes` is `None` for texts and generated sets, which are always held, and the maximum for
+/// a custom set, whose size is unknown.
+fn streams(input: &InputSpec, bytes: Option<u64>) -> bool {
+    let Some(bytes) = bytes.filter(|_| input.shuffle != ShuffleSpec::Full) else { return false };
     match input.stream {
         StreamSpec::Always => true,
         StreamSpec::Never => false,
-        StreamSpec::Auto => custom || files.is_some_and(|spec| bytes(spec) > STREAM_BYTES_MIN),
+        StreamSpec::Auto => bytes > STREAM_BYTES_MIN,
     }
-}
-
-/// Returns the number of bytes of all files of `spec` on disk. A file that cannot be opened counts nothing.
-fn bytes(spec: &DatasetSpec) -> u64 {
-    let size = |file: &std::path::Path| open_either(file).ok()?.size;
-    spec.files().into_iter().filter_map(size).fold(0, u64::saturating_add)
 }

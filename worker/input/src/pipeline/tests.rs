@@ -15,7 +15,7 @@ use super::*;
 use crate::dataset::{Rows, read_some};
 use crate::tests::damaged::{bad_inputs, gzip, write};
 use crate::{Example, TfRecordWriter};
-use crate::{in_directory, open as open_set};
+use crate::{in_directory, load_from, open as open_set};
 
 /// The formats of files that can be streamed.
 const FORMATS: [&str; 4] = ["idx", "cifar10", "csv", "tfrecord"];
@@ -272,7 +272,39 @@ fn auto_streams_large_files_only() {
         let set = DatasetSpec::Csv(csv(vec![file.clone()]));
         let mut input = InputSpec::new(set.clone(), set.clone());
         input.shuffle = shuffle;
-        assert_eq!(streams(&input, Some(&set)), expected, "{file:?} {shuffle:?}");
+        let found = FoundFiles::find(&set, &Default::default()).unwrap();
+        assert_eq!(streams(&input, Some(found.bytes())), expected, "{file:?} {shuffle:?}");
+    }
+}
+
+#[test]
+fn a_file_without_examples_is_left_out_among_others() {
+    for (format, empty) in [("cifar10", &b""[..]), ("csv", b"a,b,c\n"), ("csv", b""), ("tfrecord", b"")] {
+        let folder = TempDir::new().unwrap();
+        let mut set = files(folder.path(), format, &[3, 4, 5]);
+        let (DatasetSpec::Cifar10 { files }
+        | DatasetSpec::Csv(CsvSpec { files, .. })
+        | DatasetSpec::TfRecord(TfRecordSpec { files, .. })) = &mut set
+        else {
+            panic!("several files")
+        };
+        files.insert(1, write(folder.path(), "empty", empty));
+        let open_with = |set: &DatasetSpec, stream| {
+            let mut input = InputSpec::new(set.clone(), set.clone());
+            (input.shuffle, input.repeat) = (ShuffleSpec::None, RepeatSpec::Epochs(2));
+            (input.interleave, input.stream) = (2, stream);
+            open(&input, 1, PipelineWorker { index: 0, workers: 1 })
+        };
+        for stream in [StreamSpec::Always, StreamSpec::Never] {
+            let mut pipeline = open_with(&set, stream).unwrap();
+            assert_eq!(take(&mut pipeline, 100).len(), 24, "{format} {stream:?}");
+            assert_eq!(pipeline.files().unwrap().files, 4);
+        }
+        if let DatasetSpec::Csv(csv) = &mut set {
+            csv.files.retain(|file| file.ends_with("empty"));
+            let error = open_with(&set, StreamSpec::Never).unwrap_err();
+            assert!(matches!(error, InputError::NoExample { .. } | InputError::Row { .. }), "{error}");
+        }
     }
 }
 
@@ -332,13 +364,13 @@ fn a_limited_number_of_damaged_records_is_skipped() {
                     let mut batch = Batch::default();
                     match pipeline.fill(&mut batch) {
                         Ok(()) => read.push(batch.columns[0].f32().unwrap()[0].floor()),
-                        Err(InputError::Ended { .. }) => return Ok(read),
+                        Err(InputError::Ended { .. }) => return Ok((read, pipeline.skipped().count())),
                         Err(error) => return Err(error),
                     }
                 }
             };
             // A damaged record counts once, although three epochs read it.
-            assert_eq!(read(2).unwrap(), [[0.0, 1.0, 3.0, 4.0]; 3].concat());
+            assert_eq!(read(2).unwrap(), ([[0.0, 1.0, 3.0, 4.0]; 3].concat(), 2));
             let error: InputError = read(1).unwrap_err();
             assert!(matches!(&error, InputError::BadRecords { max: 1, .. }), "{error}");
             let error = read(0).unwrap_err().to_string();

@@ -11,13 +11,11 @@ use pushpull_messages::tensor::Shape;
 use super::cifar10::Cifar10Format;
 use super::csv::CsvFormat;
 use super::dataset::{Dataset, Rows, check, collect, count};
-use super::files::{BadRecords, dataset, expand};
+use super::files::{BadRecords, FoundFiles, SkippedRecords, dataset, expand};
 use super::idx::IdxImages;
 use super::stages::Stages;
 use super::tf_record::TfRecordFormat;
-use super::{
-    Datasets, Description, Digits, InMemory, InputError, babble, color_images, linear, open_either, windows,
-};
+use super::{Datasets, Description, Digits, InMemory, InputError, babble, color_images, linear, windows};
 
 /// The name by which errors refer to a generated text.
 const BABBLE: &str = "the generated text";
@@ -31,17 +29,19 @@ pub struct Reading<'a> {
     pub skip_bad_records: u64,
     /// The data sets that specs call by name.
     pub custom: &'a Datasets,
+    /// The number of skipped records, if the caller needs it.
+    pub skipped: Option<&'a SkippedRecords>,
 }
 
 impl<'a> Reading<'a> {
     /// Reads as `input` says.
     pub fn of(input: &InputSpec, custom: &'a Datasets) -> Self {
-        Self { interleave: input.interleave, skip_bad_records: input.skip_bad_records, custom }
+        Self { interleave: input.interleave, skip_bad_records: input.skip_bad_records, custom, skipped: None }
     }
 
     /// Reads one file after the other, and skips no damaged record.
     pub fn plain(custom: &'a Datasets) -> Self {
-        Self { interleave: 1, skip_bad_records: 0, custom }
+        Self { interleave: 1, skip_bad_records: 0, custom, skipped: None }
     }
 }
 
@@ -149,13 +149,17 @@ fn describe_made(spec: &DatasetSpec) -> Result<Description, InputError> {
 /// Any [`InputError`] that concerns the spec, the headers of files or the number of generated examples.
 pub fn open(spec: &DatasetSpec, reading: &Reading<'_>) -> Result<Arc<dyn Dataset>, InputError> {
     spec.validate()?;
-    let spec = expand(spec)?;
+    let (spec, sizes) = expand(spec)?;
     // A missing file is found now and not when its turn comes.
-    for file in spec.files() {
-        open_either(file)?;
-    }
-    let (cycle, bad) = (reading.interleave, || BadRecords::allowing(reading.skip_bad_records));
-    Ok(match &spec {
+    FoundFiles::find(&spec, &sizes)?;
+    open_found(&spec, reading)
+}
+
+/// Opens the data set of a valid spec without patterns, whose files were found.
+pub(super) fn open_found(spec: &DatasetSpec, reading: &Reading<'_>) -> Result<Arc<dyn Dataset>, InputError> {
+    let skipped = || reading.skipped.cloned().unwrap_or_default();
+    let (cycle, bad) = (reading.interleave, || BadRecords::allowing(reading.skip_bad_records, skipped()));
+    Ok(match spec {
         DatasetSpec::Idx { images, labels } => Arc::new(IdxImages::open(images, labels)?),
         DatasetSpec::Cifar10 { files } => Arc::new(dataset(Cifar10Format::new(bad()), files, cycle)?),
         DatasetSpec::Csv(csv) => Arc::new(dataset(CsvFormat::new(csv, bad()), &csv.files, cycle)?),
@@ -167,7 +171,7 @@ pub fn open(spec: &DatasetSpec, reading: &Reading<'_>) -> Result<Arc<dyn Dataset
         | DatasetSpec::Text(_)
         | DatasetSpec::Babble(_)
         | DatasetSpec::ColorImages { .. }
-        | DatasetSpec::Linear { .. } => Arc::new(load_from(&spec, reading)?),
+        | DatasetSpec::Linear { .. } => Arc::new(load_found(spec, reading)?),
     })
 }
 
@@ -233,13 +237,20 @@ impl<'a> Moved<'a> {
 /// Any [`InputError`] that concerns the spec, the files or the number of generated examples.
 pub fn load_from(spec: &DatasetSpec, reading: &Reading<'_>) -> Result<InMemory, InputError> {
     spec.validate()?;
+    let (spec, sizes) = expand(spec)?;
+    FoundFiles::find(&spec, &sizes)?;
+    load_found(&spec, reading)
+}
+
+/// Loads all examples of a valid spec without patterns, whose files were found.
+pub(super) fn load_found(spec: &DatasetSpec, reading: &Reading<'_>) -> Result<InMemory, InputError> {
     match spec {
         DatasetSpec::Idx { images, labels } => IdxImages::load(images, labels),
         DatasetSpec::Cifar10 { .. }
         | DatasetSpec::Csv(_)
         | DatasetSpec::TfRecord(_)
         | DatasetSpec::Custom(_) => {
-            let set = open(spec, reading)?;
+            let set = open_found(spec, reading)?;
             check(&*set)?;
             collect(&*set)
         }

@@ -135,6 +135,9 @@ fn append(example: &Example, spec: &FeatureSpec, column: &mut Storage) -> Result
     match (&found.values, column) {
         (Some(Values::Floats(floats)), Storage::F32(column)) => {
             count("floats", floats.value.len(), expected)?;
+            if let Some(at) = floats.value.iter().position(|value| !value.is_finite()) {
+                return Err(RecordError::NotFinite { feature: name(), value: floats.value[at], at });
+            }
             column.extend_from_slice(&floats.value);
         }
         (Some(Values::Ints(ints)), Storage::I32(column)) => {

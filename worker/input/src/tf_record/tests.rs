@@ -169,6 +169,10 @@ fn an_error_names_the_wrong_feature() {
         (Example::new(), "the record has no feature 'floats', only []:"),
         (Example::new().floats("others", [1.0]), "the record has no feature 'floats', only [others]:"),
         (five(1).floats("floats", [1.0]), "feature 'floats' has 1 floats, expected 3"),
+        (
+            five(1).floats("floats", [1.0, f32::NAN, 0.0]),
+            "feature 'floats' has NaN at position 1, expected finite",
+        ),
         (five(1).ints("floats", [1, 2, 3]), "feature 'floats' has integers, expected floats"),
         (five(1).ints("label", [1 << 31]), "feature 'label' has 2147483648, expected an integer of 32 bits"),
         (five(1).ints("label", []), "feature 'label' has 0 integers, expected 1"),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::LocalBoxFuture;
-use pushpull_input::{InputError, Mapped, SplitMix64};
+use pushpull_input::{InputError, SplitMix64, TestSet};
 use pushpull_messages::id::{GlobalStep, LocalStep, TaskId};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::{Evaluated, Finish, Finished, Resume, TrainingResult};
@@ -24,13 +24,14 @@ use super::session::{Session, SessionStart};
 use super::step::Stepper;
 use super::trainer::{Trained, Trainer, TrainingProgress};
 use super::validation::{Validation, ValidationSetting};
+use crate::blocking::blocking;
 use crate::client::{ClientError, Parameters};
 use crate::config::WorkerConfig;
 use crate::devices::Devices;
 use crate::error::WorkerError;
 use crate::evaluation::evaluate;
 use crate::fetches::FetchPlan;
-use crate::preparation::{Preparation, blocking};
+use crate::preparation::Preparation;
 use crate::telemetry::{
     EndOfLife, Evaluations, Gauge, Journal, Life, Plots, ReportSources, Reporter, Spans, Tracer, WorkerView,
 };
@@ -62,8 +63,8 @@ struct AfterTraining {
     job: JobSpec,
     parameters: Parameters,
     devices: Arc<Devices>,
-    /// The test set, if this worker has already loaded it.
-    test: Option<Arc<Mapped>>,
+    /// The test set, if this worker has already opened it.
+    test: Option<Arc<TestSet>>,
 }
 
 impl Worker {
@@ -158,6 +159,10 @@ impl Worker {
         };
         let TrainingProgress { local_step, loss, skipped } = progress;
         tracing::info!("finished after {local_step} steps of this worker");
+        let records = self.journal.progress().snapshot.records_skipped;
+        if records > 0 {
+            tracing::warn!(records, "skipped damaged records of the training set");
+        }
         self.life.doing("waiting for the other workers");
         let finish = Finish { result, local_step, loss, skipped };
         let (Finished { evaluate: asked, step }, _) = chief.call(finish, Payload::EMPTY).await?;
@@ -268,7 +273,7 @@ impl Worker {
             let preparation = Preparation { config, job: job.clone(), task, workers: 1, resume, fetches };
             let test = match test {
                 Some(test) => test,
-                None => Arc::new(blocking(self.config.own_threads, move || preparation.load_test()).await?),
+                None => Arc::new(blocking(self.config.own_threads, move || preparation.open_test()).await?),
             };
             evaluate(&parameters, &devices, &test, &job, step).await
         };
