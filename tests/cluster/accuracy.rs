@@ -8,19 +8,16 @@ use std::process::Command;
 
 use crate::harness::{Program, Report, data_dir, example_called, mnist, mnist_dir, tool};
 
-const ACCURACY_MIN: f64 = 0.97;
-/// The number of steps in 3 epochs of 60000 examples, in batches of 64.
-const STEPS: u64 = 2813;
-
+/// Trains on MNIST with one ps and two workers, in this number of steps.
 #[track_caller]
-fn trains_well(dir: &Path, command: &mut Command) {
+fn trains_well(dir: &Path, command: &mut Command, steps: u64, accuracy_min: f64) {
     let path = dir.join("report.json");
     Program::run(dir, "mnist", command.arg("--report").arg(&path)).expect(0);
     let report = Report::read(&path);
-    report.holds(STEPS, 1, 2);
+    report.holds(steps, 1, 2);
     let accuracy = report.number("test_accuracy");
     println!("accuracy {accuracy:.4} after {:.1} s of training", report.number("seconds"));
-    assert!(accuracy >= ACCURACY_MIN, "{accuracy}");
+    assert!(accuracy >= accuracy_min, "{accuracy}");
 }
 
 #[test]
@@ -28,19 +25,23 @@ fn three_epochs_of_mnist_in_one_process() {
     let Some(data) = mnist_dir() else { return };
     let dir = tempfile::tempdir().unwrap();
     let mut command = mnist();
-    trains_well(dir.path(), command.args(["--epochs=3", "--workers=2", "--data-dir"]).arg(data));
+    command.args(["--epochs=3", "--workers=2", "--data-dir"]).arg(data);
+    // 3 epochs of 60000 examples in batches of 64 make 2812.5 steps.
+    trains_well(dir.path(), &mut command, 2813, 0.97);
 }
 
 #[test]
-fn three_epochs_of_mnist_in_many_processes() {
+fn an_epoch_of_mnist_in_many_processes() {
     let Some(data) = mnist_dir() else { return };
     let dir = tempfile::tempdir().unwrap();
     let job = dir.path().join("job.json");
     let mut command = mnist();
-    command.args(["--epochs=3", "--data-dir"]).arg(data).arg("--export-job").arg(&job);
+    command.args(["--epochs=1", "--data-dir"]).arg(data).arg("--export-job").arg(&job);
     Program::run(dir.path(), "export", &mut command).expect(0);
     let mut command = tool();
-    trains_well(dir.path(), command.args(["local", "--ps=1", "--workers=2", "--job"]).arg(job));
+    command.args(["local", "--ps=1", "--workers=2", "--job"]).arg(job);
+    // Four seeds had 96.2 to 96.5 %.
+    trains_well(dir.path(), &mut command, 938, 0.955);
 }
 
 /// Trains an example in one process, and returns its report.
@@ -74,26 +75,26 @@ fn hooks_end_the_job_when_the_loss_is_low() {
 #[test]
 fn the_convolutional_network_learns_digits() {
     let Some(data) = mnist_dir() else { return };
-    let report = trained("mnist", Some(&data), &["--model=cnn", "--workers=1", "--steps=200"]);
-    // Five seeds had 96.0 to 96.5 %. The MLP has 93.3 % after the same number of steps.
-    assert!(report.metric("accuracy") >= 0.945, "{}", report.metric("accuracy"));
+    let report = trained("mnist", Some(&data), &["--model=cnn", "--workers=1", "--steps=120"]);
+    // Five seeds had 94.0 to 94.9 %. The MLP has 91.4 % after the same number of steps.
+    assert!(report.metric("accuracy") >= 0.925, "{}", report.metric("accuracy"));
 }
 
 #[test]
 fn the_residual_network_learns_colour_images() {
     let Some(data) = data_dir("cifar10", "train.bin") else { return };
-    let report = trained("cifar10", Some(&data), &["--workers=1", "--steps=100"]);
-    // Five seeds had 37.3 to 40.2 %. The most frequent class has 11.2 %.
-    assert!(report.metric("accuracy") >= 0.34, "{}", report.metric("accuracy"));
+    let report = trained("cifar10", Some(&data), &["--workers=1", "--steps=60"]);
+    // Five seeds had 32.8 to 37.0 %. The most frequent class has 11.2 %.
+    assert!(report.metric("accuracy") >= 0.3, "{}", report.metric("accuracy"));
 }
 
 #[test]
 fn the_transformer_learns_more_than_frequencies() {
     let Some(data) = data_dir("tinyshakespeare", "input.txt") else { return };
-    let flags = ["--workers=1", "--steps=150", "--batch-size=16", "--learning-rate=0.003"];
+    let flags = ["--workers=1", "--steps=100", "--batch-size=16", "--learning-rate=0.003"];
     let loss = trained("char_lm", Some(&data), &flags).number("test_loss");
-    // Two seeds had 2.53 and 2.54. The frequencies of the characters alone give 3.3 nats.
-    assert!(loss < 2.7, "{loss}");
+    // Four seeds had 2.59 to 2.61. The frequencies of the characters alone give 3.3 nats.
+    assert!(loss < 2.75, "{loss}");
 }
 
 #[test]
