@@ -144,7 +144,7 @@ impl Observed {
         });
         wait_until(&format!("the endpoint of {name}"), PATIENCE, || TcpStream::connect(&address).ok());
         let endpoint = Endpoint(address);
-        endpoint.wait_for_step(1);
+        endpoint.wait_for_update();
         Self { name, endpoint, token, running }
     }
 

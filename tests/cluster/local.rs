@@ -3,6 +3,7 @@
 
 use std::process::Command;
 
+use pushpull_messages::id::TaskId;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::{Endpoint, Job, PATIENCE, Program, Report, tool, wait_until};
@@ -38,8 +39,9 @@ fn is_gone(id: i32) -> bool {
 }
 
 /// Waits until training has begun.
+#[track_caller]
 fn wait_for_training(program: &mut Program) {
-    Endpoint::of_job(program).wait_for_step(1);
+    Endpoint::of_task(program, TaskId::ps(0)).wait_for_update();
 }
 
 #[test]
@@ -65,8 +67,8 @@ fn two_ps_and_three_workers_train_an_exported_job() {
 #[test]
 fn nobody_is_warned_of_a_job_that_goes_well() {
     let dir = tempfile::tempdir().unwrap();
-    // The job is long enough for the workers to send one or two reports.
-    let job = Job::new(dir.path(), 5000);
+    // The job is long enough for the workers to send a report or two.
+    let job = Job::new(dir.path(), 3000);
     let ended = Program::run(dir.path(), "local", &mut local(&job, &["--workers=2"])).expect(0);
     ended.does_not_say("WARN").does_not_say("ERROR");
 }

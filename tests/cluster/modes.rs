@@ -4,7 +4,9 @@
 use pushpull_messages::id::TaskId;
 use rustix::process::Signal;
 
-use crate::harness::{Cluster, ENDLESS, Job, Program, Report, Running, example, role};
+use crate::harness::{
+    Cluster, ENDLESS, Job, Program, Report, Running, TinyDigits, example, role, under_each,
+};
 
 /// Returns one count of the report for every shard.
 fn counts(report: &Report, key: &str) -> Vec<u64> {
@@ -45,8 +47,8 @@ fn nobody_is_further_ahead_of_a_frozen_worker_than_the_bound() {
 
 #[test]
 fn nobody_waits_for_a_frozen_worker_where_all_is_asynchronous() {
+    const STEPS: u64 = 1000;
     for policy in ["async", "async:staleness-lr"] {
-        const STEPS: u64 = 2000;
         let mut running = Running::start(2, STEPS, &[&format!("--sync={policy}")]);
         running.wait_for_version(20);
         running.workers[1].signal(Signal::STOP);
@@ -61,17 +63,9 @@ fn nobody_waits_for_a_frozen_worker_where_all_is_asynchronous() {
 
 /// Runs a deterministic job with one process for each task, started in this order. Returns the checksum of
 /// the variables.
-fn bits_of_processes(order: &[TaskId], threads: &str) -> u64 {
+fn bits_of_processes(data: &str, order: &[TaskId], threads: &str) -> u64 {
     let cluster = Cluster::with(1, 2, 3, |dir| {
-        let job =
-            Job::with(dir, 60, &["--seed=5", "--sync=sync", "--deterministic", "--partitioner=fixed:3"]);
-        // The job needs as many digits as the example generates by default, because the results are
-        // compared.
-        job.edit(|job| {
-            job["input"]["train"]["digits"]["examples"] = 20_000.into();
-            job["input"]["test"]["digits"]["examples"] = 5_000.into();
-        });
-        job
+        Job::with(dir, 60, &["--seed=5", "--sync=sync", "--deterministic", "--partitioner=fixed:3", data])
     });
     let start = |&task: &TaskId| {
         let mut command = role(task.job);
@@ -90,9 +84,12 @@ fn bits_of_processes(order: &[TaskId], threads: &str) -> u64 {
 #[test]
 fn deterministic_runs_are_bit_equal_in_any_shape() {
     let (chief, ps, worker) = (TaskId::CHIEF, TaskId::ps, TaskId::worker);
-    let expected = bits_of_processes(&[chief, ps(0), ps(1), worker(0), worker(1), worker(2)], "--threads=1");
+    let dir = tempfile::tempdir().unwrap();
+    let data = TinyDigits::write(dir.path()).flag();
+    let forwards = [chief, ps(0), ps(1), worker(0), worker(1), worker(2)];
+    let expected = bits_of_processes(&data, &forwards, "--threads=1");
     let backwards = [worker(2), worker(1), ps(1), worker(0), ps(0), chief];
-    assert_eq!(bits_of_processes(&backwards, "--threads=2"), expected);
+    assert_eq!(bits_of_processes(&data, &backwards, "--threads=2"), expected);
     for shape in
         [&["--ps=2", "--threads=1", "--partitioner=fixed:3"][..], &["--ps=1", "--shards=3", "--threads=2"]]
     {
@@ -100,7 +97,7 @@ fn deterministic_runs_are_bit_equal_in_any_shape() {
         let path = dir.path().join("report.json");
         let mut command = example();
         command.args(["--steps=60", "--batch-size=16", "--workers=3", "--seed=5"]);
-        command.args(["--sync=sync", "--deterministic"]).args(shape).arg("--report").arg(&path);
+        command.args(["--sync=sync", "--deterministic", &data]).args(shape).arg("--report").arg(&path);
         Program::run(dir.path(), "example", &mut command).expect(0);
         assert_eq!(Report::read(&path).variables_crc32c(), expected, "{shape:?}");
     }
@@ -108,16 +105,13 @@ fn deterministic_runs_are_bit_equal_in_any_shape() {
 
 #[test]
 fn training_ends_without_the_chief_under_every_policy() {
-    const STEPS: u64 = 2000;
-    let running = ["bounded:1", "sync", "sync:2"].map(|policy| {
+    const STEPS: u64 = 500;
+    under_each(&["bounded:1", "sync", "sync:2"], |policy| {
         let mut running = Running::start(3, STEPS, &[&format!("--sync={policy}")]);
         running.wait_for_version(20);
         running.chief.signal(Signal::KILL);
-        running
-    });
-    for mut running in running {
         for worker in &mut running.workers {
             worker.wait().expect_failure().says("finished after ").says("chief/0");
         }
-    }
+    });
 }

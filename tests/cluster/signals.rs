@@ -6,7 +6,7 @@ use std::time::Duration;
 use pushpull_messages::id::TaskId;
 use rustix::process::Signal;
 
-use crate::harness::{Cluster, ENDLESS, Endpoint, Program, example, wait_for_version};
+use crate::harness::{Cluster, ENDLESS, Endpoint, Program, Slowed, TinyDigits, example, wait_for_version};
 
 const CHIEF: TaskId = TaskId::CHIEF;
 const PS: TaskId = TaskId::ps(0);
@@ -67,11 +67,13 @@ fn one_of_two_workers_may_leave() {
         let (cluster, [mut chief, mut ps, mut worker, mut second]) = training(ENDLESS);
         second.signal(signal);
         second.wait_within(PROMPT).expect(status);
+        let slowed = Slowed::new(&worker);
         chief.wait_for(if status < 0 {
             "worker lost; the others go on worker=worker/1"
         } else {
             "worker was told to stop and left worker=worker/1"
         });
+        drop(slowed);
         cluster.stop(&mut chief);
         for other in [&mut chief, &mut ps, &mut worker] {
             other.wait().expect(0);
@@ -84,7 +86,9 @@ fn one_of_two_workers_may_leave() {
 fn a_frozen_worker_counts_as_lost() {
     let (cluster, [mut chief, mut ps, mut worker, mut second]) = training(ENDLESS);
     second.signal(Signal::STOP);
+    let slowed = Slowed::new(&worker);
     chief.wait_for("worker lost; the others go on worker=worker/1");
+    drop(slowed);
     cluster.stop(&mut chief);
     for other in [&mut chief, &mut ps, &mut worker] {
         other.wait().expect(0);
@@ -185,11 +189,11 @@ fn a_signal_ends_a_task_that_waits_for_its_peers() {
 fn a_signal_ends_an_embedded_run() {
     for (signal, status) in [(Signal::INT, 130), (Signal::TERM, 143)] {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("report.json");
+        let (path, data) = (dir.path().join("report.json"), TinyDigits::write(dir.path()).flag());
         let mut command = example();
-        command.args(["--batch-size=16", "--epochs=1000000", "--report"]).arg(&path);
+        command.args(["--batch-size=16", "--epochs=1000000", &data, "--report"]).arg(&path);
         let mut program = Program::start(dir.path(), "example", &mut command);
-        Endpoint::of(&mut program).wait_for_step(1);
+        Endpoint::of(&mut program).wait_for_update();
         program.signal(signal);
         program.wait_within(PROMPT).expect(status).says("interrupted at step");
         assert!(!path.exists());

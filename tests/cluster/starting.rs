@@ -4,7 +4,7 @@
 use pushpull_messages::id::{JobName, TaskId};
 use rustix::process::Signal;
 
-use crate::harness::{Cluster, ENDLESS, Program, example, role, wait_for_version};
+use crate::harness::{Cluster, ENDLESS, Program, Slowed, example, role, wait_for_version};
 
 const PS: TaskId = TaskId::ps(0);
 const WORKER: TaskId = TaskId::worker(0);
@@ -163,7 +163,9 @@ fn a_worker_that_dies_in_the_middle_may_come_again() {
     let lives = cluster.start(TaskId::worker(1));
     wait_for_version(&cluster, 50);
     dies.signal(Signal::KILL);
+    let slowed = Slowed::new(&lives);
     chief.wait_for("worker lost; the others go on worker=worker/0");
+    drop(slowed);
     let mut again = cluster.start(WORKER);
     again.wait_for("ready: model");
     cluster.stop(&mut chief);

@@ -2,19 +2,20 @@
 
 use tempfile::TempDir;
 
-use crate::harness::{Job, Program, Report, example, tool};
+use crate::harness::{Job, Program, Report, TinyDigits, example, tool};
 
 fn dir() -> TempDir {
     tempfile::tempdir().expect("a temporary directory")
 }
 
-/// Trains in one process, with small batches and these flags. Returns the report.
+/// Trains in one process on the tiny data set, with small batches and these flags. Returns the report.
 #[track_caller]
 fn embedded(flags: &[&str]) -> Report {
     let dir = dir();
     let path = dir.path().join("report.json");
     let mut command = example();
-    command.arg("--threads=1").args(flags).arg("--report").arg(&path);
+    command.arg("--threads=1").arg(TinyDigits::write(dir.path()).flag());
+    command.args(flags).arg("--report").arg(&path);
     if !flags.iter().any(|flag| flag.starts_with("--batch-size")) {
         command.arg("--batch-size=16");
     }
@@ -70,8 +71,8 @@ fn convolutions_train_in_one_process() {
 
 #[test]
 fn steps_follow_from_epochs() {
-    // 20000 examples in batches of 1024 make 19.5 steps.
-    embedded(&["--epochs=1", "--batch-size=1024"]).holds(20, 1, 2);
+    // 320 examples in batches of 48 make 6.7 steps.
+    embedded(&["--epochs=1", "--batch-size=48"]).holds(7, 1, 2);
 }
 
 #[test]
@@ -98,13 +99,8 @@ fn one_worker_leaves_the_same_bits_in_one_process_as_in_many() {
     let steps = 80;
     for flags in [&["--seed=3"][..], &["--seed=3", "--partitioner=fixed:3"]] {
         let dir = dir();
-        // The job needs as many digits as the example generates by default, because the results are
-        // compared.
-        let job = Job::with(dir.path(), steps, flags);
-        job.edit(|job| {
-            job["input"]["train"]["digits"]["examples"] = 20_000.into();
-            job["input"]["test"]["digits"]["examples"] = 5_000.into();
-        });
+        let data = TinyDigits::write(dir.path()).flag();
+        let job = Job::with(dir.path(), steps, &[flags, &[data.as_str()]].concat());
         let path = dir.path().join("report.json");
         let mut command = tool();
         command.args(["local", "--ps=2", "--workers=1", "--threads=1", "--job"]).arg(job.path());

@@ -12,9 +12,10 @@ use super::job::Job;
 use super::ports::free_port;
 use super::program::{Program, example, role};
 use super::report::Report;
+use super::spy::wait_for_version;
 
 /// The number of steps after which a model has learnt enough for the checks of a report.
-const LEARNT: u64 = 300;
+const LEARNT: u64 = 100;
 /// The token with which a test may stop a job.
 const TOKEN: &str = "the-token-of-the-tests";
 
@@ -119,9 +120,9 @@ impl Cluster {
     /// machine of any speed.
     #[track_caller]
     pub(crate) fn stop(&self, chief: &mut Program) {
-        let endpoint = Endpoint::of(chief);
-        endpoint.wait_for_step(LEARNT);
-        assert_eq!(endpoint.stop(TOKEN), 202, "{}", chief.err());
+        // The chief's page would show this step one or two seconds later.
+        wait_for_version(self, LEARNT);
+        assert_eq!(Endpoint::of(chief).stop(TOKEN), 202, "{}", chief.err());
     }
 
     /// Returns the report after checking its invariants.

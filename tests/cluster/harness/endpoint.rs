@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use pushpull_messages::id::TaskId;
 use serde_json::Value;
 
 use super::program::Program;
@@ -16,32 +17,28 @@ impl Endpoint {
     /// Waits until a program has logged the address of its endpoint, and returns the endpoint.
     #[track_caller]
     pub(crate) fn of(program: &mut Program) -> Self {
-        Self::after(program, "observe this task at http://")
+        Self::said_by(program, "")
     }
 
-    /// Waits until a program, or one of several programs whose logs it merges, has logged the address of the
-    /// job's page. Returns that endpoint, which is the chief's.
+    /// Does the same for one of several tasks whose logs `pushpull local` merges.
     #[track_caller]
-    pub(crate) fn of_job(program: &mut Program) -> Self {
-        Self::after(program, "the job's page is http://")
+    pub(crate) fn of_task(program: &mut Program, task: TaskId) -> Self {
+        Self::said_by(program, &format!("[{task}] "))
     }
 
+    /// Waits for the address in a line that begins with `name`.
     #[track_caller]
-    fn after(program: &mut Program, said: &str) -> Self {
-        program.wait_for(said);
-        let log = program.err();
-        let (_, rest) = log.split_once(said).expect("it has been waited for");
-        let address: String = rest.chars().take_while(|c| c.is_ascii_digit() || ".:".contains(*c)).collect();
-        Self(address)
+    fn said_by(program: &mut Program, name: &str) -> Self {
+        let rest = program.wait_for_line(name, "observe this task at http://");
+        Self(rest.chars().take_while(|c| c.is_ascii_digit() || ".:".contains(*c)).collect())
     }
 
-    /// Waits until the job has made at least this number of steps.
+    /// Waits until a shard of this process has applied an update. The chief's page would show that one or two
+    /// seconds later.
     #[track_caller]
-    pub(crate) fn wait_for_step(&self, at_least: u64) {
-        wait_until(&format!("step {at_least}"), PATIENCE, || {
-            let (status, job) = self.ask("/job");
-            let job: Value = if status == 200 { serde_json::from_str(&job).ok()? } else { return None };
-            job["step"].as_u64().filter(|&step| step >= at_least)
+    pub(crate) fn wait_for_update(&self) {
+        wait_until("an update", PATIENCE, || {
+            self.metrics().sum("pushpull_shard_version", &[]).filter(|&version| version > 0.0)
         });
     }
 

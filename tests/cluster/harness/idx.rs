@@ -46,6 +46,11 @@ impl TinyDigits {
         &self.0
     }
 
+    /// Returns the flag that names the directory.
+    pub(crate) fn flag(&self) -> String {
+        format!("--data-dir={}", self.0.display())
+    }
+
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }

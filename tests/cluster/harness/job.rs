@@ -28,7 +28,7 @@ impl Job {
         let job = Self { path, steps };
         // The data sets are made small, because every worker generates all examples before it begins.
         job.edit(|job| {
-            for (part, examples) in [("train", 2000), ("test", 500)] {
+            for (part, examples) in [("train", 640), ("test", 500)] {
                 if let Some(digits) = job["input"][part].get_mut("digits") {
                     digits["examples"] = json!(examples);
                 }

@@ -166,15 +166,22 @@ impl Program {
     /// Waits until the process has logged a text.
     #[track_caller]
     pub(crate) fn wait_for(&mut self, text: &str) {
+        self.wait_for_line("", text);
+    }
+
+    /// Waits until the process has logged a line that begins with `begin` and contains a text. Returns the
+    /// rest of the line.
+    #[track_caller]
+    pub(crate) fn wait_for_line(&mut self, begin: &str, text: &str) -> String {
         let what = format!("'{text}' from {}", self.name);
         wait_until(&what, PATIENCE, || {
             let running = self.is_running();
-            if self.err().contains(text) {
-                return Some(());
-            }
-            assert!(running, "{} ended without '{text}'", self.name);
-            None
-        });
+            let log = self.err();
+            let mut lines = log.lines().filter(|line| line.starts_with(begin));
+            let rest = lines.find_map(|line| line.split_once(text)).map(|(_, rest)| rest.to_owned());
+            assert!(running || rest.is_some(), "{} ended without '{text}'", self.name);
+            rest
+        })
     }
 
     /// Kills the process if it is still running, and waits until it has ended.

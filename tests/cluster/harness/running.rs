@@ -5,9 +5,11 @@ use pushpull_messages::id::{JobName, ShardId, TaskId};
 use pushpull_messages::message::ShardSnapshot;
 
 use super::cluster::Cluster;
+use super::endpoint::Endpoint;
 use super::job::Job;
 use super::program::{Ended, Program};
 use super::report::Report;
+use super::slowed::Slowed;
 use super::spy::wait_for_shard;
 use super::wait::{PATIENCE, wait_until};
 
@@ -72,10 +74,33 @@ impl Running {
         });
     }
 
+    /// Waits until every worker trains. Before that, a worker that is told to stop has nothing to save, and
+    /// ends as if the job saved no checkpoints.
+    #[track_caller]
+    pub(crate) fn wait_for_workers(&mut self) {
+        for worker in &mut self.workers {
+            let endpoint = Endpoint::of(worker);
+            wait_until("a worker that trains", PATIENCE, || (endpoint.ask("/readyz").0 == 200).then_some(()));
+        }
+    }
+
     /// Waits until every shard has applied at least this number of updates.
     #[track_caller]
     pub(crate) fn wait_for_version(&self, at_least: u64) -> Vec<ShardSnapshot> {
         self.wait_for_shards(&format!("version {at_least}"), |seen| seen.version.0 >= at_least)
+    }
+
+    /// Waits until every shard has applied this number of updates more than any shard has now.
+    #[track_caller]
+    pub(crate) fn wait_for_more(&self, updates: u64) -> Vec<ShardSnapshot> {
+        let seen = self.wait_for_shards("any", |_| true);
+        let newest = seen.iter().map(|seen| seen.version.0).max().expect("shards");
+        self.wait_for_version(newest + updates)
+    }
+
+    /// Slows workers down while the test waits for a timeout. They must not be waited for meanwhile.
+    pub(crate) fn slowed(&self, workers: &[usize]) -> Vec<Slowed> {
+        workers.iter().map(|&worker| Slowed::new(&self.workers[worker])).collect()
     }
 
     /// Restarts a worker that has ended.

@@ -1,4 +1,6 @@
-//! Slows a process down, so that it gets only a fraction of the processor time, as on a busy host.
+//! Slows a process down, so that it gets only a fraction of the processor time, as on a busy host. A test
+//! that waits for a timeout also does this to the tasks that train meanwhile, in order to leave the processor
+//! to other tests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,20 +9,20 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::harness::Program;
+use super::program::Program;
 
 /// The time for which the process runs, before it is stopped for [`STANDS`]. The two alternate.
 const RUNS: Duration = Duration::from_millis(10);
 const STANDS: Duration = Duration::from_millis(90);
 
 /// Keeps a program stopped for most of the time, until it is dropped.
-pub(super) struct Slowed {
+pub(crate) struct Slowed {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Slowed {
-    pub(super) fn new(program: &Program) -> Self {
+    pub(crate) fn new(program: &Program) -> Self {
         let process = Pid::from_raw(program.id().cast_signed()).expect("a process has a number");
         let over = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&over);

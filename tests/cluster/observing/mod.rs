@@ -4,5 +4,4 @@ mod counters;
 mod endpoints;
 mod naming;
 mod page;
-mod slowed;
 mod timeline;

@@ -3,9 +3,8 @@
 
 use serde_json::Value;
 
-use super::slowed::Slowed;
 use crate::browser::Browser;
-use crate::harness::{Cluster, ENDLESS, Endpoint, Job, PATIENCE, Program, Running, tool, wait_until};
+use crate::harness::{Cluster, ENDLESS, Endpoint, Job, PATIENCE, Program, Running, Slowed, tool, wait_until};
 
 fn found(job: &Value, kind: &str, name: &str) -> bool {
     job["findings"]
