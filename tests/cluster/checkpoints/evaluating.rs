@@ -71,7 +71,7 @@ fn a_job_that_gets_no_better_ends_early_and_well() {
         "--early-stopping=accuracy:2".into(),
     ];
     let mut command = role(JobName::Evaluator);
-    command.arg(format!("--checkpoint-dir={}", saved.display())).arg("--threads=1");
+    command.arg(format!("--checkpoint-dir={}", saved.display())).args(["--threads=1", "--poll-every-ms=100"]);
     let mut evaluator = Program::start(cluster.dir(), "evaluator", &mut command);
     let mut running = Running::of(cluster, &[]);
     for program in [&mut running.chief].into_iter().chain(&mut running.ps).chain(&mut running.workers) {

@@ -7,7 +7,7 @@ use pushpull::data::{Dataset, load};
 use pushpull::{DatasetSpec, Example, FeatureKind, FeatureSpec, TfRecordSpec, TfRecordWriter};
 use serde_json::json;
 
-use crate::harness::{Cluster, Program, Report, Running, example};
+use crate::harness::{Cluster, Program, Report, Running, TinyDigits, example, under_each};
 
 use super::{deterministic, saving, steps, undisturbed, verify, wait_for_save};
 
@@ -24,8 +24,9 @@ fn a_killed_deterministic_job_resumes_bit_equal() {
         let saved = steps(&super::directory(running.cluster.dir()));
         last = *saved.last().expect("it has saved");
         assert!(last >= seen && last % 10 == 0, "{saved:?}");
-        // Five are kept. The kill may come after a save, and before the oldest one is removed.
-        assert!(saved.len() <= 6, "{saved:?}");
+        // Five are kept. Each kill may come after a save, and before the oldest one is removed. The same may
+        // happen when the job reaches its end.
+        assert!(saved.len() <= 8, "{saved:?}");
         running = running.all_again();
         running.chief.wait_for(&format!("restored step-{last}-"));
     }
@@ -34,7 +35,8 @@ fn a_killed_deterministic_job_resumes_bit_equal() {
     assert_eq!(report.count("began"), last);
     let directory = super::directory(running.cluster.dir());
     verify(&directory);
-    assert_eq!(steps(&directory).last(), Some(&STEPS), "what it ended with is saved");
+    let saved = steps(&directory);
+    assert_eq!((saved.len(), saved.last()), (5, Some(&STEPS)), "what it ended with is saved");
 }
 
 /// Writes 500 digits to packed TFRecord files, and lets the job stream them, three files at a time.
@@ -103,23 +105,20 @@ fn a_killed_job_resumes_within_a_streamed_epoch() {
 
 #[test]
 fn every_policy_makes_exactly_the_requested_updates() {
-    const STEPS: u64 = 600;
-    let jobs = ["async", "bounded:1", "sync", "sync:1"].map(|mode| {
+    const STEPS: u64 = 400;
+    under_each(&["async", "bounded:1", "sync", "sync:1"], |mode| {
         let sync = format!("--sync={mode}");
         let cluster =
             saving(2, 2, STEPS, &[&sync, "--ema-decay=0.9", "--optimizer=momentum"], &["--save-steps=7"]);
         let mut running = Running::of(cluster, &[]);
         wait_for_save(&mut running.chief, 49);
         running.kill_all();
-        (mode, running)
-    });
-    for (mode, running) in jobs {
         let mut running = running.all_again();
         running.chief.wait_for("restored step-");
         // This also checks the number of updates on every shard.
         let report = running.end_well_without(&[]);
         assert!(report.count("began") >= 49, "{mode}");
-    }
+    });
 }
 
 #[test]
@@ -146,11 +145,12 @@ fn a_job_may_go_on_to_a_later_step_with_other_workers() {
 #[test]
 fn an_embedded_run_that_was_killed_goes_on() {
     let dir = tempfile::tempdir().expect("a temporary directory");
+    let data = TinyDigits::write(dir.path()).flag();
     let start = |name: &str, flags: &[&str]| {
         let report = dir.path().join(format!("{name}.json"));
         let mut command = example();
         command.args(["--batch-size=16", "--steps=1500", "--sync=sync", "--deterministic", "--threads=1"]);
-        command.args(flags).arg("--report").arg(&report);
+        command.arg(&data).args(flags).arg("--report").arg(&report);
         (Program::start(dir.path(), name, &mut command), report)
     };
     let (mut whole, report) = start("whole", &[]);

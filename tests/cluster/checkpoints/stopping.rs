@@ -5,14 +5,13 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::harness::{ENDLESS, Program, Running, example};
+use crate::harness::{ENDLESS, Program, Running, TinyDigits, example, under_each};
 
 use super::{deterministic, directory, saving, steps, undisturbed, verify, wait_for_save};
 
 /// The time limit for a stopped job to be saved and for all tasks to end: the documented 25 s, and some time
 /// for a busy machine.
 const STATED: Duration = Duration::from_secs(30);
-const STEPS: u64 = 1200;
 
 /// Waits until all tasks have ended, and checks that each has the status 0.
 #[track_caller]
@@ -26,19 +25,22 @@ fn all_leave(running: &mut Running) {
 
 #[test]
 fn a_job_stopped_repeatedly_is_bit_equal() {
+    const STEPS: u64 = 800;
     let expected = undisturbed(deterministic(2, 2, STEPS, &[]));
     let mut running = Running::of(deterministic(2, 2, STEPS, &[]), &[]);
     let directory = directory(running.cluster.dir());
-    for (version, signal) in [(160, Signal::TERM), (480, Signal::INT), (720, Signal::TERM)] {
+    let mut saved = 0;
+    for (signal, all) in [(Signal::TERM, false), (Signal::INT, false), (Signal::TERM, true)] {
+        let version = saved + 100;
         running.wait_for_version(version);
         // The last time, all tasks get the signal, the workers first. No task may leave before the others.
-        if version == 720 {
+        if all {
             let others = running.workers.iter_mut().chain(&mut running.ps);
             others.for_each(|program| program.signal(signal));
         }
         running.chief.signal(signal);
         all_leave(&mut running);
-        let saved = *steps(&directory).last().expect("it has saved");
+        saved = *steps(&directory).last().expect("it has saved");
         assert!(saved >= version, "{saved}");
         verify(&directory);
         running = running.all_again();
@@ -49,22 +51,21 @@ fn a_job_stopped_repeatedly_is_bit_equal() {
 
 #[test]
 fn all_tasks_may_be_told_at_once_under_every_policy() {
-    let jobs = ["async", "bounded:1", "sync", "sync:1"].map(|mode| {
+    under_each(&["async", "bounded:1", "sync", "sync:1"], |mode| {
         let sync = format!("--sync={mode}");
-        let mut running = Running::of(saving(2, 2, STEPS, &[&sync], &[]), &[]);
+        let mut running = Running::of(saving(2, 2, ENDLESS, &[&sync], &[]), &[]);
+        running.wait_for_workers();
         running.wait_for_version(30);
         let programs = running.workers.iter_mut().chain(&mut running.ps).chain([&mut running.chief]);
         programs.for_each(|program| program.signal(Signal::TERM));
-        (mode, running)
-    });
-    for (mode, mut running) in jobs {
         all_leave(&mut running);
         let saved = *steps(&directory(running.cluster.dir())).last().expect("it has saved");
         assert!(saved >= 30, "{mode}: {saved}");
         let mut running = running.all_again();
-        let report = running.end_well_without(&[]);
+        running.wait_for_version(saved + 20);
+        let report = running.stop_well_without(&[]);
         assert_eq!(report.count("began"), saved, "{mode}");
-    }
+    });
 }
 
 #[test]
@@ -82,21 +83,24 @@ fn a_ps_that_is_told_to_stop_ends_the_job_with_all_saved() {
 #[test]
 fn a_worker_that_is_told_to_stop_leaves_with_nothing_lost() {
     let mut running = Running::of(saving(1, 2, ENDLESS, &[], &[]), &[]);
+    running.wait_for_workers();
     running.wait_for_version(30);
     running.workers[1].signal(Signal::TERM);
-    running.workers[1].wait_within(STATED).expect(0);
+    let slowed = running.slowed(&[0, 1]);
     running.chief.wait_for("worker was told to stop and left worker=worker/1");
+    drop(slowed);
+    running.workers[1].wait_within(STATED).expect(0);
     running.stop_well_without(&[1]);
 }
 
 #[test]
 fn an_embedded_run_is_stopped_and_goes_on() {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let saved = directory(dir.path());
+    let (saved, data) = (directory(dir.path()), TinyDigits::write(dir.path()).flag());
     let start = || {
         let mut command = example();
         command
-            .args(["--batch-size=16", "--steps=10000", "--save-steps=100"])
+            .args(["--batch-size=16", "--steps=3000", "--save-steps=100", &data])
             .arg(format!("--checkpoint-dir={}", saved.display()));
         Program::start(dir.path(), "example", &mut command)
     };
@@ -108,7 +112,7 @@ fn an_embedded_run_is_stopped_and_goes_on() {
     let mut program = start();
     program.wait_for(&format!("restored step-{step}-"));
     program.wait().expect(0);
-    assert_eq!(steps(&saved).last(), Some(&10_000));
+    assert_eq!(steps(&saved).last(), Some(&3000));
 }
 
 #[test]
