@@ -53,9 +53,12 @@ const fn held(ready: usize) -> usize {
     ready + 2
 }
 
+/// A function that fills a batch.
+type Fill = Box<dyn FnMut(&mut Batch) -> Result<(), InputError> + Send>;
+
 /// Fills batches on the thread that asks for them.
 struct OnDemand {
-    fill: Box<dyn FnMut(&mut Batch) -> Result<(), InputError> + Send>,
+    fill: Fill,
     /// The batches that were given back.
     spent: sync_mpsc::Receiver<Batch>,
 }
