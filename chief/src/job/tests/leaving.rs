@@ -211,7 +211,7 @@ fn another_worker_evaluates_if_one_is_cut_off() {
     play.say(1, 1, completed());
     assert_eq!(play.log(), "trained 5:Evaluate");
     play.say(0, 1, finish(TrainingResult::GaveUp("ps/0 is silent".into())));
-    assert_eq!(play.log(), "7:Finished 6:Evaluate");
+    assert_eq!(play.log(), "7:Finished trained 6:Evaluate");
     play.say(1, 1, evaluated());
     assert!(play.ended.pop().unwrap().is_ok() && play.open.is_empty());
 }
