@@ -49,9 +49,10 @@ fn the_tutorial_trains_mnist_in_one_process() {
 
 #[test]
 fn the_tutorial_trains_on_four_processes() {
+    let mnist = mnist_dir();
     let cluster = Cluster::new(1, 2, 1);
     let start = |task: TaskId| {
-        let mut command = tutorial(cluster.dir(), None);
+        let mut command = tutorial(cluster.dir(), mnist.as_deref());
         cluster.spawn(task, command.env("TF_CONFIG", cluster.spec.to_tf_config(task)))
     };
     let mut programs: Vec<Program> = cluster.spec.tasks().map(|(task, _)| start(task)).collect();
