@@ -57,8 +57,9 @@ pub use pushpull_messages::graph::{
 pub use pushpull_messages::id::{GlobalStep, NodeId, VariableId};
 pub use pushpull_messages::input::{
     BabbleSpec, CategorySpec, ColumnSpec, CsvColumnSpec, CsvFieldsSpec, CsvSpec, DatasetSpec, FeatureKind,
-    FeatureSpec, FieldSpec, InputSpec, MapSpec, NumberSpec, RepeatSpec, ShardSpec, ShuffleSpec, StageSpec,
-    StreamSpec, TextSpec, TfRecordSpec, VocabularySpec, WindowsSpec,
+    FeatureSpec, FieldSpec, InputSpec, ListKind, ListSpec, MapSpec, NumberSpec, RepeatSpec, ShardSpec,
+    ShuffleSpec, StageSpec, StreamSpec, TableColumnSpec, TableFieldsSpec, TableSpec, TextSpec, TfRecordSpec,
+    VocabularySpec, WindowsSpec,
 };
 pub use pushpull_messages::job::{JobError, JobSpec};
 pub use pushpull_messages::message::{Evaluation, MetricValue};

@@ -145,6 +145,17 @@ impl NumberSpec {
     pub fn new(field: impl Into<FieldSpec>) -> Self {
         Self { field: field.into(), missing: None }
     }
+
+    /// Checks the value of an empty field. `column` is the name of the column for the error.
+    pub(super) fn validate(&self, column: &str) -> Result<(), InputSpecError> {
+        match self.missing.filter(|missing| !missing.is_finite()) {
+            Some(missing) => {
+                let what = format!("column '{column}': the value of an empty {}", self.field);
+                InputSpecError::range(what, "finite", missing)
+            }
+            None => Ok(()),
+        }
+    }
 }
 
 impl CategorySpec {
@@ -159,6 +170,20 @@ impl CategorySpec {
     pub fn map(field: impl Into<FieldSpec>, words: &[(&str, i32)]) -> Self {
         let words = words.iter().map(|&(word, id)| (word.to_owned(), id)).collect();
         Self { field: field.into(), vocabulary: VocabularySpec::Map(words), unknown: None }
+    }
+
+    /// Checks that no word is listed twice. `column` is the name of the column for the error.
+    pub(super) fn validate(&self, column: &str) -> Result<(), InputSpecError> {
+        let VocabularySpec::Words(words) = &self.vocabulary else { return Ok(()) };
+        let mut sorted: Vec<&String> = words.iter().collect();
+        sorted.sort_unstable();
+        match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(twice) => {
+                let what = format!("column '{column}': a word of {}'s vocabulary", self.field);
+                InputSpecError::range(what, "listed once", format!("'{}' twice", twice[0]))
+            }
+            None => Ok(()),
+        }
     }
 }
 
@@ -236,21 +261,8 @@ impl CsvSpec {
                 let FieldSpec::Name(name) = field else { continue };
                 InputSpecError::name(|| format!("a field of column '{}'", column.name), name)?;
             }
-            let mut missing =
-                column.numbers().iter().filter_map(|number| Some((&number.field, number.missing?)));
-            if let Some((field, missing)) = missing.find(|(_, missing)| !missing.is_finite()) {
-                let what = format!("column '{}': the value of an empty {field}", column.name);
-                return InputSpecError::range(what, "finite", missing);
-            }
-            for category in column.categories() {
-                let VocabularySpec::Words(words) = &category.vocabulary else { continue };
-                let mut sorted: Vec<&String> = words.iter().collect();
-                sorted.sort_unstable();
-                if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-                    let what = format!("column '{}': a word of {}'s vocabulary", column.name, category.field);
-                    return InputSpecError::range(what, "listed once", format!("'{}' twice", twice[0]));
-                }
-            }
+            column.numbers().iter().try_for_each(|number| number.validate(&column.name))?;
+            column.categories().iter().try_for_each(|category| category.validate(&column.name))?;
         }
         Ok(())
     }

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{BabbleSpec, COLUMNS_MAX, CsvSpec, InputSpecError, TextSpec, TfRecordSpec};
+use super::{BabbleSpec, COLUMNS_MAX, CsvSpec, InputSpecError, TableSpec, TextSpec, TfRecordSpec};
 
 /// The maximum number of files of one data set.
 pub const FILES_MAX: usize = 1 << 16;
 
 /// The spec of a data set that is read from files, generated, or part of the worker's program. The names of
-/// CSV, TFRecord and CIFAR-10 files may be patterns such as `train-*.csv.gz`. Any name may be the address of
-/// an object, such as `s3://bucket/train.csv`.
+/// CSV, TFRecord, Parquet, Arrow and CIFAR-10 files may be patterns such as `train-*.csv.gz`. Any name may be
+/// the address of an object, such as `s3://bucket/train.csv`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum DatasetSpec {
@@ -41,6 +41,11 @@ pub enum DatasetSpec {
     Csv(CsvSpec),
     /// TFRecord files.
     TfRecord(TfRecordSpec),
+    /// Parquet files. A program needs the feature `columnar` to read them.
+    Parquet(TableSpec),
+    /// Files and streams of Arrow IPC, such as Feather files (version 2). A program needs the feature
+    /// `columnar` to read them.
+    Arrow(TableSpec),
     /// Windows of a text file.
     Text(TextSpec),
     /// Windows of a generated text.
@@ -79,13 +84,33 @@ impl DatasetSpec {
             Self::Idx { images, labels } => vec![images, labels],
             Self::Cifar10 { files }
             | Self::Csv(CsvSpec { files, .. })
-            | Self::TfRecord(TfRecordSpec { files, .. }) => files.iter().map(PathBuf::as_path).collect(),
+            | Self::TfRecord(TfRecordSpec { files, .. })
+            | Self::Parquet(TableSpec { files, .. })
+            | Self::Arrow(TableSpec { files, .. }) => files.iter().map(PathBuf::as_path).collect(),
             Self::Text(text) => vec![&text.file],
             Self::Digits { .. }
             | Self::Babble(_)
             | Self::ColorImages { .. }
             | Self::Linear { .. }
             | Self::Custom(_) => Vec::new(),
+        }
+    }
+
+    /// Returns the list of files of a format that reads any number of files; `None` for all other specs.
+    pub fn file_list_mut(&mut self) -> Option<&mut Vec<PathBuf>> {
+        match self {
+            Self::Cifar10 { files }
+            | Self::Csv(CsvSpec { files, .. })
+            | Self::TfRecord(TfRecordSpec { files, .. })
+            | Self::Parquet(TableSpec { files, .. })
+            | Self::Arrow(TableSpec { files, .. }) => Some(files),
+            Self::Idx { .. }
+            | Self::Text(_)
+            | Self::Digits { .. }
+            | Self::Babble(_)
+            | Self::ColorImages { .. }
+            | Self::Linear { .. }
+            | Self::Custom(_) => None,
         }
     }
 
@@ -97,15 +122,8 @@ impl DatasetSpec {
         let mut spec = self.clone();
         let all: Vec<&mut PathBuf> = match &mut spec {
             Self::Idx { images, labels } => vec![images, labels],
-            Self::Cifar10 { files }
-            | Self::Csv(CsvSpec { files, .. })
-            | Self::TfRecord(TfRecordSpec { files, .. }) => files.iter_mut().collect(),
             Self::Text(text) => vec![&mut text.file],
-            Self::Digits { .. }
-            | Self::Babble(_)
-            | Self::ColorImages { .. }
-            | Self::Linear { .. }
-            | Self::Custom(_) => Vec::new(),
+            other => other.file_list_mut().into_iter().flatten().collect(),
         };
         for path in all {
             *path = change(path)?;
@@ -114,8 +132,8 @@ impl DatasetSpec {
     }
 
     /// Returns a copy of the spec that reads only the columns for which `is_needed` returns true, as far as
-    /// the format allows: CSV and TFRecord files need not contain the fields of other columns. All other
-    /// specs, and a spec without any needed column, are returned unchanged.
+    /// the format allows: CSV, TFRecord, Parquet and Arrow files need not contain the fields of other
+    /// columns. All other specs, and a spec without any needed column, are returned unchanged.
     #[must_use]
     pub fn with_columns(&self, is_needed: impl Fn(&str) -> bool) -> Self {
         let mut spec = self.clone();
@@ -125,6 +143,11 @@ impl DatasetSpec {
             }
             Self::TfRecord(records) if records.features.iter().any(|own| is_needed(&own.column)) => {
                 records.features.retain(|feature| is_needed(&feature.column));
+            }
+            Self::Parquet(table) | Self::Arrow(table)
+                if table.columns.iter().any(|column| is_needed(&column.name)) =>
+            {
+                table.columns.retain(|column| is_needed(&column.name));
             }
             _ => {}
         }
@@ -143,13 +166,17 @@ impl DatasetSpec {
         if files.len() > FILES_MAX {
             return InputSpecError::range("the number of files", format!("at most {FILES_MAX}"), files.len());
         }
-        let any_number = matches!(self, Self::Cifar10 { .. } | Self::Csv(_) | Self::TfRecord(_));
+        let any_number = matches!(
+            self,
+            Self::Cifar10 { .. } | Self::Csv(_) | Self::TfRecord(_) | Self::Parquet(_) | Self::Arrow(_)
+        );
         if any_number && files.is_empty() {
             return InputSpecError::range("the number of files", "at least 1", 0);
         }
         match self {
             Self::Csv(csv) => csv.validate(),
             Self::TfRecord(records) => records.validate(),
+            Self::Parquet(table) | Self::Arrow(table) => table.validate(),
             Self::Text(text) => text.windows.validate(),
             Self::Babble(babble) => babble.windows.validate(),
             Self::Linear { weights, bias, noise, .. } => {

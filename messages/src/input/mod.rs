@@ -9,6 +9,7 @@ mod files_digest;
 mod map;
 mod order;
 mod spec;
+mod table;
 #[cfg(test)]
 pub(crate) mod tests;
 mod tf_record;
@@ -22,11 +23,12 @@ pub use files_digest::FilesDigest;
 pub use map::{MapSpec, StageSpec};
 pub use order::{RepeatSpec, ShardSpec, ShuffleSpec, StreamSpec};
 pub use spec::{INTERLEAVE_MAX, InputSpec, PREFETCH, PREFETCH_MAX, SKIPPED_RECORDS_MAX};
+pub use table::{ListKind, ListSpec, TableColumnSpec, TableFieldsSpec, TableSpec};
 pub use tf_record::{FeatureKind, FeatureSpec, TfRecordSpec};
 pub use windows::{BabbleSpec, TextSpec, WindowsSpec};
 
-/// The maximum number of columns in a data set. The same limit applies to the number of fields of a CSV
-/// column, of features of a record and of weights of [`DatasetSpec::Linear`].
+/// The maximum number of columns in a data set. The same limit applies to the number of fields of a CSV,
+/// Parquet or Arrow column, of features of a record and of weights of [`DatasetSpec::Linear`].
 pub const COLUMNS_MAX: usize = 1 << 16;
 /// The maximum number of bytes in the name of a column, a field or a feature.
 pub const NAME_BYTES_MAX: usize = 256;

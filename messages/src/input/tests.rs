@@ -29,10 +29,51 @@ fn a_job_file_may_leave_out_defaults() {
         r#"{"text": {"file": "a", "windows": {"length": 9, "stirde": 1}}}"#,
         r#"{"csv": {"files": [], "columns": [], "quote": "'"}}"#,
         r#"{"cifar10": {"file": "a"}}"#,
-        r#"{"parquet": {}}"#,
+        r#"{"parquet": {"files": ["a"], "columns": [], "header": true}}"#,
+        r#"{"orc": {}}"#,
     ] {
         assert!(read(unknown).is_err(), "{unknown}");
     }
+}
+
+#[test]
+fn the_job_file_names_the_fields_of_a_table() {
+    let json = r#"{"parquet": {"files": ["train-*.parquet"], "columns": [
+        {"name": "numbers", "fields": {"numbers": [{"field": "age"}, {"field": "hours", "missing": 0}]}},
+        {"name": "image", "fields": {"list": {"field": "pixels", "kind": "pixels", "shape": [28, 28]}}},
+        {"name": "labels", "fields": {"category": {"field": 7, "vocabulary": {"words": ["cat", "dog"]}}}}]}}"#;
+    let DatasetSpec::Parquet(table) = serde_json::from_str(json).unwrap() else { panic!("no table") };
+    let columns: Vec<ColumnSpec> = table.columns.iter().map(TableColumnSpec::column).collect();
+    assert_eq!(ColumnSpec::list(&columns), "'numbers' f32[2], 'image' f32[28, 28], 'labels' i32[]");
+    let fields = table.columns.iter().flat_map(TableColumnSpec::fields).map(FieldSpec::to_string);
+    assert_eq!(fields.collect::<Vec<_>>().join(", "), "field 'age', field 'hours', field 'pixels', field 7");
+    for kind in [ListKind::Float, ListKind::Integer, ListKind::Pixels, ListKind::Bytes] {
+        let json = serde_json::to_string(&kind).unwrap();
+        assert_eq!(serde_json::from_str::<ListKind>(&json).unwrap(), kind);
+    }
+}
+
+#[test]
+fn invalid_tables_are_refused() {
+    let table = |columns| TableSpec { files: vec!["a".into()], columns };
+    let refused = |columns: Vec<TableColumnSpec>| {
+        let error = DatasetSpec::Parquet(table(columns.clone())).validate().unwrap_err();
+        assert_eq!(DatasetSpec::Arrow(table(columns)).validate().unwrap_err(), error);
+        error.to_string()
+    };
+    let x = |fields| vec![TableColumnSpec::new("x", fields)];
+    let list = |shape: &[usize]| TableFieldsSpec::List(ListSpec::new("f", ListKind::Float, shape.to_vec()));
+    let bad_number = NumberSpec { missing: Some(f32::NAN), ..number("f") };
+    let twice = CategorySpec::new("f", &["a", "a"], None);
+    assert!(refused(vec![]).contains("the number of columns"));
+    assert!(refused(x(TableFieldsSpec::Numbers(vec![]))).contains("the number of fields of column 'x'"));
+    assert!(refused(x(list(&[0]))).contains("the shape of column 'x'"));
+    assert!(refused(x(list(&[1 << 20, 1 << 20]))).contains("the shape of column 'x'"));
+    assert!(refused(x(TableFieldsSpec::Number(bad_number))).contains("the value of an empty field 'f'"));
+    assert!(refused(x(TableFieldsSpec::Category(twice))).contains("'a' twice"));
+    assert!(refused(x(TableFieldsSpec::Number(number("a\nb")))).contains("a field of column 'x'"));
+    let fields = TableFieldsSpec::Number(number("f"));
+    assert!(refused(vec![TableColumnSpec::new("", fields)]).contains("the name of column 0"));
 }
 
 #[test]
@@ -43,6 +84,7 @@ fn only_needed_columns_are_read_where_the_format_allows_it() {
         let first = match &dataset {
             DatasetSpec::Csv(csv) => csv.columns[0].name.clone(),
             DatasetSpec::TfRecord(records) => records.features[0].column.clone(),
+            DatasetSpec::Parquet(table) | DatasetSpec::Arrow(table) => table.columns[0].name.clone(),
             _ => continue,
         };
         let part = dataset.with_columns(|name| name == first);
@@ -50,6 +92,9 @@ fn only_needed_columns_are_read_where_the_format_allows_it() {
         match part {
             DatasetSpec::Csv(csv) => assert!(csv.columns.iter().all(|column| column.name == first)),
             DatasetSpec::TfRecord(all) => assert!(all.features.iter().all(|own| own.column == first)),
+            DatasetSpec::Parquet(table) | DatasetSpec::Arrow(table) => {
+                assert!(table.columns.iter().all(|column| column.name == first));
+            }
             _ => unreachable!("the format stays"),
         }
     }

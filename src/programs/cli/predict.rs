@@ -184,9 +184,6 @@ fn read_dataset(path: &Path) -> Result<DatasetSpec, Failure> {
 /// Returns a data set in the format of `spec` that reads other files.
 fn with_files(mut spec: DatasetSpec, files: &[PathBuf]) -> Result<DatasetSpec, Failure> {
     match (&mut spec, files) {
-        (DatasetSpec::Cifar10 { files: named }, _) => *named = files.to_vec(),
-        (DatasetSpec::Csv(csv), _) => csv.files = files.to_vec(),
-        (DatasetSpec::TfRecord(records), _) => records.files = files.to_vec(),
         (DatasetSpec::Text(text), [file]) => text.file = file.clone(),
         (DatasetSpec::Idx { images, labels }, [own_images, own_labels]) => {
             (*images, *labels) = (own_images.clone(), own_labels.clone());
@@ -197,7 +194,10 @@ fn with_files(mut spec: DatasetSpec, files: &[PathBuf]) -> Result<DatasetSpec, F
                 "--files: expected two IDX files, images and labels; use --images for images without labels";
             return Err(Failure::usage(reason));
         }
-        _ => return Err(Failure::usage("--files: the data set is generated and names no files")),
+        (other, _) => match other.file_list_mut() {
+            Some(named) => *named = files.to_vec(),
+            None => return Err(Failure::usage("--files: the data set is generated and names no files")),
+        },
     }
     Ok(spec)
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use pushpull_messages::input::{ColumnSpec, FilesDigest, InputSpecError};
 use pushpull_messages::tensor::TensorSpec;
 
-use super::RecordError;
+use super::{RecordError, TableError};
 
 /// An error in reading, generating, sharding or batching examples.
 #[derive(Debug, thiserror::Error)]
@@ -120,6 +120,30 @@ pub enum InputError {
         line: u64,
         /// What is wrong with the row.
         problem: Box<RecordError>,
+    },
+    /// A row of a Parquet or Arrow file is not a valid example.
+    #[error("{}, row {row}: {problem}", file.display())]
+    TableRow {
+        /// The file that was read.
+        file: PathBuf,
+        /// The row, counted from 0.
+        row: u64,
+        /// What is wrong with the row.
+        problem: Box<RecordError>,
+    },
+    /// A Parquet or Arrow file cannot be read.
+    #[error("{}: {problem}", file.display())]
+    Table {
+        /// The file that was read.
+        file: PathBuf,
+        /// What is wrong with the file.
+        problem: Box<TableError>,
+    },
+    /// The program was built without the feature that reads the format.
+    #[error("this program cannot read {format} files: build it with `--features columnar`")]
+    NotBuilt {
+        /// The name of the format.
+        format: &'static str,
     },
     /// The file has no record.
     #[error("{} has no examples, expected at least one: name another file", file.display())]

@@ -1,7 +1,7 @@
 //! The files that each worker reads if the job shards by file. This module must not depend on the contents
 //! of the files.
 
-use pushpull_messages::input::{CsvSpec, DatasetSpec, ShardSpec, TfRecordSpec};
+use pushpull_messages::input::{DatasetSpec, ShardSpec};
 
 use super::{DataShare, InputError};
 
@@ -41,10 +41,7 @@ impl FileShare {
         };
         let mut dataset = spec.clone();
         if by_file {
-            let (DatasetSpec::Cifar10 { files }
-            | DatasetSpec::Csv(CsvSpec { files, .. })
-            | DatasetSpec::TfRecord(TfRecordSpec { files, .. })) = &mut dataset
-            else {
+            let Some(files) = dataset.file_list_mut() else {
                 return Ok(Self { dataset, worker, workers, whole: true });
             };
             let mine = std::mem::take(files).into_iter().skip(worker as usize).step_by(count);

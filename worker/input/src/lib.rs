@@ -8,6 +8,8 @@ mod babble;
 mod batch;
 mod cifar10;
 mod color_images;
+#[cfg(feature = "columnar")]
+mod columnar;
 mod csv;
 mod data_share;
 mod dataset;
@@ -30,11 +32,15 @@ mod sampler;
 mod source;
 mod stages;
 mod stream;
+mod table_error;
+mod table_kind;
+mod tables;
 mod test_set;
 #[cfg(test)]
 mod tests;
 mod tf_record;
 mod unpacked;
+mod vocabulary;
 mod windows;
 mod zstd;
 
@@ -60,6 +66,7 @@ pub use random::SplitMix64;
 pub use record_error::RecordError;
 pub use sampler::{BATCH_EXAMPLES_MAX, ORDER_EXAMPLES_MAX, Pick, Position, Sampler};
 pub use source::{Reading, describe, in_directory, input_in_directory, load, load_from, load_images, open};
+pub use table_error::TableError;
 pub use test_set::{TEST_BYTES_MAX, TestBatches, TestSet};
 pub use tf_record::{Example, TfRecordWriter};
 pub use unpacked::UNPACKED_BYTES_MAX;

@@ -138,4 +138,24 @@ pub enum RecordError {
         /// The text found, shortened.
         got: String,
     },
+    /// A field of a Parquet or Arrow file is null, and the spec gives no value for nulls.
+    #[error("{field} is null, expected {expected}: correct the row, or give a value for nulls in the spec")]
+    Null {
+        /// The field that is null.
+        field: FieldSpec,
+        /// The expected kind of value.
+        expected: &'static str,
+    },
+    /// A list of a Parquet or Arrow file does not have the length that the spec requires.
+    #[error(
+        "{field} has a list of {got} elements, expected {expected}: correct the shape in the spec, or the row"
+    )]
+    Length {
+        /// The field with the list.
+        field: FieldSpec,
+        /// The expected number of elements.
+        expected: usize,
+        /// The number of elements found.
+        got: usize,
+    },
 }

@@ -1,11 +1,10 @@
 //! Parses one field of a row into a number or the id of a word. This module must not depend on the file or
 //! on the row.
 
-use std::collections::BTreeMap;
-
-use pushpull_messages::input::{CategorySpec, FieldSpec, NumberSpec, VocabularySpec};
+use pushpull_messages::input::{CategorySpec, FieldSpec, NumberSpec};
 
 use crate::RecordError;
+use crate::vocabulary::Vocabulary;
 
 /// The maximum number of bytes of a field that an error message quotes.
 const SHOWN_BYTES_MAX: usize = 40;
@@ -56,34 +55,16 @@ impl Number {
 /// A field that holds a word of a vocabulary, or the id of a word.
 pub(super) struct Category {
     pub(super) field: Field,
-    /// The id of each word; `None` if the field holds the id itself.
-    ids: Option<BTreeMap<Vec<u8>, i32>>,
-    unknown: Option<i32>,
+    vocabulary: Vocabulary,
 }
 
 impl Category {
     pub(super) fn new(spec: &CategorySpec) -> Self {
-        let ids = match &spec.vocabulary {
-            VocabularySpec::Ids => None,
-            VocabularySpec::Words(words) => {
-                Some(words.iter().map(|word| word.as_bytes().to_vec()).zip(0..).collect())
-            }
-            VocabularySpec::Map(words) => {
-                Some(words.iter().map(|(word, &id)| (word.as_bytes().to_vec(), id)).collect())
-            }
-        };
-        Self { field: Field { spec: spec.field.clone() }, ids, unknown: spec.unknown }
+        Self { field: Field { spec: spec.field.clone() }, vocabulary: Vocabulary::new(spec) }
     }
 
     pub(super) fn read(&self, index: usize, row: &csv::ByteRecord) -> Result<i32, RecordError> {
         let bytes = self.field.of(index, row)?;
-        let (id, expected) = match &self.ids {
-            Some(ids) => (ids.get(bytes).copied(), "a word of the vocabulary"),
-            None => {
-                let text = std::str::from_utf8(bytes).ok();
-                (text.and_then(|text| text.parse().ok()), "an integer of 32 bits")
-            }
-        };
-        id.or(self.unknown).ok_or_else(|| self.field.bad(expected, bytes))
+        self.vocabulary.id(bytes).ok_or_else(|| self.field.bad(self.vocabulary.expected(), bytes))
     }
 }

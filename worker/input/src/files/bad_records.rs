@@ -35,7 +35,9 @@ impl BadRecords {
     /// [`InputError::BadRecords`] if the record is one too many.
     pub(crate) fn skip(&self, place: u64, error: InputError) -> Result<(), InputError> {
         let place = match &error {
-            InputError::Record { file, .. } | InputError::Row { file, .. } => (file.clone(), place),
+            InputError::Record { file, .. }
+            | InputError::Row { file, .. }
+            | InputError::TableRow { file, .. } => (file.clone(), place),
             _ => return Err(error),
         };
         if self.none() {

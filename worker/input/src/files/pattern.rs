@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use glob::{MatchOptions, Pattern};
-use pushpull_messages::input::{CsvSpec, DatasetSpec, FILES_MAX, TfRecordSpec};
+use pushpull_messages::input::{DatasetSpec, FILES_MAX};
 
 use super::found::Sizes;
 use crate::InputError;
@@ -20,10 +20,7 @@ use crate::object::{self, Address};
 /// data set may have.
 pub(crate) fn expand(spec: &DatasetSpec) -> Result<(DatasetSpec, Sizes), InputError> {
     let (mut spec, mut sizes) = (spec.clone(), Sizes::new());
-    if let DatasetSpec::Cifar10 { files }
-    | DatasetSpec::Csv(CsvSpec { files, .. })
-    | DatasetSpec::TfRecord(TfRecordSpec { files, .. }) = &mut spec
-    {
+    if let Some(files) = spec.file_list_mut() {
         let mut all = Vec::new();
         for file in files.iter() {
             match is_pattern(file) {

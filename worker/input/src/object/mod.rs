@@ -2,6 +2,8 @@
 //! depend on formats.
 
 mod pieces;
+#[cfg(feature = "columnar")]
+mod ranges;
 mod runtime;
 
 use std::collections::BTreeMap;
@@ -12,6 +14,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use pushpull_storage::{Store, StoreError};
 
 use self::pieces::{Fetch, Pieces};
+#[cfg(feature = "columnar")]
+pub(crate) use self::ranges::Ranges;
 use self::runtime::{handle, received, send, wait};
 
 /// The maximum number of sizes that are requested at a time.
@@ -79,6 +83,22 @@ impl Address {
     /// # Errors
     /// `NotFound` if there is no such object; another error if the store cannot be opened or read.
     pub(crate) fn open(&self) -> io::Result<(Pieces, u64)> {
+        let (fetch, size) = self.fetch()?;
+        Ok((Pieces::new(handle()?, fetch, size), size))
+    }
+
+    /// Opens the object, and returns a reader of any range of its bytes, and their number.
+    ///
+    /// # Errors
+    /// The same as those of [`open`](Self::open).
+    #[cfg(feature = "columnar")]
+    pub(crate) fn ranges(&self) -> io::Result<(Ranges, u64)> {
+        let (fetch, size) = self.fetch()?;
+        Ok((Ranges::new(fetch), size))
+    }
+
+    /// Returns a function that requests a range of the object, and the number of its bytes.
+    fn fetch(&self) -> io::Result<(Fetch, u64)> {
         let (store, name) = (self.open_store().map_err(failed)?, self.name.clone());
         let (same, own) = (store.clone(), name.clone());
         let size = wait(async move { same.size(&own).await })?.map_err(failed)?;
@@ -86,7 +106,7 @@ impl Address {
             let (store, name) = (store.clone(), name.clone());
             Box::pin(async move { store.read(&name, range).await })
         });
-        Ok((Pieces::new(handle()?, fetch, size), size))
+        Ok((fetch, size))
     }
 
     /// Opens the store. Buckets stay open, so that their connections are used again.

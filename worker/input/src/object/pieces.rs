@@ -29,7 +29,7 @@ const PIECES_AHEAD_MAX: usize = 3;
 /// accord, but not if a reply ends too early.
 const ATTEMPTS_MAX: u32 = 3;
 /// The pause before the second attempt; it doubles before each further attempt.
-const PAUSE: Duration = Duration::from_millis(200);
+pub(super) const PAUSE: Duration = Duration::from_millis(200);
 
 /// A request for a range of an object's bytes.
 pub(super) type Fetch =
@@ -117,7 +117,7 @@ impl Read for Pieces {
 
 /// Reads a piece, and repeats the request if the store fails. If the object is missing or too short, returns
 /// an error at once.
-async fn attempt(fetch: &Fetch, range: Range<u64>, pause: Duration) -> io::Result<Bytes> {
+pub(super) async fn attempt(fetch: &Fetch, range: Range<u64>, pause: Duration) -> io::Result<Bytes> {
     let Range { start, end } = range;
     let mut attempts = 1;
     loop {

@@ -12,13 +12,24 @@ use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use tempfile::TempDir;
 
 use super::*;
+#[cfg(feature = "columnar")]
+use crate::columnar::written;
 use crate::dataset::{Rows, read_some};
 use crate::tests::damaged::{bad_inputs, gzip, write};
 use crate::{Example, TfRecordWriter};
 use crate::{in_directory, load_from, open as open_set};
 
 /// The formats of files that can be streamed.
-const FORMATS: [&str; 4] = ["idx", "cifar10", "csv", "tfrecord"];
+const FORMATS: &[&str] = &[
+    "idx",
+    "cifar10",
+    "csv",
+    "tfrecord",
+    #[cfg(feature = "columnar")]
+    "parquet",
+    #[cfg(feature = "columnar")]
+    "arrow",
+];
 
 /// Packs a file in one of three ways.
 fn packed(bytes: &[u8], how: usize) -> Vec<u8> {
@@ -35,7 +46,8 @@ fn files(folder: &Path, format: &str, sizes: &[usize]) -> DatasetSpec {
     let mut paths = Vec::new();
     for (at, &size) in sizes.iter().enumerate() {
         let bytes = file(format, first, size);
-        paths.push(write(folder, &format!("part-{at}"), &packed(&bytes, at)));
+        let bytes = if format == "parquet" { bytes } else { packed(&bytes, at) };
+        paths.push(write(folder, &format!("part-{at}"), &bytes));
         first += size;
     }
     match format {
@@ -55,6 +67,10 @@ fn files(folder: &Path, format: &str, sizes: &[usize]) -> DatasetSpec {
         }
         "cifar10" => DatasetSpec::Cifar10 { files: paths },
         "csv" => DatasetSpec::Csv(csv(paths)),
+        #[cfg(feature = "columnar")]
+        "parquet" => written::How::PARQUET.spec(paths, written::small_columns()),
+        #[cfg(feature = "columnar")]
+        "arrow" => written::How::FILE.spec(paths, written::small_columns()),
         _ => DatasetSpec::TfRecord(tf_record(paths)),
     }
 }
@@ -93,6 +109,11 @@ fn file(format: &str, first: usize, size: usize) -> Vec<u8> {
         "csv" => {
             let row = |at: usize| format!("{}.5,{},-{at}\n", at, ["even", "odd"][at % 2]);
             ("a,b,c\n".to_owned() + &examples.map(row).collect::<String>()).into_bytes()
+        }
+        #[cfg(feature = "columnar")]
+        "parquet" | "arrow" => {
+            let how = if format == "parquet" { written::How::PARQUET } else { written::How::FILE };
+            written::bytes(&written::small_table(examples), how, 4)
         }
         _ => {
             let mut writer = TfRecordWriter::plain(Vec::new());

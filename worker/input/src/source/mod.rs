@@ -14,6 +14,8 @@ use super::dataset::{Dataset, Rows, check, collect, count};
 use super::files::{BadRecords, FoundFiles, SkippedRecords, dataset, expand};
 use super::idx::IdxImages;
 use super::stages::Stages;
+use super::table_kind::TableKind;
+use super::tables::tables;
 use super::tf_record::TfRecordFormat;
 use super::{Datasets, Description, Digits, InMemory, InputError, babble, color_images, linear, windows};
 
@@ -111,6 +113,8 @@ pub(super) fn is_read(spec: &DatasetSpec) -> bool {
             | DatasetSpec::Cifar10 { .. }
             | DatasetSpec::Csv(_)
             | DatasetSpec::TfRecord(_)
+            | DatasetSpec::Parquet(_)
+            | DatasetSpec::Arrow(_)
             | DatasetSpec::Custom(_)
     )
 }
@@ -123,6 +127,8 @@ fn describe_made(spec: &DatasetSpec) -> Result<Description, InputError> {
         | DatasetSpec::Cifar10 { .. }
         | DatasetSpec::Csv(_)
         | DatasetSpec::TfRecord(_)
+        | DatasetSpec::Parquet(_)
+        | DatasetSpec::Arrow(_)
         | DatasetSpec::Custom(_) => unreachable!("it has a reader"),
         DatasetSpec::Digits { examples, .. } => {
             let shape = Shape::from([Digits::SIDE, Digits::SIDE]);
@@ -166,6 +172,8 @@ pub(super) fn open_found(spec: &DatasetSpec, reading: &Reading<'_>) -> Result<Ar
         DatasetSpec::TfRecord(records) => {
             Arc::new(dataset(TfRecordFormat::new(records, bad()), &records.files, cycle)?)
         }
+        DatasetSpec::Parquet(table) => tables(table, TableKind::Parquet, bad(), cycle)?,
+        DatasetSpec::Arrow(table) => tables(table, TableKind::Arrow, bad(), cycle)?,
         DatasetSpec::Custom(name) => reading.custom.get(name)?,
         DatasetSpec::Digits { .. }
         | DatasetSpec::Text(_)
@@ -249,6 +257,8 @@ pub(super) fn load_found(spec: &DatasetSpec, reading: &Reading<'_>) -> Result<In
         DatasetSpec::Cifar10 { .. }
         | DatasetSpec::Csv(_)
         | DatasetSpec::TfRecord(_)
+        | DatasetSpec::Parquet(_)
+        | DatasetSpec::Arrow(_)
         | DatasetSpec::Custom(_) => {
             let set = open_found(spec, reading)?;
             check(&*set)?;

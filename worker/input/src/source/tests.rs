@@ -163,3 +163,23 @@ fn reads_the_real_mnist() {
         );
     }
 }
+
+#[cfg(not(feature = "columnar"))]
+#[test]
+fn tables_need_a_program_with_the_feature() {
+    use pushpull_messages::input::{NumberSpec, TableColumnSpec, TableFieldsSpec, TableSpec};
+
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("train.parquet");
+    fs::write(&file, b"PAR1").unwrap();
+    let columns = vec![TableColumnSpec::new("x", TableFieldsSpec::Number(NumberSpec::new("x")))];
+    let table = TableSpec { files: vec![file], columns };
+    for (spec, format) in
+        [(DatasetSpec::Parquet(table.clone()), "Parquet"), (DatasetSpec::Arrow(table), "Arrow")]
+    {
+        let error = load(&spec, None).unwrap_err().to_string();
+        let expected =
+            format!("this program cannot read {format} files: build it with `--features columnar`");
+        assert_eq!(error, expected);
+    }
+}

@@ -1,0 +1,357 @@
+//! Reads the rows of Arrow IPC, one message after the other. A file is a stream between magic bytes, followed
+//! by a footer, so both are read from start to end. This module must not depend on what the fields stand for.
+//!
+//! Wanted properties: (A) the rows are those of the file, in order; (B) one message is in memory, besides the
+//! dictionaries and the rows returned; (C) a damaged or cut file is an error, and costs no more memory than
+//! the limits below.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_buffer::Buffer;
+use arrow_ipc::convert::try_fb_to_schema;
+use arrow_ipc::reader::{RecordBatchDecoder, read_dictionary};
+use arrow_ipc::{Message, MessageHeader, MetadataVersion, root_as_message};
+use arrow_schema::{ArrowError, Fields, SchemaRef};
+
+use super::batches::Batches;
+use super::decoding::{bad, decoding, unreadable};
+use super::selection::{Selection, Wanted};
+use crate::table_kind::TableKind;
+use crate::unpacked::Unpacked;
+use crate::{InputError, TableError};
+
+/// The first bytes of a file. Its last bytes are the first six of them.
+const MAGIC: &[u8; 8] = b"ARROW1\0\0";
+/// The first bytes of a message.
+const CONTINUATION: [u8; 4] = [0xff; 4];
+/// The maximum number of zeros between the first bytes of a file and its first message.
+const PADDING_BYTES_MAX: usize = 64;
+/// The maximum number of bytes of a message's metadata.
+const METADATA_BYTES_MAX: u64 = 64 << 20;
+/// The maximum number of bytes of a record batch, packed and unpacked, and of all dictionaries.
+const BATCH_BYTES_MAX: u64 = 1 << 30;
+
+/// The names of the parts of a file, for errors.
+const HEAD: &str = "the head of a message";
+const METADATA: &str = "the metadata of a message";
+const SCHEMA: &str = "the schema";
+const BATCH: &str = "a record batch";
+const DICTIONARY: &str = "a dictionary";
+const FOOTER: &str = "the footer";
+
+/// A file or a stream of Arrow IPC whose schema has been read.
+pub(super) struct ArrowFile {
+    messages: Messages,
+    schema: SchemaRef,
+}
+
+impl ArrowFile {
+    /// Opens a file or an object, and reads its schema.
+    ///
+    /// # Errors
+    /// If it does not exist, cannot be read, or is no Arrow IPC.
+    pub(super) fn open(path: &Path) -> Result<Self, InputError> {
+        let input = Unpacked::open(path)?;
+        let file = input.path().to_path_buf();
+        Self::begin(Messages { input, is_file: false, any: false, ended: false })
+            .map_err(|problem| InputError::Table { file, problem: Box::new(problem) })
+    }
+
+    fn begin(mut messages: Messages) -> Result<Self, TableError> {
+        let Some(head) = messages.next()? else { return Err(TableError::Truncated { part: SCHEMA }) };
+        let schema = decoding(SCHEMA, || {
+            let message = head.message()?;
+            let schema = message.header_as_schema();
+            let schema = schema.ok_or_else(|| ArrowError::IpcError("it is not the first message".into()))?;
+            if !schema.endianness().equals_to_target_endianness() {
+                return Err(ArrowError::IpcError("the numbers are big-endian".into()));
+            }
+            try_fb_to_schema(schema)
+        })?;
+        messages.discard(head.body, SCHEMA)?;
+        Ok(Self { messages, schema: Arc::new(schema) })
+    }
+
+    /// Returns the path of the file that was opened.
+    pub(super) fn path(&self) -> &Path {
+        self.messages.input.path()
+    }
+
+    /// Starts to read the wanted fields. Returns the rows, and for each wanted field its position in them.
+    ///
+    /// # Errors
+    /// If the file lacks a field.
+    pub(super) fn batches(self, wanted: &[Wanted]) -> Result<(Box<dyn Batches>, Vec<usize>), TableError> {
+        let names: Vec<&str> = self.schema.fields().iter().map(|field| field.name().as_str()).collect();
+        let Selection { fields: selected, positions, .. } = Selection::new(wanted, &names)?;
+        let fields = selected.iter().map(|&field| Arc::clone(&self.schema.fields()[field])).collect();
+        let Self { messages, schema } = self;
+        let (dictionaries, pending) = (HashMap::new(), None);
+        let batches = IpcBatches { messages, schema, selected, fields, dictionaries, pending };
+        Ok((Box::new(batches), positions))
+    }
+}
+
+/// The messages of a file or a stream.
+struct Messages {
+    input: Unpacked,
+    /// True if the messages are followed by a footer.
+    is_file: bool,
+    /// True if a message has been read.
+    any: bool,
+    /// True if the end has been read.
+    ended: bool,
+}
+
+/// The metadata of a message.
+struct Head {
+    metadata: Vec<u8>,
+    /// The number of bytes that follow the metadata.
+    body: u64,
+}
+
+impl Head {
+    fn message(&self) -> Result<Message<'_>, ArrowError> {
+        root_as_message(&self.metadata).map_err(|error| ArrowError::IpcError(error.to_string()))
+    }
+}
+
+impl Messages {
+    /// Reads the metadata of the next message; `None` at the end of the stream, which must be marked.
+    fn next(&mut self) -> Result<Option<Head>, TableError> {
+        if self.ended {
+            return Ok(None);
+        }
+        let mut word = [0; 4];
+        self.fill(&mut word, HEAD)?;
+        if !self.any && word == MAGIC[..4] {
+            let mut rest = [0; 4];
+            self.fill(&mut rest, HEAD)?;
+            if rest != MAGIC[4..] {
+                return Err(not_arrow(&[word, rest].concat()));
+            }
+            self.is_file = true;
+            // Some writers align the first message.
+            for _ in 0..=PADDING_BYTES_MAX / 4 {
+                self.fill(&mut word, HEAD)?;
+                if word != [0; 4] {
+                    break;
+                }
+            }
+        }
+        if word != CONTINUATION {
+            return Err(if self.any { bad(HEAD, "it has no marker") } else { not_arrow(&word) });
+        }
+        self.any = true;
+        self.fill(&mut word, HEAD)?;
+        let bytes = i32::from_le_bytes(word);
+        if bytes == 0 {
+            self.check_end()?;
+            self.ended = true;
+            return Ok(None);
+        }
+        let bytes = u64::try_from(bytes).map_err(|_| bad(HEAD, "its length is negative"))?;
+        if bytes > METADATA_BYTES_MAX {
+            return Err(TableError::TooLarge { part: METADATA, bytes, max: METADATA_BYTES_MAX });
+        }
+        let metadata = self.read(bytes, METADATA)?;
+        let mut head = Head { metadata, body: 0 };
+        let body = decoding(METADATA, || Ok::<_, ArrowError>(head.message()?.bodyLength()))?;
+        head.body = u64::try_from(body).map_err(|_| bad(METADATA, "its length is negative"))?;
+        Ok(Some(head))
+    }
+
+    /// Checks that a stream ends here, and that a file has a footer.
+    fn check_end(&mut self) -> Result<(), TableError> {
+        let (mut last, mut chunk, mut total) = (Vec::new(), [0; 1 << 12], 0);
+        loop {
+            let got = self.input.fill(&mut chunk).map_err(|error| unreadable(FOOTER, error))?;
+            total += got as u64;
+            last.extend_from_slice(&chunk[..got]);
+            last.drain(..last.len().saturating_sub(6));
+            if got < chunk.len() {
+                break;
+            }
+        }
+        match (self.is_file, total) {
+            (true, _) if last == MAGIC[..6] => Ok(()),
+            (true, _) => Err(TableError::Truncated { part: FOOTER }),
+            (false, 0) => Ok(()),
+            (false, _) => Err(bad("the end of the stream", format!("{total} bytes follow it"))),
+        }
+    }
+
+    /// Reads `bytes` bytes. Allocates memory as data arrives.
+    fn read(&mut self, bytes: u64, part: &'static str) -> Result<Vec<u8>, TableError> {
+        let (mut data, bytes) = (Vec::new(), bytes as usize);
+        match self.input.append(bytes, &mut data).map_err(|error| unreadable(part, error))? == bytes {
+            true => Ok(data),
+            false => Err(TableError::Truncated { part }),
+        }
+    }
+
+    fn fill(&mut self, buffer: &mut [u8], part: &'static str) -> Result<(), TableError> {
+        match self.input.fill(buffer).map_err(|error| unreadable(part, error))? == buffer.len() {
+            true => Ok(()),
+            false => Err(TableError::Truncated { part }),
+        }
+    }
+
+    fn discard(&mut self, bytes: u64, part: &'static str) -> Result<(), TableError> {
+        let bytes = usize::try_from(bytes).map_err(|error| bad(part, error))?;
+        match self.input.discard(bytes).map_err(|error| unreadable(part, error))? == bytes {
+            true => Ok(()),
+            false => Err(TableError::Truncated { part }),
+        }
+    }
+}
+
+/// Returns the error for a file that begins with other bytes.
+fn not_arrow(first: &[u8]) -> TableError {
+    let found = match first {
+        [b'F', b'E', b'A', b'1', ..] => "it is a Feather file of version 1".to_owned(),
+        other => format!("it begins with the bytes {other:02x?}"),
+    };
+    TableError::Format { format: TableKind::Arrow.name(), found }
+}
+
+/// The rows of a file or a stream.
+struct IpcBatches {
+    messages: Messages,
+    schema: SchemaRef,
+    /// The positions of the selected fields in the schema, ascending.
+    selected: Vec<usize>,
+    fields: Fields,
+    /// The values of each dictionary. The map is only looked up, so its order does not matter.
+    dictionaries: HashMap<i64, ArrayRef>,
+    /// The rest of a record batch of which some rows were skipped.
+    pending: Option<RecordBatch>,
+}
+
+impl IpcBatches {
+    /// Reads the metadata of the next record batch. Reads the dictionaries before it.
+    fn next_head(&mut self) -> Result<Option<Head>, TableError> {
+        while let Some(head) = self.messages.next()? {
+            let kind = decoding(METADATA, || Ok::<_, ArrowError>(head.message()?.header_type()))?;
+            match kind {
+                MessageHeader::RecordBatch => return Ok(Some(head)),
+                MessageHeader::DictionaryBatch => self.read_dictionary(&head)?,
+                _ => return Err(bad(METADATA, "it announces neither a record batch nor a dictionary")),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reads the bytes that follow the metadata of a message.
+    fn body(&mut self, head: &Head, part: &'static str) -> Result<Buffer, TableError> {
+        if head.body > BATCH_BYTES_MAX {
+            return Err(TableError::TooLarge { part, bytes: head.body, max: BATCH_BYTES_MAX });
+        }
+        Ok(Buffer::from_vec(self.messages.read(head.body, part)?))
+    }
+
+    fn read_dictionary(&mut self, head: &Head) -> Result<(), TableError> {
+        let body = self.body(head, DICTIONARY)?;
+        let mut dictionaries = std::mem::take(&mut self.dictionaries);
+        self.dictionaries = decoding(DICTIONARY, || {
+            let message = head.message()?;
+            let batch = message.header_as_dictionary_batch();
+            let batch = batch.ok_or_else(|| ArrowError::IpcError("it has no head".into()))?;
+            let data = batch.data().ok_or_else(|| ArrowError::IpcError("it has no data".into()))?;
+            check_buffers(&data, &body)?;
+            read_dictionary(&body, batch, &self.schema, &mut dictionaries, &message.version())?;
+            Ok::<_, ArrowError>(dictionaries)
+        })?;
+        let bytes: usize = self.dictionaries.values().map(|values| values.get_array_memory_size()).sum();
+        match bytes as u64 > BATCH_BYTES_MAX {
+            true => Err(TableError::TooLarge {
+                part: "all dictionaries",
+                bytes: bytes as u64,
+                max: BATCH_BYTES_MAX,
+            }),
+            false => Ok(()),
+        }
+    }
+
+    /// Reads and decodes the record batch behind `head`.
+    fn decode(&mut self, head: &Head) -> Result<RecordBatch, TableError> {
+        let body = self.body(head, BATCH)?;
+        decoding(BATCH, || {
+            let message = head.message()?;
+            let batch = record_batch(&message)?;
+            check_buffers(&batch, &body)?;
+            let version: MetadataVersion = message.version();
+            let schema = Arc::clone(&self.schema);
+            RecordBatchDecoder::try_new(&body, batch, schema, &self.dictionaries, &version)?
+                .with_projection(Some(&self.selected))
+                .read_record_batch()
+        })
+    }
+}
+
+fn record_batch<'a>(message: &Message<'a>) -> Result<arrow_ipc::RecordBatch<'a>, ArrowError> {
+    let batch = message.header_as_record_batch();
+    batch.ok_or_else(|| ArrowError::IpcError("it has no head".into()))
+}
+
+/// Checks that the buffers of a record batch lie within its body, and that they are not too large when they
+/// are unpacked.
+fn check_buffers(batch: &arrow_ipc::RecordBatch<'_>, body: &Buffer) -> Result<(), ArrowError> {
+    let mut total = 0u64;
+    for buffer in batch.buffers().into_iter().flatten() {
+        let range = usize::try_from(buffer.offset()).ok().zip(usize::try_from(buffer.length()).ok());
+        let range = range.and_then(|(start, bytes)| Some(start..start.checked_add(bytes)?));
+        let bytes = range.and_then(|range| body.get(range));
+        let bytes = bytes.ok_or_else(|| ArrowError::IpcError("a buffer lies beyond the end".into()))?;
+        let unpacked = match (batch.compression(), bytes.first_chunk()) {
+            (Some(_), Some(&size)) => u64::try_from(i64::from_le_bytes(size)).unwrap_or(0),
+            _ => 0,
+        };
+        total = total.saturating_add(unpacked);
+    }
+    match total > BATCH_BYTES_MAX {
+        true => Err(ArrowError::IpcError(format!(
+            "it has {total} bytes when it is unpacked, expected at most {BATCH_BYTES_MAX}"
+        ))),
+        false => Ok(()),
+    }
+}
+
+impl Batches for IpcBatches {
+    fn fields(&self) -> &Fields {
+        &self.fields
+    }
+
+    fn next(&mut self) -> Result<Option<RecordBatch>, TableError> {
+        if let Some(batch) = self.pending.take() {
+            return Ok(Some(batch));
+        }
+        match self.next_head()? {
+            Some(head) => self.decode(&head).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn skip(&mut self, rows: u64) -> Result<u64, TableError> {
+        if rows == 0 || self.pending.is_some() {
+            return Ok(0);
+        }
+        while let Some(head) = self.next_head()? {
+            let length = decoding(BATCH, || Ok::<_, ArrowError>(record_batch(&head.message()?)?.length()))?;
+            let length = u64::try_from(length).map_err(|_| bad(BATCH, "its length is negative"))?;
+            if length > rows {
+                let batch = self.decode(&head)?;
+                self.pending = Some(batch.slice(rows as usize, batch.num_rows() - rows as usize));
+                return Ok(rows);
+            }
+            self.messages.discard(head.body, BATCH)?;
+            if length > 0 {
+                return Ok(length);
+            }
+        }
+        Ok(0)
+    }
+}

@@ -1,0 +1,314 @@
+//! Reads the rows of a Parquet file, one row group after the other. This module must not depend on what the
+//! fields stand for.
+//!
+//! Wanted properties: (A) the rows are those of the file, in order; (B) of each field that is read, at most
+//! one page and [`Chunk`](chunk::Chunk)'s window are in memory, besides the rows returned; (C) a damaged file
+//! is an error, and costs no more memory than a valid one.
+
+mod chunk;
+mod delta;
+mod footer;
+mod pages;
+mod thrift;
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_schema::Fields;
+use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, RowGroups, RowSelection, RowSelector};
+use parquet::arrow::{
+    FieldLevels, ProjectionMask, parquet_to_arrow_field_levels, parquet_to_arrow_schema_by_columns,
+};
+use parquet::column::page::{PageIterator, PageReader};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{
+    ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader, ParquetStatisticsPolicy, RowGroupMetaData,
+};
+
+use self::chunk::Source;
+use self::footer::check_schema;
+use self::pages::Pages;
+use super::batches::Batches;
+use super::decoding::{bad, decoding, unreadable};
+use super::selection::{Selection, Wanted};
+use crate::table_kind::TableKind;
+use crate::{InputError, TableError, open_either};
+
+/// The first and the last bytes of a file.
+const MAGIC: &[u8; 4] = b"PAR1";
+/// The number of bytes after the footer: its length, and the magic bytes.
+const TAIL_BYTES: u64 = 8;
+/// The maximum number of bytes of a footer.
+const FOOTER_BYTES_MAX: u64 = 64 << 20;
+/// The number of values that a row group may have beyond those of valid rows, because lists may be too long.
+const MORE_VALUES_MAX: u64 = 1 << 24;
+
+/// The names of the parts of a file, for errors.
+const FOOTER: &str = "the footer";
+const GROUP: &str = "a row group";
+
+/// A Parquet file that was opened, and its footer.
+pub(super) struct ParquetFile {
+    pub(super) path: PathBuf,
+    source: Arc<Source>,
+    metadata: Arc<ParquetMetaData>,
+}
+
+impl ParquetFile {
+    /// Opens a file or an object, and reads its footer.
+    ///
+    /// # Errors
+    /// If it does not exist, cannot be read, or is no Parquet file.
+    pub(super) fn open(path: &Path) -> Result<Self, InputError> {
+        // A packed file is found, too, so that the error can say that it is packed.
+        let path = open_either(path)?.path;
+        let read = |source| InputError::Read { file: path.clone(), offset: 0, source };
+        let source = Source::open(&path).map_err(read)?;
+        let metadata = metadata(&source)
+            .map_err(|problem| InputError::Table { file: path.clone(), problem: Box::new(problem) })?;
+        Ok(Self { path, source: Arc::new(source), metadata: Arc::new(metadata) })
+    }
+
+    /// Returns the number of rows in each row group.
+    fn group_rows(&self) -> Result<Vec<u64>, TableError> {
+        let rows = |group: &RowGroupMetaData| u64::try_from(group.num_rows());
+        let rows = self.metadata.row_groups().iter().map(rows).collect::<Result<Vec<_>, _>>();
+        rows.map_err(|_| bad(FOOTER, "a row group has a negative number of rows"))
+    }
+
+    /// Returns the number of rows of the file.
+    ///
+    /// # Errors
+    /// If the footer is damaged.
+    pub(super) fn rows(&self) -> Result<u64, TableError> {
+        let rows = self.group_rows()?.into_iter().try_fold(0u64, u64::checked_add);
+        rows.ok_or_else(|| bad(FOOTER, "the number of rows overflows"))
+    }
+
+    /// Starts to read the wanted fields, at most `batch` rows at a time. Returns the rows, and for each
+    /// wanted field its position in them.
+    ///
+    /// # Errors
+    /// If the file lacks a field, or if the footer is damaged.
+    pub(super) fn batches(
+        self,
+        wanted: &[Wanted],
+        batch: usize,
+    ) -> Result<(Box<dyn Batches>, Vec<usize>), TableError> {
+        let schema = self.metadata.file_metadata().schema_descr_ptr();
+        let names: Vec<&str> = schema.root_schema().get_fields().iter().map(|field| field.name()).collect();
+        let selection = Selection::new(wanted, &names)?;
+        let (levels, fields) = decoding("the schema", || {
+            // The types are those of Parquet, whatever the writer says about its own types.
+            let mask = ProjectionMask::roots(&schema, selection.fields.iter().copied());
+            let types = parquet_to_arrow_schema_by_columns(&schema, mask.clone(), None)?;
+            Ok::<_, ParquetError>((parquet_to_arrow_field_levels(&schema, mask, None)?, types.fields))
+        })?;
+        if fields.len() != selection.fields.len() {
+            return Err(bad("the schema", "a field is an empty group"));
+        }
+        let root = |leaf| selection.fields.binary_search(&schema.get_column_root_idx(leaf)).ok();
+        let leaves =
+            (0..schema.num_columns()).filter_map(|leaf| Some((leaf, selection.elements[root(leaf)?])));
+        let (leaves, groups) = (leaves.collect(), self.group_rows()?);
+        let Self { source, metadata, .. } = self;
+        let (next, open) = (0, None);
+        let batches = RowGroupBatches { source, metadata, fields, levels, leaves, groups, batch, next, open };
+        Ok((Box::new(batches), selection.positions))
+    }
+}
+
+/// Reads the footer of a file.
+fn metadata(source: &Source) -> Result<ParquetMetaData, TableError> {
+    let size = source.size();
+    let read = |range| source.read(range).map_err(|error| unreadable(FOOTER, error));
+    let format = |found: String| TableError::Format { format: TableKind::Parquet.name(), found };
+    let first = read(0..size.min(MAGIC.len() as u64))?;
+    if first.starts_with(&[0x1f, 0x8b]) || first == [0x28, 0xb5, 0x2f, 0xfd][..] {
+        let packing = if first[0] == 0x1f { "gzip" } else { "zstd" };
+        return Err(TableError::Packed { packing });
+    }
+    if first == b"PARE"[..] {
+        return Err(bad(FOOTER, "the file is encrypted"));
+    }
+    if first != MAGIC[..] {
+        return Err(format(format!("it begins with the bytes {:02x?}", &first[..])));
+    }
+    if size < MAGIC.len() as u64 + TAIL_BYTES {
+        return Err(TableError::Truncated { part: FOOTER });
+    }
+    let tail = read(size - TAIL_BYTES..size)?;
+    if tail[4..] != MAGIC[..] {
+        return Err(TableError::Truncated { part: "the data or the footer" });
+    }
+    let bytes = u64::from(u32::from_le_bytes([tail[0], tail[1], tail[2], tail[3]]));
+    if bytes > FOOTER_BYTES_MAX {
+        return Err(TableError::TooLarge { part: FOOTER, bytes, max: FOOTER_BYTES_MAX });
+    }
+    let end = size - TAIL_BYTES;
+    let begin = end.checked_sub(bytes).filter(|&begin| begin >= MAGIC.len() as u64);
+    let footer = read(begin.ok_or(TableError::Truncated { part: FOOTER })?..end)?;
+    check_schema(&footer).map_err(|reason| bad(FOOTER, reason))?;
+    let skip = || ParquetStatisticsPolicy::SkipAll;
+    let options = ParquetMetaDataOptions::new()
+        .with_column_stats_policy(skip())
+        .with_size_stats_policy(skip())
+        .with_encoding_stats_policy(skip());
+    decoding(FOOTER, || ParquetMetaDataReader::decode_metadata_with_options(&footer, Some(&options)))
+}
+
+/// The rows of a Parquet file.
+struct RowGroupBatches {
+    source: Arc<Source>,
+    metadata: Arc<ParquetMetaData>,
+    fields: Fields,
+    levels: FieldLevels,
+    /// The columns of the file that are read, and the maximum number of values that each has in a valid row.
+    leaves: Vec<(usize, usize)>,
+    /// The number of rows of each row group.
+    groups: Vec<u64>,
+    /// The number of rows that are decoded at a time.
+    batch: usize,
+    /// The index of the next row group.
+    next: usize,
+    open: Option<OpenGroup>,
+}
+
+/// The row group that is being read.
+struct OpenGroup {
+    reader: ParquetRecordBatchReader,
+    /// The number of rows that have not been read yet.
+    left: u64,
+}
+
+impl RowGroupBatches {
+    /// Opens the next row group behind its first `skipped` rows.
+    fn open_next(&mut self, skipped: u64) -> Result<(), TableError> {
+        let group = self.metadata.row_group(self.next);
+        let rows = self.groups[self.next];
+        let mut ranges = Vec::new();
+        for &(leaf, elements) in &self.leaves {
+            let chunk = group.columns().get(leaf).ok_or_else(|| bad(GROUP, "it lacks a column"))?;
+            let (start, bytes) = decoding(GROUP, || Ok::<_, ParquetError>(chunk.byte_range()))?;
+            let end = start.checked_add(bytes).filter(|&end| end <= self.source.size());
+            ranges.push((leaf, start..end.ok_or(TableError::Truncated { part: GROUP })?));
+            let most = rows.saturating_mul(elements as u64).saturating_add(MORE_VALUES_MAX);
+            if u64::try_from(chunk.num_values()).map_or(true, |values| values > most) {
+                let name = chunk.column_path();
+                let text = format!("'{name}' has {} values in {rows} rows", chunk.num_values());
+                return Err(bad(GROUP, text));
+            }
+        }
+        let (source, metadata) = (Arc::clone(&self.source), Arc::clone(&self.metadata));
+        let group = Group { source, metadata, index: self.next, rows: rows as usize, ranges };
+        let skip = [RowSelector::skip(skipped as usize), RowSelector::select((rows - skipped) as usize)];
+        let selection = (skipped > 0).then(|| RowSelection::from(skip.to_vec()));
+        let reader = decoding(GROUP, || {
+            ParquetRecordBatchReader::try_new_with_row_groups(&self.levels, &group, self.batch, selection)
+        })?;
+        self.next += 1;
+        self.open = Some(OpenGroup { reader, left: rows - skipped });
+        Ok(())
+    }
+}
+
+impl Batches for RowGroupBatches {
+    fn fields(&self) -> &Fields {
+        &self.fields
+    }
+
+    fn next(&mut self) -> Result<Option<RecordBatch>, TableError> {
+        loop {
+            let Some(open) = &mut self.open else {
+                if self.next == self.groups.len() {
+                    return Ok(None);
+                }
+                self.open_next(0)?;
+                continue;
+            };
+            match decoding(GROUP, || open.reader.next().transpose())? {
+                Some(batch) => {
+                    let left = open.left.checked_sub(batch.num_rows() as u64);
+                    open.left = left.ok_or_else(|| bad(GROUP, "it has more rows than the footer says"))?;
+                    return Ok(Some(batch));
+                }
+                None if open.left > 0 => return Err(bad(GROUP, "it has fewer rows than the footer says")),
+                None => self.open = None,
+            }
+        }
+    }
+
+    fn skip(&mut self, rows: u64) -> Result<u64, TableError> {
+        if let Some(open) = &self.open {
+            if open.left > rows {
+                return Ok(0);
+            }
+            let left = open.left;
+            self.open = None;
+            if left > 0 {
+                return Ok(left);
+            }
+        }
+        while let Some(&group) = self.groups.get(self.next).filter(|_| rows > 0) {
+            if group > rows {
+                self.open_next(rows)?;
+                return Ok(rows);
+            }
+            self.next += 1;
+            if group > 0 {
+                return Ok(group);
+            }
+        }
+        Ok(0)
+    }
+}
+
+/// A row group whose columns are read.
+struct Group {
+    source: Arc<Source>,
+    metadata: Arc<ParquetMetaData>,
+    index: usize,
+    rows: usize,
+    /// The columns, and their ranges in the file.
+    ranges: Vec<(usize, Range<u64>)>,
+}
+
+impl RowGroups for Group {
+    fn num_rows(&self) -> usize {
+        self.rows
+    }
+
+    fn column_chunks(&self, leaf: usize) -> Result<Box<dyn PageIterator>, ParquetError> {
+        let place = self.ranges.binary_search_by_key(&leaf, |(leaf, _)| *leaf);
+        let place = place.map_err(|_| ParquetError::General("a column was not selected".to_owned()))?;
+        let range = self.ranges[place].1.clone();
+        let chunk = self.metadata.row_group(self.index).column(leaf);
+        let pages = Pages::new(&self.source, chunk, range, self.rows, self.ranges.len())?;
+        Ok(Box::new(OneChunk { pages: Some(pages) }))
+    }
+
+    fn row_groups(&self) -> Box<dyn Iterator<Item = &RowGroupMetaData> + '_> {
+        Box::new(std::iter::once(self.metadata.row_group(self.index)))
+    }
+
+    fn metadata(&self) -> &ParquetMetaData {
+        &self.metadata
+    }
+}
+
+/// The only chunk of a column in a row group.
+struct OneChunk {
+    pages: Option<Pages>,
+}
+
+impl Iterator for OneChunk {
+    type Item = Result<Box<dyn PageReader>, ParquetError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        Some(Ok(Box::new(self.pages.take()?)))
+    }
+}
+
+impl PageIterator for OneChunk {}

@@ -1,0 +1,123 @@
+//! Reads values in the compact protocol of Thrift, as far as the headers of Parquet need it. This module must
+//! not depend on Parquet.
+//!
+//! The protocol: "Thrift compact protocol encoding", in the documentation of Apache Thrift.
+
+/// The maximum depth of values that are skipped.
+const DEPTH_MAX: u32 = 32;
+
+/// The type of a 32-bit integer.
+pub(super) const I32: u8 = 5;
+/// The type of a list.
+pub(super) const LIST: u8 = 9;
+/// The type of a struct.
+pub(super) const STRUCT: u8 = 12;
+
+/// A position in bytes. Its methods return `None` if the bytes end too early or are not valid.
+pub(super) struct Thrift<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Thrift<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes }
+    }
+
+    /// Reads the number and the type of the next field of a struct; the type is 0 after the last field.
+    /// `last` is the number of the field before, 0 at first.
+    pub(super) fn field(&mut self, last: i64) -> Option<(i64, u8)> {
+        let byte = self.byte()?;
+        let (delta, kind) = (i64::from(byte >> 4), byte & 15);
+        match (kind, delta) {
+            (0, _) => Some((last, 0)),
+            (_, 0) => Some((self.integer()?, kind)),
+            _ => Some((last.checked_add(delta)?, kind)),
+        }
+    }
+
+    /// Reads an integer of 16, 32 or 64 bits.
+    pub(super) fn integer(&mut self) -> Option<i64> {
+        let zigzag = self.varint()?;
+        Some((zigzag >> 1) as i64 ^ -((zigzag & 1) as i64))
+    }
+
+    /// Reads the number and the type of the elements of a list.
+    pub(super) fn list(&mut self) -> Option<(u64, u8)> {
+        let byte = self.byte()?;
+        let size = if byte >> 4 == 15 { self.varint()? } else { u64::from(byte >> 4) };
+        // Every element has at least one byte.
+        (size <= self.bytes.len() as u64).then_some((size, byte & 15))
+    }
+
+    /// Skips the value of a field.
+    pub(super) fn skip(&mut self, kind: u8) -> Option<()> {
+        match kind {
+            1 | 2 => Some(()), // the type of a field is its value
+            other => self.skip_within(other, DEPTH_MAX),
+        }
+    }
+
+    fn skip_within(&mut self, kind: u8, depth: u32) -> Option<()> {
+        let depth = depth.checked_sub(1)?;
+        match kind {
+            1..=3 => self.byte().map(|_| ()),
+            4..=6 => self.varint().map(|_| ()),
+            7 => self.take(8).map(|_| ()),
+            8 => {
+                let bytes = self.varint()?;
+                self.take(bytes).map(|_| ())
+            }
+            9 | 10 => {
+                let (size, kind) = self.list()?;
+                (0..size).try_for_each(|_| self.skip_within(kind, depth))
+            }
+            11 => {
+                let size = self.varint()?;
+                let kinds = if size == 0 { 0 } else { self.byte()? };
+                (0..size).try_for_each(|_| {
+                    self.skip_within(kinds >> 4, depth)?;
+                    self.skip_within(kinds & 15, depth)
+                })
+            }
+            STRUCT => {
+                let mut last = 0;
+                loop {
+                    let (field, kind) = self.field(last)?;
+                    match kind {
+                        0 => return Some(()),
+                        1 | 2 => {}
+                        _ => self.skip_within(kind, depth)?,
+                    }
+                    last = field;
+                }
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the next `bytes` bytes.
+    pub(super) fn take(&mut self, bytes: u64) -> Option<&'a [u8]> {
+        let (taken, rest) = self.bytes.split_at_checked(usize::try_from(bytes).ok()?)?;
+        self.bytes = rest;
+        Some(taken)
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        let (&first, rest) = self.bytes.split_first()?;
+        self.bytes = rest;
+        Some(first)
+    }
+
+    /// Reads an unsigned integer.
+    pub(super) fn varint(&mut self) -> Option<u64> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Some(value);
+            }
+        }
+        None
+    }
+}

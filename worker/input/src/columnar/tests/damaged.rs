@@ -1,0 +1,89 @@
+//! Damaged files: each is read or refused, without a panic and within the limits of memory.
+
+use std::path::Path;
+
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use super::written::{How, bytes, people, spec, table};
+use super::{opened, rest};
+use crate::InputError;
+
+fn read(folder: &Path, how: How, bytes: &[u8]) -> Result<usize, InputError> {
+    let path = folder.join("table");
+    std::fs::write(&path, bytes).unwrap();
+    let set = opened(&spec(how, vec![path]), 0)?;
+    let _ = set.examples();
+    let mut rows = set.rows()?;
+    // A row that is skipped is decoded less strictly.
+    let mut reader = set.reader()?;
+    reader.skip(3, &mut rows)?;
+    Ok(rest(&*set, 0, 7)?.len())
+}
+
+#[test]
+fn a_file_that_is_cut_anywhere_is_refused() {
+    let folder = TempDir::new().unwrap();
+    for how in How::all() {
+        let whole = bytes(&table(&people(9)), how, 4);
+        assert_eq!(read(folder.path(), how, &whole).unwrap(), 9);
+        for end in (0..whole.len()).step_by(37).chain(whole.len() - 20..whole.len()) {
+            let error = read(folder.path(), how, &whole[..end]).unwrap_err().to_string();
+            assert_eq!(error.lines().count(), 1, "{how:?} {end}: {error}");
+            assert!(error.contains("table"), "{how:?} {end}: {error}");
+        }
+        let more = [&whole[..], b"more"].concat();
+        read(folder.path(), how, &more).unwrap_err();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    /// Some bits are flipped, anywhere or in the last bytes, where Parquet has its footer.
+    #[test]
+    fn any_flipped_bits_are_read_or_refused(
+        how: How, flips in prop::collection::vec((any::<prop::sample::Index>(), 0u8..8), 1..4), at_end: bool,
+    ) {
+        let folder = TempDir::new().unwrap();
+        let mut bytes = bytes(&table(&people(9)), how, 4);
+        let begin = if at_end { bytes.len() - bytes.len() / 3 } else { 0 };
+        for (index, bit) in flips {
+            let at = begin + index.index(bytes.len() - begin);
+            bytes[at] ^= 1 << bit;
+        }
+        if let Err(error) = read(folder.path(), how, &bytes) {
+            prop_assert_eq!(error.to_string().lines().count(), 1);
+        }
+    }
+
+    #[test]
+    fn any_bytes_between_magic_ones_are_refused(how: How, middle in prop::collection::vec(any::<u8>(), 0..200)) {
+        let folder = TempDir::new().unwrap();
+        let length = (middle.len() as u32).to_le_bytes();
+        let whole = match how {
+            How::Parquet { .. } => [b"PAR1", &middle[..], &length, b"PAR1"].concat(),
+            How::Arrow { is_file, .. } => {
+                let magic = if is_file { &b"ARROW1\0\0"[..] } else { b"" };
+                [magic, &[0xff; 4], &length, &middle].concat()
+            }
+        };
+        prop_assert!(read(folder.path(), how, &whole).is_err());
+    }
+}
+
+/// A record batch declares buffers that would take too much memory when they are unpacked.
+#[test]
+fn a_packed_batch_with_a_large_buffer_is_refused() {
+    let folder = TempDir::new().unwrap();
+    for how in How::all() {
+        let How::Arrow { compression: Some(_), .. } = how else { continue };
+        let mut bytes = bytes(&table(&people(200)), how, 200);
+        // The numbers 0, 1000, 2000 .. are packed behind the number of their bytes.
+        let size = (200 * 4i64).to_le_bytes();
+        let at = bytes.windows(8).rposition(|window| window == size).unwrap();
+        bytes[at..at + 8].copy_from_slice(&(1i64 << 40).to_le_bytes());
+        let error = read(folder.path(), how, &bytes).unwrap_err().to_string();
+        assert!(error.contains("when it is unpacked, expected at most 1073741824"), "{error}");
+    }
+}

@@ -1,0 +1,77 @@
+//! The errors of a whole Parquet or Arrow file. This module must not depend on the file, or on the crates
+//! that decode it.
+
+use pushpull_messages::input::FieldSpec;
+
+/// The reason why a Parquet or Arrow file cannot be read.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TableError {
+    /// The file does not begin or end as the format demands.
+    #[error("the file is no {format} file: {found}; correct the format in the spec, or fetch the file again")]
+    Format {
+        /// The name of the format.
+        format: &'static str,
+        /// What was found.
+        found: String,
+    },
+    /// A Parquet file is packed as a whole.
+    #[error(
+        "the file is packed with {packing}, but Parquet is read from the end of the file: unpack it; its pages can be \
+         compressed instead"
+    )]
+    Packed {
+        /// How the file is packed.
+        packing: &'static str,
+    },
+    /// The operating system, a store or the unpacking failed.
+    #[error("cannot read {part}: {reason}")]
+    Read {
+        /// The part of the file that was read.
+        part: &'static str,
+        /// The error of reading.
+        reason: String,
+    },
+    /// The bytes cannot be decoded.
+    #[error("cannot decode {part}: {reason}; fetch the file again, or write it in another way")]
+    Decode {
+        /// The part of the file that was decoded.
+        part: &'static str,
+        /// The error of the decoder.
+        reason: String,
+    },
+    /// A part of the file is larger than its limit.
+    #[error("{part} has {bytes} bytes, expected at most {max}: write fewer rows into each group")]
+    TooLarge {
+        /// The name of the part.
+        part: &'static str,
+        /// The number of bytes that the file declares.
+        bytes: u64,
+        /// The maximum number of bytes.
+        max: u64,
+    },
+    /// The file lacks a field that the spec names.
+    #[error("the file has no {field}, only {there}: correct the name or the file")]
+    NoField {
+        /// The missing field.
+        field: FieldSpec,
+        /// The names of the fields found.
+        there: String,
+    },
+    /// A field has a type from which the column cannot be made.
+    #[error("{field} has the type {got}, expected {expected}: correct the kind in the spec, or the file")]
+    Type {
+        /// The field.
+        field: FieldSpec,
+        /// A description of the types that are accepted.
+        expected: String,
+        /// The type found.
+        got: String,
+    },
+    /// The file ends too early.
+    #[error("the file ends inside {part}: fetch it again")]
+    Truncated {
+        /// The name of the incomplete part.
+        part: &'static str,
+    },
+}

@@ -1,0 +1,18 @@
+//! The formats of files that hold tables. This module must not depend on how they are read.
+
+/// A format of files that hold tables of named fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TableKind {
+    Parquet,
+    Arrow,
+}
+
+impl TableKind {
+    /// Returns the name of the format.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Parquet => "Parquet",
+            Self::Arrow => "Arrow",
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! Opens Parquet and Arrow files, if the program was built with the feature `columnar`. This module must not
+//! depend on how they are read.
+
+use std::sync::Arc;
+
+use pushpull_messages::input::TableSpec;
+
+use super::dataset::Dataset;
+use super::files::BadRecords;
+use super::table_kind::TableKind;
+use crate::InputError;
+
+/// Opens the data set of `table`, whose patterns were expanded. Reads `cycle` files at a time.
+///
+/// # Errors
+/// [`InputError::NoColumn`] if there is no file.
+#[cfg(feature = "columnar")]
+pub(super) fn tables(
+    table: &TableSpec,
+    kind: TableKind,
+    bad: BadRecords,
+    cycle: u32,
+) -> Result<Arc<dyn Dataset>, InputError> {
+    let format = super::columnar::TableFormat::new(table, kind, bad);
+    Ok(Arc::new(super::files::dataset(format, &table.files, cycle)?))
+}
+
+/// Refuses the data set, because this program cannot read it.
+///
+/// # Errors
+/// Always [`InputError::NotBuilt`].
+#[cfg(not(feature = "columnar"))]
+pub(super) fn tables(
+    _: &TableSpec,
+    kind: TableKind,
+    _: BadRecords,
+    _: u32,
+) -> Result<Arc<dyn Dataset>, InputError> {
+    Err(InputError::NotBuilt { format: kind.name() })
+}
