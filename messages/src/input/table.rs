@@ -41,7 +41,8 @@ pub enum TableFieldsSpec {
     Number(NumberSpec),
     /// Several numbers: `f32` of shape `[fields]`.
     Numbers(Vec<NumberSpec>),
-    /// One category, such as a label: an `i32` scalar. The field holds strings, integers or booleans.
+    /// One category, such as a label: an `i32` scalar. The field holds strings, integers or booleans. The
+    /// words of booleans are `false` and `true`, their ids as [`super::VocabularySpec::Ids`] are 0 and 1.
     /// `unknown` is the id of a null, too.
     Category(CategorySpec),
     /// Several categories: `i32` of shape `[fields]`.

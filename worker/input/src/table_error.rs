@@ -24,6 +24,15 @@ pub enum TableError {
         /// How the file is packed.
         packing: &'static str,
     },
+    /// The pages of a Parquet file are compressed in a way whose unpacked size cannot be limited.
+    #[error(
+        "the pages are compressed with {codec}, expected Snappy, zstd or LZ4_RAW, or no compression: write the file \
+         again with one of these"
+    )]
+    Codec {
+        /// How the pages are compressed.
+        codec: &'static str,
+    },
     /// The operating system, a store or the unpacking failed.
     #[error("cannot read {part}: {reason}")]
     Read {
@@ -68,6 +77,12 @@ pub enum TableError {
         /// The type found.
         got: String,
     },
+    /// An Arrow file or stream ends after a message, without the mark of its end.
+    #[error(
+        "the file ends without an end mark, so messages may be missing: fetch it again, or close the writer when all \
+         is written"
+    )]
+    NoEndMark,
     /// The file ends too early.
     #[error("the file ends inside {part}: fetch it again")]
     Truncated {

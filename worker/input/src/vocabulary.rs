@@ -47,8 +47,16 @@ impl Vocabulary {
 /// What tables need in addition.
 #[cfg(feature = "columnar")]
 impl Vocabulary {
+    /// Returns the id of a boolean, the word `true` or `false`; `None` if it has no id.
+    pub(crate) fn id_of_boolean(&self, boolean: bool) -> Option<i32> {
+        match self.ids {
+            Some(_) => self.id(if boolean { b"true" } else { b"false" }),
+            None => Some(boolean.into()),
+        }
+    }
+
     /// Returns the id of an integer; `None` if it has no id.
-    pub(crate) fn id_of_integer(&self, integer: i64) -> Option<i32> {
+    pub(crate) fn id_of_integer(&self, integer: i128) -> Option<i32> {
         match self.ids {
             Some(_) => self.id(integer.to_string().as_bytes()),
             None => i32::try_from(integer).ok().or(self.unknown),

@@ -1,12 +1,13 @@
 //! Converts the fields of some rows into the elements of columns. This module must not depend on formats.
 
 use arrow_array::cast::AsArray;
+use arrow_array::types::UInt64Type;
 use arrow_array::{Array, ArrayRef};
 use arrow_schema::DataType;
 use pushpull_messages::input::{FieldSpec, ListKind, TableColumnSpec, TableFieldsSpec};
 
 use super::lists::List;
-use super::numbers::{floats, integers, is_integer, is_number};
+use super::numbers::{floats, integers, is_integer, is_number, words};
 use super::selection::Wanted;
 use crate::vocabulary::Vocabulary;
 use crate::{RecordError, Storage, TableError};
@@ -161,7 +162,7 @@ impl Cell {
             kind if is_text(kind) => {
                 texts(values).into_iter().map(|text| String::from_utf8_lossy(text).into_owned()).collect()
             }
-            kind if is_integer(kind) => integers(values).iter().map(i64::to_string).collect(),
+            kind if is_integer(kind) => words(values),
             _ => floats(values).iter().map(f32::to_string).collect::<Vec<_>>(),
         };
         let shown = expanded(&one, String::new(), text).concat();
@@ -223,8 +224,15 @@ fn texts(array: &dyn Array) -> Vec<&[u8]> {
 
 /// Returns the id of each value; `None` for a value without an id.
 fn ids(array: &dyn Array, vocabulary: &Vocabulary) -> Vec<Option<i32>> {
-    match is_text(array.data_type()) {
-        true => texts(array).into_iter().map(|text| vocabulary.id(text)).collect(),
-        false => integers(array).into_iter().map(|value| vocabulary.id_of_integer(value)).collect(),
+    match array.data_type() {
+        kind if is_text(kind) => texts(array).into_iter().map(|text| vocabulary.id(text)).collect(),
+        DataType::Boolean => {
+            array.as_boolean().values().iter().map(|value| vocabulary.id_of_boolean(value)).collect()
+        }
+        DataType::UInt64 => {
+            let values = array.as_primitive::<UInt64Type>().values().iter();
+            values.map(|&value| vocabulary.id_of_integer(value.into())).collect()
+        }
+        _ => integers(array).into_iter().map(|value| vocabulary.id_of_integer(value.into())).collect(),
     }
 }

@@ -5,11 +5,11 @@
 //! dictionaries and the rows returned; (C) a damaged or cut file is an error, and costs no more memory than
 //! the limits below.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_array::{ArrayRef, RecordBatch};
 use arrow_buffer::Buffer;
 use arrow_ipc::convert::try_fb_to_schema;
 use arrow_ipc::reader::{RecordBatchDecoder, read_dictionary};
@@ -46,6 +46,8 @@ const FOOTER: &str = "the footer";
 pub(super) struct ArrowFile {
     messages: Messages,
     schema: SchemaRef,
+    /// For each field, the id of its dictionary.
+    dictionaries: Vec<Option<i64>>,
 }
 
 impl ArrowFile {
@@ -62,17 +64,19 @@ impl ArrowFile {
 
     fn begin(mut messages: Messages) -> Result<Self, TableError> {
         let Some(head) = messages.next()? else { return Err(TableError::Truncated { part: SCHEMA }) };
-        let schema = decoding(SCHEMA, || {
+        let (schema, dictionaries) = decoding(SCHEMA, || {
             let message = head.message()?;
             let schema = message.header_as_schema();
             let schema = schema.ok_or_else(|| ArrowError::IpcError("it is not the first message".into()))?;
             if !schema.endianness().equals_to_target_endianness() {
                 return Err(ArrowError::IpcError("the numbers are big-endian".into()));
             }
-            try_fb_to_schema(schema)
+            let dictionary = |field: arrow_ipc::Field<'_>| Some(field.dictionary()?.id());
+            let dictionaries = schema.fields().into_iter().flatten().map(dictionary).collect();
+            Ok((try_fb_to_schema(schema)?, dictionaries))
         })?;
         messages.discard(head.body, SCHEMA)?;
-        Ok(Self { messages, schema: Arc::new(schema) })
+        Ok(Self { messages, schema: Arc::new(schema), dictionaries })
     }
 
     /// Returns the path of the file that was opened.
@@ -88,9 +92,16 @@ impl ArrowFile {
         let names: Vec<&str> = self.schema.fields().iter().map(|field| field.name().as_str()).collect();
         let Selection { fields: selected, positions, .. } = Selection::new(wanted, &names)?;
         let fields = selected.iter().map(|&field| Arc::clone(&self.schema.fields()[field])).collect();
-        let Self { messages, schema } = self;
-        let (dictionaries, pending) = (HashMap::new(), None);
-        let batches = IpcBatches { messages, schema, selected, fields, dictionaries, pending };
+        let used = selected.iter().filter_map(|&field| Some((self.dictionaries[field]?, 0)));
+        let batches = IpcBatches {
+            dictionary_bytes: used.collect(),
+            messages: self.messages,
+            schema: self.schema,
+            selected,
+            fields,
+            dictionaries: HashMap::new(),
+            pending: None,
+        };
         Ok((Box::new(batches), positions))
     }
 }
@@ -126,7 +137,11 @@ impl Messages {
             return Ok(None);
         }
         let mut word = [0; 4];
-        self.fill(&mut word, HEAD)?;
+        match self.input.fill(&mut word).map_err(|error| unreadable(HEAD, error))? {
+            4 => {}
+            0 if self.any => return Err(TableError::NoEndMark),
+            _ => return Err(TableError::Truncated { part: HEAD }),
+        }
         if !self.any && word == MAGIC[..4] {
             let mut rest = [0; 4];
             self.fill(&mut rest, HEAD)?;
@@ -227,6 +242,8 @@ struct IpcBatches {
     fields: Fields,
     /// The values of each dictionary. The map is only looked up, so its order does not matter.
     dictionaries: HashMap<i64, ArrayRef>,
+    /// For each dictionary of a selected field, the number of bytes of the messages that it is made of.
+    dictionary_bytes: BTreeMap<i64, u64>,
     /// The rest of a record batch of which some rows were skipped.
     pending: Option<RecordBatch>,
 }
@@ -253,25 +270,33 @@ impl IpcBatches {
         Ok(Buffer::from_vec(self.messages.read(head.body, part)?))
     }
 
+    /// Reads a dictionary, or adds values to it. A dictionary that no selected field uses is not kept.
     fn read_dictionary(&mut self, head: &Head) -> Result<(), TableError> {
+        let (id, is_delta) = decoding(DICTIONARY, || {
+            let message = head.message()?;
+            let batch = message.header_as_dictionary_batch();
+            let batch = batch.ok_or_else(|| ArrowError::IpcError("it has no head".into()))?;
+            Ok::<_, ArrowError>((batch.id(), batch.isDelta()))
+        })?;
+        let Some(&before) = self.dictionary_bytes.get(&id) else {
+            return self.messages.discard(head.body, DICTIONARY);
+        };
         let body = self.body(head, DICTIONARY)?;
         let mut dictionaries = std::mem::take(&mut self.dictionaries);
-        self.dictionaries = decoding(DICTIONARY, || {
+        let (all, bytes) = decoding(DICTIONARY, || {
             let message = head.message()?;
             let batch = message.header_as_dictionary_batch();
             let batch = batch.ok_or_else(|| ArrowError::IpcError("it has no head".into()))?;
             let data = batch.data().ok_or_else(|| ArrowError::IpcError("it has no data".into()))?;
-            check_buffers(&data, &body)?;
+            let bytes = check_buffers(&data, &body)?.max(head.body);
             read_dictionary(&body, batch, &self.schema, &mut dictionaries, &message.version())?;
-            Ok::<_, ArrowError>(dictionaries)
+            Ok::<_, ArrowError>((dictionaries, bytes))
         })?;
-        let bytes: usize = self.dictionaries.values().map(|values| values.get_array_memory_size()).sum();
-        match bytes as u64 > BATCH_BYTES_MAX {
-            true => Err(TableError::TooLarge {
-                part: "all dictionaries",
-                bytes: bytes as u64,
-                max: BATCH_BYTES_MAX,
-            }),
+        self.dictionaries = all;
+        self.dictionary_bytes.insert(id, if is_delta { before.saturating_add(bytes) } else { bytes });
+        let bytes = self.dictionary_bytes.values().fold(0u64, |sum, &bytes| sum.saturating_add(bytes));
+        match bytes > BATCH_BYTES_MAX {
+            true => Err(TableError::TooLarge { part: "all dictionaries", bytes, max: BATCH_BYTES_MAX }),
             false => Ok(()),
         }
     }
@@ -298,8 +323,9 @@ fn record_batch<'a>(message: &Message<'a>) -> Result<arrow_ipc::RecordBatch<'a>,
 }
 
 /// Checks that the buffers of a record batch lie within its body, and that they are not too large when they
-/// are unpacked.
-fn check_buffers(batch: &arrow_ipc::RecordBatch<'_>, body: &Buffer) -> Result<(), ArrowError> {
+/// are unpacked. Returns the number of their unpacked bytes. A buffer that is not packed counts, too, because
+/// it is copied if it is not aligned, and buffers may overlap.
+fn check_buffers(batch: &arrow_ipc::RecordBatch<'_>, body: &Buffer) -> Result<u64, ArrowError> {
     let mut total = 0u64;
     for buffer in batch.buffers().into_iter().flatten() {
         let range = usize::try_from(buffer.offset()).ok().zip(usize::try_from(buffer.length()).ok());
@@ -307,16 +333,16 @@ fn check_buffers(batch: &arrow_ipc::RecordBatch<'_>, body: &Buffer) -> Result<()
         let bytes = range.and_then(|range| body.get(range));
         let bytes = bytes.ok_or_else(|| ArrowError::IpcError("a buffer lies beyond the end".into()))?;
         let unpacked = match (batch.compression(), bytes.first_chunk()) {
-            (Some(_), Some(&size)) => u64::try_from(i64::from_le_bytes(size)).unwrap_or(0),
-            _ => 0,
+            (Some(_), Some(&size)) => u64::try_from(i64::from_le_bytes(size)).ok(),
+            _ => None,
         };
-        total = total.saturating_add(unpacked);
+        total = total.saturating_add(unpacked.unwrap_or(bytes.len() as u64));
     }
     match total > BATCH_BYTES_MAX {
         true => Err(ArrowError::IpcError(format!(
             "it has {total} bytes when it is unpacked, expected at most {BATCH_BYTES_MAX}"
         ))),
-        false => Ok(()),
+        false => Ok(total),
     }
 }
 
@@ -353,5 +379,53 @@ impl Batches for IpcBatches {
             }
         }
         Ok(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::Int32Array;
+    use arrow_ipc::CompressionType;
+
+    use super::*;
+    use crate::columnar::written::{How, bytes};
+
+    /// Returns the metadata of a record batch of many fields, all of whose buffers are the whole body of `size`
+    /// bytes, and the number of these buffers.
+    fn overlapping(compression: Option<CompressionType>, size: u64) -> (Vec<u8>, u64) {
+        let field = |at: i32| (at.to_string(), Arc::new(Int32Array::from(vec![at])) as ArrayRef);
+        let table = RecordBatch::try_from_iter((0..600).map(field)).unwrap();
+        let folder = tempfile::TempDir::new().unwrap();
+        let path = folder.path().join("table");
+        std::fs::write(&path, bytes(&table, How::Arrow { is_file: false, compression }, 1)).unwrap();
+        let mut messages = ArrowFile::open(&path).unwrap().messages;
+        let mut head = messages.next().unwrap().unwrap();
+        let (range, count) = {
+            let message = head.message().unwrap();
+            let buffers = record_batch(&message).unwrap().buffers().unwrap();
+            let begin = buffers.bytes().as_ptr() as usize - head.metadata.as_ptr() as usize;
+            (begin..begin + buffers.bytes().len(), buffers.len() as u64)
+        };
+        for buffer in head.metadata[range].chunks_mut(16) {
+            buffer[..8].fill(0);
+            buffer[8..].copy_from_slice(&size.to_le_bytes());
+        }
+        (head.metadata, count)
+    }
+
+    #[test]
+    fn buffers_that_overlap_are_counted() {
+        // The first bytes of a buffer, -1, say that it is not packed.
+        for compression in [None, Some(CompressionType::ZSTD)] {
+            let (_, count) = overlapping(compression, 0);
+            let most = BATCH_BYTES_MAX / count;
+            for (size, fits) in [(most, true), (most + 1, false)] {
+                let (metadata, _) = overlapping(compression, size);
+                let message = root_as_message(&metadata).unwrap();
+                let body = Buffer::from_vec(vec![0xffu8; size as usize]);
+                let checked = check_buffers(&record_batch(&message).unwrap(), &body);
+                assert_eq!(checked.ok(), fits.then_some(most * count), "{compression:?} {size}");
+            }
+        }
     }
 }

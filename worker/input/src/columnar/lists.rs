@@ -42,14 +42,17 @@ impl List {
             ListKind::Integer => "integers",
             ListKind::Pixels | ListKind::Bytes => "integers, or bytes",
         };
+        // The type of a list of fixed size has its size.
+        let elements = self.elements;
         match self.spec.shape.0.len() {
-            0 | 1 => format!("a list of {numbers}"),
-            axes => format!("a list of {numbers}, flat or of {axes} levels"),
+            0 | 1 => format!("a list of {numbers}, {elements} of them"),
+            axes => format!("a list of {numbers}, {elements} of them, flat or of {axes} levels"),
         }
     }
 
     /// Returns true if lists of this type can be converted: they are flat, or have a level for each axis of
-    /// the shape.
+    /// the shape. A size that is part of the type must be that of the shape, because the memory of some rows
+    /// follows from it.
     pub(super) fn suits(&self, kind: &DataType) -> bool {
         let (depth, leaf) = leaf(kind);
         let levels = depth == 1 || (depth == self.spec.shape.0.len() && depth <= DEPTH_MAX);
@@ -58,7 +61,27 @@ impl List {
             ListKind::Integer => is_integer(leaf),
             ListKind::Pixels | ListKind::Bytes => is_integer(leaf) || is_bytes(leaf),
         };
-        levels && numbers
+        levels && numbers && self.sizes_fit(kind, depth)
+    }
+
+    /// Returns true if the sizes in the type of a list of `depth` levels are those of the shape.
+    fn sizes_fit(&self, mut kind: &DataType, depth: usize) -> bool {
+        for level in 0..depth {
+            let length = if depth > 1 { self.spec.shape.0[level] } else { self.elements };
+            let size = match kind {
+                DataType::FixedSizeList(_, size) | DataType::FixedSizeBinary(size) => Some(*size),
+                _ => None,
+            };
+            if size.is_some_and(|size| usize::try_from(size) != Ok(length)) {
+                return false;
+            }
+            if let DataType::List(inner) | DataType::LargeList(inner) | DataType::FixedSizeList(inner, _) =
+                kind
+            {
+                kind = inner.data_type();
+            }
+        }
+        true
     }
 
     /// Appends the elements of one row to a column.

@@ -43,6 +43,18 @@ pub(super) fn floats(array: &dyn Array) -> Vec<f32> {
     }
 }
 
+/// Returns the elements as words: `true`, `false`, or the digits. The value of a null is arbitrary.
+///
+/// # Panics
+/// If the elements are neither integers nor booleans.
+pub(super) fn words(array: &dyn Array) -> Vec<String> {
+    match array.data_type() {
+        DataType::Boolean => array.as_boolean().values().iter().map(|value| value.to_string()).collect(),
+        DataType::UInt64 => each::<UInt64Type, _>(array, |value| value.to_string()),
+        _ => integers(array).iter().map(i64::to_string).collect(),
+    }
+}
+
 /// Returns the elements; a `u64` above the range of an `i64` as the largest `i64`. The value of a null is
 /// arbitrary.
 ///

@@ -259,11 +259,11 @@ fn damaged_rows_are_counted_whatever_ends_a_line() {
 /// the same job in memory.
 #[test]
 fn other_workers_resume_a_stream() {
-    let folder = TempDir::new().unwrap();
-    let set = files(folder.path(), "csv", &[7, 8, 9, 10]);
-    let mut input = InputSpec::new(set.clone(), set);
-    (input.shuffle, input.interleave) = (ShuffleSpec::Buffer(6), 2);
-    for workers in 1..4 {
+    for (format, workers) in FORMATS.iter().flat_map(|format| (1..4).map(move |workers| (format, workers))) {
+        let folder = TempDir::new().unwrap();
+        let set = files(folder.path(), format, &[7, 8, 9, 10]);
+        let mut input = InputSpec::new(set.clone(), set);
+        (input.shuffle, input.interleave) = (ShuffleSpec::Buffer(6), 2);
         for index in 0..workers {
             let restored = |stream| {
                 let input = InputSpec { stream, ..input.clone() };
@@ -273,7 +273,7 @@ fn other_workers_resume_a_stream() {
             };
             let expected = restored(StreamSpec::Never);
             assert_eq!(expected.len(), 20);
-            assert_eq!(restored(StreamSpec::Always), expected, "{index} of {workers}");
+            assert_eq!(restored(StreamSpec::Always), expected, "{format}: {index} of {workers}");
         }
     }
 }

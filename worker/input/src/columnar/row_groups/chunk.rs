@@ -15,10 +15,12 @@ use parquet::file::reader::{ChunkReader, Length};
 use super::footer::page_bytes;
 use crate::object::{Address, Ranges};
 
-/// The maximum number of bytes of a page when it is unpacked.
+/// The maximum number of bytes of a page, packed and unpacked.
 pub(super) const PAGE_BYTES_MAX: u64 = 512 << 20;
-/// The maximum number of bytes of a page's header.
-const HEADER_BYTES_MAX: u64 = 16 << 10;
+/// The number of bytes in which a page's header is looked for at first.
+const HEADER_BYTES: u64 = 16 << 10;
+/// The maximum number of bytes of a page's header. Statistics may have two values of the page.
+const HEADER_BYTES_MAX: u64 = 1 << 20;
 /// The number of bytes that all windows of a file should have together.
 const WINDOWS_BYTES: u64 = 32 << 20;
 /// The maximum number of bytes of one window.
@@ -87,7 +89,7 @@ impl Chunk {
     /// Creates a reader of the chunk at `range`, one of `chunks` that are read in turn. Nothing is read yet.
     pub(super) fn new(source: Arc<Source>, range: Range<u64>, chunks: usize) -> Self {
         let share = WINDOWS_BYTES / chunks.max(1) as u64;
-        let window_bytes = share.clamp(HEADER_BYTES_MAX, WINDOW_BYTES_MAX);
+        let window_bytes = share.clamp(HEADER_BYTES, WINDOW_BYTES_MAX);
         let window = Mutex::new((range.start, Bytes::new()));
         Self { inner: Arc::new(Inner { source, end: range.end, window_bytes, window }) }
     }
@@ -106,6 +108,21 @@ impl Chunk {
         }
         let at = (start - window.0) as usize;
         Ok(window.1.slice(at..at + (end - start) as usize))
+    }
+
+    /// Returns the header of the page at `start`, followed by other bytes, and the number of the page's bytes.
+    fn header(&self, start: u64) -> io::Result<(Bytes, u64)> {
+        let mut most = HEADER_BYTES;
+        loop {
+            let header = self.up_to(start, most)?;
+            if let Some(bytes) = page_bytes(&header) {
+                return Ok((header, bytes));
+            }
+            if (header.len() as u64) < most || most == HEADER_BYTES_MAX {
+                return Err(io::Error::other("a page has no whole header, or a damaged one"));
+            }
+            most = HEADER_BYTES_MAX.min(2 * most);
+        }
     }
 }
 
@@ -144,10 +161,8 @@ impl Read for Header {
         let rest = match &mut self.rest {
             Some(rest) => rest,
             None => {
-                let header = self.chunk.up_to(self.at, HEADER_BYTES_MAX)?;
-                let bytes =
-                    page_bytes(&header).ok_or_else(|| io::Error::other("a page has no whole header"))?;
-                if u64::try_from(bytes).map_or(true, |bytes| bytes > PAGE_BYTES_MAX) {
+                let (header, bytes) = self.chunk.header(self.at)?;
+                if bytes > PAGE_BYTES_MAX {
                     let text = format!("a page has {bytes} bytes, expected at most {PAGE_BYTES_MAX}");
                     return Err(io::Error::other(text));
                 }
@@ -185,7 +200,7 @@ mod tests {
             let bytes: Vec<u8> = (0..50_000).map(|at| (at * 7 + at / 256) as u8).collect();
             let end = 40_000;
             let chunk = Chunk::new(source(&bytes), begin..end, 1 << 20);
-            let mut largest = HEADER_BYTES_MAX;
+            let mut largest = HEADER_BYTES;
             for (at, length) in reads {
                 let (start, stop) = (begin + at, begin + at + length as u64);
                 match chunk.get_bytes(start, length) {

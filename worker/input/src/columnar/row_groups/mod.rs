@@ -21,6 +21,7 @@ use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, RowGroups, RowSelec
 use parquet::arrow::{
     FieldLevels, ProjectionMask, parquet_to_arrow_field_levels, parquet_to_arrow_schema_by_columns,
 };
+use parquet::basic::Compression;
 use parquet::column::page::{PageIterator, PageReader};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{
@@ -28,7 +29,7 @@ use parquet::file::metadata::{
 };
 
 use self::chunk::Source;
-use self::footer::check_schema;
+use self::footer::checked_schema;
 use self::pages::Pages;
 use super::batches::Batches;
 use super::decoding::{bad, decoding, unreadable};
@@ -112,12 +113,31 @@ impl ParquetFile {
         let root = |leaf| selection.fields.binary_search(&schema.get_column_root_idx(leaf)).ok();
         let leaves =
             (0..schema.num_columns()).filter_map(|leaf| Some((leaf, selection.elements[root(leaf)?])));
-        let (leaves, groups) = (leaves.collect(), self.group_rows()?);
+        let (leaves, groups): (Vec<_>, _) = (leaves.collect(), self.group_rows()?);
+        for group in self.metadata.row_groups() {
+            for chunk in leaves.iter().filter_map(|&(leaf, _)| group.columns().get(leaf)) {
+                check_codec(chunk.compression())?;
+            }
+        }
         let Self { source, metadata, .. } = self;
         let (next, open) = (0, None);
         let batches = RowGroupBatches { source, metadata, fields, levels, leaves, groups, batch, next, open };
         Ok((Box::new(batches), selection.positions))
     }
+}
+
+/// Checks that pages are packed in a way whose unpacked size is limited.
+fn check_codec(codec: Compression) -> Result<(), TableError> {
+    let codec = match codec {
+        Compression::UNCOMPRESSED | Compression::SNAPPY | Compression::ZSTD(_) | Compression::LZ4_RAW => {
+            return Ok(());
+        }
+        Compression::GZIP(_) => "gzip",
+        Compression::LZ4 => "the older LZ4",
+        Compression::BROTLI(_) => "Brotli",
+        Compression::LZO => "LZO",
+    };
+    Err(TableError::Codec { codec })
 }
 
 /// Reads the footer of a file.
@@ -150,9 +170,12 @@ fn metadata(source: &Source) -> Result<ParquetMetaData, TableError> {
     let end = size - TAIL_BYTES;
     let begin = end.checked_sub(bytes).filter(|&begin| begin >= MAGIC.len() as u64);
     let footer = read(begin.ok_or(TableError::Truncated { part: FOOTER })?..end)?;
-    check_schema(&footer).map_err(|reason| bad(FOOTER, reason))?;
+    // The schema is decoded alone, so that the one that was checked counts, and none elsewhere in the footer.
+    let schema = checked_schema(&footer).map_err(|reason| bad(FOOTER, reason))?;
+    let schema = decoding(FOOTER, || ParquetMetaDataReader::decode_schema(&schema))?;
     let skip = || ParquetStatisticsPolicy::SkipAll;
     let options = ParquetMetaDataOptions::new()
+        .with_schema(schema)
         .with_column_stats_policy(skip())
         .with_size_stats_policy(skip())
         .with_encoding_stats_policy(skip());
@@ -188,12 +211,16 @@ impl RowGroupBatches {
     fn open_next(&mut self, skipped: u64) -> Result<(), TableError> {
         let group = self.metadata.row_group(self.next);
         let rows = self.groups[self.next];
-        let mut ranges = Vec::new();
+        let mut leaves = Vec::new();
         for &(leaf, elements) in &self.leaves {
             let chunk = group.columns().get(leaf).ok_or_else(|| bad(GROUP, "it lacks a column"))?;
             let (start, bytes) = decoding(GROUP, || Ok::<_, ParquetError>(chunk.byte_range()))?;
             let end = start.checked_add(bytes).filter(|&end| end <= self.source.size());
-            ranges.push((leaf, start..end.ok_or(TableError::Truncated { part: GROUP })?));
+            let range = start..end.ok_or(TableError::Truncated { part: GROUP })?;
+            // A row of lists may have more values than a valid one.
+            let more = if chunk.column_descr().max_rep_level() > 0 { MORE_VALUES_MAX } else { 0 };
+            let batch = (self.batch as u64).saturating_mul(elements as u64).saturating_add(more);
+            leaves.push(Leaf { leaf, range, batch });
             let most = rows.saturating_mul(elements as u64).saturating_add(MORE_VALUES_MAX);
             if u64::try_from(chunk.num_values()).map_or(true, |values| values > most) {
                 let name = chunk.column_path();
@@ -202,7 +229,7 @@ impl RowGroupBatches {
             }
         }
         let (source, metadata) = (Arc::clone(&self.source), Arc::clone(&self.metadata));
-        let group = Group { source, metadata, index: self.next, rows: rows as usize, ranges };
+        let group = Group { source, metadata, index: self.next, rows: rows as usize, leaves };
         let skip = [RowSelector::skip(skipped as usize), RowSelector::select((rows - skipped) as usize)];
         let selection = (skipped > 0).then(|| RowSelection::from(skip.to_vec()));
         let reader = decoding(GROUP, || {
@@ -271,8 +298,16 @@ struct Group {
     metadata: Arc<ParquetMetaData>,
     index: usize,
     rows: usize,
-    /// The columns, and their ranges in the file.
-    ranges: Vec<(usize, Range<u64>)>,
+    leaves: Vec<Leaf>,
+}
+
+/// A column of a row group.
+struct Leaf {
+    leaf: usize,
+    /// Its range in the file.
+    range: Range<u64>,
+    /// The maximum number of values that are decoded at a time.
+    batch: u64,
 }
 
 impl RowGroups for Group {
@@ -281,11 +316,11 @@ impl RowGroups for Group {
     }
 
     fn column_chunks(&self, leaf: usize) -> Result<Box<dyn PageIterator>, ParquetError> {
-        let place = self.ranges.binary_search_by_key(&leaf, |(leaf, _)| *leaf);
+        let place = self.leaves.binary_search_by_key(&leaf, |column| column.leaf);
         let place = place.map_err(|_| ParquetError::General("a column was not selected".to_owned()))?;
-        let range = self.ranges[place].1.clone();
+        let (range, batch) = (self.leaves[place].range.clone(), self.leaves[place].batch);
         let chunk = self.metadata.row_group(self.index).column(leaf);
-        let pages = Pages::new(&self.source, chunk, range, self.rows, self.ranges.len())?;
+        let pages = Pages::new(&self.source, chunk, range, self.rows, self.leaves.len(), batch)?;
         Ok(Box::new(OneChunk { pages: Some(pages) }))
     }
 
@@ -312,3 +347,18 @@ impl Iterator for OneChunk {
 }
 
 impl PageIterator for OneChunk {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_without_a_limit_of_size_are_refused() {
+        for codec in [Compression::GZIP(Default::default()), Compression::LZ4, Compression::LZO] {
+            let error = check_codec(codec).unwrap_err().to_string();
+            assert!(error.contains("expected Snappy, zstd or LZ4_RAW"), "{error}");
+        }
+        check_codec(Compression::UNCOMPRESSED).unwrap();
+        check_codec(Compression::LZ4_RAW).unwrap();
+    }
+}

@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use parquet::basic::Encoding;
+use parquet::basic::{Encoding, Type};
 use parquet::column::page::{Page, PageMetadata, PageReader};
 use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::ColumnChunkMetaData;
@@ -12,6 +12,12 @@ use parquet::file::serialized_reader::SerializedPageReader;
 
 use super::chunk::{Chunk, Source};
 use super::delta::lengths_fit;
+
+/// The maximum number of values of a page. A page of few bytes may declare many.
+const PAGE_VALUES_MAX: u32 = 1 << 26;
+/// The maximum number of bytes of the values that are decoded at a time, if each is the longest one. It applies
+/// to encodings in which few bytes of a page stand for many values.
+const DECODED_BYTES_MAX: u64 = 1 << 30;
 
 /// A reader of the pages of a column chunk.
 pub(super) struct Pages {
@@ -21,17 +27,24 @@ pub(super) struct Pages {
 
 impl Pages {
     /// Creates a reader of the chunk at `range`, one of `chunks` that are read in turn. `rows` is the number
-    /// of rows of its group.
+    /// of rows of its group; at most `batch` values are decoded at a time.
     pub(super) fn new(
         source: &Arc<Source>,
         chunk: &ColumnChunkMetaData,
         range: Range<u64>,
         rows: usize,
         chunks: usize,
+        batch: u64,
     ) -> Result<Self> {
         let column = chunk.column_descr();
         let levels = usize::from(column.max_rep_level() > 0) + usize::from(column.max_def_level() > 0);
-        let limits = Limits { left: u64::try_from(chunk.num_values()).unwrap_or(0), levels };
+        let width = match column.physical_type() {
+            Type::BYTE_ARRAY => None,
+            Type::FIXED_LEN_BYTE_ARRAY => Some(u64::try_from(column.type_length()).unwrap_or(0)),
+            _ => Some(size_of::<i64>() as u64),
+        };
+        let left = u64::try_from(chunk.num_values()).unwrap_or(0);
+        let limits = Limits { left, levels, width, batch: batch.min(left) };
         let bytes = Arc::new(Chunk::new(Arc::clone(source), range, chunks));
         Ok(Self { inner: SerializedPageReader::new(bytes, chunk, rows, None)?, limits })
     }
@@ -43,17 +56,21 @@ struct Limits {
     left: u64,
     /// The number of lists of levels at the beginning of a page of version 1.
     levels: usize,
+    /// The number of bytes of each value; `None` for strings, which tell it themselves.
+    width: Option<u64>,
+    /// The maximum number of values that are decoded at a time.
+    batch: u64,
 }
 
 impl Limits {
     /// Checks the numbers that a page declares.
     fn check(&mut self, page: &Page) -> Result<()> {
         let values = page.num_values();
+        if values > PAGE_VALUES_MAX {
+            return Err(bad(format!("a page has {values} values, expected at most {PAGE_VALUES_MAX}")));
+        }
         if let Page::DictionaryPage { buf, .. } = page {
-            return match values as usize <= buf.len() {
-                true => Ok(()),
-                false => Err(bad(format!("a dictionary of {} bytes has {values} entries", buf.len()))),
-            };
+            return self.check_dictionary(values, buf);
         }
         match self.left.checked_sub(values.into()) {
             Some(left) => self.left = left,
@@ -61,12 +78,36 @@ impl Limits {
         }
         let lists = match page.encoding() {
             Encoding::DELTA_LENGTH_BYTE_ARRAY => 1,
-            Encoding::DELTA_BYTE_ARRAY => 2,
+            Encoding::DELTA_BYTE_ARRAY => {
+                // Each value may repeat the one before. Strings of all rows have at most 2 GiB.
+                self.check_longest(self.width.unwrap_or(0))?;
+                2
+            }
             _ => return Ok(()),
         };
         match self.values(page).is_some_and(|bytes| lengths_fit(bytes, lists, values.into())) {
             true => Ok(()),
             false => Err(bad(format!("a page of {values} strings does not have as many lengths"))),
+        }
+    }
+
+    /// Checks a dictionary, whose entries may be used many times each.
+    fn check_dictionary(&self, entries: u32, bytes: &[u8]) -> Result<()> {
+        if entries as usize > bytes.len() {
+            return Err(bad(format!("a dictionary of {} bytes has {entries} entries", bytes.len())));
+        }
+        self.check_longest(self.width.unwrap_or_else(|| longest(bytes)))
+    }
+
+    /// Checks the values that are decoded at a time, if each has as many bytes as the longest.
+    fn check_longest(&self, longest: u64) -> Result<()> {
+        match longest.saturating_mul(self.batch) > DECODED_BYTES_MAX {
+            true => Err(bad(format!(
+                "{} values of up to {longest} bytes are decoded at a time, expected at most {DECODED_BYTES_MAX} \
+                 bytes: write the field with the encoding PLAIN",
+                self.batch
+            ))),
+            false => Ok(()),
         }
     }
 
@@ -89,6 +130,17 @@ impl Limits {
             Page::DictionaryPage { .. } => None,
         }
     }
+}
+
+/// Returns the number of bytes of the longest of some strings, each of which follows the number of its bytes.
+fn longest(mut strings: &[u8]) -> u64 {
+    let mut longest = 0;
+    while let Some((&bytes, rest)) = strings.split_first_chunk() {
+        let bytes = u32::from_le_bytes(bytes);
+        let Some(rest) = rest.get(bytes as usize..) else { break };
+        (strings, longest) = (rest, longest.max(bytes));
+    }
+    longest.into()
 }
 
 fn bad(text: String) -> ParquetError {
@@ -140,18 +192,26 @@ mod tests {
         }
     }
 
+    fn limits(left: u64) -> Limits {
+        Limits { left, levels: 0, width: Some(8), batch: 1024 }
+    }
+
     #[test]
     fn pages_have_no_more_values_than_their_column() {
-        let mut limits = Limits { left: 10, levels: 0 };
+        let mut limits = limits(10);
         limits.check(&page(4, Encoding::PLAIN, &[])).unwrap();
         limits.check(&page(6, Encoding::RLE_DICTIONARY, &[])).unwrap();
         let error = limits.check(&page(1, Encoding::PLAIN, &[])).unwrap_err().to_string();
         assert!(error.contains("a page has 1 values, its column only 0"), "{error}");
+        let mut limits = Limits { left: u64::MAX, ..limits };
+        limits.check(&page(PAGE_VALUES_MAX, Encoding::PLAIN, &[])).unwrap();
+        let error = limits.check(&page(PAGE_VALUES_MAX + 1, Encoding::PLAIN, &[])).unwrap_err().to_string();
+        assert!(error.contains("expected at most 67108864"), "{error}");
     }
 
     #[test]
     fn a_dictionary_has_no_more_entries_than_bytes() {
-        let mut limits = Limits { left: 0, levels: 0 };
+        let mut limits = limits(0);
         let dictionary = |num_values| Page::DictionaryPage {
             buf: vec![0; 4].into(),
             num_values,
@@ -159,7 +219,34 @@ mod tests {
             is_sorted: false,
         };
         limits.check(&dictionary(4)).unwrap();
-        assert!(limits.check(&dictionary(1 << 30)).unwrap_err().to_string().contains("1073741824 entries"));
+        assert!(
+            limits.check(&dictionary(1 << 30)).unwrap_err().to_string().contains("expected at most 67108864")
+        );
+        assert!(limits.check(&dictionary(5)).unwrap_err().to_string().contains("has 5 entries"));
+    }
+
+    #[test]
+    fn long_entries_of_a_dictionary_are_refused() {
+        let entries = |bytes: &[usize]| {
+            let entry = |&bytes: &usize| [&(bytes as u32).to_le_bytes()[..], &vec![7; bytes]].concat();
+            Page::DictionaryPage {
+                buf: bytes.iter().flat_map(entry).collect::<Vec<_>>().into(),
+                num_values: bytes.len() as u32,
+                encoding: Encoding::PLAIN,
+                is_sorted: false,
+            }
+        };
+        let mut strings = Limits { width: None, ..limits(9) };
+        strings.check(&entries(&[3, 1 << 20, 0])).unwrap();
+        let error = strings.check(&entries(&[3, (1 << 20) + 1, 0])).unwrap_err().to_string();
+        assert!(error.contains("1024 values of up to 1048577 bytes"), "{error}");
+        assert_eq!(longest(&[2, 0, 0, 0, 1, 1, 9, 0, 0, 0, 1]), 2, "the second string is cut");
+        let mut fixed = Limits { width: Some(1 << 20), ..limits(9) };
+        fixed.check(&entries(&[1])).unwrap();
+        fixed.batch = 1025;
+        fixed.check(&entries(&[1])).unwrap_err();
+        let error = fixed.check(&page(0, Encoding::DELTA_BYTE_ARRAY, &[])).unwrap_err().to_string();
+        assert!(error.contains("1025 values of up to 1048576 bytes"), "{error}");
     }
 
     #[test]
@@ -167,7 +254,7 @@ mod tests {
         // One list of levels with 2 bytes, then 2^35 lengths.
         let bytes = [&[2, 0, 0, 0, 9, 9, 0x80, 1, 4][..], &[0x80; 5], &[1, 10]].concat();
         for encoding in [Encoding::DELTA_BYTE_ARRAY, Encoding::DELTA_LENGTH_BYTE_ARRAY] {
-            let mut limits = Limits { left: 99, levels: 1 };
+            let mut limits = Limits { levels: 1, ..limits(99) };
             let error = limits.check(&page(3, encoding, &bytes)).unwrap_err().to_string();
             assert!(error.contains("a page of 3 strings"), "{error}");
             limits.check(&page(3, encoding, &bytes[..5])).unwrap_err();

@@ -6,12 +6,27 @@
 /// The maximum depth of values that are skipped.
 const DEPTH_MAX: u32 = 32;
 
+/// The type of a byte.
+pub(super) const BYTE: u8 = 3;
 /// The type of a 32-bit integer.
 pub(super) const I32: u8 = 5;
+/// The type of bytes or a string.
+pub(super) const BINARY: u8 = 8;
 /// The type of a list.
 pub(super) const LIST: u8 = 9;
 /// The type of a struct.
 pub(super) const STRUCT: u8 = 12;
+
+/// The type of a field whose number is known.
+pub(super) enum Kind {
+    /// The type that the protocol gives to it.
+    Plain(u8),
+    Boolean,
+    Struct(Known),
+}
+
+/// The known fields of a struct: their numbers and types. There are at most 64.
+pub(super) type Known = &'static [(i64, Kind)];
 
 /// A position in bytes. Its methods return `None` if the bytes end too early or are not valid.
 pub(super) struct Thrift<'a> {
@@ -24,15 +39,50 @@ impl<'a> Thrift<'a> {
     }
 
     /// Reads the number and the type of the next field of a struct; the type is 0 after the last field.
-    /// `last` is the number of the field before, 0 at first.
+    /// `last` is the number of the field before, 0 at first. The number must fit into 16 bits, to which the
+    /// crate `parquet` cuts it.
     pub(super) fn field(&mut self, last: i64) -> Option<(i64, u8)> {
         let byte = self.byte()?;
         let (delta, kind) = (i64::from(byte >> 4), byte & 15);
-        match (kind, delta) {
-            (0, _) => Some((last, 0)),
-            (_, 0) => Some((self.integer()?, kind)),
-            _ => Some((last.checked_add(delta)?, kind)),
+        let field = match (kind, delta) {
+            (0, _) => return Some((last, 0)),
+            (_, 0) => self.integer()?,
+            _ => last.checked_add(delta)?,
+        };
+        i16::try_from(field).is_ok().then_some((field, kind))
+    }
+
+    /// Reads a struct. Passes the number and the value of each known 32-bit integer to `found`, but not those
+    /// of structs within it. `None` if a known field has another type or occurs twice: the crate `parquet`
+    /// looks at the numbers only, and would read other values than this module.
+    pub(super) fn known(&mut self, known: Known, found: &mut dyn FnMut(i64, i64)) -> Option<()> {
+        let (mut last, mut seen) = (0, 0u64);
+        loop {
+            let (field, kind) = self.field(last)?;
+            if kind == 0 {
+                return Some(());
+            }
+            match known.iter().position(|(number, _)| *number == field) {
+                None => self.skip(kind)?,
+                Some(place) if seen >> place & 1 == 1 => return None,
+                Some(place) => {
+                    seen |= 1 << place;
+                    match &known[place].1 {
+                        Kind::Plain(I32) if kind == I32 => found(field, self.integer()?),
+                        Kind::Plain(expected) if kind == *expected => self.skip(kind)?,
+                        Kind::Boolean if kind == 1 || kind == 2 => {}
+                        Kind::Struct(inner) if kind == STRUCT => self.known(inner, &mut |_, _| {})?,
+                        _ => return None,
+                    }
+                }
+            }
+            last = field;
         }
+    }
+
+    /// Returns the number of bytes that have not been read.
+    pub(super) fn left(&self) -> usize {
+        self.bytes.len()
     }
 
     /// Reads an integer of 16, 32 or 64 bits.
@@ -60,10 +110,12 @@ impl<'a> Thrift<'a> {
     fn skip_within(&mut self, kind: u8, depth: u32) -> Option<()> {
         let depth = depth.checked_sub(1)?;
         match kind {
-            1..=3 => self.byte().map(|_| ()),
+            // The crate `parquet` skips booleans in lists as if they had no bytes. No header has any.
+            1 | 2 => None,
+            BYTE => self.byte().map(|_| ()),
             4..=6 => self.varint().map(|_| ()),
             7 => self.take(8).map(|_| ()),
-            8 => {
+            BINARY => {
                 let bytes = self.varint()?;
                 self.take(bytes).map(|_| ())
             }

@@ -5,7 +5,7 @@ use std::path::Path;
 use proptest::prelude::*;
 use tempfile::TempDir;
 
-use super::written::{How, bytes, people, spec, table};
+use super::written::{How, bytes, columns, people, spec, table};
 use super::{opened, rest};
 use crate::InputError;
 
@@ -69,6 +69,33 @@ proptest! {
             }
         };
         prop_assert!(read(folder.path(), how, &whole).is_err());
+    }
+}
+
+#[test]
+fn a_stream_without_an_end_mark_is_refused() {
+    let folder = TempDir::new().unwrap();
+    let how = How::Arrow { is_file: false, compression: None };
+    let whole = bytes(&table(&people(9)), how, 4);
+    assert_eq!(whole[whole.len() - 8..], [255, 255, 255, 255, 0, 0, 0, 0]);
+    let error = read(folder.path(), how, &whole[..whole.len() - 8]).unwrap_err().to_string();
+    assert!(error.contains("the file ends without an end mark"), "{error}");
+    let error = read(folder.path(), how, &whole[..whole.len() - 5]).unwrap_err().to_string();
+    assert!(error.contains("the file ends inside the head of a message"), "{error}");
+}
+
+/// The words of the dictionary are no UTF-8, which only matters if they are read.
+#[test]
+fn a_dictionary_that_is_not_named_is_not_decoded() {
+    let folder = TempDir::new().unwrap();
+    let mut bytes = bytes(&table(&people(9)), How::FILE, 4);
+    let at = bytes.windows(6).position(|window| window == b"word 0").unwrap();
+    bytes[at] = 0xff;
+    read(folder.path(), How::FILE, &bytes).unwrap_err();
+    let (with, without): (Vec<_>, Vec<_>) = columns().into_iter().partition(|column| column.name == "label");
+    for (columns, works) in [(with, false), (without, true)] {
+        let set = How::FILE.spec(vec![folder.path().join("table")], columns);
+        assert_eq!(opened(&set, 0).and_then(|set| rest(&*set, 0, 7)).is_ok(), works);
     }
 }
 

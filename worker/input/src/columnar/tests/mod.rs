@@ -5,7 +5,12 @@ mod pyarrow;
 pub(crate) mod written;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use arrow_array::{ArrayRef, BinaryArray, BooleanArray, FixedSizeBinaryArray, RecordBatch, UInt64Array};
+use parquet::arrow::ArrowWriter;
+use parquet::basic::Compression;
+use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
 use proptest::prelude::*;
 use pushpull_messages::input::{
     CategorySpec, ColumnSpec, DatasetSpec, FieldSpec, ListKind, ListSpec, NumberSpec, TableColumnSpec,
@@ -181,15 +186,16 @@ fn a_field_that_does_not_suit_is_refused() {
     };
     for how in How::all() {
         let path = write(folder.path(), "table", &table(&people(9)), how, 4);
+        let size = match how.is_parquet() {
+            true => "row 0: field 'image' has a list of 4 elements, expected 5",
+            false => "expected a list of numbers, 5 of them",
+        };
         for (column, words) in [
             (number("weight"), "the file has no field 'weight', only height, tall"),
             (number("word"), "expected integers, floats or booleans"),
             (number("image"), "field 'image' has the type"),
             (category("height", VocabularySpec::Ids), "expected strings, integers or booleans"),
-            (
-                list("image", ListKind::Float, &[5]),
-                "row 0: field 'image' has a list of 4 elements, expected 5",
-            ),
+            (list("image", ListKind::Float, &[5]), size),
             (list("height", ListKind::Float, &[1]), "expected a list of numbers"),
             (list("vector", ListKind::Integer, &[3]), "expected a list of integers"),
             (list("tokens", ListKind::Integer, &[4, 1]), "has a list of 2 elements, expected 4"),
@@ -203,6 +209,84 @@ fn a_field_that_does_not_suit_is_refused() {
             assert!(error.contains(words) && error.contains("table"), "{how:?}: {error}");
         }
     }
+}
+
+#[test]
+fn booleans_and_large_integers_are_categories() {
+    let folder = TempDir::new().unwrap();
+    let fields: [(&str, ArrayRef); 2] = [
+        ("flag", Arc::new(BooleanArray::from(vec![true, false]))),
+        ("big", Arc::new(UInt64Array::from(vec![u64::MAX, i64::MAX as u64]))),
+    ];
+    let table = RecordBatch::try_from_iter(fields).unwrap();
+    let (largest, large) = ("18446744073709551615", "9223372036854775807");
+    for how in How::all() {
+        let path = write(folder.path(), "table", &table, how, 4);
+        let ids = CategorySpec { field: "flag".into(), vocabulary: VocabularySpec::Ids, unknown: None };
+        let flag = CategorySpec::new("flag", &["false", "true"], None);
+        let big = CategorySpec::new("big", &[large, largest], None);
+        let columns = vec![column("x", TableFieldsSpec::Categories(vec![ids, flag, big]))];
+        let read = rest(&*opened(&how.spec(vec![path.clone()], columns), 0).unwrap(), 0, 2).unwrap();
+        assert_eq!(read, [[Column::I32(vec![1, 1, 1])], [Column::I32(vec![0, 0, 0])]]);
+        for (field, got) in [("big", largest), ("flag", "true")] {
+            let category = CategorySpec::new(field, &["0", "1", large], None);
+            let error = refused(how, &path, vec![column("x", TableFieldsSpec::Category(category))]);
+            assert!(error.contains(&format!("is '{got}', expected a word")), "{error}");
+        }
+    }
+}
+
+/// The type says how long each value is, so a file cannot make the rows of a batch larger than the spec does.
+#[test]
+fn values_of_a_fixed_size_have_the_size_of_the_shape() {
+    let folder = TempDir::new().unwrap();
+    let values = FixedSizeBinaryArray::try_from_iter([[1, 2, 3], [4, 5, 6]].iter()).unwrap();
+    let table = RecordBatch::try_from_iter([("x", Arc::new(values) as ArrayRef)]).unwrap();
+    for how in How::all() {
+        let path = write(folder.path(), "table", &table, how, 4);
+        let columns =
+            |size| vec![column("x", TableFieldsSpec::List(ListSpec::new("x", ListKind::Bytes, [size])))];
+        let read = rest(&*opened(&how.spec(vec![path.clone()], columns(3)), 0).unwrap(), 1, 2).unwrap();
+        assert_eq!(read, [[Column::I32(vec![4, 5, 6])]]);
+        let error = refused(how, &path, columns(4));
+        assert!(
+            error.contains("has the type FixedSizeBinary(3), expected a list of integers, or bytes, 4 of"),
+            "{error}"
+        );
+    }
+}
+
+/// The header of a page is as long as the two values in its statistics.
+#[test]
+fn pages_with_long_statistics_are_read() {
+    let folder = TempDir::new().unwrap();
+    let values = BinaryArray::from_iter_values((1..4).map(|value| vec![value; 20_000]));
+    let table = RecordBatch::try_from_iter([("x", Arc::new(values) as ArrayRef)]).unwrap();
+    let properties = WriterProperties::builder()
+        .set_statistics_enabled(EnabledStatistics::Page)
+        .set_statistics_truncate_length(None)
+        .set_write_page_header_statistics(true)
+        .set_dictionary_enabled(false)
+        .build();
+    let mut writer = ArrowWriter::try_new(Vec::new(), table.schema(), Some(properties)).unwrap();
+    writer.write(&table).unwrap();
+    let (path, bytes) = (folder.path().join("table"), writer.into_inner().unwrap());
+    let longest = bytes.windows(20_000).filter(|window| window.iter().all(|&byte| byte == 3)).count();
+    assert!(longest > 1, "the header has a value, too");
+    std::fs::write(&path, bytes).unwrap();
+    let columns = vec![column("x", TableFieldsSpec::List(ListSpec::new("x", ListKind::Bytes, [20_000])))];
+    let read = rest(&*opened(&How::PARQUET.spec(vec![path], columns), 0).unwrap(), 0, 2).unwrap();
+    assert_eq!(read, [1, 2, 3].map(|value| [Column::I32(vec![value; 20_000])]));
+}
+
+#[test]
+fn pages_that_are_packed_in_another_way_are_refused() {
+    let folder = TempDir::new().unwrap();
+    let how =
+        How::Parquet { compression: Compression::LZ4, dictionary: true, version: WriterVersion::PARQUET_1_0 };
+    let path = write(folder.path(), "table", &table(&people(9)), how, 4);
+    let error = refused(how, &path, written::columns());
+    assert!(error.contains("the pages are compressed with the older LZ4, expected Snappy"), "{error}");
 }
 
 #[test]

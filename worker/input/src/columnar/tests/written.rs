@@ -49,7 +49,7 @@ impl How {
             Self::PARQUET,
             parquet(Compression::UNCOMPRESSED, false, one),
             parquet(zstd, true, two),
-            parquet(Compression::GZIP(Default::default()), false, one),
+            parquet(zstd, false, one),
             parquet(Compression::LZ4_RAW, true, one),
             Self::FILE,
             arrow(false, None),
@@ -245,7 +245,7 @@ pub(crate) fn bytes(table: &RecordBatch, how: How, group: usize) -> Vec<u8> {
         How::Parquet { compression, dictionary, version } => {
             let strings = match compression {
                 Compression::UNCOMPRESSED => Encoding::DELTA_BYTE_ARRAY,
-                Compression::GZIP(_) => Encoding::DELTA_LENGTH_BYTE_ARRAY,
+                Compression::ZSTD(_) if !dictionary => Encoding::DELTA_LENGTH_BYTE_ARRAY,
                 _ => Encoding::PLAIN,
             };
             let properties = WriterProperties::builder()
