@@ -390,8 +390,8 @@ mod tests {
     use super::*;
     use crate::columnar::written::{How, bytes};
 
-    /// Returns the metadata of a record batch of many fields, all of whose buffers are the whole body of `size`
-    /// bytes, and the number of these buffers.
+    /// Returns the metadata of a record batch of many fields, and the number of its buffers. Each buffer is
+    /// the whole body of `size` bytes.
     fn overlapping(compression: Option<CompressionType>, size: u64) -> (Vec<u8>, u64) {
         let field = |at: i32| (at.to_string(), Arc::new(Int32Array::from(vec![at])) as ArrayRef);
         let table = RecordBatch::try_from_iter((0..600).map(field)).unwrap();

@@ -9,7 +9,7 @@ use arrow_array::{Array, OffsetSizeTrait};
 use arrow_schema::DataType;
 use pushpull_messages::input::{FieldSpec, ListKind, ListSpec};
 
-use super::numbers::{floats, integers, is_integer, is_number};
+use super::numbers::{floats, integers, is_integer, is_number, words};
 use crate::{RecordError, Storage};
 
 /// The maximum number of lists within lists.
@@ -163,13 +163,14 @@ impl List {
                 column.extend_from_slice(&numbers);
             }
             Storage::I32(column) => {
-                for value in integers(&part) {
-                    column.push(i32::try_from(value).map_err(|_| self.bad(value, "integers of 32 bits"))?);
+                for (at, value) in integers(&part).into_iter().enumerate() {
+                    let value = i32::try_from(value).map_err(|_| self.not(&part, at, "integers of 32 bits"));
+                    column.push(value?);
                 }
             }
             Storage::Pixels(column) | Storage::Bytes(column) => {
-                for value in integers(&part) {
-                    column.push(u8::try_from(value).map_err(|_| self.bad(value, "0 to 255"))?);
+                for (at, value) in integers(&part).into_iter().enumerate() {
+                    column.push(u8::try_from(value).map_err(|_| self.not(&part, at, "0 to 255"))?);
                 }
             }
             Storage::Windows { .. } => unreachable!("columns are made for their fields"),
@@ -190,6 +191,11 @@ impl List {
             true => Ok(()),
             false => Err(RecordError::Length { field: self.field().clone(), expected, got }),
         }
+    }
+
+    /// Returns the error for the integer at `at`.
+    fn not(&self, integers: &dyn Array, at: usize, expected: &'static str) -> RecordError {
+        self.bad(words(&integers.slice(at, 1)).concat(), expected)
     }
 
     fn bad(&self, got: impl ToString, expected: &'static str) -> RecordError {

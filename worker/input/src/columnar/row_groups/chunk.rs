@@ -110,7 +110,8 @@ impl Chunk {
         Ok(window.1.slice(at..at + (end - start) as usize))
     }
 
-    /// Returns the header of the page at `start`, followed by other bytes, and the number of the page's bytes.
+    /// Returns the header of the page at `start`, followed by other bytes, and the number of the page's
+    /// bytes.
     fn header(&self, start: u64) -> io::Result<(Bytes, u64)> {
         let mut most = HEADER_BYTES;
         loop {

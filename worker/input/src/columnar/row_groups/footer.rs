@@ -130,8 +130,8 @@ fn children(footer: &[u8]) -> Option<(Vec<i64>, Range<usize>)> {
     Some((all, begin..footer.len() - thrift.left()))
 }
 
-/// Returns the number of bytes that a page has, packed or unpacked, whichever is more; `None` if `header` does
-/// not begin with the whole header of a page.
+/// Returns the number of bytes that a page has, packed or unpacked, whichever is more; `None` if `header`
+/// does not begin with the whole header of a page.
 pub(super) fn page_bytes(header: &[u8]) -> Option<u64> {
     let mut bytes = None;
     Thrift::new(header).known(PAGE, &mut |field, value| {

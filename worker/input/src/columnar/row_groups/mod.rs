@@ -11,9 +11,9 @@ mod footer;
 mod pages;
 mod thrift;
 
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow_array::RecordBatch;
 use arrow_schema::Fields;
@@ -30,7 +30,7 @@ use parquet::file::metadata::{
 
 use self::chunk::Source;
 use self::footer::checked_schema;
-use self::pages::Pages;
+use self::pages::{Leaf, Pages};
 use super::batches::Batches;
 use super::decoding::{bad, decoding, unreadable};
 use super::selection::{Selection, Wanted};
@@ -120,8 +120,9 @@ impl ParquetFile {
             }
         }
         let Self { source, metadata, .. } = self;
-        let (next, open) = (0, None);
-        let batches = RowGroupBatches { source, metadata, fields, levels, leaves, groups, batch, next, open };
+        let (next, open, begun) = (0, None, Arc::default());
+        let batches =
+            RowGroupBatches { source, metadata, fields, levels, leaves, groups, batch, next, open, begun };
         Ok((Box::new(batches), selection.positions))
     }
 }
@@ -197,6 +198,8 @@ struct RowGroupBatches {
     /// The index of the next row group.
     next: usize,
     open: Option<OpenGroup>,
+    /// The number of batches that were begun.
+    begun: Arc<AtomicU64>,
 }
 
 /// The row group that is being read.
@@ -217,10 +220,11 @@ impl RowGroupBatches {
             let (start, bytes) = decoding(GROUP, || Ok::<_, ParquetError>(chunk.byte_range()))?;
             let end = start.checked_add(bytes).filter(|&end| end <= self.source.size());
             let range = start..end.ok_or(TableError::Truncated { part: GROUP })?;
-            // A row of lists may have more values than a valid one.
-            let more = if chunk.column_descr().max_rep_level() > 0 { MORE_VALUES_MAX } else { 0 };
-            let batch = (self.batch as u64).saturating_mul(elements as u64).saturating_add(more);
-            leaves.push(Leaf { leaf, range, batch });
+            // The pages with the skipped rows may be decoded, too.
+            let valid = skipped.saturating_add(self.batch as u64).saturating_mul(elements as u64);
+            let is_list = chunk.column_descr().max_rep_level() > 0;
+            let batch = if is_list { valid.saturating_add(MORE_VALUES_MAX) } else { self.batch as u64 };
+            leaves.push(Leaf { leaf, range, is_list, batch });
             let most = rows.saturating_mul(elements as u64).saturating_add(MORE_VALUES_MAX);
             if u64::try_from(chunk.num_values()).map_or(true, |values| values > most) {
                 let name = chunk.column_path();
@@ -228,8 +232,9 @@ impl RowGroupBatches {
                 return Err(bad(GROUP, text));
             }
         }
-        let (source, metadata) = (Arc::clone(&self.source), Arc::clone(&self.metadata));
-        let group = Group { source, metadata, index: self.next, rows: rows as usize, leaves };
+        let (source, metadata, begun) =
+            (Arc::clone(&self.source), Arc::clone(&self.metadata), Arc::clone(&self.begun));
+        let group = Group { source, metadata, index: self.next, rows: rows as usize, leaves, begun };
         let skip = [RowSelector::skip(skipped as usize), RowSelector::select((rows - skipped) as usize)];
         let selection = (skipped > 0).then(|| RowSelection::from(skip.to_vec()));
         let reader = decoding(GROUP, || {
@@ -255,6 +260,7 @@ impl Batches for RowGroupBatches {
                 self.open_next(0)?;
                 continue;
             };
+            self.begun.fetch_add(1, Ordering::Relaxed);
             match decoding(GROUP, || open.reader.next().transpose())? {
                 Some(batch) => {
                     let left = open.left.checked_sub(batch.num_rows() as u64);
@@ -299,15 +305,7 @@ struct Group {
     index: usize,
     rows: usize,
     leaves: Vec<Leaf>,
-}
-
-/// A column of a row group.
-struct Leaf {
-    leaf: usize,
-    /// Its range in the file.
-    range: Range<u64>,
-    /// The maximum number of values that are decoded at a time.
-    batch: u64,
+    begun: Arc<AtomicU64>,
 }
 
 impl RowGroups for Group {
@@ -318,9 +316,9 @@ impl RowGroups for Group {
     fn column_chunks(&self, leaf: usize) -> Result<Box<dyn PageIterator>, ParquetError> {
         let place = self.leaves.binary_search_by_key(&leaf, |column| column.leaf);
         let place = place.map_err(|_| ParquetError::General("a column was not selected".to_owned()))?;
-        let (range, batch) = (self.leaves[place].range.clone(), self.leaves[place].batch);
         let chunk = self.metadata.row_group(self.index).column(leaf);
-        let pages = Pages::new(&self.source, chunk, range, self.rows, self.leaves.len(), batch)?;
+        let pages =
+            Pages::new(&self.source, chunk, &self.leaves[place], self.rows, self.leaves.len(), &self.begun)?;
         Ok(Box::new(OneChunk { pages: Some(pages) }))
     }
 

@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parquet::basic::{Encoding, Type};
 use parquet::column::page::{Page, PageMetadata, PageReader};
@@ -15,38 +16,62 @@ use super::delta::lengths_fit;
 
 /// The maximum number of values of a page. A page of few bytes may declare many.
 const PAGE_VALUES_MAX: u32 = 1 << 26;
-/// The maximum number of bytes of the values that are decoded at a time, if each is the longest one. It applies
-/// to encodings in which few bytes of a page stand for many values.
+/// The maximum number of bytes of the values that are decoded at a time, if each is the longest one.
 const DECODED_BYTES_MAX: u64 = 1 << 30;
+
+/// A column of a row group.
+pub(super) struct Leaf {
+    pub(super) leaf: usize,
+    /// Its range in the file.
+    pub(super) range: Range<u64>,
+    /// True if it has a list in each row.
+    pub(super) is_list: bool,
+    /// The maximum number of values in the pages that one batch of rows uses up.
+    pub(super) batch: u64,
+}
 
 /// A reader of the pages of a column chunk.
 pub(super) struct Pages {
     inner: SerializedPageReader<Chunk>,
     limits: Limits,
+    /// The number of batches that were begun.
+    begun: Arc<AtomicU64>,
 }
 
 impl Pages {
-    /// Creates a reader of the chunk at `range`, one of `chunks` that are read in turn. `rows` is the number
-    /// of rows of its group; at most `batch` values are decoded at a time.
+    /// Creates a reader of a column, one of `leaves` that are read in turn. `rows` is the number of rows of
+    /// its group.
+    ///
+    /// # Errors
+    /// If the values that are decoded at a time may be too large.
     pub(super) fn new(
         source: &Arc<Source>,
         chunk: &ColumnChunkMetaData,
-        range: Range<u64>,
+        leaf: &Leaf,
         rows: usize,
-        chunks: usize,
-        batch: u64,
+        leaves: usize,
+        begun: &Arc<AtomicU64>,
     ) -> Result<Self> {
         let column = chunk.column_descr();
-        let levels = usize::from(column.max_rep_level() > 0) + usize::from(column.max_def_level() > 0);
-        let width = match column.physical_type() {
-            Type::BYTE_ARRAY => None,
-            Type::FIXED_LEN_BYTE_ARRAY => Some(u64::try_from(column.type_length()).unwrap_or(0)),
-            _ => Some(size_of::<i64>() as u64),
-        };
         let left = u64::try_from(chunk.num_values()).unwrap_or(0);
-        let limits = Limits { left, levels, width, batch: batch.min(left) };
-        let bytes = Arc::new(Chunk::new(Arc::clone(source), range, chunks));
-        Ok(Self { inner: SerializedPageReader::new(bytes, chunk, rows, None)?, limits })
+        // A list that is too long may have the rest of a page, then other pages.
+        let more = if leaf.is_list { 2 * u64::from(PAGE_VALUES_MAX) } else { 0 };
+        let limits = Limits {
+            left,
+            levels: usize::from(column.max_rep_level() > 0) + usize::from(column.max_def_level() > 0),
+            strings: column.physical_type() == Type::BYTE_ARRAY,
+            decoded: leaf.batch.saturating_add(more).min(left),
+            // A batch has as many values of other fields as rows.
+            most: if leaf.is_list { leaf.batch } else { u64::MAX },
+            used: 0,
+            batch: 0,
+        };
+        if column.physical_type() == Type::FIXED_LEN_BYTE_ARRAY {
+            limits.check_longest(u64::try_from(column.type_length()).unwrap_or(0))?;
+        }
+        let bytes = Arc::new(Chunk::new(Arc::clone(source), leaf.range.clone(), leaves));
+        let inner = SerializedPageReader::new(bytes, chunk, rows, None)?;
+        Ok(Self { inner, limits, begun: Arc::clone(begun) })
     }
 }
 
@@ -56,15 +81,21 @@ struct Limits {
     left: u64,
     /// The number of lists of levels at the beginning of a page of version 1.
     levels: usize,
-    /// The number of bytes of each value; `None` for strings, which tell it themselves.
-    width: Option<u64>,
+    /// True if the values are strings, which tell their lengths themselves.
+    strings: bool,
     /// The maximum number of values that are decoded at a time.
+    decoded: u64,
+    /// The maximum number of values in the pages that a batch uses up.
+    most: u64,
+    /// The number of values in the pages that were read for the current batch.
+    used: u64,
+    /// The number of the current batch.
     batch: u64,
 }
 
 impl Limits {
-    /// Checks the numbers that a page declares.
-    fn check(&mut self, page: &Page) -> Result<()> {
+    /// Checks the numbers that a page declares. `batch` is the number of the batch that needs the page.
+    fn check(&mut self, page: &Page, batch: u64) -> Result<()> {
         let values = page.num_values();
         if values > PAGE_VALUES_MAX {
             return Err(bad(format!("a page has {values} values, expected at most {PAGE_VALUES_MAX}")));
@@ -76,13 +107,17 @@ impl Limits {
             Some(left) => self.left = left,
             None => return Err(bad(format!("a page has {values} values, its column only {}", self.left))),
         }
+        if batch != self.batch {
+            (self.batch, self.used) = (batch, 0);
+        }
+        // The pages before were used up: their values are in memory.
+        if self.used > self.most {
+            return Err(bad(format!("some rows have {} values, expected at most {}", self.used, self.most)));
+        }
+        self.used = self.used.saturating_add(values.into());
         let lists = match page.encoding() {
             Encoding::DELTA_LENGTH_BYTE_ARRAY => 1,
-            Encoding::DELTA_BYTE_ARRAY => {
-                // Each value may repeat the one before. Strings of all rows have at most 2 GiB.
-                self.check_longest(self.width.unwrap_or(0))?;
-                2
-            }
+            Encoding::DELTA_BYTE_ARRAY => 2,
             _ => return Ok(()),
         };
         match self.values(page).is_some_and(|bytes| lengths_fit(bytes, lists, values.into())) {
@@ -96,16 +131,19 @@ impl Limits {
         if entries as usize > bytes.len() {
             return Err(bad(format!("a dictionary of {} bytes has {entries} entries", bytes.len())));
         }
-        self.check_longest(self.width.unwrap_or_else(|| longest(bytes)))
+        match self.strings {
+            true => self.check_longest(longest(bytes)),
+            false => Ok(()),
+        }
     }
 
     /// Checks the values that are decoded at a time, if each has as many bytes as the longest.
     fn check_longest(&self, longest: u64) -> Result<()> {
-        match longest.saturating_mul(self.batch) > DECODED_BYTES_MAX {
+        match longest.saturating_mul(self.decoded) > DECODED_BYTES_MAX {
             true => Err(bad(format!(
                 "{} values of up to {longest} bytes are decoded at a time, expected at most {DECODED_BYTES_MAX} \
-                 bytes: write the field with the encoding PLAIN",
-                self.batch
+                 bytes: write shorter values, or fewer rows into each group",
+                self.decoded
             ))),
             false => Ok(()),
         }
@@ -151,7 +189,7 @@ impl PageReader for Pages {
     fn get_next_page(&mut self) -> Result<Option<Page>> {
         let page = self.inner.get_next_page()?;
         if let Some(page) = &page {
-            self.limits.check(page)?;
+            self.limits.check(page, self.begun.load(Ordering::Relaxed))?;
         }
         Ok(page)
     }
@@ -193,19 +231,20 @@ mod tests {
     }
 
     fn limits(left: u64) -> Limits {
-        Limits { left, levels: 0, width: Some(8), batch: 1024 }
+        Limits { left, levels: 0, strings: false, decoded: 1024, most: u64::MAX, used: 0, batch: 0 }
     }
 
     #[test]
     fn pages_have_no_more_values_than_their_column() {
         let mut limits = limits(10);
-        limits.check(&page(4, Encoding::PLAIN, &[])).unwrap();
-        limits.check(&page(6, Encoding::RLE_DICTIONARY, &[])).unwrap();
-        let error = limits.check(&page(1, Encoding::PLAIN, &[])).unwrap_err().to_string();
+        limits.check(&page(4, Encoding::PLAIN, &[]), 0).unwrap();
+        limits.check(&page(6, Encoding::RLE_DICTIONARY, &[]), 0).unwrap();
+        let error = limits.check(&page(1, Encoding::PLAIN, &[]), 0).unwrap_err().to_string();
         assert!(error.contains("a page has 1 values, its column only 0"), "{error}");
         let mut limits = Limits { left: u64::MAX, ..limits };
-        limits.check(&page(PAGE_VALUES_MAX, Encoding::PLAIN, &[])).unwrap();
-        let error = limits.check(&page(PAGE_VALUES_MAX + 1, Encoding::PLAIN, &[])).unwrap_err().to_string();
+        limits.check(&page(PAGE_VALUES_MAX, Encoding::PLAIN, &[]), 0).unwrap();
+        let error =
+            limits.check(&page(PAGE_VALUES_MAX + 1, Encoding::PLAIN, &[]), 0).unwrap_err().to_string();
         assert!(error.contains("expected at most 67108864"), "{error}");
     }
 
@@ -218,11 +257,15 @@ mod tests {
             encoding: Encoding::PLAIN,
             is_sorted: false,
         };
-        limits.check(&dictionary(4)).unwrap();
+        limits.check(&dictionary(4), 0).unwrap();
         assert!(
-            limits.check(&dictionary(1 << 30)).unwrap_err().to_string().contains("expected at most 67108864")
+            limits
+                .check(&dictionary(1 << 30), 0)
+                .unwrap_err()
+                .to_string()
+                .contains("expected at most 67108864")
         );
-        assert!(limits.check(&dictionary(5)).unwrap_err().to_string().contains("has 5 entries"));
+        assert!(limits.check(&dictionary(5), 0).unwrap_err().to_string().contains("has 5 entries"));
     }
 
     #[test]
@@ -236,17 +279,27 @@ mod tests {
                 is_sorted: false,
             }
         };
-        let mut strings = Limits { width: None, ..limits(9) };
-        strings.check(&entries(&[3, 1 << 20, 0])).unwrap();
-        let error = strings.check(&entries(&[3, (1 << 20) + 1, 0])).unwrap_err().to_string();
+        let mut strings = Limits { strings: true, ..limits(9) };
+        strings.check(&entries(&[3, 1 << 20, 0]), 1).unwrap();
+        let error = strings.check(&entries(&[3, (1 << 20) + 1, 0]), 1).unwrap_err().to_string();
         assert!(error.contains("1024 values of up to 1048577 bytes"), "{error}");
         assert_eq!(longest(&[2, 0, 0, 0, 1, 1, 9, 0, 0, 0, 1]), 2, "the second string is cut");
-        let mut fixed = Limits { width: Some(1 << 20), ..limits(9) };
-        fixed.check(&entries(&[1])).unwrap();
-        fixed.batch = 1025;
-        fixed.check(&entries(&[1])).unwrap_err();
-        let error = fixed.check(&page(0, Encoding::DELTA_BYTE_ARRAY, &[])).unwrap_err().to_string();
-        assert!(error.contains("1025 values of up to 1048576 bytes"), "{error}");
+        // Values of a fixed size are checked before their pages.
+        limits(9).check_longest(1 << 20).unwrap();
+        limits(9).check_longest((1 << 20) + 1).unwrap_err();
+    }
+
+    #[test]
+    fn the_values_of_a_batch_are_limited() {
+        let mut limits = Limits { most: 10, ..limits(1000) };
+        let page = |values| page(values, Encoding::PLAIN, &[]);
+        for batch in 1..4 {
+            limits.check(&page(6), batch).unwrap();
+            limits.check(&page(4), batch).unwrap();
+            limits.check(&page(90), batch).unwrap();
+        }
+        let error = limits.check(&page(1), 3).unwrap_err().to_string();
+        assert!(error.contains("some rows have 100 values, expected at most 10"), "{error}");
     }
 
     #[test]
@@ -255,9 +308,9 @@ mod tests {
         let bytes = [&[2, 0, 0, 0, 9, 9, 0x80, 1, 4][..], &[0x80; 5], &[1, 10]].concat();
         for encoding in [Encoding::DELTA_BYTE_ARRAY, Encoding::DELTA_LENGTH_BYTE_ARRAY] {
             let mut limits = Limits { levels: 1, ..limits(99) };
-            let error = limits.check(&page(3, encoding, &bytes)).unwrap_err().to_string();
+            let error = limits.check(&page(3, encoding, &bytes), 0).unwrap_err().to_string();
             assert!(error.contains("a page of 3 strings"), "{error}");
-            limits.check(&page(3, encoding, &bytes[..5])).unwrap_err();
+            limits.check(&page(3, encoding, &bytes[..5]), 0).unwrap_err();
         }
     }
 }
