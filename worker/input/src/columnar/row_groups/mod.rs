@@ -35,7 +35,8 @@ use super::batches::Batches;
 use super::decoding::{bad, decoding, unreadable};
 use super::selection::{Selection, Wanted};
 use crate::table_kind::TableKind;
-use crate::{InputError, TableError, open_either};
+use crate::unpacked::open_either;
+use crate::{InputError, TableError};
 
 /// The first and the last bytes of a file.
 const MAGIC: &[u8; 4] = b"PAR1";
