@@ -139,7 +139,8 @@ struct CsvReader {
     reader: csv::Reader<Marked>,
     /// For each column, the positions of its fields in a row.
     indices: Vec<Vec<usize>>,
-    /// The maximum number of fields of a row: that of the header or, without a header, that of the first row.
+    /// The maximum number of fields of a row: that of the header or, without a header, that of the first row
+    /// without another fault.
     fields: Option<usize>,
     row: csv::ByteRecord,
     /// True if the file has an example.
@@ -153,17 +154,14 @@ impl CsvReader {
     /// If the file cannot be read; [`InputError::NoExample`] if it ends without an example.
     fn next_row(&mut self) -> Result<bool, InputError> {
         match next(&mut self.reader, &mut self.row, self.format.spec.skip_lines)? {
-            true => {
-                self.fields.get_or_insert(self.row.len());
-                Ok(true)
-            }
+            true => Ok(true),
             false if self.any => Ok(false),
             false => Err(InputError::NoExample { file: self.file.clone() }),
         }
     }
 
     /// Appends the values of the current row to `rows`.
-    fn append(&self, rows: &mut Rows) -> Result<(), InputError> {
+    fn append(&mut self, rows: &mut Rows) -> Result<(), InputError> {
         if let Some(max) = self.fields.filter(|&fields| self.row.len() > fields) {
             return Err(self.bad(RecordError::MoreFields { fields: self.row.len(), max }));
         }
@@ -175,6 +173,7 @@ impl CsvReader {
             }
         }
         rows.end();
+        self.fields.get_or_insert(self.row.len());
         Ok(())
     }
 
@@ -214,6 +213,7 @@ impl Reader for CsvReader {
         while skipped < examples && self.next_row()? {
             skipped += 1;
             self.any = true;
+            self.fields.get_or_insert(self.row.len());
         }
         Ok(skipped)
     }

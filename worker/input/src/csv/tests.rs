@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::tests::damaged::{bad_inputs, data_dir, gzip, write};
 use crate::tests::describe;
-use crate::{Column, InMemory, InputError, RecordError, load};
+use crate::{Column, Datasets, InMemory, InputError, Reading, RecordError, load, load_from};
 
 fn column(name: &str, fields: CsvFieldsSpec) -> CsvColumnSpec {
     CsvColumnSpec { name: name.to_owned(), fields }
@@ -153,6 +153,20 @@ fn a_row_with_more_fields_than_the_others_is_damaged() {
         let fewer = text.rsplit_once("6,").unwrap().0;
         assert_eq!(columns(&read(spec, fewer.as_bytes()).unwrap()), [Column::F32(vec![1.0, 2.0, 4.0, 5.0])]);
     }
+}
+
+#[test]
+fn a_damaged_first_row_condemns_no_other() {
+    let folder = TempDir::new().unwrap();
+    let files = vec![write(folder.path(), "data.csv", b"title\n1,2,3\n4,5,6\n7,8,9,10\n")];
+    let numbers = [0u32, 1].map(NumberSpec::new).to_vec();
+    let columns_spec = vec![column("x", CsvFieldsSpec::Numbers(numbers))];
+    let spec = DatasetSpec::Csv(CsvSpec { files, columns: columns_spec, ..CsvSpec::default() });
+    let datasets = Datasets::default();
+    let read =
+        |skip_bad_records| load_from(&spec, &Reading { skip_bad_records, ..Reading::plain(&datasets) });
+    assert_eq!(columns(&read(2).unwrap()), [Column::F32(vec![1.0, 2.0, 4.0, 5.0])]);
+    assert!(read(1).unwrap_err().to_string().contains("line 4: the row has 4 fields, expected at most 3"));
 }
 
 #[test]
