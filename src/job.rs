@@ -49,7 +49,7 @@ impl Length {
             Some(_) => None,
         };
         job.validate()?;
-        job.validate_workers(workers)?;
+        job.validate_start(workers)?;
         if counts && job.epoch_examples.is_none() {
             // Each worker may skip some records, and here one reader reads for all of them.
             let skip_bad_records = job.input.skip_bad_records.saturating_mul(workers.into());

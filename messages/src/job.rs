@@ -281,15 +281,17 @@ impl JobSpec {
         serde_json::from_str(&self.to_json()).expect("it was just written")
     }
 
-    /// Checks that the job can run on `workers` workers, apart from what [`validate`](Self::validate) checks.
+    /// Checks that the job can start on `workers` workers, apart from what [`validate`](Self::validate)
+    /// checks. A job in a checkpoint need not pass.
     ///
     /// # Errors
-    /// If the job is deterministic, and its updates have fewer gradients than there are workers.
-    pub fn validate_workers(&self, workers: u32) -> Result<(), JobError> {
+    /// If the job is deterministic, and its updates have fewer gradients than there are workers; if the
+    /// tensors of its summaries are too large.
+    pub fn validate_start(&self, workers: u32) -> Result<(), JobError> {
         if self.deterministic && !self.sync.is_ordered(workers) {
             return Err(JobError::NotDeterministic(self.sync));
         }
-        Ok(())
+        Ok(self.graph.validate_summary_sizes(self.batch_size as usize)?)
     }
 
     /// Checks everything about the job that can be checked before it runs, and before its number of workers
@@ -361,7 +363,7 @@ mod tests {
             [("sync", 9, true), ("sync:4", 4, true), ("sync:9", 4, true), ("sync:3", 4, false)]
         {
             job(sync).validate().unwrap();
-            assert_eq!(job(sync).validate_workers(workers).is_ok(), runs, "{sync}");
+            assert_eq!(job(sync).validate_start(workers).is_ok(), runs, "{sync}");
         }
     }
 

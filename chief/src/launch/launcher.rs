@@ -118,7 +118,7 @@ impl Launcher<'_> {
     /// present.
     async fn bring_up(&self) -> Result<Instant, ChiefError> {
         let workers = self.identity.cluster.addresses(JobName::Worker).len() as u32;
-        self.job.validate_workers(workers)?;
+        self.job.validate_start(workers)?;
         let timeout = self.config.start_timeout;
         let deadline = Instant::now() + timeout;
         // This is longer than the start timeout, so that the deadline below applies to all tasks together.

@@ -189,9 +189,28 @@ impl GraphSpec {
         self.validate_outputs(batch, &tensors)
     }
 
-    /// Checks the names, the nodes and the sizes of the summaries. `tensors` are those for one batch.
-    fn validate_summaries(&self, tensors: &[TensorSpec]) -> Result<(), GraphError> {
+    /// Checks that a worker can copy the tensors of all summaries in one step. It is not part of
+    /// [`validate`](Self::validate), because graphs in older checkpoints and models may break this rule.
+    ///
+    /// # Errors
+    /// [`GraphError::LargeSummary`], with the largest summary; also if the graph does not fit the batch.
+    pub fn validate_summary_sizes(&self, batch: usize) -> Result<(), GraphError> {
+        let tensors = self.infer(batch)?;
         let (mut all, mut largest) = (0u64, (0, ""));
+        for GraphSummarySpec { name, node, .. } in &self.summaries {
+            let elements = tensors.get(node.index()).map_or(0, |tensor| tensor.shape.elements());
+            let bytes = (elements as u64).saturating_mul(size_of::<f32>() as u64);
+            (all, largest) = (all.saturating_add(bytes), largest.max((bytes, name)));
+        }
+        let (bytes, summary) = largest;
+        if bytes > SUMMARY_TENSOR_BYTES_MAX || all > SUMMARY_TENSORS_BYTES_MAX {
+            return Err(GraphError::LargeSummary { summary: summary.to_owned(), bytes });
+        }
+        Ok(())
+    }
+
+    /// Checks the names and the nodes of the summaries. `tensors` are those for one batch.
+    fn validate_summaries(&self, tensors: &[TensorSpec]) -> Result<(), GraphError> {
         for GraphSummarySpec { name, node, kind } in &self.summaries {
             if name.len() > SUMMARY_NAME_BYTES_MAX {
                 return Err(GraphError::SummaryName { name: name.clone() });
@@ -200,8 +219,6 @@ impl GraphSpec {
                 Some(TensorSpec { shape, dtype: DType::F32 })
                     if *kind == GraphSummaryKind::Histogram || shape.rank() == 0 =>
                 {
-                    let bytes = shape.elements() as u64 * size_of::<f32>() as u64;
-                    (all, largest) = (all.saturating_add(bytes), largest.max((bytes, name)));
                     continue;
                 }
                 Some(other) => format!("{} returns {other}", self.label(*node)),
@@ -211,10 +228,6 @@ impl GraphSpec {
                 GraphSummaryKind::Scalar => GraphError::NotScalar { what: format!("summary '{name}'"), got },
                 GraphSummaryKind::Histogram => GraphError::NotFloats { summary: name.clone(), got },
             });
-        }
-        let (bytes, summary) = largest;
-        if bytes > SUMMARY_TENSOR_BYTES_MAX || all > SUMMARY_TENSORS_BYTES_MAX {
-            return Err(GraphError::LargeSummary { summary: summary.to_owned(), bytes });
         }
         Ok(())
     }

@@ -73,11 +73,13 @@ fn a_summary_of_too_large_a_tensor_is_named() {
     g.summary_histogram("means", small);
     let graph = finish(g, small).unwrap();
     // One example takes 4 MiB.
-    graph.validate(9).unwrap();
-    let error = |batch| graph.validate(batch).unwrap_err().to_string();
+    graph.validate_summary_sizes(9).unwrap();
+    let error = |batch| graph.validate_summary_sizes(batch).unwrap_err().to_string();
     assert!(error(17).contains("summary 'inputs6' reads 71303168 bytes"), "{}", error(17));
     let all = error(10);
     assert!(all.contains("reads 41943040 bytes") && all.contains("268435456 for all"), "{all}");
+    // Older checkpoints and models may have such summaries, and must stay readable.
+    graph.validate(17).unwrap();
 }
 
 #[test]
