@@ -4,9 +4,10 @@
 
 use std::sync::Arc;
 
-use pushpull_input::{Batch, InputError, TestSet};
+use pushpull_input::{Batch, InputError, TestSet, check_ready_bytes};
 use pushpull_messages::graph::{GraphSpec, MetricKind};
 use pushpull_messages::id::{GlobalStep, VariableId};
+use pushpull_messages::input::ColumnSpec;
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::{Evaluation, MetricValue};
 use tokio::sync::mpsc;
@@ -35,10 +36,15 @@ pub(crate) fn batch_sizes(job: &JobSpec, examples: u64) -> Vec<usize> {
     whole.into_iter().chain((rest > 0).then_some(rest)).collect()
 }
 
-/// Returns the maximum number of batches that an evaluation holds at a time: one for each device, one that is
-/// ready, and one that is being read.
-pub(crate) const fn batches_ready(devices: usize) -> usize {
-    devices + 2
+/// The number of batches that an evaluation holds beside those that it computes: one that is ready, and one
+/// that is being read.
+pub(crate) const BATCHES_AHEAD: usize = 2;
+
+/// Returns the number of batches of `size` examples that are computed at a time: one for each device, or
+/// fewer if more would not fit into memory; at least one.
+fn batches_at_once(columns: &[ColumnSpec], size: usize, devices: usize) -> usize {
+    let fits = |&batches: &usize| check_ready_bytes(columns, size, batches + BATCHES_AHEAD).is_ok();
+    (1..=devices).rev().find(fits).unwrap_or(1)
 }
 
 /// Pulls the values of the variables after the job's last step, `step`, and evaluates the model at these
@@ -72,10 +78,11 @@ pub(crate) async fn evaluate_values(
 ) -> Result<Evaluation, WorkerError> {
     let graph = &job.graph;
     let mut totals = EvaluationTotals::new(graph);
+    let at_once = batches_at_once(test.columns(), batch(job), devices.count());
     let mut reading = Reading::start(test, batch(job), devices.own_threads())?;
     loop {
-        let mut some: Vec<Batch> = Vec::with_capacity(devices.count());
-        while some.len() < devices.count()
+        let mut some: Vec<Batch> = Vec::with_capacity(at_once);
+        while some.len() < at_once
             && let Some(batch) = reading.next().await?
         {
             some.push(batch);
@@ -187,4 +194,20 @@ pub(crate) fn by_name(graph: &GraphSpec) -> Vec<VariableId> {
 /// Returns the CRC-32C of the bytes of the variables, in this order.
 pub(crate) fn checksum(order: &[VariableId], values: &Values) -> u32 {
     order.iter().fold(0, |crc, &id| crc32c::crc32c_append(crc, values.bytes(id)))
+}
+
+#[cfg(test)]
+mod tests {
+    use pushpull_messages::tensor::TensorSpec;
+
+    use super::*;
+
+    #[test]
+    fn large_batches_are_evaluated_by_fewer_devices() {
+        // A batch of 250 of these examples takes 150.5 MB, and 1 GiB is the limit.
+        let columns = [ColumnSpec { name: "features".into(), example: TensorSpec::f32([224, 224, 3]) }];
+        let at_once = |devices| batches_at_once(&columns, 250, devices);
+        assert_eq!([1, 4, 5, 6, 64].map(at_once), [1, 4, 5, 5, 5]);
+        assert_eq!(batches_at_once(&columns, 25_000, 4), 1);
+    }
 }

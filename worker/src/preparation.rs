@@ -17,7 +17,7 @@ use crate::devices::{
     Compute, Replica, ReplicaConfig, check_operations, parts, table_of_operations, virtual_cpus,
 };
 use crate::error::WorkerError;
-use crate::evaluation::{batch_sizes, batches_ready};
+use crate::evaluation::{BATCHES_AHEAD, batch_sizes};
 use crate::fetches::FetchPlan;
 
 /// The inputs of a worker's preparation.
@@ -156,7 +156,7 @@ impl Preparation {
         replicas: &mut [Box<dyn Replica>],
     ) -> Result<(), WorkerError> {
         for batch in batch_sizes(&self.job, examples) {
-            check_ready_bytes(columns, batch, batches_ready(self.config.devices))?;
+            check_ready_bytes(columns, batch, 1 + BATCHES_AHEAD)?;
             for replica in &mut *replicas {
                 replica.prepare(batch)?;
             }
