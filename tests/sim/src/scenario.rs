@@ -169,7 +169,7 @@ impl Scenario {
             }
             1 => Fault::Block(one, other, time),
             2 => Fault::Partition(one, other, time),
-            // The worker gives up its ps task, and the job goes on without the worker.
+            // The worker leaves when it can no longer reach its ps task, and the others finish the job.
             3 if worker.index != survivor => {
                 Fault::Partition(worker, ps, LOST_AFTER + Duration::from_millis(random.between(0, 60_000)))
             }
