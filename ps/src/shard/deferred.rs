@@ -36,8 +36,8 @@ pub(super) struct DeferredJoin<R> {
     pub reply: R,
 }
 
-/// The requests that wait, in the order of their arrival. Besides pushes, it has at most one message that a
-/// worker has left and one request to join for each worker.
+/// The requests that wait, in the order of their arrival. Besides pushes, it has at most one request to join
+/// for each worker, and at most one message that a worker has left after each push of that worker.
 pub(super) struct DeferredQueue<R>(Vec<Deferred<R>>);
 
 impl<R> Default for DeferredQueue<R> {
@@ -72,11 +72,14 @@ impl<R> DeferredQueue<R> {
         if !self.pushes().any(|Push { id, .. }| id.worker == worker && id.incarnation <= incarnation) {
             return false;
         }
-        let earlier = self.0.iter_mut().find_map(|waiting| match waiting {
-            Deferred::Leave(earlier) if earlier.worker == worker => Some(earlier),
+        // The message is merged with an earlier one only if no push of the worker waits between them,
+        // because that push may be of a later incarnation.
+        let latest = self.0.iter_mut().rev().find_map(|waiting| match waiting {
+            Deferred::Leave(earlier) if earlier.worker == worker => Some(Some(earlier)),
+            Deferred::Push(waiting) if waiting.push.id.worker == worker => Some(None),
             _ => None,
         });
-        match earlier {
+        match latest.flatten() {
             Some(earlier) => earlier.incarnation = incarnation.max(earlier.incarnation),
             None => self.0.push(Deferred::Leave(*leave)),
         }
@@ -139,5 +142,55 @@ impl<R> DeferredQueue<R> {
             Deferred::Leave(_) | Deferred::Join(_) => 0,
         };
         self.0.iter().map(bytes).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pushpull_messages::id::{Incarnation, LocalStep, PlacementEpoch, Sequence, Version};
+    use pushpull_messages::message::PushId;
+
+    use super::*;
+
+    fn push(incarnation: u64) -> DeferredPush<()> {
+        let id = PushId { worker: 3, incarnation: Incarnation(incarnation), sequence: Sequence(1) };
+        let push = Push {
+            shard: 0,
+            id,
+            local_step: LocalStep(0),
+            epoch: PlacementEpoch(1),
+            placement_digest: 0,
+            version: Version(0),
+            slices: Vec::new(),
+            drawn: 0,
+            pull: true,
+            traced: false,
+        };
+        DeferredPush { push, gradients: Payload::EMPTY, connection: 1, reply: () }
+    }
+
+    /// Checks (B), also if a worker leaves, comes back, pushes and leaves again.
+    #[test]
+    fn an_incarnation_ends_behind_its_last_push() {
+        let mut queue = DeferredQueue::default();
+        let leave = |incarnation| Leave { shard: 0, worker: 3, incarnation: Incarnation(incarnation) };
+        assert!(!queue.leave(&leave(1)), "no push waits");
+        for incarnation in [1, 2] {
+            assert!(queue.push(push(incarnation)).is_none());
+            // Merged into one message.
+            for ended in [1, incarnation, 1] {
+                assert!(queue.leave(&leave(ended)));
+            }
+        }
+        let order: Vec<(&str, u64)> = queue
+            .take()
+            .iter()
+            .map(|waiting| match waiting {
+                Deferred::Push(waiting) => ("push", waiting.push.id.incarnation.0),
+                Deferred::Leave(leave) => ("leave", leave.incarnation.0),
+                Deferred::Join(_) => panic!("nobody joins"),
+            })
+            .collect();
+        assert_eq!(order, [("push", 1), ("leave", 1), ("push", 2), ("leave", 2)]);
     }
 }
