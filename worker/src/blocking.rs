@@ -1,19 +1,38 @@
 //! Work that would block the thread of an actor. This module must not depend on what the work is.
 
+use std::thread;
+
+use pushpull_input::InputError;
+use tokio::sync::oneshot;
+
 use crate::error::WorkerError;
 
-/// Runs slow work on a separate thread, which leaves this thread free for heartbeats and signals. Without
-/// `own_threads`, runs the work on this thread.
+/// Runs slow work on a new thread called `name`, which leaves this thread free for heartbeats and signals.
+/// Without `own_threads`, runs the work on this thread. The thread is not one of the runtime's: a runtime
+/// that ends waits for its own threads, even if one of them hangs.
 ///
 /// # Errors
-/// If the work fails or panics.
+/// If the work fails or panics; if the operating system cannot start a thread.
 pub(crate) async fn blocking<T: Send + 'static>(
     own_threads: bool,
+    name: &str,
     work: impl FnOnce() -> Result<T, WorkerError> + Send + 'static,
 ) -> Result<T, WorkerError> {
     if !own_threads {
         return work();
     }
-    // The task is never aborted, so only a panic can prevent it from returning.
-    tokio::task::spawn_blocking(work).await.unwrap_or(Err(WorkerError::PreparationPanicked))
+    let (done, result) = oneshot::channel();
+    // An error of `send` means that nobody waits for the result any more.
+    spawn(name, move || drop(done.send(work())))?;
+    // Without a result, the thread has panicked.
+    result.await.unwrap_or(Err(WorkerError::PreparationPanicked))
+}
+
+/// Starts a thread called `name`. Nothing waits for its end.
+///
+/// # Errors
+/// [`InputError::Thread`] if the operating system cannot start a thread.
+pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), WorkerError> {
+    let thread = thread::Builder::new().name(name.into()).spawn(work);
+    thread.map(drop).map_err(|source| InputError::Thread { source }.into())
 }

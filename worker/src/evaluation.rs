@@ -3,6 +3,7 @@
 //! job maintains averages. This module must not depend on connections.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use pushpull_input::{Batch, InputError, TestSet, check_ready_bytes};
 use pushpull_messages::graph::{GraphSpec, MetricKind};
@@ -11,12 +12,12 @@ use pushpull_messages::input::ColumnSpec;
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::{Evaluation, MetricValue};
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
 
-use crate::blocking::blocking;
+use crate::blocking::{blocking, spawn};
 use crate::client::{Exchange, Parameters, Values};
 use crate::devices::Devices;
 use crate::error::WorkerError;
+use crate::lease::Lease;
 use crate::metric_totals::MetricTotals;
 
 /// The maximum number of examples in a batch of an evaluation. A job with smaller batches uses its own batch
@@ -51,39 +52,45 @@ fn batches_at_once(columns: &[ColumnSpec], size: usize, devices: usize) -> usize
 /// values.
 ///
 /// # Errors
-/// If a shard refuses the pull, cannot be reached or is not at version `step`; if the model cannot
-/// be computed.
+/// If a shard refuses the pull, cannot be reached or is not at version `step`; those of
+/// [`evaluate_values`].
 pub(crate) async fn evaluate(
     parameters: &Parameters,
     devices: &Devices,
     test: &Arc<TestSet>,
     job: &JobSpec,
     step: GlobalStep,
+    hung_after: Duration,
 ) -> Result<Evaluation, WorkerError> {
     let exchange = parameters.pull(job.average.is_some()).await?;
     check_versions(parameters, &exchange, step)?;
-    evaluate_values(&exchange.values, devices, test, job).await
+    evaluate_values(&exchange.values, devices, test, job, hung_after).await
 }
 
 /// Evaluates the model at the given values. The batches are read, and the checksum is computed, on another
-/// thread, so that this thread only waits.
+/// thread, so that this thread only waits. `hung_after` is the least time after which the evaluation of a
+/// batch counts as hung; see [`Lease`].
 ///
 /// # Errors
-/// If the test set cannot be read; if the model cannot be computed.
+/// If the test set cannot be read; if the model cannot be computed; [`WorkerError::Hung`] if the test set or
+/// a device hangs.
 pub(crate) async fn evaluate_values(
     values: &Arc<Values>,
     devices: &Devices,
     test: &Arc<TestSet>,
     job: &JobSpec,
+    hung_after: Duration,
 ) -> Result<Evaluation, WorkerError> {
     let graph = &job.graph;
     let mut totals = EvaluationTotals::new(graph);
     let at_once = batches_at_once(test.columns(), batch(job), devices.count());
+    let mut input = Lease::of_input("the test set", hung_after);
+    let mut computation = Lease::of_computation("the evaluation of a batch", hung_after);
     let mut reading = Reading::start(test, batch(job), devices.own_threads())?;
     loop {
         let mut some: Vec<Batch> = Vec::with_capacity(at_once);
         while some.len() < at_once
-            && let Some(batch) = reading.next().await?
+            && let Some(batch) = input.hold(reading.next()).await??
         {
             some.push(batch);
         }
@@ -91,20 +98,22 @@ pub(crate) async fn evaluate_values(
             break;
         }
         let examples: Vec<usize> = some.iter().map(|batch| batch.examples).collect();
-        let results = devices.evaluate(some, values).await?;
+        let results = computation.hold(devices.evaluate(some, values)).await??;
         for (results, examples) in results.iter().zip(examples) {
             totals.add(results, examples);
         }
     }
     let (order, values) = (by_name(graph), Arc::clone(values));
-    let crc32c = blocking(devices.own_threads(), move || Ok(checksum(&order, &values))).await?;
+    let crc32c = blocking(devices.own_threads(), "checksum", move || Ok(checksum(&order, &values))).await?;
     Ok(totals.evaluation(graph, crc32c))
 }
 
 /// The batches of a test set, while they are read.
 enum Reading<'a> {
-    /// Another thread reads. The task is taken when it has ended.
-    Beside { ready: mpsc::Receiver<Batch>, task: Option<JoinHandle<Result<(), WorkerError>>> },
+    /// Another thread reads. It sends `None` after the last batch.
+    Beside(mpsc::Receiver<Result<Option<Batch>, InputError>>),
+    /// The other thread has read the last batch.
+    Ended,
     /// The caller reads.
     Here(Box<dyn Iterator<Item = Result<Batch, InputError>> + 'a>),
 }
@@ -117,30 +126,31 @@ impl<'a> Reading<'a> {
         }
         let (sender, ready) = mpsc::channel(1);
         let set = Arc::clone(test);
-        let task = tokio::task::spawn_blocking(move || {
-            for batch in set.batches(size)? {
-                // An error means that the evaluation has failed or was aborted.
-                if sender.blocking_send(batch?).is_err() {
-                    break;
-                }
-            }
-            Ok(())
-        });
-        Ok(Self::Beside { ready, task: Some(task) })
+        spawn("test set", move || {
+            // An error of `blocking_send` means that the evaluation has failed or was aborted.
+            let read = |batch: Result<Batch, InputError>| sender.blocking_send(batch.map(Some)).is_ok();
+            let end = match set.batches(size) {
+                Ok(mut batches) => batches.all(read).then_some(Ok(None)),
+                Err(error) => Some(Err(error)),
+            };
+            end.map(|end| sender.blocking_send(end));
+        })?;
+        Ok(Self::Beside(ready))
     }
 
     /// Waits for the next batch; returns `None` after the last one.
     async fn next(&mut self) -> Result<Option<Batch>, WorkerError> {
         match self {
             Self::Here(batches) => Ok(batches.next().transpose()?),
-            Self::Beside { ready, task } => {
-                if let Some(batch) = ready.recv().await {
-                    return Ok(Some(batch));
+            Self::Beside(ready) => {
+                // A thread that ends without `None` or an error has panicked.
+                let batch = ready.recv().await.ok_or(WorkerError::PreparationPanicked)??;
+                if batch.is_none() {
+                    *self = Self::Ended;
                 }
-                let Some(task) = task.take() else { return Ok(None) };
-                // The task is never aborted, so an error means that it panicked.
-                task.await.unwrap_or(Err(WorkerError::PreparationPanicked)).map(|()| None)
+                Ok(batch)
             }
+            Self::Ended => Ok(None),
         }
     }
 }

@@ -23,7 +23,7 @@ const TICK: Duration = Duration::from_secs(1);
 
 /// A limit on one kind of work. It follows the longest work so far.
 #[derive(Debug)]
-pub(super) struct Lease {
+pub(crate) struct Lease {
     /// The kind of work, for the error.
     what: &'static str,
     /// The least limit; zero if there is no limit.
@@ -33,14 +33,14 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    /// Returns a lease for the wait for input. `least` is the least limit of computations.
-    pub(super) const fn of_input(least: Duration) -> Self {
-        Self { what: "the input", least: least.saturating_mul(LONG), longest: Some(Duration::ZERO) }
+    /// Returns a lease for the wait for `what`, which is input. `least` is the least limit of computations.
+    pub(crate) const fn of_input(what: &'static str, least: Duration) -> Self {
+        Self { what, least: least.saturating_mul(LONG), longest: Some(Duration::ZERO) }
     }
 
-    /// Returns a lease for computations, with their least limit.
-    pub(super) const fn of_computation(least: Duration) -> Self {
-        Self { what: "the computation of a batch", least, longest: None }
+    /// Returns a lease for the computations `what`, with their least limit.
+    pub(crate) const fn of_computation(what: &'static str, least: Duration) -> Self {
+        Self { what, least, longest: None }
     }
 
     /// Returns how long the next work may take.
@@ -57,7 +57,7 @@ impl Lease {
     /// # Errors
     /// [`WorkerError::Hung`] if the work takes longer. It is then given up, but a thread that it runs on is
     /// not waited for.
-    pub(super) async fn hold<T>(&mut self, work: impl Future<Output = T>) -> Result<T, WorkerError> {
+    pub(crate) async fn hold<T>(&mut self, work: impl Future<Output = T>) -> Result<T, WorkerError> {
         let (began, limit) = (Instant::now(), self.limit());
         let (mut work, mut left) = (pin!(work), limit);
         let done = loop {
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     fn after(least: Duration, longest: Option<Duration>) -> Lease {
-        Lease { longest, ..Lease::of_computation(least) }
+        Lease { longest, ..Lease::of_computation("the computation", least) }
     }
 
     proptest! {
@@ -99,7 +99,7 @@ mod tests {
                 let expected = longest.map_or(10 * least, |longest| least.max(20 * longest));
                 prop_assert_eq!(limit, expected);
             }
-            let input = Lease::of_input(least).limit();
+            let input = Lease::of_input("the input", least).limit();
             prop_assert_eq!(input, if least.is_zero() { Duration::MAX } else { 10 * least });
         }
     }

@@ -13,6 +13,7 @@ mod evaluation;
 mod evaluator;
 mod fetches;
 pub mod hooks;
+mod lease;
 mod metric_totals;
 mod predictor;
 mod preparation;

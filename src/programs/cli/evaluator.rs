@@ -9,7 +9,7 @@ use pushpull_input::Datasets;
 use pushpull_storage::EVALUATIONS;
 use pushpull_worker::{BestSpec, EvaluatorConfig, WorkerConfig};
 
-use super::flags::{DeviceArgs, threads};
+use super::flags::{DeviceArgs, HangArgs, threads};
 use super::observe::ObserveArgs;
 use super::parse::main;
 use super::paths::{located, summaries_below};
@@ -62,6 +62,8 @@ pub(super) struct EvaluatorArgs {
     #[command(flatten)]
     device: DeviceArgs,
     #[command(flatten)]
+    hang: HangArgs,
+    #[command(flatten)]
     evaluation: EvaluationArgs,
     /// Directory of event files for TensorBoard [default: `summaries/eval` below the checkpoint directory]
     #[arg(long, value_name = "DIR")]
@@ -82,7 +84,9 @@ pub fn evaluator_main_with(datasets: Datasets) -> ExitCode {
         let log = logging::start("evaluator/0", args.observe.log_format());
         let http = args.observe.endpoint(&log)?;
         let threads = args.threads.map_or_else(|| threads_per_worker(1), usize::from);
-        let worker = WorkerConfig { data_dir: args.data_dir, datasets, ..args.device.config(threads, false) };
+        let device = args.device.config(threads, false);
+        let (data_dir, hung_after) = (args.data_dir, args.hang.after());
+        let worker = WorkerConfig { data_dir, datasets, hung_after, ..device };
         let config = args.evaluation.config(worker);
         let location = located("--checkpoint-dir", &args.checkpoint_dir)?;
         let beside = || summaries_below(&location).map(|dir| dir.join(EVALUATIONS));

@@ -271,7 +271,7 @@ impl Evaluator {
         let bench = self.bench(&manifest.job, state.bench.take()).await?;
         let EvaluationBench { job, test, devices, .. } = state.bench.insert(bench);
         let began = Instant::now();
-        let evaluation = evaluate_values(values, devices, test, job).await?;
+        let evaluation = evaluate_values(values, devices, test, job, self.config.worker.hung_after).await?;
         let took = began.elapsed();
         let numbers: Vec<String> = evaluation
             .metrics
@@ -316,7 +316,7 @@ impl Evaluator {
         let fetches = FetchPlan::default();
         let preparation = Preparation { config, job: job.clone(), task, workers: 1, resume, fetches };
         let own_threads = self.config.worker.own_threads;
-        let prepared = blocking(own_threads, move || preparation.evaluation()).await?;
+        let prepared = blocking(own_threads, "preparation", move || preparation.evaluation()).await?;
         let PreparedEvaluation { test, examples, replicas } = prepared;
         let test = Arc::new(test);
         let parts = vec![0..1; replicas.len()];

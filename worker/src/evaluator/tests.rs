@@ -313,7 +313,8 @@ fn values_or_their_averages_are_evaluated() {
             let preparation = Preparation { config, job: job.clone(), task, workers: 1, resume, fetches };
             let PreparedEvaluation { test, replicas, .. } = preparation.evaluation().unwrap();
             let devices = Devices::start(replicas, true, vec![0..1; 2], &job.graph);
-            let expected = evaluate_values(&direct, &devices, &Arc::new(test), &job).await.unwrap();
+            let expected =
+                evaluate_values(&direct, &devices, &Arc::new(test), &job, Duration::ZERO).await.unwrap();
             assert_eq!(record.evaluation, expected);
             assert!(close(&expected, if averaged { -0.25 } else { 0.5 }), "{expected:?}");
         }

@@ -2,7 +2,6 @@
 //! requests it. This module must not depend on update rules or on other workers.
 
 mod filter;
-mod lease;
 mod patience;
 mod session;
 mod step;

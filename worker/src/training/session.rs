@@ -11,6 +11,7 @@ use pushpull_messages::message::{Go, Ready, Register, Registered};
 use pushpull_messages::observe::TraceSpec;
 use pushpull_transport::buffer::{BufferPool, Payload};
 use pushpull_transport::{CallError, Identity, ReconnectingClient, Transport};
+use tokio::time::timeout;
 
 use crate::blocking::blocking;
 use crate::client::Parameters;
@@ -79,8 +80,8 @@ impl SessionStart<'_> {
     /// Registers with the chief, prepares the training, and waits until the chief lets the worker begin.
     ///
     /// # Errors
-    /// If the chief or a ps task cannot be reached; if the job does not begin in time; if the model or the
-    /// data cannot be used.
+    /// If the chief or a ps task cannot be reached; if the preparation takes too long, or the job does not
+    /// begin in time; if the model or the data cannot be used.
     pub(super) async fn run(&self, chief: &ReconnectingClient) -> Result<Session, WorkerError> {
         let Self { config, identity, transport, pool, life, journal } = self;
         tracing::info!("registering with the chief");
@@ -101,13 +102,16 @@ impl SessionStart<'_> {
         let config = (*config).clone();
         journal.metrics(&job.graph);
         let own = job.clone();
-        let (fetches, prepared) = blocking(own_threads, move || {
+        let prepare = blocking(own_threads, "preparation", move || {
             let fetches = plan_fetches(&own, config.devices, &wanted)?;
             let preparation =
                 Preparation { config, job: own, task, workers, resume, fetches: fetches.clone() };
             Ok((fetches, preparation.run()?))
-        })
-        .await?;
+        });
+        let limit = self.limit();
+        let prepared =
+            timeout(limit, prepare).await.map_err(|_| WorkerError::NotPrepared(limit.as_secs()))?;
+        let (fetches, prepared) = prepared?;
         let Prepared { input, files, replicas, parts, test } = prepared;
         let devices = Arc::new(Devices::start(replicas, own_threads, parts, &job.graph));
         life.devices(devices.meters());
@@ -161,10 +165,15 @@ impl SessionStart<'_> {
         &self,
         call: impl Future<Output = Result<(R, Payload), CallError>>,
     ) -> Result<R, WorkerError> {
-        let limit = self.config.start_timeout + CHIEF_FIRST;
-        match tokio::time::timeout(limit, call).await {
+        let limit = self.limit();
+        match timeout(limit, call).await {
             Ok(reply) => Ok(reply?.0),
             Err(_) => Err(WorkerError::NotStarted(limit.as_secs())),
         }
+    }
+
+    /// Returns how long the worker waits for the other tasks, and for its own preparation.
+    fn limit(&self) -> Duration {
+        self.config.start_timeout + CHIEF_FIRST
     }
 }

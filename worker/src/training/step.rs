@@ -10,11 +10,11 @@ use pushpull_kernels::cpu::sum_of_squares;
 use pushpull_messages::id::LocalStep;
 
 use super::filter::Filter;
-use super::lease::Lease;
 use crate::client::{Exchange, Gradients, Parameters, Values};
 use crate::devices::{Computed, DeviceParts, Devices, Recorded, Work};
 use crate::error::WorkerError;
 use crate::fetches::{StepFetches, WantedGradient};
+use crate::lease::Lease;
 use crate::telemetry::{Gauge, Journal};
 
 /// A push may begin before all gradients are complete only if the last computation took at most this time.

@@ -13,7 +13,6 @@ use pushpull_messages::variable::VariableSpec;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::lease::Lease;
 use super::patience::{deserted_after, unless_leaving};
 use super::step::{ChangeGradients, EarlierBatches, StepInput, StepResult, Stepper};
 use super::validation::{Validated, Validation};
@@ -22,6 +21,7 @@ use crate::devices::Recorded;
 use crate::error::WorkerError;
 use crate::fetches::{FetchPlan, WantedGradient};
 use crate::hooks::{EvaluationInfo, Fetched, Hook, StepContext, StepGradients, StepInfo};
+use crate::lease::Lease;
 use crate::telemetry::{Journal, Moments, Plots, StepRecord, TracedStep, Tracer};
 
 /// The maximum number of steps over which the final loss of a worker is averaged: the last ones whose

@@ -5,6 +5,7 @@
 //! moving averages if the job keeps them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use pushpull_input::TestSet;
 use pushpull_messages::id::GlobalStep;
@@ -36,6 +37,8 @@ pub(super) struct ValidationSetting {
     pub workers: u32,
     pub test: Arc<TestSet>,
     pub devices: Arc<Devices>,
+    /// The least time after which the evaluation of a batch counts as hung; see [`Lease`](crate::lease).
+    pub hung_after: Duration,
 }
 
 /// An evaluation that is running.
@@ -86,8 +89,8 @@ impl Validation {
         };
         let (setting, evaluated) = (Arc::clone(&self.setting), Arc::clone(&values));
         let evaluate = async move {
-            let ValidationSetting { job, test, devices, .. } = &*setting;
-            evaluate_values(&evaluated, devices, test, job).await
+            let ValidationSetting { job, test, devices, hung_after, .. } = &*setting;
+            evaluate_values(&evaluated, devices, test, job, *hung_after).await
         };
         let task = actix_rt::spawn(Box::pin(evaluate).in_current_span());
         self.running = Some(Running { step, values, task });
@@ -98,7 +101,7 @@ impl Validation {
     /// next report.
     ///
     /// # Errors
-    /// If the model could not be computed.
+    /// If the model could not be computed; if the test set or a device hangs.
     pub(super) async fn ended(&mut self) -> Result<Option<Validated>, WorkerError> {
         match &self.running {
             Some(running) if running.task.is_finished() => self.wait().await,
@@ -109,7 +112,7 @@ impl Validation {
     /// Waits for the evaluation that runs, if there is one, and does the same as [`ended`](Self::ended).
     ///
     /// # Errors
-    /// If the model could not be computed.
+    /// If the model could not be computed; if the test set or a device hangs.
     pub(super) async fn wait(&mut self) -> Result<Option<Validated>, WorkerError> {
         let Some(Running { task, .. }) = &mut self.running else { return Ok(None) };
         // The task is aborted only when this object is dropped, so an error means that it panicked.

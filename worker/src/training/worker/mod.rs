@@ -19,7 +19,6 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::filter::Filter;
-use super::lease::Lease;
 use super::session::{Session, SessionStart};
 use super::step::Stepper;
 use super::trainer::{Trained, Trainer, TrainingProgress};
@@ -31,6 +30,7 @@ use crate::devices::Devices;
 use crate::error::WorkerError;
 use crate::evaluation::evaluate;
 use crate::fetches::FetchPlan;
+use crate::lease::Lease;
 use crate::preparation::Preparation;
 use crate::telemetry::{
     EndOfLife, Evaluations, Gauge, Journal, Life, Plots, ReportSources, Reporter, Spans, Tracer, WorkerView,
@@ -181,8 +181,11 @@ impl Worker {
         let (plots, spans, evaluations) = (Plots::default(), Spans::default(), Evaluations::default());
         let tracer = trace.map(|trace| Tracer::new(trace, self.identity.task, clock, spans.clone()));
         let validation = test.clone().map(|test| {
-            let (job, devices) = (job.clone(), Arc::clone(&devices));
-            Validation::new(ValidationSetting { job, workers, test, devices }, evaluations.clone())
+            let (job, devices, hung_after) = (job.clone(), Arc::clone(&devices), self.config.hung_after);
+            Validation::new(
+                ValidationSetting { job, workers, test, devices, hung_after },
+                evaluations.clone(),
+            )
         });
         let sources = ReportSources { journal: journal.clone(), plots: plots.clone(), spans, evaluations };
         let (stop, reporter) = self.start_reporter(chief, sources, clock);
@@ -196,7 +199,7 @@ impl Worker {
         let gauge = Gauge::new(self.config.report_every);
         let (batches, took) = (job.accumulate, None);
         let hung_after = self.config.hung_after;
-        let lease = Lease::of_computation(hung_after);
+        let lease = Lease::of_computation("the computation of a batch", hung_after);
         let journal_of_step = journal.clone();
         let stepper =
             Stepper { parameters, devices, lease, filter, gauge, journal: journal_of_step, batches, took };
@@ -208,7 +211,7 @@ impl Worker {
             task,
             seed,
             input,
-            input_lease: Lease::of_input(hung_after),
+            input_lease: Lease::of_input("the input", hung_after),
             drawn,
             sync,
             workers,
@@ -273,9 +276,11 @@ impl Worker {
             let preparation = Preparation { config, job: job.clone(), task, workers: 1, resume, fetches };
             let test = match test {
                 Some(test) => test,
-                None => Arc::new(blocking(self.config.own_threads, move || preparation.open_test()).await?),
+                None => Arc::new(
+                    blocking(self.config.own_threads, "preparation", move || preparation.open_test()).await?,
+                ),
             };
-            evaluate(&parameters, &devices, &test, &job, step).await
+            evaluate(&parameters, &devices, &test, &job, step, self.config.hung_after).await
         };
         let result = match result.await {
             // Another worker may be able to evaluate.
@@ -321,9 +326,11 @@ impl Worker {
 }
 
 /// Returns whether an error concerns only this worker, so that the others may go on: it is cut off from a ps
-/// task, or its input or a device hangs. If a ps task is lost for all, the chief finds out by itself.
+/// task, or its input, its preparation or a device hangs. If a ps task is lost for all, the chief finds out
+/// by itself.
 const fn gives_up(error: &WorkerError) -> bool {
-    matches!(error, WorkerError::Client(ClientError::Call(CallError::Lost { .. })) | WorkerError::Hung { .. })
+    use WorkerError::{Client, Hung, NotPrepared};
+    matches!(error, Client(ClientError::Call(CallError::Lost { .. })) | Hung { .. } | NotPrepared(_))
 }
 
 /// Returns a token that is cancelled `delay` after `interrupt` is cancelled.

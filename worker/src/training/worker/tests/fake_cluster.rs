@@ -74,6 +74,8 @@ pub(super) struct Words {
     pub(super) deaf: bool,
     pub(super) unheard: Vec<(Report, Reply)>,
     pub(super) finish: Option<Finish>,
+    /// True if the chief asks for an evaluation at the end.
+    pub(super) evaluate: bool,
 }
 
 impl Chief {
@@ -112,9 +114,9 @@ impl Service for Chief {
             Message::Report(report) if words.deaf => words.unheard.push((*report, reply)),
             Message::Report(report) => self.take(&mut words, *report, reply),
             Message::Finish(finish) => {
-                let step = self.registered.job.last_step;
+                let (step, evaluate) = (self.registered.job.last_step, words.evaluate);
                 words.finish = Some(*finish);
-                reply.send(Finished { evaluate: false, step }, Payload::EMPTY);
+                reply.send(Finished { evaluate, step }, Payload::EMPTY);
             }
             other => reply.refuse(RefusalCode::Malformed, format!("no {} here", other.name())),
         }

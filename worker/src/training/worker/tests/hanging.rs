@@ -4,7 +4,8 @@ use std::sync::{Mutex, mpsc};
 
 use pushpull_engine::{Feed, OpTime};
 use pushpull_input::{Batch, Datasets, from_fn};
-use pushpull_messages::input::{Column, ColumnSpec, DatasetSpec, ShuffleSpec};
+use pushpull_messages::cadence::EvalEverySpec;
+use pushpull_messages::input::{Column, ColumnSpec, DatasetSpec, ShuffleSpec, StreamSpec};
 use pushpull_messages::tensor::TensorSpec;
 
 use super::fake_cluster::job;
@@ -54,16 +55,18 @@ impl Replica for Hanging {
     }
 }
 
-/// Trains until the worker gives up, and checks what it tells the chief.
-fn gives_up(job: JobSpec, config: WorkerConfig, what: &'static str) {
+/// Trains, and evaluates at the end, until the worker gives up. Checks what the worker tells the chief, and
+/// that it has taken at most `steps` steps.
+fn gives_up(job: JobSpec, config: WorkerConfig, what: &'static str, steps: u64) {
     let config = WorkerConfig { hung_after: Duration::from_millis(50), ..config };
     play(Script { job, config, ..Default::default() }, |mut play| async move {
+        play.chief.words().evaluate = true;
         let error = play.end().await.unwrap_err();
         let WorkerError::Hung { what: found, .. } = &error else { panic!("{error}") };
         assert_eq!(*found, what);
         let finish = play.chief.words().finish.take().expect("the chief is told");
         assert_eq!(finish.result, TrainingResult::GaveUp(error.to_string()));
-        assert!(finish.local_step < LocalStep(7));
+        assert!(finish.local_step <= LocalStep(steps), "{}", finish.local_step);
     });
 }
 
@@ -79,20 +82,44 @@ fn a_worker_whose_device_hangs_gives_up() {
             Ok(Box::new(Hanging { inner, steps: 0, gate }) as Box<dyn Replica>)
         };
         let config = WorkerConfig { devices, replica: Arc::new(replica), ..Default::default() };
-        gives_up(JobSpec { accumulate, ..job(7) }, config, "the computation of a batch");
+        gives_up(JobSpec { accumulate, ..job(7) }, config, "the computation of a batch", 2);
         drop(open);
     }
 }
 
 #[test]
 fn a_worker_whose_input_hangs_gives_up() {
+    let (open, datasets) = gated(None);
+    let mut job = job(7);
+    job.input.train = DatasetSpec::Custom("gated".into());
+    job.input.shuffle = ShuffleSpec::None;
+    gives_up(job, WorkerConfig { datasets, ..Default::default() }, "the input", 3);
+    drop(open);
+}
+
+#[test]
+fn a_worker_whose_test_set_hangs_gives_up() {
+    // While the job trains, and after its last step.
+    for (eval_every, steps) in [(Some(EvalEverySpec::Steps(2)), 7), (None, 0)] {
+        let (open, datasets) = gated(Some(4 * u64::from(BATCH)));
+        let mut job = JobSpec { eval_every, ..job(7) };
+        job.input.test = DatasetSpec::Custom("gated".into());
+        job.input.stream = StreamSpec::Always;
+        gives_up(job, WorkerConfig { datasets, ..Default::default() }, "the test set", steps);
+        drop(open);
+    }
+}
+
+/// Returns data sets with the set `gated`, of the given length. Readers of its fourth batch hang until the
+/// sender is dropped.
+fn gated(length: Option<u64>) -> (mpsc::Sender<()>, Datasets) {
     let (open, gate) = mpsc::channel::<()>();
     let gate: Arc<Gate> = Arc::new(Mutex::new(gate));
     let columns = vec![
         ColumnSpec { name: "features".into(), example: TensorSpec::f32([2]) },
         ColumnSpec { name: "labels".into(), example: TensorSpec::f32([]) },
     ];
-    let examples = from_fn(columns, None, move |index| {
+    let examples = from_fn(columns, length, move |index| {
         if index >= 3 * u64::from(BATCH) {
             let _ = gate.lock().unwrap().recv();
         }
@@ -100,9 +127,5 @@ fn a_worker_whose_input_hangs_gives_up() {
     });
     let mut datasets = Datasets::default();
     datasets.insert("gated", Arc::new(examples));
-    let mut job = job(7);
-    job.input.train = DatasetSpec::Custom("gated".into());
-    job.input.shuffle = ShuffleSpec::None;
-    gives_up(job, WorkerConfig { datasets, ..Default::default() }, "the input");
-    drop(open);
+    (open, datasets)
 }
