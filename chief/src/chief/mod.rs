@@ -175,7 +175,9 @@ impl Chief {
         let probe = format!("probe-{}", self.identity.incarnation);
         store.put(&probe, "").await?;
         store.delete(&probe).await?;
-        let lock = self.lock(&store, config.drain_timeout).await?;
+        // The other tasks dial meanwhile, and nobody answers them before the lock is held.
+        let limit = config.drain_timeout.min(self.config.start_timeout / 2);
+        let lock = self.lock(&store, limit).await?;
         let saver = Saver::new(config, store, self.job.clone(), &self.identity).await?;
         Ok(Some(saver.with_lock(lock)))
     }
@@ -184,7 +186,10 @@ impl Chief {
     /// be an earlier run of this job that was told to stop and still saves. Returns `None` if the store
     /// cannot be locked.
     async fn lock(&self, store: &Store, limit: Duration) -> Result<Option<StoreLock>, ChiefError> {
-        let holder = format!("the job '{}' in process {}", self.job.graph.name, std::process::id());
+        let host = self.identity.cluster.chief_host();
+        let address = self.identity.cluster.address(host).map(|address| format!(" ({host} at {address})"));
+        let (job, process) = (&self.job.graph.name, std::process::id());
+        let holder = format!("the job '{job}'{} in process {process}", address.unwrap_or_default());
         let deadline = Instant::now() + limit;
         let mut waits = false;
         loop {

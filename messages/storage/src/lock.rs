@@ -1,7 +1,7 @@
 //! The lock of a directory of checkpoints. It keeps two jobs from saving in one directory at the same time.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{Error, Read, Write};
+use std::io::{Error, ErrorKind, Read, Write};
 use std::path::Path;
 
 /// The name of the file that is locked. It stays in the directory.
@@ -33,15 +33,27 @@ impl StoreLock {
     /// # Errors
     /// If the directory is locked already, or cannot be locked.
     pub(super) fn take(directory: &Path, holder: &str) -> Result<Self, LockError> {
+        let path = directory.join(LOCK_FILE);
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
-        let mut file = options.open(directory.join(LOCK_FILE)).map_err(LockError::Failed)?;
+        let mut file = match options.open(&path) {
+            // The file belongs to another user. A file that can only be read can be locked, too.
+            Err(denied) if denied.kind() == ErrorKind::PermissionDenied => {
+                File::open(&path).map_err(|_| LockError::Unsupported(denied))?
+            }
+            opened => opened.map_err(LockError::Failed)?,
+        };
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(LockError::Held(holder_of(file))),
+            // The file systems of Windows hosts (CIFS) say so of a file that another host has locked.
+            Err(TryLockError::Error(error)) if error.kind() == ErrorKind::PermissionDenied => {
+                return Err(LockError::Held(holder_of(file)));
+            }
             Err(TryLockError::Error(error)) => return Err(LockError::Unsupported(error)),
         }
-        // The lock also holds without the description, which a full disk has no room for.
+        // The lock also holds without the description. A full disk has no room for it, and another user's file
+        // cannot be written.
         let _ = file.set_len(0).and_then(|()| file.write_all(holder.as_bytes()));
         Ok(Self { _file: file })
     }

@@ -280,6 +280,14 @@ fn a_directory_is_locked_until_its_holder_ends() {
         Store::with(std::sync::Arc::new(object_store::memory::InMemory::new()), nowhere.to_str().unwrap());
     let error = gone.lock("four").unwrap_err().to_string();
     assert!(error.starts_with("cannot open job.lock in "), "{error}");
+    // A file that may not be written is locked, too.
+    drop(lock);
+    let file = path.path().join("job.lock");
+    let mut permissions = std::fs::metadata(&file).unwrap().permissions();
+    permissions.set_readonly(true);
+    std::fs::set_permissions(&file, permissions).unwrap();
+    let lock = second.lock("five").unwrap();
+    assert!(lock.is_some() && open(location).lock("six").is_err());
     let bucket = Store::with(std::sync::Arc::new(object_store::memory::InMemory::new()), "s3://bucket");
     assert!(bucket.lock("five").unwrap().is_none() && bucket.lock("six").unwrap().is_none());
 }

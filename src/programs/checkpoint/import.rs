@@ -54,13 +54,15 @@ enum Source {
 /// # Errors
 /// Returns an error if the file is not a safetensors file, if it lacks a variable or has one with the wrong
 /// shape or type, if `allow_extra` is false and it has tensors that the model does not have, if the
-/// step is beyond the job's last step, or if the checkpoint cannot be written. After an error there is no
+/// step is beyond the job's last step, if a job uses the store, or if the checkpoint cannot be written. After an error there is no
 /// checkpoint.
 pub(crate) async fn import(from: &Store, file: &str, what: Import, to: &Store) -> anyhow::Result<()> {
     let (name, last_step) = (what.name, what.job.last_step);
     ensure!(name.step <= last_step, "step {} is beyond the job's last step, {last_step}", name.step);
     let found = read_header(from, file).await?;
     let planned = plan(&what, &found, file)?;
+    // A job that runs would delete the new checkpoint as one of the oldest, or save over it.
+    let _lock = to.lock("an import of a checkpoint")?;
     let written = write(from, file, what, &planned, to).await;
     if written.is_err() {
         // A folder without a manifest does not count as a checkpoint, so a failed deletion does no harm.
