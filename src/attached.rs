@@ -1,4 +1,4 @@
-//! What a run adds to its chief for the program that started it: the reading of the trained variables, and a
+//! What a program that starts a run adds to the chief: a function that reads the trained variables, and a
 //! handle that stops the job.
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use pushpull_transport::{Identity, Transport};
 use crate::collector::Collector;
 use crate::stop::StopHandle;
 
-/// What a run adds to its chief. By default, nothing.
+/// The additions to the chief of a run; empty by default.
 #[derive(Clone, Default)]
 pub(crate) struct Attached {
     /// Receives the end of the job and its variables.
@@ -21,7 +21,7 @@ pub(crate) struct Attached {
 }
 
 impl Attached {
-    /// Adds everything to a chief, which has this identity and runs this job.
+    /// Adds the collector and the handle to `chief`, which runs `job` in the cluster of `identity`.
     pub(crate) fn add_to(
         &self,
         mut chief: Chief,

@@ -27,13 +27,14 @@ impl Cluster {
     /// Only the process that hosts the chief gets a [`Trained`](crate::Trained) back: the task `chief`, or
     /// worker 0 if the cluster has no chief. All other processes train or serve **and end within
     /// [`Job::train`](crate::Job::train)**, with the exit status of the role programs. Like these programs,
-    /// each process logs to standard error, handles signals, and shows itself over HTTP on a free port of
+    /// each process logs to standard error, handles signals, and can be observed over HTTP on a free port of
     /// loopback. If the cluster's description is missing or wrong, no process knows its task, and `train`
-    /// returns an error in all of them; [`Error::exit_code`](crate::Error::exit_code) is the status for it.
+    /// returns an error in all of them; [`Error::exit_code`](crate::Error::exit_code) returns the exit
+    /// status for this error.
     ///
     /// When `train` returns, SIGINT and SIGTERM end the process again, with the status 128 + the signal's
     /// number. A program that handles these signals itself must begin to do so before `train`; its own
-    /// handlers are then called during the training, too, and are all that is called afterwards.
+    /// handlers are then called during the training, too. Afterwards only they are called.
     #[cfg(feature = "programs")]
     pub const fn from_env() -> Self {
         Self(Kind::Env)

@@ -53,7 +53,7 @@ impl Hooks {
     }
 
     /// Calls a function with tensors of the training, by name: in the first step of each worker, and in one
-    /// of `every` steps from then on. The names are those of [`FetchConfig::names`], such as `logits` or
+    /// of `every` steps from then on. [`FetchConfig::names`] describes the valid names, such as `logits` or
     /// `dense1/kernel:grad_norm`. The calls come from the process of the worker, which waits until the
     /// function returns; if the process has several workers, their calls come one after another.
     #[must_use]

@@ -13,7 +13,7 @@ pub enum Command {
     Save,
     /// Multiplies the learning rate by a factor from now on.
     LearningRate {
-        /// The factor, which replaces the one before; finite and greater than 0.
+        /// The factor, which replaces the previous factor; finite and greater than 0.
         factor: f32,
     },
     /// Ends the job successfully before its last step: the job is evaluated, saved and reported.

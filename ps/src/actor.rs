@@ -141,7 +141,7 @@ impl Drop for Shard {
     }
 }
 
-/// Ends a shard. The requests that wait in it are refused.
+/// Ends a shard. The requests that wait in its mailbox are refused.
 #[derive(actix::Message)]
 #[rtype(result = "()")]
 pub(crate) struct StopShard;

@@ -64,14 +64,15 @@ impl Model {
         file::load(path.as_ref(), file::Source::Graph(graph))
     }
 
-    /// Reads the model of a valid job from a safetensors file. If the file describes its model itself, as
-    /// [`save`](Self::save) does, this description holds; otherwise that of the job.
+    /// Reads the model of a valid job from a safetensors file. If the file contains a description of its
+    /// model, as files of [`save`](Self::save) do, uses this description; otherwise uses the job's.
     #[cfg(feature = "programs")]
     pub(crate) fn load_of(job: &JobSpec, path: &Path) -> Result<Self, Error> {
         file::load(path, file::Source::Job(ModelSpec::of(job)))
     }
 
-    /// Returns what the model does not have in common with a job: `graph`, `map stages`, both, or nothing.
+    /// Returns the parts in which the model differs from a job's model: `graph`, `map stages`, both, or
+    /// none.
     #[cfg(feature = "programs")]
     pub(crate) fn differences(&self, job: &JobSpec) -> Vec<&'static str> {
         let graph = (self.spec.graph != job.graph).then_some("graph");
@@ -109,8 +110,9 @@ impl Model {
     }
 
     /// Computes the graph's outputs for these examples. The examples pass through the map stages of the
-    /// job's input first, except for random ones. They need no labels. The outputs for a data set have the
-    /// bits that its evaluation computes; for other sets of examples, the last bits may differ.
+    /// job's input first, except for random ones. They need no labels. The outputs have the same bits as in
+    /// an evaluation of the same examples. If an example is predicted together with other examples, the last
+    /// bits of its outputs may differ.
     ///
     /// # Errors
     /// Returns an error if the graph has no output, or if the examples do not fit the model.
@@ -196,8 +198,8 @@ impl Model {
         Ok(self.predictor.get_or_init(|| new))
     }
 
-    /// Applies the map stages to the columns that the examples have. The set is read once, so nothing is held
-    /// that is not in memory already.
+    /// Applies the map stages to the columns that the examples have. The set is read only once, so it is
+    /// streamed unless it is in memory already.
     fn mapped(&self, set: impl Dataset + 'static) -> Result<TestSet, Error> {
         let has = |stage: &&MapSpec| set.columns().iter().any(|column| column.name == stage.column);
         let map: Vec<MapSpec> = self.spec.map.iter().filter(has).cloned().collect();

@@ -27,7 +27,7 @@ struct Output {
     elements: usize,
     /// Whether an example has one number, not a list of numbers.
     is_scalar: bool,
-    /// The number of classes, if the elements are scores of classes. The last axis is the classes.
+    /// The number of classes, if the elements are scores of classes. It is the size of the last axis.
     classes: Option<usize>,
 }
 
@@ -64,8 +64,8 @@ impl Output {
     }
 }
 
-/// Returns true if an output has scores of classes: if it is a softmax, or if the graph itself compares it
-/// with labels as scores of classes.
+/// Returns true if an output has scores of classes: if it is a softmax, or if a loss or a metric of the
+/// graph compares it, as scores, with labels.
 fn has_scores(graph: &GraphSpec, output: &OutputSpec) -> bool {
     let is_softmax = matches!(graph.nodes[output.node.index()].op, Op::Softmax { .. } | Op::LogSoftmax);
     is_softmax
@@ -142,7 +142,8 @@ impl<'a> Rows<'a> {
         cells.join(",")
     }
 
-    /// Returns a JSON object. A number that is not finite becomes `null`, because JSON cannot express it.
+    /// Returns the rows of one example as a JSON object. A number that is not finite becomes `null`, because
+    /// JSON cannot express it.
     fn json(&self, rows: &[&[f32]]) -> serde_json::Result<String> {
         let (mut outputs, mut all_classes) = (Vec::new(), Vec::new());
         for (output, row) in self.outputs.iter().zip(rows) {
@@ -167,7 +168,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Joins numbers. Each has the shortest decimal that gives the same bits again.
+/// Joins numbers, each written as the shortest decimal that is read back as the same bits.
 fn joined<T: std::fmt::Debug>(numbers: &[T], separator: &str) -> String {
     let numbers: Vec<String> = numbers.iter().map(|number| format!("{number:?}")).collect();
     numbers.join(separator)

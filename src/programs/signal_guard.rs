@@ -1,5 +1,5 @@
-//! Makes signals end the process again after a training has handled them. The operating system's default
-//! cannot be restored without unsafe code, so a thread does what the default would do.
+//! After a training has handled signals, makes them end the process as they did before. The operating
+//! system's default cannot be restored without unsafe code, so a thread does what the default would do.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -63,7 +63,7 @@ impl SignalGuard {
         Ok(Self { defaults, end, thread })
     }
 
-    /// Ends the thread, and returns what it stood for.
+    /// Ends the thread, and returns the defaults that it stood in for.
     fn end(self) -> Defaults {
         self.end.cancel();
         // The thread only waits, so it does not panic.
@@ -72,9 +72,9 @@ impl SignalGuard {
     }
 }
 
-/// Remembers how the process reacts to signals before a training handles them. When it is dropped, signals
-/// that ended the process do so again, with the status 128 + the signal's number. Signals that the program
-/// itself handles or ignores are left to it.
+/// Remembers how the process reacts to signals before a training handles them. When it is dropped, each
+/// signal that ended the process before does so again, with the exit status 128 + the signal's number.
+/// Signals that the program itself handles or ignores are left to it.
 pub(crate) struct SignalsKept(Defaults);
 
 impl SignalsKept {

@@ -99,7 +99,8 @@ pub struct ShardReport {
     pub steps_behind_mean: f64,
     /// The greatest number of steps by which a pushing worker was behind the worker that was furthest ahead.
     pub steps_behind_max: u64,
-    /// The distribution of the number of steps behind, over the applied gradients.
+    /// The distribution, over the applied gradients, of the number of steps by which the pushing worker was
+    /// behind the worker that was furthest ahead.
     pub steps_behind_histogram: Vec<Bucket>,
 }
 
@@ -209,7 +210,7 @@ impl Report {
     }
 
     /// Writes the report as JSON to a file. The file is replaced in one step, so no reader sees a part of
-    /// it. A device or a pipe is written to instead.
+    /// it. If `path` is a device or a pipe, writes to it instead of replacing it.
     ///
     /// # Errors
     /// Returns an error if the file cannot be written.
@@ -227,14 +228,14 @@ impl Report {
     }
 }
 
-/// Returns true if `path` exists and is neither a file nor a directory, such as `/dev/null`. A file must not
-/// replace it.
+/// Returns true if `path` exists and is neither a file nor a directory, such as `/dev/null`. Such a path
+/// must not be replaced by a file.
 pub(crate) fn is_special(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir())
 }
 
 /// Returns the temporary path of a file that is renamed to `path` when it is complete. The path contains the
-/// process id, because several processes may have the same flags.
+/// process id, because several processes may be started with the same flags.
 pub(crate) fn partial(path: &Path) -> OsString {
     let mut partial = path.as_os_str().to_owned();
     partial.push(format!(".partial-{}", std::process::id()));

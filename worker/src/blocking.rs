@@ -2,8 +2,8 @@
 
 use crate::error::WorkerError;
 
-/// Runs slow work on a separate thread, which leaves this thread free for heartbeats and signals. Without
-/// `own_threads`, runs the work on this thread.
+/// Runs slow work on a separate thread, which leaves this thread free for heartbeats and signals. If
+/// `own_threads` is false, runs the work on this thread.
 ///
 /// # Errors
 /// If the work fails or panics.

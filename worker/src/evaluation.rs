@@ -103,7 +103,7 @@ pub(crate) async fn evaluate_values(
 
 /// The batches of a test set, while they are read.
 enum Reading<'a> {
-    /// Another thread reads. The task is taken when it has ended.
+    /// Another thread reads. `task` is that thread; it becomes `None` when its result has been returned.
     Beside { ready: mpsc::Receiver<Batch>, task: Option<JoinHandle<Result<(), WorkerError>>> },
     /// The caller reads.
     Here(Box<dyn Iterator<Item = Result<Batch, InputError>> + 'a>),

@@ -34,10 +34,10 @@ impl MetricTotals {
     }
 
     /// Adds the results of a batch of `examples` examples: the elements of each metric, one after another.
-    /// Ignores what follows them.
+    /// Ignores any further results.
     ///
     /// # Panics
-    /// If there are fewer results.
+    /// If `results` has fewer elements than all metrics together.
     pub(crate) fn add(&mut self, mut results: &[f32], examples: usize) {
         for (kind, sum) in &mut self.sums {
             let weight = match kind {

@@ -41,7 +41,8 @@ pub struct Predictor {
     values: Arc<Values>,
     compute: Compute,
     /// The compiled graphs that no call uses now, the most recently used last. A call takes one out, because
-    /// no lock may be held while the threads compute: a thread that waits for them may run another call.
+    /// no lock may be held while the threads compute: a thread that waits for the others may run another
+    /// call meanwhile.
     kept: Mutex<Vec<Compiled>>,
 }
 
@@ -54,10 +55,10 @@ impl Predictor {
         Ok(Self { graph, values, compute: Compute::new(threads, 1)?, kept: Mutex::default() })
     }
 
-    /// Computes every output of the graph for all examples, in the batches of [`evaluate`](Self::evaluate).
-    /// Returns the elements of each output, row-major, in the order of the graph's outputs. Normalisations
-    /// use their moving statistics, and dropout keeps all elements, as in an evaluation. The last bits of a
-    /// row may depend on the size of its batch.
+    /// Computes every output of the graph for all examples, in the same batches as
+    /// [`evaluate`](Self::evaluate). Returns the elements of each output, row-major, in the order of the
+    /// graph's outputs. Normalisations use their moving statistics, and dropout keeps all elements, as in an
+    /// evaluation. The last bits of a row may depend on the size of its batch.
     ///
     /// # Errors
     /// If the data cannot be read, lack a column that an output needs, or do not fit the model.

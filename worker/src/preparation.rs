@@ -165,8 +165,8 @@ impl Preparation {
     }
 }
 
-/// Checks that a worker that continues reads the files that it has read before. In other files, the examples
-/// that it has used would not be those that it skips.
+/// Checks that a worker that continues reads the files that it has read before. If the files were different,
+/// the worker would skip other examples than those that it has used.
 fn check_files(resume: &Resume, found: Option<FilesDigest>, accept: bool) -> Result<(), InputError> {
     match (resume.files, found) {
         (Some(expected), Some(found)) if expected != found && resume.examples > 0 => {

@@ -64,7 +64,7 @@ impl ShardInitializer<'_> {
             if manifest.learning_rate.factor != 1.0 {
                 info!(
                     factor = manifest.learning_rate.factor,
-                    "learning rate is multiplied, as in the checkpoint"
+                    "learning rate multiplied by the factor in the checkpoint"
                 );
             }
             self.ps.begin_with_rate(manifest.learning_rate);

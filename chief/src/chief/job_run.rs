@@ -56,11 +56,12 @@ pub(super) struct JobRun {
     overview: Rc<RefCell<Overview>>,
     bell: Arc<Notify>,
     feed: Feed,
-    /// The number of a worker's steps from one summary of the graph to the next, if a hook needs them.
+    /// The number of a worker's steps between two plots of the graph's summaries; `None` if no hook needs
+    /// them.
     summary_every: Option<u64>,
 }
 
-/// The inputs of a run, and the hooks that are informed of them.
+/// The hooks of a run, and the sources of its commands and events.
 pub(super) struct JobInputs {
     hooks: HookRunner,
     before_stop: Option<BeforeStop>,

@@ -65,8 +65,8 @@ impl Plateau {
     }
 }
 
-/// Returns a metric of an evaluation, or its loss if the metric is called `loss` and the graph has none of
-/// this name.
+/// Returns a metric of an evaluation. If `metric` is `loss` and the graph has no metric of this name,
+/// returns the evaluation's loss.
 pub(super) fn value_of(metric: &str, evaluation: &Evaluation) -> Option<f32> {
     let named = evaluation.metrics.iter().find(|known| known.name == metric);
     named.map(|known| known.value).or_else(|| (metric == "loss").then_some(evaluation.loss))

@@ -13,7 +13,8 @@ use super::plateau::{Better, Plateau, value_of};
 use crate::hook::{Hook, HookContext};
 use crate::monitor::TrainingSnapshot;
 
-/// The metric that is the mean loss of the workers since it was judged last, instead of an evaluation.
+/// The name of a metric that is not taken from evaluations: the workers' mean training loss since this
+/// metric was last judged.
 pub const TRAIN_LOSS: &str = "train_loss";
 /// The number of updates after which the training loss is judged again.
 pub const TRAIN_LOSS_UPDATES: u64 = 100;
@@ -35,8 +36,8 @@ pub struct ReduceOnPlateau {
 
 impl ReduceOnPlateau {
     /// Creates the hook for a metric of the graph, for `loss`, or for [`TRAIN_LOSS`]. Without further
-    /// settings, it divides the learning rate by 10 after `patience` values without an improvement, as often
-    /// as it takes. A patience of 0 counts as 1.
+    /// settings, it divides the learning rate by 10 each time that `patience` values in a row bring no
+    /// improvement. A patience of 0 counts as 1.
     pub fn new(metric: impl Into<String>, better: Better, patience: u32) -> Self {
         let plateau = Plateau::new(better, patience, 0.0);
         let (metric, losses) = (metric.into(), LossSum::default());
@@ -50,7 +51,8 @@ impl ReduceOnPlateau {
         self
     }
 
-    /// Sets the smallest product of all factors. The learning rate is never multiplied by less.
+    /// Sets the smallest product of all factors: the learning rate is never multiplied by less than this
+    /// number.
     #[must_use]
     pub const fn minimum(mut self, minimum: f32) -> Self {
         self.minimum = minimum;

@@ -80,7 +80,8 @@ pub(crate) struct JobStart {
     pub resumes: Vec<Resume>,
     /// Whether the job makes checkpoints.
     pub saves: bool,
-    /// The number of a worker's steps from one summary of the graph to the next, if there are summaries.
+    /// The number of a worker's steps between two plots of the graph's summaries; `None` if none are
+    /// plotted.
     pub summary_every: Option<u64>,
     /// The steps that the workers trace, if any.
     pub trace: Option<TraceSpec>,
@@ -339,7 +340,7 @@ impl<R> JobState<R> {
         effects
     }
 
-    /// Returns the indices of the workers whose state is `wanted`.
+    /// Returns the indices of the workers for whose state `wanted` returns true.
     fn in_state(&self, wanted: impl Fn(&MemberState<R>) -> bool) -> Vec<u32> {
         self.members.iter().filter(|(_, member)| wanted(&member.state)).map(|(&index, _)| index).collect()
     }

@@ -236,7 +236,8 @@ impl PsTasks {
         Ok(self.ask_all::<_, Holding>(hold).await?.into_iter().map(|reply| reply.version).collect())
     }
 
-    /// Sets the learning rate of every shard. All of them must wait for it.
+    /// Sets the learning rate of every shard. All shards must be waiting for it, see
+    /// [`hold_at`](Self::hold_at).
     pub(crate) async fn set_learning_rate(&self, change: RateChange) -> Result<(), ChiefError> {
         // It is recorded first: a checkpoint of a later version is written after a shard has the change.
         self.rates.borrow_mut().push(change);
@@ -255,7 +256,8 @@ impl PsTasks {
         self.rates.borrow().at(version)
     }
 
-    /// Sends a request to every shard, again if its queue is full, and returns the replies.
+    /// Sends a request to every shard, and returns the replies. If the queue of a shard is full, tries
+    /// again.
     async fn ask_all<Q, A>(&self, request: impl Fn(ShardId) -> Q) -> Result<Vec<A>, ChiefError>
     where
         Q: Into<Message> + Copy,

@@ -56,12 +56,12 @@ impl Totals {
 /// The shortest interval for which a rate is computed, in seconds.
 const RATE_SECONDS_MIN: f64 = 0.1;
 
-/// Collects the metrics of one job.
+/// A collector of the metrics of one job.
 #[derive(Debug)]
 pub(crate) struct Collector {
     update: UpdateSpec,
     last_step: GlobalStep,
-    /// The factor by which hooks have multiplied the learning rate, as far as it is known.
+    /// The last known factor by which hooks have multiplied the learning rate.
     rate_factor: f32,
     /// The number of examples from which a gradient is computed.
     step_examples: u64,
@@ -157,12 +157,12 @@ impl Collector {
     }
 }
 
-/// The other summaries of the training.
+/// The tags in the group `train` that do not belong to metrics of the graph.
 const TRAIN_TAGS: [&str; 6] =
     ["loss", "learning_rate", "gradient_norm", "workers", "steps_per_second", "examples_per_second"];
 
-/// Returns the tag of a metric in a group of plots whose other tags are `taken`. Metrics of different names
-/// have different tags, and none has that of another summary.
+/// Returns the tag of a metric in a group of plots. Other summaries of the group have the tags `taken`.
+/// Metrics of different names have different tags, and no metric has the tag of another summary.
 fn metric_tag(group: &str, taken: &[&str], name: &str) -> String {
     let renamed = taken.contains(&name) || name.starts_with("metric/");
     if renamed { format!("{group}/metric/{name}") } else { format!("{group}/{name}") }

@@ -14,8 +14,8 @@ pub(super) fn exp(x: f32) -> f32 {
     /// Adding this constant to a small number rounds the number and leaves the integer in the low bits.
     /// Subtracting the constant again gives the rounded number.
     const ROUND: f32 = 12_582_912.0;
-    /// ln 2 as the sum of two numbers. The first holds the upper bits of ln 2, so few that its product with
-    /// `n` is exact; the second holds the rest.
+    /// ln 2 as the sum of two numbers. The first has only the upper bits of ln 2, so that its product with
+    /// `n` is exact; the second has the rest.
     const LN_2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
     // Beyond these bounds the result is infinity or 0. The comparisons leave a NaN unchanged.
     let x = if x > 90.0 { 90.0 } else { x };

@@ -8,7 +8,8 @@ use pulp::{Simd, WithSimd};
 use super::dispatch::dispatch;
 use super::threads::{ELEMENTS_PER_TASK, Threads, share_rows};
 
-/// The computation that [`Rows`] runs for each row. It computes `dst` from one row of each operand.
+/// The computation that [`Rows`] runs for each row. It computes one row of `dst` from the same rows of `a`
+/// and `b`.
 pub(super) trait RowKernel: Copy + Sync {
     /// Computes one row. Mark the function as `#[inline(always)]`. A closure of this size would not be
     /// inlined, which is why this is a trait.

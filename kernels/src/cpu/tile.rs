@@ -1,7 +1,8 @@
 //! Register tiles: the inner loops of products and convolutions, and the division of a row into vectors.
 //!
-//! This module works on rows of floats and must not depend on images. An element of a tile is the sum of its
-//! terms, added in order by fused multiply-add, for any vector width and any size of the tile.
+//! This module works on rows of floats and must not depend on images. The terms of an element are added in
+//! order, whatever the vector width and the size of the tile, and by fused multiply-add if the instruction
+//! set has it.
 
 // With iterators, the compiler would keep a tile in memory instead of registers, which is five times slower.
 #![allow(clippy::needless_range_loop)]

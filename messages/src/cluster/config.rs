@@ -20,7 +20,8 @@ impl ClusterConfig {
     /// Finds the task of this process in the cluster. The index may be `None` if the job has only one task.
     ///
     /// # Errors
-    /// If the cluster has no such task; if the index is `None` and the job has several tasks.
+    /// If the cluster has no such task, unless the task is an evaluator and the cluster lists no evaluators;
+    /// if the index is `None` and the job has several tasks.
     pub fn new(cluster: ClusterSpec, job: JobName, index: Option<u32>) -> Result<Self, ClusterError> {
         let listed = cluster.addresses(job).len();
         // If the cluster lists no evaluators, an evaluator's index cannot be checked.

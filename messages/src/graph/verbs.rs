@@ -197,7 +197,7 @@ impl GraphBuilder {
     }
 
     /// Computes the counts for the area under the ROC curve, from logits and i32 labels of 0 or 1. If the
-    /// node is a metric, its value is the area. The probabilities are counted in 4096 bins.
+    /// node is a metric, its value is the area. The range of the probabilities is divided into 4096 bins.
     pub fn auc(&mut self, logits: NodeId, labels: NodeId) -> NodeId {
         self.push("auc", Op::AucCounts { bins: 4096 }, &[logits, labels])
     }

@@ -57,7 +57,7 @@ impl CreateShard {
 }
 
 impl CreateShard {
-    /// Checks that each variable whose optimizer needs it whole has one slice.
+    /// Checks that no variable is split into slices if its optimizer needs the whole variable.
     fn validate_slices(&self) -> Result<(), Invalid> {
         let parts =
             self.placement.slices.windows(2).map(|pair| [pair[0].slice.variable, pair[1].slice.variable]);

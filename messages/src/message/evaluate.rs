@@ -31,7 +31,7 @@ pub struct StepEvaluation {
 }
 
 impl Evaluation {
-    /// Returns the number of numbers in the evaluation: the loss and the metrics.
+    /// Returns how many values the evaluation has: the loss and the metrics.
     pub fn numbers(&self) -> usize {
         1 + self.metrics.len()
     }

@@ -17,7 +17,7 @@ pub const REPORT_EVERY_MAX: Duration = Duration::from_secs(2);
 /// The shortest interval between two reports.
 pub const REPORT_EVERY_MIN: Duration = Duration::from_millis(1);
 
-/// The maximum number of numbers in the evaluations of a report: their losses and metrics.
+/// The maximum number of values in the evaluations of a report: their losses and metrics.
 pub const REPORT_NUMBERS_MAX: usize = 1 << 12;
 
 /// A request from a worker to the chief with the worker's progress, sent about once a second.

@@ -38,7 +38,7 @@ pub enum SaveResult {
     Written {
         /// The description of the file.
         file: FileSpec,
-        /// The shard's records of the workers at this version, by the workers' indices.
+        /// The shard's records of the workers at this version, in the order of the workers' indices.
         workers: Vec<WorkerRecord>,
         /// The time taken to write, in milliseconds.
         took_ms: u64,

@@ -25,8 +25,7 @@ impl TimeHistogram {
     /// The number of buckets.
     pub const BUCKETS: usize = Self::BOUNDS_US.len() + 1;
 
-    /// The upper bound of each bucket, in microseconds. The last bucket is not included, because it has no
-    /// upper bound.
+    /// The upper bounds of the buckets, in microseconds. The last bucket has no upper bound.
     pub const BOUNDS_US: [u64; 25] = {
         let mut bounds = [0; 25];
         let (mut at, mut decade) = (0, 1);

@@ -1,8 +1,8 @@
 //! The factor by which the chief's hooks have multiplied the learning rate. All shards change it at the same
 //! version.
 //!
-//! Wanted properties: (A) a change applies to every update from its version on, and to none before; (B) the
-//! rate that is read at a version gives the same factors from that version on as the original.
+//! Wanted properties: (A) a change applies to every update from its version on, and to none before; (B) from
+//! any version on, the rate that `at` returns for that version gives the same factors as the original rate.
 
 use serde::{Deserialize, Serialize};
 
@@ -42,7 +42,7 @@ impl RateChange {
     /// Checks that the factor is in range.
     ///
     /// # Errors
-    /// Returns an error if it is not.
+    /// If the factor is out of range.
     pub fn validate(&self) -> Result<(), OptimizerError> {
         check(self.factor)
     }

@@ -23,7 +23,7 @@ pub enum ScheduleSpec {
     Cosine,
     /// Decreases linearly to 0 at the job's last step.
     Linear,
-    /// Multiplies the learning rate by `factor` once every `every` steps.
+    /// Multiplies the learning rate by `factor` each time that `every` steps have passed.
     Step {
         /// The number of steps of the job between two changes; at least 1.
         every: u64,

@@ -372,8 +372,8 @@ impl Store {
     }
 
     /// Locks the store for a job that saves in it, until the lock is dropped or the process ends. `holder`
-    /// describes the job in the error of another job. Returns `None` if the store cannot be locked: it is a
-    /// bucket, or a directory of a file system without locks.
+    /// describes the job in the error that another job gets. Returns `None` if the store cannot be locked:
+    /// it is a bucket, or a directory of a file system without locks.
     ///
     /// # Errors
     /// Returns [`StoreError::InUse`] if another job has locked the store; also if the file of the lock cannot

@@ -33,7 +33,7 @@ pub(super) enum Delivery {
 }
 
 impl Ledger {
-    /// Returns how this push relates to the worker's earlier pushes.
+    /// Returns how the push with this id relates to the worker's earlier pushes.
     pub(super) fn classify(&self, id: &PushId) -> Delivery {
         let entry = self.records.get(&id.worker);
         if let Some(entry) = entry
@@ -123,8 +123,8 @@ mod tests {
     }
 
     proptest! {
-        /// Checks (A) to (D) and (F) against a plain list of all accepted pushes, and (E) after a random
-        /// push.
+        /// Checks (A) to (D) and (F) against a plain list of all accepted pushes, and (E) at a random
+        /// moment.
         #[test]
         fn a_push_is_new_exactly_once(
             pushes in prop::collection::vec((0u32..3, 1u64..4, 1u64..6, any::<bool>()), 0..200),

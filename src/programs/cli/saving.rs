@@ -19,7 +19,7 @@ use super::paths::{absolute, check_writable, located, summaries_below};
 use super::plots::plotter;
 use crate::programs::exit::Failure;
 
-/// The default time between two checkpoints.
+/// The default time between two checkpoints, in seconds.
 const SAVE_SECS: u64 = 600;
 /// The default of `--trace-every`: one in this many steps of each worker is recorded in the timeline. With
 /// this default the cost of the timeline is negligible.

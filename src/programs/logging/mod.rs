@@ -98,7 +98,7 @@ fn start_with(task: &str, format: LogFormat, keeps_all: bool) -> Log {
 const DEFAULTS: &str = "actix_server=warn,actix_http=off,pushpull::spans=error";
 
 /// Returns the filter for `told`, the value of `RUST_LOG`. If the value is missing, empty or not a valid
-/// filter, returns the filter for `info`.
+/// filter, returns the filter for the level INFO.
 fn filter(told: Option<&str>) -> Targets {
     let with = |told: &str| format!("{DEFAULTS},{told}").parse::<Targets>().ok();
     // To `Targets`, an empty directive means "errors only". A manifest may pass the variable without a value,

@@ -21,7 +21,8 @@ pub struct Executor {
     program: Program,
     arena: Arena,
     results: Vec<f32>,
-    /// The index of each instruction of the last step that was timed, and when it began and ended.
+    /// For each instruction that the last step ran: its index, and when it began and ended. Empty if that
+    /// step was not timed.
     times: Vec<(usize, [Instant; 2])>,
 }
 
@@ -85,15 +86,15 @@ impl Executor {
         })
     }
 
-    /// Runs an evaluation program, and returns the loss, followed by the elements of each metric. Runs a
-    /// prediction program, and returns the elements of each output, row-major.
+    /// Runs an evaluation or prediction program. An evaluation returns the loss, followed by the elements of
+    /// each metric. A prediction returns the elements of each output, row-major.
     ///
     /// # Errors
     /// If a label is not one of the classes, or an id is not a row of its table.
     ///
     /// # Panics
-    /// If the batch does not have the columns or examples that the program was compiled for, or the program
-    /// computes gradients.
+    /// If the batch does not have the columns or examples that the program was compiled for, or if the
+    /// program computes gradients.
     pub fn evaluate(&mut self, feed: Feed<'_>, values: &dyn ValueSource) -> Result<&[f32], StepError> {
         self.run(feed, values, None)?;
         Ok(&self.results)

@@ -98,8 +98,8 @@ impl Fusion<'_> {
         }
     }
 
-    /// Merges this node into the kernel that computes `link.first`, if the two can be merged and no other
-    /// kernel reads that kernel's output.
+    /// Merges the node at `position` into the kernel that computes `link.first`, if the two can be merged
+    /// and no other kernel reads that kernel's output.
     fn join(&mut self, position: usize, link: &Link) -> Option<Draft> {
         if self.readers.of(link.first) != 1 || link.first.output != 0 {
             return None;
@@ -136,7 +136,7 @@ impl Fusion<'_> {
         Some(draft)
     }
 
-    /// Begins a new pass with one step. If there is a choice, the pass begins with a value that may be
+    /// Begins a new pass with one step. If `links` allows a choice, the pass begins with a value that may be
     /// overwritten.
     fn begin(&self, position: usize, links: &[Link]) -> Option<Draft> {
         let lasting = |link: &&Link| self.readers.of(link.first) != 1;

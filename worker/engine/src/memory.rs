@@ -49,9 +49,10 @@ pub(super) struct Memory {
 }
 
 /// Assigns a place to every value. `results` are read at the end of a step, each in the steps that compute
-/// its groups. `gradients` are written to the gradients' own buffers. If no kernel reads a gradient and its
-/// kernel has no other output, the gradient is computed directly in its buffer. Otherwise it is copied there.
-/// The callback `scratch` returns the number of floats of scratch memory that a kernel needs.
+/// its groups. `gradients` are written to the gradients' own buffers. If no kernel reads a gradient, and the
+/// kernel that computes it has no other output, the gradient is computed directly in its buffer. Otherwise
+/// the gradient is copied there. The callback `scratch` returns the number of floats of scratch memory that
+/// a kernel needs.
 pub(super) fn lay_out(
     ir: &Ir,
     fused: Fused,
@@ -222,7 +223,8 @@ fn place(
     }
 }
 
-/// Returns the groups of results that need each step. The gradients need a step in every case.
+/// Returns the groups of results that need each step. A step that the gradients need belongs to
+/// [`Groups::ALWAYS`].
 fn groups_of(
     ir: &Ir,
     steps: &[Draft],

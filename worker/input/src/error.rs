@@ -164,7 +164,7 @@ pub enum InputError {
         /// The maximum number of bytes of all examples together.
         max: u64,
     },
-    /// The test set is to be held in memory, and is too large for that.
+    /// The job demands that the test set is held in memory, but the set is too large for that.
     #[error(
         "the test set has {examples} examples of {bytes} bytes each, expected at most {max} bytes in all: let it be \
          streamed with \"stream\": \"auto\", or use fewer files"
@@ -463,22 +463,22 @@ pub enum InputError {
          give the number of steps, and shuffle with a buffer or not at all; a test set must have an end"
     )]
     Endless,
-    /// A reader of a custom data set does not do what it says.
+    /// A reader of a custom data set appended another number of examples than it returned, or too many.
     #[error(
         "a reader was asked for at most {most} examples, appended {appended} and returned {told}: correct the data set"
     )]
     Reader {
-        /// The number of examples asked for.
+        /// The maximum number of examples that the reader was asked for.
         most: usize,
-        /// The number that the reader returned.
+        /// The number of examples that the reader returned as read.
         told: usize,
-        /// The number that the reader appended.
+        /// The number of examples that the reader appended.
         appended: usize,
     },
     /// A custom data set could not be read.
     #[error("cannot read the data set: {0}")]
     Other(Box<dyn std::error::Error + Send + Sync>),
-    /// A custom data set cannot be divided by parts.
+    /// The job shards by file, but the custom data set cannot be divided into parts.
     #[error(
         "the data set cannot be divided into parts for {workers} workers: use the sharding `data`, or implement Dataset::part"
     )]

@@ -33,12 +33,12 @@ pub enum TableError {
         /// How the pages are compressed.
         codec: &'static str,
     },
-    /// The operating system, a store or the unpacking failed.
+    /// Reading a part of the file failed in the operating system, in a store or during unpacking.
     #[error("cannot read {part}: {reason}")]
     Read {
         /// The part of the file that was read.
         part: &'static str,
-        /// The error of reading.
+        /// The error that reading returned.
         reason: String,
     },
     /// The bytes cannot be decoded.

@@ -14,14 +14,14 @@ use super::source::{Reading, describe, is_read, load_from, open};
 use super::stages::{Scratch, Stages};
 use super::{Batch, Description, InputError, Mapped};
 
-/// The number of bytes up to which `auto` holds a test set in memory.
+/// The maximum size in bytes of a test set that the setting `auto` holds in memory.
 pub const TEST_BYTES_MAX: u64 = 128 << 20;
 
-/// A test set with its map stages, whose random ones are disabled. It is in memory, or it is read again each
-/// time.
+/// A test set with its map stages, of which the random ones are disabled. It is in memory, or it is read
+/// again each time.
 ///
-/// Wanted properties: (A) the batches have the same bits in both cases; (B) a set that is read takes the
-/// memory of one batch.
+/// Wanted properties: (A) the batches have the same bits in both cases; (B) a set that is read again each
+/// time takes the memory of one batch.
 pub struct TestSet(Kind);
 
 enum Kind {
@@ -30,8 +30,9 @@ enum Kind {
 }
 
 impl TestSet {
-    /// Opens the test set that `spec` describes. `stream` says whether it is held: with `auto`, if its
-    /// examples take at most [`TEST_BYTES_MAX`]. Texts and generated sets are always held.
+    /// Opens the test set that `spec` describes. `stream` says whether the set is held in memory; with
+    /// `auto`, it is held if its examples take at most [`TEST_BYTES_MAX`]. Texts and generated sets are
+    /// always held.
     ///
     /// # Errors
     /// Any [`InputError`] that concerns the spec, the files or the map stages.
@@ -69,7 +70,8 @@ impl TestSet {
     /// Describes the test set that [`open`](Self::open) opens, as [`describe`] does.
     ///
     /// # Errors
-    /// Those of [`describe`]; [`InputError::Held`] if the set is to be held and is too large for that.
+    /// Those of [`describe`]; [`InputError::Held`] if the set must be held in memory and is too large for
+    /// that.
     pub fn describe(
         spec: &DatasetSpec,
         map: &[MapSpec],

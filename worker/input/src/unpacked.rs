@@ -196,8 +196,8 @@ pub(crate) fn size_either(path: &Path) -> Result<Option<u64>, InputError> {
     })
 }
 
-/// Does the same as `act` to `path` or, if it does not exist, to the path with `.gz` or `.zst` added to its
-/// name, or removed from it.
+/// Calls `act` with `path`. If there is no such file, calls `act` with the path to which `.gz` or `.zst` is
+/// added, or from which this ending is removed.
 fn either<T>(path: &Path, act: impl Fn(&Path) -> io::Result<T>) -> Result<T, InputError> {
     let open = |file: PathBuf| match act(&file) {
         Ok(opened) => Ok(Some(opened)),

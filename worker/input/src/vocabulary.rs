@@ -44,7 +44,7 @@ impl Vocabulary {
     }
 }
 
-/// What tables need in addition.
+/// The ids that only Parquet and Arrow files need: those of booleans, integers and nulls.
 #[cfg(feature = "columnar")]
 impl Vocabulary {
     /// Returns the id of a boolean, the word `true` or `false`; `None` if it has no id.

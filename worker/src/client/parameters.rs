@@ -37,13 +37,13 @@ pub struct Parameters {
     credits: Budget,
     counters: ExchangeCounters,
     identity: Identity,
-    /// The sequence number of the last push to each shard.
+    /// The sequence number of the most recent push to each shard.
     sequences: Vec<Sequence>,
     /// The step at which this worker joined a running synchronous job; otherwise 0. In a synchronous job,
     /// each step makes exactly one version of a shard, so steps and versions can be compared.
     first: GlobalStep,
-    /// Whether the workers of this job compute several gradients for one update. A step then does not make
-    /// exactly one version.
+    /// Whether the workers of this job compute several gradients for one update. If they do, a step does not
+    /// make exactly one version of a shard.
     repeats: bool,
     streams: bool,
 }
@@ -266,7 +266,8 @@ impl Parameters {
         Ok(ShardReply { version, last_step, verdict: None, step, payload, push: None, trip: None })
     }
 
-    /// Records the round-trip time of each push, counted from when the push could be sent.
+    /// Records the round-trip time of each push, counted from the time at which the whole push could be
+    /// sent.
     fn record_round_trips(&self, replies: &mut [ShardReply]) {
         let task = |position: usize| self.layout.shards[position].shard.task();
         let trips = replies.iter().enumerate().map(|(position, reply)| (task(position), reply.trip));

@@ -38,15 +38,15 @@ pub trait Replica: Send {
         complete: &mut Complete<'_>,
     ) -> Result<f32, ReplicaError>;
 
-    /// Returns the tensors that the last step has fetched: those of the groups in its feed, one after another
-    /// in the order of [`ReplicaConfig::fetches`], each row-major. An engine that fetches no tensors returns
-    /// an empty slice; its jobs then have no metrics before the evaluation.
+    /// Returns the tensors that the most recent call of `step` has fetched: those of the groups in its feed,
+    /// one after another in the order of [`ReplicaConfig::fetches`], each row-major. An engine that fetches
+    /// no tensors returns an empty slice; its jobs then have no metrics before the evaluation.
     fn fetched(&self) -> &[f32] {
         &[]
     }
 
-    /// Returns the time of each operation of the last step, if its feed has asked for them. An engine that
-    /// does not know them returns an empty list.
+    /// Returns the time of each operation of the most recent call of `step`, if its feed has asked for these
+    /// times. An engine that does not know them returns an empty list.
     fn op_times(&self) -> Vec<OpTime> {
         Vec::new()
     }
@@ -73,7 +73,7 @@ pub struct ReplicaConfig<'a> {
     pub examples: usize,
     /// The specs of the columns of the data.
     pub columns: &'a [ColumnSpec],
-    /// The tensors that some steps return.
+    /// The tensors that the replica must be able to fetch; a step fetches some groups of them.
     pub fetches: &'a [Fetch],
     /// The device that the replica runs on.
     pub device: Device,

@@ -207,8 +207,8 @@ impl Evaluator {
         Ok(EvaluatorState { course, bench: None, kept, broken: None })
     }
 
-    /// Returns the record of an earlier evaluation; `None` if there is no record, or if the record cannot be
-    /// decoded.
+    /// Returns the record of an earlier evaluation of this checkpoint; `None` if there is no record, or if
+    /// the record cannot be decoded.
     async fn record(&self, name: CheckpointName) -> Result<Option<EvaluationRecord>, EvaluatorError> {
         let file = EvaluationRecord::file(name);
         let bytes = match self.store.get(&file, RECORD_BYTES_MAX).await {

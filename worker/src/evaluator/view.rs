@@ -24,7 +24,7 @@ impl EvaluatorView {
         Self { life, snapshot: Arc::default() }
     }
 
-    /// Records that a checkpoint was evaluated, and that the evaluation took `took`.
+    /// Records that a checkpoint was evaluated. `took` is the duration of the evaluation.
     pub(super) fn evaluated(&self, record: &EvaluationRecord, took: Duration) {
         let mut snapshot = self.snapshot.lock();
         snapshot.evaluated += 1;

@@ -45,7 +45,7 @@ pub enum FetchError {
     },
     /// The parts of the tensor on several devices cannot be joined.
     #[error(
-        "cannot fetch {name} from {devices} devices: another axis of its shape {shape} than the first depends on the number of examples: use one device"
+        "cannot fetch {name} from {devices} devices: an axis other than the first of its shape {shape} depends on the number of examples: use one device"
     )]
     Apart {
         /// The label of the tensor's node.

@@ -83,9 +83,9 @@ pub trait Hook: Send {
         Ok(())
     }
 
-    /// Runs when the model has been evaluated while the job trains, on the worker that evaluates. The worker
-    /// has taken further steps since the values were read. The evaluation at the end of the job is not
-    /// passed to hooks of workers.
+    /// Runs on the worker that evaluates, after each evaluation that is made while the job trains. The
+    /// worker has taken further steps since the values were read. The evaluation at the end of the job is
+    /// not passed to hooks of workers.
     ///
     /// # Errors
     /// Any error ends the worker.

@@ -19,7 +19,8 @@ pub(crate) struct ModelSummaries {
 
 impl ModelSummaries {
     /// Returns the hooks that plot all summaries of a graph, which is valid for batches of `batch` examples,
-    /// in one of `every` steps of the worker. No hook fetches more than a hook may fetch.
+    /// in one of `every` steps of the worker. The summaries are divided among several hooks, so that each
+    /// stays within the limits of what one hook may fetch.
     pub(crate) fn hooks(graph: &GraphSpec, batch: usize, every: u64) -> Vec<Self> {
         // An error in the shapes is reported when the graph is compiled.
         let tensors = graph.infer(batch).unwrap_or_default();

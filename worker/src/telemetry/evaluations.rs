@@ -17,7 +17,7 @@ pub(crate) struct Evaluations(Arc<Mutex<Waiting>>);
 #[derive(Debug, Default)]
 struct Waiting {
     evaluations: Vec<StepEvaluation>,
-    /// The number of losses and metrics in them.
+    /// The number of losses and metrics in `evaluations`.
     numbers: usize,
     lost: u64,
 }

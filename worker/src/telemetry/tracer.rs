@@ -35,7 +35,8 @@ pub(crate) struct Tracer {
     spans: Spans,
     /// The number of steps in which the times of operations are still to be recorded.
     ops_left: u32,
-    /// The number of pieces of work of the last step that had operations, or the most that there can be.
+    /// The number of pieces of work in the last step for which the times of operations were recorded;
+    /// [`WORK_MAX`] before the first such step.
     last_work: usize,
 }
 
@@ -96,9 +97,9 @@ impl Tracer {
         shown.into_iter().map(|(_, work)| work).collect()
     }
 
-    /// Returns the time at which the whole push could be sent, and the time at which its reply arrived.
-    /// Limits the first time to the second one: a push may begin while its gradients are computed, so the
-    /// reply may arrive before the completion of the gradients is recorded.
+    /// Returns the time at which the whole push could be sent, and the time at which its reply arrived. If
+    /// the first time is later, returns the second one for both: a push may begin while its gradients are
+    /// computed, so the reply may arrive before the completion of the gradients is recorded.
     fn on_its_way(&self, push: &TracedPush) -> (Micros, Micros) {
         (self.clock.at(push.sent.max(push.complete).min(push.back)), self.clock.at(push.back))
     }
@@ -203,8 +204,8 @@ pub(crate) mod tests {
         Ok(())
     }
 
-    /// Checks that (B) holds for one push: its spans lie within it. If `whole` is true, also checks that the
-    /// push has a span for each of its parts.
+    /// Checks that (B) holds for one push: its spans lie between the push's start and its reply. If `whole`
+    /// is true, also checks that the push has a span for each of its parts.
     fn check_push(
         spans: &[SpanSpec],
         push: &TracedPush,

@@ -17,8 +17,8 @@ use crate::error::WorkerError;
 const LONG: u32 = 10;
 /// The limit in multiples of the longest work so far.
 const LONGEST: u32 = 20;
-/// The longest time that is charged at once. If the process was stopped for a while, the work gets the time
-/// again that it could not use.
+/// The longest time that is charged at once. If the process is stopped for longer, only this much of that
+/// time is charged to the work.
 const TICK: Duration = Duration::from_secs(1);
 
 /// A limit on one kind of work. It follows the longest work so far.
@@ -52,11 +52,11 @@ impl Lease {
         }
     }
 
-    /// Does some work, within the limit.
+    /// Awaits `work`, within the limit.
     ///
     /// # Errors
-    /// [`WorkerError::Hung`] if the work takes longer. It is then given up, but a thread that it runs on is
-    /// not waited for.
+    /// [`WorkerError::Hung`] if `work` takes longer. `work` is then dropped, but a thread on which it runs
+    /// is not waited for.
     pub(super) async fn hold<T>(&mut self, work: impl Future<Output = T>) -> Result<T, WorkerError> {
         let (began, limit) = (Instant::now(), self.limit());
         let (mut work, mut left) = (pin!(work), limit);

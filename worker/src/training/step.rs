@@ -17,8 +17,8 @@ use crate::error::WorkerError;
 use crate::fetches::{StepFetches, WantedGradient};
 use crate::telemetry::{Gauge, Journal};
 
-/// A push may begin before all gradients are complete only if the last computation took at most this time.
-/// During a longer computation the frame would stall, and the receiver would close the connection.
+/// A push may begin before all gradients are complete only if the previous computation took at most this
+/// time. During a longer computation the frame would stall, and the receiver would close the connection.
 const EARLY_MAX: Duration = Duration::from_secs(5);
 
 /// The devices, the filter and the connections to the shards, with which steps are taken.
@@ -32,11 +32,11 @@ pub(super) struct Stepper {
     pub lease: Lease,
     /// The number of batches in a step; at least 1.
     pub batches: u32,
-    /// How long the computation of the last batch took; `None` before the first step.
+    /// How long the computation of the previous step's last batch took; `None` before the first step.
     pub took: Option<Duration>,
 }
 
-/// The input of a step: its last batch.
+/// The input of a computation: one batch of a step.
 #[derive(Clone, Copy)]
 pub(super) struct StepInput<'a> {
     pub batch: &'a Arc<Batch>,
@@ -50,7 +50,7 @@ pub(super) struct StepInput<'a> {
     pub gradients: &'a [WantedGradient],
 }
 
-/// The sums over the batches of a step that were computed before its last batch.
+/// The sums over the batches of a step that have been computed so far, without its last batch.
 pub(super) struct EarlierBatches {
     loss: f32,
     /// The sum of the gradients of each device.
@@ -83,8 +83,8 @@ pub(super) struct StepResult {
 }
 
 impl Stepper {
-    /// Computes a batch of a step that has more batches after it, and adds its gradients to those of the
-    /// batches before. The sums are formed on each device by itself, in the order of the batches.
+    /// Computes a batch of a step other than the last one, and adds its gradients to those of the earlier
+    /// batches of the step. Each device forms its own sum, in the order of the batches.
     ///
     /// # Errors
     /// If the batch does not fit the model.
@@ -116,8 +116,8 @@ impl Stepper {
     }
 
     /// Computes the last batch of a step from the values in `read`, and pushes the gradients of the step.
-    /// `before` has the sums over the other batches, if there are any. `change`, if given, is called with the
-    /// gradients before they are filtered.
+    /// `before` has the sums over the other batches of the step; `None` if there are none. `change`, if
+    /// given, is called with the gradients before they are filtered.
     ///
     /// # Errors
     /// If `change` fails; if the batch does not fit the model; if a gradient is not finite and the job stops

@@ -24,8 +24,8 @@ use crate::fetches::{FetchPlan, WantedGradient};
 use crate::hooks::{EvaluationInfo, Fetched, Hook, StepContext, StepGradients, StepInfo};
 use crate::telemetry::{Journal, Moments, Plots, StepRecord, TracedStep, Tracer};
 
-/// The maximum number of steps over which the final loss of a worker is averaged: the last ones whose
-/// gradients were applied or held.
+/// The maximum number of steps over which the final loss of a worker is averaged: the most recent steps
+/// whose gradients were applied or held.
 const LAST_LOSSES: usize = 100;
 
 /// The training loop, with the objects that it uses.
@@ -69,7 +69,8 @@ pub(super) struct Trained {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TrainingProgress {
     pub local_step: LocalStep,
-    /// The mean loss over the last steps whose gradients were applied or held; NaN if there is no such step.
+    /// The mean loss over the most recent steps whose gradients were applied or held; NaN if there is no
+    /// such step.
     pub loss: f32,
     /// The number of steps whose gradients were dropped; `local_step` does not count these steps.
     pub skipped: u64,
@@ -160,10 +161,10 @@ impl Trainer {
         Recorded { traced, ops, groups: self.fetches.groups(step) }
     }
 
-    /// Computes all batches of a step but the last one, beginning with `batch`. Returns the last batch, the
-    /// sums over the others, and the time spent waiting for input. Only the last batch fetches or times
-    /// anything. If the worker leaves or its input ends before the last batch, the others are not pushed
-    /// and do not count as drawn.
+    /// Computes all batches of a step except the last one, beginning with `batch`. Returns the last batch,
+    /// the sums over the others, and the time spent waiting for input. Only the last batch fetches or times
+    /// anything. If the worker leaves or its input ends before the last batch, the gradients of the other
+    /// batches are not pushed, and these batches do not count as drawn.
     async fn earlier_batches(
         &mut self,
         mut batch: Arc<Batch>,
@@ -228,7 +229,8 @@ impl Trainer {
         Arc::into_inner(batch).into_iter().for_each(|batch| self.input.recycle(batch));
     }
 
-    /// Passes on the evaluation that has ended, and begins the next one if it is due.
+    /// Passes the evaluation that has ended, if any, to the hooks, and begins the next evaluation if it is
+    /// due.
     async fn validate(&mut self, latest: &Exchange, local_step: LocalStep) -> Result<(), WorkerError> {
         let Some(validation) = &mut self.validation else { return Ok(()) };
         let ended = validation.ended().await?;
@@ -238,7 +240,7 @@ impl Trainer {
         self.pass_on_evaluation(ended)
     }
 
-    /// Waits for the evaluation that runs, if there is one, after the last step.
+    /// After the last step, waits for the evaluation that is still running, if there is one.
     async fn end_validation(&mut self, local_step: LocalStep) -> Result<(), WorkerError> {
         let Some(validation) = &mut self.validation else { return Ok(()) };
         let (mut stop, interrupt) = (self.stop.clone(), self.interrupt.clone());

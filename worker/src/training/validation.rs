@@ -1,8 +1,8 @@
 //! Evaluates the model while it trains. The evaluation shares the devices with the training: it adds one
 //! batch at a time to the queue of each device, so no step waits for more than one batch. Other threads read
 //! the batches. Wanted properties: (A) one evaluation runs at a time; (B) when an evaluation is due and none
-//! runs, it begins with the values of that moment; the training waits for none, except that it pulls the
-//! moving averages if the job keeps them.
+//! runs, it begins with the values of that moment; the training never waits for an evaluation, except for
+//! the pull of the moving averages if the job keeps them.
 
 use std::sync::Arc;
 
@@ -24,7 +24,8 @@ pub(super) struct Validation {
     setting: Arc<ValidationSetting>,
     /// The evaluations that the next report contains.
     reported: Evaluations,
-    /// The number of evaluations that were due when the last one began, or when the training began.
+    /// The number of evaluations that were due when the most recent one began; before the first one, the
+    /// number when the training began.
     due: u64,
     running: Option<Running>,
 }
@@ -106,7 +107,7 @@ impl Validation {
         }
     }
 
-    /// Waits for the evaluation that runs, if there is one, and does the same as [`ended`](Self::ended).
+    /// Waits for the running evaluation, if there is one, and then does the same as [`ended`](Self::ended).
     ///
     /// # Errors
     /// If the model could not be computed.
@@ -122,7 +123,7 @@ impl Validation {
     }
 }
 
-/// Ends the evaluation that runs. Its result is not needed any more.
+/// Ends the running evaluation, because its result is not needed any more.
 impl Drop for Validation {
     fn drop(&mut self) {
         if let Some(running) = &self.running {

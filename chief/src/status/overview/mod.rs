@@ -303,8 +303,8 @@ impl Overview {
         })
     }
 
-    /// Returns the last metrics on the training batches, with the number of times that each is known, for the
-    /// curves.
+    /// Returns, for each metric of the graph, its last value on the training batches and the count 1, or two
+    /// zeros if the value is not known. The curves add these up.
     fn metrics(&self) -> Vec<(f64, u64)> {
         let found = |name: &str| self.progress.metrics.iter().find(|metric| metric.name == name);
         let known = |metric: &MetricSpec| found(&metric.name).map_or((0.0, 0), |own| (own.value.into(), 1));

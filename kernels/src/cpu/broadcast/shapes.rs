@@ -24,9 +24,9 @@ pub enum BadShapes {
         /// The sizes of this axis in the two shapes.
         sizes: [usize; 2],
     },
-    /// A shape has more axes than [`Broadcast::MAX_RANK`]; holds the number of axes.
+    /// A shape has more axes than [`Broadcast::MAX_RANK`]. The value is the number of its axes.
     Rank(usize),
-    /// The number of elements overflows.
+    /// The result would have more elements than a slice can have.
     TooLarge,
 }
 
@@ -127,7 +127,7 @@ impl Broadcast {
         self.for_each_row_of(0..self.len().checked_div(self.axes[0].size).unwrap_or(0), f);
     }
 
-    /// Does the same as [`Broadcast::for_each_row`], but only for the rows `rows`.
+    /// Does the same as [`Broadcast::for_each_row`], but only for the rows whose indices are in `rows`.
     #[inline(always)]
     pub(super) fn for_each_row_of(&self, rows: Range<usize>, mut f: impl FnMut(usize, [usize; 2])) {
         if self.len() == 0 {

@@ -1,6 +1,6 @@
 //! The convolution itself, computed as the product of a matrix of windows and the kernel. The matrix of
 //! windows is never stored. Instead, each line of a window is read from the image, where it is contiguous,
-//! and each of its elements is multiplied with a row of the kernel.
+//! and each element of the line is multiplied with a row of the kernel.
 
 use pulp::{Simd, WithSimd};
 

@@ -145,7 +145,7 @@ fn band(count: usize, tasks: usize) -> usize {
     count.div_ceil(tasks).max(1)
 }
 
-/// Divides `dst` into parts of `band` elements, and calls `work` with the number and the elements of each
+/// Divides `dst` into parts of `band` elements, and calls `work` with the index and the elements of each
 /// part. The calls run in parallel if there are several tasks.
 fn for_each_band(dst: &mut [f32], band: usize, tasks: usize, work: &(dyn Fn(usize, &mut [f32]) + Sync)) {
     if tasks == 1 {

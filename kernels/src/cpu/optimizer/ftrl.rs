@@ -7,8 +7,8 @@ use super::{GradientTerms, update};
 pub struct FtrlStep {
     /// α of the paper. It must not change from step to step, since `linear` depends on it.
     pub learning_rate: f32,
-    /// The factor of the gradient in `linear`. It is the factor of a learning rate schedule, or 1 without a
-    /// schedule.
+    /// The factor by which the gradient is multiplied before it is added to `linear`: the current factor of
+    /// the learning rate schedule, or 1 without a schedule.
     pub rate: f32,
     /// λ₁ of the paper: a value becomes 0 if the magnitude of its `linear` is at most λ₁.
     pub l1: f32,

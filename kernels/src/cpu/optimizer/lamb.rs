@@ -103,7 +103,8 @@ mod tests {
             }
         }
 
-        /// A step is the learning rate times the norm of the value, whatever the gradient's scale.
+        /// The norm of a step is the learning rate times the norm of the value, whatever the gradient's
+        /// scale.
         #[test]
         fn a_step_scales_with_the_value(scale in 1e-3f32..1e3, size in 1e-3f32..1e3) {
             let value = floats(50, 1).into_iter().map(|x| size * x).collect::<Vec<_>>();

@@ -1,5 +1,5 @@
-//! Lion: steps of one length, in the direction of the sign of a momentum. This module must not know what the
-//! numbers stand for.
+//! Lion: each step changes all elements by the same amount, in the direction of the sign of a momentum. This
+//! module must not know what the numbers stand for.
 
 use super::{GradientTerms, update};
 

@@ -74,8 +74,8 @@ impl Pool2d {
         expect_len("pooling: output", y, self.images * self.image().1);
     }
 
-    /// Calls `f` for each window of an image, with the position of the window's output and those pixels of
-    /// the window that are inside the image.
+    /// Calls `f` for each window of an image with two arguments: the position of the window's output, and
+    /// the pixels of the window that are inside the image.
     #[inline(always)]
     pub(super) fn for_each_window(&self, mut f: impl FnMut(usize, Pixels)) {
         let channels = self.channels;
@@ -109,7 +109,7 @@ pub(super) struct Pixels {
     channels: usize,
     pub rows: usize,
     pub cols: usize,
-    /// The number that the first of these pixels has in the window; the window is `width` pixels wide.
+    /// The number of the first of these pixels within the window, which is `width` pixels wide.
     number: usize,
     width: usize,
 }

@@ -23,8 +23,8 @@ pub(super) const FLOPS_PER_TASK: usize = 1 << 20;
 pub(super) const ALIGN: usize = 16;
 
 impl Product {
-    /// Returns the shapes of the product of `a`, `[m, k]`, and `b`, `[k, n]`. With `transpose_a`, `a` is
-    /// stored as `[k, m]`; with `transpose_b`, `b` is stored as `[n, k]`.
+    /// Returns the shapes of the product of `a`, `[m, k]`, and `b`, `[k, n]`. If `transpose_a` is true, `a`
+    /// is stored as `[k, m]`; if `transpose_b` is true, `b` is stored as `[n, k]`.
     ///
     /// # Errors
     /// If the shapes require a slice that is too long.
@@ -130,8 +130,8 @@ pub(super) struct Plan {
     pub transposes: bool,
     /// True if the right-hand matrix is copied into panels first.
     pub packs: bool,
-    /// True if the left-hand matrix is stored transposed, and its rows are copied side by side, one block at
-    /// a time.
+    /// True if the left-hand matrix is stored transposed, and each block of its rows is copied to scratch
+    /// memory before it is read.
     pub gathers: bool,
     /// The number of rows in a block of the left-hand matrix. A block is multiplied with one panel after the
     /// other.

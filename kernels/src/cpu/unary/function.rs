@@ -55,7 +55,7 @@ impl Unary {
         }
     }
 
-    /// Runs `work` with the function.
+    /// Calls `work.run` with the function.
     #[inline(always)]
     pub(in crate::cpu) fn visit(self, work: impl UnaryWork) {
         match self {
@@ -74,7 +74,7 @@ impl Unary {
         }
     }
 
-    /// Runs `work` with the gradient, as a function of the saved value and `dy`.
+    /// Calls `work.run` with the gradient, as a function of the saved value and `dy`.
     #[inline(always)]
     pub(in crate::cpu) fn visit_grad(self, work: impl UnaryGradWork) {
         match self {

@@ -133,7 +133,7 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// Returns the error for a number of the operation, such as a stride, that is out of range.
+    /// Returns the error for a numeric setting of the operation, such as a stride, that is out of range.
     fn out_of_range(&self, what: &'static str, expected: &'static str, got: impl ToString) -> GraphError {
         GraphError::Number { node: self.graph.label(self.id), what, expected, got: got.to_string() }
     }

@@ -1,4 +1,5 @@
-//! A range of a buffer that is shared, or still being written. This module does not interpret the bytes.
+//! A range of a buffer. The buffer is shared, and may still be being written. This module does not interpret
+//! the bytes.
 
 use std::sync::Arc;
 

@@ -55,8 +55,8 @@ pub(super) fn words(array: &dyn Array) -> Vec<String> {
     }
 }
 
-/// Returns the elements; a `u64` above the range of an `i64` as the largest `i64`. The value of a null is
-/// arbitrary.
+/// Returns the elements. A `u64` above the range of an `i64` becomes the largest `i64`. The value of a null
+/// is arbitrary.
 ///
 /// # Panics
 /// If the elements are neither integers nor booleans.

@@ -19,7 +19,7 @@ use crate::{InputError, RecordError, TableError};
 
 /// The maximum number of rows that are decoded at a time.
 const ROWS_MAX: usize = 1024;
-/// The number of bytes that the elements of these rows should not exceed.
+/// The number of bytes that the elements of the rows decoded at a time should not exceed.
 const ROWS_BYTES: u64 = 4 << 20;
 
 /// The format of Parquet or Arrow files with the columns of a spec.
@@ -101,9 +101,9 @@ struct TableReader {
     positions: Vec<usize>,
     /// The maximum number of rows whose values are converted at a time.
     window: usize,
-    /// The rows that were decoded; some of them may have been read.
+    /// The rows that were decoded last. Those before `at` have been read already.
     batch: Option<RecordBatch>,
-    /// For each field of each column, its values in the first rows of the batch.
+    /// For each field of each column, its converted values in the first rows of the batch.
     values: Vec<Values>,
     /// The next row of the batch.
     at: usize,

@@ -1,4 +1,4 @@
-//! Finds the fields that a spec names among those of a file. This module must not depend on formats.
+//! Finds, among the fields of a file, those that a spec names. This module must not depend on formats.
 
 use pushpull_messages::input::FieldSpec;
 

@@ -139,8 +139,8 @@ struct CsvReader {
     reader: csv::Reader<Marked>,
     /// For each column, the positions of its fields in a row.
     indices: Vec<Vec<usize>>,
-    /// The maximum number of fields of a row: that of the header or, without a header, that of the first row
-    /// without another fault.
+    /// The maximum number of fields of a row: as many as the header has. If there is no header, as many as
+    /// the first row without another fault.
     fields: Option<usize>,
     row: csv::ByteRecord,
     /// True if the file has an example.

@@ -8,8 +8,8 @@ use super::into_example::{IntoExample, example};
 use super::{Dataset, Reader, Row, Rows, read_some};
 use crate::InputError;
 
-/// A data set whose examples are the results of a function of the examples of another set.
-/// [`Dataset::map`] makes it.
+/// A data set whose examples a function computes from the examples of another set. [`Dataset::map`] makes
+/// it.
 #[derive(Clone)]
 pub struct Map<D, F> {
     inner: D,

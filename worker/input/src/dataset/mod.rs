@@ -53,7 +53,7 @@ pub trait Dataset: Send + Sync {
         false
     }
 
-    /// Returns the set itself if it is in memory already. The default is `None`.
+    /// Returns the set itself if it is in memory already, and otherwise `None`, which is the default.
     fn in_memory(&self) -> Option<InMemory> {
         None
     }
@@ -73,7 +73,7 @@ pub trait Dataset: Send + Sync {
     }
 
     /// Returns an empty block for examples of this set. The default stores floats and `i32` integers. A set
-    /// whose readers hand out the examples of another set should return the block of that set.
+    /// whose readers hand out the examples of another set should return an empty block of that other set.
     ///
     /// # Errors
     /// [`InputError::Extent`] if a column has no elements; [`InputError::NoColumn`] if there is no column.
@@ -112,8 +112,8 @@ pub trait Dataset: Send + Sync {
         Zip::new(self, other)
     }
 
-    /// Returns a data set that keeps the examples in memory while they are read for the first time. Later
-    /// readers read from memory.
+    /// Returns a data set that reads all examples into memory when its first reader is made. All readers
+    /// read from this memory.
     fn cache(self) -> Cache<Self>
     where
         Self: Sized,
@@ -144,7 +144,7 @@ pub trait Reader: Send {
 
 /// The maximum number of examples that are read at a time if a caller has no reason for another number.
 const BLOCK: usize = 64;
-/// The number of bytes that such a block should not exceed.
+/// The number of bytes that the examples read at a time should not exceed.
 const BLOCK_BYTES: u64 = 8 << 20;
 
 /// Returns the number of examples that are read at a time into `rows`; at least 1.
@@ -152,10 +152,11 @@ pub(super) fn block(rows: &Rows) -> usize {
     BLOCK.min((BLOCK_BYTES / rows.example_bytes().max(1)) as usize).max(1)
 }
 
-/// Reads at most `most` examples, and checks that the reader has appended as many as it says.
+/// Reads at most `most` examples, and checks that the reader has appended as many examples as it returned.
 ///
 /// # Errors
-/// Those of the reader; [`InputError::Reader`] if it breaks its promise.
+/// Those of the reader; [`InputError::Reader`] if it appended another number of examples than it returned,
+/// or more than `most`.
 pub(super) fn read_some(
     reader: &mut (impl Reader + ?Sized),
     most: usize,

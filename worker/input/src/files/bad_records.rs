@@ -7,8 +7,8 @@ use std::sync::Mutex;
 use super::SkippedRecords;
 use crate::InputError;
 
-/// The damaged records that were skipped so far, and the number of them that is allowed. A record that is
-/// read again, for example in the next epoch, is counted once.
+/// The damaged records that were skipped so far, and the number that may be skipped. A record that is read
+/// again, for example in the next epoch, is counted once.
 #[derive(Debug, Default)]
 pub(crate) struct BadRecords {
     max: u64,
@@ -17,7 +17,7 @@ pub(crate) struct BadRecords {
 }
 
 impl BadRecords {
-    /// Allows `max` damaged records, and counts them in `skipped`, too.
+    /// Allows at most `max` damaged records to be skipped. Also counts the skipped records in `skipped`.
     pub(crate) fn allowing(max: u64, skipped: SkippedRecords) -> Self {
         Self { max, skipped, found: Mutex::default() }
     }

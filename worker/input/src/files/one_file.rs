@@ -77,7 +77,8 @@ impl Reader for MaybeEmpty {
     }
 }
 
-/// Returns the error, unless it is that a file has no examples. Then logs it once.
+/// Returns the error, unless it says that a file has no examples. Such an error is only logged, and only
+/// once.
 fn unless_empty(error: InputError, warned: &AtomicBool) -> Result<(), InputError> {
     match error {
         InputError::NoExample { file } => {

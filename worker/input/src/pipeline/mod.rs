@@ -17,7 +17,8 @@ use super::stages::Scratch;
 use super::stream::{Stream, StreamConfig};
 use super::{Batch, DataShare, Datasets, FileShare, InputError, Mapped, Pick, Position, Sampler};
 
-/// The number of bytes of files from which on `auto` streams.
+/// If the input files have more bytes than this, the setting `auto` streams the examples instead of holding
+/// them in memory.
 pub const STREAM_BYTES_MIN: u64 = 128 << 20;
 
 /// The input pipeline of one worker. Its batches are the same whether it holds the examples or streams them.
@@ -168,7 +169,7 @@ impl Pipeline {
         self.files
     }
 
-    /// Returns the number of damaged records that this worker has skipped, which is counted on.
+    /// Returns the count of damaged records that this worker has skipped. The count continues to grow.
     pub fn skipped(&self) -> SkippedRecords {
         self.skipped.clone()
     }
@@ -233,7 +234,7 @@ fn part(
 }
 
 /// Returns true if the examples of files with `bytes` bytes are read in each epoch, and false if they are
-/// held in memory. `bytes` is `None` for texts and generated sets, which are always held, and the maximum for
+/// held in memory. `bytes` is `None` for texts and generated sets, which are always held, and `u64::MAX` for
 /// a custom set, whose size is unknown.
 fn streams(input: &InputSpec, bytes: Option<u64>) -> bool {
     let Some(bytes) = bytes.filter(|_| input.shuffle != ShuffleSpec::Full) else { return false };

@@ -22,7 +22,7 @@ use super::{Datasets, Description, Digits, InMemory, InputError, babble, color_i
 /// The name by which errors refer to a generated text.
 const BABBLE: &str = "the generated text";
 
-/// How the files of a data set are read, and the data sets that have no files.
+/// The settings with which the files of a data set are read, and the custom data sets.
 #[derive(Clone, Copy, Debug)]
 pub struct Reading<'a> {
     /// The number of files that are read at a time; see [`InputSpec::interleave`].
@@ -31,25 +31,25 @@ pub struct Reading<'a> {
     pub skip_bad_records: u64,
     /// The data sets that specs call by name.
     pub custom: &'a Datasets,
-    /// The number of skipped records, if the caller needs it.
+    /// The counter of skipped records; `None` if the caller does not need it.
     pub skipped: Option<&'a SkippedRecords>,
 }
 
 impl<'a> Reading<'a> {
-    /// Reads as `input` says.
+    /// Returns the settings that `input` contains.
     pub fn of(input: &InputSpec, custom: &'a Datasets) -> Self {
         Self { interleave: input.interleave, skip_bad_records: input.skip_bad_records, custom, skipped: None }
     }
 
-    /// Reads one file after the other, and skips no damaged record.
+    /// Returns settings with which files are read one after the other, and no damaged record is skipped.
     pub fn plain(custom: &'a Datasets) -> Self {
         Self { interleave: 1, skip_bad_records: 0, custom, skipped: None }
     }
 }
 
-/// Loads all examples of `spec` as [`Reading::plain`] says. The columns are those that [`describe`] returns
-/// without map stages. `data_dir_override` replaces the directories of all files, because a worker may
-/// store the same data elsewhere.
+/// Loads all examples of `spec` with the settings of [`Reading::plain`]. The columns are those that
+/// [`describe`] returns without map stages. `data_dir_override` replaces the directories of all files,
+/// because a worker may store the same data elsewhere.
 ///
 /// # Errors
 /// Any [`InputError`] that concerns the spec, the files or the number of generated examples.
@@ -62,8 +62,8 @@ pub fn load(spec: &DatasetSpec, data_dir_override: Option<&Path>) -> Result<InMe
     }
 }
 
-/// Loads the images of an IDX file without labels. The only column is `features`, with the elements that
-/// [`load`] gives the same images.
+/// Loads the images of an IDX file without labels. The only column is `features`, with the same elements
+/// that [`load`] returns for images with labels.
 ///
 /// # Errors
 /// Any [`InputError`] that concerns the file.
@@ -104,8 +104,8 @@ pub fn describe(
     Ok(Description { examples, columns: stages.columns().to_vec() })
 }
 
-/// Returns true if the examples of `spec` are read by a reader: those in files, except texts, and custom
-/// ones.
+/// Returns true if a reader reads the examples of `spec`. This holds for custom data sets, and for examples
+/// in files other than texts.
 pub(super) fn is_read(spec: &DatasetSpec) -> bool {
     matches!(
         spec,

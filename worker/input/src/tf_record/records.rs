@@ -15,7 +15,7 @@ pub(super) struct Records {
     /// The offset at which the record that was read last begins, in unpacked bytes.
     offset: u64,
     data: Vec<u8>,
-    /// True if the next record can be found, even if the last one is damaged.
+    /// True if the start of the next record is known, even if the record that was read last is damaged.
     in_step: bool,
 }
 
