@@ -1,5 +1,5 @@
-//! What a program that starts a run adds to the chief: a function that reads the trained variables, and a
-//! handle that stops the job.
+//! The additions that a program makes to the chief of a run that it starts: a function that reads the
+//! trained variables, and a handle that stops the job.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::stop::StopHandle;
 /// The additions to the chief of a run; empty by default.
 #[derive(Clone, Default)]
 pub(crate) struct Attached {
-    /// Receives the end of the job and its variables.
+    /// Receives the outcome of the job, and the trained variables.
     pub collector: Option<Collector>,
     /// Stops the job.
     pub stop: Option<StopHandle>,

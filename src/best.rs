@@ -12,8 +12,8 @@ use crate::model::Model;
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Best {
-    /// The number of updates that were applied to the values. In an asynchronous job this number may differ
-    /// between the shards; it is then the greatest.
+    /// The number of updates that were applied to the values. In an asynchronous job the number may differ
+    /// between the shards; this field then holds the greatest.
     pub step: u64,
     /// The evaluation.
     pub evaluation: Evaluation,

@@ -16,7 +16,7 @@ pub(crate) enum Kind {
 impl Cluster {
     /// Returns a cluster in this process, with `ps` ps tasks and `workers` workers that share the machine's
     /// cores. To change more settings, convert an [`Embedded`] into a cluster. A signal ends the process as
-    /// usual, so a job with checkpoints resumes from the last one that was saved before.
+    /// usual; a job with checkpoints later resumes from the last one that was saved before the signal.
     pub fn embedded(ps: u32, workers: u32) -> Self {
         Embedded::new(ps, workers).into()
     }
@@ -32,9 +32,10 @@ impl Cluster {
     /// returns an error in all of them; [`Error::exit_code`](crate::Error::exit_code) returns the exit
     /// status for this error.
     ///
-    /// When `train` returns, SIGINT and SIGTERM end the process again, with the status 128 + the signal's
-    /// number. A program that handles these signals itself must begin to do so before `train`; its own
-    /// handlers are then called during the training, too. Afterwards only they are called.
+    /// After `train` has returned, each of SIGINT and SIGTERM that ended the process before does so again,
+    /// with the status 128 + the signal's number. A program that handles these signals itself must install
+    /// its handlers before it calls `train`. They are then called during the training, too, and after it
+    /// only they are called.
     #[cfg(feature = "programs")]
     pub const fn from_env() -> Self {
         Self(Kind::Env)

@@ -157,7 +157,7 @@ impl Embedded {
         self.run_observed(job, progress, interrupt, Arc::new(()), &Attached::default()).await
     }
 
-    /// Trains a job to its end, and adds what is `attached` to its chief.
+    /// Trains a job to its end, with the collector and the stop handle of `attached` added to its chief.
     pub(crate) async fn run_attached(&self, job: JobSpec, attached: &Attached) -> anyhow::Result<()> {
         let (progress, _) = watch::channel(JobProgress::default());
         let (interrupt, observers) = (CancellationToken::new(), Arc::new(()));
@@ -166,7 +166,7 @@ impl Embedded {
     }
 
     /// Does the same as [`run_or_save`](Self::run_or_save). Also reports the tasks to `observers`, and adds
-    /// what is `attached` to the chief.
+    /// the collector and the stop handle of `attached` to the chief.
     pub(crate) async fn run_observed(
         &self,
         job: JobSpec,

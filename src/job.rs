@@ -33,9 +33,10 @@ pub(crate) enum Length {
 }
 
 impl Length {
-    /// Returns `job` with its number of updates on `workers` workers. If the number of examples in an epoch
-    /// is needed and `job` does not state it, counts the examples and adds that number, too. A synchronous
-    /// update uses the batches of several workers, so an epoch takes fewer updates.
+    /// Returns `job` with the number of updates that this length means for `workers` workers. If this
+    /// requires the number of examples in an epoch and `job` does not state it, counts the examples and sets
+    /// that number, too. A synchronous update uses the batches of several workers, so an epoch takes fewer
+    /// updates.
     ///
     /// # Errors
     /// Returns an error if the job is invalid, or if the examples must be counted and the training set
@@ -97,15 +98,16 @@ impl Job {
         Self { spec, length, hooks, checkpoints, datasets, on_progress, stop, early_stopping, best }
     }
 
-    /// Starts the description of a job that trains `graph` on data sets of this program, and evaluates it on
-    /// `test`. In a cluster, every process runs the same program and so has the same data sets.
+    /// Starts the description of a job that trains `graph` on `train` and evaluates it on `test`, two data
+    /// sets of this program. In a cluster, every process runs the same program and so has the same data
+    /// sets.
     pub fn with_data(graph: GraphSpec, train: impl Dataset + 'static, test: impl Dataset + 'static) -> Self {
         let custom = |name: &str| DatasetSpec::Custom(name.to_owned());
         let job = Self::new(graph, InputSpec::new(custom("train"), custom("test")));
         job.dataset("train", train).dataset("test", test)
     }
 
-    /// Gives a name to a data set of this program. The input of the job reads it as
+    /// Adds a data set of this program under `name`. The input of the job refers to it with
     /// [`DatasetSpec::Custom`].
     pub fn dataset(mut self, name: &str, set: impl Dataset + 'static) -> Self {
         self.datasets.insert(name, Arc::new(set));
@@ -119,8 +121,8 @@ impl Job {
     }
 
     /// Adds a group of variables that are updated in another way, such as
-    /// `GroupSpec::new("embedding/*").learning_rate_factor(0.1)`. The first group that matches a variable
-    /// decides about it. A group that decides about no variable is an error when the job is trained.
+    /// `GroupSpec::new("embedding/*").learning_rate_factor(0.1)`. If several groups match a variable, the
+    /// first one applies. A group that applies to no variable is an error when the job is trained.
     pub fn group(mut self, group: GroupSpec) -> Self {
         self.spec.groups.push(group);
         self
@@ -176,7 +178,7 @@ impl Job {
         self
     }
 
-    /// Computes the graph's metrics on the training batches in one of `steps` steps of each worker; 0 for
+    /// Computes the graph's metrics on the training batches once every `steps` steps of each worker; 0 for
     /// never. Without this call, workers compute cheap metrics in every step, and all other metrics in every
     /// tenth step.
     pub const fn metrics_every(mut self, steps: u64) -> Self {
@@ -191,8 +193,8 @@ impl Job {
     }
 
     /// Computes the gradients of this number of batches in each step of a worker, all from the same values,
-    /// and pushes their mean. A step then has the gradient of a batch as large as all of them together, but
-    /// needs only the memory for one of them.
+    /// and pushes their mean. The result is the gradient of one batch that is as large as all of these
+    /// together, but a step needs only the memory for a single one.
     pub const fn accumulate(mut self, batches: u32) -> Self {
         self.spec.accumulate = batches;
         self
@@ -305,8 +307,8 @@ impl Job {
         self
     }
 
-    /// Calls a function with tensors of the training, by name: in the first step of each worker, and in one
-    /// of `every` steps from then on. `job.fetch(["logits", "dense1/kernel:grad_norm"], 100, |fetched| ..)`
+    /// Calls a function with the named tensors of a training step: in the first step of each worker, and
+    /// then once every `every` steps. `job.fetch(["logits", "dense1/kernel:grad_norm"], 100, |fetched| ..)`
     /// passes the output of the layer `logits` for the worker's batch, and the norm of a gradient. See
     /// [`Hooks::fetch`]; a name that the graph does not have is an error when the job is trained.
     pub fn fetch(
@@ -374,8 +376,8 @@ impl Job {
     }
 
     /// Returns the handle that ends the training of this job early, for example when the user presses a
-    /// button. A clone of the job has the same handle, and a handle is used once: after
-    /// [`StopHandle::stop`], each training of the job ends at its first step.
+    /// button. A clone of the job has the same handle. A handle cannot be reset: after [`StopHandle::stop`],
+    /// each further training of the job ends at its first step.
     pub fn stop_handle(&self) -> StopHandle {
         self.stop.clone()
     }

@@ -1,4 +1,4 @@
-//! The progress of a job, and the thread that calls a function of the program with it.
+//! The progress of a job, and the thread that passes it to a function of the calling program.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -69,8 +69,8 @@ impl Shared {
     }
 }
 
-/// Calls a function with the progress of a running job. When it is dropped, waits until the last call has
-/// returned.
+/// A thread that calls a function with the progress of a running job. Dropping the watcher waits until the
+/// last call has returned.
 pub(crate) struct Watcher {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,

@@ -64,7 +64,7 @@ impl Default for ChiefConfig {
 }
 
 impl ChiefConfig {
-    /// Checks each setting, and the settings that depend on each other.
+    /// Checks the range of each setting, and that the settings fit together.
     ///
     /// # Errors
     /// Returns an error that names the first setting that is out of range.

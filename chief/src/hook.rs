@@ -75,11 +75,11 @@ pub trait Hook: Send {
 /// A constructor of hooks, called once for each run of a job.
 pub type MakeHook = std::sync::Arc<dyn Fn() -> Box<dyn Hook> + Send + Sync>;
 
-/// The requests that hooks make during one call. After the training has ended, plots are still carried out,
+/// The requests that hooks make during one call. After the training has ended, summaries are still plotted,
 /// and all other requests are ignored.
 #[derive(Debug, Default)]
 pub struct HookContext {
-    /// The factor of the learning rate; `None` if no hook has changed it.
+    /// The factor by which hooks multiply the learning rate; `None` if no hook has changed it.
     current_rate: Option<f32>,
     rate: Option<f32>,
     save: bool,
@@ -88,7 +88,8 @@ pub struct HookContext {
 }
 
 impl HookContext {
-    /// Makes the context of a call. `rate` is the factor of the learning rate, if a hook has changed it.
+    /// Makes the context of a call. `rate` is the factor by which hooks multiply the learning rate; `None`
+    /// if no hook has changed it.
     pub(crate) fn new(rate: Option<f32>) -> Self {
         Self { current_rate: rate, ..Self::default() }
     }
@@ -100,9 +101,9 @@ impl HookContext {
     }
 
     /// Requests that the learning rates of the schedule and of all groups of variables are multiplied by
-    /// `factor` from now on. All shards change at the same version, usually within a second or two. The
-    /// factor replaces the previous factor, and is saved in checkpoints. A factor that is not finite or not
-    /// above 0 is ignored with a warning. If there are several requests, the last one counts.
+    /// `factor` from now on. All shards make the change at the same version, usually within a second or two.
+    /// The factor replaces the previous factor, and is saved in checkpoints. A factor that is not finite or
+    /// not above 0 is ignored with a warning. If there are several requests, the last one counts.
     pub fn set_learning_rate_factor(&mut self, factor: f32) {
         if factor.is_finite() && factor > 0.0 {
             self.rate = Some(factor);

@@ -52,8 +52,8 @@ pub struct JobSpec {
     /// averages are enabled, evaluations use them instead of the values.
     #[serde(default)]
     pub average: Option<f32>,
-    /// The variables to which weight decay applies, if no group says otherwise: the job's weight decay, and
-    /// that of an optimizer with a weight decay of its own.
+    /// The variables to which weight decay applies if no group says otherwise. This holds for the job's
+    /// weight decay and for an optimizer's own weight decay, such as AdamW's.
     #[serde(default, skip_serializing_if = "DecaySpec::is_all")]
     pub weight_decay_on: DecaySpec,
     /// Groups of variables with rules of their own. Only the first group that matches a variable applies to
@@ -256,7 +256,8 @@ impl JobSpec {
         Ok(job)
     }
 
-    /// Parses the text of a job file, for a caller that checks the job as a part of something else.
+    /// Parses the text of a job file without checking the job. Use it if the job is checked later, for
+    /// example as a part of a checkpoint's manifest.
     ///
     /// # Errors
     /// If the text is not JSON; if the JSON has unknown keys.

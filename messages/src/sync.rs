@@ -56,8 +56,8 @@ impl SyncSpec {
         matches!(self, Self::Sync { aggregate: Some(aggregate) } if aggregate > workers)
     }
 
-    /// Returns whether each update is made of the same gradients, in whatever order they arrive, in a job
-    /// with `workers` workers.
+    /// Returns whether the order in which gradients arrive has no influence on which of them make up an
+    /// update, in a job with `workers` workers.
     pub const fn is_ordered(self, workers: u32) -> bool {
         match self {
             Self::Async { .. } | Self::Bounded { .. } => false,

@@ -28,7 +28,7 @@ pub(crate) struct Shard {
     publisher: Publisher,
     leaving: CancellationToken,
     on_panic: Box<dyn Fn(String) + Send>,
-    /// How long it took to write each of the shard's checkpoint files.
+    /// A histogram of the times taken to write the shard's checkpoint files.
     saving: TimeHistogram,
     saves_failed: u64,
 }

@@ -109,10 +109,10 @@ impl Model {
         })
     }
 
-    /// Computes the graph's outputs for these examples. The examples pass through the map stages of the
-    /// job's input first, except for random ones. They need no labels. The outputs have the same bits as in
-    /// an evaluation of the same examples. If an example is predicted together with other examples, the last
-    /// bits of its outputs may differ.
+    /// Computes the graph's outputs for these examples. The examples first pass through the map stages of
+    /// the job's input; random stages are skipped. The examples need no labels. The outputs have the same
+    /// bits as in an evaluation of the same examples. The last bits of an example's outputs may depend on
+    /// the examples that are predicted with it.
     ///
     /// # Errors
     /// Returns an error if the graph has no output, or if the examples do not fit the model.
@@ -122,12 +122,12 @@ impl Model {
         Predictions::new(self.graph(), outputs.into_iter(), examples.len())
     }
 
-    /// Computes the same as [`predict`](Self::predict), but passes the predictions of one batch after the
-    /// other to `told`. Only one batch of predictions is in memory at a time.
+    /// Computes the same as [`predict`](Self::predict), but calls `told` with the predictions of each batch.
+    /// Only one batch of predictions is in memory at a time.
     ///
     /// # Errors
-    /// The same as those of [`predict`](Self::predict), and the first error of `told`, which ends the
-    /// prediction.
+    /// The same as those of [`predict`](Self::predict), and the first error that `told` returns, which ends
+    /// the prediction.
     pub fn predict_each(
         &self,
         examples: &Examples,
@@ -140,8 +140,8 @@ impl Model {
     /// batch by batch, so that only one batch of examples is in memory at a time.
     ///
     /// # Errors
-    /// The same as those of [`predict_each`](Self::predict_each), and those of reading the set. The
-    /// predictions of the batches before the error have been passed to `told`.
+    /// The same as those of [`predict_each`](Self::predict_each), and those of reading the set. In case of
+    /// an error, `told` has been called for every batch before the one that failed.
     pub fn predict_dataset(
         &self,
         set: impl Dataset + 'static,

@@ -64,7 +64,7 @@ pub(super) fn floats(g: &GraphBuilder, x: NodeId) -> Option<&[usize]> {
     g.tensor(x).filter(|tensor| tensor.dtype == DType::F32).map(|tensor| &tensor.shape.0[..])
 }
 
-/// Defines the setter of a normalisation that has a field `epsilon`.
+/// Defines the method that sets the field `epsilon` of a normalisation.
 macro_rules! epsilon_setter {
     ($layer:ty) => {
         impl $layer {

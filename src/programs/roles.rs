@@ -115,7 +115,7 @@ pub(crate) async fn closed(endpoint: Endpoint, task: TaskId, outcome: Outcome, s
     outcome
 }
 
-/// Begins to listen for the signals to a task of a cluster, and for the end of the process that started it.
+/// Begins to listen for signals to this process, and for the end of the process that started this one.
 fn task_signals() -> std::io::Result<Signals> {
     let signals = Signals::listen()?;
     end_with_parent()?;

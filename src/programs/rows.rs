@@ -64,8 +64,8 @@ impl Output {
     }
 }
 
-/// Returns true if an output has scores of classes: if it is a softmax, or if a loss or a metric of the
-/// graph compares it, as scores, with labels.
+/// Returns true if an output has scores of classes: if it is a softmax or its logarithm, or if a
+/// cross-entropy, accuracy or top-k operation of the graph compares it with labels.
 fn has_scores(graph: &GraphSpec, output: &OutputSpec) -> bool {
     let is_softmax = matches!(graph.nodes[output.node.index()].op, Op::Softmax { .. } | Op::LogSoftmax);
     is_softmax
@@ -75,7 +75,7 @@ fn has_scores(graph: &GraphSpec, output: &OutputSpec) -> bool {
         })
 }
 
-/// Writes rows to a file or to standard output.
+/// A writer of rows to a file or to standard output.
 pub(crate) struct Rows<'a> {
     out: &'a mut dyn Write,
     format: RowFormat,
@@ -85,7 +85,7 @@ pub(crate) struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// Begins the rows of a valid graph's outputs.
+    /// Creates a writer of rows with the outputs of `graph`, which must be valid.
     ///
     /// # Errors
     /// Returns an error if the shapes of the outputs cannot be inferred.
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
     use crate::{GraphBuilder, ReductionOp};
 
-    /// A graph with scores of three classes, and their sum.
+    /// Returns a graph with two outputs: the scores of three classes, and their sum.
     fn graph() -> GraphSpec {
         let mut g = GraphBuilder::new("known");
         let x = g.input("features", [3]);

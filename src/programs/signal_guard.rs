@@ -11,7 +11,8 @@ use super::signals::{SIGINT, SIGTERM, next_signal};
 /// The guard of this process. The handling of signals belongs to a process as a whole, and so does the guard.
 static GUARD: Mutex<Option<SignalGuard>> = Mutex::new(None);
 
-/// Whether this process leaves SIGINT and SIGTERM to the operating system, which ends the process.
+/// For each of SIGINT and SIGTERM: true if this process leaves the signal to the operating system, which
+/// then ends the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Defaults {
     interrupt: bool,
@@ -63,7 +64,7 @@ impl SignalGuard {
         Ok(Self { defaults, end, thread })
     }
 
-    /// Ends the thread, and returns the defaults that it stood in for.
+    /// Ends the thread. Returns the signals that the thread handled in place of the operating system.
     fn end(self) -> Defaults {
         self.end.cancel();
         // The thread only waits, so it does not panic.

@@ -1,6 +1,6 @@
-//! Formats, for people and for programs, histograms of the staleness of gradients and of the number of steps
-//! by which workers were behind the worker that was furthest ahead. This module must not depend on
-//! synchronisation policies.
+//! Formats histograms for people and for programs. A histogram counts gradients by their staleness, or by
+//! the number of steps by which their worker was behind the worker that was furthest ahead. This module must
+//! not depend on synchronisation policies.
 
 use pushpull_messages::message::StalenessHistogram;
 use serde::Serialize;

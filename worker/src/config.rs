@@ -22,14 +22,14 @@ pub struct WorkerConfig {
     /// The number of virtual devices on the host's CPU. Each has a clone of the graph and computes a part of
     /// every batch.
     pub devices: usize,
-    /// Whether each device, the preparation of the training and the reading of the input have a thread of
-    /// their own. If false, the whole task runs on the thread that starts it; a simulation of many tasks
-    /// needs this.
+    /// Whether the worker uses separate threads for each device, for the preparation of the training and for
+    /// reading the input. If false, the whole task runs on the thread that starts it; a simulation of many
+    /// tasks needs this.
     pub own_threads: bool,
     /// If true, an operation still runs on its replica's device when it requests another device. If false,
     /// such a request is an error.
     pub soft_placement: bool,
-    /// If true, the worker logs the devices on which every operation runs.
+    /// If true, the worker logs the devices on which each operation runs.
     pub log_placement: bool,
     /// The directory of the data on this host; `None` stands for the directory that the job names.
     pub data_dir: Option<PathBuf>,

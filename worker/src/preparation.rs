@@ -76,13 +76,14 @@ impl Preparation {
         Ok(Prepared { input, files, replicas, parts, test })
     }
 
-    /// Returns true if the worker evaluates the model while the job trains. It is worker 0, because every job
-    /// has one, and because no message is then needed to agree on it.
+    /// Returns true if the worker evaluates the model while the job trains. Worker 0 does this: every job
+    /// has a worker 0, and the tasks need no message to agree on it.
     fn validates(&self) -> bool {
         self.job.eval_every.is_some() && self.task.index == 0
     }
 
-    /// Opens the test set, for a worker that evaluates the model. Reads it if it is held in memory.
+    /// Opens the test set, for a worker that evaluates the model. Reads the examples now if the set is held
+    /// in memory.
     ///
     /// # Errors
     /// If the test set cannot be used.
@@ -180,7 +181,8 @@ fn check_files(resume: &Resume, found: Option<FilesDigest>, accept: bool) -> Res
     }
 }
 
-/// Checks that the test set has the same columns as the training set, which the model was compiled for.
+/// Checks that the test set has the same columns as the training set, because the model was compiled for
+/// those columns.
 fn check_test_columns(train: &[ColumnSpec], test: &[ColumnSpec]) -> Result<(), InputError> {
     for position in 0..train.len().max(test.len()) {
         let (expected, got) = (train.get(position), test.get(position));

@@ -58,7 +58,7 @@ impl CheckpointWriter {
         Self { catalog, job, cluster, life, progress: None }
     }
 
-    /// From now on, records in each checkpoint the workers' input files, which the job's `progress` lists.
+    /// Makes every later checkpoint record the workers' input files, which `progress` lists.
     pub(super) fn follow(&mut self, progress: watch::Receiver<JobProgress>) {
         self.progress = Some(progress);
     }

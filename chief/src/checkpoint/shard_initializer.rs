@@ -28,7 +28,8 @@ pub(crate) struct ShardInitializer<'a> {
     pub ps: &'a PsTasks,
     pub job: &'a JobSpec,
     pub workers: u32,
-    /// The job's own checkpoints, if it makes any, and the choice of the one that it begins with.
+    /// The job's own checkpoints, and the choice of the checkpoint that the job begins with; `None` if the
+    /// job makes no checkpoints.
     pub checkpoints: Option<(&'a Catalog, RestoreChoice)>,
     pub warm_start: Option<&'a WarmStartConfig>,
 }

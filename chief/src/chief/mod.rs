@@ -104,8 +104,8 @@ impl Chief {
         self
     }
 
-    /// Sets the channel on which a program requests the end of the training. The first reason that is sent
-    /// ends it successfully, as [`Command::Stop`](crate::Command::Stop) does.
+    /// Sets the channel on which a program requests the end of the training. When the first reason is sent,
+    /// the training ends successfully, as with [`Command::Stop`](crate::Command::Stop).
     #[must_use]
     pub fn with_stop(mut self, stop: watch::Receiver<Option<String>>) -> Self {
         self.stop = stop;

@@ -1,4 +1,4 @@
-//! Logs a table with one line an epoch: loss, evaluation, learning rate and speed. Reads no clock.
+//! Logs a table with one line for each epoch: loss, evaluation, learning rate and speed. Reads no clock.
 //!
 //! Wanted properties: (A) each epoch is in exactly one line, in order; epochs that end between two reports
 //! of the workers share a line; (B) a line has the latest evaluation of its epochs, if that evaluation is
@@ -54,7 +54,8 @@ pub(crate) struct EpochTable {
 /// What a line of the table stands for.
 #[derive(Clone, Copy, Debug)]
 enum Lines {
-    /// An epoch. If `by_steps` is true, evaluations do not fall on the ends of epochs.
+    /// An epoch. If `by_steps` is true, evaluations are due at intervals of steps, so they may fall within
+    /// an epoch.
     Epoch { epochs: Epochs, by_steps: bool },
     /// This number of updates, because the job does not say where an epoch ends.
     Steps(u64),

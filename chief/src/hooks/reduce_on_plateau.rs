@@ -1,9 +1,8 @@
 //! Reduces the learning rate when a metric no longer improves.
 //!
-//! Wanted properties: (A) the hook multiplies the factor of the learning rate when the metric is on a
-//! plateau, and then waits for `patience` further values; (B) the factor never falls below the minimum, and
-//! no request is made that would not change it; (C) a training loss is judged at most once in
-//! [`TRAIN_LOSS_UPDATES`] updates.
+//! Wanted properties: (A) the hook reduces the factor of the learning rate when the metric is on a plateau,
+//! and then waits for `patience` further values; (B) the factor never falls below the minimum, and every
+//! request changes the factor; (C) a training loss is judged at most once in [`TRAIN_LOSS_UPDATES`] updates.
 
 use pushpull_messages::id::GlobalStep;
 use pushpull_messages::message::Evaluation;
@@ -19,8 +18,8 @@ pub const TRAIN_LOSS: &str = "train_loss";
 /// The number of updates after which the training loss is judged again.
 pub const TRAIN_LOSS_UPDATES: u64 = 100;
 
-/// A hook that multiplies the learning rate by a factor when several values of a metric in a row have not
-/// improved on the best earlier one. The schedule of the job applies as well.
+/// A hook that multiplies the learning rate by a factor when several values of a metric in a row are not
+/// better than the best earlier value. The schedule of the job applies as well.
 #[derive(Clone, Debug)]
 pub struct ReduceOnPlateau {
     metric: String,
@@ -127,7 +126,7 @@ mod tests {
     }
 
     proptest! {
-        /// (A) and (B), compared with a computation from all values.
+        /// (A) and (B): the requests are those that the test computes from all values.
         #[test]
         fn the_rate_is_reduced_at_every_plateau(
             values in prop::collection::vec((0u8..8).prop_map(f32::from), 1..40),

@@ -50,7 +50,7 @@ pub(crate) struct Launcher<'a> {
     pub ps: &'a PsTasks,
     /// The channel for commands to the saver, if the job makes checkpoints.
     pub saver: mpsc::UnboundedSender<SaverCommand>,
-    /// The job's own checkpoints, and the choice of the one that it begins with.
+    /// The job's own checkpoints, and the choice of the checkpoint that the job resumes from.
     pub checkpoints: Option<(Catalog, RestoreChoice)>,
     /// The reason and the deadline of a drain; set when the job is told to drain.
     pub drain: Rc<OnceCell<Drain>>,
@@ -59,7 +59,7 @@ pub(crate) struct Launcher<'a> {
     pub summary_every: Option<u64>,
 }
 
-/// The early end of a job that another job can continue.
+/// An early end of a job, after which another job can resume from the last checkpoint.
 #[derive(Debug)]
 pub(crate) struct Drain {
     pub reason: String,

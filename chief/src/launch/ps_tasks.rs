@@ -29,7 +29,7 @@ use crate::placement::place;
 
 use super::rate_history::RateHistory;
 
-/// The time that a ps task has to confirm that it stops.
+/// The time limit for a ps task to confirm that it stops.
 pub(crate) const FAREWELL: Duration = Duration::from_secs(5);
 
 /// The time to wait before a request is sent again to a shard whose queue was full.
@@ -56,7 +56,7 @@ impl From<CreateError> for ChiefError {
 #[derive(Default)]
 pub(crate) struct PsTasks {
     callers: RefCell<BTreeMap<TaskId, Arc<ReconnectingClient>>>,
-    /// The learning rate of the shards.
+    /// The history of the shards' learning rate.
     rates: RefCell<RateHistory>,
     /// Cancelled before the ps tasks are told to stop.
     stops: CancellationToken,
@@ -66,7 +66,7 @@ pub(crate) struct PsTasks {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PsStatus {
     pub task: TaskId,
-    /// The address of the task's status server, if it has one.
+    /// The address of the task's HTTP endpoint, if it has one.
     pub http: Option<String>,
     /// Whether the task can be reached now.
     pub up: bool,
@@ -188,7 +188,7 @@ impl PsTasks {
         }
     }
 
-    /// Waits until the first ps task is lost. Returns the task and the reason.
+    /// Waits until any ps task is lost, and returns this task and the reason.
     pub(crate) async fn wait_lost(&self) -> (TaskId, String) {
         let lost = self
             .callers()

@@ -34,8 +34,8 @@ impl From<RateSpec> for RateHistory {
 }
 
 impl RateHistory {
-    /// Adds a change. It replaces all changes that would come at the same version or later, as it does on
-    /// the shards: the checkpoint that the job began with may have contained such a change.
+    /// Adds a change. As on the shards, it replaces all changes at the same version or later. A replaced
+    /// change may come from the checkpoint that the job began with.
     pub(crate) fn push(&mut self, change: RateChange) {
         while self.changes.pop_back_if(|last| last.from >= change.from).is_some() {}
         self.changes.push_back(change);

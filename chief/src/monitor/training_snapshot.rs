@@ -32,7 +32,7 @@ pub struct WorkerReport {
     pub local_step: LocalStep,
     /// The number of steps that the worker has taken since the previous snapshot.
     pub steps: u64,
-    /// The mean loss over `steps`, which may not be finite; `None` if there were no steps.
+    /// The mean loss over `steps`, which can be NaN or infinite; `None` if there were no steps.
     pub loss: Option<f32>,
     /// The Euclidean norm of the gradients before clipping, if it was measured.
     pub gradient_norm: Option<f32>,

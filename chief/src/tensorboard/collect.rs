@@ -1,8 +1,8 @@
 //! Computes the plotted metrics of a job for the interval between two snapshots. Writes no file. Wanted
 //! properties: (A) the counts of the intervals add up to the counts of the shards; (B) the number of values
-//! of a histogram is the sum over its buckets, all values are between its minimum and its maximum, and the
-//! limits of its buckets increase; (C) only finite values are plotted; (D) arbitrary counts are accepted,
-//! even decreasing ones, although the counts of a correct shard never decrease.
+//! of a histogram is the sum of its buckets' counts, all values are between its minimum and its maximum, and
+//! the limits of its buckets increase; (C) only finite values are plotted; (D) arbitrary counts are
+//! accepted, even decreasing ones, although the counts of a correct shard never decrease.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -88,7 +88,7 @@ impl Collector {
         }
     }
 
-    /// Records the reports of workers between two summaries.
+    /// Records the gradient norms that workers have reported in `snapshot`, for the next summary.
     pub(crate) fn note(&mut self, snapshot: &TrainingSnapshot) {
         let norms =
             snapshot.reports.iter().filter_map(|(&worker, report)| Some((worker, report.gradient_norm?)));

@@ -131,8 +131,8 @@ impl WithSimd for Chain<'_> {
     }
 }
 
-/// Applies a function of one number to a tile. Calls the loop of [`unary_in_place`](super::unary_in_place),
-/// which is already compiled, through a separate dispatch.
+/// Applies a function of one number to a tile. Runs the loop of [`unary_in_place`](super::unary_in_place)
+/// through `vectorize`, so that the loop is compiled only once.
 struct OnTile<'a, S> {
     simd: S,
     tile: &'a mut [f32],

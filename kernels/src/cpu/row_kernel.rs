@@ -1,5 +1,5 @@
 //! A loop that computes each row of a matrix from the same row of two other matrices. This module must not
-//! depend on the computation.
+//! depend on what is computed.
 
 use std::iter::zip;
 

@@ -16,9 +16,9 @@ use crate::id::{JobName, TaskId};
 pub(super) struct TfConfig {
     /// The cluster, if the JSON has one.
     pub cluster: Option<ClusterSpec>,
-    /// The job of this process's task.
+    /// The role of this process's task.
     pub job: Option<JobName>,
-    /// The index of this process's task in its job.
+    /// The index of this process's task among the tasks of this role.
     pub index: Option<u32>,
 }
 

@@ -1,8 +1,8 @@
-//! The limits of the size of a graph.
+//! The limits on the size of a graph.
 
 /// The maximum number of nodes in a graph, and the maximum number of variables.
 pub const NODES_MAX: usize = 1 << 16;
-/// The maximum number of inputs in a graph, counted over all its nodes.
+/// The maximum total number of inputs of all nodes in a graph.
 pub const INPUTS_MAX: usize = 1 << 18;
 /// The maximum number of metrics in a graph.
 pub const METRICS_MAX: usize = 1024;

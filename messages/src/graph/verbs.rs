@@ -50,7 +50,8 @@ impl GraphBuilder {
         self.mul(x, factor)
     }
 
-    /// Computes the sum, mean or maximum along these axes, which must ascend; axis 0 is the batch.
+    /// Computes the sum, mean or maximum along these axes, which must ascend; axis 0 is the batch. If `keep`
+    /// is true, the axes remain with extent 1; otherwise they are removed.
     pub fn reduce(&mut self, reduction: ReductionOp, x: NodeId, axes: &[usize], keep: bool) -> NodeId {
         self.push(reduction.name(), Op::Reduce { reduction, axes: axes.to_vec(), keep }, &[x])
     }

@@ -98,8 +98,8 @@ impl InputSpec {
         }
     }
 
-    /// Checks everything about the spec that can be checked without reading files, including whether
-    /// messages can carry it.
+    /// Checks everything about the spec that can be checked without reading files, including whether it can
+    /// be encoded in a message.
     ///
     /// # Errors
     /// Returns the first fault found.

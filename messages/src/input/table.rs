@@ -36,14 +36,14 @@ pub struct TableColumnSpec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum TableFieldsSpec {
-    /// One number: an `f32` scalar. The field holds integers, floats or booleans. `missing` is the value of a
-    /// null.
+    /// One number: an `f32` scalar. The field holds integers, floats or booleans. A null gets the value
+    /// `missing`, and is an error if `missing` is `None`.
     Number(NumberSpec),
     /// Several numbers: `f32` of shape `[fields]`.
     Numbers(Vec<NumberSpec>),
     /// One category, such as a label: an `i32` scalar. The field holds strings, integers or booleans. A
     /// boolean counts as the word `false` or `true`; with [`super::VocabularySpec::Ids`], its id is 0 or 1.
-    /// `unknown` is the id of a null, too.
+    /// A null gets the id `unknown`, like a word that is not in the vocabulary.
     Category(CategorySpec),
     /// Several categories: `i32` of shape `[fields]`.
     Categories(Vec<CategorySpec>),
@@ -60,8 +60,8 @@ pub struct ListSpec {
     /// The kind of the numbers.
     pub kind: ListKind,
     /// The shape of one example. A list must have exactly as many numbers as the shape has elements. The
-    /// list is flat, or nested with one level for each axis of the shape; the lists of a level are then as
-    /// long as the axis.
+    /// list is flat, or nested with one level for each axis of the shape; each list of a level is then as
+    /// long as the level's axis.
     pub shape: Shape,
 }
 

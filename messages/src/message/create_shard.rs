@@ -132,8 +132,8 @@ pub struct ShardCreated {
     pub slices: u64,
     /// The size of the slices in bytes, without optimizer slots.
     pub bytes: u64,
-    /// The number of updates in the initial values: 0, or the step of the checkpoint from which the shard
-    /// resumed.
+    /// The number of updates that the initial values already contain: 0, or the step of the checkpoint from
+    /// which the shard resumed.
     #[serde(default)]
     pub version: Version,
 }

@@ -7,8 +7,8 @@ use crate::id::Version;
 
 /// A request from the chief to a ps task: apply no update beyond this version until
 /// [`SetLearningRate`](super::SetLearningRate) arrives. Pushes that arrive in between wait. A shard that has
-/// already passed the version does not wait, and replies with its own version. The chief then sends a later
-/// version to all shards, which replaces this one.
+/// already passed the version does not wait, and replies with its own version. The chief then sends all
+/// shards a later version, which replaces this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HoldAt {
     /// The shard's index in the ps task.

@@ -40,7 +40,7 @@ pub struct Report {
     #[serde(default)]
     pub gradient_norm: Option<f32>,
     /// The values of the graph's metrics on the training batches since the last report, in the order of the
-    /// graph; empty if they were not computed. A value that is not finite is unknown.
+    /// graph; empty if they were not computed. A value that is not finite means that the metric is unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<f32>,
     /// The summaries that the chief records for plotting.

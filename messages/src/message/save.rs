@@ -6,7 +6,7 @@ use super::{Content, Invalid, REASON_BYTES_MAX, no_payload, text_within};
 use crate::checkpoint::{CheckpointName, FileSpec, WorkerRecord};
 use crate::id::Version;
 
-/// A request from the chief to a ps task: save the shard's state at a version into a checkpoint, while
+/// A request from the chief to a ps task: save the shard's state at version `at` into a checkpoint, while
 /// training continues. A new save replaces an earlier save that has not begun. A repeated request does not
 /// start a second save; it waits for the result of the first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

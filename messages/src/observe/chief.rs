@@ -47,7 +47,7 @@ pub struct ChiefSnapshot {
     /// The tasks in the order of the cluster spec. Evaluators are omitted, because they do not connect to
     /// the chief. Workers that have announced that they leave are omitted, too.
     pub tasks: Vec<TaskRow>,
-    /// Every worker, in the order of their indices.
+    /// All workers, in the order of their indices.
     pub workers: Vec<WorkerRow>,
     /// Every shard to which the chief has connected.
     pub shards: Vec<ShardRow>,
@@ -274,8 +274,7 @@ pub struct ShardRow {
     pub pulls: u64,
     /// The mean staleness of all applied pushes, in versions of this shard.
     pub staleness: Option<f64>,
-    /// The number of pulls that wait because the next step of the worker that sent the pull may not begin
-    /// yet.
+    /// The number of waiting pulls. Each one waits because its worker's next step may not begin yet.
     pub waiting: u32,
 }
 

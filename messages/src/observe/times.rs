@@ -155,7 +155,8 @@ mod tests {
     }
 
     proptest! {
-        /// (A), (B) and (C).
+        /// (A) and (C): every duration is counted once, and counts can be subtracted. (B): an estimated
+        /// quantile lies in the bucket of the exact quantile.
         #[test]
         fn quantiles_lie_in_the_bucket_of_the_exact_ones(
             mut before in prop::collection::vec(0u64..300_000_000, 0..50),

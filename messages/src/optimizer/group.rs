@@ -1,4 +1,4 @@
-//! Groups of variables with update rules of their own. The groups determine the rule of each variable.
+//! Groups of variables with update rules of their own, and the rule that results for each variable.
 //!
 //! Wanted properties: (A) only the first group whose pattern matches a variable applies to it; (B) without
 //! groups, every variable has the rule of the job; (C) a group that applies to no variable is refused.
@@ -9,7 +9,7 @@ use super::{Numbers, OptimizerError, OptimizerSpec, UpdateSpec};
 use crate::pattern::matches;
 use crate::variable::{VARIABLE_NAME_BYTES_MAX, VariableSpec};
 
-/// The maximum number of groups of a job, and of patterns in any other list.
+/// The maximum number of groups in a job, and of entries in every other list of patterns.
 pub const GROUPS_MAX: usize = 64;
 
 /// A group: the variables whose names match a pattern, and what differs in their updates. Only the first
@@ -49,14 +49,14 @@ const fn is_false(is: &bool) -> bool {
 }
 
 impl GroupSpec {
-    /// Returns the group of the variables that match a pattern. Without further settings, the job's rule
-    /// applies to its variables, and no later group does.
+    /// Returns the group of the variables that match a pattern. Until it gets further settings, its
+    /// variables are updated by the job's rule. Later groups never apply to them.
     pub fn new(variables: impl Into<String>) -> Self {
         let (variables, learning_rate_factor) = (variables.into(), 1.0);
         Self { variables, learning_rate_factor, weight_decay: None, frozen: false, optimizer: None }
     }
 
-    /// Sets the factor of the learning rate.
+    /// Sets the factor by which the learning rate of the variables is multiplied.
     #[must_use]
     pub fn learning_rate_factor(self, factor: f32) -> Self {
         Self { learning_rate_factor: factor, ..self }
@@ -95,8 +95,8 @@ impl GroupSpec {
     }
 }
 
-/// The variables to which weight decay applies, if no group says otherwise: the job's weight decay, and that
-/// of an optimizer with a weight decay of its own.
+/// The variables to which weight decay applies if no group says otherwise. This concerns the job's weight
+/// decay and an optimizer's own weight decay, such as AdamW's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DecaySpec {
@@ -147,7 +147,7 @@ pub enum GroupError {
     Number {
         /// The pattern of the group.
         pattern: String,
-        /// The fault: the number, its value, and its range.
+        /// The fault: the setting's name, value and range.
         error: OptimizerError,
     },
     /// A group applies to no variable.
@@ -160,7 +160,7 @@ pub enum GroupError {
         /// The name of the first variable of the job.
         first: String,
     },
-    /// A pattern of averages selects no variable that is trained and not frozen.
+    /// A pattern in `average_variables` selects no variable that is trained and not frozen.
     #[error(
         "average_variables: pattern '{pattern}' selects no trained variable; the first variable is '{first}'"
     )]
@@ -175,7 +175,7 @@ pub enum GroupError {
         "average_variables has the pattern '{pattern}', but average is not set; set it to a decay such as 0.999"
     )]
     NoAverages {
-        /// The first pattern.
+        /// The first pattern in `average_variables`.
         pattern: String,
     },
 }
@@ -247,12 +247,12 @@ impl UpdateSpec {
         group.unwrap_or(&self.optimizer).needs_whole_variables()
     }
 
-    /// Checks the groups of a job with these variables, and the patterns of its averages.
+    /// Checks the groups of a job with these variables, and the job's patterns in `average_variables`.
     ///
     /// # Errors
     /// Returns the first fault found: too many groups or patterns, an invalid pattern, a number out of
-    /// range, a group that applies to no variable, a pattern of averages that selects no trained variable,
-    /// or patterns of averages in a job without averages.
+    /// range, a group that applies to no variable, a pattern in `average_variables` that selects no trained
+    /// variable, or any such pattern in a job without averages.
     pub fn validate_groups(&self, variables: &[VariableSpec]) -> Result<(), GroupError> {
         self.validate_averages(variables)?;
         check_length("groups", self.groups.len())?;

@@ -21,8 +21,8 @@ use pushpull_transport::buffer::{Buffer, BufferPool};
 
 use crate::shard::{Restored, SliceState, initial_slots};
 
-/// Reads a new shard's state from the checkpoint that `create` names. If `create` asks for initial values,
-/// returns an empty state.
+/// Reads a new shard's state from the checkpoint that `create` names. If `create` names none, because the
+/// variables' initializers are used, returns an empty state.
 ///
 /// # Errors
 /// If the checkpoint cannot be read, or if it does not fit the shard.

@@ -141,7 +141,8 @@ mod tests {
         )
     }
 
-    /// Returns `gradients` in another order of arrival. The gradients of one worker keep their order.
+    /// Returns `gradients` in another order of arrival, which `order` selects. The gradients of one worker
+    /// keep their order.
     fn interleaved(gradients: &[(u32, Vec<Vec<f32>>)], order: &[u32]) -> Vec<(u32, Vec<Vec<f32>>)> {
         let mut left: BTreeMap<u32, VecDeque<_>> = BTreeMap::new();
         for (worker, own) in gradients {

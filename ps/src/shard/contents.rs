@@ -1,6 +1,6 @@
 //! The contents of a shard that the chief has created: its slices at one version, and the state that decides
 //! whether a push is applied, held or dropped. The `check_…` functions change nothing. `ShardState` keeps
-//! the replies and counts.
+//! the pending replies and the counters.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -121,8 +121,9 @@ impl Contents {
         }
     }
 
-    /// Multiplies the learning rate of all updates from a version on by a factor. If the shard waited for
-    /// this factor, it continues. Ignores a change that arrives again, even after a later one.
+    /// Sets the factor of the learning rate for all updates from the version `change.from` on. If the shard
+    /// waited for its learning rate, it continues. Ignores a change that arrives again, even if a later
+    /// change arrived in between.
     pub(super) fn set_rate(&mut self, change: RateChange) {
         if self.changed.is_some_and(|changed| change.from <= changed) {
             return;
@@ -136,7 +137,8 @@ impl Contents {
         self.hold.is_some_and(|hold| hold <= self.version) && !self.is_complete()
     }
 
-    /// Returns the factor of the learning rate of the next update; `None` if no hook has changed it.
+    /// Returns the factor by which hooks multiply the learning rate of the next update; `None` if no hook
+    /// has changed the learning rate.
     pub(super) fn rate_factor(&self) -> Option<f32> {
         (!self.rate.is_default()).then(|| self.rate.at(self.version).factor)
     }

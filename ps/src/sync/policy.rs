@@ -42,7 +42,7 @@ pub(crate) trait Policy: Send {
     fn admit(&mut self, push: Candidate, version: Version, members: &mut Members) -> Admission;
 
     /// Returns whether the held gradients are to become an update now. The shard calls this whenever a push
-    /// was held, or a member joined, left or advanced.
+    /// was held, or when a member joined, left or advanced to its next step.
     fn is_due(&self, version: Version, members: &Members) -> bool;
 
     /// Records that the held gradients have been applied as an update.

@@ -114,8 +114,8 @@ impl ClusterArgs {
         }
     }
 
-    /// Makes a usage failure from an error. If the error's text contains no flag, puts the names of the
-    /// flags that describe the cluster in front of it.
+    /// Makes a usage failure from an error. If the error's text names neither a flag nor `TF_CONFIG`, the
+    /// failure begins with the name of the setting that describes the cluster.
     fn named(&self, error: &ClusterError) -> Failure {
         let text = error.to_string();
         let names_one = text.contains("--") || text.contains("TF_CONFIG");

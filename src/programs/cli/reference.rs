@@ -74,7 +74,7 @@ fn default(arg: &Arg) -> Option<String> {
     (arg.get_action().takes_values() && !values.is_empty()).then_some(values)
 }
 
-/// Returns one line for each flag: program, flag, value, variable, other spellings, default.
+/// Returns one line for each flag: program, flag, value, environment variable, other spellings, default.
 fn names() -> String {
     let mut text = String::new();
     for (program, command) in programs() {

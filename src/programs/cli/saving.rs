@@ -217,7 +217,7 @@ impl SavingArgs {
     /// Checks that the flags fit the job.
     ///
     /// # Errors
-    /// Returns a failure if a flag waits for evaluations, and the job makes none while it trains.
+    /// Returns a failure if a flag depends on evaluations, but none are made while the job trains.
     pub(super) fn check(&self, job: &JobSpec) -> Result<(), Failure> {
         let reduces = self.reduce_on_plateau.as_ref().is_some_and(|reduction| reduction.metric != TRAIN_LOSS);
         let (flag, more) = match (self.early_stopping.is_some(), reduces) {

@@ -49,8 +49,9 @@ impl Default for Log {
 }
 
 impl Log {
-    /// Returns the span of the run. Lines that are logged within the span, or within its child spans, go
-    /// only to this log. The span is [`Span::none`] if this log keeps all lines of the process, or no lines.
+    /// Returns the span of the run. Lines that are logged within the span, or within its child spans, are
+    /// kept only by this log. The span is [`Span::none`] if this log keeps all lines of the process, or no
+    /// lines.
     pub(crate) fn span(&self) -> Span {
         self.span.clone()
     }

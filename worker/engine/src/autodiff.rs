@@ -43,8 +43,8 @@ pub(super) fn differentiate(
     Ok(gradients)
 }
 
-/// The list of nodes, to which the backward pass is appended. Also, for each forward node, the adjoint of
-/// its first output.
+/// The list of nodes to which the backward pass is appended, and the adjoint of the first output of each
+/// forward node.
 struct Tape<'a> {
     ir: &'a mut Ir,
     graph: &'a GraphSpec,

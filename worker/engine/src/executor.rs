@@ -42,10 +42,10 @@ impl Executor {
     /// Runs a training program forward and backward, and returns the loss.
     ///
     /// The loss is the mean over the program's examples. The gradients are those of this mean, multiplied by
-    /// the fraction of the whole batch that the program computes. The gradients of several devices therefore
-    /// add up to those of the whole batch. Each gradient is reported with [`GradientSink::complete`] as soon
-    /// as it is complete, in the program's [`gradient_order`](Program::gradient_order). The step also
-    /// computes the fetches of the feed's groups, which [`fetched`](Self::fetched) then returns.
+    /// the program's share of the whole batch. The gradients of several devices therefore add up to those of
+    /// the whole batch. Each gradient is reported with [`GradientSink::complete`] as soon as it is complete,
+    /// in the program's [`gradient_order`](Program::gradient_order). The step also computes the fetches of
+    /// the feed's groups, which [`fetched`](Self::fetched) then returns.
     ///
     /// # Errors
     /// If a label is not one of the classes, or an id is not a row of its table. The gradients must
@@ -67,9 +67,9 @@ impl Executor {
         Ok(self.results[0])
     }
 
-    /// Returns the fetches that the last step of a training program has computed: those of the groups in its
-    /// feed, one after another in the order of the program's fetches, each row-major. If a fetch could not
-    /// be computed, because the batch does not fit it, all fetches of its groups are NaN.
+    /// Returns the fetches that the last training step has computed: those of the groups in the step's feed,
+    /// one after another in the order of the program's fetches, each row-major. If a fetch could not be
+    /// computed because the batch does not fit it, all fetches of the same groups are NaN.
     pub fn fetched(&self) -> &[f32] {
         self.results.get(1..).unwrap_or_default()
     }

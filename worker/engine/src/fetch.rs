@@ -2,7 +2,8 @@
 //! gradients. This module must not depend on the use of the tensors.
 //!
 //! Required properties: (A) the loss and the gradients of a step have the same bits whichever fetches it
-//! computes; (B) an instruction that only fetches need runs only in steps that ask for one of their groups.
+//! computes; (B) an instruction that is needed only for fetches runs only in steps that ask for a group of
+//! these fetches.
 
 use pushpull_messages::id::NodeId;
 

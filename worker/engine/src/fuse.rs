@@ -3,7 +3,7 @@
 //! over memory.
 //!
 //! Required properties: (A) every target is computed; (B) a value that no target needs is not computed; (C)
-//! if a kernel is merged into a later one, no other kernel reads its output.
+//! if a kernel is merged into a later one, no other kernel reads the output of the merged kernel.
 
 use pushpull_kernels::cpu::{Binary, Extent, Operand, Side, Step, Unary};
 
@@ -26,7 +26,7 @@ pub(super) struct Fused {
 }
 
 /// The number of times that each value is read. A read of a view counts as a read of the value that it
-/// views. A target counts as one more read.
+/// views. If the value is a target, this counts as one more read.
 pub(super) struct Readers(Vec<Vec<usize>>);
 
 impl Readers {

@@ -40,9 +40,9 @@ pub enum InputError {
     Magic {
         /// The file that was read.
         file: PathBuf,
-        /// The expected number, and what it means.
+        /// What the first four bytes should be, and what they mean.
         expected: &'static str,
-        /// The number that was found.
+        /// The file's first four bytes, as a big-endian number.
         got: u32,
     },
     /// One of the extents in the file's header is 0.
@@ -219,7 +219,7 @@ pub enum InputError {
         /// The number of bytes found.
         got: u64,
     },
-    /// The input spec is invalid. The contents of the files do not matter for this error.
+    /// The input spec is invalid, whatever the files contain.
     #[error(transparent)]
     Spec(#[from] InputSpecError),
     /// The file of images and the file of labels declare different numbers of examples.
@@ -463,16 +463,17 @@ pub enum InputError {
          give the number of steps, and shuffle with a buffer or not at all; a test set must have an end"
     )]
     Endless,
-    /// A reader of a custom data set appended another number of examples than it returned, or too many.
+    /// A reader of a custom data set appended more examples than it was asked for, or returned a number that
+    /// differs from the number appended.
     #[error(
         "a reader was asked for at most {most} examples, appended {appended} and returned {told}: correct the data set"
     )]
     Reader {
         /// The maximum number of examples that the reader was asked for.
         most: usize,
-        /// The number of examples that the reader returned as read.
+        /// The number of examples that the reader claimed to have appended (its return value).
         told: usize,
-        /// The number of examples that the reader appended.
+        /// The number of examples that the reader did append.
         appended: usize,
     },
     /// A custom data set could not be read.

@@ -38,7 +38,7 @@ pub enum TableError {
     Read {
         /// The part of the file that was read.
         part: &'static str,
-        /// The error that reading returned.
+        /// The error that the operating system, the store or the unpacker returned.
         reason: String,
     },
     /// The bytes cannot be decoded.
@@ -77,7 +77,7 @@ pub enum TableError {
         /// The type found.
         got: String,
     },
-    /// An Arrow file or stream ends after a message, without the mark of its end.
+    /// An Arrow file or stream ends after a message, without an end mark.
     #[error(
         "the file ends without an end mark, so messages may be missing: fetch it again, or close the writer when all \
          is written"

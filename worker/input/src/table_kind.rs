@@ -1,5 +1,5 @@
 //! The formats of files that hold tables of named fields: Parquet and Arrow. This module must not depend on
-//! how they are read.
+//! how the files are read.
 
 /// A format of files that hold tables of named fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -48,7 +48,7 @@ impl TestSet {
         }
     }
 
-    /// Makes a test set of a data set; `map` and `stream` are as in [`open`](Self::open).
+    /// Makes a test set from a data set; `map` and `stream` are as in [`open`](Self::open).
     ///
     /// # Errors
     /// Any [`InputError`] that concerns the data set or the map stages; [`InputError::Endless`] if the set
@@ -70,8 +70,8 @@ impl TestSet {
     /// Describes the test set that [`open`](Self::open) opens, as [`describe`] does.
     ///
     /// # Errors
-    /// Those of [`describe`]; [`InputError::Held`] if the set must be held in memory and is too large for
-    /// that.
+    /// Those of [`describe`]; [`InputError::TestHeld`] if the set must be held in memory and is too large
+    /// for that.
     pub fn describe(
         spec: &DatasetSpec,
         map: &[MapSpec],
@@ -105,7 +105,7 @@ impl TestSet {
     /// Returns the batches of `batch` examples, in order. The last batch may be smaller.
     ///
     /// # Errors
-    /// Those of [`in_order`]; if the set cannot be read.
+    /// Those of [`in_order`], or any [`InputError`] that occurs when the set is opened.
     pub fn batches(&self, batch: usize) -> Result<TestBatches<'_>, InputError> {
         let (set, stages) = match &self.0 {
             Kind::Held(set) => return Ok(TestBatches(Batches::Held(in_order(set, batch)?))),
@@ -201,14 +201,14 @@ mod tests {
     use super::*;
     use crate::{Column, Datasets, InMemory, from_fn};
 
-    /// A set of `examples` examples with images of two pixels and labels.
+    /// Returns a set of `examples` examples, each with an image of two pixels and a label.
     fn images(examples: usize) -> InMemory {
         let pixels = (0..examples * 2).map(|pixel| (pixel * 37 % 256) as u8).collect();
         let labels = (0..examples as i32).map(|label| label % 3).collect();
         InMemory::images(Shape::from([1, 2, 1]), pixels, labels, None).unwrap()
     }
 
-    /// Hides that a set is in memory.
+    /// A data set that hides that it is in memory.
     struct Hidden(InMemory);
 
     impl Dataset for Hidden {
@@ -256,7 +256,7 @@ mod tests {
         }
     }
 
-    /// A set of `examples` examples, each of 4 MiB.
+    /// Returns a set of `examples` examples, each of 4 MiB.
     fn large(examples: u64) -> Arc<dyn Dataset> {
         let column = ColumnSpec::new("x", TensorSpec::f32([1 << 20]));
         Arc::new(from_fn(vec![column], Some(examples), |_| vec![Column::F32(vec![0.0; 1 << 20])]))

@@ -1,5 +1,5 @@
-//! Determines the earliest time at which a whole push could be sent. The call may begin earlier, while its
-//! gradients are still being computed. This module must not depend on shards.
+//! Determines the earliest time at which a whole push could be sent. The call that sends a push may begin
+//! earlier, while the gradients are still being computed. This module must not depend on shards.
 
 use std::collections::BTreeMap;
 use std::pin::pin;

@@ -12,7 +12,7 @@ use pushpull_messages::checkpoint::CheckpointName;
 /// stores show the files of a new checkpoint only after a delay.
 pub(super) const ATTEMPTS_MAX: u32 = 3;
 
-/// The checkpoints that need no further attempt, and the number of failed attempts for each other
+/// The checkpoints that need no further attempt, and the number of failed attempts for each remaining
 /// checkpoint.
 #[derive(Debug, Default)]
 pub(super) struct Course {

@@ -111,7 +111,7 @@ impl Evaluator {
     /// checkpoint cannot be read.
     ///
     /// # Panics
-    /// If called outside of an actix system.
+    /// If called outside an actix system.
     // Boxed, because its code is then compiled only in this crate, and not again in each program that awaits
     // it.
     pub fn run(

@@ -34,7 +34,7 @@ impl EvaluatorView {
         snapshot.took.record(took);
     }
 
-    /// Counts a checkpoint that was skipped.
+    /// Counts a checkpoint that was skipped because it could not be evaluated.
     pub(super) fn failed(&self) {
         self.snapshot.lock().failed += 1;
     }

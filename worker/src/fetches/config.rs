@@ -1,5 +1,5 @@
-//! What a hook fetches, and the nodes and variables that its names stand for. This module must not depend on
-//! how a step is computed.
+//! The fetches of a hook, and the nodes and variables that the names of the fetched tensors stand for. This
+//! module must not depend on how a step is computed.
 
 use pushpull_messages::graph::GraphSpec;
 use pushpull_messages::id::{NodeId, VariableId};

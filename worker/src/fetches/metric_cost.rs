@@ -12,8 +12,8 @@ const COSTLY_EVERY: u64 = 10;
 /// The number of elements that metrics may always touch. This takes a few microseconds, less than the push
 /// and pull of any step.
 const ELEMENTS_FREE: usize = 4096;
-/// The number of elements that the rest of the step must touch for each element that metrics touch. If it
-/// touches fewer, the metrics are not computed in every step.
+/// The number of elements that the rest of the step must touch for each element that metrics touch. If the
+/// rest touches fewer, the metrics are not computed in every step.
 const STEP_PER_METRIC: usize = 64;
 
 /// Returns the default interval, in steps, at which a worker computes the metrics of batches of `batch`
@@ -52,7 +52,7 @@ fn touched(graph: &GraphSpec, tensors: &[TensorSpec]) -> [usize; 2] {
     sums
 }
 
-/// The number of products that take about as long as one element of a pass over memory.
+/// The number of multiplications that take about as long as reading or writing one element in memory.
 const PRODUCTS_PER_ELEMENT: usize = 8;
 
 /// Returns the number of rows of a tensor.
@@ -60,7 +60,7 @@ fn rows(tensor: &TensorSpec) -> usize {
     tensor.shape.elements() / tensor.shape.0.last().copied().unwrap_or(1).max(1)
 }
 
-/// Returns for each node of the graph whether one of the nodes `by` needs it.
+/// Returns, for each node of the graph, whether `by` contains it or a node that depends on it.
 fn needed(graph: &GraphSpec, by: impl IntoIterator<Item = NodeId>) -> Vec<bool> {
     let mut needed = vec![false; graph.nodes.len()];
     by.into_iter().for_each(|node| needed[node.index()] = true);

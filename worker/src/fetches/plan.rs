@@ -17,8 +17,8 @@ use crate::metric_totals::MetricTotals;
 
 /// The group of the graph's metrics.
 const METRICS: Groups = Groups::only(0);
-/// The index of the first group that belongs to a hook. Each hook has a group of its own, except that the
-/// last group is shared by all further hooks.
+/// The index of the first group that belongs to a hook. Each hook has a group of its own, except that all
+/// remaining hooks share the last group.
 const FIRST_HOOK: usize = 1;
 
 /// The fetches of a worker's steps.
@@ -56,11 +56,11 @@ enum Source {
 /// How the tensors of several devices become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Join {
-    /// The rows of the devices follow each other.
+    /// The rows of all devices are concatenated, in the order of the devices.
     Rows,
     /// The mean, weighted by the number of examples of each device, as for the loss.
     Mean,
-    /// The sum of counts.
+    /// The sum, because the elements are counts.
     Sum,
     /// The tensors of all devices are the same, so one of them is taken.
     Same,
@@ -80,7 +80,7 @@ pub(crate) struct FetchedPart {
 pub(crate) struct StepFetches {
     /// What each device has fetched; empty if the step fetches nothing.
     pub parts: Vec<FetchedPart>,
-    /// The elements of the gradients and norms that the plan has named.
+    /// The gradients and norms that [`FetchPlan::gradients`] returned for the step, with their elements.
     pub gradients: Vec<(WantedGradient, Vec<f32>)>,
 }
 
@@ -201,8 +201,8 @@ impl FetchPlan {
         self.hooks.iter().flatten().filter(move |hook| is_due(hook.every, step))
     }
 
-    /// Returns `parts`, in which the values of each device then begin with the metrics; empty if the step
-    /// did not compute the metrics. `groups` are the groups of the step.
+    /// Returns `parts` if the step computed the metrics: the values of each device then begin with the
+    /// metrics. Otherwise, returns an empty slice. `groups` are the groups of the step.
     pub(crate) fn metrics<'a>(&self, groups: Groups, parts: &'a [FetchedPart]) -> &'a [FetchedPart] {
         // A replica that does not run pushpull's engine may fetch nothing.
         let all = parts.iter().all(|own| own.values.len() >= self.metric_elements);
@@ -210,10 +210,10 @@ impl FetchPlan {
     }
 
     /// Returns the tensors that the hook with this index has fetched at a step, in the order of its names.
-    /// Returns `None` if it has fetched none.
+    /// Returns `None` if the hook fetches nothing at this step.
     ///
     /// # Errors
-    /// If the worker's engine fetches no tensors.
+    /// If a device has not returned a tensor, because the worker's engine cannot fetch tensors.
     pub(crate) fn of_hook(
         &self,
         hook: usize,
@@ -302,8 +302,8 @@ impl Shapes {
 
     /// Returns the shape of a tensor for the whole batch, and how the tensors of several devices become one.
     ///
-    /// `None` stands for a tensor that several devices cannot join, because another axis than the first
-    /// depends on the size of the batch.
+    /// `None` stands for a tensor that several devices cannot join, because its shape depends on the size of
+    /// the batch in another way than by one row for each example.
     fn whole(&self, graph: &GraphSpec, node: NodeId) -> (Shape, Option<Join>) {
         let Some(tensors) = &self.own else { return (Shape::scalar(), Some(Join::Same)) };
         let (own, batch) = (&tensors[node.index()].shape, self.batch);

@@ -35,7 +35,7 @@ impl Evaluations {
         }
         waiting.lost += 1;
         if waiting.lost == 1 {
-            tracing::warn!("lost an evaluation: they are made faster than they can be reported");
+            tracing::warn!("lost an evaluation: evaluations are made faster than they can be reported");
         }
     }
 

@@ -73,7 +73,7 @@ impl Journal {
         self.0.lock().counters = Some(counters);
     }
 
-    /// Sets the number of damaged records, which later snapshots include.
+    /// Sets the counter of skipped damaged records, which later snapshots include.
     pub(crate) fn skipped(&self, skipped: SkippedRecords) {
         self.0.lock().skipped = Some(skipped);
     }
@@ -160,7 +160,7 @@ impl Journal {
         progress
     }
 
-    /// Returns snapshots of the training loop and of the input, in the form of snapshots of actors.
+    /// Returns snapshots of the training loop and of the input, shown as if they were actors.
     pub(crate) fn actors(&self, task: impl std::fmt::Display, doing: &str) -> Vec<ActorSnapshot> {
         let state = self.0.lock();
         let busy = state.since.map(elapsed_us);

@@ -101,10 +101,9 @@ impl Reporter {
         Self { chief, life, sources, clock, alignment, last, unanswered: [0; 3] }
     }
 
-    /// Sends a report in every interval `every` until all receivers of `stop` are dropped. Sets `stop` if
-    /// the chief tells the worker to stop. If a report fails, returns at once, which closes `stop`. At the
-    /// end, waits for the reply to the report in flight, and sends everything that no report has contained
-    /// yet.
+    /// Sends reports at intervals of `every` until all receivers of `stop` are dropped. Sets `stop` if the
+    /// chief tells the worker to stop. If a report fails, returns at once, which closes `stop`. At the end,
+    /// waits for the reply to the report in flight, and sends everything that no report has contained yet.
     pub(crate) async fn run(mut self, stop: watch::Sender<Option<String>>, every: Duration) {
         let mut ticks = tokio::time::interval(every);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

@@ -17,11 +17,11 @@ use crate::error::WorkerError;
 const LONG: u32 = 10;
 /// The limit in multiples of the longest work so far.
 const LONGEST: u32 = 20;
-/// The longest time that is charged at once. If the process is stopped for longer, only this much of that
-/// time is charged to the work.
+/// The longest time that counts towards the limit at once. If the process is suspended for longer, only this
+/// much of the pause counts.
 const TICK: Duration = Duration::from_secs(1);
 
-/// A limit on one kind of work. It follows the longest work so far.
+/// A limit on the time of one kind of work. The limit grows with the longest work so far.
 #[derive(Debug)]
 pub(super) struct Lease {
     /// The kind of work, for the error.
@@ -33,12 +33,13 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    /// Returns a lease for the wait for input. `least` is the least limit of computations.
+    /// Returns a lease for the wait for input. Its least limit is [`LONG`] times `least`, the least limit of
+    /// a computation.
     pub(super) const fn of_input(least: Duration) -> Self {
         Self { what: "the input", least: least.saturating_mul(LONG), longest: Some(Duration::ZERO) }
     }
 
-    /// Returns a lease for computations, with their least limit.
+    /// Returns a lease for computations, with the least limit `least`.
     pub(super) const fn of_computation(least: Duration) -> Self {
         Self { what: "the computation of a batch", least, longest: None }
     }

@@ -28,7 +28,7 @@ pub(super) struct Stepper {
     pub filter: Filter,
     pub gauge: Gauge,
     pub journal: Journal,
-    /// The limit on the computation of one batch.
+    /// The time limit for the computation of one batch.
     pub lease: Lease,
     /// The number of batches in a step; at least 1.
     pub batches: u32,
@@ -46,11 +46,11 @@ pub(super) struct StepInput<'a> {
     /// The number of batches taken from the input, including those in earlier runs of the worker.
     pub drawn: u64,
     pub recorded: Recorded,
-    /// The gradients and norms that are fetched.
+    /// The gradients that hooks fetch, each whole or only as its norm.
     pub gradients: &'a [WantedGradient],
 }
 
-/// The sums over the batches of a step that have been computed so far, without its last batch.
+/// The sums over the batches of a step that were computed before its last batch.
 pub(super) struct EarlierBatches {
     loss: f32,
     /// The sum of the gradients of each device.
@@ -67,8 +67,8 @@ pub(super) struct StepResult {
     pub loss: f32,
     /// The norm of the gradients; `None` if it was not measured.
     pub gradient_norm: Option<f32>,
-    /// The values for the next step. If the gradients were dropped, the values are unchanged and there are no
-    /// verdicts.
+    /// The verdicts on the push, and the values for the next step. If the gradients were dropped, there are
+    /// no verdicts, and the values are those of this step.
     pub exchange: Exchange,
     /// When the computation ended.
     pub computed: Instant,
@@ -76,15 +76,15 @@ pub(super) struct StepResult {
     pub filtered: Option<Instant>,
     /// When every shard had replied; `None` if the gradients were not pushed.
     pub answered: Option<Instant>,
-    /// What the devices have fetched, and the gradients and norms that are fetched.
+    /// The tensors that the devices have fetched, and the fetched gradients and norms.
     pub fetched: StepFetches,
     /// The work of each device; empty unless the step is traced.
     pub work: Vec<Work>,
 }
 
 impl Stepper {
-    /// Computes a batch of a step other than the last one, and adds its gradients to those of the earlier
-    /// batches of the step. Each device forms its own sum, in the order of the batches.
+    /// Computes one batch of a step, but not its last batch, and adds the gradients to those of the step's
+    /// earlier batches. Each device forms its own sum, in the order of the batches.
     ///
     /// # Errors
     /// If the batch does not fit the model.
@@ -110,7 +110,7 @@ impl Stepper {
         Ok(EarlierBatches { loss: earlier_loss + loss, gradients, work: all_work })
     }
 
-    /// Takes the buffers for the gradients of every device.
+    /// Takes buffers for the gradients of every device from the buffer pool.
     fn memory(&self) -> Vec<Gradients> {
         (0..self.devices.count()).map(|_| self.parameters.gradients()).collect()
     }

@@ -24,13 +24,13 @@ pub(super) struct Validation {
     setting: Arc<ValidationSetting>,
     /// The evaluations that the next report contains.
     reported: Evaluations,
-    /// The number of evaluations that were due when the most recent one began; before the first one, the
-    /// number when the training began.
+    /// The number of evaluations that were due when the most recent one began or, before the first one, when
+    /// the training began.
     due: u64,
     running: Option<Running>,
 }
 
-/// What all evaluations of a worker need.
+/// The settings and resources that all evaluations of a worker share.
 pub(super) struct ValidationSetting {
     pub job: JobSpec,
     /// The number of workers of the job.
@@ -53,18 +53,19 @@ pub(super) struct Validated {
 }
 
 impl Validation {
-    /// Creates the evaluations of a training.
+    /// Creates the evaluations for one training. Their results are added to `reported`.
     pub(super) fn new(setting: ValidationSetting, reported: Evaluations) -> Self {
         let setting = Arc::new(setting);
         Self { setting, reported, due: 0, running: None }
     }
 
-    /// Leaves out the evaluations that were due at the step with which the training begins.
+    /// Skips the evaluations that were already due at `step`, where the training begins.
     pub(super) fn begin_at(&mut self, step: GlobalStep) {
         self.due = self.setting.job.evaluations_due(self.setting.workers, step);
     }
 
-    /// Begins an evaluation if one is due and none runs. `latest` holds the values of the next step.
+    /// Begins an evaluation if one is due and none runs. `latest` holds the values on which the next step is
+    /// computed.
     ///
     /// # Errors
     /// If the moving averages cannot be pulled.
@@ -95,8 +96,8 @@ impl Validation {
         Ok(())
     }
 
-    /// Returns the evaluation that has ended since the last call, if there is one, and passes it on to the
-    /// next report.
+    /// Returns the evaluation that has ended since the last call, if there is one, and adds its result to
+    /// the next report.
     ///
     /// # Errors
     /// If the model could not be computed.
@@ -107,7 +108,8 @@ impl Validation {
         }
     }
 
-    /// Waits for the running evaluation, if there is one, and then does the same as [`ended`](Self::ended).
+    /// Waits for the running evaluation, if there is one, returns it, and adds its result to the next
+    /// report.
     ///
     /// # Errors
     /// If the model could not be computed.

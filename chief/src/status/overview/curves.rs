@@ -58,7 +58,8 @@ impl Segment {
         }
     }
 
-    /// Adds steps with this mean loss. If the loss is not finite, the steps are counted without a loss.
+    /// Adds `steps` steps whose mean loss is `loss`. If the loss is not finite, the steps are counted
+    /// without a loss.
     pub(crate) fn add_steps(&mut self, steps: u64, loss: f32) {
         self.steps = self.steps.saturating_add(steps);
         if loss.is_finite() {

@@ -119,7 +119,7 @@ impl Conv2d {
         self.vertical.output * self.horizontal.output
     }
 
-    /// Returns the number of floating-point operations of one product.
+    /// Returns the number of floating-point operations of the convolution, or of one of its gradients.
     pub(super) fn flops(&self) -> usize {
         self.output_len().saturating_mul(self.vertical.window * self.run()).saturating_mul(2)
     }

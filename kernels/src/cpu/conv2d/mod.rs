@@ -130,8 +130,9 @@ pub fn conv2d_kernel_grad(
     });
 }
 
-/// Returns the number of tasks to divide a product into. There are several tasks for each thread, since
-/// other work may delay a thread. A product that takes less time than waking a thread is a single task.
+/// Returns the number of tasks into which a convolution or one of its gradients is divided. There are
+/// several tasks for each thread, since other work may delay a thread. A computation that takes less time
+/// than waking a thread is a single task.
 fn tasks(conv: &Conv2d, threads: Threads) -> usize {
     const FLOPS_PER_TASK: usize = 1 << 20;
     match threads {

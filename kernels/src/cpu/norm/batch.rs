@@ -131,7 +131,7 @@ impl WithSimd for BatchNormSums<'_> {
     }
 }
 
-/// Computes some rows of `dx`. The whole matrix has `count` rows.
+/// The computation of some rows of `dx`. The whole matrix has `count` rows.
 struct BatchNormGrad<'a> {
     dx: &'a mut [f32],
     dgamma: &'a [f32],

@@ -25,8 +25,8 @@ pub struct LambStep {
 /// The norms are those of the slices. A part of a variable has other norms, so an update of parts differs
 /// from an update of the whole.
 ///
-/// Both moments start at 0. A weight decay in `terms` is applied in addition, and passes through the
-/// moments.
+/// Both moments start at 0. A weight decay in `terms` is added to the gradient, and therefore also enters
+/// the moments.
 ///
 /// # Panics
 /// If the slices differ in length, or if `step` is 0.

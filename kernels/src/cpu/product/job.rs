@@ -69,8 +69,8 @@ pub(super) struct Job<'a> {
     /// The number of rows in a block of the left-hand matrix. A block is multiplied with one panel after the
     /// other.
     pub block_rows: usize,
-    /// Whether the left-hand matrix is stored transposed, and each block of its rows is copied to scratch
-    /// memory before it is read.
+    /// Whether each block of rows of the left-hand matrix is copied to scratch memory before it is read.
+    /// This requires that the matrix is stored transposed.
     pub gathers: bool,
     /// The number of floats of scratch memory for each task.
     pub slot: usize,

@@ -1,6 +1,7 @@
-//! How a shard changes its learning rate at the same version as all other shards. It first promises not to
-//! pass a version, and continues when it knows the factor. Pushes that arrive in between wait. So does every
-//! request that would end the incarnation of a worker whose push waits.
+//! How a shard changes its learning rate at the same version as all other shards. The shard first promises
+//! not to pass a version, and continues when it knows the new factor of its learning rate. Pushes that
+//! arrive in between wait. So does every request that would end the incarnation of a worker whose push
+//! waits.
 
 use pushpull_messages::message::{HoldAt, Holding, LearningRateSet, Push, SetLearningRate};
 use pushpull_transport::buffer::Payload;

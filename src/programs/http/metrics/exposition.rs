@@ -123,7 +123,8 @@ impl Samples<'_> {
         self.put(name, Kind::Gauge, labels, |metric| set_gauge(metric, value));
     }
 
-    /// Adds one sample for each state in `all`. The sample is 1 for the state `one`, and 0 for the others.
+    /// Adds one sample for each state in `all`. The sample is 1 for the state that `one` names, and 0 for
+    /// every other state.
     pub(super) fn one_of(&mut self, name: &str, label: &'static str, all: &[&str], one: &str) {
         for state in all {
             self.gauge(name, &[(label, state)], f64::from(u8::from(*state == one)));

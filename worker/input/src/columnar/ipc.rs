@@ -31,8 +31,8 @@ const CONTINUATION: [u8; 4] = [0xff; 4];
 const PADDING_BYTES_MAX: usize = 64;
 /// The maximum number of bytes of a message's metadata.
 const METADATA_BYTES_MAX: u64 = 64 << 20;
-/// The maximum number of bytes of a record batch, both packed and unpacked. Also the maximum of all
-/// dictionaries together.
+/// The maximum number of bytes of a record batch, both packed and unpacked. Also the maximum number of bytes
+/// of all dictionaries together.
 const BATCH_BYTES_MAX: u64 = 1 << 30;
 
 /// The names of the parts of a file, for errors.
@@ -55,7 +55,7 @@ impl ArrowFile {
     /// Opens a file or an object, and reads its schema.
     ///
     /// # Errors
-    /// If it does not exist, cannot be read, or is no Arrow IPC.
+    /// If it does not exist, cannot be read, or is not in the Arrow IPC format.
     pub(super) fn open(path: &Path) -> Result<Self, InputError> {
         let input = Unpacked::open(path)?;
         let file = input.path().to_path_buf();
@@ -201,7 +201,8 @@ impl Messages {
         }
     }
 
-    /// Reads `bytes` bytes. Allocates memory as data arrives.
+    /// Reads `bytes` bytes. Allocates memory only as data arrives, because `bytes` may be wrong in a damaged
+    /// file.
     fn read(&mut self, bytes: u64, part: &'static str) -> Result<Vec<u8>, TableError> {
         let (mut data, bytes) = (Vec::new(), bytes as usize);
         match self.input.append(bytes, &mut data).map_err(|error| unreadable(part, error))? == bytes {
@@ -325,8 +326,8 @@ fn record_batch<'a>(message: &Message<'a>) -> Result<arrow_ipc::RecordBatch<'a>,
 }
 
 /// Checks that the buffers of a record batch lie within its body, and that they are not too large when they
-/// are unpacked. Returns the number of their unpacked bytes. A buffer that is not packed counts, too, because
-/// it is copied if it is not aligned, and buffers may overlap.
+/// are unpacked. Returns the number of their unpacked bytes. Buffers that are not packed count, too: a copy
+/// is made of each that is not aligned, and the copies may exceed the body, because buffers may overlap.
 fn check_buffers(batch: &arrow_ipc::RecordBatch<'_>, body: &Buffer) -> Result<u64, ArrowError> {
     let mut total = 0u64;
     for buffer in batch.buffers().into_iter().flatten() {

@@ -32,7 +32,7 @@ pub(super) const fn is_number(kind: &DataType) -> bool {
 /// Returns the elements as the nearest `f32`. The value of a null is arbitrary.
 ///
 /// # Panics
-/// If the elements are no numbers.
+/// If the elements are not numbers.
 pub(super) fn floats(array: &dyn Array) -> Vec<f32> {
     match array.data_type() {
         DataType::Float16 => each::<Float16Type, _>(array, |value| value.to_f32()),

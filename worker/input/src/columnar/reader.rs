@@ -19,10 +19,11 @@ use crate::{InputError, RecordError, TableError};
 
 /// The maximum number of rows that are decoded at a time.
 const ROWS_MAX: usize = 1024;
-/// The number of bytes that the elements of the rows decoded at a time should not exceed.
+/// The target size, in bytes, of the elements of all rows that are decoded at a time. A single row may be
+/// larger.
 const ROWS_BYTES: u64 = 4 << 20;
 
-/// The format of Parquet or Arrow files with the columns of a spec.
+/// The format of Parquet or Arrow files, together with the columns that a spec makes from their fields.
 pub(crate) struct TableFormat {
     kind: TableKind,
     columns: Vec<TableColumnSpec>,
@@ -97,7 +98,7 @@ struct TableReader {
     format: Arc<TableFormat>,
     file: PathBuf,
     batches: Box<dyn Batches>,
-    /// For each field of each column, its position in a batch.
+    /// For each field of each column, its position among the fields of a batch.
     positions: Vec<usize>,
     /// The maximum number of rows whose values are converted at a time.
     window: usize,
@@ -109,7 +110,7 @@ struct TableReader {
     at: usize,
     /// The number of the next row of the file.
     row: u64,
-    /// True if the file has a row.
+    /// True after a row was found in the file. A file without rows is an error.
     any: bool,
 }
 

@@ -56,7 +56,7 @@ where
 
 struct FilterReader<F> {
     inner: Box<dyn Reader>,
-    /// The examples that have not been filtered yet.
+    /// The examples of the other set, before they are filtered.
     all: Rows,
     keep: F,
 }

@@ -57,7 +57,7 @@ impl InMemory {
     }
 
     /// Creates a data set of images and their classes. The column `features` has the given `shape`,
-    /// row-major, with values scaled from 0..255 to 0..1. The column `labels` is an `i32` scalar.
+    /// row-major, with every pixel (0 to 255) divided by 255. The column `labels` is an `i32` scalar.
     ///
     /// # Errors
     /// Those of [`new`](Self::new); and [`InputError::Label`] if a label is below 0, or if

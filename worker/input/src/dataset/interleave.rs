@@ -42,7 +42,7 @@ impl Interleave {
         Ok(Self::like(sets, cycle, empty))
     }
 
-    /// Makes a data set of at least one set, all of which have blocks like `empty`.
+    /// Makes a data set of `sets`. There must be at least one, and all must have blocks like `empty`.
     pub(crate) fn like(sets: Vec<Arc<dyn Dataset>>, cycle: usize, empty: Rows) -> Self {
         let cycle = cycle.clamp(1, sets.len().max(1));
         Self { sets, cycle, empty }
@@ -71,7 +71,7 @@ impl Dataset for Interleave {
         Ok(Box::new(reader))
     }
 
-    /// Divides the sets among the workers if their number is a multiple of the number of workers.
+    /// Divides the sets among the workers if the number of sets is a multiple of the number of workers.
     fn part(&self, worker: u32, workers: u32) -> Option<Arc<dyn Dataset>> {
         if workers == 0 || !self.sets.len().is_multiple_of(workers as usize) {
             return None;

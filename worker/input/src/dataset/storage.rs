@@ -54,7 +54,7 @@ impl Storage {
         }
     }
 
-    /// Returns the storage of the first `examples` examples of `elements` elements each.
+    /// Returns a storage with only the first `examples` examples, of `elements` elements each.
     pub(crate) fn first(&self, examples: usize, elements: usize) -> Self {
         let all = examples * elements;
         match self {
@@ -106,7 +106,8 @@ impl Storage {
         }
     }
 
-    /// Appends bytes: the values of pixels in a column of floats, or tokens in a column of integers.
+    /// Appends elements that are given as bytes: pixel values for a column of floats, tokens for a column of
+    /// integers.
     pub(crate) fn extend_bytes(&mut self, bytes: impl Iterator<Item = u8>) {
         match self {
             Self::Pixels(own) | Self::Bytes(own) => own.extend(bytes),
@@ -116,7 +117,7 @@ impl Storage {
         }
     }
 
-    /// Appends the example at `index` of `from`; an example has `elements` elements.
+    /// Appends the example at index `index` of `from`. An example has `elements` elements.
     ///
     /// # Panics
     /// If this storage holds bytes and `from` does not, or if their elements have different types.
@@ -143,8 +144,8 @@ impl Storage {
         }
     }
 
-    /// Replaces the example at index `index` with the example at index `other` of `from`, which must be of
-    /// the same kind. An example has `elements` elements.
+    /// Replaces the example at index `index` with the example at index `other` of `from`. Both storages must
+    /// be of the same kind. An example has `elements` elements.
     pub(crate) fn replace(&mut self, index: usize, from: &Self, other: usize, elements: usize) {
         let to = index * elements..(index + 1) * elements;
         let range = other * elements..(other + 1) * elements;

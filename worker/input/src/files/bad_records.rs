@@ -7,8 +7,8 @@ use std::sync::Mutex;
 use super::SkippedRecords;
 use crate::InputError;
 
-/// The damaged records that were skipped so far, and the number that may be skipped. A record that is read
-/// again, for example in the next epoch, is counted once.
+/// The damaged records that were skipped so far, and the number of records that may be skipped in all. A
+/// record that is read again, for example in the next epoch, is counted once.
 #[derive(Debug, Default)]
 pub(crate) struct BadRecords {
     max: u64,
@@ -27,8 +27,8 @@ impl BadRecords {
         self.max == 0
     }
 
-    /// Counts the record that `error` describes, and logs it when it is found for the first time. `place` is
-    /// the record's place in its file.
+    /// Counts and logs the damaged record that `error` describes, unless it has been counted before. `place`
+    /// is the record's place in its file.
     ///
     /// # Errors
     /// `error` if no damaged record may be skipped, or if the error does not concern a single record;

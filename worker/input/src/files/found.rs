@@ -1,4 +1,4 @@
-//! The files of a data set, which were found on this host or in a store, with their sizes. This module must
+//! The files of a data set that were found on this host or in a store, with their sizes. This module must
 //! not depend on what is in the files.
 
 use std::collections::BTreeMap;

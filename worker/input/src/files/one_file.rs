@@ -15,7 +15,7 @@ pub(super) struct OneFile {
     columns: Arc<[ColumnSpec]>,
     format: Arc<dyn Format>,
     file: PathBuf,
-    /// Whether the file may have no examples, because there are other files.
+    /// Whether a file without examples is no error, because there are other files.
     may_be_empty: bool,
     /// Whether a warning has been logged that the file has no examples.
     warned: Arc<AtomicBool>,

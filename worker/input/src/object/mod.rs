@@ -46,15 +46,15 @@ impl Address {
         self.name.rsplit_once('/').unwrap_or(("", &self.name))
     }
 
-    /// Returns the last part of the name, which may be a pattern; `None` if another part has the characters
-    /// of a pattern.
+    /// Returns the last part of the name, which may be a pattern; `None` if another part contains `*`, `?`
+    /// or `[`.
     pub(crate) fn pattern(&self) -> Option<&str> {
         let (folder, name) = self.parts();
         (!is_pattern(folder) && !is_pattern(&self.store)).then_some(name)
     }
 
-    /// Lists the objects of this folder, but not those of its subfolders. Returns the address and the size
-    /// of each object for whose name `is_wanted` returns true, in the order of the names.
+    /// Lists the objects in the folder of this address, but not those in its subfolders. Returns the address
+    /// and the size of each object for whose name `is_wanted` returns true, in the order of the names.
     ///
     /// # Errors
     /// If the store cannot be opened or listed; if the folder has more objects than a listing may have.
@@ -146,7 +146,7 @@ pub(crate) fn sizes(addresses: impl IntoIterator<Item = Address>) -> Vec<io::Res
     sizes
 }
 
-/// Returns true if the text has one of the characters of a pattern.
+/// Returns true if the text contains a character that makes it a pattern: `*`, `?` or `[`.
 pub(crate) fn is_pattern(text: &str) -> bool {
     text.contains(['*', '?', '['])
 }

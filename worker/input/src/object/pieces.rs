@@ -31,7 +31,7 @@ const ATTEMPTS_MAX: u32 = 3;
 /// The pause before the second attempt; it doubles before each further attempt.
 pub(super) const PAUSE: Duration = Duration::from_millis(200);
 
-/// A request for a range of an object's bytes.
+/// A function that requests a range of an object's bytes.
 pub(super) type Fetch =
     Arc<dyn Fn(Range<u64>) -> Pin<Box<dyn Future<Output = Result<Bytes, StoreError>> + Send>> + Send + Sync>;
 

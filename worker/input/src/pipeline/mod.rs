@@ -54,8 +54,8 @@ pub struct PipelineWorker {
 }
 
 impl Pipeline {
-    /// Opens the training set of a job for one worker. `custom` has the data sets that the job calls by name,
-    /// `batch` is the number of examples in a batch, and `seed` the seed of the job.
+    /// Opens the training set of a job for one worker. `custom` has the data sets that the job refers to by
+    /// name, `batch` is the number of examples in a batch, and `seed` the seed of the job.
     ///
     /// # Errors
     /// Any [`InputError`] that concerns the spec, the files, the worker's part or the batch.
@@ -106,7 +106,7 @@ impl Pipeline {
     /// Makes a pipeline of the batches that `sampler` chooses from `set`.
     ///
     /// # Panics
-    /// If the sampler's share belongs to a set with more examples than `set`.
+    /// If the sampler was made for a data set with more examples than `set` has.
     pub fn held(set: Mapped, sampler: Sampler) -> Self {
         assert!(sampler.share().examples_of_all() as usize <= set.len(), "a sampler for another data set");
         let picks = Vec::with_capacity(sampler.batch());
@@ -179,7 +179,7 @@ impl Pipeline {
         matches!(self.kind, Kind::Streamed(_))
     }
 
-    /// Continues after the first `used` examples of the job.
+    /// Continues after the first `used` examples of the worker's part, counted over all epochs.
     ///
     /// # Errors
     /// If the data set cannot be read.
@@ -194,7 +194,8 @@ impl Pipeline {
     /// Fills `batch` with the next examples. Allocates only if the previous contents were smaller.
     ///
     /// # Errors
-    /// [`InputError::Ended`] if the remaining examples do not fill a batch; if the data set cannot be read.
+    /// [`InputError::Ended`] if the remaining examples do not fill a batch; another error if the data set
+    /// cannot be read.
     pub(super) fn fill(&mut self, batch: &mut Batch) -> Result<(), InputError> {
         match &mut self.kind {
             Kind::Held(held) => {

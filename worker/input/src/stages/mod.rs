@@ -52,7 +52,7 @@ enum Step {
         factor: f32,
         offset: f32,
     },
-    /// The mean and the standard deviation for each index of the last axis.
+    /// The mean and the standard deviation for each index of the last axis, or one pair for all elements.
     Standardise(Vec<(f32, f32)>),
     OneHot {
         classes: usize,

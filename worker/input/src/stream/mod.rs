@@ -1,5 +1,5 @@
-//! The batches of one worker, read from a data set that is not held in memory. Only the shuffle buffer is.
-//! This module must not depend on formats.
+//! The batches of one worker, read from a data set of which only the shuffle buffer is held in memory. This
+//! module must not depend on formats.
 
 mod buffer;
 #[cfg(test)]
@@ -16,8 +16,8 @@ use super::stages::{Scratch, Stages};
 use super::{Batch, HELD_BYTES_MAX, InputError};
 use buffer::Buffer;
 
-/// The number of bytes that the buffer needs for an example beside its elements. This number also suffices
-/// while the buffer is restored.
+/// The number of bytes that the buffer needs for each example in addition to its elements. This number also
+/// suffices while the buffer is restored.
 const SLOT_BYTES: u64 = 48;
 
 /// How one worker reads a data set.
@@ -113,8 +113,9 @@ impl Stream {
         self.config.batch
     }
 
-    /// Continues after the first `used` examples of the job. Reads as much of the data set as is necessary to
-    /// find the place: at most one epoch to count the examples, and at most one to fill the shuffle buffer.
+    /// Continues after the first `used` examples that the worker has read from its part of the set. Reads as
+    /// much of the data set as is necessary to find the place: at most one epoch to count the examples, and
+    /// at most one to fill the shuffle buffer.
     ///
     /// # Errors
     /// If the data set cannot be read.
@@ -151,7 +152,8 @@ impl Stream {
     /// Fills `batch` with the next examples. Allocates only if the previous contents were smaller.
     ///
     /// # Errors
-    /// [`InputError::Ended`] if the remaining examples do not fill a batch; if the data set cannot be read.
+    /// [`InputError::Ended`] if the remaining examples do not fill a batch; any other [`InputError`] if the
+    /// data set cannot be read.
     pub(super) fn fill(&mut self, batch: &mut Batch) -> Result<(), InputError> {
         prepare(self.stages.columns(), self.config.batch, &mut batch.columns);
         for place in 0..self.config.batch {

@@ -55,12 +55,12 @@ impl Source {
         }
     }
 
-    /// Returns the number of bytes.
+    /// Returns the size of the file or object in bytes.
     pub(super) fn size(&self) -> u64 {
         self.size
     }
 
-    /// Reads the bytes of `range`, which is within the file.
+    /// Reads the bytes of `range`, which must be within the file or object.
     pub(super) fn read(&self, range: Range<u64>) -> io::Result<Bytes> {
         match &self.input {
             Input::File(file) => {
@@ -97,7 +97,7 @@ impl Chunk {
         Self { inner: Arc::new(Inner { source, end: range.end, window_bytes, window }) }
     }
 
-    /// Returns the `most` bytes from `start` on, or fewer if the chunk ends before that.
+    /// Returns `most` bytes from `start` on, or fewer if the chunk ends earlier.
     fn up_to(&self, start: u64, most: u64) -> io::Result<Bytes> {
         let inner = &self.inner;
         let end = inner.end.min(start.saturating_add(most));
@@ -113,8 +113,7 @@ impl Chunk {
         Ok(window.1.slice(at..at + (end - start) as usize))
     }
 
-    /// Returns the header of the page at `start`, followed by other bytes. Also returns the number of the
-    /// page's bytes.
+    /// Returns bytes that begin with the header of the page at `start`, and the size of the page in bytes.
     fn header(&self, start: u64) -> io::Result<(Bytes, u64)> {
         let mut most = HEADER_BYTES;
         loop {
@@ -152,7 +151,7 @@ impl ChunkReader for Chunk {
     }
 }
 
-/// The header of a page. When it is read, it is checked: its page must not be too large.
+/// The header of a page. Reading it fails if its page is too large.
 pub(super) struct Header {
     chunk: Chunk,
     at: u64,
@@ -195,8 +194,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// The bytes are those of the file, none lies beyond the chunk, and the window is at most as large as
-        /// the largest page.
+        /// The bytes are those of the file, none lies beyond the chunk, and the window is never longer than
+        /// the longest read or `HEADER_BYTES`, whichever is greater.
         #[test]
         fn a_chunk_is_read_in_windows(
             begin in 0u64..20_000, reads in prop::collection::vec((0u64..40_000, 0usize..30_000), 1..20),

@@ -1,7 +1,7 @@
 //! Checks the headers of a Parquet file before the crate `parquet` decodes them, because `parquet` allocates
 //! as much memory as the headers declare. This module must not depend on where the bytes are.
 //!
-//! The headers: `parquet.thrift` of the Parquet format, version 2.
+//! The headers are defined in `parquet.thrift` of the Parquet format, version 2.
 
 use std::ops::Range;
 
@@ -46,7 +46,7 @@ const LOGICAL_TYPE: Known = &[
     (19, Struct(&[])),
 ];
 const TIME: Known = &[(1, Boolean), (2, Struct(&[(1, Struct(&[])), (2, Struct(&[])), (3, Struct(&[]))]))];
-/// The number that identifies the field with the count of an element's children.
+/// The Thrift id of the field with the number of an element's children.
 const CHILDREN: i64 = 5;
 
 /// The fields of the header of a page. Its statistics are skipped.
@@ -69,7 +69,7 @@ const PAGE_2: Known = &[
     (6, Plain(I32)),
     (7, Boolean),
 ];
-/// The numbers that identify the fields with the unpacked and the packed size of a page, in bytes.
+/// The Thrift ids of the fields with the unpacked and the packed size of a page, in bytes.
 const UNPACKED: i64 = 2;
 const PACKED: i64 = 3;
 
@@ -102,10 +102,11 @@ pub(super) fn checked_schema(footer: &[u8]) -> Result<Vec<u8>, String> {
     Ok([&[SCHEMA << 4 | LIST], &footer[place], &[0]].concat())
 }
 
-/// The number that identifies the field with the schema.
+/// The Thrift id of the field with the schema.
 const SCHEMA: u8 = 2;
 
-/// Returns the number of children of each element of the schema, and the place of the schema.
+/// Returns the number of children of each element of the schema, and the range of bytes that the schema
+/// occupies.
 fn children(footer: &[u8]) -> Option<(Vec<i64>, Range<usize>)> {
     let mut thrift = Thrift::new(footer);
     let (mut field, mut kind) = thrift.field(0)?;
@@ -149,7 +150,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns a footer whose schema has these numbers of children.
+    /// Returns a footer whose schema has `children.len()` elements; element `i` has `children[i]` children.
     fn footer(children: &[i32]) -> Vec<u8> {
         let mut bytes = vec![0x15, 2, 0x19]; // version 1, then a list
         let mut size = children.len();

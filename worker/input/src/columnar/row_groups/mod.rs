@@ -44,8 +44,8 @@ const MAGIC: &[u8; 4] = b"PAR1";
 const TAIL_BYTES: u64 = 8;
 /// The maximum number of bytes of a footer.
 const FOOTER_BYTES_MAX: u64 = 64 << 20;
-/// The number of values that a row group may have in addition to those that valid rows can have, because
-/// some of its lists may be too long.
+/// How many more values a row group may have than valid rows can have. The margin is for rows whose lists
+/// are too long: these are errors of the rows, not of the file.
 const MORE_VALUES_MAX: u64 = 1 << 24;
 
 /// The names of the parts of a file, for errors.

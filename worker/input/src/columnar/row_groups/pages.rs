@@ -1,5 +1,5 @@
-//! The pages of a column chunk. A page that would make the crate `parquet` allocate more than the chunk
-//! declares is refused. This module must not depend on files.
+//! The pages of a column chunk. A page is refused if it would make the crate `parquet` allocate more memory
+//! than the chunk declares. This module must not depend on files.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,7 +16,8 @@ use super::delta::lengths_fit;
 
 /// The maximum number of values of a page. Even a page of few bytes may declare many values.
 const PAGE_VALUES_MAX: u32 = 1 << 26;
-/// The maximum number of bytes of the values that are decoded at a time, if each is as long as the longest.
+/// The maximum number of bytes of the values that are decoded at a time, if each value is as long as the
+/// longest.
 const DECODED_BYTES_MAX: u64 = 1 << 30;
 
 /// A column of a row group.
@@ -34,7 +35,7 @@ pub(super) struct Leaf {
 pub(super) struct Pages {
     inner: SerializedPageReader<Chunk>,
     limits: Limits,
-    /// The number of batches of rows that were begun so far.
+    /// The number of batches of rows that have been begun so far.
     begun: Arc<AtomicU64>,
 }
 
@@ -43,7 +44,7 @@ impl Pages {
     /// number of columns that are read at the same time.
     ///
     /// # Errors
-    /// If the values that are decoded at a time may be too large.
+    /// If the values that are decoded at a time may be too large together.
     pub(super) fn new(
         source: &Arc<Source>,
         chunk: &ColumnChunkMetaData,
