@@ -112,8 +112,9 @@ impl Pair {
     }
 }
 
-/// Waits until a virtual machine has returned freed memory to its host. Getting this memory back is slow.
-/// Both the ps and the plain files are measured after such a wait, so that the comparison is fair.
+/// Waits long enough for a virtual machine to return freed memory to its host. Afterwards, allocating memory
+/// is slow, because the virtual machine must get it back. Both the ps and the plain files are measured after
+/// such a wait, so that the comparison is fair.
 fn settle() {
     std::thread::sleep(Duration::from_secs(6));
 }

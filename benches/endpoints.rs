@@ -1,8 +1,8 @@
-//! Measures the cost of observation, with real processes. Training without endpoints alternates with
-//! training with idle endpoints and with a timeline. A further job gets requests to its endpoints, and has
-//! its page open, but only in some intervals. `cargo bench --bench endpoints -- [--rounds N] [--steps N]
-//! [--rate N] [--trace-every N]`. The speed of the further job is measured by the bytes that its tasks send
-//! over loopback, so no other program may use loopback. The clients' processor time is part of the cost.
+//! Measures the cost of observation, with real processes. Each round trains without endpoints, with idle
+//! endpoints, and with a timeline. In a further job, the endpoints receive requests and the page is open,
+//! but only in some intervals. `cargo bench --bench endpoints -- [--rounds N] [--steps N] [--rate N]
+//! [--trace-every N]`. The speed of the further job is measured by the bytes that its tasks send over
+//! loopback, so no other program may use loopback. The clients' processor time is part of the cost.
 
 mod support;
 
@@ -45,8 +45,9 @@ struct Args {
 
 /// The number of tasks of a job with one chief, one ps and two workers.
 const TASKS: u32 = 4;
-/// The length of one interval. [`ASKED`] says which intervals of a block have requests. A block begins and
-/// ends without requests, so that a gradual slowdown of the job affects both kinds of intervals equally.
+/// The length of one interval. Four intervals form a block, and [`ASKED`] says which of them have requests.
+/// A block begins and ends without requests, so that a gradual slowdown of the job affects both kinds of
+/// intervals equally.
 const WINDOW: Duration = Duration::from_secs(1);
 const ASKED: [bool; 4] = [false, true, true, false];
 
@@ -61,7 +62,7 @@ struct Asking {
 }
 
 impl Asking {
-    /// Lets an interval pass, and sends requests during it. Returns false if the job has ended.
+    /// Waits until an interval with requests begins or the job ends. Returns false if the job has ended.
     fn wait(&self) -> bool {
         while !self.now.load(Ordering::Relaxed) && !self.over.load(Ordering::Relaxed) {
             sleep(Duration::from_millis(5));
@@ -146,7 +147,9 @@ fn asked(folder: &Path, job: &Path, rate: u32) -> anyhow::Result<Asked> {
     let mut threads: Vec<JoinHandle<()>> = Vec::new();
     let mut endpoints = 0;
     while endpoints < TASKS {
-        let Some(line) = lines.next().transpose()? else { bail!("the job ended too soon") };
+        let Some(line) = lines.next().transpose()? else {
+            bail!("the job ended before every task had logged the address of its endpoints")
+        };
         let Some((_, address)) = line.split_once("observe this task at http://") else { continue };
         let address = address.trim().to_owned();
         endpoints += 1;

@@ -41,7 +41,7 @@ struct Flags {
     /// Number of examples in the shuffle buffer
     #[arg(long, default_value_t = 10_000)]
     buffer: u32,
-    /// Directory for the data; it needs about a fifth of their unpacked size [default: a temporary one]
+    /// Directory for the data, which take about a fifth of their unpacked size [default: a temporary one]
     #[arg(long)]
     dir: Option<PathBuf>,
     /// Measure how fast one thread reads the sets, without training
@@ -119,7 +119,7 @@ fn read(flags: &Flags, sets: &[(&str, DatasetSpec, StreamSpec)]) -> anyhow::Resu
     Ok(())
 }
 
-/// Writes a large set of [`FILES`] equal files, and returns their paths.
+/// Writes a large data set as [`FILES`] equal files, and returns their paths.
 fn set(
     folder: &Path,
     ending: &str,
@@ -133,7 +133,7 @@ fn set(
     Ok(paths)
 }
 
-/// Trains the MLP on a set, and returns the examples per second and the greatest memory of the worker in
+/// Trains the MLP on a data set. Returns the examples per second, and the peak memory of the worker in
 /// bytes.
 fn measure(
     flags: &Flags,
@@ -158,14 +158,14 @@ fn measure(
     Ok((reported(folder.path())?, bytes))
 }
 
-/// Waits until the job ends, and returns the greatest resident memory of its worker in bytes.
+/// Waits until the job ends, and returns the peak resident memory of its worker in bytes.
 fn watch(run: &mut Child) -> anyhow::Result<u64> {
     let mut most = 0;
     loop {
         if let Some(status) = run.try_wait()? {
             match status.success() && most > 0 {
                 true => return Ok(most),
-                false => bail!("pushpull local ended with {status}, and its worker had {most} bytes"),
+                false => bail!("pushpull local ended with {status}; its worker's peak memory: {most} bytes"),
             }
         }
         for process in fs::read_dir("/proc")?.flatten() {
@@ -196,7 +196,7 @@ impl Digits {
     fn draw(examples: u64) -> anyhow::Result<Self> {
         let set = load(&DatasetSpec::Digits { seed: 1, examples }, None)?;
         let pushpull::data::Storage::Pixels(pixels) = set.storage("features").context("the features")? else {
-            bail!("the features are no pixels")
+            bail!("the features are not pixels")
         };
         Ok(Self { pixels: pixels.clone(), labels: set.integers("labels").context("the labels")? })
     }

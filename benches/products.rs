@@ -1,6 +1,7 @@
 //! Compares our matrix products with those of the `gemm` crate, alternating in one process: `cargo bench
 //! --bench products -- [THREADS]`. The ratio is our time divided by that of `gemm`, so a ratio below 1 means
-//! that ours is faster. The output has the median over the rounds, and the tenth and ninetieth percentile.
+//! that ours is faster. The output shows the median of the ratio over the rounds, and its tenth and
+//! ninetieth percentiles.
 
 use std::time::Instant;
 

@@ -161,7 +161,7 @@ fn median(of: &mut [f64]) -> f64 {
     of[of.len() / 2]
 }
 
-/// The state of training. In a cluster, a worker has one part of it and a shard the other.
+/// The state of training. In a cluster, one part of this state is on a worker, and the rest is on a shard.
 struct Training {
     executor: Executor,
     layout: Arc<Layout>,

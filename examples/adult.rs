@@ -1,8 +1,9 @@
 //! A wide and deep model (Cheng et al. 2016) that predicts from answers to a census whether a person earns
 //! more than $50,000 a year. `cargo run --release --example adult -- --data-dir DIR` trains in this process;
-//! DIR has `adult.data` and `adult.test` of <https://archive.ics.uci.edu/dataset/2/adult>. Without them, the
-//! example says so and ends. In a cluster it runs the task that the command line or the environment names.
-//! Test set, two workers, median of three seeds: area under the ROC curve 0.912, accuracy 85.8 %.
+//! DIR has `adult.data` and `adult.test` of <https://archive.ics.uci.edu/dataset/2/adult>. If these files
+//! are missing, the example says so and exits. In a cluster it runs the task that the command line or the
+//! environment names. Test set, two workers, median of three seeds: area under the ROC curve 0.912, accuracy
+//! 85.8 %.
 
 use std::process::ExitCode;
 
@@ -18,8 +19,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const FILES: &str = "adult.data and adult.test from https://archive.ics.uci.edu/dataset/2/adult";
 
-/// The fields that hold a number, with the mean and the standard deviation in `adult.data`. The third field,
-/// the weight of the person in the census, is not used.
+/// The index of each field that holds a number, and the mean and the standard deviation of this field in
+/// `adult.data`. The third field, the weight of the person in the census, is not used.
 const NUMBERS: [(u32, f32, f32); 5] = [
     (0, 38.58, 13.64),    // age
     (4, 10.08, 2.573),    // years of education
@@ -28,7 +29,8 @@ const NUMBERS: [(u32, f32, f32); 5] = [
     (12, 40.44, 12.35),   // hours a week
 ];
 
-/// The fields that hold a word, and their words as in `adult.names`. A `?` stands for an unknown answer.
+/// The index of each field that holds a word, and the words that `adult.names` lists for this field. A `?`
+/// stands for an unknown answer.
 const CATEGORIES: [(u32, &str); 8] = [
     // Kind of employer.
     (1, "Private Self-emp-not-inc Self-emp-inc Federal-gov Local-gov State-gov Without-pay Never-worked"),
@@ -73,8 +75,8 @@ struct Args {
     train: TrainArgs,
 }
 
-/// Returns the categories and the number of ids. No two fields share an id, so that one table has a row for
-/// each word of each field. The first id of a field is that of an unknown answer.
+/// Returns the categories and the number of ids. No two fields share an id, so one embedding table can have
+/// a row for each word of each field. The first id of a field stands for an unknown answer.
 fn categories() -> (Vec<CategorySpec>, usize) {
     let mut ids = 0;
     let fields = CATEGORIES.map(|(field, words)| {

@@ -68,7 +68,8 @@ fn job() -> Result<Job, Error> {
     Ok(job.optimizer(OptimizerSpec::adam(0.005)).epochs(20))
 }
 
-/// Points on two spirals. Point `i` is the same each time, as a data set demands.
+/// Returns a data set of points on two spirals. Point `i` is the same each time it is read, as the trait
+/// [`Dataset`] requires.
 fn spirals(part: u64) -> impl Dataset + 'static {
     let columns =
         vec![ColumnSpec::new("point", TensorSpec::f32([2])), ColumnSpec::new("spiral", TensorSpec::i32([]))];

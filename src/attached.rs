@@ -1,5 +1,5 @@
-//! What a run adds to its chief for the program that started it: the reading of the trained variables, and a
-//! handle that stops the job.
+//! The additions that a program makes to the chief of a run that it starts: a function that reads the
+//! trained variables, and a handle that stops the job.
 
 use std::sync::Arc;
 
@@ -11,17 +11,17 @@ use pushpull_transport::{Identity, Transport};
 use crate::collector::Collector;
 use crate::stop::StopHandle;
 
-/// What a run adds to its chief. By default, nothing.
+/// The additions to the chief of a run; empty by default.
 #[derive(Clone, Default)]
 pub(crate) struct Attached {
-    /// Receives the end of the job and its variables.
+    /// Receives the outcome of the job, and the trained variables.
     pub collector: Option<Collector>,
     /// Stops the job.
     pub stop: Option<StopHandle>,
 }
 
 impl Attached {
-    /// Adds everything to a chief, which has this identity and runs this job.
+    /// Adds the collector and the handle to `chief`, which runs `job` in the cluster of `identity`.
     pub(crate) fn add_to(
         &self,
         mut chief: Chief,

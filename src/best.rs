@@ -12,16 +12,16 @@ use crate::model::Model;
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Best {
-    /// The number of updates in the values. In an asynchronous job, the shards that hold the variables may
-    /// differ in it; it is then the greatest.
+    /// The number of updates that were applied to the values. In an asynchronous job the number may differ
+    /// between the shards; this field then holds the greatest.
     pub step: u64,
     /// The evaluation.
     pub evaluation: Evaluation,
-    /// The model with the values: with the moving averages if the job keeps them.
+    /// The model with the values that were evaluated, which are the moving averages if the job keeps them.
     pub model: Model,
 }
 
-/// The best evaluation so far, and its values.
+/// The best evaluation so far, and the values that were evaluated.
 #[derive(Clone, Debug)]
 pub(crate) struct Kept {
     pub step: u64,
@@ -41,7 +41,7 @@ impl BestKeeper {
         Self { by, kept: Arc::default() }
     }
 
-    /// Returns the constructor of the hook that passes on the evaluations of a worker.
+    /// Returns the constructor of the hook that passes a worker's evaluations to this keeper.
     pub(crate) fn hook(&self) -> MakeHook {
         let keeper = self.clone();
         Arc::new(move || Box::new(keeper.clone()))
@@ -60,7 +60,7 @@ impl BestKeeper {
         }
     }
 
-    /// Returns the best of all evaluations, after the one at the end of the job.
+    /// Returns the best of all evaluations, including `end`, which was made at the end of the job.
     pub(crate) fn take(&self, end: Kept) -> Kept {
         match self.kept().take() {
             Some(kept) if !self.by.is_better(&end.evaluation, Some(&kept.evaluation)) => kept,

@@ -16,7 +16,7 @@ pub(crate) enum Kind {
 impl Cluster {
     /// Returns a cluster in this process, with `ps` ps tasks and `workers` workers that share the machine's
     /// cores. To change more settings, convert an [`Embedded`] into a cluster. A signal ends the process as
-    /// usual, so a job with checkpoints resumes from the last one that was saved before.
+    /// usual; a job with checkpoints later resumes from the last one that was saved before the signal.
     pub fn embedded(ps: u32, workers: u32) -> Self {
         Embedded::new(ps, workers).into()
     }
@@ -27,13 +27,15 @@ impl Cluster {
     /// Only the process that hosts the chief gets a [`Trained`](crate::Trained) back: the task `chief`, or
     /// worker 0 if the cluster has no chief. All other processes train or serve **and end within
     /// [`Job::train`](crate::Job::train)**, with the exit status of the role programs. Like these programs,
-    /// each process logs to standard error, handles signals, and shows itself over HTTP on a free port of
+    /// each process logs to standard error, handles signals, and can be observed over HTTP on a free port of
     /// loopback. If the cluster's description is missing or wrong, no process knows its task, and `train`
-    /// returns an error in all of them; [`Error::exit_code`](crate::Error::exit_code) is the status for it.
+    /// returns an error in all of them; [`Error::exit_code`](crate::Error::exit_code) returns the exit
+    /// status for this error.
     ///
-    /// When `train` returns, SIGINT and SIGTERM end the process again, with the status 128 + the signal's
-    /// number. A program that handles these signals itself must begin to do so before `train`; its own
-    /// handlers are then called during the training, too, and are all that is called afterwards.
+    /// After `train` has returned, each of SIGINT and SIGTERM that ended the process before does so again,
+    /// with the status 128 + the signal's number. A program that handles these signals itself must install
+    /// its handlers before it calls `train`. They are then called during the training, too, and after it
+    /// only they are called.
     #[cfg(feature = "programs")]
     pub const fn from_env() -> Self {
         Self(Kind::Env)

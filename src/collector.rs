@@ -1,4 +1,4 @@
-//! Keeps the end of a job, and reads the variables of a trained job before its ps tasks stop.
+//! Records how a job ended, and reads the variables of a trained job before its ps tasks stop.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,7 +20,8 @@ const REACHED_WITHIN: Duration = Duration::from_secs(10);
 pub(crate) struct Collected {
     /// The values after the last update.
     pub values: Arc<Values>,
-    /// The moving averages, if the job keeps them. Untrained variables have no average; theirs are values.
+    /// The moving averages, if the job keeps them. Untrained variables have no average; `averages` contains
+    /// their values instead.
     pub averages: Option<Arc<Values>>,
 }
 
@@ -30,7 +31,7 @@ struct Contents {
     values: Option<Result<Collected, String>>,
 }
 
-/// Collects what a run leaves behind. All clones share the contents.
+/// Collects the results of a run: how its job ended, and the job's variables. All clones share the results.
 #[derive(Clone, Default)]
 pub(crate) struct Collector(Arc<Mutex<Contents>>);
 
@@ -51,8 +52,8 @@ impl Collector {
         matches!((&contents.end, &contents.values), (Some(JobEnd::Completed(_)), Some(Ok(_))))
     }
 
-    /// Returns the function that reads the variables through the ps tasks of `identity`'s cluster, before
-    /// these tasks are told to stop.
+    /// Returns the function that the chief of `identity`'s cluster calls before it stops the ps tasks. The
+    /// function reads the variables from these tasks.
     pub(crate) fn before_stop(
         &self,
         job: &JobSpec,

@@ -26,12 +26,12 @@ use crate::threads::{run_on, threads_per_worker};
 /// How long the other tasks may keep running after the chief has ended. Normally they end by themselves,
 /// because the chief has told them that the job is over. Tasks that still run after this time are cancelled.
 const LEAVE: Duration = Duration::from_secs(5);
-/// The same time if the chief has failed. It is shorter, because a failed chief may not have told the other
-/// tasks that the job is over.
+/// Replaces [`LEAVE`] if the chief has failed. This time is shorter, because a failed chief may not have
+/// told the other tasks that the job is over.
 const LEAVE_FAILED: Duration = Duration::from_millis(500);
 
-/// The settings of an embedded cluster, which [`run`](Self::run) starts. Any number of embedded clusters may
-/// run in one process.
+/// The settings of an embedded cluster. [`run`](Self::run) starts the cluster. Any number of embedded
+/// clusters may run in one process.
 #[derive(Clone)]
 pub struct Embedded {
     /// The number of ps tasks.
@@ -157,7 +157,7 @@ impl Embedded {
         self.run_observed(job, progress, interrupt, Arc::new(()), &Attached::default()).await
     }
 
-    /// Trains a job to its end, with what is `attached` to its chief.
+    /// Trains a job to its end, with the collector and the stop handle of `attached` added to its chief.
     pub(crate) async fn run_attached(&self, job: JobSpec, attached: &Attached) -> anyhow::Result<()> {
         let (progress, _) = watch::channel(JobProgress::default());
         let (interrupt, observers) = (CancellationToken::new(), Arc::new(()));
@@ -166,7 +166,7 @@ impl Embedded {
     }
 
     /// Does the same as [`run_or_save`](Self::run_or_save). Also reports the tasks to `observers`, and adds
-    /// what is `attached` to the chief.
+    /// the collector and the stop handle of `attached` to the chief.
     pub(crate) async fn run_observed(
         &self,
         job: JobSpec,

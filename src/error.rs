@@ -17,7 +17,7 @@ pub enum Error {
     /// A setting of the job is out of range.
     #[error(transparent)]
     Job(#[from] JobError),
-    /// A hook fetches what the graph does not have.
+    /// A hook requests a tensor that does not exist or cannot be fetched.
     #[error(transparent)]
     Fetch(#[from] FetchError),
     /// The data cannot be read, or do not fit the model.

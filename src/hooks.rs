@@ -52,10 +52,10 @@ impl Hooks {
         self
     }
 
-    /// Calls a function with tensors of the training, by name: in the first step of each worker, and in one
-    /// of `every` steps from then on. The names are those of [`FetchConfig::names`], such as `logits` or
-    /// `dense1/kernel:grad_norm`. The calls come from the process of the worker, which waits until the
-    /// function returns; if the process has several workers, their calls come one after another.
+    /// Calls a function with the values of the named tensors, in the first step of each worker and then once
+    /// in every `every` steps. [`FetchConfig::names`] describes the valid names, such as `logits` or
+    /// `dense1/kernel:grad_norm`. The function is called in the process of the worker, and the worker waits
+    /// until the function returns. If the process has several workers, their calls come one after another.
     #[must_use]
     pub fn fetch(
         mut self,

@@ -33,12 +33,14 @@ pub(crate) enum Length {
 }
 
 impl Length {
-    /// Returns `job` with its number of updates on `workers` workers, and with the number of examples in an
-    /// epoch if it is needed. A synchronous update uses the batches of several workers, so an epoch takes
-    /// fewer updates. A job that says how many examples an epoch has keeps that number.
+    /// Returns `job` with the number of updates that this length means for `workers` workers. If this
+    /// requires the number of examples in an epoch and `job` does not state it, counts the examples and sets
+    /// that number, too. A synchronous update uses the batches of several workers, so an epoch takes fewer
+    /// updates.
     ///
     /// # Errors
-    /// Returns an error if the job is invalid; if the training set must be read and cannot be, or has no end.
+    /// Returns an error if the job is invalid, or if the examples must be counted and the training set
+    /// cannot be read or has no end.
     pub(crate) fn set(self, mut job: JobSpec, workers: u32, datasets: &Datasets) -> Result<JobSpec, Error> {
         // The settings are checked first, because counting the examples may take long. A cadence of epochs is
         // valid only when they have been counted.
@@ -96,15 +98,16 @@ impl Job {
         Self { spec, length, hooks, checkpoints, datasets, on_progress, stop, early_stopping, best }
     }
 
-    /// Starts the description of a job that trains `graph` on data sets of this program, and evaluates it on
-    /// `test`. In a cluster, every process runs the same program and so has the same data sets.
+    /// Starts the description of a job that trains `graph` on `train` and evaluates it on `test`, two data
+    /// sets of this program. In a cluster, every process runs the same program and so has the same data
+    /// sets.
     pub fn with_data(graph: GraphSpec, train: impl Dataset + 'static, test: impl Dataset + 'static) -> Self {
         let custom = |name: &str| DatasetSpec::Custom(name.to_owned());
         let job = Self::new(graph, InputSpec::new(custom("train"), custom("test")));
         job.dataset("train", train).dataset("test", test)
     }
 
-    /// Gives a name to a data set of this program. The input of the job reads it as
+    /// Adds a data set of this program under `name`. The input of the job refers to it with
     /// [`DatasetSpec::Custom`].
     pub fn dataset(mut self, name: &str, set: impl Dataset + 'static) -> Self {
         self.datasets.insert(name, Arc::new(set));
@@ -118,8 +121,8 @@ impl Job {
     }
 
     /// Adds a group of variables that are updated in another way, such as
-    /// `GroupSpec::new("embedding/*").learning_rate_factor(0.1)`. The first group that matches a variable
-    /// decides about it. A group that decides about no variable is an error when the job is trained.
+    /// `GroupSpec::new("embedding/*").learning_rate_factor(0.1)`. If several groups match a variable, the
+    /// first one applies. A group that applies to no variable is an error when the job is trained.
     pub fn group(mut self, group: GroupSpec) -> Self {
         self.spec.groups.push(group);
         self
@@ -175,8 +178,9 @@ impl Job {
         self
     }
 
-    /// Computes the graph's metrics on the training batches in one of `steps` steps of each worker; 0 for
-    /// never. Without this call, workers compute cheap metrics in every step, and others in every tenth.
+    /// Computes the graph's metrics on the training batches once every `steps` steps of each worker; 0 for
+    /// never. Without this call, workers compute cheap metrics in every step, and all other metrics in every
+    /// tenth step.
     pub const fn metrics_every(mut self, steps: u64) -> Self {
         self.spec.metrics_every = Some(steps);
         self
@@ -189,8 +193,8 @@ impl Job {
     }
 
     /// Computes the gradients of this number of batches in each step of a worker, all from the same values,
-    /// and pushes their mean. A step then has the gradient of one batch that is as large as all of them, but
-    /// takes the memory of one of them.
+    /// and pushes their mean. The result is the gradient of one batch that is as large as all of these
+    /// together, but a step needs only the memory for a single one.
     pub const fn accumulate(mut self, batches: u32) -> Self {
         self.spec.accumulate = batches;
         self
@@ -222,8 +226,8 @@ impl Job {
     }
 
     /// Keeps averages only of the trained variables whose names match one of these patterns, such as
-    /// `["dense*/kernel"]`. Evaluations and predictions use the values of the others. It needs
-    /// [`averages`](Self::averages).
+    /// `["dense*/kernel"]`. For all other variables, evaluations and predictions use the values. This
+    /// setting needs [`averages`](Self::averages).
     pub fn averages_of(mut self, patterns: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.spec.average_variables = patterns.into_iter().map(Into::into).collect();
         self
@@ -277,7 +281,8 @@ impl Job {
         self
     }
 
-    /// Sets the number of files that a worker reads at a time. It takes one example from each in turn.
+    /// Sets the number of files that a worker reads at a time. The worker takes one example from each of
+    /// these files in turn.
     pub const fn interleave(mut self, files: u32) -> Self {
         self.spec.input.interleave = files;
         self
@@ -289,8 +294,8 @@ impl Job {
         self
     }
 
-    /// Lets workers continue from a checkpoint although the names or sizes of the training files have changed
-    /// since then. Otherwise this is an error.
+    /// Lets workers continue from a checkpoint although the names or sizes of the training files have
+    /// changed since then. Without this call, such a change is an error.
     pub const fn accept_changed_files(mut self) -> Self {
         self.spec.input.accept_changed_files = true;
         self
@@ -302,8 +307,8 @@ impl Job {
         self
     }
 
-    /// Calls a function with tensors of the training, by name: in the first step of each worker, and in one
-    /// of `every` steps from then on. `job.fetch(["logits", "dense1/kernel:grad_norm"], 100, |fetched| ..)`
+    /// Calls a function with the named tensors of a training step: in the first step of each worker, and
+    /// then once every `every` steps. `job.fetch(["logits", "dense1/kernel:grad_norm"], 100, |fetched| ..)`
     /// passes the output of the layer `logits` for the worker's batch, and the norm of a gradient. See
     /// [`Hooks::fetch`]; a name that the graph does not have is an error when the job is trained.
     pub fn fetch(
@@ -335,10 +340,10 @@ impl Job {
     }
 
     /// Evaluates the model on the test set while the job trains: at the end of each epoch with
-    /// [`EvalEverySpec::Epoch`], or each time after a number of updates. The log then shows the results, one
-    /// line an epoch, and hooks receive them. Worker 0 evaluates on its devices, a batch between two steps;
-    /// the values of the variables at the end are the same as without evaluations, bit for bit, if the job is
-    /// deterministic. Worker 0 holds the test set in memory.
+    /// [`EvalEverySpec::Epoch`], or each time after a number of updates. The log then shows the results, and
+    /// hooks receive them. Worker 0 evaluates on its devices, and computes one batch of the test set between
+    /// two steps. If the job is deterministic, the final values of the variables have the same bits with and
+    /// without evaluations. Worker 0 holds the test set in memory, or streams it if it is large.
     pub const fn eval_every(mut self, every: EvalEverySpec) -> Self {
         self.spec.eval_every = Some(every);
         self
@@ -346,7 +351,7 @@ impl Job {
 
     /// Ends the training successfully when `patience` evaluations in a row did not improve `metric`: `loss`
     /// or a metric of the model. Lower is better if the name of the metric contains `loss` or `error`, and
-    /// higher otherwise; use the hook [`EarlyStopping`] for another rule. It needs
+    /// higher otherwise; use the hook [`EarlyStopping`] for another rule. This setting needs
     /// [`eval_every`](Self::eval_every), or checkpoints and an evaluator.
     pub fn early_stopping(mut self, metric: &str, patience: u32) -> Self {
         self.early_stopping = Some(EarlyStopping::new(metric, Better::usual(metric), patience, 0.0));
@@ -354,8 +359,8 @@ impl Job {
     }
 
     /// Keeps the values of the best evaluation, which [`Trained::best`](crate::Trained::best) returns. `by`
-    /// chooses the metric, such as `"accuracy:max".parse()?`. Worker 0 keeps the values in memory. It needs
-    /// [`eval_every`](Self::eval_every); without it, the values at the end are the best.
+    /// chooses the metric, such as `"accuracy:max".parse()?`. Worker 0 keeps the values in memory. This
+    /// setting needs [`eval_every`](Self::eval_every); otherwise the values at the end are the best.
     pub fn keep_best(mut self, by: BestSpec) -> Self {
         self.best = Some(by);
         self
@@ -363,17 +368,16 @@ impl Job {
 
     /// Calls a function with the progress of the training: about once a second, and once more when the
     /// training has ended successfully. The calls come from a thread of their own, in the process that hosts
-    /// the chief, so a slow function delays no step: it only misses some progress.
-    /// [`train`](Self::train) returns after the last call has returned. If the function panics, it is not
-    /// called again.
+    /// the chief, so a slow function delays no step: it is only called less often. [`train`](Self::train)
+    /// returns after the last call has returned. If the function panics, it is not called again.
     pub fn on_progress(mut self, call: impl FnMut(&Progress) + Send + 'static) -> Self {
         self.on_progress = Some(Arc::new(Mutex::new(call)));
         self
     }
 
     /// Returns the handle that ends the training of this job early, for example when the user presses a
-    /// button. A clone of the job has the same handle, and a handle is used once: after
-    /// [`StopHandle::stop`], each training of the job ends at its first step.
+    /// button. A clone of the job has the same handle. A handle cannot be reset: after [`StopHandle::stop`],
+    /// each further training of the job ends at its first step.
     pub fn stop_handle(&self) -> StopHandle {
         self.stop.clone()
     }
@@ -381,8 +385,8 @@ impl Job {
     /// Returns the description that all tasks of a cluster share, for `workers` workers.
     ///
     /// # Errors
-    /// Returns an error if a setting is out of range, or if the number of training examples is needed and
-    /// cannot be read.
+    /// Returns an error if a setting is out of range, or if the training examples must be counted and cannot
+    /// be read.
     pub fn spec(&self, workers: u32) -> Result<JobSpec, Error> {
         self.hooks.check(&self.spec)?;
         if self.early_stopping.is_some() && self.spec.eval_every.is_none() && self.checkpoints.is_none() {
@@ -407,7 +411,7 @@ impl Job {
     }
 }
 
-/// Returns the error for a setting that the job file does not have.
+/// Returns the error for a wrong setting that exists only in the library, and not in the job file.
 fn refused(key: &'static str, expected: &str, got: impl std::fmt::Display) -> Error {
     Error::Job(OutOfRange::new(key, expected, got).into())
 }

@@ -1,4 +1,4 @@
-//! The progress of a job, which is passed to a function of the program on a thread of its own.
+//! The progress of a job, and the thread that passes it to a function of the calling program.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -35,7 +35,7 @@ pub struct Progress {
 /// A function that is called with the progress of a job.
 pub(crate) type OnProgress = Arc<Mutex<dyn FnMut(&Progress) + Send>>;
 
-/// What the chief's hook and the thread of the function share.
+/// The state that the chief's hook shares with the thread that calls the function.
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
@@ -44,8 +44,8 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// The newest progress that the function was not called with. An older one is replaced, so a slow
-    /// function misses some progress and delays nothing.
+    /// The newest progress, if the function has not been called with it yet. Newer progress replaces it, so
+    /// a slow function misses some progress and delays nothing.
     latest: Option<Progress>,
     /// Whether no more progress follows.
     ended: bool,
@@ -69,8 +69,8 @@ impl Shared {
     }
 }
 
-/// Calls a function with the progress of a running job. When it is dropped, waits until the last call has
-/// returned.
+/// A thread that calls a function with the progress of a running job. Dropping the watcher waits until the
+/// last call has returned.
 pub(crate) struct Watcher {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,

@@ -1,4 +1,4 @@
-//! Trains a job on a cluster. A job itself must not depend on clusters.
+//! Trains a job on a cluster. This module exists because the module of the job must not depend on clusters.
 
 use crate::attached::Attached;
 use crate::best::BestKeeper;
@@ -25,7 +25,7 @@ impl Job {
         }
     }
 
-    /// Starts the thread that calls the job's function with the progress, if there is one.
+    /// If the job has a function for its progress, starts the thread that calls it.
     pub(crate) fn watcher(&self) -> Result<Option<Watcher>, Error> {
         let start = |call| Watcher::start(call).map_err(|error| Error::Training(error.to_string()));
         self.on_progress.clone().map(start).transpose()
@@ -59,7 +59,8 @@ impl Job {
     }
 }
 
-/// Runs `work` on a thread of its own, because the caller may be in an asynchronous runtime.
+/// Runs `work` on a thread of its own, because the caller may be in an asynchronous runtime, within which no
+/// other runtime can run.
 fn on_own_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let ended = std::thread::scope(|scope| scope.spawn(work).join());
     ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))

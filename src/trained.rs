@@ -28,8 +28,8 @@ pub struct Trained {
 }
 
 impl Trained {
-    /// Makes the result from what the run has left behind. `keeper` has the best evaluation, if the job keeps
-    /// it.
+    /// Makes the result of a run. `collector` has the chief's report and the variables; `keeper` has the
+    /// best evaluation, if the job keeps it.
     pub(crate) fn new(
         job: &JobSpec,
         cluster: &ClusterSpec,
@@ -68,7 +68,7 @@ impl Trained {
         self.best.as_ref()
     }
 
-    /// Does the same as [`model`](Self::model), and drops everything else.
+    /// Returns the same model as [`model`](Self::model), and drops everything else.
     pub fn into_model(self) -> Model {
         self.averaged.unwrap_or(self.latest)
     }
@@ -79,7 +79,8 @@ impl Trained {
         self.latest.value(name)
     }
 
-    /// Returns the name and the value after the last update of every variable, in the order of the graph.
+    /// Returns the name of every variable and the variable's value after the last update, in the order of
+    /// the graph.
     pub fn values(&self) -> impl Iterator<Item = (&str, Tensor<'_>)> {
         self.latest.values()
     }

@@ -43,7 +43,7 @@ impl Trial {
     }
 
     /// Returns the time, in seconds, after which the job first reached an accuracy of `target` per cent;
-    /// `None` if it never reached it.
+    /// `None` if the job never reached this accuracy.
     fn seconds_to(&self, target: f64) -> Option<f64> {
         self.points.iter().find(|point| point.accuracy >= target).map(|point| point.seconds)
     }

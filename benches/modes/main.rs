@@ -2,7 +2,7 @@
 //! digits is trained twice on the same number of examples: with three equal workers, and with one of them
 //! slowed down. `cargo bench --bench modes -- [--data-dir DIR] [--modes LIST] [--rounds N] [--epochs X]
 //! [--slow-down N] [--step-ms N] [--draw FILE.svg] [--json FILE]`. The MNIST files are read from DIR;
-//! without it, digits are generated.
+//! without --data-dir, digits are generated.
 
 mod figures;
 mod picture;
@@ -66,7 +66,7 @@ struct Args {
     bench: bool,
 }
 
-/// Returns the settings of every job of a round. The last job has one worker less. The job with a backup
+/// Returns the settings of every job of a round. The last job has one worker fewer. The job with a backup
 /// worker should be as fast as that last job.
 fn settings(modes: &[SyncSpec]) -> Vec<Setting> {
     let of_mode = |&sync: &SyncSpec| [false, true].map(|slowed| Setting { sync, workers: WORKERS, slowed });

@@ -50,7 +50,8 @@ pub(crate) struct Point {
 /// The result of one trial of a job.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Trial {
-    /// The time from the beginning of the first step of any worker to the end of the last step of worker 0.
+    /// The time from the beginning of the job's first step, on any worker, to the end of the last step of
+    /// worker 0, in seconds.
     pub seconds: f64,
     pub updates: u64,
     pub points: Vec<Point>,
@@ -191,9 +192,9 @@ impl Bench {
 /// The record of a job, to which all its replicas write.
 #[derive(Default)]
 struct Watch {
-    /// The time when the first replica began its first step.
+    /// The time at which the job's first step began, on any replica.
     start: OnceLock<Instant>,
-    /// The number of pushes that have been answered.
+    /// The number of pushes of all workers that the shard has answered.
     pushes: AtomicU64,
     /// The number of pushes between two snapshots.
     every: u64,
@@ -203,7 +204,7 @@ struct Watch {
 #[derive(Default)]
 struct Kept {
     snapshots: Vec<Snapshot>,
-    /// The time from the start of the job to the end of the last step of worker 0.
+    /// The time from `Watch::start` to the end of the last step of worker 0.
     ended: Duration,
 }
 

@@ -17,7 +17,7 @@ pub(crate) fn mlp(width: usize) -> anyhow::Result<GraphSpec> {
     mlp_of(&[28, 28], width)
 }
 
-/// Returns this MLP for images of the given shape, which has 784 elements.
+/// Returns the same MLP for images of the given shape, which must have 784 elements.
 pub(crate) fn mlp_of(shape: &[usize], width: usize) -> anyhow::Result<GraphSpec> {
     let mut g = GraphBuilder::new("mlp");
     let images = g.input("features", shape.to_vec());
@@ -31,7 +31,7 @@ pub(crate) fn mlp_of(shape: &[usize], width: usize) -> anyhow::Result<GraphSpec>
     Ok(g.finish(loss, &[])?)
 }
 
-/// Returns a job that trains this MLP on generated digits, in batches of 64.
+/// Returns a job that trains the MLP of [`mlp`] on generated digits, in batches of 64.
 pub(crate) fn job(
     width: usize,
     optimizer: OptimizerSpec,

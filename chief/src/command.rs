@@ -11,9 +11,9 @@ pub(crate) const VIEW_COMMANDS_MAX: usize = 64;
 pub enum Command {
     /// Makes one more checkpoint, as soon as possible.
     Save,
-    /// Multiplies the learning rate by a factor from now on.
+    /// Multiplies the learning rate of the job's schedule by a factor from now on.
     LearningRate {
-        /// The factor, which replaces the one before; finite and greater than 0.
+        /// The factor; finite and greater than 0. It replaces the factor of an earlier command.
         factor: f32,
     },
     /// Ends the job successfully before its last step: the job is evaluated, saved and reported.

@@ -20,7 +20,7 @@ pub struct ChiefConfig {
     /// worker must register with the chief.
     pub start_timeout: Duration,
     /// The time that workers have to leave when the job ends early. If the job never began, this is the time
-    /// that workers have to connect and to receive the reason.
+    /// that workers have to connect and to receive the reason why it ended.
     pub leave_timeout: Duration,
     /// The time that a worker has to reconnect after its connection broke, before it counts as lost.
     pub reconnect_timeout: Duration,
@@ -64,7 +64,7 @@ impl Default for ChiefConfig {
 }
 
 impl ChiefConfig {
-    /// Checks each setting, and the settings that depend on each other.
+    /// Checks the range of each setting, and that the settings fit together.
     ///
     /// # Errors
     /// Returns an error that names the first setting that is out of range.

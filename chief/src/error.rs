@@ -34,7 +34,7 @@ pub enum ChiefError {
     /// The variables cannot be placed.
     #[error(transparent)]
     Place(#[from] PlaceError),
-    /// A shard would hold more than fits in a frame.
+    /// A shard would hold more bytes than fit in one frame.
     #[error(
         "{shard} would hold {bytes} bytes, but a ps task sends at most {max} bytes in one frame: use more ps tasks or shards, or a partitioner"
     )]
@@ -49,7 +49,7 @@ pub enum ChiefError {
     /// A shard could not create its variables.
     #[error("{shard} could not create its variables: {reason}")]
     NotCreated {
-        /// The shard that has no variables.
+        /// The shard that could not create its variables.
         shard: ShardId,
         /// The reason that the shard gave.
         reason: String,
@@ -161,11 +161,12 @@ pub enum ChiefError {
     TooFarBehind {
         /// The shard that let a worker fall behind.
         shard: ShardId,
-        /// The largest distance that was seen, in steps.
+        /// The largest number of steps by which a worker was behind another one when the shard accepted its
+        /// push.
         steps: u64,
         /// The job's synchronization policy.
         sync: SyncSpec,
-        /// The number of steps by which a worker may be ahead of the slowest one.
+        /// The number of steps by which the policy lets a worker be behind another one.
         bound: u32,
     },
     /// A setting is out of range.

@@ -27,9 +27,9 @@ pub trait Hook: Send {
         let _ = began;
     }
 
-    /// Returns the number of a worker's steps from one to the next in which workers plot the summaries that
-    /// the graph declares; `None` if the hook does not need them. Called once, before the training. Workers
-    /// plot them as often as the hook with the smallest number needs.
+    /// Returns the number of a worker's steps between two plots of the summaries that the graph declares;
+    /// `None` if the hook does not need these plots. Called once, before the training. If several hooks
+    /// return a number, the smallest one is used.
     fn summary_steps(&self) -> Option<u64> {
         None
     }
@@ -75,11 +75,11 @@ pub trait Hook: Send {
 /// A constructor of hooks, called once for each run of a job.
 pub type MakeHook = std::sync::Arc<dyn Fn() -> Box<dyn Hook> + Send + Sync>;
 
-/// The requests that hooks make during one call. After the training has ended, plots are still carried out,
+/// The requests that hooks make during one call. After the training has ended, summaries are still plotted,
 /// and all other requests are ignored.
 #[derive(Debug, Default)]
 pub struct HookContext {
-    /// The factor of the learning rate; `None` if no hook has changed it.
+    /// The factor by which hooks multiply the learning rate; `None` if no hook has changed it.
     current_rate: Option<f32>,
     rate: Option<f32>,
     save: bool,
@@ -88,26 +88,27 @@ pub struct HookContext {
 }
 
 impl HookContext {
-    /// Makes the context of a call. `rate` is the factor of the learning rate, if a hook has changed it.
+    /// Makes the context of a call. `rate` is the factor by which hooks multiply the learning rate; `None`
+    /// if no hook has changed it.
     pub(crate) fn new(rate: Option<f32>) -> Self {
         Self { current_rate: rate, ..Self::default() }
     }
 
     /// Returns the factor by which hooks have multiplied the learning rate, including a request that is not
-    /// carried out yet; 1 if they have not.
+    /// carried out yet; 1 if no hook has changed it.
     pub fn learning_rate_factor(&self) -> f32 {
         self.rate.or(self.current_rate).unwrap_or(1.0)
     }
 
-    /// Requests that the learning rate of the schedule, and those of all groups, are multiplied by `factor`
-    /// from now on. All shards change at the same version, usually within a second or two. The factor
-    /// replaces the one before; it is saved in checkpoints. A factor that is not finite or not above 0 is
-    /// ignored with a warning. If there are several requests, the last one counts.
+    /// Requests that the learning rates of the schedule and of all groups of variables are multiplied by
+    /// `factor` from now on. All shards make the change at the same version, usually within a second or two.
+    /// The factor replaces the previous factor, and is saved in checkpoints. A factor that is not finite or
+    /// not above 0 is ignored with a warning. If there are several requests, the last one counts.
     pub fn set_learning_rate_factor(&mut self, factor: f32) {
         if factor.is_finite() && factor > 0.0 {
             self.rate = Some(factor);
         } else {
-            tracing::warn!(factor, "ignoring a factor of the learning rate: expected a finite one above 0");
+            tracing::warn!(factor, "ignored a learning rate factor: expected a finite number above 0");
         }
     }
 

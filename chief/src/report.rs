@@ -19,12 +19,11 @@ pub struct JobProgress {
     pub last_step: GlobalStep,
     /// The number of gradients that are combined into one update.
     pub gradients_per_update: u32,
-    /// The mean, over the present workers, of the last loss that each has reported; `None` before the first
-    /// report.
+    /// The mean of the losses that the present workers have last reported; `None` before the first report.
     pub loss: Option<f32>,
-    /// The graph's metrics on the workers' training batches, in the order of the graph: each is the mean,
-    /// over the present workers, of the last value that each has reported. A metric that no worker has
-    /// reported is missing.
+    /// The graph's metrics on the workers' training batches, in the order of the graph. A metric is the mean
+    /// of the values that the present workers have last reported. A metric that no worker has reported is
+    /// missing.
     pub metrics: Vec<MetricValue>,
     /// The number of workers that train.
     pub workers: usize,
@@ -68,13 +67,13 @@ pub struct JobReport {
     pub stopped: Option<String>,
     /// The number of updates that this run has applied; the same on every shard.
     pub updates_applied: u64,
-    /// The number of gradients in these updates, counted by the first shard. An update may combine several
-    /// gradients.
+    /// The number of gradients in the updates of this run, counted by the first shard. An update may combine
+    /// several gradients.
     pub gradients: u64,
     /// The number of steps that workers dropped because their gradients were not finite.
     pub skipped: u64,
-    /// The unweighted mean, over the workers that stayed to the end, of the last loss of each; NaN if none
-    /// of them has a finite loss. Workers that left or were lost do not count.
+    /// The unweighted mean of the last losses of the workers that stayed to the end; NaN if none of them has
+    /// a finite loss. Workers that left or were lost do not count.
     pub train_loss: f32,
     /// The evaluation of the final variables on the test examples.
     pub evaluation: Evaluation,

@@ -1,4 +1,5 @@
-//! How often a model is evaluated while it trains, and the epochs by which people count. Reads no data.
+//! How often a model is evaluated while it trains, and the conversion between epochs and updates. This
+//! module reads no data.
 //!
 //! Wanted property: (A) an epoch ends with the first update after which all of its examples have been used.
 
@@ -13,7 +14,7 @@ use crate::id::GlobalStep;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum EvalEverySpec {
-    /// After each multiple of this number of updates.
+    /// Whenever the number of updates reaches a multiple of this number.
     Steps(u64),
     /// At the end of each epoch.
     Epoch,
@@ -51,7 +52,8 @@ pub struct Epochs {
 }
 
 impl Epochs {
-    /// Makes the epochs of a job that uses `update` examples in an update; both numbers must be at least 1.
+    /// Makes the epochs of a job with `examples` examples in an epoch and `update` examples in an update.
+    /// Both numbers must be at least 1.
     pub(crate) const fn new(examples: u64, update: u64) -> Self {
         Self { examples, update }
     }
@@ -62,7 +64,7 @@ impl Epochs {
         u64::try_from(used / u128::from(self.examples)).unwrap_or(u64::MAX)
     }
 
-    /// Returns the number of updates with which `epochs` epochs have ended.
+    /// Returns the smallest number of updates after which `epochs` epochs have ended.
     pub fn updates(self, epochs: u64) -> u64 {
         let examples = u128::from(epochs) * u128::from(self.examples);
         u64::try_from(examples.div_ceil(u128::from(self.update))).unwrap_or(u64::MAX)
@@ -76,7 +78,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// (A), compared with a count of the examples.
+        /// Checks (A) by counting the examples that each update uses.
         #[test]
         fn an_epoch_ends_when_its_examples_are_used(examples in 1u64..100, update in 1u64..40) {
             let epochs = Epochs::new(examples, update);

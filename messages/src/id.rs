@@ -91,7 +91,8 @@ impl NodeId {
     }
 }
 
-/// The job of a task. The older name `master` is parsed as `chief`.
+/// The role of a task, which a cluster spec calls a job, as in TensorFlow. The older name `master` is parsed
+/// as `chief`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum JobName {
@@ -126,7 +127,7 @@ impl fmt::Display for JobName {
     }
 }
 
-/// An error: a text that is not the name of a job.
+/// The error for a text that is not the name of a job.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown job '{0}': expected chief, ps, worker or evaluator")]
 pub struct UnknownJob(pub String);
@@ -145,10 +146,10 @@ impl FromStr for JobName {
     }
 }
 
-/// A task: one process of the cluster, written `worker/1`.
+/// The id of a task, such as `worker/1`: its role, and its index among the tasks of this role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TaskId {
-    /// The job.
+    /// The role.
     pub job: JobName,
     /// The position of the task in the job's list of addresses, from 0.
     pub index: u32,
@@ -180,8 +181,8 @@ impl fmt::Display for TaskId {
     }
 }
 
-/// The id of a shard, written `ps/0/shard/1`. A shard is an actor that owns slices of variables; each ps task
-/// runs one or more shards.
+/// The id of a shard, such as `ps/0/shard/1`. A shard is an actor that owns slices of variables; each ps
+/// task runs one or more shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ShardId {
     /// The index of the ps task.

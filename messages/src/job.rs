@@ -52,21 +52,21 @@ pub struct JobSpec {
     /// averages are enabled, evaluations use them instead of the values.
     #[serde(default)]
     pub average: Option<f32>,
-    /// The variables to which the weight decay applies, if no group says otherwise. It is the decay of the
-    /// job, and that of an optimizer with a decay of its own.
+    /// The variables to which weight decay applies if no group says otherwise. This holds for the job's
+    /// weight decay and for an optimizer's own weight decay, such as AdamW's.
     #[serde(default, skip_serializing_if = "DecaySpec::is_all")]
     pub weight_decay_on: DecaySpec,
-    /// Groups of variables with rules of their own. The first group that matches a variable decides about
+    /// Groups of variables with rules of their own. Only the first group that matches a variable applies to
     /// it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<GroupSpec>,
-    /// The patterns on the names of the trained variables that have averages; if there are no patterns, all
-    /// trained variables have averages. It requires `average`.
+    /// The patterns that select, by name, the trained variables that have averages; if there are no
+    /// patterns, all trained variables have averages. Patterns require that `average` is set.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub average_variables: Vec<String>,
-    /// The number of a worker's steps from one to the next in which it computes the graph's metrics on its
-    /// batch; 0 for never. `None` leaves the choice to the worker, which computes cheap metrics in every
-    /// step, and others in every tenth step.
+    /// The interval, in a worker's steps, at which the worker computes the graph's metrics on its batch; 0
+    /// for never. `None` leaves the choice to the worker, which computes cheap metrics in every step, and
+    /// others in every tenth step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics_every: Option<u64>,
     /// How workers check and clip gradients before they push them.
@@ -93,8 +93,8 @@ pub struct JobSpec {
     /// How often a worker evaluates the model while the job trains; `None` if only at the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eval_every: Option<EvalEverySpec>,
-    /// The number of examples in one pass of all workers together over the training set, if it is known. The
-    /// training does not depend on it: it only says where an epoch ends.
+    /// The number of examples in one pass of all workers together over the training set, if it is known.
+    /// Training does not depend on this number, which only says where an epoch ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch_examples: Option<u64>,
 }
@@ -120,7 +120,7 @@ pub enum JobError {
     /// A setting of the optimizer, the schedule or another part of the update is out of range.
     #[error(transparent)]
     Optimizer(#[from] OptimizerError),
-    /// A group of variables is invalid, or decides about no variable.
+    /// A group of variables is invalid, or applies to no variable.
     #[error(transparent)]
     Group(#[from] GroupError),
     /// The input spec is invalid.
@@ -199,8 +199,8 @@ impl JobSpec {
         }
     }
 
-    /// Marks the variables that a group freezes as untrained. The graph then has no gradients of them, and
-    /// the backward pass ends at them.
+    /// Marks as untrained the variables that groups freeze. The graph then has no gradients of them, and the
+    /// backward pass ends at them.
     pub fn freeze(&mut self) {
         if self.groups.iter().any(|group| group.frozen) {
             let update = self.update();
@@ -218,7 +218,7 @@ impl JobSpec {
         Some(Epochs::new(examples, self.step_examples().saturating_mul(gradients).max(1)))
     }
 
-    /// Returns the number of evaluations that are due after `step` updates on `workers` workers; 0 if the
+    /// Returns how many evaluations fall due in the first `step` updates on `workers` workers; 0 if the
     /// model is evaluated only at the end.
     pub fn evaluations_due(&self, workers: u32, step: GlobalStep) -> u64 {
         match (self.eval_every, self.epochs(workers)) {
@@ -256,7 +256,8 @@ impl JobSpec {
         Ok(job)
     }
 
-    /// Parses the text of a job file, for a caller that checks the job as a part of something else.
+    /// Parses the text of a job file without checking the job. Use it if the job is checked later, for
+    /// example as a part of a checkpoint's manifest.
     ///
     /// # Errors
     /// If the text is not JSON; if the JSON has unknown keys.
@@ -282,10 +283,10 @@ impl JobSpec {
     }
 
     /// Checks that the job can start on `workers` workers, apart from what [`validate`](Self::validate)
-    /// checks. A job in a checkpoint need not pass.
+    /// checks. A job that is read from a checkpoint need not pass these checks.
     ///
     /// # Errors
-    /// If the job is deterministic, and its updates have fewer gradients than there are workers; if the
+    /// If the job is deterministic, but its result depends on the order in which pushes arrive; if the
     /// tensors of its summaries are too large.
     pub fn validate_start(&self, workers: u32) -> Result<(), JobError> {
         if self.deterministic && !self.sync.is_ordered(workers) {

@@ -1,4 +1,4 @@
-//! The description of a trained model, as the file of the model contains it beside the values.
+//! The description of a trained model. The model's file contains it together with the values.
 
 use serde::{Deserialize, Serialize};
 
@@ -48,7 +48,7 @@ impl ModelSpec {
     /// Parses and checks the text of a description.
     ///
     /// # Errors
-    /// If the text is not JSON; if it describes an invalid model.
+    /// If the text is not JSON, or if it describes an invalid model.
     pub fn from_json(text: &str) -> Result<Self, ModelSpecError> {
         let model: Self = serde_json::from_str(text).map_err(|error| ModelSpecError::Json(told(&error)))?;
         model.graph.validate(1)?;

@@ -28,7 +28,7 @@ mod tests {
 
     use super::matches;
 
-    /// A slow reference implementation of `matches` that follows the definitions of `*` and `?`.
+    /// Follows the definitions of `*` and `?`: a slow reference implementation of `matches`.
     fn slowly(pattern: &[u8], name: &[u8]) -> bool {
         match (pattern.split_first(), name.split_first()) {
             (None, None) => true,

@@ -182,7 +182,8 @@ pub struct PlacementSpec {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StrategySpec {
-    /// Assigns the slices to the shards in turn, in the order in which the variables were created.
+    /// Assigns the slices to the shards in round-robin order. The slices are taken in the order in which
+    /// their variables were created.
     #[default]
     RoundRobin,
     /// Chooses the shard to which the fewest bytes have been assigned so far.

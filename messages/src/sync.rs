@@ -30,8 +30,8 @@ pub enum SyncSpec {
     /// Applies the mean of several workers' gradients, all computed at the same version: Chen et al., 2016.
     Sync {
         /// The number of gradients in an update; `None` means one gradient from each worker. If it is less
-        /// than the number of workers, gradients that arrive later are stale and are not applied. If it is
-        /// greater, each worker computes several gradients from the same values.
+        /// than the number of workers, the gradients that arrive after the update are stale and are not
+        /// applied. If it is greater, each worker computes several gradients from the same values.
         aggregate: Option<u32>,
     },
 }
@@ -56,8 +56,8 @@ impl SyncSpec {
         matches!(self, Self::Sync { aggregate: Some(aggregate) } if aggregate > workers)
     }
 
-    /// Returns whether the gradients that make an update do not depend on the order of their arrival, in a
-    /// job with `workers` workers.
+    /// Returns whether the order in which gradients arrive has no influence on which of them make up an
+    /// update, in a job with `workers` workers.
     pub const fn is_ordered(self, workers: u32) -> bool {
         match self {
             Self::Async { .. } | Self::Bounded { .. } => false,

@@ -234,7 +234,7 @@ pub struct DeviceSpec {
     pub shard: ShardId,
 }
 
-/// An error: a text that is not a valid device for a variable.
+/// The error for a text that is not a valid device for a variable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "device '{0}' is not valid for a variable, expected a ps task, such as '/job:ps/task:0' or '/job:ps/task:0/shard:1'"

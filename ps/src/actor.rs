@@ -28,7 +28,7 @@ pub(crate) struct Shard {
     publisher: Publisher,
     leaving: CancellationToken,
     on_panic: Box<dyn Fn(String) + Send>,
-    /// How long it took to write each of the shard's checkpoint files.
+    /// A histogram of the times taken to write the shard's checkpoint files.
     saving: TimeHistogram,
     saves_failed: u64,
 }
@@ -141,7 +141,7 @@ impl Drop for Shard {
     }
 }
 
-/// Ends a shard. The requests that wait in it are refused.
+/// Ends a shard. The requests that wait in its mailbox are refused.
 #[derive(actix::Message)]
 #[rtype(result = "()")]
 pub(crate) struct StopShard;

@@ -20,9 +20,10 @@ pub struct PsConfig {
     /// How long to wait for a new connection when the chief has disconnected without ending the job and no
     /// other peer is connected. After this time, the task ends with an error.
     pub deserted_timeout: Duration,
-    /// How long to keep serving after a signal to stop, as long as the chief is connected, so that the chief
-    /// can save the job. The chief has its own time limit for that save, which can be at most one hour. The
-    /// default here is longer, so that the chief's limit always expires first.
+    /// How long the task keeps serving after a signal to stop, so that the chief can save the job. The task
+    /// ends earlier if the chief stays disconnected for `deserted_timeout`. The chief has its own time limit
+    /// for that save, which can be at most one hour. The default here is longer, so that the chief's limit
+    /// always expires first.
     pub drain_timeout: Duration,
     /// Opens the stores of checkpoints.
     pub stores: Stores,

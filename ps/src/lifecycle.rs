@@ -73,8 +73,8 @@ impl Lifecycle {
         self.wait_within(limit, |status| status.chief_seen || status.end.is_some()).await
     }
 
-    /// Waits until the task is to end, and returns how. Returns `None` if the chief has connected at some
-    /// time and no peer is connected for the whole of `limit`. A shorter time does not count, because all
+    /// Waits until the task is to end, and returns how. Returns `None` if the chief has connected before,
+    /// and then no peer is connected for the whole of `limit`. A shorter time does not count, because all
     /// connections may break at once and be established again.
     pub(crate) async fn ended(&self, limit: Duration) -> Option<End> {
         loop {

@@ -205,7 +205,7 @@ impl Ps {
         }
     }
 
-    /// Waits until the chief ends the job, or a shard panics, or the chief is lost.
+    /// Waits until the chief ends the job or is lost, or until a shard panics.
     async fn serve(&self) -> Result<(), PsError> {
         let PsConfig { start_timeout, deserted_timeout, .. } = self.config;
         if !self.lifecycle.chief_arrives(start_timeout).await {

@@ -33,7 +33,7 @@ impl Examples {
         Ok(Self { set: Arc::new(load_images(path.as_ref())?) })
     }
 
-    /// Reads all examples of a data set of one's own.
+    /// Reads all examples of a data set, which may be of a type that the caller defines.
     ///
     /// # Errors
     /// Returns an error if the set cannot be read, has no end, or is too large for memory.

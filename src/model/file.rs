@@ -16,18 +16,19 @@ use super::Model;
 use crate::error::Error;
 use crate::report::is_special;
 
-/// The key of the metadata that hold the [`ModelSpec`] of a model.
+/// The key under which the file's metadata contain the [`ModelSpec`].
 const KEY: &str = "pushpull";
 /// The number of bytes that are read at once.
 const BLOCK_BYTES: u64 = 8 << 20;
 
-/// Where the description of a model comes from whose values are read from a file.
+/// The source of a model's description. The values always come from the model's file.
 pub(super) enum Source {
     /// The file's metadata.
     File,
-    /// The caller gives the graph; the file's metadata may say how the data are prepared.
+    /// The graph comes from the caller. The rest of the description comes from the file's metadata; without
+    /// such metadata, the model has no map stages.
     Graph(GraphSpec),
-    /// The file's metadata or, if they do not describe a model, the caller.
+    /// The file's metadata or, if they do not describe a model, this description from the caller.
     #[cfg(feature = "programs")]
     Job(ModelSpec),
 }
@@ -35,8 +36,8 @@ pub(super) enum Source {
 /// Returns the directory of a model's file, and the file's name in it.
 ///
 /// # Errors
-/// Returns an error if a store would give a file of this name another name, or if `path` is a device or a
-/// pipe.
+/// Returns an error if the file's name has characters that a store would replace, or if `path` is a URL, a
+/// device or a pipe.
 pub(crate) fn located(path: &Path) -> Result<(PathBuf, String), Error> {
     let name = path.file_name().and_then(|name| name.to_str());
     let name =

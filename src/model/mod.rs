@@ -64,14 +64,15 @@ impl Model {
         file::load(path.as_ref(), file::Source::Graph(graph))
     }
 
-    /// Reads the model of a valid job from a safetensors file. If the file describes its model itself, as
-    /// [`save`](Self::save) does, this description holds; otherwise that of the job.
+    /// Reads the model of a valid job from a safetensors file. If the file contains a description of its
+    /// model, as files of [`save`](Self::save) do, uses this description; otherwise uses the job's.
     #[cfg(feature = "programs")]
     pub(crate) fn load_of(job: &JobSpec, path: &Path) -> Result<Self, Error> {
         file::load(path, file::Source::Job(ModelSpec::of(job)))
     }
 
-    /// Returns what the model does not have in common with a job: `graph`, `map stages`, both, or nothing.
+    /// Returns the parts in which the model differs from a job's model: `graph`, `map stages`, both, or
+    /// none.
     #[cfg(feature = "programs")]
     pub(crate) fn differences(&self, job: &JobSpec) -> Vec<&'static str> {
         let graph = (self.spec.graph != job.graph).then_some("graph");
@@ -108,9 +109,10 @@ impl Model {
         })
     }
 
-    /// Computes the graph's outputs for these examples. The examples pass through the map stages of the
-    /// job's input first, except for random ones. They need no labels. The outputs for a data set have the
-    /// bits that its evaluation computes; for other sets of examples, the last bits may differ.
+    /// Computes the graph's outputs for these examples. The examples first pass through the map stages of
+    /// the job's input; random stages are skipped. The examples need no labels. The outputs have the same
+    /// bits as in an evaluation of the same examples. The last bits of an example's outputs may depend on
+    /// the examples that are predicted with it.
     ///
     /// # Errors
     /// Returns an error if the graph has no output, or if the examples do not fit the model.
@@ -120,12 +122,12 @@ impl Model {
         Predictions::new(self.graph(), outputs.into_iter(), examples.len())
     }
 
-    /// Computes the same as [`predict`](Self::predict), but passes the predictions of one batch after the
-    /// other to `told`. Only one batch of predictions is in memory at a time.
+    /// Computes the same as [`predict`](Self::predict), but calls `told` with the predictions of each batch.
+    /// Only one batch of predictions is in memory at a time.
     ///
     /// # Errors
-    /// The same as those of [`predict`](Self::predict), and the first error of `told`, which ends the
-    /// prediction.
+    /// The same as those of [`predict`](Self::predict), and the first error that `told` returns, which ends
+    /// the prediction.
     pub fn predict_each(
         &self,
         examples: &Examples,
@@ -138,8 +140,8 @@ impl Model {
     /// batch by batch, so that only one batch of examples is in memory at a time.
     ///
     /// # Errors
-    /// The same as those of [`predict_each`](Self::predict_each), and those of reading the set. The
-    /// predictions of the batches before the error have been passed to `told`.
+    /// The same as those of [`predict_each`](Self::predict_each), and those of reading the set. In case of
+    /// an error, `told` has been called for every batch before the one that failed.
     pub fn predict_dataset(
         &self,
         set: impl Dataset + 'static,
@@ -196,8 +198,8 @@ impl Model {
         Ok(self.predictor.get_or_init(|| new))
     }
 
-    /// Applies the map stages to the columns that the examples have. The set is read once, so nothing is held
-    /// that is not in memory already.
+    /// Applies the map stages to the columns that the examples have. The set is read only once, so it is
+    /// streamed unless it is in memory already.
     fn mapped(&self, set: impl Dataset + 'static) -> Result<TestSet, Error> {
         let has = |stage: &&MapSpec| set.columns().iter().any(|column| column.name == stage.column);
         let map: Vec<MapSpec> = self.spec.map.iter().filter(has).cloned().collect();

@@ -8,7 +8,7 @@ use crate::error::Error;
 /// The outputs of a model for some examples.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Predictions {
-    /// For each output, its name, its shape including the examples, and its elements.
+    /// For each output, its name, its shape with the examples as the first axis, and its elements.
     outputs: Vec<(String, Vec<usize>, Vec<f32>)>,
 }
 
@@ -49,16 +49,16 @@ impl Predictions {
     }
 
     /// Returns the index of the greatest element of each row of the output called `name`: for scores of
-    /// classes, the predicted class of each example. The first of several equal elements counts, and NaN
-    /// never counts. Returns `None` if the model has no such output.
+    /// classes, the predicted class of each example. If several elements are equal, the first is taken; NaN
+    /// is ignored. Returns `None` if the model has no such output.
     pub fn classes(&self, name: &str) -> Option<Vec<usize>> {
         let scores = self.output(name)?;
         Some((0..scores.shape[0]).filter_map(|index| scores.row(index)).map(greatest).collect())
     }
 }
 
-/// Returns the index of the greatest element. The first of several equal elements counts, and NaN never
-/// counts.
+/// Returns the index of the greatest element. If several elements are equal, the first is taken; NaN is
+/// ignored.
 pub(crate) fn greatest(row: &[f32]) -> usize {
     let (mut best, mut highest) = (0, f32::NEG_INFINITY);
     for (index, &score) in row.iter().enumerate() {

@@ -11,8 +11,8 @@ use super::layer::{Identity, floats};
 /// every position takes a mean of the values of all positions, weighted by softmax(query·keyᵀ / √size). The
 /// size of a head is width / heads.
 ///
-/// Its variables are those of four [`Dense`] layers that keep the width: `query/kernel` and `query/bias`,
-/// and the same two for `key`, `value` and `output`.
+/// The layer's variables are those of four [`Dense`] layers that keep the width: `query/kernel` and
+/// `query/bias`, and the same two for `key`, `value` and `output`.
 #[derive(Clone, Debug)]
 #[must_use = "a layer does nothing before it is applied"]
 pub struct MultiHeadAttention {
@@ -23,7 +23,7 @@ pub struct MultiHeadAttention {
     output: Identity,
 }
 
-/// Makes a self-attention layer. The number of heads must divide the width of its input.
+/// Makes a self-attention layer. The width of the layer's input must be a multiple of `heads`.
 pub fn multi_head_attention(name: impl Into<String>, heads: usize) -> MultiHeadAttention {
     MultiHeadAttention {
         identity: Identity::new(name),

@@ -10,8 +10,8 @@ use super::weights::{Weights, weights_setters};
 /// A convolution over images: activation(x ∗ kernel + bias). It maps `[batch, h, w, cin]` to
 /// `[batch, ho, wo, channels]`. Its variables are `kernel` `[kh, kw, cin, channels]` and `bias` `[channels]`.
 ///
-/// By default the stride is one pixel and the image is not padded. The kernel has the initial values of He et
-/// al. 2015 if a relu or a similar activation follows, and those of Glorot & Bengio 2010 otherwise.
+/// By default the stride is one pixel and the image is not padded. The kernel is initialised as in He et al.
+/// 2015 if a relu or a similar activation follows, and as in Glorot & Bengio 2010 otherwise.
 #[derive(Clone, Debug)]
 #[must_use = "a layer does nothing before it is applied"]
 pub struct Conv2d {

@@ -25,7 +25,7 @@ use pushpull_messages::tensor::DType;
 /// assert_eq!(g.example_shape(x), Some([32].into()));
 /// ```
 pub trait Layer {
-    /// Appends the layer's operations on `x` to the graph, and returns its output.
+    /// Appends the layer's operations on `x` to the graph, and returns the layer's output.
     fn apply(&self, g: &mut GraphBuilder, x: NodeId) -> NodeId;
 }
 
@@ -48,7 +48,7 @@ impl Identity {
         Self { name: name.into(), id: LayerId::new() }
     }
 
-    /// Calls `build` within the layer's scope, and returns its output.
+    /// Calls `build` within the layer's scope, and returns the output of `build`.
     pub(super) fn build(
         &self,
         g: &mut GraphBuilder,
@@ -64,7 +64,7 @@ pub(super) fn floats(g: &GraphBuilder, x: NodeId) -> Option<&[usize]> {
     g.tensor(x).filter(|tensor| tensor.dtype == DType::F32).map(|tensor| &tensor.shape.0[..])
 }
 
-/// Defines the setter of a normalisation that has a field `epsilon`.
+/// Defines the method that sets the field `epsilon` of a normalisation.
 macro_rules! epsilon_setter {
     ($layer:ty) => {
         impl $layer {

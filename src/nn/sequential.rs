@@ -8,7 +8,8 @@ use pushpull_messages::id::NodeId;
 use super::Layer;
 use super::layer::Identity;
 
-/// A sequence of layers. Its variables are in a scope with its name, for example `trunk/dense1/kernel`.
+/// A sequence of layers. Its variables are in a scope with the sequence's name, for example
+/// `trunk/dense1/kernel`.
 #[derive(Clone)]
 #[must_use = "a layer does nothing before it is applied"]
 pub struct Sequential {

@@ -41,7 +41,7 @@ pub(crate) fn plain(name: &str) -> String {
     shown
 }
 
-/// Replaces all characters that move the cursor, ring the bell, or change the direction of text.
+/// Replaces each character that moves the cursor, rings the bell or changes the direction of text by U+FFFD.
 pub(crate) fn clean(text: &str) -> String {
     let harmless = |c: char| {
         !c.is_control()

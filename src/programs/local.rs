@@ -1,5 +1,5 @@
 //! Runs a cluster of processes on this machine. Starts the role binaries, merges their logs, and ends when
-//! all processes have ended. If this process is killed, the others end, too.
+//! all processes have ended. If this process is killed, the cluster's processes end, too.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -129,8 +129,8 @@ impl Sockets {
 }
 
 /// Waits until all children have ended, and returns one description for each failure. Passes the first
-/// signal on to the chief. [`LEAVE`] after the chief has ended or the signal has arrived, kills the children
-/// that still run.
+/// signal on to the chief. Once the chief has ended or the signal has arrived, waits for at most [`LEAVE`],
+/// and then kills the children that still run.
 async fn wait(
     children: &mut JoinSet<anyhow::Result<(TaskId, ExitStatus)>>,
     running: &Running,

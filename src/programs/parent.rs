@@ -1,5 +1,5 @@
-//! Ends the process of a task together with the process that has started it, however that one ends. The
-//! parent holds a pipe to the task's standard input, and the system closes it with the parent.
+//! Ends the process of a task when its parent process, which started it, ends for any reason. The parent
+//! holds a pipe to the task's standard input, and the system closes this pipe when the parent ends.
 
 use std::io::{copy, sink, stdin};
 use std::process::{Command, Stdio};
@@ -7,22 +7,23 @@ use std::time::Duration;
 
 use rustix::process::{Signal, getpid, kill_process};
 
-/// The environment variable with which a parent asks a task to end with it.
+/// The environment variable with which a parent asks a task to end when the parent ends.
 const ENDS_WITH_PARENT: &str = "PUSHPULL_ENDS_WITH_PARENT";
-/// The time that a task has to end in order, in seconds.
+/// The time limit for an orderly end of the task, before it is killed.
 const LEAVE: Duration = Duration::from_secs(30);
 
-/// Makes the task that `command` starts end with this process. The caller must keep the standard input of
-/// the child until the child has ended.
+/// Prepares `command` so that the task that it starts will end when this process ends. The caller must keep
+/// the standard input of the child until the child has ended.
 pub(crate) fn end_with_this(command: &mut Command) {
     command.env(ENDS_WITH_PARENT, "1").stdin(Stdio::piped());
 }
 
-/// If the parent process has asked for it, sends this process a SIGTERM when the parent has ended. The
-/// process must handle that signal already. If the process has not ended [`LEAVE`] later, it is killed.
+/// Starts a thread that sends this process a SIGTERM when the parent process has ended. Does nothing if the
+/// parent has not asked for it. The process must handle that signal already. If the process still runs
+/// [`LEAVE`] after the signal, it is killed.
 ///
 /// # Errors
-/// If the operating system starts no further thread.
+/// Returns an error if the operating system cannot start the thread.
 pub(crate) fn end_with_parent() -> std::io::Result<()> {
     if std::env::var_os(ENDS_WITH_PARENT).is_none() {
         return Ok(());

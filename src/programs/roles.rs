@@ -60,7 +60,8 @@ impl Network {
         Ok(endpoint)
     }
 
-    /// Returns the orders with these settings of the network, which are checked before any task starts.
+    /// Returns the orders with these network settings applied. Checks the settings now, before any task
+    /// starts.
     fn order<'a>(&self, mut orders: ChiefOrders<'a>) -> Result<ChiefOrders<'a>, Failure> {
         orders.config.retry.resend_after = self.retry_after;
         orders.config.validate().map_err(Failure::usage)?;
@@ -75,7 +76,8 @@ pub(crate) struct ChiefOrders<'a> {
     pub config: ChiefConfig,
     pub files: EndFiles<'a>,
     pub hooks: Vec<pushpull_chief::MakeHook>,
-    /// If given, is added to the chief. The end of the job is then not reported on standard output.
+    /// What the chief gets from a program that calls the library; `None` if a command runs the job. If it is
+    /// given, the end of the job is not reported on standard output.
     pub library: Option<Attached>,
 }
 
@@ -113,7 +115,7 @@ pub(crate) async fn closed(endpoint: Endpoint, task: TaskId, outcome: Outcome, s
     outcome
 }
 
-/// Begins to listen for the signals to a task of a cluster, and for the end of the process that started it.
+/// Begins to listen for signals to this process, and for the end of the process that started this one.
 fn task_signals() -> std::io::Result<Signals> {
     let signals = Signals::listen()?;
     end_with_parent()?;
@@ -226,8 +228,8 @@ pub(crate) async fn chief(cluster: &ClusterConfig, network: &Network, orders: Ch
 }
 
 /// Evaluates the checkpoints in a directory, and calls `told` with every evaluation. Ends after the
-/// checkpoint of the job's last step, or at a signal. Finished evaluations are in the store, so a signal
-/// does not lose them.
+/// checkpoint of the job's last step, or at a signal. Finished evaluations are stored in the directory, so a
+/// signal does not lose them.
 pub(crate) async fn evaluator(
     checkpoint_dir: &str,
     config: EvaluatorConfig,

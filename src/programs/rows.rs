@@ -27,7 +27,7 @@ struct Output {
     elements: usize,
     /// Whether an example has one number, not a list of numbers.
     is_scalar: bool,
-    /// The number of classes, if the elements are scores of classes. The last axis is the classes.
+    /// The number of classes, if the elements are scores of classes. It is the size of the last axis.
     classes: Option<usize>,
 }
 
@@ -64,8 +64,8 @@ impl Output {
     }
 }
 
-/// Returns true if an output has scores of classes: if it is a softmax, or if the graph itself compares it
-/// with labels as scores of classes.
+/// Returns true if an output has scores of classes: if it is a softmax or its logarithm, or if a
+/// cross-entropy, accuracy or top-k operation of the graph compares it with labels.
 fn has_scores(graph: &GraphSpec, output: &OutputSpec) -> bool {
     let is_softmax = matches!(graph.nodes[output.node.index()].op, Op::Softmax { .. } | Op::LogSoftmax);
     is_softmax
@@ -75,7 +75,7 @@ fn has_scores(graph: &GraphSpec, output: &OutputSpec) -> bool {
         })
 }
 
-/// Writes rows to a file or to standard output.
+/// A writer of rows to a file or to standard output.
 pub(crate) struct Rows<'a> {
     out: &'a mut dyn Write,
     format: RowFormat,
@@ -85,7 +85,7 @@ pub(crate) struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// Begins the rows of a valid graph's outputs.
+    /// Creates a writer of rows with the outputs of `graph`, which must be valid.
     ///
     /// # Errors
     /// Returns an error if the shapes of the outputs cannot be inferred.
@@ -142,7 +142,8 @@ impl<'a> Rows<'a> {
         cells.join(",")
     }
 
-    /// Returns a JSON object. A number that is not finite becomes `null`, because JSON cannot express it.
+    /// Returns the rows of one example as a JSON object. A number that is not finite becomes `null`, because
+    /// JSON cannot express it.
     fn json(&self, rows: &[&[f32]]) -> serde_json::Result<String> {
         let (mut outputs, mut all_classes) = (Vec::new(), Vec::new());
         for (output, row) in self.outputs.iter().zip(rows) {
@@ -167,7 +168,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Joins numbers. Each has the shortest decimal that gives the same bits again.
+/// Joins numbers, each written as the shortest decimal that is read back as the same bits.
 fn joined<T: std::fmt::Debug>(numbers: &[T], separator: &str) -> String {
     let numbers: Vec<String> = numbers.iter().map(|number| format!("{number:?}")).collect();
     numbers.join(separator)
@@ -217,7 +218,7 @@ mod tests {
     use super::*;
     use crate::{GraphBuilder, ReductionOp};
 
-    /// A graph with scores of three classes, and their sum.
+    /// Returns a graph with two outputs: the scores of three classes, and their sum.
     fn graph() -> GraphSpec {
         let mut g = GraphBuilder::new("known");
         let x = g.input("features", [3]);

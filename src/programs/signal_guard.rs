@@ -1,5 +1,5 @@
-//! Makes signals end the process again after a training has handled them. The operating system's default
-//! cannot be restored without unsafe code, so a thread does what the default would do.
+//! After a training has handled signals, makes them end the process as they did before. The operating
+//! system's default cannot be restored without unsafe code, so a thread does what the default would do.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -11,7 +11,8 @@ use super::signals::{SIGINT, SIGTERM, next_signal};
 /// The guard of this process. The handling of signals belongs to a process as a whole, and so does the guard.
 static GUARD: Mutex<Option<SignalGuard>> = Mutex::new(None);
 
-/// Whether this process leaves SIGINT and SIGTERM to the operating system, which ends the process.
+/// For each of SIGINT and SIGTERM: true if this process leaves the signal to the operating system, which
+/// then ends the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Defaults {
     interrupt: bool,
@@ -63,7 +64,7 @@ impl SignalGuard {
         Ok(Self { defaults, end, thread })
     }
 
-    /// Ends the thread, and returns what it stood for.
+    /// Ends the thread. Returns the signals that the thread handled in place of the operating system.
     fn end(self) -> Defaults {
         self.end.cancel();
         // The thread only waits, so it does not panic.
@@ -72,9 +73,9 @@ impl SignalGuard {
     }
 }
 
-/// Remembers how the process reacts to signals before a training handles them. When it is dropped, signals
-/// that ended the process do so again, with the status 128 + the signal's number. Signals that the program
-/// itself handles or ignores are left to it.
+/// Remembers how the process reacts to signals before a training handles them. When it is dropped, each
+/// signal that ended the process before does so again, with the exit status 128 + the signal's number.
+/// Signals that the program itself handles or ignores are left to it.
 pub(crate) struct SignalsKept(Defaults);
 
 impl SignalsKept {

@@ -1,11 +1,12 @@
-//! Formats histograms of the staleness of gradients, and of the steps by which workers were behind, for
-//! people and for programs. This module must not depend on synchronisation policies.
+//! Formats histograms for people and for programs. A histogram counts gradients by their staleness, or by
+//! the number of steps by which their worker was behind the worker that was furthest ahead. This module must
+//! not depend on synchronisation policies.
 
 use pushpull_messages::message::StalenessHistogram;
 use serde::Serialize;
 
 /// A bucket of a histogram: the number of gradients with a value in a range. The value is the gradient's
-/// staleness, or the number of steps by which its worker was behind.
+/// staleness, or the number of steps by which its worker was behind the worker that was furthest ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Bucket {
     /// The least value of the range.

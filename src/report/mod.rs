@@ -33,15 +33,15 @@ pub struct Report {
     pub workers: usize,
     /// The number of updates that the job requested.
     pub steps: u64,
-    /// The number of updates that were applied, including those in the checkpoint from which the job was
-    /// resumed. It is the same on every shard.
+    /// The number of updates that were applied, including those before the checkpoint from which the job was
+    /// resumed. This number is the same on every shard.
     pub updates_applied: u64,
-    /// The number of updates in the checkpoint from which this run resumed; 0 if it did not resume.
+    /// The number of updates before the checkpoint from which this run resumed; 0 if it did not resume.
     pub began: u64,
     /// The reason why the training ended before the last step, if it did.
     pub stopped: Option<String>,
     /// The number of gradients that were applied to the variables, as counted by the first shard. With
-    /// `sync` several gradients make one update.
+    /// `sync`, each update combines several gradients.
     pub gradients: u64,
     /// The number of steps that workers dropped because their gradients were not finite.
     pub skipped: u64,
@@ -49,7 +49,7 @@ pub struct Report {
     pub seconds: f64,
     /// The number of examples per second, over all workers, counting only gradients that were applied.
     pub examples_per_second: f64,
-    /// The mean training loss over the last steps of every worker; `null` if this run made no step.
+    /// The mean of the last training losses of the workers that stayed to the end; `null` if there are none.
     pub train_loss: f32,
     /// The loss over all test examples.
     pub test_loss: f32,
@@ -99,7 +99,8 @@ pub struct ShardReport {
     pub steps_behind_mean: f64,
     /// The greatest number of steps by which a pushing worker was behind the worker that was furthest ahead.
     pub steps_behind_max: u64,
-    /// The distribution of the number of steps behind, over the applied gradients.
+    /// The distribution, over the applied gradients, of the number of steps by which the pushing worker was
+    /// behind the worker that was furthest ahead.
     pub steps_behind_histogram: Vec<Bucket>,
 }
 
@@ -208,8 +209,8 @@ impl Report {
         })
     }
 
-    /// Writes the report as JSON to a file. The file is replaced in one step, so no reader sees a part of
-    /// it. A device or a pipe is written to instead.
+    /// Writes the report as JSON to a file. The file is replaced in one step, so no reader sees an
+    /// incomplete report. If `path` is a device or a pipe, writes to it instead of replacing it.
     ///
     /// # Errors
     /// Returns an error if the file cannot be written.
@@ -227,14 +228,14 @@ impl Report {
     }
 }
 
-/// Returns true if `path` exists and is neither a file nor a directory, such as `/dev/null`. A file must not
-/// replace it.
+/// Returns true if `path` exists and is neither a regular file nor a directory, but for example a device
+/// such as `/dev/null`. Such a path must not be replaced by a file.
 pub(crate) fn is_special(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir())
 }
 
 /// Returns the temporary path of a file that is renamed to `path` when it is complete. The path contains the
-/// process id, because several processes may have the same flags.
+/// process id, because several processes may be started with the same flags.
 pub(crate) fn partial(path: &Path) -> OsString {
     let mut partial = path.as_os_str().to_owned();
     partial.push(format!(".partial-{}", std::process::id()));

@@ -22,15 +22,16 @@ pub struct WorkerConfig {
     /// The number of virtual devices on the host's CPU. Each has a clone of the graph and computes a part of
     /// every batch.
     pub devices: usize,
-    /// Whether each device, the preparation and the input have a thread of their own. If false, the whole
-    /// task runs on the thread that starts it; a simulation of many tasks needs this.
+    /// Whether the worker uses separate threads for each device, for the preparation of the training and for
+    /// reading the input. If false, the whole task runs on the thread that starts it; a simulation of many
+    /// tasks needs this.
     pub own_threads: bool,
     /// If true, an operation still runs on its replica's device when it requests another device. If false,
     /// such a request is an error.
     pub soft_placement: bool,
-    /// If true, the worker logs the devices on which every operation runs.
+    /// If true, the worker logs the devices on which each operation runs.
     pub log_placement: bool,
-    /// The directory of the data on this host; `None` if it is the directory that the job names.
+    /// The directory of the data on this host; `None` stands for the directory that the job names.
     pub data_dir: Option<PathBuf>,
     /// The data sets of this program, which a job may name.
     pub datasets: Datasets,
@@ -44,9 +45,10 @@ pub struct WorkerConfig {
     pub in_flight_bytes_max: u64,
     /// The time between two reports to the chief.
     pub report_every: Duration,
-    /// How long the computation of a batch may take before it counts as hung, and the worker leaves; zero for
-    /// no limit. The limit is 20 times the longest computation so far if that is longer. It is ten times as
-    /// long for the first computation, and for each wait for input.
+    /// How long the computation of a batch may take before it counts as hung, and the worker leaves; zero
+    /// for no limit. If 20 times the longest computation so far is longer, that is the limit instead. The
+    /// first computation may take ten times `hung_after`. A wait for input may take ten times `hung_after`
+    /// or 20 times the longest wait so far, whichever is longer.
     pub hung_after: Duration,
     /// The function that creates the replica of each device. The default is a replica that runs pushpull's
     /// own engine.

@@ -37,7 +37,7 @@ pub(crate) fn batch_sizes(job: &JobSpec, examples: u64) -> Vec<usize> {
     whole.into_iter().chain((rest > 0).then_some(rest)).collect()
 }
 
-/// The number of batches that an evaluation holds beside those that it computes: one that is ready, and one
+/// The number of batches in memory in addition to those that the devices compute: one that is ready, and one
 /// that is being read.
 pub(crate) const BATCHES_AHEAD: usize = 2;
 
@@ -67,9 +67,9 @@ pub(crate) async fn evaluate(
     evaluate_values(&exchange.values, devices, test, job, hung_after).await
 }
 
-/// Evaluates the model at the given values. The batches are read, and the checksum is computed, on another
-/// thread, so that this thread only waits. `hung_after` is the least time after which the evaluation of a
-/// batch counts as hung; see [`Lease`].
+/// Evaluates the model at the given values. If the devices have threads of their own, the batches are read
+/// and the checksum of the values is computed on other threads, so that this thread only waits. `hung_after`
+/// is the least time after which the evaluation of a batch counts as hung; see [`Lease`].
 ///
 /// # Errors
 /// If the test set cannot be read; if the model cannot be computed; [`WorkerError::Hung`] if the test set or
@@ -110,11 +110,11 @@ pub(crate) async fn evaluate_values(
 
 /// The batches of a test set, while they are read.
 enum Reading<'a> {
-    /// Another thread reads. It sends `None` after the last batch.
+    /// Another thread reads the batches. It sends `None` after the last one.
     Beside(mpsc::Receiver<Result<Option<Batch>, InputError>>),
     /// The other thread has read the last batch.
     Ended,
-    /// The caller reads.
+    /// The calling thread reads the batches.
     Here(Box<dyn Iterator<Item = Result<Batch, InputError>> + 'a>),
 }
 
@@ -201,7 +201,7 @@ pub(crate) fn by_name(graph: &GraphSpec) -> Vec<VariableId> {
     order
 }
 
-/// Returns the CRC-32C of the bytes of the variables, in this order.
+/// Returns the CRC-32C of the bytes of the values, with the variables in the order `order`.
 pub(crate) fn checksum(order: &[VariableId], values: &Values) -> u32 {
     order.iter().fold(0, |crc, &id| crc32c::crc32c_append(crc, values.bytes(id)))
 }

@@ -17,11 +17,11 @@ use crate::error::WorkerError;
 const LONG: u32 = 10;
 /// The limit in multiples of the longest work so far.
 const LONGEST: u32 = 20;
-/// The longest time that is charged at once. If the process was stopped for a while, the work gets the time
-/// again that it could not use.
+/// The longest time that counts towards the limit at once. If the process is suspended for longer, only this
+/// much of the pause counts.
 const TICK: Duration = Duration::from_secs(1);
 
-/// A limit on one kind of work. It follows the longest work so far.
+/// A limit on the time of one kind of work. The limit grows with the longest work so far.
 #[derive(Debug)]
 pub(crate) struct Lease {
     /// The kind of work, for the error.
@@ -33,12 +33,13 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
-    /// Returns a lease for the wait for `what`, which is input. `least` is the least limit of computations.
+    /// Returns a lease for the wait for `what`, which is input. Its least limit is [`LONG`] times `least`, the
+    /// least limit of a computation.
     pub(crate) const fn of_input(what: &'static str, least: Duration) -> Self {
         Self { what, least: least.saturating_mul(LONG), longest: Some(Duration::ZERO) }
     }
 
-    /// Returns a lease for the computations `what`, with their least limit.
+    /// Returns a lease for the computations `what`, with the least limit `least`.
     pub(crate) const fn of_computation(what: &'static str, least: Duration) -> Self {
         Self { what, least, longest: None }
     }
@@ -52,11 +53,11 @@ impl Lease {
         }
     }
 
-    /// Does some work, within the limit.
+    /// Awaits `work`, within the limit.
     ///
     /// # Errors
-    /// [`WorkerError::Hung`] if the work takes longer. It is then given up, but a thread that it runs on is
-    /// not waited for.
+    /// [`WorkerError::Hung`] if `work` takes longer. `work` is then dropped, but a thread on which it runs
+    /// is not waited for.
     pub(crate) async fn hold<T>(&mut self, work: impl Future<Output = T>) -> Result<T, WorkerError> {
         let (began, limit) = (Instant::now(), self.limit());
         let (mut work, mut left) = (pin!(work), limit);

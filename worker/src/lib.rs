@@ -1,6 +1,6 @@
 //! The worker and evaluator tasks, which compute gradients and evaluations. Only this crate, with its
-//! engine, runs graphs and uses devices. This module must not depend on update rules or on other workers;
-//! writes no checkpoints of a job.
+//! engine, runs graphs and uses devices. It must not depend on update rules or on other workers, and must
+//! not write the checkpoints of a job.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
 //! The values of metrics over several batches. This module must not depend on the source of the batches.
 //!
-//! Wanted property: (A) the totals over several parts of a batch are those of the whole batch, up to
-//! rounding.
+//! Wanted property: (A) the totals over several parts of a batch equal the totals over the whole batch, up
+//! to rounding.
 
 use pushpull_kernels::cpu::auc;
 use pushpull_messages::graph::{GraphSpec, MetricKind};
@@ -34,10 +34,10 @@ impl MetricTotals {
     }
 
     /// Adds the results of a batch of `examples` examples: the elements of each metric, one after another.
-    /// Ignores what follows them.
+    /// Ignores any further results.
     ///
     /// # Panics
-    /// If there are fewer results.
+    /// If `results` has fewer elements than all metrics together.
     pub(crate) fn add(&mut self, mut results: &[f32], examples: usize) {
         for (kind, sum) in &mut self.sums {
             let weight = match kind {
@@ -57,7 +57,7 @@ impl MetricTotals {
         self.examples
     }
 
-    /// Returns every metric over all batches so far. Without any batch, the values are NaN.
+    /// Returns the value of every metric over all batches so far. Without any batch, the values are NaN.
     pub(crate) fn values(&self) -> Vec<f32> {
         let value = |(kind, sum): &(MetricKind, Vec<f64>)| match kind {
             _ if sum.is_empty() => f32::NAN,
@@ -67,7 +67,7 @@ impl MetricTotals {
         self.sums.iter().map(value).collect()
     }
 
-    /// Forgets all batches, and keeps the memory.
+    /// Resets the totals to those of no batches, but keeps the allocated memory.
     pub(crate) fn clear(&mut self) {
         self.sums.iter_mut().for_each(|(_, sum)| sum.clear());
         self.examples = 0;

@@ -15,8 +15,8 @@ use crate::devices::{Compute, ReplicaError};
 use crate::error::WorkerError;
 use crate::evaluation::{BATCH_MAX, EvaluationTotals, by_name, checksum};
 
-/// The maximum number of compiled graphs that are kept for the next call: those of a full batch and of a last
-/// batch, for predictions and for evaluations.
+/// The maximum number of compiled graphs that are kept for later calls: one for full batches and one for the
+/// last batch, each for predictions and for evaluations.
 const KEPT_MAX: usize = 4;
 
 /// What a compiled graph computes.
@@ -40,13 +40,14 @@ pub struct Predictor {
     graph: GraphSpec,
     values: Arc<Values>,
     compute: Compute,
-    /// The compiled graphs that no call uses now, the most recently used last. A call takes one out, because
-    /// no lock may be held while the threads compute: a thread that waits for them may run another call.
+    /// The compiled graphs that no call uses now, the most recently used last. A call takes its graph out of
+    /// the list, because no lock may be held while the threads compute: a thread that waits for the others
+    /// may run another call meanwhile, which needs the lock, too.
     kept: Mutex<Vec<Compiled>>,
 }
 
 impl Predictor {
-    /// Creates a predictor of a valid graph at these values, which computes with `threads` threads.
+    /// Creates a predictor that computes a valid graph at these values with `threads` threads.
     ///
     /// # Errors
     /// If the operating system cannot start the threads.
@@ -54,10 +55,10 @@ impl Predictor {
         Ok(Self { graph, values, compute: Compute::new(threads, 1)?, kept: Mutex::default() })
     }
 
-    /// Computes every output of the graph for all examples, in the batches of [`evaluate`](Self::evaluate).
-    /// Returns the elements of each output, row-major, in the order of the graph's outputs. Normalisations
-    /// use their moving statistics, and dropout keeps all elements, as in an evaluation. The last bits of a
-    /// row may depend on the size of its batch.
+    /// Computes every output of the graph for all examples, in the same batches as
+    /// [`evaluate`](Self::evaluate). Returns the elements of each output, row-major, in the order of the
+    /// graph's outputs. Normalisations use their moving statistics, and dropout keeps all elements, as in an
+    /// evaluation. The last bits of a row may depend on the size of its batch.
     ///
     /// # Errors
     /// If the data cannot be read, lack a column that an output needs, or do not fit the model.
@@ -70,11 +71,11 @@ impl Predictor {
         Ok(outputs)
     }
 
-    /// Computes the same as [`predict`](Self::predict), but passes the outputs of each batch to `told`: the
-    /// number of examples, and the elements of each output. Only one batch of outputs is in memory at a time.
+    /// Computes the same as [`predict`](Self::predict), but calls `told` for each batch, with the number of
+    /// its examples and the elements of each output. Only one batch of outputs is in memory at a time.
     ///
     /// # Errors
-    /// The same as those of [`predict`](Self::predict), and the first error of `told`, which ends the
+    /// Those of [`predict`](Self::predict), and the first error that `told` returns; this error ends the
     /// prediction.
     pub fn predict_each<E: From<WorkerError>>(
         &self,
@@ -115,8 +116,8 @@ impl Predictor {
         Ok(totals.evaluation(&self.graph, checksum(&by_name(&self.graph), &self.values)))
     }
 
-    /// Runs the graph on one batch. Passes the number of elements of each result, and the elements, to
-    /// `told`.
+    /// Runs the graph on one batch. Calls `told` with the number of elements of each result, and with the
+    /// elements of all results.
     fn run(
         &self,
         purpose: Purpose,
@@ -141,7 +142,7 @@ impl Predictor {
         Ok(())
     }
 
-    /// Takes a compiled graph out of those that are kept, if one fits.
+    /// Removes a graph from `kept` and returns it, if `kept` has one that was compiled for these arguments.
     fn take(&self, purpose: Purpose, examples: usize, columns: &[ColumnSpec]) -> Option<Compiled> {
         let mut kept = self.kept.lock();
         let fits = |own: &Compiled| {

@@ -76,13 +76,14 @@ impl Preparation {
         Ok(Prepared { input, files, replicas, parts, test })
     }
 
-    /// Returns true if the worker evaluates the model while the job trains. It is worker 0, because every job
-    /// has one, and because no message is then needed to agree on it.
+    /// Returns true if the worker evaluates the model while the job trains. Worker 0 does this: every job
+    /// has a worker 0, and the tasks need no message to agree on it.
     fn validates(&self) -> bool {
         self.job.eval_every.is_some() && self.task.index == 0
     }
 
-    /// Opens the test set, for a worker that evaluates the model. Reads it if it is held in memory.
+    /// Opens the test set, for a worker that evaluates the model. Reads the examples now if the set is held
+    /// in memory.
     ///
     /// # Errors
     /// If the test set cannot be used.
@@ -165,8 +166,8 @@ impl Preparation {
     }
 }
 
-/// Checks that a worker that continues reads the files that it has read before. In other files, the examples
-/// that it has used would not be those that it skips.
+/// Checks that a worker that continues reads the files that it has read before. If the files were different,
+/// the worker would skip other examples than those that it has used.
 fn check_files(resume: &Resume, found: Option<FilesDigest>, accept: bool) -> Result<(), InputError> {
     match (resume.files, found) {
         (Some(expected), Some(found)) if expected != found && resume.examples > 0 => {
@@ -180,7 +181,8 @@ fn check_files(resume: &Resume, found: Option<FilesDigest>, accept: bool) -> Res
     }
 }
 
-/// Checks that the test set has the same columns as the training set, which the model was compiled for.
+/// Checks that the test set has the same columns as the training set, because the model was compiled for
+/// those columns.
 fn check_test_columns(train: &[ColumnSpec], test: &[ColumnSpec]) -> Result<(), InputError> {
     for position in 0..train.len().max(test.len()) {
         let (expected, got) = (train.get(position), test.get(position));

@@ -27,7 +27,7 @@ pub(crate) struct CheckpointWriter {
     job: JobSpec,
     cluster: ClusterSpec,
     life: Incarnation,
-    /// The progress of the job, which has the files of the workers; `None` before the job is followed.
+    /// The progress of the job, which lists the workers' input files; `None` until `follow` is called.
     progress: Option<watch::Receiver<JobProgress>>,
 }
 
@@ -58,7 +58,7 @@ impl CheckpointWriter {
         Self { catalog, job, cluster, life, progress: None }
     }
 
-    /// Saves the files of the workers, as this progress of the job lists them, in each checkpoint.
+    /// Makes every later checkpoint record the workers' input files, which `progress` lists.
     pub(super) fn follow(&mut self, progress: watch::Receiver<JobProgress>) {
         self.progress = Some(progress);
     }

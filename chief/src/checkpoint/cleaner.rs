@@ -1,6 +1,6 @@
 //! Deletes unneeded files from a store after a checkpoint has been committed: checkpoints beyond those to
-//! keep, and files that failed saves left behind. Wanted property: (C1) never deletes the newest committed
-//! checkpoint, or a file that another chief may be writing.
+//! keep, and the files of failed saves. Wanted property: (C1) never deletes the newest committed checkpoint,
+//! or a file that another chief may be writing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

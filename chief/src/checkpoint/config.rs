@@ -32,9 +32,8 @@ pub struct CheckpointConfig {
     pub restore: RestoreChoice,
     /// The time limit for ending the job after a signal. Workers have three fifths of this time to finish,
     /// and the rest is left for the last save. If the job fails without a signal, its last save has the
-    /// whole time.
-    /// A job waits for the same time if another job, such as its own earlier run, still saves at the same
-    /// location.
+    /// whole time. When a job starts, this is also the longest time for which it waits while another job,
+    /// such as its own earlier run, still saves at the same location.
     pub drain_timeout: Duration,
 }
 

@@ -1,5 +1,5 @@
-//! The chief's part in checkpoints: chooses the one that a job begins with, makes new ones, and deletes old
-//! ones. The chief reads manifests, and never reads tensors.
+//! The chief's part in checkpoints: chooses the checkpoint that a job begins with, makes new ones, and
+//! deletes old ones. The chief reads manifests, and never reads tensors.
 
 mod checkpoint_writer;
 mod cleaner;

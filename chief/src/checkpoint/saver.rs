@@ -73,7 +73,7 @@ pub(crate) struct Saver {
     writer: CheckpointWriter,
     cleaner: Cleaner,
     status: watch::Sender<SaveStatus>,
-    /// Kept until the last checkpoint is saved; `None` if the store cannot be locked.
+    /// The lock of the store, kept until the last checkpoint is saved; `None` if the store cannot be locked.
     _lock: Option<StoreLock>,
 }
 

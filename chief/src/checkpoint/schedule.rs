@@ -2,15 +2,16 @@
 //! Wanted properties: (A) no step is chosen twice; (B) every chosen step is after all steps seen so far, or
 //! is the job's first or last step; (C) with `save_steps`, all other chosen steps are multiples of
 //! `save_steps`, unless they were requested; (D) if shards repeatedly pass the chosen step before they learn
-//! of it, the margin grows until a save succeeds; (E) after a failed save, the next multiple is chosen only
-//! when a shard has reached the failed step.
+//! of it, steps are chosen further ahead until a save succeeds; (E) after a failed save, the next multiple
+//! is chosen only when a shard has reached the step of that save.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use pushpull_messages::id::Version;
 
-/// The largest margin, in updates. No shard applies this many updates while a message is in transit.
+/// The largest `margin`: how far ahead of the shards a version is chosen, in updates. No shard applies this
+/// many updates while a message is in transit.
 const MARGIN_MAX: u64 = 1 << 32;
 
 /// The decision of the schedule: what to do next.
@@ -54,7 +55,7 @@ pub(super) struct Schedule {
     due: Duration,
     /// The version of the last failed save. The shards may not have reached it yet.
     failed: Version,
-    /// Whether a save was requested for which no version has been chosen yet.
+    /// Whether a save was requested, and no version has been chosen for it yet.
     requested: bool,
     /// Whether the latest version was chosen because of a request.
     urgent: bool,

@@ -28,7 +28,8 @@ pub(crate) struct ShardInitializer<'a> {
     pub ps: &'a PsTasks,
     pub job: &'a JobSpec,
     pub workers: u32,
-    /// The job's own checkpoints, if it makes any, and the choice of the one that it begins with.
+    /// The job's own checkpoints, and the choice of the checkpoint that the job begins with; `None` if the
+    /// job makes no checkpoints.
     pub checkpoints: Option<(&'a Catalog, RestoreChoice)>,
     pub warm_start: Option<&'a WarmStartConfig>,
 }
@@ -64,7 +65,7 @@ impl ShardInitializer<'_> {
             if manifest.learning_rate.factor != 1.0 {
                 info!(
                     factor = manifest.learning_rate.factor,
-                    "learning rate is multiplied, as in the checkpoint"
+                    "learning rate multiplied by the factor in the checkpoint"
                 );
             }
             self.ps.begin_with_rate(manifest.learning_rate);

@@ -148,7 +148,7 @@ mod tests {
             prop_assert_eq!(matches(&pattern, &text), pattern == text, "(A)");
         }
 
-        /// Compares the function with a plain recursive one.
+        /// Compares `matches` with a plain recursive implementation.
         #[test]
         fn matching_follows_the_definition(pattern in "[ab*]{0,6}", text in "[ab]{0,7}") {
             fn defined(pattern: &[u8], text: &[u8]) -> bool {

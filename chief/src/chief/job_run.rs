@@ -1,5 +1,5 @@
 //! One run of a job: the concurrent parts of the chief, from the first connection to the last. The rules of
-//! the job are in `job`.
+//! the job are in the module `job`.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -56,11 +56,12 @@ pub(super) struct JobRun {
     overview: Rc<RefCell<Overview>>,
     bell: Arc<Notify>,
     feed: Feed,
-    /// The number of a worker's steps from one summary of the graph to the next, if a hook needs them.
+    /// The number of a worker's steps between two plots of the graph's summaries; `None` if no hook needs
+    /// them.
     summary_every: Option<u64>,
 }
 
-/// The inputs of a run, and the hooks that are informed of them.
+/// The hooks of a run, and the sources of its commands and events.
 pub(super) struct JobInputs {
     hooks: HookRunner,
     before_stop: Option<BeforeStop>,
@@ -268,7 +269,8 @@ impl JobRun {
         }
     }
 
-    /// Passes on the results that evaluators store for the job's checkpoints. Never returns.
+    /// Reports to the overview and the hooks each result that an evaluator stores for one of the job's
+    /// checkpoints. Never returns.
     fn follow_evaluations(&self, saving: &Saving) -> impl Future<Output = Infallible> + use<'_> {
         let own = saving.checkpoints.as_ref().map(|(catalog, _)| (catalog.clone(), saving.life));
         async move {
@@ -277,7 +279,7 @@ impl JobRun {
         }
     }
 
-    /// Passes on an evaluation that was made while the job trains.
+    /// Reports to the overview and the hooks an evaluation that was made while the job trains.
     fn evaluated(&self, step: GlobalStep, evaluation: Evaluation) {
         self.overview.borrow_mut().evaluated(elapsed(&self.clock), step, &evaluation);
         self.feed.send(HookEvent::Evaluated(step, Box::new(evaluation)));

@@ -38,7 +38,7 @@ const LOCK_PAUSE: Duration = Duration::from_millis(100);
 pub struct TrainedJob {
     /// The shard of each slice of each variable.
     pub placement: Placement,
-    /// The number of updates in the variables.
+    /// The number of updates that were applied to the variables.
     pub step: GlobalStep,
 }
 
@@ -55,7 +55,7 @@ pub struct Chief {
     progress: watch::Sender<JobProgress>,
     /// Cancelled when a signal asks the job to stop.
     interrupt: CancellationToken,
-    /// The reason to stop the job before its last step, if there is one.
+    /// The reason for which the program stops the job before its last step; `None` until it does so.
     stop: watch::Receiver<Option<String>>,
     hooks: Vec<Box<dyn Hook>>,
     before_stop: Option<BeforeStop>,
@@ -104,8 +104,8 @@ impl Chief {
         self
     }
 
-    /// Sets the channel on which a program requests the end of the training. The first reason that is sent
-    /// ends it successfully, as [`Command::Stop`](crate::Command::Stop) does.
+    /// Sets the channel on which a program requests the end of the training. When the first reason is sent,
+    /// the training ends successfully, as with [`Command::Stop`](crate::Command::Stop).
     #[must_use]
     pub fn with_stop(mut self, stop: watch::Receiver<Option<String>>) -> Self {
         self.stop = stop;

@@ -23,7 +23,7 @@ pub(super) struct Saving {
     pub work: LocalBoxFuture<'static, Result<CheckpointName, String>>,
     pub commands: mpsc::UnboundedSender<SaverCommand>,
     pub status: watch::Receiver<SaveStatus>,
-    /// The job's own checkpoints, and the choice of the one that it begins with.
+    /// The job's own checkpoints, and the choice of the checkpoint that the job resumes from.
     pub checkpoints: Option<(Catalog, RestoreChoice)>,
     /// The incarnation number that the checkpoints of this run carry.
     pub life: Incarnation,

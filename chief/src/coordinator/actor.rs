@@ -166,8 +166,8 @@ impl Coordinator {
     }
 
     /// Records a report if it comes from the current incarnation of a worker over its latest connection.
-    /// Other reports can be ignored: after a reconnect, the worker sends a report again until it is
-    /// answered.
+    /// Other reports can be ignored: after a reconnect, the worker sends each report again until the chief
+    /// answers it.
     fn record(&mut self, peer: &Peer, received: Instant, report: &mut Report) {
         if !self.state.is_latest(peer) {
             return;

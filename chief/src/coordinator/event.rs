@@ -35,7 +35,7 @@ pub(crate) enum JobEvent {
     EndDrain,
     /// The job cannot continue because of this error.
     Fail(ChiefError),
-    /// A signal was received, and nothing can be saved.
+    /// A signal told the chief to stop, and the job cannot be saved.
     Interrupt,
     /// The job has failed, and the time for workers to leave is over.
     EndFailing,

@@ -2,7 +2,7 @@
 //! Reads no clock.
 //!
 //! Wanted properties: (A) at the first call the action is due; (B) at a later call it is due if and only if
-//! the given number of steps, or the given interval, has passed since it was last due.
+//! the given number of steps, or the given interval, has passed since the action was last due.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ pub(crate) struct Cadence {
 }
 
 impl Cadence {
-    /// Returns a cadence for an action that is due every `steps` steps, and every `time`. If both are
-    /// `None`, the action is due only at the first call.
+    /// Returns the cadence of an action that is due again after `steps` steps or after `time`, whichever
+    /// ends first. If both are `None`, the action is due only at the first call.
     pub(crate) const fn new(steps: Option<u64>, time: Option<Duration>) -> Self {
         Self { steps, time, last: None }
     }

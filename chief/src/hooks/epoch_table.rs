@@ -1,8 +1,8 @@
-//! Logs a table with one line an epoch: loss, evaluation, learning rate and speed. Reads no clock.
+//! Logs a table with one line for each epoch: loss, evaluation, learning rate and speed. Reads no clock.
 //!
-//! Wanted properties: (A) each epoch is in exactly one line, in order; epochs that end between two reports of
-//! the workers share a line; (B) a line has the latest evaluation of its epochs, if it is known before the
-//! next line is due; (C) all lines have the columns of the header, at the same places.
+//! Wanted properties: (A) each epoch is in exactly one line, in order; epochs that end between two reports
+//! of the workers share a line; (B) a line has the latest evaluation of its epochs, if that evaluation is
+//! known before the next line is due; (C) all lines have the columns of the header, at the same places.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub(crate) struct EpochTable {
     /// Whether the metrics are computed on the training batches.
     measures: bool,
     update: UpdateSpec,
-    /// The factor by which hooks have multiplied the learning rate, as far as it is known.
+    /// The last known factor by which hooks have multiplied the learning rate.
     rate_factor: f32,
     last_step: GlobalStep,
     /// The number of examples in one step of a worker.
@@ -54,7 +54,8 @@ pub(crate) struct EpochTable {
 /// What a line of the table stands for.
 #[derive(Clone, Copy, Debug)]
 enum Lines {
-    /// An epoch. If `by_steps` is true, evaluations do not fall on the ends of epochs.
+    /// An epoch. If `by_steps` is true, evaluations are due at intervals of steps, so they may fall within
+    /// an epoch.
     Epoch { epochs: Epochs, by_steps: bool },
     /// This number of updates, because the job does not say where an epoch ends.
     Steps(u64),
@@ -162,7 +163,8 @@ impl EpochTable {
         }
     }
 
-    /// Returns the line that waits for its evaluation, if there is one, after the header if it is the first.
+    /// Returns the line that waits for its evaluation, if there is one. The first line comes after the
+    /// header.
     fn flush(&mut self) -> Vec<String> {
         let Some(line) = self.pending.take() else { return Vec::new() };
         let [first, last] = line.epochs;

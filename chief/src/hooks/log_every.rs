@@ -17,7 +17,7 @@ use crate::monitor::TrainingSnapshot;
 pub struct LogEvery {
     cadence: Cadence,
     job: Option<(UpdateSpec, u64)>,
-    /// The factor by which hooks have multiplied the learning rate, as far as it is known.
+    /// The last known factor by which hooks have multiplied the learning rate.
     factor: f32,
 }
 

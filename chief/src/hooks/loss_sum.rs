@@ -2,7 +2,7 @@
 
 use crate::monitor::TrainingSnapshot;
 
-/// The sum of the training losses of all workers' steps since it was taken last.
+/// The sum of the training losses of all workers' steps since the last call of [`take`](Self::take).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LossSum {
     sum: f64,

@@ -1,8 +1,8 @@
 //! Converts spans to OpenTelemetry spans; the pushes of a step and all its other spans form one trace. Sends
 //! nothing. Wanted properties: (A) the spans of a step's pushes are in one trace, even if different tasks
 //! report them, and each step has its own trace; (B) a parent is in the same trace as its child, and no span
-//! is its own ancestor; a parent contains its child in time, unless it is a worker's push and its child is
-//! the handling of the push on a shard; (C) the amount of remembered data is bounded.
+//! is its own ancestor; a parent contains its child in time, unless the parent is a worker's push and the
+//! child is the handling of this push on a shard; (C) the amount of remembered data is bounded.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -117,8 +117,8 @@ impl OtelSpans {
 }
 
 /// Returns the index of a span's parent, if any. The parent is the innermost span of the same trace that
-/// contains the span. If there is none and a shard handles a push in this span, the parent is the worker's
-/// span of that push.
+/// contains the span. If there is no such span, and the given span is a shard's handling of a push, the
+/// parent is the worker's span of that push.
 fn parent(spans: &[SpanSpec], index: usize, own: impl Iterator<Item = usize>) -> Option<usize> {
     let span = &spans[index];
     let time = |span: &SpanSpec| (span.start_us, span.start_us.saturating_add(span.took_us.max(0)));

@@ -31,7 +31,7 @@ pub(super) struct Plateau {
     pub better: Better,
     /// The number of values without an improvement that make a plateau; at least 1.
     pub patience: u32,
-    /// The smallest improvement that counts.
+    /// The amount that an improvement must exceed in order to count.
     pub min_delta: f32,
     pub best: Option<f32>,
     /// The number of values since the best one, or since the last plateau.
@@ -39,7 +39,7 @@ pub(super) struct Plateau {
 }
 
 impl Plateau {
-    /// Starts without any value. A patience of 0 counts as 1.
+    /// Makes a plateau detector that has seen no value. A patience of 0 counts as 1.
     pub(super) fn new(better: Better, patience: u32, min_delta: f32) -> Self {
         Self { better, patience: patience.max(1), min_delta, best: None, since: 0 }
     }
@@ -59,14 +59,14 @@ impl Plateau {
         self.since >= self.patience
     }
 
-    /// Waits for another `patience` values before the next plateau.
+    /// Begins to count anew: only another `patience` values without an improvement make the next plateau.
     pub(super) const fn restart(&mut self) {
         self.since = 0;
     }
 }
 
-/// Returns a metric of an evaluation, or its loss if the metric is called `loss` and the graph has none of
-/// this name.
+/// Returns a metric of an evaluation. If `metric` is `loss` and the graph has no metric of this name,
+/// returns the evaluation's loss.
 pub(super) fn value_of(metric: &str, evaluation: &Evaluation) -> Option<f32> {
     let named = evaluation.metrics.iter().find(|known| known.name == metric);
     named.map(|known| known.value).or_else(|| (metric == "loss").then_some(evaluation.loss))

@@ -1,9 +1,8 @@
 //! Reduces the learning rate when a metric no longer improves.
 //!
-//! Wanted properties: (A) the hook multiplies the factor of the learning rate when the metric is on a
-//! plateau, and then waits for `patience` further values; (B) the factor never falls below the minimum, and
-//! no request is made that would not change it; (C) a training loss is judged at most once in
-//! [`TRAIN_LOSS_UPDATES`] updates.
+//! Wanted properties: (A) the hook reduces the factor of the learning rate when the metric is on a plateau,
+//! and then waits for `patience` further values; (B) the factor never falls below the minimum, and every
+//! request changes the factor; (C) a training loss is judged at most once in [`TRAIN_LOSS_UPDATES`] updates.
 
 use pushpull_messages::id::GlobalStep;
 use pushpull_messages::message::Evaluation;
@@ -13,13 +12,14 @@ use super::plateau::{Better, Plateau, value_of};
 use crate::hook::{Hook, HookContext};
 use crate::monitor::TrainingSnapshot;
 
-/// The metric that is the mean loss of the workers since it was judged last, instead of an evaluation.
+/// The name of a metric that is not taken from evaluations: the workers' mean training loss since this
+/// metric was last judged.
 pub const TRAIN_LOSS: &str = "train_loss";
 /// The number of updates after which the training loss is judged again.
 pub const TRAIN_LOSS_UPDATES: u64 = 100;
 
-/// A hook that multiplies the learning rate by a factor when several values of a metric in a row have not
-/// improved on the best earlier one. The schedule of the job applies as well.
+/// A hook that multiplies the learning rate by a factor when several values of a metric in a row are not
+/// better than the best earlier value. The schedule of the job applies as well.
 #[derive(Clone, Debug)]
 pub struct ReduceOnPlateau {
     metric: String,
@@ -35,8 +35,8 @@ pub struct ReduceOnPlateau {
 
 impl ReduceOnPlateau {
     /// Creates the hook for a metric of the graph, for `loss`, or for [`TRAIN_LOSS`]. Without further
-    /// settings, it divides the learning rate by 10 after `patience` values without an improvement, as often
-    /// as it takes. A patience of 0 counts as 1.
+    /// settings, it divides the learning rate by 10 each time that `patience` values in a row bring no
+    /// improvement. A patience of 0 counts as 1.
     pub fn new(metric: impl Into<String>, better: Better, patience: u32) -> Self {
         let plateau = Plateau::new(better, patience, 0.0);
         let (metric, losses) = (metric.into(), LossSum::default());
@@ -50,7 +50,8 @@ impl ReduceOnPlateau {
         self
     }
 
-    /// Sets the smallest product of all factors. The learning rate is never multiplied by less.
+    /// Sets the smallest product of all factors: the learning rate is never multiplied by less than this
+    /// number.
     #[must_use]
     pub const fn minimum(mut self, minimum: f32) -> Self {
         self.minimum = minimum;
@@ -125,7 +126,7 @@ mod tests {
     }
 
     proptest! {
-        /// (A) and (B), compared with a computation from all values.
+        /// (A) and (B): the requests are those that the test computes from all values.
         #[test]
         fn the_rate_is_reduced_at_every_plateau(
             values in prop::collection::vec((0u8..8).prop_map(f32::from), 1..40),

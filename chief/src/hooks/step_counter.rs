@@ -6,7 +6,8 @@ use super::cadence::Cadence;
 use crate::hook::{Hook, HookContext};
 use crate::monitor::TrainingSnapshot;
 
-/// A hook that logs updates per second after a number of steps or after an interval, whichever ends first.
+/// A hook that regularly logs the updates per second: each time a number of steps was taken or an interval
+/// has passed, whichever comes first.
 #[derive(Clone, Debug)]
 pub struct StepCounter {
     cadence: Cadence,
@@ -15,7 +16,8 @@ pub struct StepCounter {
 }
 
 impl StepCounter {
-    /// Creates a counter of this cadence. If both arguments are `None`, it never logs.
+    /// Creates a counter that logs every `every_steps` steps or every `every`, whichever comes first. If
+    /// both arguments are `None`, it never logs.
     pub const fn new(every_steps: Option<u64>, every: Option<Duration>) -> Self {
         Self { cadence: Cadence::new(every_steps, every), last: None }
     }

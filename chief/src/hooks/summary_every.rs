@@ -53,8 +53,7 @@ impl SummaryEvery {
     }
 }
 
-/// The number of steps from one to the next in which workers plot the summaries of the graph, if the cadence
-/// is only a time.
+/// The number of a worker's steps between two plots of the graph's summaries, if the cadence is only a time.
 const GRAPH_STEPS: u64 = 100;
 
 impl Hook for SummaryEvery {

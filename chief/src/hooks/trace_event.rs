@@ -1,8 +1,8 @@
-//! Converts spans to events of the Chrome trace format, which Perfetto opens: tasks are processes, lanes are
-//! threads, and a push is a flow from the computation of its gradients to the shard and back. Writes no
-//! file. Wanted properties: (A) the spans of one thread are disjoint or nested if its lane has enough rows;
-//! (B) the amount of remembered data is bounded; (C) all events of a push have the same id, even if
-//! different tasks report them.
+//! Converts spans to events of the Chrome trace format, which Perfetto opens: tasks are processes, rows of
+//! lanes are threads, and a push is a flow from the computation of its gradients to the shard and back.
+//! Writes no file. Wanted properties: (A) the spans of one thread are disjoint or nested if its lane has
+//! enough rows; (B) the amount of remembered data is bounded; (C) all events of a push have the same id,
+//! even if different tasks report them.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -23,7 +23,8 @@ pub(super) const APPLY: &str = "apply";
 /// The largest number of threads over all processes. Once it is reached, spans that need a further thread
 /// share one of the existing threads of their process; all spans of a new process share one thread.
 const THREADS_MAX: usize = 4096;
-/// The largest number of rows of one lane. Overlapping spans are drawn in different rows.
+/// The largest number of rows of one lane. Spans that overlap without being nested are drawn in different
+/// rows.
 const ROWS_MAX: usize = 8;
 /// The largest number of remembered spans of a row. This number covers a few seconds. Fewer spans would not
 /// be enough, because workers report the same period at different times.
@@ -110,8 +111,8 @@ impl TraceEvents {
         DrawnSpan { process, thread, start: span.start_us, end }
     }
 
-    /// Returns the number of the thread in which a span is drawn. If the thread is new, first adds the event
-    /// that names it.
+    /// Returns the number of the thread in which a span is drawn. If the thread is new, first adds the
+    /// events that name it and, if that is new, too, its process.
     fn thread(&mut self, span: &SpanSpec, events: &mut Vec<Value>) -> u64 {
         let pid = process(span.task);
         let full = self.threads >= THREADS_MAX;

@@ -159,7 +159,7 @@ impl<R> JobState<R> {
         effects
     }
 
-    /// Handles the failure of a worker that does not train: it prepares its training, or it evaluates.
+    /// Handles the failure of a worker that still prepares its training, or that evaluates.
     fn fail_or_go_on(&mut self, index: u32, reason: String) -> Vec<Effect<R>> {
         match self.phase {
             Phase::Starting => return self.begin_failing(failed(index, reason)),

@@ -10,7 +10,7 @@ pub(super) struct Member<R> {
     pub incarnation: Option<Incarnation>,
     /// The number of incarnations that have registered.
     pub lives: u64,
-    /// The address of the worker's status server, if it has one.
+    /// The address of the worker's HTTP endpoint, if it has one.
     pub http: Option<String>,
     /// The number of the latest connection of the latest incarnation. The worker repeats its unanswered
     /// requests over this connection.
@@ -22,7 +22,7 @@ pub(super) struct Member<R> {
     pub interrupted: bool,
     /// The last finite loss that the worker has reported; `None` again when it has left.
     pub loss: Option<f32>,
-    /// The metrics that the worker has reported last; empty before that, and when it has left.
+    /// The metrics that the worker has reported last; empty before its first report and after it has left.
     pub metrics: Vec<f32>,
     /// The position at which the worker continues in its input if it is started again.
     pub resume: Resume,

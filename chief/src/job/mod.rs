@@ -59,7 +59,7 @@ pub(crate) enum TrainingEnd {
 /// The outcome of a job that was evaluated.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TrainingOutcome {
-    /// The mean of the last losses of the workers that stayed to the end.
+    /// The mean, over the workers that stayed to the end, of the last loss that each has reported.
     pub train_loss: f32,
     pub evaluation: Evaluation,
     /// The number of workers whose losses are averaged in `train_loss`.
@@ -80,7 +80,8 @@ pub(crate) struct JobStart {
     pub resumes: Vec<Resume>,
     /// Whether the job makes checkpoints.
     pub saves: bool,
-    /// The number of a worker's steps from one summary of the graph to the next, if there are summaries.
+    /// The number of a worker's steps between two plots of the graph's summaries; `None` if none are
+    /// plotted.
     pub summary_every: Option<u64>,
     /// The steps that the workers trace, if any.
     pub trace: Option<TraceSpec>,
@@ -128,7 +129,7 @@ pub(crate) struct JobState<R> {
 
 #[derive(Debug)]
 enum Phase {
-    /// The job waits for variables and workers.
+    /// The job waits until the variables are created and all workers are ready.
     Starting,
     Training,
     /// The worker with this index evaluates.
@@ -206,15 +207,15 @@ impl<R> JobState<R> {
 
     /// Returns the disconnected workers that may still reconnect, each with the number of its broken
     /// connection. If a worker does not reconnect in time, the caller must report it as
-    /// [`lost`](Self::lost). Empty before the job begins, because the start timeout applies then.
+    /// [`lost`](Self::lost). Empty before the job begins, because until then the start timeout applies.
     pub(crate) fn awaited(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
         let limited = !matches!(self.phase, Phase::Starting | Phase::Ended(_));
         let away = self.members.iter().filter(move |(_, member)| limited && member.is_here() && member.away);
         away.map(|(&index, member)| (index, member.connection))
     }
 
-    /// Returns the progress of the job. The loss is the mean of the last losses of the workers that take
-    /// part.
+    /// Returns the progress of the job. Its loss is the mean, over the workers that take part, of the last
+    /// loss that each has reported.
     pub(crate) fn progress(&self) -> JobProgress {
         let trains =
             |member: &&Member<R>| member.is_present() && matches!(member.state, MemberState::Training);
@@ -238,15 +239,16 @@ impl<R> JobState<R> {
         }
     }
 
-    /// Returns the mean of the last losses of the workers that take part, and the number of these losses;
-    /// `None` if there are none. The loss of a worker that leaves or is lost no longer counts.
+    /// Returns the mean, over the workers that take part, of the last loss that each has reported, and the
+    /// number of these losses; `None` if there are none. The loss of a worker that leaves or is lost no
+    /// longer counts.
     fn mean_loss(&self) -> Option<(f32, usize)> {
         let losses: Vec<f32> = self.members.values().filter_map(|member| member.loss).collect();
         (!losses.is_empty()).then(|| (losses.iter().sum::<f32>() / losses.len() as f32, losses.len()))
     }
 
-    /// Returns the mean of the last metrics of the workers that take part. Values that are not finite do not
-    /// count.
+    /// Returns each metric's mean, over the workers that take part, of the last value that each has
+    /// reported. Values that are not finite do not count.
     fn mean_metrics(&self) -> Vec<MetricValue> {
         let mean = |(position, metric): (usize, &MetricSpec)| {
             let values = self.members.values().filter_map(|member| member.metrics.get(position));
@@ -339,7 +341,7 @@ impl<R> JobState<R> {
         effects
     }
 
-    /// Returns the indices of the workers whose state is `wanted`.
+    /// Returns the indices of the workers for whose state `wanted` returns true.
     fn in_state(&self, wanted: impl Fn(&MemberState<R>) -> bool) -> Vec<u32> {
         self.members.iter().filter(|(_, member)| wanted(&member.state)).map(|(&index, _)| index).collect()
     }

@@ -30,7 +30,7 @@ pub(crate) struct MemberStatus {
     pub life: Option<Incarnation>,
     /// The number of incarnations of the worker that have registered.
     pub lives: u64,
-    /// The address of the worker's status server, if it has one.
+    /// The address of the worker's HTTP endpoint, if it has one.
     pub http: Option<String>,
 }
 

@@ -1,5 +1,5 @@
-//! Handles the stop of a job before its last step. The shards agree on the step. The job then ends for good,
-//! or it drains so that another job can continue.
+//! Handles the stop of a job before its last step. The shards agree on the step at which to stop. The job
+//! then ends for good, or it drains so that another job can continue.
 
 use pushpull_messages::id::GlobalStep;
 
@@ -8,9 +8,9 @@ use super::{EarlyStop, Effect, JobState, Phase, TrainingEnd, done};
 use crate::error::ChiefError;
 
 impl<R> JobState<R> {
-    /// Begins to stop the training. The caller then lets the shards agree on the step. A job that `drains`
-    /// is not evaluated. A second call may turn a stop for good into a drain, but not a drain into a stop
-    /// for good.
+    /// Begins to stop the training. The caller then lets the shards agree on the step at which to stop. If
+    /// `drains` is true, the job is not evaluated. A second call may turn a stop for good into a drain, but
+    /// not a drain into a stop for good.
     pub(crate) fn stop(&mut self, reason: String, drains: bool) -> Vec<Effect<R>> {
         match (&self.phase, &mut self.stopping) {
             (Phase::Failing(_) | Phase::Ended(_), _) => Vec::new(),

@@ -1,13 +1,13 @@
-//! Finds a step at which all shards can stop, or change, while they train. Sends no messages. Wanted
-//! properties: (A) no shard has passed the agreed step when it receives that step; (B) the number of rounds
-//! is small, even if the shards train fast.
+//! Finds a step at which all shards can stop, or change their learning rate, while they train. Sends no
+//! messages. Wanted properties: (A) no shard has passed the agreed step when it receives that step; (B) the
+//! number of rounds of messages is small, even if the shards train fast.
 
 use pushpull_messages::id::{GlobalStep, Version};
 
-/// The margin ahead of the shards, as a multiple of the observed pace.
+/// How far ahead of the shards a step is requested, as a multiple of the observed pace.
 const PACES: u64 = 4;
 
-/// The search for a step at which all shards can stop or change.
+/// The search for a step at which all shards can stop or change their learning rate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StepAgreement {
     last_step: GlobalStep,
@@ -26,12 +26,12 @@ impl StepAgreement {
         Self { last_step, margin, step }
     }
 
-    /// Returns the step at which the shards are requested to stop.
+    /// Returns the step at which the shards are requested to stop or to change their learning rate.
     pub(crate) const fn step(&self) -> GlobalStep {
         self.step
     }
 
-    /// Records the versions that the shards have replied with. Returns true if all shards stop at the
+    /// Records the versions that the shards have replied with. Returns true if no shard has passed the
     /// requested step. Otherwise [`step`](Self::step) returns a later step, and the caller must request that
     /// step.
     pub(crate) fn update(&mut self, versions: &[Version]) -> bool {

@@ -44,21 +44,22 @@ pub(crate) struct Launcher<'a> {
     pub job: &'a JobSpec,
     pub progress: watch::Receiver<JobProgress>,
     pub interrupt: &'a CancellationToken,
-    /// The reason to stop the job before its last step, if there is one.
+    /// The reason for which the program stops the job before its last step; `None` until it does so.
     pub stop: &'a watch::Receiver<Option<String>>,
     pub coordinator: &'a Addr<Coordinator>,
     pub ps: &'a PsTasks,
     /// The channel for commands to the saver, if the job makes checkpoints.
     pub saver: mpsc::UnboundedSender<SaverCommand>,
-    /// The job's own checkpoints, and the choice of the one that it begins with.
+    /// The job's own checkpoints, and the choice of the checkpoint that the job resumes from.
     pub checkpoints: Option<(Catalog, RestoreChoice)>,
     /// The reason and the deadline of a drain; set when the job is told to drain.
     pub drain: Rc<OnceCell<Drain>>,
-    /// The number of a worker's steps from one summary of the graph to the next, if a hook needs them.
+    /// The number of a worker's steps between two plots of the graph's summaries; `None` if no hook needs
+    /// them.
     pub summary_every: Option<u64>,
 }
 
-/// The early end of a job that another job can continue.
+/// An early end of a job, after which another job can resume from the last checkpoint.
 #[derive(Debug)]
 pub(crate) struct Drain {
     pub reason: String,
@@ -72,7 +73,7 @@ struct Pending<F> {
     agreement: FuturesUnordered<F>,
     /// Whether the job was told to stop.
     stopping: bool,
-    /// The requested factor of the learning rate, while an earlier change is made.
+    /// The last requested factor of the learning rate; waits here while an earlier change is made.
     factor: Option<f32>,
     /// The time by which the workers must finish in a drain.
     workers_deadline: Option<Instant>,
@@ -272,8 +273,8 @@ impl Launcher<'_> {
         Ok(agreement.step())
     }
 
-    /// Multiplies the learning rate by a factor, from the same version on all shards. Returns when all shards
-    /// have passed that version, because a shard knows only one change ahead.
+    /// Multiplies the learning rate by a factor, from the same version on all shards. Returns when all
+    /// shards have passed that version, because a shard can store only one future change.
     async fn change_learning_rate(&self, factor: f32) -> Result<(), ChiefError> {
         if self.job.deterministic {
             warn!("a hook changes the learning rate; the result of the job now depends on timing");

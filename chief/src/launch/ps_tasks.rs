@@ -29,7 +29,7 @@ use crate::placement::place;
 
 use super::rate_history::RateHistory;
 
-/// The time that a ps task has to confirm that it stops.
+/// The time limit for a ps task to confirm that it stops.
 pub(crate) const FAREWELL: Duration = Duration::from_secs(5);
 
 /// The time to wait before a request is sent again to a shard whose queue was full.
@@ -56,7 +56,7 @@ impl From<CreateError> for ChiefError {
 #[derive(Default)]
 pub(crate) struct PsTasks {
     callers: RefCell<BTreeMap<TaskId, Arc<ReconnectingClient>>>,
-    /// The learning rate of the shards.
+    /// The history of the shards' learning rate.
     rates: RefCell<RateHistory>,
     /// Cancelled before the ps tasks are told to stop.
     stops: CancellationToken,
@@ -66,7 +66,7 @@ pub(crate) struct PsTasks {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PsStatus {
     pub task: TaskId,
-    /// The address of the task's status server, if it has one.
+    /// The address of the task's HTTP endpoint, if it has one.
     pub http: Option<String>,
     /// Whether the task can be reached now.
     pub up: bool,
@@ -188,7 +188,7 @@ impl PsTasks {
         }
     }
 
-    /// Waits until the first ps task is lost. Returns the task and the reason.
+    /// Waits until any ps task is lost, and returns this task and the reason.
     pub(crate) async fn wait_lost(&self) -> (TaskId, String) {
         let lost = self
             .callers()
@@ -236,7 +236,8 @@ impl PsTasks {
         Ok(self.ask_all::<_, Holding>(hold).await?.into_iter().map(|reply| reply.version).collect())
     }
 
-    /// Sets the learning rate of every shard. All of them must wait for it.
+    /// Sets the learning rate of every shard. All shards must be waiting for it, see
+    /// [`hold_at`](Self::hold_at).
     pub(crate) async fn set_learning_rate(&self, change: RateChange) -> Result<(), ChiefError> {
         // It is recorded first: a checkpoint of a later version is written after a shard has the change.
         self.rates.borrow_mut().push(change);
@@ -255,7 +256,8 @@ impl PsTasks {
         self.rates.borrow().at(version)
     }
 
-    /// Sends a request to every shard, again if its queue is full, and returns the replies.
+    /// Sends a request to every shard, and returns the replies. If the queue of a shard is full, tries
+    /// again.
     async fn ask_all<Q, A>(&self, request: impl Fn(ShardId) -> Q) -> Result<Vec<A>, ChiefError>
     where
         Q: Into<Message> + Copy,

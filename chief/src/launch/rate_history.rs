@@ -1,15 +1,15 @@
 //! The changes of the learning rate that the shards have made or will make. Sends no messages.
 //!
-//! Wanted properties: (A) the rate at a version is that of the last change up to this version, with the next
-//! one; (B) at most [`CHANGES_MAX`] changes are remembered: those after which a checkpoint may still be
-//! written.
+//! Wanted properties: (A) the rate at a version has the factor of the last change up to this version, and
+//! names the next change; (B) at most [`CHANGES_MAX`] changes are remembered, which suffices for every
+//! checkpoint that may still be written.
 
 use std::collections::VecDeque;
 
 use pushpull_messages::id::Version;
 use pushpull_messages::optimizer::{RateChange, RateSpec};
 
-/// The maximum number of changes that are remembered. A checkpoint is written long before so many further
+/// The maximum number of changes that are remembered. A checkpoint is written long before this many further
 /// changes are made.
 const CHANGES_MAX: usize = 256;
 
@@ -34,8 +34,8 @@ impl From<RateSpec> for RateHistory {
 }
 
 impl RateHistory {
-    /// Adds a change. It replaces those that would come after it, as on the shards: a checkpoint may have
-    /// contained one.
+    /// Adds a change. As on the shards, it replaces all changes at the same version or later. A replaced
+    /// change may come from the checkpoint that the job began with.
     pub(crate) fn push(&mut self, change: RateChange) {
         while self.changes.pop_back_if(|last| last.from >= change.from).is_some() {}
         self.changes.push_back(change);

@@ -73,7 +73,7 @@ impl Feed {
         (Self { events: sender, reports, events_lost, spans_waiting, spans_lost }, reader)
     }
 
-    /// Passes on an event.
+    /// Passes an event to the hooks. Drops and counts the event if the queue is full.
     pub(crate) fn send(&self, event: HookEvent) {
         // If the queue is not full, a failure means that the job has ended and the reader is gone. Such an
         // event does not count as lost.

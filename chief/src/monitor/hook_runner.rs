@@ -148,8 +148,8 @@ impl HookRunner {
         self.pass_on(snapshot.step(), context);
     }
 
-    /// Returns the context of a call. After a request, the shards still report the factor before, until all
-    /// of them change it.
+    /// Returns the context of a call. The context has the factor that a hook requested last, if any, because
+    /// the shards report the previous factor until all of them change it.
     fn context(&self) -> HookContext {
         HookContext::new(self.requested_rate.or(self.seen_rate))
     }

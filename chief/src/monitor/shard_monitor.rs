@@ -25,7 +25,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct ShardMonitor {
     shards: RefCell<BTreeMap<ShardId, ShardObservation>>,
-    /// Changes whenever a shard replies.
+    /// Sends a notification whenever a shard replies.
     answers: watch::Sender<()>,
     /// Notified when all shards should be queried without delay.
     now: Notify,

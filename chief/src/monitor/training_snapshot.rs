@@ -32,7 +32,7 @@ pub struct WorkerReport {
     pub local_step: LocalStep,
     /// The number of steps that the worker has taken since the previous snapshot.
     pub steps: u64,
-    /// The mean loss over `steps`, which may not be finite; `None` if there were no steps.
+    /// The mean loss over `steps`, which can be NaN or infinite; `None` if there were no steps.
     pub loss: Option<f32>,
     /// The Euclidean norm of the gradients before clipping, if it was measured.
     pub gradient_norm: Option<f32>,
@@ -45,8 +45,8 @@ impl TrainingSnapshot {
         versions.chain([self.progress.global_step]).max().unwrap_or_default()
     }
 
-    /// Returns the factor by which hooks have multiplied the learning rate of the next update; `None` if they
-    /// have not, or if it is not known.
+    /// Returns the factor by which hooks have multiplied the learning rate of the next update; `None` if no
+    /// hook has changed it, or if the factor is not known.
     pub fn learning_rate_factor(&self) -> Option<f32> {
         let newest = self.shards.iter().max_by_key(|(_, shard)| shard.version);
         newest.and_then(|(_, shard)| shard.learning_rate_factor)

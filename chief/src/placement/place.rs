@@ -70,7 +70,7 @@ pub enum PlaceError {
 
 /// Decides how the variables are split into slices, and which shard owns each slice.
 ///
-/// The partitioner does not split a variable whose optimizer needs it whole, such as LAMB's.
+/// The partitioner does not split a variable if its optimizer, such as LAMB, needs the whole variable.
 ///
 /// If a variable has an explicit device, all its slices go to that shard, whatever the strategy. Round robin
 /// does not count these slices as turns; greedy load balancing counts their bytes as load of the shard. Both

@@ -66,7 +66,7 @@ impl Publisher {
         }
     }
 
-    /// Updates the overview and publishes it. A `tick` also updates the curves and the findings.
+    /// Updates the overview and publishes it. If `tick` is true, also updates the curves and the findings.
     pub(crate) async fn update(&mut self, tick: bool) {
         let snapshot = tokio::time::timeout(COORDINATOR_TIMEOUT, self.coordinator.send(Observe)).await;
         let at = elapsed(&self.clock);

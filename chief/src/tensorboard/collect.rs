@@ -1,8 +1,8 @@
 //! Computes the plotted metrics of a job for the interval between two snapshots. Writes no file. Wanted
 //! properties: (A) the counts of the intervals add up to the counts of the shards; (B) the number of values
-//! of a histogram is the sum over its buckets, all values are between its minimum and its maximum, and the
-//! limits of its buckets increase; (C) only finite values are plotted; (D) arbitrary counts are accepted,
-//! even decreasing ones, although the counts of a correct shard never decrease.
+//! of a histogram is the sum of its buckets' counts, all values are between its minimum and its maximum, and
+//! the limits of its buckets increase; (C) only finite values are plotted; (D) arbitrary counts are
+//! accepted, even decreasing ones, although the counts of a correct shard never decrease.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -56,12 +56,12 @@ impl Totals {
 /// The shortest interval for which a rate is computed, in seconds.
 const RATE_SECONDS_MIN: f64 = 0.1;
 
-/// Collects the metrics of one job.
+/// A collector of the metrics of one job.
 #[derive(Debug)]
 pub(crate) struct Collector {
     update: UpdateSpec,
     last_step: GlobalStep,
-    /// The factor by which hooks have multiplied the learning rate, as far as it is known.
+    /// The last known factor by which hooks have multiplied the learning rate.
     rate_factor: f32,
     /// The number of examples from which a gradient is computed.
     step_examples: u64,
@@ -88,7 +88,7 @@ impl Collector {
         }
     }
 
-    /// Records the reports of workers between two summaries.
+    /// Records the gradient norms that workers have reported in `snapshot`, for the next summary.
     pub(crate) fn note(&mut self, snapshot: &TrainingSnapshot) {
         let norms =
             snapshot.reports.iter().filter_map(|(&worker, report)| Some((worker, report.gradient_norm?)));
@@ -157,12 +157,12 @@ impl Collector {
     }
 }
 
-/// The other summaries of the training.
+/// The tags in the group `train` that do not belong to metrics of the graph.
 const TRAIN_TAGS: [&str; 6] =
     ["loss", "learning_rate", "gradient_norm", "workers", "steps_per_second", "examples_per_second"];
 
-/// Returns the tag of a metric in a group of plots whose other tags are `taken`. Metrics of different names
-/// have different tags, and none has that of another summary.
+/// Returns the tag of a metric in a group of plots. Other summaries of the group have the tags `taken`.
+/// Metrics of different names have different tags, and no metric has the tag of another summary.
 fn metric_tag(group: &str, taken: &[&str], name: &str) -> String {
     let renamed = taken.contains(&name) || name.starts_with("metric/");
     if renamed { format!("{group}/metric/{name}") } else { format!("{group}/{name}") }

@@ -1,5 +1,5 @@
 //! Writes event files for TensorBoard: TFRecord frames of `Event` messages. The caller decides what is
-//! plotted. From the job, only the graph and the settings are used.
+//! plotted. Uses only the graph and the settings of the job.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -74,8 +74,8 @@ impl EventWriter {
         &self.path
     }
 
-    /// Begins a run at `step`. Readers then discard what an earlier run has plotted for this step and for
-    /// later steps. Writes the job's graph and its settings.
+    /// Begins a run at `step`. TensorBoard then discards what earlier runs have plotted for this step and
+    /// for later steps. Writes the job's graph and its settings.
     ///
     /// # Errors
     /// Returns an error if the file cannot be written.

@@ -40,8 +40,8 @@ pub(super) struct SessionLog {
 }
 
 impl SessionLog {
-    /// The message that marks the beginning of a run. Readers then discard earlier plots of this step and of
-    /// later steps.
+    /// The message that marks the beginning of a run. Readers then discard what an earlier run plotted at
+    /// this step and at later steps.
     pub(super) const START: Self = Self { status: 1 };
 }
 

@@ -4,8 +4,8 @@
 use pushpull_messages::job::JobSpec;
 use serde_json::Value;
 
-/// The largest number of characters that are shown of one setting. The limit is needed because an input may
-/// list any number of files and words.
+/// The maximum number of characters shown for one setting. The limit is needed because an input may list any
+/// number of files and words.
 const SHOWN_MAX: usize = 400;
 
 /// Returns a table with a row for each setting of the job, and with rows for the size of its graph.

@@ -18,7 +18,7 @@ pub enum Step {
     /// saved value.
     UnaryGrad(Unary, Operand),
     /// Computes `f(x, operand)` or, with [`Side::A`], `f(operand, x)`, like [`binary`](super::binary). The
-    /// side is that of the operand.
+    /// side says which argument the operand is.
     Binary(Binary, Operand, Side),
 }
 
@@ -48,8 +48,8 @@ pub enum Extent {
 const TILE: usize = 1024;
 
 /// Computes `dst = stepₙ(… step₁(first))`, element by element. If `first` is `None`, the first step reads
-/// `dst` instead. The result has the same bits as that of separate calls of the kernels in the same order.
-/// Long slices are divided among the threads.
+/// `dst` instead. The result has the same bits as if the kernels were called one after the other. Long
+/// slices are divided among the threads.
 ///
 /// # Panics
 /// If an operand is missing, or does not have the length that its extent requires.
@@ -131,8 +131,8 @@ impl WithSimd for Chain<'_> {
     }
 }
 
-/// Applies a function of one number to a tile. Calls the loop of [`unary_in_place`](super::unary_in_place),
-/// which is already compiled, through a separate dispatch.
+/// Applies a function of one number to a tile. Runs the loop of [`unary_in_place`](super::unary_in_place)
+/// through `vectorize`, so that the loop is compiled only once.
 struct OnTile<'a, S> {
     simd: S,
     tile: &'a mut [f32],

@@ -47,7 +47,7 @@ pub(super) fn zip_map<const W: usize, const R: usize>(
     });
 }
 
-/// Returns the number of tasks that share the slices of [`zip_map`].
+/// Returns the number of parallel tasks that share the slices of [`zip_map`].
 ///
 /// # Panics
 /// If the slices are not all of one length.
@@ -75,7 +75,7 @@ fn part_of<const R: usize>(slices: [&[f32]; R], part: Range<usize>) -> [&[f32]; 
     slices.map(|slice| &slice[part.clone()])
 }
 
-/// The loop of [`zip_map`], over the part of one task.
+/// The loop of [`zip_map`], over the part of the slices that one parallel task has.
 pub(super) struct ZipMap<'a, F, const W: usize, const R: usize> {
     pub written: [&'a mut [f32]; W],
     pub read: [&'a [f32]; R],

@@ -1,21 +1,21 @@
-//! The exponential, the logarithm and functions built from them, each of one number. The compiler vectorises
-//! them inside the loop of a kernel. They use only plain arithmetic, and so give the same bits on every
-//! instruction set.
+//! Functions of one number: the exponential, the logarithm and functions built from them. The compiler
+//! vectorises them inside the loop of a kernel. They use only plain arithmetic, and so give the same bits on
+//! every instruction set.
 //!
 //! This module must not depend on slices.
 
 /// Returns `eˣ`, with an error of at most 2 units in the last place (1.1 was measured); a subnormal result is
 /// off by at most one subnormal step. A NaN stays a NaN.
 ///
-/// The method is that of Cephes' `expf` (Moshier): with `x = n · ln 2 + r`, a polynomial in `r` is multiplied
-/// with `2ⁿ`.
+/// The method is that of Cephes' `expf` (Moshier): with `x = n · ln 2 + r`, a polynomial in `r` is
+/// multiplied by `2ⁿ`.
 #[inline(always)]
 pub(super) fn exp(x: f32) -> f32 {
     /// Adding this constant to a small number rounds the number and leaves the integer in the low bits.
     /// Subtracting the constant again gives the rounded number.
     const ROUND: f32 = 12_582_912.0;
-    /// ln 2 as the sum of two numbers. The first holds the upper bits of ln 2, so few that its product with
-    /// `n` is exact; the second holds the rest.
+    /// ln 2 as the sum of two numbers. The first has only the upper bits of ln 2, so that its product with
+    /// `n` is exact; the second has the rest.
     const LN_2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
     // Beyond these bounds the result is infinity or 0. The comparisons leave a NaN unchanged.
     let x = if x > 90.0 { 90.0 } else { x };
@@ -48,8 +48,8 @@ pub(super) fn sigmoid(x: f32) -> f32 {
 }
 
 /// Returns the hyperbolic tangent, with an error of at most 4 units in the last place. The method is that of
-/// Cephes' `tanhf` (Moshier): near 0, where the formula with the exponential would lose digits, it uses a
-/// polynomial.
+/// Cephes' `tanhf` (Moshier): near 0, where the formula with the exponential would lose digits, a polynomial
+/// is used.
 #[inline(always)]
 pub(super) fn tanh(x: f32) -> f32 {
     let square = x * x;

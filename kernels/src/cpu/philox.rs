@@ -20,7 +20,7 @@ pub(super) fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     counter
 }
 
-/// Returns the low and the high word of the 64-bit product.
+/// Returns the low and the high word of the 64-bit product `a · b`.
 #[inline(always)]
 fn multiply(a: u32, b: u32) -> [u32; 2] {
     words(u64::from(a) * u64::from(b))

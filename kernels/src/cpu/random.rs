@@ -14,7 +14,8 @@ use super::philox::{philox4x32, words};
 pub struct Key {
     /// The seed of the run.
     pub seed: u64,
-    /// The number of the sequence. The sequences of a run are independent; each variable has one.
+    /// The number of the sequence. The sequences of a run are independent; each variable has its own
+    /// sequence.
     pub stream: u64,
 }
 
@@ -31,7 +32,7 @@ impl Key {
 /// Fills `dst` with a part of a sequence that is uniformly distributed on `[low, high)`, starting at element
 /// `first_index`. Neighbouring possible numbers differ by 2⁻²⁴ of the interval's width.
 ///
-/// If both bounds are equal, every element has their value.
+/// If `low` equals `high`, every element has this value.
 ///
 /// # Panics
 /// If `low > high`, or if one of them is not finite.
@@ -73,7 +74,7 @@ pub fn fill_normal(dst: &mut [f32], key: Key, first_index: u64, mean: f32, stdde
 #[track_caller]
 pub fn fill_truncated_normal(dst: &mut [f32], key: Key, first_index: u64, mean: f32, stddev: f32) {
     /// The number of low bits of a block's number that hold the index of the element. The bits above hold
-    /// how many draws were rejected for this element.
+    /// the number of the attempt for this element. Each attempt makes up to four draws.
     const INDEX_BITS: u32 = 56;
     const ATTEMPTS: u64 = 8;
     assert!(

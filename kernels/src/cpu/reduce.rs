@@ -2,7 +2,7 @@
 //!
 //! All instruction sets add in the same order. In a block of 4096 elements, element `i` is added to partial
 //! sum `i % 64`, in `f32`. Each block's partial sums are added to 64 totals in `f64`; at the end, the totals
-//! are added in order. So only the slice determines the bits, and the rounding error does not grow with the
+//! are added in order. So the bits depend only on the slice, and the rounding error does not grow with the
 //! slice's length. A sum of squares uses `f64` throughout, so it is finite if all elements are finite.
 
 use pulp::{Simd, WithSimd};

@@ -1,11 +1,11 @@
-//! The gradients of reductions. They repeat a reduced number. This module must not know what the numbers
-//! stand for.
+//! The gradients of reductions. They repeat the gradient of a reduced number along the axes that were
+//! reduced. This module must not know what the numbers stand for.
 
 use super::broadcast::{Broadcast, Side};
 use super::shape::expect_len;
 
-/// Repeats the elements of `x`, which has the shape of the operand at `side`, to fill `dst`, which has the
-/// shape of the broadcast result.
+/// Fills `dst` with the elements of `x`, repeated along the axes along which the operand at `side` is
+/// repeated. `x` has the shape of this operand, and `dst` has the shape of the broadcast result.
 ///
 /// # Panics
 /// If a slice does not have the length that `shapes` requires.
@@ -25,10 +25,10 @@ pub fn expand(dst: &mut [f32], x: &[f32], shapes: &Broadcast, side: Side) {
     });
 }
 
-/// Computes the gradient of a maximum. `dst` and `x` have the shape of the broadcast result; `y`, the
-/// maximum, and `dy` have the shape of the operand at `side`. `dy` is divided evenly among the elements of
-/// `x` that equal the maximum; all other elements of `dst` are 0. `counts` is scratch memory of the same
-/// length as `y`.
+/// Computes the gradient of a maximum. `dst` and `x` have the shape of the broadcast result; `y` (the
+/// maximum) and `dy` (its gradient) have the shape of the operand at `side`. `dy` is divided evenly among
+/// the elements of `x` that equal the maximum; all other elements of `dst` are 0. `counts` is scratch memory
+/// of the same length as `y`.
 ///
 /// # Panics
 /// If a slice does not have the length that `shapes` requires.

@@ -1,5 +1,5 @@
 //! A loop that computes each row of a matrix from the same row of two other matrices. This module must not
-//! depend on the computation.
+//! depend on what is computed.
 
 use std::iter::zip;
 
@@ -8,7 +8,8 @@ use pulp::{Simd, WithSimd};
 use super::dispatch::dispatch;
 use super::threads::{ELEMENTS_PER_TASK, Threads, share_rows};
 
-/// The computation that [`Rows`] runs for each row. It computes `dst` from one row of each operand.
+/// The computation that [`Rows`] runs for each row. It computes one row of `dst` from the same rows of `a`
+/// and `b`.
 pub(super) trait RowKernel: Copy + Sync {
     /// Computes one row. Mark the function as `#[inline(always)]`. A closure of this size would not be
     /// inlined, which is why this is a trait.

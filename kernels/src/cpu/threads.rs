@@ -141,7 +141,7 @@ mod tests {
         }
     }
 
-    /// Tests the kernels that use this module and have no such test in their own module.
+    /// Tests the kernels whose own modules have no test with several threads.
     #[test]
     fn threads_do_not_change_the_bits() {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();

@@ -1,7 +1,8 @@
 //! Register tiles: the inner loops of products and convolutions, and the division of a row into vectors.
 //!
-//! This module works on rows of floats and must not depend on images. An element of a tile is the sum of its
-//! terms, added in order by fused multiply-add, for any vector width and any size of the tile.
+//! This module works on rows of floats and must not depend on images. The terms of each element of a result
+//! are added in order, whatever the vector width and the size of the tile, and by fused multiply-add if the
+//! instruction set has it.
 
 // With iterators, the compiler would keep a tile in memory instead of registers, which is five times slower.
 #![allow(clippy::needless_range_loop)]
@@ -12,7 +13,7 @@ use pulp::Simd;
 /// numbers that they are multiplied with, fill the registers and hide the latency of the multiply-add.
 pub(super) const ROWS: usize = 6;
 
-/// Work on some columns of a matrix, for [`for_columns`].
+/// Work on the columns of a matrix. [`for_columns`] calls it for a few vectors of columns at a time.
 pub(super) trait Columns<S: Simd> {
     /// Works on the columns `col..col + len`, which are `V` whole vectors. If `PARTIAL` is true, the columns
     /// are a part of one vector, and `V` is 1.

@@ -1,5 +1,5 @@
-//! Transposes a tensor, which puts its axes in another order. This module must not know what the axes stand
-//! for.
+//! Transposes a tensor, that is, puts its axes in another order. This module must not know what the axes
+//! stand for.
 
 use super::broadcast::Broadcast;
 use super::shape::expect_len;

@@ -94,8 +94,8 @@ impl Axis {
         Ok(Self { input, window, stride, output, before: total / 2, padded })
     }
 
-    /// Returns the part of window `at` that is inside the image: the range of offsets within the window, and
-    /// the position in the image of the first of these offsets.
+    /// Returns the part of window `at` that is inside the image: the range of its offsets within the window,
+    /// and the position of its first pixel in the image.
     #[inline(always)]
     pub fn inside(&self, at: usize) -> (std::ops::Range<usize>, usize) {
         let start = at * self.stride;

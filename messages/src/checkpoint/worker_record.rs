@@ -18,7 +18,8 @@ pub struct WorkerRecord {
     pub sequence: Sequence,
     /// The verdict on the worker's last push.
     pub verdict: Verdict,
-    /// The number of batches that the worker had taken from its input, in all incarnations.
+    /// The number of batches that the worker has taken from its input, in all incarnations. A batch does not
+    /// count if its gradients are still held for a joint update or came after the last step.
     pub drawn: u64,
 }
 

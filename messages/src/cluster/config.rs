@@ -17,10 +17,12 @@ pub struct ClusterConfig {
 }
 
 impl ClusterConfig {
-    /// Finds the task of this process in the cluster. The index may be `None` if the job has only one task.
+    /// Finds the task of this process in the cluster. The index may be `None` if the cluster has only one
+    /// task with the job name `job`.
     ///
     /// # Errors
-    /// If the cluster has no such task; if the index is `None` and the job has several tasks.
+    /// If the cluster has no such task, unless the task is an evaluator and the cluster lists no evaluators;
+    /// if the index is `None` and the cluster has several tasks with this job name.
     pub fn new(cluster: ClusterSpec, job: JobName, index: Option<u32>) -> Result<Self, ClusterError> {
         let listed = cluster.addresses(job).len();
         // If the cluster lists no evaluators, an evaluator's index cannot be checked.
@@ -55,7 +57,7 @@ impl ClusterConfig {
     }
 }
 
-/// Returns the names of the cluster's jobs, for an error message.
+/// Returns the cluster's job names, for an error message.
 pub(super) fn job_names(cluster: &ClusterSpec) -> String {
     let names: Vec<&str> = cluster.jobs().map(|(job, _)| job.as_str()).collect();
     names.join(", ")

@@ -75,9 +75,9 @@ pub enum ClusterError {
     /// The cluster is given in more than one way, such as in `TF_CONFIG` and by a flag.
     #[error("the cluster is given by both {first} and {second}: remove one of them")]
     TwoClusters {
-        /// The first of the two flags, or the environment variable.
+        /// The environment variable, or the first of two flags.
         first: &'static str,
-        /// The second of the two flags.
+        /// The flag that gives the cluster a second time.
         second: &'static str,
     },
     /// `TF_CONFIG` and the flags name different tasks.

@@ -9,7 +9,7 @@ use super::tf_config::TfConfig;
 use crate::id::JobName;
 
 /// The user's settings. They give the cluster in one of three ways: `TF_CONFIG`, `--cluster-spec`, or one
-/// flag for each job.
+/// flag for the hosts of each role.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterFlags {
     /// The environment variable `TF_CONFIG`, in JSON; an empty text counts as unset.
@@ -22,16 +22,16 @@ pub struct ClusterFlags {
     pub worker_hosts: Option<String>,
     /// `--chief-host`, or `--chief-hosts`: `c0:2222`.
     pub chief_hosts: Option<String>,
-    /// `--job-name`: the job of this process's task.
+    /// `--job-name`: the role of this process's task, such as `ps`.
     pub job_name: Option<String>,
-    /// `--task-index`: the index of this process's task in the job.
+    /// `--task-index`: the index of this process's task among the tasks of this role.
     pub task_index: Option<u32>,
 }
 
 impl ClusterFlags {
     /// Returns the cluster and the task of this process; `None` if no cluster is given.
     ///
-    /// Flags may add a job name or an index that `TF_CONFIG` leaves out, but must not contradict it.
+    /// Flags may add a role or an index that `TF_CONFIG` leaves out, but must not contradict it.
     ///
     /// # Errors
     /// If a setting is invalid, missing or given twice; the error names the first such setting.

@@ -1,6 +1,6 @@
-//! The cluster spec: the jobs and the addresses of their tasks. Every task has the same cluster spec. The
-//! choice of the task that this process runs, and the formats in which a user writes a cluster, are in other
-//! modules.
+//! The cluster spec: the addresses of the tasks of each job, where a job is a role such as `ps` or `worker`.
+//! Every task has the same cluster spec. Other modules choose the task that this process runs, and parse the
+//! formats in which a user writes a cluster.
 
 use std::collections::BTreeMap;
 

@@ -16,9 +16,9 @@ use crate::id::{JobName, TaskId};
 pub(super) struct TfConfig {
     /// The cluster, if the JSON has one.
     pub cluster: Option<ClusterSpec>,
-    /// The job of this process's task.
+    /// The role of this process's task.
     pub job: Option<JobName>,
-    /// The index of this process's task in its job.
+    /// The index of this process's task among the tasks of this role.
     pub index: Option<u32>,
 }
 
@@ -157,7 +157,7 @@ fn task_index(task: &Map<String, Value>) -> Result<Option<u32>, ClusterError> {
     found.map(Some).ok_or_else(|| error("task.index", "a whole number from 0", shown(&task["index"])))
 }
 
-/// Parses a number of digits only: without sign, decimal point or exponent.
+/// Parses a number that consists of digits only, without sign, decimal point or exponent.
 fn number(text: &str) -> Option<u32> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }

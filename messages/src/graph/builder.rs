@@ -264,19 +264,21 @@ impl GraphBuilder {
     }
 
     /// Returns the shape and type of a node's output for a batch of 2. Layers use it to determine the shapes
-    /// of their inputs. Returns `None` after an error, which [`finish`](Self::finish) reports.
+    /// of their inputs. Returns `None` if the node caused the first error or was added after it;
+    /// [`finish`](Self::finish) returns this error.
     pub fn tensor(&self, node: NodeId) -> Option<&TensorSpec> {
         self.tensors.get(node.index())
     }
 
     /// Returns the shape of a node's output for one example, without the batch. Returns `None` if the output
-    /// has no axis, or after an error.
+    /// has no axis, or if [`tensor`](Self::tensor) returns `None`.
     pub fn example_shape(&self, node: NodeId) -> Option<Shape> {
         let (_, example) = self.tensor(node)?.shape.0.split_first()?;
         Some(Shape(example.to_vec()))
     }
 
-    /// Returns the number of axes of a node's output, including the batch; 0 after an error.
+    /// Returns the number of axes of a node's output, including the batch; 0 if [`tensor`](Self::tensor)
+    /// returns `None`.
     pub fn rank(&self, node: NodeId) -> usize {
         self.tensor(node).map_or(0, |tensor| tensor.shape.rank())
     }

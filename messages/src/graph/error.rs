@@ -19,7 +19,7 @@ pub enum GraphError {
         what: &'static str,
         /// The largest number allowed.
         max: usize,
-        /// The number found.
+        /// The number of these items in the graph.
         count: usize,
     },
     /// A name is empty, too long, or has control characters.
@@ -40,7 +40,7 @@ pub enum GraphError {
         /// The name that occurs twice.
         name: String,
     },
-    /// The spec of a variable is invalid, however the graph uses the variable.
+    /// The spec of a variable is invalid in itself, no matter how the graph uses the variable.
     #[error(transparent)]
     Variable(#[from] VariableError),
     /// Two different layers have the same name.
@@ -153,7 +153,7 @@ pub enum GraphError {
         /// The name.
         name: String,
     },
-    /// A histogram is not one of a node of the graph, or the node does not return f32.
+    /// The node of a histogram is not in the graph, or it does not return f32.
     #[error("the histogram '{summary}' must be of a node that returns f32: {got}")]
     NotFloats {
         /// The name of the summary.
@@ -169,18 +169,18 @@ pub enum GraphError {
     LargeSummary {
         /// The name of the largest summary.
         summary: String,
-        /// The size of its tensor.
+        /// The size of this summary's tensor for one batch, in bytes.
         bytes: u64,
     },
     /// No node reads this variable, so it would have no gradient.
     #[error("variable '{0}' is not used by any node: use it or remove it")]
     UnusedVariable(String),
-    /// A number of an operation is out of range.
+    /// A numeric setting of an operation, such as a stride, is out of range.
     #[error("{node} has the {what} {got}, expected {expected}")]
     Number {
         /// The node.
         node: String,
-        /// The name of the number.
+        /// The name of the setting.
         what: &'static str,
         /// The allowed values.
         expected: &'static str,

@@ -1,8 +1,8 @@
-//! The limits of the size of a graph.
+//! The limits on the size of a graph.
 
 /// The maximum number of nodes in a graph, and the maximum number of variables.
 pub const NODES_MAX: usize = 1 << 16;
-/// The maximum number of inputs in a graph, counted over all its nodes.
+/// The maximum total number of inputs of all nodes in a graph.
 pub const INPUTS_MAX: usize = 1 << 18;
 /// The maximum number of metrics in a graph.
 pub const METRICS_MAX: usize = 1024;
@@ -14,8 +14,8 @@ pub const GRAPH_SUMMARIES_MAX: usize = 256;
 pub const SUMMARY_TENSOR_BYTES_MAX: u64 = 64 << 20;
 /// The maximum size, in bytes, of the tensors of all summaries together, for one batch.
 pub const SUMMARY_TENSORS_BYTES_MAX: u64 = 256 << 20;
-/// The maximum length of the name of a summary that a graph declares, in bytes. It leaves room for the name
-/// of the worker, which the chief appends.
+/// The maximum number of bytes in the name of a summary that a graph declares. The limit leaves room for the
+/// name of the worker, which the chief appends.
 pub const SUMMARY_NAME_BYTES_MAX: usize = crate::summary::TAG_BYTES_MAX - 32;
 /// The maximum number of elements in one node's output.
 pub const TENSOR_ELEMENTS_MAX: usize = 1 << 32;

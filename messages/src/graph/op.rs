@@ -16,7 +16,7 @@ use crate::tensor::{Shape, TensorSpec};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Op {
-    /// () → `[B, …]`: the column of the data that has the node's name.
+    /// () → `[B, …]`: the column of the data whose name is the node's name.
     Input {
         /// The shape and type of one example, without the batch.
         example: TensorSpec,

@@ -193,7 +193,8 @@ impl GraphSpec {
     /// [`validate`](Self::validate), because graphs in older checkpoints and models may break this rule.
     ///
     /// # Errors
-    /// [`GraphError::LargeSummary`], with the largest summary; also if the graph does not fit the batch.
+    /// Returns [`GraphError::LargeSummary`] with the largest summary, or another error if the graph is not
+    /// valid for this batch size.
     pub fn validate_summary_sizes(&self, batch: usize) -> Result<(), GraphError> {
         let tensors = self.infer(batch)?;
         let (mut all, mut largest) = (0u64, (0, ""));
@@ -209,7 +210,8 @@ impl GraphSpec {
         Ok(())
     }
 
-    /// Checks the names and the nodes of the summaries. `tensors` are those for one batch.
+    /// Checks the names and the nodes of the summaries. `tensors` has the shape and type of every node's
+    /// output for one batch.
     fn validate_summaries(&self, tensors: &[TensorSpec]) -> Result<(), GraphError> {
         for GraphSummarySpec { name, node, kind } in &self.summaries {
             if name.len() > SUMMARY_NAME_BYTES_MAX {
@@ -233,7 +235,8 @@ impl GraphSpec {
     }
 
     /// Checks that each output has one row for each example, and that the shape of a row does not depend on
-    /// the number of examples. `tensors` are those for a batch of `batch` examples.
+    /// the number of examples. `tensors` has the shape and type of every node's output for a batch of
+    /// `batch` examples.
     fn validate_outputs(&self, batch: usize, tensors: &[TensorSpec]) -> Result<(), GraphError> {
         if self.outputs.is_empty() {
             return Ok(());

@@ -50,7 +50,8 @@ impl GraphBuilder {
         self.mul(x, factor)
     }
 
-    /// Computes the sum, mean or maximum along these axes, which must ascend; axis 0 is the batch.
+    /// Computes the sum, mean or maximum along these axes, which must ascend; axis 0 is the batch. If `keep`
+    /// is true, the axes remain with extent 1; otherwise they are removed.
     pub fn reduce(&mut self, reduction: ReductionOp, x: NodeId, axes: &[usize], keep: bool) -> NodeId {
         self.push(reduction.name(), Op::Reduce { reduction, axes: axes.to_vec(), keep }, &[x])
     }
@@ -197,7 +198,7 @@ impl GraphBuilder {
     }
 
     /// Computes the counts for the area under the ROC curve, from logits and i32 labels of 0 or 1. If the
-    /// node is a metric, its value is the area. The probabilities are counted in 4096 bins.
+    /// node is a metric, its value is the area. The range of the probabilities is divided into 4096 bins.
     pub fn auc(&mut self, logits: NodeId, labels: NodeId) -> NodeId {
         self.push("auc", Op::AucCounts { bins: 4096 }, &[logits, labels])
     }

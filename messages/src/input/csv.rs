@@ -146,7 +146,8 @@ impl NumberSpec {
         Self { field: field.into(), missing: None }
     }
 
-    /// Checks the value of an empty field. `column` is the name of the column for the error.
+    /// Checks the value that stands for an empty field. `column` is the column's name, which the error
+    /// quotes.
     pub(super) fn validate(&self, column: &str) -> Result<(), InputSpecError> {
         match self.missing.filter(|missing| !missing.is_finite()) {
             Some(missing) => {
@@ -172,7 +173,7 @@ impl CategorySpec {
         Self { field: field.into(), vocabulary: VocabularySpec::Map(words), unknown: None }
     }
 
-    /// Checks that no word is listed twice. `column` is the name of the column for the error.
+    /// Checks that no word is listed twice. `column` is the column's name, which the error quotes.
     pub(super) fn validate(&self, column: &str) -> Result<(), InputSpecError> {
         let VocabularySpec::Words(words) = &self.vocabulary else { return Ok(()) };
         let mut sorted: Vec<&String> = words.iter().collect();

@@ -96,7 +96,7 @@ impl DatasetSpec {
         }
     }
 
-    /// Returns the list of files of a format that reads any number of files; `None` for all other specs.
+    /// Returns the list of files if the format allows any number of files, and `None` otherwise.
     pub fn file_list_mut(&mut self) -> Option<&mut Vec<PathBuf>> {
         match self {
             Self::Cifar10 { files }
@@ -131,9 +131,9 @@ impl DatasetSpec {
         Ok(spec)
     }
 
-    /// Returns a copy of the spec that reads only the columns for which `is_needed` returns true, as far as
-    /// the format allows: CSV, TFRecord, Parquet and Arrow files need not contain the fields of other
-    /// columns. All other specs, and a spec without any needed column, are returned unchanged.
+    /// Returns a copy of the spec. For CSV, TFRecord, Parquet and Arrow files, the copy has only the columns
+    /// for which `is_needed` returns true, so the files need not contain the fields of the other columns.
+    /// All other specs, and a spec without any needed column, are returned unchanged.
     #[must_use]
     pub fn with_columns(&self, is_needed: impl Fn(&str) -> bool) -> Self {
         let mut spec = self.clone();

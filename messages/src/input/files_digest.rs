@@ -7,16 +7,16 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 /// A short description of the files that a worker reads: their number, their size and a checksum. Files with
-/// other names or sizes have another description, except by a rare accident.
+/// other names or sizes have another description, unless by a rare accident the checksums are equal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FilesDigest {
     /// The number of files.
     pub files: u64,
-    /// The number of bytes of all files together. A pipe has none.
+    /// The number of bytes of all files together. A pipe counts as 0 bytes.
     pub bytes: u64,
-    /// The CRC-32C of the names and sizes, in order. A name does not include the directory, because each host
-    /// may keep the files in another one.
+    /// The CRC-32C of the names and sizes, in order. A name does not include the directory, because each
+    /// host may keep the files in a different directory.
     pub crc32c: u32,
 }
 

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{COLUMNS_MAX, EXAMPLE_ELEMENTS_MAX, InputSpecError};
 
-/// A map stage of one column. If a column has several stages, they apply in the order in which they are
-/// listed.
+/// A map stage of one column. If a column has several stages, they are applied in the order in which they
+/// are listed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MapSpec {
@@ -33,7 +33,7 @@ pub enum StageSpec {
         offset: f32,
     },
     /// Standardises floats to (value − mean) / stddev. There is one mean and one standard deviation for each
-    /// position along the last axis, or a single pair for all.
+    /// position along the last axis, or a single pair for all positions.
     Standardise {
         /// The means.
         mean: Vec<f32>,

@@ -27,8 +27,9 @@ pub use table::{ListKind, ListSpec, TableColumnSpec, TableFieldsSpec, TableSpec}
 pub use tf_record::{FeatureKind, FeatureSpec, TfRecordSpec};
 pub use windows::{BabbleSpec, TextSpec, WindowsSpec};
 
-/// The maximum number of columns in a data set. The same limit applies to the number of fields of a CSV,
-/// Parquet or Arrow column, of features of a record and of weights of [`DatasetSpec::Linear`].
+/// The maximum number of columns in a data set. The same limit applies to the fields of one CSV, Parquet or
+/// Arrow column, the features of a record, the weights of [`DatasetSpec::Linear`], the map stages, and the
+/// means of [`StageSpec::Standardise`].
 pub const COLUMNS_MAX: usize = 1 << 16;
 /// The maximum number of bytes in the name of a column, a field or a feature.
 pub const NAME_BYTES_MAX: usize = 256;

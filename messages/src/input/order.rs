@@ -50,14 +50,15 @@ pub enum RepeatSpec {
 }
 
 /// Whether a worker reads its examples from their files in each epoch, or holds them in memory. The batches
-/// are the same.
+/// are the same. Texts and generated sets are always held in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StreamSpec {
-    /// Streams if the files are large and the shuffling is not [`ShuffleSpec::Full`], else holds.
+    /// Reads the examples in each epoch if the data set is large and the shuffling is not
+    /// [`ShuffleSpec::Full`]; otherwise, holds them in memory.
     #[default]
     Auto,
-    /// Streams. Memory then holds the shuffle buffer and the prefetched batches only.
+    /// Reads the examples in each epoch. Only the shuffle buffer and the prefetched batches are in memory.
     Always,
     /// Holds the examples in memory, at most 4 GiB.
     Never,

@@ -14,7 +14,8 @@ pub const PREFETCH_MAX: u32 = 64;
 
 /// The maximum number of files that a worker reads at a time.
 pub const INTERLEAVE_MAX: u32 = 64;
-/// The maximum number of damaged records that a worker may skip. It remembers the place of each.
+/// The maximum number of damaged records that a worker may skip. The worker remembers the place of each of
+/// them, so their number must be bounded.
 pub const SKIPPED_RECORDS_MAX: u64 = 1 << 20;
 
 /// The training set and the test set of a job.
@@ -25,9 +26,9 @@ pub const SKIPPED_RECORDS_MAX: u64 = 1 << 20;
 #[serde(deny_unknown_fields)]
 pub struct InputSpec {
     /// The training set. Each worker reads its own part of the set, shuffled with the job's seed. `repeat`
-    /// sets how many times the worker reads it.
+    /// sets how many times the worker reads its part.
     pub train: DatasetSpec,
-    /// The test set, which one worker reads once, in order, after training.
+    /// The test set. Each evaluation reads it once, in order.
     pub test: DatasetSpec,
     /// How the training set is divided among the workers.
     #[serde(default)]
@@ -44,19 +45,20 @@ pub struct InputSpec {
     /// The number of batches that a worker prefetches, that is, keeps ready for the next steps.
     #[serde(default = "prefetch")]
     pub prefetch: u32,
-    /// Whether a worker reads the training set from its files in each epoch, or holds it in memory.
+    /// Whether a worker reads the training set from the files again in each epoch, or holds it in memory.
     #[serde(default, skip_serializing_if = "is_default")]
     pub stream: StreamSpec,
-    /// The number of files that a worker reads at a time; it takes one example from each in turn. With 1, it
-    /// reads one file after the other.
+    /// The number of files that a worker reads at a time. It takes one example from each of them in
+    /// round-robin order. With 1, the worker reads one file after the other.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub interleave: u32,
-    /// The number of damaged records of the training set that each worker skips and logs. The job fails at
-    /// one more.
+    /// The maximum number of damaged records of the training set that each worker skips and logs. If a
+    /// worker finds one more, the job fails.
     #[serde(default, skip_serializing_if = "is_default")]
     pub skip_bad_records: u64,
     /// Whether a worker continues from a checkpoint although the names or sizes of its training files have
-    /// changed since then. The position in the new files is then that of the same number of examples.
+    /// changed since then. The worker then continues in the new files after as many examples as it had read
+    /// from the old ones.
     #[serde(default, skip_serializing_if = "is_default")]
     pub accept_changed_files: bool,
 }
@@ -96,8 +98,8 @@ impl InputSpec {
         }
     }
 
-    /// Checks everything about the spec that can be checked without reading files, including whether
-    /// messages can carry it.
+    /// Checks everything about the spec that can be checked without reading files, including whether it can
+    /// be encoded in a message.
     ///
     /// # Errors
     /// Returns the first fault found.

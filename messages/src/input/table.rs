@@ -1,5 +1,5 @@
-//! The spec of Parquet and Arrow files, which says which of their columns form each column of the data set.
-//! The crate `pushpull-input` reads the files if it was built with the feature `columnar`.
+//! The spec of Parquet and Arrow files: the columns of the files from which each column of the data set is
+//! made. The crate `pushpull-input` reads the files if it was built with the feature `columnar`.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ use crate::tensor::{DType, Shape, TensorSpec};
 pub struct TableSpec {
     /// The files in order.
     pub files: Vec<PathBuf>,
-    /// The columns, and the fields from which they are made. Other fields are ignored.
+    /// The columns of the data set, and the fields from which they are made. Other fields are ignored.
     pub columns: Vec<TableColumnSpec>,
 }
 
@@ -31,19 +31,19 @@ pub struct TableColumnSpec {
     pub fields: TableFieldsSpec,
 }
 
-/// The fields from which a column is made, and their kind. A field is named, or given by its position in the
-/// file.
+/// The fields from which a column is made, and their kind. A field is given by its name or by its position
+/// in the file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum TableFieldsSpec {
-    /// One number: an `f32` scalar. The field holds integers, floats or booleans. `missing` is the value of a
-    /// null.
+    /// One number: an `f32` scalar. The field holds integers, floats or booleans. A null gets the value
+    /// `missing`, and is an error if `missing` is `None`.
     Number(NumberSpec),
     /// Several numbers: `f32` of shape `[fields]`.
     Numbers(Vec<NumberSpec>),
-    /// One category, such as a label: an `i32` scalar. The field holds strings, integers or booleans. The
-    /// words of booleans are `false` and `true`, their ids as [`super::VocabularySpec::Ids`] are 0 and 1.
-    /// `unknown` is the id of a null, too.
+    /// One category, such as a label: an `i32` scalar. The field holds strings, integers or booleans. A
+    /// boolean counts as the word `false` or `true`; with [`super::VocabularySpec::Ids`], its id is 0 or 1.
+    /// A null gets the id `unknown`, like a word that is not in the vocabulary.
     Category(CategorySpec),
     /// Several categories: `i32` of shape `[fields]`.
     Categories(Vec<CategorySpec>),
@@ -59,8 +59,9 @@ pub struct ListSpec {
     pub field: FieldSpec,
     /// The kind of the numbers.
     pub kind: ListKind,
-    /// The shape of one example. A list must have exactly as many numbers as the shape has elements. Lists
-    /// of lists must have the extents of the shape.
+    /// The shape of one example. A list must have exactly as many numbers as the shape has elements. The
+    /// list is flat, or nested with one level for each axis of the shape; each list of a level is then as
+    /// long as the level's axis.
     pub shape: Shape,
 }
 
@@ -79,7 +80,7 @@ pub enum ListKind {
 }
 
 impl ListSpec {
-    /// Makes a field of lists.
+    /// Makes the spec of a field that holds lists.
     pub fn new(field: impl Into<FieldSpec>, kind: ListKind, shape: impl Into<Shape>) -> Self {
         Self { field: field.into(), kind, shape: shape.into() }
     }

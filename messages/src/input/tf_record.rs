@@ -28,7 +28,8 @@ pub struct FeatureSpec {
     pub column: String,
     /// The kind of the feature's values.
     pub kind: FeatureKind,
-    /// The shape of one example. The feature must have exactly as many values as the shape has elements.
+    /// The shape of the column in one example. The feature must have exactly as many values as the shape has
+    /// elements.
     pub shape: Shape,
 }
 

@@ -38,8 +38,8 @@ pub struct BabbleSpec {
 pub struct WindowsSpec {
     /// The number of tokens in one example.
     pub length: u32,
-    /// The distance between the beginnings of two windows, in tokens. Usual values are 1 for a training set
-    /// and `length` for a test set.
+    /// The distance from the beginning of one window to the beginning of the next, in tokens. Usual values
+    /// are 1 for a training set and `length` for a test set.
     #[serde(default = "one")]
     pub stride: u32,
     /// Where the used part of the text begins, as a fraction of the text's length, such as 0.9.

@@ -57,7 +57,7 @@ impl CreateShard {
 }
 
 impl CreateShard {
-    /// Checks that each variable whose optimizer needs it whole has one slice.
+    /// Checks that no variable is split into slices if its optimizer needs the whole variable.
     fn validate_slices(&self) -> Result<(), Invalid> {
         let parts =
             self.placement.slices.windows(2).map(|pair| [pair[0].slice.variable, pair[1].slice.variable]);
@@ -132,8 +132,8 @@ pub struct ShardCreated {
     pub slices: u64,
     /// The size of the slices in bytes, without optimizer slots.
     pub bytes: u64,
-    /// The number of updates in the initial values: 0, or the step of the checkpoint from which the shard
-    /// resumed.
+    /// The number of updates that the initial values already contain: 0, or the step of the checkpoint from
+    /// which the shard resumed.
     #[serde(default)]
     pub version: Version,
 }

@@ -31,7 +31,7 @@ pub struct StepEvaluation {
 }
 
 impl Evaluation {
-    /// Returns the number of numbers in the evaluation: the loss and the metrics.
+    /// Returns how many values the evaluation has: the loss and the metrics.
     pub fn numbers(&self) -> usize {
         1 + self.metrics.len()
     }
@@ -57,7 +57,7 @@ pub struct MetricValue {
     pub value: f32,
 }
 
-/// A message from a worker to the chief: the result of the evaluation, or the reason why it failed.
+/// A message from a worker to the chief: the result of the final evaluation, or the reason why it failed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Evaluated {
     /// The evaluation, or the reason why it failed.

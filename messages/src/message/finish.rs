@@ -30,7 +30,8 @@ pub enum TrainingResult {
     InputEnded(String),
     /// The worker was told, by a signal or by the chief, to leave before the last step.
     Interrupted,
-    /// The worker leaves, and others may go on: it has lost a ps task, or its input or a device hangs.
+    /// The worker leaves for this reason: it has lost a ps task, or its input or a device hangs. The other
+    /// workers may continue.
     GaveUp(String),
     /// The worker cannot continue, for this reason.
     Failed(String),

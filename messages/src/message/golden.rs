@@ -101,7 +101,7 @@ fn full_job() -> Message {
 }
 
 /// Draws samples of every kind of message from the strategy that the codec's tests use. The samples are the
-/// same on every run. Messages with rare contents are added at the end of their kinds.
+/// same on every run. Messages with rare contents follow the other samples of their kind.
 fn fresh_samples() -> String {
     let mut runner = TestRunner::deterministic();
     let strategy = any_message();

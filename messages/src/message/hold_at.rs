@@ -7,8 +7,8 @@ use crate::id::Version;
 
 /// A request from the chief to a ps task: apply no update beyond this version until
 /// [`SetLearningRate`](super::SetLearningRate) arrives. Pushes that arrive in between wait. A shard that has
-/// already passed the version does not hold, and replies with its version. The chief then sends a later
-/// version to all shards, which replaces this one.
+/// already passed the version does not wait, and replies with its own version. The chief then sends all
+/// shards a later version, which replaces this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HoldAt {
     /// The shard's index in the ps task.
@@ -19,8 +19,8 @@ pub struct HoldAt {
 
 impl Content for HoldAt {}
 
-/// The reply of a ps task to [`HoldAt`]. If the version is at most the requested one, the shard will hold
-/// there.
+/// The reply of a ps task to [`HoldAt`]. If the version in the reply is at most the requested version, the
+/// shard will wait at the requested one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holding {
     /// The shard's version: the number of updates that it has applied.

@@ -28,7 +28,7 @@ pub struct ShardSnapshot {
     pub slices: u64,
     /// The size of the slices in bytes, without optimizer slots.
     pub bytes: u64,
-    /// The number of pushes by verdict.
+    /// The number of pushes with each verdict.
     pub pushes: ShardCounters,
     /// The number of pulls answered, including pushes whose reply carried the values.
     pub pulls: u64,
@@ -82,11 +82,11 @@ impl Content for ShardSnapshot {
     }
 }
 
-/// The number of pushes to a shard by verdict. Property V2: received = applied + held + stale + stopped +
-/// duplicate + refused.
+/// The number of pushes to a shard with each verdict. Property V2: received = applied + held + stale +
+/// stopped + duplicate + refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardCounters {
-    /// The number of all pushes received.
+    /// The number of all pushes that the shard has received.
     pub received: u64,
     /// The number of pushes that were each applied as an update of their own.
     pub applied: u64,

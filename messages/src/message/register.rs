@@ -32,8 +32,8 @@ pub struct Registered {
     /// because of a signal.
     #[serde(default)]
     pub saves: bool,
-    /// The number of a worker's steps from one to the next in which it plots the summaries of the graph;
-    /// `None` if the job writes no summaries.
+    /// The interval, in a worker's steps, at which the worker plots the summaries of the graph; `None` if
+    /// the job writes no summaries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary_every: Option<u64>,
     /// Which steps to trace, if any.
@@ -49,7 +49,7 @@ pub struct Resume {
     pub drawn: u64,
     /// The number of examples that the worker has read so far from its part of the training set.
     pub examples: u64,
-    /// The files that the worker has read so far; `None` if it is unknown or if the number of workers has
+    /// The files that the worker has read so far; `None` if they are unknown or if the number of workers has
     /// changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files: Option<FilesDigest>,

@@ -17,7 +17,7 @@ pub const REPORT_EVERY_MAX: Duration = Duration::from_secs(2);
 /// The shortest interval between two reports.
 pub const REPORT_EVERY_MIN: Duration = Duration::from_millis(1);
 
-/// The maximum number of numbers in the evaluations of a report: their losses and metrics.
+/// The maximum number of values in the evaluations of a report: their losses and metrics.
 pub const REPORT_NUMBERS_MAX: usize = 1 << 12;
 
 /// A request from a worker to the chief with the worker's progress, sent about once a second.
@@ -40,7 +40,7 @@ pub struct Report {
     #[serde(default)]
     pub gradient_norm: Option<f32>,
     /// The values of the graph's metrics on the training batches since the last report, in the order of the
-    /// graph; empty if they were not computed. A value that is not finite is unknown.
+    /// graph; empty if they were not computed. A value that is not finite means that the metric is unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<f32>,
     /// The summaries that the chief records for plotting.

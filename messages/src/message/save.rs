@@ -6,7 +6,7 @@ use super::{Content, Invalid, REASON_BYTES_MAX, no_payload, text_within};
 use crate::checkpoint::{CheckpointName, FileSpec, WorkerRecord};
 use crate::id::Version;
 
-/// A request from the chief to a ps task: save the shard's state at a version into a checkpoint, while
+/// A request from the chief to a ps task: save the shard's state at version `at` into a checkpoint, while
 /// training continues. A new save replaces an earlier save that has not begun. A repeated request does not
 /// start a second save; it waits for the result of the first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,7 +38,7 @@ pub enum SaveResult {
     Written {
         /// The description of the file.
         file: FileSpec,
-        /// The shard's records of the workers at this version, by the workers' indices.
+        /// The shard's records of the workers at this version, in the order of the workers' indices.
         workers: Vec<WorkerRecord>,
         /// The time taken to write, in milliseconds.
         took_ms: u64,

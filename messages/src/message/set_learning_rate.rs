@@ -5,13 +5,13 @@ use serde::{Deserialize, Serialize};
 use super::{Content, Invalid, no_payload};
 use crate::optimizer::RateChange;
 
-/// A request from the chief to a ps task that holds: multiply the learning rate by a factor from a version
-/// on, and continue.
+/// A request from the chief to a ps task whose shard waits at a version, as [`HoldAt`](super::HoldAt)
+/// requested: multiply the learning rate by a factor from this version on, and continue.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SetLearningRate {
     /// The shard's index in the ps task.
     pub shard: u32,
-    /// The change. Its version is the one at which the shard holds.
+    /// The change. Its version is the one at which the shard waits.
     pub change: RateChange,
 }
 

@@ -47,7 +47,7 @@ pub struct ChiefSnapshot {
     /// The tasks in the order of the cluster spec. Evaluators are omitted, because they do not connect to
     /// the chief. Workers that have announced that they leave are omitted, too.
     pub tasks: Vec<TaskRow>,
-    /// Every worker, in the order of their indices.
+    /// All workers, in the order of their indices.
     pub workers: Vec<WorkerRow>,
     /// Every shard to which the chief has connected.
     pub shards: Vec<ShardRow>,
@@ -72,7 +72,7 @@ pub struct JobSummary {
     pub optimizer: String,
     /// The number of examples in one worker's batch.
     pub batch_size: u32,
-    /// The number of batches in one step of a worker; 0 if the chief does not tell it.
+    /// The number of batches in one step of a worker; 0 if the chief does not report it.
     #[serde(default)]
     pub accumulate: u32,
     /// The number of variables.
@@ -274,7 +274,7 @@ pub struct ShardRow {
     pub pulls: u64,
     /// The mean staleness of all applied pushes, in versions of this shard.
     pub staleness: Option<f64>,
-    /// The number of pulls that wait because the worker's next step may not begin yet.
+    /// The number of waiting pulls. Each one waits because its worker's next step may not begin yet.
     pub waiting: u32,
 }
 
@@ -353,8 +353,9 @@ pub struct CurvePoint {
     pub step: GlobalStep,
     /// The mean loss over the workers' steps since the previous point.
     pub loss: Option<f32>,
-    /// The metrics on the training batches: the mean of the values that were the last known ones at the
-    /// seconds since the previous point. A metric that no worker has reported is missing.
+    /// The metrics on the training batches. The chief records the last known values every second; each
+    /// metric is the mean of the values recorded since the previous point. A metric that no worker has
+    /// reported is missing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<MetricValue>,
     /// The number of examples per second.

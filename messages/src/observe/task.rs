@@ -1,4 +1,4 @@
-//! The snapshot of a task of any job: chief, ps, worker or evaluator.
+//! The snapshot of a task of any role: chief, ps, worker or evaluator.
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -31,7 +31,7 @@ pub struct TaskSnapshot {
     pub state: TaskState,
     /// The states of the task's actors.
     pub actors: Vec<ActorSnapshot>,
-    /// The part of the snapshot that depends on the task's job: chief, ps, worker or evaluator.
+    /// The part of the snapshot that depends on the task's role: chief, ps, worker or evaluator.
     pub role: RoleSnapshot,
 }
 
@@ -66,7 +66,7 @@ impl TaskState {
     }
 }
 
-/// The part of a task's snapshot that depends on the task's job.
+/// The part of a task's snapshot that depends on the task's role.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RoleSnapshot {

@@ -25,8 +25,7 @@ impl TimeHistogram {
     /// The number of buckets.
     pub const BUCKETS: usize = Self::BOUNDS_US.len() + 1;
 
-    /// The upper bound of each bucket, in microseconds. The last bucket is not included, because it has no
-    /// upper bound.
+    /// The upper bounds of the buckets, in microseconds. The last bucket has no upper bound.
     pub const BOUNDS_US: [u64; 25] = {
         let mut bounds = [0; 25];
         let (mut at, mut decade) = (0, 1);
@@ -156,7 +155,8 @@ mod tests {
     }
 
     proptest! {
-        /// (A), (B) and (C).
+        /// (A) and (C): every duration is counted once, and counts can be subtracted. (B): an estimated
+        /// quantile lies in the bucket of the exact quantile.
         #[test]
         fn quantiles_lie_in_the_bucket_of_the_exact_ones(
             mut before in prop::collection::vec(0u64..300_000_000, 0..50),

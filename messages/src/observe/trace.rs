@@ -16,11 +16,11 @@ pub const LANE_BYTES_MAX: usize = 128;
 /// Which steps of a job are traced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceSpec {
-    /// The interval between traced steps, in steps; at least 1. Each worker traces the first of every
-    /// `every` steps.
+    /// The interval between traced steps, in steps; at least 1. In each sequence of this many steps, a
+    /// worker traces the first step.
     pub every: u64,
-    /// The number of traced steps of each worker in which the time of every operation is recorded, too: its
-    /// first ones, as far as the reports have room.
+    /// How many traced steps of each worker also record the time of every operation, if the reports have
+    /// room. These are the worker's first traced steps.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub ops: u32,
 }
@@ -31,7 +31,7 @@ const fn is_zero(count: &u32) -> bool {
 }
 
 impl TraceSpec {
-    /// Traces one of `every` steps, without the times of operations.
+    /// Returns the spec of traces at an interval of `every` steps, without the times of operations.
     pub const fn every(every: u64) -> Self {
         Self { every, ops: 0 }
     }

@@ -1,8 +1,7 @@
-//! Groups of variables with update rules of their own. The groups determine the rule of each variable.
+//! Groups of variables with update rules of their own, and the rule that results for each variable.
 //!
-//! Wanted properties: (A) the first group whose pattern matches a variable decides about it, and no other
-//! group does; (B) without groups, every variable has the rule of the job; (C) a group that decides about no
-//! variable is refused.
+//! Wanted properties: (A) only the first group whose pattern matches a variable applies to it; (B) without
+//! groups, every variable has the rule of the job; (C) a group that applies to no variable is refused.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,29 +9,29 @@ use super::{Numbers, OptimizerError, OptimizerSpec, UpdateSpec};
 use crate::pattern::matches;
 use crate::variable::{VARIABLE_NAME_BYTES_MAX, VariableSpec};
 
-/// The maximum number of groups of a job, and of patterns in any other list.
+/// The maximum number of groups in a job, and of entries in every other list of patterns.
 pub const GROUPS_MAX: usize = 64;
 
-/// A group: the variables whose names match a pattern, and what differs in their updates. The first group
-/// that matches a variable decides about it.
+/// A group: the variables whose names match a pattern, and what differs in their updates. Only the first
+/// group that matches a variable applies to it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GroupSpec {
     /// The pattern on the names of variables. `*` matches any number of characters, including slashes, and
     /// `?` matches one character.
     pub variables: String,
-    /// The factor of the learning rate; above 0.
+    /// The factor by which the learning rate of the variables is multiplied; above 0.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub learning_rate_factor: f32,
-    /// The weight decay of the group instead of the job's. With an optimizer that has a weight decay of its
-    /// own, such as AdamW, it is that decay, and nothing is added to the gradient.
+    /// The weight decay of the group's variables, which replaces the job's. If their optimizer has a weight
+    /// decay of its own, as AdamW has, this value replaces that decay, and nothing is added to the gradient.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight_decay: Option<f32>,
     /// Whether the variables keep their values: no update changes them, and workers compute no gradients for
     /// them.
     #[serde(default, skip_serializing_if = "is_false")]
     pub frozen: bool,
-    /// The optimizer of the group instead of the job's.
+    /// The optimizer of the group's variables, which replaces the job's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub optimizer: Option<OptimizerSpec>,
 }
@@ -50,14 +49,14 @@ const fn is_false(is: &bool) -> bool {
 }
 
 impl GroupSpec {
-    /// Returns the group of the variables that match a pattern. Without further settings it differs in
-    /// nothing from the job, but keeps later groups from deciding about its variables.
+    /// Returns the group of the variables that match a pattern. Until it gets further settings, its
+    /// variables are updated by the job's rule. Later groups never apply to them.
     pub fn new(variables: impl Into<String>) -> Self {
         let (variables, learning_rate_factor) = (variables.into(), 1.0);
         Self { variables, learning_rate_factor, weight_decay: None, frozen: false, optimizer: None }
     }
 
-    /// Sets the factor of the learning rate.
+    /// Sets the factor by which the learning rate of the variables is multiplied.
     #[must_use]
     pub fn learning_rate_factor(self, factor: f32) -> Self {
         Self { learning_rate_factor: factor, ..self }
@@ -96,7 +95,8 @@ impl GroupSpec {
     }
 }
 
-/// The variables to which the weight decay of the job applies, if no group says otherwise.
+/// The variables to which weight decay applies if no group says otherwise. This concerns the job's weight
+/// decay and an optimizer's own weight decay, such as AdamW's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DecaySpec {
@@ -109,7 +109,7 @@ pub enum DecaySpec {
 }
 
 impl DecaySpec {
-    /// Returns true for the default. A job file then omits the field.
+    /// Returns true if the field has its default value, `All`. A job file then omits the field.
     pub(crate) const fn is_all(&self) -> bool {
         matches!(self, Self::All)
     }
@@ -147,12 +147,12 @@ pub enum GroupError {
     Number {
         /// The pattern of the group.
         pattern: String,
-        /// The number, and the range.
+        /// The fault: the setting's name, value and range.
         error: OptimizerError,
     },
-    /// A group decides about no variable.
+    /// A group applies to no variable.
     #[error(
-        "groups: pattern '{pattern}' selects no variable: no name matches, or earlier groups match first; the first variable is '{first}'"
+        "groups: pattern '{pattern}' selects no variable: it matches no name, or earlier groups match the same names; the first variable of the graph is '{first}'"
     )]
     Idle {
         /// The pattern.
@@ -160,7 +160,7 @@ pub enum GroupError {
         /// The name of the first variable of the job.
         first: String,
     },
-    /// A pattern of averages selects no variable that is trained and not frozen.
+    /// A pattern in `average_variables` selects no variable that is trained and not frozen.
     #[error(
         "average_variables: pattern '{pattern}' selects no trained variable; the first variable is '{first}'"
     )]
@@ -170,12 +170,12 @@ pub enum GroupError {
         /// The name of the first variable of the job.
         first: String,
     },
-    /// The job chooses variables for averages, but keeps no averages.
+    /// The job selects variables for moving averages, but averages are disabled.
     #[error(
         "average_variables has the pattern '{pattern}', but average is not set; set it to a decay such as 0.999"
     )]
     NoAverages {
-        /// The first pattern.
+        /// The first pattern in `average_variables`.
         pattern: String,
     },
 }
@@ -191,13 +191,13 @@ fn check_length(what: &'static str, found: usize) -> Result<(), GroupError> {
 }
 
 impl UpdateSpec {
-    /// Returns the group that decides about a variable: the first whose pattern matches its name.
+    /// Returns the group that applies to a variable: the first whose pattern matches its name.
     pub fn group(&self, variable: &VariableSpec) -> Option<&GroupSpec> {
         self.groups.iter().find(|group| matches(&group.variables, &variable.name))
     }
 
-    /// Returns the rule by which a trained variable is updated. For an untrained variable, only `frozen`
-    /// counts.
+    /// Returns the rule by which a trained variable is updated. For an untrained variable, only the field
+    /// `frozen` of the result has a meaning.
     pub fn rule(&self, variable: &VariableSpec) -> VariableRule {
         let group = self.group(variable);
         let mut optimizer =
@@ -226,8 +226,9 @@ impl UpdateSpec {
         VariableRule { optimizer, weight_decay, frozen: false }
     }
 
-    /// Returns whether the shards keep a moving average of the variable. It must change in training, and the
-    /// job must choose it, or choose no variables in particular.
+    /// Returns whether the shards keep a moving average of the variable. This requires that averages are
+    /// enabled, that the variable is trained and not frozen, and that `average_variables` is empty or
+    /// selects the variable.
     pub fn averages(&self, variable: &VariableSpec) -> bool {
         let patterns = &self.average_variables;
         let chosen =
@@ -246,12 +247,12 @@ impl UpdateSpec {
         group.unwrap_or(&self.optimizer).needs_whole_variables()
     }
 
-    /// Checks the groups of a job with these variables, and the patterns of its averages.
+    /// Checks the groups of a job with these variables, and the job's patterns in `average_variables`.
     ///
     /// # Errors
-    /// Returns the first fault found: too many groups or patterns, an invalid pattern, a number out of range,
-    /// a group that decides about no variable, a pattern of averages that selects no trained variable, or
-    /// such a pattern without averages.
+    /// Returns the first fault found: too many groups or patterns, an invalid pattern, a number out of
+    /// range, a group that applies to no variable, a pattern in `average_variables` that selects no trained
+    /// variable, or any such pattern in a job without averages.
     pub fn validate_groups(&self, variables: &[VariableSpec]) -> Result<(), GroupError> {
         self.validate_averages(variables)?;
         check_length("groups", self.groups.len())?;
@@ -322,7 +323,8 @@ mod tests {
     }
 
     proptest! {
-        /// (A) and (B): the rule is that of the first match alone, and that of the job without a match.
+        /// (A) and (B): the rule is that of the first matching group alone; without a matching group, it is
+        /// the job's.
         #[test]
         fn the_first_match_decides(groups in prop::collection::vec(any_group(), 0..5), name in "[ab]{1,3}") {
             let all = update(OptimizerSpec::adamw(0.1), groups.clone());

@@ -32,15 +32,15 @@ pub struct UpdateSpec {
     /// The decay of the exponential moving averages of trained variables; `None` disables averages.
     #[serde(default)]
     pub average: Option<f32>,
-    /// The variables to which the weight decay applies, if no group says otherwise.
+    /// The variables to which weight decay applies, if no group says otherwise.
     #[serde(default, skip_serializing_if = "DecaySpec::is_all")]
     pub weight_decay_on: DecaySpec,
-    /// Groups of variables with rules of their own. The first group that matches a variable decides about
+    /// Groups of variables with rules of their own. Only the first group that matches a variable applies to
     /// it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<GroupSpec>,
-    /// The patterns on the names of the trained variables that have averages; if there are no patterns, all
-    /// trained variables have averages. It requires `average`.
+    /// The patterns that select, by name, the trained variables that have averages; if there are no
+    /// patterns, all trained variables have averages. Patterns require that `average` is set.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub average_variables: Vec<String>,
 }
@@ -56,7 +56,7 @@ pub struct OptimizerError {
     value: f32,
 }
 
-/// A checker of the numbers of one part of an update. It holds the part's name for its errors.
+/// A checker of the numbers of one part of an update. Its errors name that part.
 #[derive(Clone, Copy)]
 struct Numbers(&'static str);
 

@@ -1,8 +1,8 @@
 //! The factor by which the chief's hooks have multiplied the learning rate. All shards change it at the same
 //! version.
 //!
-//! Wanted properties: (A) a change applies to every update from its version on, and to none before; (B) the
-//! rate that is read at a version gives the same factors from that version on as the original.
+//! Wanted properties: (A) a change applies to every update from its version on, and to none before; (B) for
+//! version `v` and all later versions, the rate `at(v)` gives the same factors as the original rate.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,14 +13,14 @@ use crate::id::Version;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RateChange {
-    /// The first version whose update has the new factor.
+    /// The first version to which an update with the new factor is applied.
     pub from: Version,
     /// The new factor; finite and greater than 0.
     pub factor: f32,
 }
 
-/// The factor of the learning rate at one version, and its next change. It multiplies the learning rates of
-/// the schedule and of all groups.
+/// The factor of the learning rate at one version, and its next change. The factor multiplies the learning
+/// rates of the schedule and of all groups.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RateSpec {
@@ -42,7 +42,7 @@ impl RateChange {
     /// Checks that the factor is in range.
     ///
     /// # Errors
-    /// Returns an error if it is not.
+    /// If the factor is out of range.
     pub fn validate(&self) -> Result<(), OptimizerError> {
         check(self.factor)
     }

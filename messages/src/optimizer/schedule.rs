@@ -18,12 +18,12 @@ pub enum ScheduleSpec {
     /// Leaves the learning rate unchanged.
     #[default]
     Constant,
-    /// Decreases to 0 at the job's last step along half a cosine: Loshchilov and Hutter, ICLR 2017, without
-    /// restarts.
+    /// Decreases the learning rate to 0 at the job's last step, along half a cosine: Loshchilov and Hutter,
+    /// ICLR 2017, without restarts.
     Cosine,
-    /// Decreases linearly to 0 at the job's last step.
+    /// Decreases the learning rate linearly to 0 at the job's last step.
     Linear,
-    /// Multiplies the learning rate by `factor` once every `every` steps.
+    /// Multiplies the learning rate by `factor` each time that `every` steps have passed.
     Step {
         /// The number of steps of the job between two changes; at least 1.
         every: u64,
@@ -85,7 +85,7 @@ impl fmt::Display for ScheduleSpec {
     }
 }
 
-/// An error: a text that is not a schedule.
+/// The error for a text that is not a schedule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "unknown schedule '{0}': expected constant, cosine, linear, step:EVERY:FACTOR or exponential:EVERY:FACTOR, where EVERY is at least 1, and FACTOR is above 0 and at most 1"

@@ -231,10 +231,10 @@ impl OptimizerSpec {
         matches!(self, Self::Lamb { .. })
     }
 
-    /// Checks that every number is in range.
+    /// Checks that every hyperparameter is in range.
     ///
     /// # Errors
-    /// Returns an error for the first number that is out of range.
+    /// Returns an error for the first hyperparameter that is out of range.
     pub fn validate(&self) -> Result<(), OptimizerError> {
         let numbers = Numbers(self.name());
         numbers.positive("learning_rate", self.learning_rate())?;
@@ -304,7 +304,7 @@ mod tests {
         }
     }
 
-    /// For each number of each optimizer, the error uses the name that the number has in a job file.
+    /// For each hyperparameter of each optimizer, the error uses the name from the job file.
     #[test]
     fn an_error_names_the_number_out_of_range() {
         for optimizer in usual() {

@@ -61,7 +61,8 @@ impl Catalog {
     /// Reads a checkpoint's manifest.
     ///
     /// # Errors
-    /// If the manifest is missing, cannot be read, is invalid, or has a step that differs from the name.
+    /// If the manifest is missing, cannot be read, is invalid, or has a step that differs from the step in
+    /// the checkpoint's name.
     pub async fn manifest(&self, name: CheckpointName) -> Result<ManifestSpec, FileError> {
         let bytes = self.store.get(&name.manifest(), MANIFEST_BYTES_MAX).await?;
         let wrong = |error| FileError::Manifest { file: name.manifest(), error };

@@ -111,7 +111,8 @@ impl EvaluationRecord {
     /// Decodes and checks a record. Numbers that were not finite become NaN.
     ///
     /// # Errors
-    /// If the bytes are not a record, if there are too many of them, or if the record contradicts itself.
+    /// If `bytes` is too long or is not a record, if the record has too many metrics or too long a name, or
+    /// if its step is not the step of its checkpoint.
     pub fn decode(bytes: &[u8]) -> Result<Self, RecordError> {
         let within = |what, max: u64, got: usize| match got as u64 {
             got if got > max => Err(RecordError::TooMany { what, max, got }),
@@ -152,7 +153,8 @@ mod tests {
     }
 
     proptest! {
-        /// A record is decoded as it was encoded, except that numbers that are not finite become NaN.
+        /// Decoding an encoded record gives the same record, except that numbers that are not finite become
+        /// NaN.
         #[test]
         fn a_record_round_trips(loss: u32, accuracy: u32) {
             let (loss, accuracy) = (f32::from_bits(loss), f32::from_bits(accuracy));

@@ -299,8 +299,8 @@ pub async fn read_header(store: &Store, name: &str) -> Result<Vec<FoundTensor>, 
     Ok(read_header_with_metadata(store, name).await?.0)
 }
 
-/// Reads the header of a file. Returns its tensors in the order of the file, and its metadata, which are
-/// texts by their keys.
+/// Reads the header of a file. Returns its tensors in the order of the file, and its metadata: text values
+/// by key.
 ///
 /// # Errors
 /// The same as those of [`read_header`].

@@ -4,22 +4,22 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Error, ErrorKind, Read, Write};
 use std::path::Path;
 
-/// The name of the file that is locked. It stays in the directory.
+/// The name of the file that is locked. It stays in the directory after the lock has ended.
 pub(super) const LOCK_FILE: &str = "job.lock";
 /// The maximum number of bytes that are read of the holder's description.
 const HOLDER_BYTES_MAX: u64 = 256;
 
-/// A lock of a directory. It ends when it is dropped, and with its process, however the process ends.
+/// A lock of a directory. The lock ends when this value is dropped, or when the process ends in any way.
 #[derive(Debug)]
 pub struct StoreLock {
     /// The file, which is locked for as long as it is open.
     _file: File,
 }
 
-/// The reason why a directory is not locked.
+/// The reason why a directory could not be locked.
 #[derive(Debug)]
 pub(super) enum LockError {
-    /// Another lock exists; this is the description of its holder.
+    /// The directory is locked already; contains the description of the job that holds the lock.
     Held(String),
     /// The file system cannot lock files.
     Unsupported(Error),
@@ -28,7 +28,7 @@ pub(super) enum LockError {
 }
 
 impl StoreLock {
-    /// Locks a directory for `holder`, which is a description for people.
+    /// Locks a directory. `holder` describes the job that locks it, for the error that another job gets.
     ///
     /// # Errors
     /// If the directory is locked already, or cannot be locked.

@@ -31,7 +31,7 @@ pub struct ManifestSpec {
     pub step: GlobalStep,
     /// The time of the commit, in milliseconds since 1970.
     pub saved_ms: u64,
-    /// The job that made the checkpoint.
+    /// The job that saved the checkpoint.
     #[serde(with = "job_text")]
     pub job: JobSpec,
     /// The placement of the slices when the checkpoint was saved.
@@ -43,7 +43,7 @@ pub struct ManifestSpec {
     /// The factor by which hooks have multiplied the learning rate.
     #[serde(default, skip_serializing_if = "RateSpec::is_default")]
     pub learning_rate: RateSpec,
-    /// The training files of each worker that reads files. Older checkpoints do not have them.
+    /// The training files of each worker that reads files. Older checkpoints do not have this field.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub inputs: BTreeMap<u32, FilesDigest>,
 }
@@ -95,8 +95,8 @@ pub enum ManifestError {
     TooLarge(u64),
 }
 
-/// Writes and reads a job with the functions of its own crate. Without them, the serializers of all specs
-/// would be compiled again in this crate, which was half of its machine code.
+/// Writes and reads a job with functions of `pushpull-messages`, the crate that defines it. Otherwise, the
+/// serializers of all specs would be compiled again in this crate and make up half of its machine code.
 mod job_text {
     use pushpull_messages::job::JobSpec;
     use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};

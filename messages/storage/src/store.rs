@@ -14,8 +14,8 @@ use object_store::{MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt, Put
 use super::location::without_passwords;
 use super::lock::{LOCK_FILE, LockError, StoreLock};
 
-/// The largest number of entries in a listing. This project never writes so many entries, so further entries
-/// of its own folders are ignored.
+/// The largest number of entries in a listing. [`Store::folders`] and [`Store::files`] ignore further
+/// entries, because this project never writes so many; [`Store::sizes`] returns an error.
 const LISTED_MAX: usize = 1 << 20;
 
 /// A store of named files. A file's name is its path in the store, such as `step-5-…/manifest.json`.
@@ -372,8 +372,8 @@ impl Store {
     }
 
     /// Locks the store for a job that saves in it, until the lock is dropped or the process ends. `holder`
-    /// describes the job in the error of another job. Returns `None` if the store cannot be locked: it is a
-    /// bucket, or a directory of a file system without locks.
+    /// describes the job in the error that another job gets. Returns `None` if the store cannot be locked:
+    /// it is a bucket, or a directory of a file system without locks.
     ///
     /// # Errors
     /// Returns [`StoreError::InUse`] if another job has locked the store; also if the file of the lock cannot
@@ -416,7 +416,7 @@ impl Store {
         }
     }
 
-    /// Copies a file to another name.
+    /// Copies the file `from` to the file `to`.
     ///
     /// # Errors
     /// If the file is missing, or if the store fails.
@@ -434,7 +434,7 @@ pub struct Upload<'a> {
 }
 
 impl Upload<'_> {
-    /// Uploads the next part. The stores require at least 5 MiB for every part except the last.
+    /// Uploads the next part. Object stores require every part except the last to have at least 5 MiB.
     ///
     /// # Errors
     /// If the store fails.

@@ -12,7 +12,8 @@ use crate::store::{Store, StoreError};
 pub struct Stores(Option<Arc<dyn ObjectStore>>);
 
 impl Stores {
-    /// Makes stores that all keep their files in `inner`, whatever their location. A simulation uses this.
+    /// Makes stores that all keep their files in `inner`, whatever location is opened. A simulation uses
+    /// this.
     pub fn all_in(inner: Arc<dyn ObjectStore>) -> Self {
         Self(Some(inner))
     }

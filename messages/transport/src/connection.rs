@@ -23,7 +23,7 @@ use crate::wire::{Envelope, Limits, WireError};
 /// How long the peer may take to answer the handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// A connection to one task, over which calls are made. It is closed when the value is dropped.
+/// A connection to one task, over which calls are made. The connection is closed when this value is dropped.
 #[derive(Debug)]
 pub struct Connection {
     peer: TaskId,

@@ -25,7 +25,7 @@ pub enum TransportError {
 }
 
 impl TransportError {
-    /// Returns the error for an error of the operating system at this address.
+    /// Wraps an error of the operating system that occurred at `address`.
     pub fn io(address: &str, source: io::Error) -> Self {
         let address = address.to_owned();
         match source.kind() {
@@ -56,7 +56,7 @@ pub enum DialError {
         /// The peer's reason.
         refusal: Refusal,
     },
-    /// An attempt to dial failed because of the transport.
+    /// The transport failed while the peer was being dialled.
     #[error(transparent)]
     Transport(#[from] TransportError),
 }

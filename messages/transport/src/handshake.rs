@@ -7,7 +7,7 @@ use pushpull_messages::message::{Hello, PROTOCOL, Refusal, RefusalCode};
 /// The identity of a task, which it sends to every peer.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// The task's job and index.
+    /// The id of the task: its role and index.
     pub task: TaskId,
     /// The incarnation of the task. Each start of the task has a new one.
     pub incarnation: Incarnation,

@@ -1,9 +1,9 @@
 //! Sends messages between tasks: buffers, the wire format, links, and calls. Callers do not depend on the
 //! transport in use.
 //!
-//! A [`ReconnectingClient`] calls one task, over a new [`Connection`] when the old one breaks. At the other
-//! end, [`serve`] answers with a [`Service`], in a session for each connection. Between them is a [`Link`]
-//! of a [`Transport`]: [`InProcess`] passes envelopes on unchanged, [`Tcp`] writes and reads frames.
+//! A [`ReconnectingClient`] calls one task, and opens a new [`Connection`] when the old one breaks. At the
+//! other end, [`serve`] answers with a [`Service`], in a session for each connection. Between them is a
+//! [`Link`] of a [`Transport`]: [`InProcess`] passes envelopes on unchanged, [`Tcp`] uses frames.
 
 #![forbid(unsafe_code)]
 

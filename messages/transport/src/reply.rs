@@ -18,8 +18,8 @@ struct Unanswered {
     permit: OwnedSemaphorePermit,
 }
 
-/// A reply to be written, and the permit of its request. The permit is released when the reply has been
-/// written.
+/// A reply to be written, and the permit of its request. The request counts as unanswered until the reply
+/// has been written and the permit is released.
 pub(crate) struct Outgoing {
     pub envelope: Envelope,
     pub permit: OwnedSemaphorePermit,

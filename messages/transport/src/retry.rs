@@ -27,8 +27,9 @@ pub struct RetryConfig {
     /// further wait is twice as long as the previous one, up to a minute. If the first wait is longer than a
     /// minute, all further waits are as long as the first.
     pub resend_after: Duration,
-    /// The largest number of connections on which a request is sent. If all of them break, the request may
-    /// be the cause, and another connection would break too.
+    /// The maximum number of connections, one after another, on which the client sends the same request. If
+    /// all of them break, the call fails: the request may be the cause, and another connection would break
+    /// too.
     pub connections_max: u32,
 }
 

@@ -40,8 +40,8 @@ impl Default for ServerConfig {
 
 impl ServerConfig {
     /// Returns the largest number of unanswered requests on one connection. It is at least two for each
-    /// shard: a worker calls all shards at once, and the chief sends a shard other requests while its
-    /// request to save is still unanswered.
+    /// shard: a worker calls all shards at once, and the chief sends a shard other requests while a request
+    /// to save is still unanswered.
     pub(crate) fn requests_max(&self) -> u32 {
         self.requests_max.max(self.shards.saturating_mul(2)).max(1)
     }

@@ -9,7 +9,7 @@ use crate::reply::Reply;
 /// The task at the other end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// The peer's job and index.
+    /// The id of the peer: its role and index.
     pub task: TaskId,
     /// The incarnation of the task. Each start of the task has a new one.
     pub incarnation: Incarnation,
@@ -24,8 +24,8 @@ pub struct Peer {
 /// A service that answers requests. The tokio task of a connection calls the methods, so each method must
 /// hand long work to another thread or task and return at once.
 pub trait Service: Send + Sync + 'static {
-    /// Decides, at the end of a peer's handshake, whether to accept the peer, which is known to belong to
-    /// the cluster.
+    /// Decides, at the end of a peer's handshake, whether to accept the peer. By then, the peer is known to
+    /// belong to the cluster.
     ///
     /// # Errors
     /// If the service refuses the peer.

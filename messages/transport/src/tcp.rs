@@ -22,7 +22,8 @@ use crate::wire::{
 
 /// The longest time without progress while a frame is read. After this time, the peer counts as lost.
 const STALL: Duration = Duration::from_secs(30);
-/// The lowest average rate of a payload, in bytes per second; a slower payload counts as stalled.
+/// The lowest average rate at which a payload may arrive, in bytes per second; a slower payload counts as
+/// stalled.
 const BYTES_PER_SECOND_MIN: u64 = 1 << 20;
 /// The size of the buffer through which prefixes, headers and small payloads are read; larger reads bypass
 /// it.

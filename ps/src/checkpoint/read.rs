@@ -21,8 +21,8 @@ use pushpull_transport::buffer::{Buffer, BufferPool};
 
 use crate::shard::{Restored, SliceState, initial_slots};
 
-/// Reads a new shard's state from the checkpoint that `create` names. If `create` asks for initial values,
-/// returns an empty state.
+/// Reads a new shard's state from the checkpoint that `create` names. If `create` names none, because the
+/// variables' initializers are used, returns an empty state.
 ///
 /// # Errors
 /// If the checkpoint cannot be read, or if it does not fit the shard.
@@ -118,8 +118,8 @@ impl Source {
         &self.manifest.job.graph.variables
     }
 
-    /// Checks that the checkpoint's variable called `name` was found and has the same shape as the job's
-    /// `variable`. Returns its id.
+    /// Returns `found`, the id of the checkpoint's variable called `name`. Returns an error if `found` is
+    /// `None`, or if the job's `variable` has a different shape.
     fn variable(
         &self,
         found: Option<VariableId>,
@@ -183,7 +183,8 @@ fn find<'a>(
     (found == bytes as u64).then_some(pieces)
 }
 
-/// Tells with what a checkpoint's variable was updated.
+/// Describes how a checkpoint's variable was updated: by which optimizer, or not at all because it was
+/// frozen.
 fn made_with(rule: &VariableRule) -> String {
     if rule.frozen { "which froze it".into() } else { format!("made with {}", rule.optimizer.name()) }
 }

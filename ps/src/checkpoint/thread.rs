@@ -52,8 +52,9 @@ struct QueuedRequest {
 }
 
 impl Checkpoints {
-    /// Starts to execute the file requests of a task, on a thread if `config` says so. When `end` is
-    /// cancelled, the current request is abandoned. A file that is not finished never appears in the store.
+    /// Starts to execute the file requests of a task, on a separate thread unless `config` forbids it. When
+    /// `end` is cancelled, the current request is abandoned. A file that is not finished never appears in
+    /// the store.
     ///
     /// # Panics
     /// If the system cannot start a thread.

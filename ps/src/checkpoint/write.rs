@@ -1,5 +1,5 @@
-//! Writes a shard's cut to a file, and defines the file's tensors and their names. Nothing is copied: the
-//! file is written from the buffers that the shard trained in.
+//! Writes a cut, the snapshot of a shard, to a file, and defines the file's tensors and their names. Nothing
+//! is copied: the file is written from the buffers that the shard trained in.
 
 use std::collections::HashMap;
 use std::sync::Arc;

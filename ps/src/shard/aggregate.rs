@@ -15,7 +15,8 @@ use pushpull_transport::buffer::{Buffer, BufferPool, Payload, Segment};
 pub(super) struct Aggregate {
     /// Whether the gradients are summed in the order of their workers instead of the order of arrival.
     in_order: bool,
-    /// The gradients that have not been added to the sum yet, by worker and by their number in the update.
+    /// The gradients that have not been added to the sum yet. The key is the worker and the gradient's place
+    /// in the order of arrival.
     held: BTreeMap<(u32, u32), Payload>,
     sum: Option<Vec<Buffer>>,
     count: u32,
@@ -124,8 +125,8 @@ mod tests {
         (total.slices().map(<[f32]>::to_vec).collect(), count)
     }
 
-    /// Generates the gradients of several workers, some of which give several, in the order of workers. All
-    /// gradients have slices of the same lengths.
+    /// Generates gradients in the order of workers; a worker may have several gradients. All gradients have
+    /// slices of the same lengths.
     fn gradients() -> impl Strategy<Value = Vec<(u32, Vec<Vec<f32>>)>> {
         (1usize..8, 1u32..5, prop::collection::vec(0usize..9, 1..4)).prop_flat_map(
             |(count, workers, lengths)| {
@@ -140,7 +141,8 @@ mod tests {
         )
     }
 
-    /// Returns gradients in another order of arrival. Those of one worker still arrive in their order.
+    /// Returns `gradients` in another order of arrival, which `order` selects. The gradients of one worker
+    /// keep their order.
     fn interleaved(gradients: &[(u32, Vec<Vec<f32>>)], order: &[u32]) -> Vec<(u32, Vec<Vec<f32>>)> {
         let mut left: BTreeMap<u32, VecDeque<_>> = BTreeMap::new();
         for (worker, own) in gradients {

@@ -1,6 +1,6 @@
 //! The contents of a shard that the chief has created: its slices at one version, and the state that decides
 //! whether a push is applied, held or dropped. The `check_…` functions change nothing. `ShardState` keeps
-//! the replies and counts.
+//! the pending replies and the counters.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub(super) struct Contents {
     rate: RateSpec,
     /// The version that the shard does not pass until its learning rate is set.
     hold: Option<Version>,
-    /// The version of the last change of the learning rate in this run.
+    /// The version from which the last change of the learning rate in this run applies.
     changed: Option<Version>,
     /// Whether `end` was moved to a later step after the shard had reached the earlier end. All waiting
     /// workers were released at the earlier end, so some of them may push for a step that has not begun.
@@ -111,8 +111,8 @@ impl Contents {
         self.reopened |= was_complete && !self.is_complete();
     }
 
-    /// Makes the shard stay at `version` until its learning rate is set. If the shard has passed the version,
-    /// or the learning rate from that version on is known, the shard does not hold. Ignores a request that
+    /// Makes the shard stay at `version` until its learning rate is set. The shard goes on if it has already
+    /// passed the version, or if the learning rate from that version on is known. Ignores a request that
     /// arrives again after a later one: the versions of the chief's requests only grow.
     pub(super) fn hold_at(&mut self, version: Version) {
         let known = self.changed.is_some_and(|changed| version <= changed);
@@ -121,8 +121,9 @@ impl Contents {
         }
     }
 
-    /// Multiplies the learning rate by a factor from a version on, and ends a hold. Ignores a change that
-    /// arrives again, even after a later one.
+    /// Sets the factor of the learning rate for all updates from the version `change.from` on. If the shard
+    /// waited for its learning rate, it continues. Ignores a change that arrives again, even if a later
+    /// change arrived in between.
     pub(super) fn set_rate(&mut self, change: RateChange) {
         if self.changed.is_some_and(|changed| change.from <= changed) {
             return;
@@ -136,7 +137,8 @@ impl Contents {
         self.hold.is_some_and(|hold| hold <= self.version) && !self.is_complete()
     }
 
-    /// Returns the factor of the learning rate of the next update; `None` if no hook has changed it.
+    /// Returns the factor by which hooks multiply the learning rate of the next update; `None` if no hook
+    /// has changed the learning rate.
     pub(super) fn rate_factor(&self) -> Option<f32> {
         (!self.rate.is_default()).then(|| self.rate.at(self.version).factor)
     }

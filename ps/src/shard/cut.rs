@@ -18,7 +18,7 @@ pub struct Cut {
     pub created: Arc<CreateShard>,
     /// The slices, in the placement's order.
     pub slices: Vec<SliceState>,
-    /// The record of every worker's last push, in the order of workers.
+    /// The record of every worker's last push, ordered by the workers' indices.
     pub workers: Vec<WorkerRecord>,
 }
 

@@ -1,8 +1,9 @@
 //! The requests that wait while a shard waits for its learning rate. The shard serves them afterwards in the
 //! order in which they arrived, so it decides as if it had not waited.
 //!
-//! Wanted properties: (A) a push waits once, however often it arrives; (B) what ends an incarnation of a
-//! worker waits behind the pushes of that incarnation, so they count as if they had been served at once.
+//! Wanted properties: (A) a push waits once, however often it arrives; (B) a request that ends an
+//! incarnation of a worker waits behind the pushes of that incarnation, so these pushes count as if they had
+//! been served at once.
 
 use std::collections::BTreeSet;
 
@@ -15,13 +16,14 @@ use super::answer::{Answer, Reader};
 pub(super) enum Deferred<R> {
     /// A worker's push.
     Push(DeferredPush<R>),
-    /// The chief's message that a worker has left, after a push of the worker. It has been answered.
+    /// The chief's message that a worker has left, which waits behind a push of the worker. The message has
+    /// already been answered.
     Leave(Leave),
-    /// A worker's request to join, after a push of an earlier incarnation.
+    /// A worker's request to join, which waits behind a push of an earlier incarnation.
     Join(DeferredJoin<R>),
 }
 
-/// A push that waits. Its gradients keep their credit for bytes in flight.
+/// A push that waits. Its gradients still count against the limit on bytes in flight.
 pub(super) struct DeferredPush<R> {
     pub push: Push,
     pub gradients: Payload,
@@ -36,8 +38,8 @@ pub(super) struct DeferredJoin<R> {
     pub reply: R,
 }
 
-/// The requests that wait, in the order of their arrival. Besides pushes, it has at most one request to join
-/// for each worker, and at most one message that a worker has left after each push of that worker.
+/// The requests that wait, in the order of their arrival. For each worker, the queue has any number of
+/// pushes, at most one message after each push that the worker has left, and at most one request to join.
 pub(super) struct DeferredQueue<R>(Vec<Deferred<R>>);
 
 impl<R> Default for DeferredQueue<R> {
@@ -65,8 +67,8 @@ impl<R> DeferredQueue<R> {
         Some(Answer::refused(other.reply, Refusal::superseded()))
     }
 
-    /// Adds a message that a worker has left, if a push of the worker waits that would no longer count.
-    /// Returns whether the message waits.
+    /// Adds a message that a worker has left, if one of the worker's pushes waits and the message would make
+    /// that push invalid. Returns whether the message now waits in the queue.
     pub(super) fn leave(&mut self, leave: &Leave) -> bool {
         let &Leave { worker, incarnation, .. } = leave;
         if !self.pushes().any(|Push { id, .. }| id.worker == worker && id.incarnation <= incarnation) {
@@ -86,15 +88,16 @@ impl<R> DeferredQueue<R> {
         true
     }
 
-    /// Returns whether a pull has to wait, because it would end an incarnation of which a push waits.
+    /// Returns whether a pull has to wait, because it would end an incarnation that has a waiting push.
     pub(super) fn delays(&self, pull: &Pull, reader: Reader) -> bool {
         let earlier =
             |Push { id, .. }: &Push| id.worker == reader.worker && id.incarnation < reader.incarnation;
         pull.at == PullAt::Join && self.pushes().any(earlier)
     }
 
-    /// Adds a request to join. Of several requests of a worker, the one of the latest incarnation and on the
-    /// latest connection stays. Returns the refusal of the other one.
+    /// Adds a request to join. If another such request of the worker already waits, the request of the later
+    /// incarnation stays; if both are of one incarnation, the request on the later connection stays. Returns
+    /// the refusal of the other request.
     pub(super) fn join(&mut self, new: DeferredJoin<R>) -> Option<Answer<R>> {
         let waiting = self.0.iter_mut().find_map(|waiting| match waiting {
             Deferred::Join(waiting) if waiting.reader.worker == new.reader.worker => Some(waiting),

@@ -1,9 +1,9 @@
 //! Remembers each worker's last push and its verdict, so that every push counts exactly once. Wanted
-//! properties: (A) a push is new only once; every retry is a duplicate and gets the first verdict; (B)
-//! pushes of one incarnation are accepted in order, without a gap; (C) a later incarnation numbers its
+//! properties: (A) a push is new only once; every retry is a duplicate and gets the verdict of the original;
+//! (B) pushes of one incarnation are accepted in order, without a gap; (C) a later incarnation numbers its
 //! pushes from 1, and pushes of earlier incarnations are then refused; (D) each worker has one entry; (E) a
 //! ledger made from another ledger's records equals that ledger; (F) the examples of a push count as drawn
-//! once its gradient is applied or stale, and not while it is held.
+//! when its gradient is applied or stale, but not while the gradient is held.
 
 use std::collections::BTreeMap;
 
@@ -25,15 +25,15 @@ pub(super) struct Ledger {
 pub(super) enum Delivery {
     /// The push is the next that the ledger expects from the worker.
     New,
-    /// The push repeats the worker's last push; holds the verdict on the last push.
+    /// The push repeats the worker's last push; the field is the verdict on the last push.
     Duplicate(Verdict),
-    /// The push has neither the last number nor the next one, or is from an ended incarnation; holds the
-    /// reason for the refusal.
+    /// The push has neither the last number nor the next one, or is from an ended incarnation; the field is
+    /// the reason for the refusal.
     OutOfOrder(String),
 }
 
 impl Ledger {
-    /// Returns how this push relates to the worker's earlier pushes.
+    /// Returns how the push with this id relates to the worker's earlier pushes.
     pub(super) fn classify(&self, id: &PushId) -> Delivery {
         let entry = self.records.get(&id.worker);
         if let Some(entry) = entry
@@ -123,8 +123,8 @@ mod tests {
     }
 
     proptest! {
-        /// Checks (A) to (D) and (F) against a plain list of all accepted pushes, and (E) after a random
-        /// push.
+        /// Checks (A) to (D) and (F) against a plain list of all accepted pushes, and (E) at a random
+        /// moment.
         #[test]
         fn a_push_is_new_exactly_once(
             pushes in prop::collection::vec((0u32..3, 1u64..4, 1u64..6, any::<bool>()), 0..200),

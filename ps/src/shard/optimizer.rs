@@ -45,8 +45,8 @@ fn slot_names(optimizer: &OptimizerSpec) -> &'static [&'static str] {
     }
 }
 
-/// Returns the name and initial value of each slot that a job keeps for a variable, in the order of a
-/// checkpoint. There are none if the variable is not trained or is frozen.
+/// Returns the name and initial value of each slot that a job keeps for a variable, in the order in which a
+/// checkpoint contains the slots. There are none if the variable is not trained or is frozen.
 ///
 /// If a job changes a variable's optimizer, a slot continues with the values that the earlier optimizer saved
 /// under the same name.

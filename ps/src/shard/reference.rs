@@ -1,5 +1,5 @@
 //! Compares the updates of slices with those of other libraries, step by step. The script
-//! `testdata/generate.py` wrote the files with those libraries.
+//! `testdata/generate.py` trained with those libraries and wrote the expected values to files.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -34,9 +34,9 @@ impl<R> Default for Saves<R> {
 }
 
 impl<R> Saves<R> {
-    /// Accepts a request to save a shard that is at `version`. Returns the answer that is then due, if any:
-    /// to this request, to an older request for the same save, or to the request for an earlier save, which
-    /// this save replaces.
+    /// Accepts a request to save a shard that is at `version`. Returns the answer that is now due, if any.
+    /// It answers this request, an older request for the same save, or the request for a save that this one
+    /// replaces.
     pub(super) fn request(&mut self, save: Save, asker: Asker<R>, version: Version) -> Option<Answer<R>> {
         if let Some((_, result)) = self.written.as_ref().filter(|(written, _)| *written == save) {
             return Some(saved(asker, result.clone()));
@@ -59,7 +59,7 @@ impl<R> Saves<R> {
         (next.save.at == version).then_some(&next.save)
     }
 
-    /// Stores the cut of the next save, which [`due`](Self::due) has returned.
+    /// Stores the cut of the save that [`due`](Self::due) has returned.
     pub(super) fn store(&mut self, cut: Cut) {
         self.next.as_mut().expect("a save is due").cut = Some(cut);
     }

@@ -1,6 +1,6 @@
 //! A slice in the memory of its shard. An update replaces the buffers of the value and of the moving
-//! average; their contents never change. The update changes slots in place, after copying those that a save
-//! shares.
+//! average; their contents never change. The update changes slots in place, after copying the slots that a
+//! save shares.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(super) struct Slice {
     /// The variable's name, for error messages.
     variable: String,
     value: Arc<Buffer>,
-    /// The moving average, if the job keeps one of the variable.
+    /// The moving average, if the job keeps a moving average of the variable.
     average: Option<Arc<Buffer>>,
     treatment: Treatment,
     slots: Vec<Arc<Buffer>>,
@@ -185,7 +185,7 @@ mod tests {
     }
 
     impl Model {
-        /// Applies the update that follows `version`, with the formulas of the papers.
+        /// Applies the update that follows `version`, with the formulas of the optimizers' papers.
         fn apply(&mut self, spec: &UpdateSpec, sum: f64, version: u64, rate: f64) {
             let share = version as f64 / LAST_STEP.0 as f64;
             let warm = ((version + 1) as f64 / spec.warm_up as f64).min(1.0);

@@ -1,7 +1,7 @@
 //! The membership of a job, and each member's next step. The chief decides which worker leaves; workers join
-//! on their own. Wanted properties: (A) an incarnation of a worker ends when the chief decides so or a later
-//! incarnation joins, and is then never a member again; (B) a member's next step never decreases; (C) a
-//! worker that has not joined yet counts as a member at step 0 until it leaves; (D) there is one entry per
+//! on their own. Wanted properties: (A) an incarnation of a worker ends when the chief decides so or when a
+//! later incarnation joins, and is then never a member again; (B) a member's next step never decreases; (C)
+//! a worker that has not joined yet counts as a member at step 0 until it leaves; (D) there is one entry per
 //! worker, however often it restarts.
 
 use pushpull_messages::id::{GlobalStep, Incarnation};

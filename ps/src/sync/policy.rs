@@ -29,8 +29,8 @@ pub(crate) enum Admission {
 /// A synchronisation policy. Every member has a next step, which the policy advances when it admits a push of
 /// that member.
 pub(crate) trait Policy: Send {
-    /// Returns whether a member may push now: its next step must have begun, and the member must not have
-    /// pushed a gradient for that step yet.
+    /// Returns whether a member may push now. Unless members give several gradients to an update, the
+    /// member's next step must have begun, and the member must not have pushed a gradient for that step yet.
     fn may_push(&self, worker: u32, version: Version, members: &Members) -> bool;
 
     /// Returns whether a push arrives after the update for which it was computed.
@@ -42,7 +42,7 @@ pub(crate) trait Policy: Send {
     fn admit(&mut self, push: Candidate, version: Version, members: &mut Members) -> Admission;
 
     /// Returns whether the held gradients are to become an update now. The shard calls this whenever a push
-    /// was held, or a member joined, left or advanced.
+    /// was held, or when a member joined, left or advanced to its next step.
     fn is_due(&self, version: Version, members: &Members) -> bool;
 
     /// Records that the held gradients have been applied as an update.
@@ -51,6 +51,6 @@ pub(crate) trait Policy: Send {
     /// Returns whether the member `worker`, whose next step is `step`, may get the values for that step now.
     fn may_begin(&self, worker: u32, step: GlobalStep, version: Version, members: &Members) -> bool;
 
-    /// Returns the first step of a worker that joins at this moment.
+    /// Returns the first step of a worker that joins when the shard is at `version`.
     fn first_step(&self, worker: u32, version: Version, members: &Members) -> GlobalStep;
 }

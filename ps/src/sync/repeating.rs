@@ -1,9 +1,9 @@
-//! Synchronous with more gradients than workers: the members share the K gradients of an update evenly, and
-//! each computes its part from the same version. Wanted properties: (A) all gradients of an update were
+//! The synchronous policy with more gradients than workers: the members share the K gradients of an update
+//! evenly and compute them from the same version. Wanted properties: (A) the gradients of an update were
 //! computed at the version before it (S1); (B) an update has exactly K gradients; (C) while no member joins
-//! or leaves, each gives its part, the parts differ by at most 1, and no gradient is stale; (D) a member with
-//! a part that is not complete never waits, so the update is made; (E) the parts of a worker that has left
-//! go to the others; (F) shards that saw a worker leave at different moments come to the same version again.
+//! or leaves, each gives its part, parts differ by at most 1, and no gradient is stale; (D) a member whose
+//! part is incomplete never waits, so the update is made; (E) the others take over the part of a worker that
+//! leaves; (F) shards that saw a worker leave at different times reach the same version again.
 
 use std::collections::BTreeMap;
 
@@ -25,14 +25,15 @@ impl Repeating {
         Self { aggregate, held: BTreeMap::new() }
     }
 
-    /// Returns whether a member still has to give a gradient to the next update. The members share what
-    /// earlier incarnations and workers that have left have not given. The first members give one more if it
-    /// cannot be divided evenly.
+    /// Returns whether `worker` still has to give a gradient to the next update. Ended incarnations may have
+    /// given some of the K gradients; the members share the rest evenly. If the rest cannot be divided
+    /// evenly, the members with the smallest indices give one gradient more.
     ///
-    /// A later incarnation gets no credit for the gradients of an earlier one. Otherwise, two workers that
-    /// died after their pushes had reached different shards could wait for each other: a worker that has
-    /// given its part to one shard waits there, and could not give the rest to another. As it is, the part of
-    /// every member is greatest on the same shard.
+    /// A later incarnation gets no credit for the gradients of an earlier one. With credit, two workers that
+    /// restart after their pushes have reached different shards could wait for each other: each would wait
+    /// at the shard that already has its part, while the other shard still needs gradients from it. Without
+    /// credit, the shard that lacks the most gradients asks the most of every member, so no such cycle
+    /// arises.
     fn needs(&self, worker: u32, members: &Members) -> bool {
         let given = self.held.get(&(worker, members.incarnation(worker))).copied().unwrap_or(0);
         let (mut rest, mut count, mut rank) = (self.aggregate, 0, 0);

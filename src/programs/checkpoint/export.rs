@@ -1,4 +1,4 @@
-//! Writes the whole model of a checkpoint as one safetensors file, independent of its placement.
+//! Writes the whole model of a checkpoint, whatever its placement, as one safetensors file.
 //!
 //! (A) The file contains the values bit for bit, for every placement. (B) The file is written completely, or
 //! the directory stays unchanged.

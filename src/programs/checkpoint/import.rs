@@ -1,5 +1,6 @@
-//! Makes a checkpoint of a job, with one shard, from a safetensors file. Slots get their initial values, and
-//! moving averages begin with the imported values. Importing an exported file gives the same values.
+//! Makes a checkpoint of a job, with one shard, from a safetensors file. The optimizer's slots get their
+//! initial values, and moving averages begin with the imported values. Importing an exported file gives the
+//! same values.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -71,7 +72,7 @@ pub(crate) async fn import(from: &Store, file: &str, what: Import, to: &Store) -
     written
 }
 
-/// Returns all tensors of the checkpoint, in the order in which its file contains them.
+/// Returns all tensors of the checkpoint, in the order in which the file of its shard contains them.
 fn plan(what: &Import, found: &[FoundTensor], file: &str) -> anyhow::Result<Vec<Planned>> {
     let Import { job, allow_extra, .. } = what;
     let by_name: BTreeMap<&str, &FoundTensor> =
@@ -116,7 +117,8 @@ fn plan(what: &Import, found: &[FoundTensor], file: &str) -> anyhow::Result<Vec<
     Ok(planned)
 }
 
-/// Returns `words` followed by the first [`NAMES_SHOWN`] names, or an empty text if there are no names.
+/// Returns the text `words` followed by the first [`NAMES_SHOWN`] names; an empty text if there are no
+/// names.
 fn listed(words: &str, names: &[&str]) -> String {
     if names.is_empty() {
         return String::new();

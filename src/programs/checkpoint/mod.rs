@@ -1,5 +1,5 @@
 //! The operations of the tool `pushpull checkpoint`: list, show, verify, export and import. This module must
-//! not depend on flags, tables or clusters.
+//! not depend on flags, printed tables or clusters.
 
 mod catalog;
 mod export;

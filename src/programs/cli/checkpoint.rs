@@ -204,7 +204,7 @@ async fn list(store: &Store, json: bool) -> Outcome {
     Ok(())
 }
 
-/// Returns a table whose columns are as wide as their widest cell.
+/// Returns the rows as a text table, whose columns are as wide as their widest cell.
 fn table<const N: usize>(rows: &[[String; N]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; N] = std::array::from_fn(width);

@@ -77,7 +77,7 @@ pub fn evaluator_main() -> ExitCode {
     evaluator_main_with(Datasets::default())
 }
 
-/// Runs the program `pushpull-evaluator` with data sets of one's own, as
+/// Runs the program `pushpull-evaluator` with the caller's own data sets, as
 /// [`worker_main_with`](super::worker_main_with) does for workers.
 pub fn evaluator_main_with(datasets: Datasets) -> ExitCode {
     main(|args: EvaluatorArgs| {

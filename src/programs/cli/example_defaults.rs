@@ -102,8 +102,8 @@ impl Defaults {
         self.apply_weight_decay(command)
     }
 
-    /// Returns the command with the default weight decay. The optimizer must have its default already: clap
-    /// determines defaults in the order in which arguments were changed.
+    /// Returns the command with the default weight decay. The default of the optimizer must be set before
+    /// this call, because clap determines defaults in the order in which arguments were changed.
     fn apply_weight_decay(self, command: Command) -> Command {
         let Some(decay) = self.weight_decay else { return command };
         let (decay, optimizer) = (decay.to_string(), self.optimizer.name());

@@ -80,8 +80,8 @@ impl ClusterArgs {
         self.flags(self.job_name.clone()).resolve().map_err(|error| self.named(&error))
     }
 
-    /// Returns the cluster and this process's task in it, which must belong to `job`, the job that this
-    /// program runs.
+    /// Returns the cluster and this process's task in it. The task's job name must be `job`, the role that
+    /// this program runs.
     pub(crate) fn resolve_as(&self, job: JobName) -> Result<ClusterConfig, Failure> {
         let resolved = match self.flags(self.job_name.clone()).resolve() {
             Err(ClusterError::NoJobName { .. }) => self.flags(Some(job.to_string())).resolve(),
@@ -114,8 +114,8 @@ impl ClusterArgs {
         }
     }
 
-    /// Makes a usage failure from an error. Puts the name of the flag in front if the text of the error
-    /// contains no flag.
+    /// Makes a usage failure from an error. If the error's text names neither a flag nor `TF_CONFIG`, the
+    /// failure begins with the name of the setting that describes the cluster.
     fn named(&self, error: &ClusterError) -> Failure {
         let text = error.to_string();
         let names_one = text.contains("--") || text.contains("TF_CONFIG");
@@ -192,7 +192,8 @@ pub(crate) fn read_job(path: &Path) -> Result<JobSpec, Failure> {
         .with_context(|| format!("--job: cannot use the job file {}", path.display()))?)
 }
 
-/// Reads a file of JSON that `flag` names, which has at most the size of a job file. Errors call it `what`.
+/// Reads the JSON file that `flag` names. The file may be at most as large as a job file. Errors describe
+/// the file with the text `what`.
 pub(crate) fn read_text(flag: &str, what: &str, path: &Path) -> Result<String, Failure> {
     let shown = path.display();
     let failed = || format!("{flag}: cannot read {what} {shown}");

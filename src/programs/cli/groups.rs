@@ -1,20 +1,20 @@
-//! The text of a group of variables on a command line: a pattern, and what differs in the group. This module
-//! must not depend on models.
+//! The text of a group of variables on a command line: a pattern, and the settings that differ in the group.
+//! This module must not depend on models.
 
 use clap::ValueEnum;
 use pushpull_messages::optimizer::GroupSpec;
 
 use super::optimizers::Optimizer;
 
-/// The settings of a group, as an error lists them.
+/// The possible settings of a group, as listed in an error text.
 const SETTINGS: &str =
     "learning-rate-factor=X, weight-decay=X, frozen, optimizer=NAME and, after that, learning-rate=X";
 
-/// Parses a group, such as `embedding/*:optimizer=adagrad,learning-rate=0.1` or `conv*:frozen`. The job
-/// checks the pattern and the range of the numbers.
+/// Parses a group, such as `embedding/*:optimizer=adagrad,learning-rate=0.1` or `conv*:frozen`. The pattern
+/// and the ranges of the numbers are checked later, with the job.
 ///
 /// # Errors
-/// Returns an error that names the setting and lists the valid ones.
+/// Returns an error that names the invalid setting or lists the valid ones.
 pub(super) fn group(text: &str) -> Result<GroupSpec, String> {
     let Some((pattern, settings)) = text.split_once(':') else {
         return Err(format!("expected PATTERN:SETTINGS, with the settings {SETTINGS}"));

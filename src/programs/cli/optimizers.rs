@@ -1,4 +1,4 @@
-//! The optimizers of a command line, and their usual learning rates.
+//! The optimizers that a flag can select, and their usual learning rates.
 
 use clap::ValueEnum;
 use pushpull_messages::optimizer::OptimizerSpec;

@@ -68,7 +68,8 @@ pub(super) fn check_writable(flag: &str, what: &str, path: &Path) -> anyhow::Res
     tried.with_context(|| format!("{flag}: cannot write {what} to {}", path.display()))
 }
 
-/// Checks that the files of a job's end can be written, so that an error is reported before the training.
+/// Checks that the files that are written at the end of a job can be written, so that an error is reported
+/// before the training.
 ///
 /// # Errors
 /// Returns an error that names the flag.

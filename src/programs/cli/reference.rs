@@ -17,7 +17,7 @@ use super::worker::WorkerArgs;
 const PAGE: &str = "docs/src/reference/flags.md";
 /// The path of the list of names.
 const NAMES: &str = "tests/golden/flags.txt";
-/// The flags of features that are off by default.
+/// The flags of Cargo features that are off by default.
 const OPTIONAL: [&str; 1] = ["otlp-endpoint"];
 
 /// Returns every program and every tool with its full name.
@@ -74,7 +74,7 @@ fn default(arg: &Arg) -> Option<String> {
     (arg.get_action().takes_values() && !values.is_empty()).then_some(values)
 }
 
-/// Returns one line for each flag: program, flag, value, variable, other spellings, default.
+/// Returns one line for each flag: program, flag, value, environment variable, other spellings, default.
 fn names() -> String {
     let mut text = String::new();
     for (program, command) in programs() {

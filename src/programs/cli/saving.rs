@@ -19,7 +19,7 @@ use super::paths::{absolute, check_writable, located, summaries_below};
 use super::plots::plotter;
 use crate::programs::exit::Failure;
 
-/// The default time between two checkpoints.
+/// The default time between two checkpoints, in seconds.
 const SAVE_SECS: u64 = 600;
 /// The default of `--trace-every`: one in this many steps of each worker is recorded in the timeline. With
 /// this default the cost of the timeline is negligible.
@@ -217,7 +217,7 @@ impl SavingArgs {
     /// Checks that the flags fit the job.
     ///
     /// # Errors
-    /// Returns a failure if a flag waits for evaluations, and the job makes none while it trains.
+    /// Returns a failure if a flag depends on evaluations, but none are made while the job trains.
     pub(super) fn check(&self, job: &JobSpec) -> Result<(), Failure> {
         let reduces = self.reduce_on_plateau.as_ref().is_some_and(|reduction| reduction.metric != TRAIN_LOSS);
         let (flag, more) = match (self.early_stopping.is_some(), reduces) {

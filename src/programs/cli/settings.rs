@@ -8,8 +8,8 @@ use pushpull_storage::without_passwords;
 use crate::programs::http::TOKEN_ENV;
 use crate::programs::settings::{Setting, Settings};
 
-/// Returns the settings of a command line that clap has read. The environment variable of the token is listed
-/// as well if it is set.
+/// Returns the settings of a command line that clap has read. If the environment variable with the HTTP
+/// endpoint's token is set, it is listed as well, without its value.
 pub(super) fn settings(command: &Command, matches: &ArgMatches) -> Settings {
     let mut flags = read(command, matches);
     flags.extend(std::env::var_os(TOKEN_ENV).map(|_| Setting {

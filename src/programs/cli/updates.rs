@@ -115,13 +115,14 @@ fn between_zero_and_one(text: &str) -> Result<f32, String> {
 }
 
 impl UpdateArgs {
-    /// Returns the learning rate that the flag or the example sets, or else the optimizer's usual learning
-    /// rate.
+    /// Returns the learning rate from the flag or from the example program's defaults, or else the
+    /// optimizer's usual learning rate.
     fn learning_rate(&self) -> f32 {
         self.learning_rate.unwrap_or_else(|| self.optimizer.learning_rate())
     }
 
-    /// Describes the optimizer, its learning rate, and the weight decay if a flag or the example sets it.
+    /// Describes the optimizer, its learning rate, and the weight decay if a flag or the example program's
+    /// defaults set it.
     #[cfg(test)]
     pub(super) fn plan(&self) -> String {
         let decay = self.weight_decay.map(|decay| format!(", weight decay {decay}")).unwrap_or_default();

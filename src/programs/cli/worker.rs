@@ -50,8 +50,8 @@ pub fn worker_main() -> ExitCode {
     worker_main_with(Datasets::default())
 }
 
-/// Runs the program `pushpull-worker` with data sets of one's own. A job reads the one that its input names
-/// as `{"custom": "name"}`.
+/// Runs the program `pushpull-worker` with `datasets`. The input of a job selects one of them as
+/// `{"custom": "name"}`.
 pub fn worker_main_with(datasets: Datasets) -> ExitCode {
     main(|args: WorkerArgs| {
         let cluster = args.cluster.resolve_as(JobName::Worker)?;

@@ -1,4 +1,4 @@
-//! Lists the actors of this process, in a form for people: their states, queues and times.
+//! Lists the actors of this process, with their states, queues and times, in a form that people can read.
 
 use pushpull_messages::observe::{ActorSnapshot, TaskSnapshot, TimeHistogram};
 use serde::Serialize;

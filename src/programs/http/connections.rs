@@ -30,7 +30,7 @@ pub(super) struct Connections(Arc<Mutex<Known>>);
 struct Known {
     came: u64,
     open: Vec<Connection>,
-    /// True while a task is closing surplus connections.
+    /// True while an async task is closing surplus connections.
     is_thinned: bool,
 }
 
@@ -50,7 +50,7 @@ struct Connection {
 pub(super) struct Place {
     came: u64,
     all: Connections,
-    /// The task that closes the connection after [`LIFE`].
+    /// The async task that closes the connection after [`LIFE`].
     end: Option<AbortHandle>,
 }
 
@@ -79,8 +79,8 @@ impl Connections {
         }
     }
 
-    /// Returns true if there are too many connections and no task is closing surplus ones yet. The caller
-    /// must then call `thin_out` until that returns false.
+    /// Returns true if there are too many connections and no async task is closing surplus ones yet. The
+    /// caller must then call `thin_out` until `thin_out` returns false.
     pub(super) fn become_many(&self) -> bool {
         let mut known = self.known();
         let many = known.open.len() > CONNECTIONS_MAX;
@@ -92,9 +92,9 @@ impl Connections {
     ///
     /// Wanted properties: (A) if more than [`CONNECTIONS_MAX`] connections remain after `thin_out`, each of
     /// them was used within [`GRACE`] or receives events; (B) `thin_out` closes a connection only if there
-    /// are too many, if it was last used at least [`GRACE`] ago, and if no other closable connection has
-    /// been silent for longer; (C) a connection that receives events is not closed; (D) every other
-    /// connection is closed [`LIFE`] after it was opened, or earlier.
+    /// are too many connections, if the connection was last used at least [`GRACE`] ago, and if no other
+    /// closable connection has been silent for longer; (C) a connection that receives events is not closed;
+    /// (D) every other connection is closed [`LIFE`] after it was opened, or earlier.
     pub(super) fn thin_out(&self, now: Instant) -> bool {
         let mut known = self.known();
         let too_many = known.open.len().saturating_sub(CONNECTIONS_MAX);
@@ -119,7 +119,7 @@ impl Place {
         }
     }
 
-    /// Starts a task on the current runtime that closes the connection after [`LIFE`].
+    /// Starts an async task on the current runtime, which closes the connection after [`LIFE`].
     pub(super) fn end_in_time(mut self) -> Self {
         let (all, came) = (self.all.clone(), self.came);
         let end = async move {

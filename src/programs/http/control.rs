@@ -14,9 +14,9 @@ use super::answers::refusal;
 use super::token::{TOKEN_ENV, Token};
 use crate::programs::format::clean;
 
-/// The maximum length of a reason, in bytes.
+/// The maximum length of the reason that a client gives for its request, in bytes.
 const REASON_MAX: usize = 1000;
-/// The time limit for the body of a request, which states the reason, to arrive.
+/// The time limit for the body of a request to arrive; the body states the reason.
 const REASON_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Checks the token and passes the request on to the chief. The body may contain a reason.
@@ -56,7 +56,7 @@ fn tell(chief: &ChiefView, wish: Command) -> HttpResponse {
 }
 
 /// Returns the reason that the request's body states. If the request does not carry the token, or if its
-/// body cannot be read, returns the HTTP response that refuses the request as an error.
+/// body cannot be read, the error is the HTTP response that refuses the request.
 async fn permit(
     request: &HttpRequest,
     token: Option<&Token>,

@@ -85,7 +85,7 @@ struct Told {
     snapshots: watch::Receiver<Arc<ChiefSnapshot>>,
     /// The time at which the last events were sent.
     last: Option<Instant>,
-    /// The time of the newest point of the curves that this client has received, in milliseconds.
+    /// The time of the newest curve point that was sent to this client, in milliseconds.
     point: Option<u64>,
     /// The number of the newest log line that was sent.
     line: u64,

@@ -22,7 +22,7 @@ use super::views::Views;
 
 /// The time within which the head of a request must arrive.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(3);
-/// The time for which data may wait to be acknowledged or read by a client, in milliseconds. After that the
+/// The time, in milliseconds, for which a client may leave data unread or unacknowledged. After that, the
 /// connection is closed.
 #[cfg(target_os = "linux")]
 const UNREAD_MS_MAX: u32 = 10_000;

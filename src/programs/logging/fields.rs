@@ -86,7 +86,7 @@ where
     }
 }
 
-/// Returns the task's name from the innermost span in which one is stored.
+/// Returns the task's name from the innermost span in which a task's name is stored.
 pub(super) fn task_of<S>(scope: Option<Scope<'_, S>>) -> Option<String>
 where
     S: for<'a> LookupSpan<'a>,

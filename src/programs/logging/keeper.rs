@@ -1,5 +1,5 @@
-//! Keeps the last log lines. Each log has a tracing span. A line that is logged inside this span goes to
-//! this log. Any other line goes to the process's own log.
+//! Keeps the last lines of each log in memory. Each log has a tracing span, and a line that is logged inside
+//! this span goes to this log. Any other line goes to the process's own log.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -26,8 +26,8 @@ pub(super) struct Keeper {
 struct OfLog(Arc<Recent>);
 
 impl Keeper {
-    /// Makes the layer of a process that runs `task`. Lines outside of all log spans go to `home`. If `home`
-    /// is `None`, such lines are not kept.
+    /// Makes the layer for a process that runs `task`. Lines outside of all log spans go to `home`. If
+    /// `home` is `None`, such lines are not kept.
     pub(super) fn new(task: &str, format: LogFormat, home: Option<Arc<Recent>>) -> Self {
         Self { task: task.to_owned(), format, home }
     }

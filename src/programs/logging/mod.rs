@@ -49,8 +49,9 @@ impl Default for Log {
 }
 
 impl Log {
-    /// Returns the span of the run. Lines that are logged within the span, or within its child spans, go
-    /// only to this log. The span is [`Span::none`] if this log keeps all lines of the process, or no lines.
+    /// Returns the span of the run. Lines that are logged within the span, or within its child spans, are
+    /// kept only by this log. The span is [`Span::none`] if this log keeps all lines of the process, or no
+    /// lines.
     pub(crate) fn span(&self) -> Span {
         self.span.clone()
     }
@@ -98,7 +99,7 @@ fn start_with(task: &str, format: LogFormat, keeps_all: bool) -> Log {
 const DEFAULTS: &str = "actix_server=warn,actix_http=off,pushpull::spans=error";
 
 /// Returns the filter for `told`, the value of `RUST_LOG`. If the value is missing, empty or not a valid
-/// filter, returns the filter for `info`.
+/// filter, returns the filter for the level INFO.
 fn filter(told: Option<&str>) -> Targets {
     let with = |told: &str| format!("{DEFAULTS},{told}").parse::<Targets>().ok();
     // To `Targets`, an empty directive means "errors only". A manifest may pass the variable without a value,

@@ -24,7 +24,7 @@ pub(super) struct Size {
 /// The maximum number of findings that are shown, so that a small screen has room for the tables.
 const FINDINGS_MAX: usize = 5;
 const BAR_MAX: usize = 60;
-/// The maximum number of metrics on the training batches that are shown.
+/// The maximum number of metrics shown; they are measured on the training batches.
 const METRICS_MAX: usize = 4;
 /// A shard is marked as almost overloaded if it is busy for at least this fraction of the time.
 const BUSY_HIGH: f64 = 0.85;

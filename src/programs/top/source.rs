@@ -1,5 +1,5 @@
 //! Fetches snapshots from the chief's HTTP endpoint, with bounds on time and size. This module must not
-//! depend on how they are shown.
+//! depend on how snapshots are shown.
 
 use std::time::Duration;
 

@@ -43,8 +43,8 @@ pub(super) fn differentiate(
     Ok(gradients)
 }
 
-/// The list of nodes, to which the backward pass is appended. Also, for each forward node, the adjoint of
-/// its first output.
+/// The list of nodes to which the backward pass is appended, and the adjoint of the first output of each
+/// forward node.
 struct Tape<'a> {
     ir: &'a mut Ir,
     graph: &'a GraphSpec,
@@ -91,7 +91,7 @@ impl Tape<'_> {
         self.adjoints[to.node] = Some(sum);
     }
 
-    /// Pushes a ∘ b with the shape `output`, to which a and b are broadcast.
+    /// Appends a node that computes a ∘ b, where a and b are broadcast to the shape `output`.
     fn binary(&mut self, op: Binary, a: Value, b: Value, output: Vec<usize>) -> Value {
         // An adjoint may have the same number of elements in another shape. For example, this happens after
         // a flatten.
@@ -109,8 +109,8 @@ impl Tape<'_> {
         self.push(Kernel::Unary(op), &[x], shape)
     }
 
-    /// Appends the adjoint of an operand that was broadcast: the sum of `dy` over all positions at which the
-    /// operand was used.
+    /// Appends a kernel that computes the adjoint of an operand that was broadcast: the sum of `dy` over all
+    /// positions at which the operand was used.
     fn sum_to(&mut self, dy: Value, from: &[usize], operand: Value) -> Value {
         let to = self.shape(operand);
         match extent(&to, from) {
@@ -123,15 +123,15 @@ impl Tape<'_> {
         }
     }
 
-    /// Pushes a kernel whose output has the shape of `to`, and adds that output to the adjoint of `to`.
+    /// Appends a kernel whose output has the shape of `to`, and adds that output to the adjoint of `to`.
     fn contribute_as(&mut self, to: Value, kernel: Kernel, inputs: &[Value]) {
         let shape = self.shape(to);
         let adjoint = self.push(kernel, inputs, shape);
         self.contribute(to, adjoint);
     }
 
-    /// Applies the gradient rule of one kernel: adds to the adjoints of its inputs, given the adjoint `dy` of
-    /// its first output `y`.
+    /// Applies the gradient rule of one kernel: uses `dy`, the adjoint of its first output `y`, to add to
+    /// the adjoints of its inputs.
     fn backward(&mut self, y: Value, dy: Value) -> Result<(), CompileError> {
         let Node { kernel, inputs, outputs, .. } = self.ir.nodes[y.node].clone();
         match kernel {
@@ -365,7 +365,7 @@ impl Tape<'_> {
         [self.ir.elements(x) / width, width]
     }
 
-    /// Pushes one kernel that computes the adjoints of x, gamma and beta.
+    /// Appends one kernel that computes the adjoints of x, gamma and beta.
     fn norm_grad(&mut self, kernel: Kernel, [x, gamma, beta]: [Value; 3], statistics: [Value; 2], dy: Value) {
         let [mean, scale] = statistics;
         let shapes = [x, gamma, beta].map(|value| self.shape(value));

@@ -13,7 +13,7 @@ pub enum CompileError {
     /// The graph is not valid.
     #[error(transparent)]
     Graph(#[from] GraphError),
-    /// The graph cannot be trained, because one of its operations has no gradient for an input.
+    /// The graph cannot be trained, because one of its operations has no gradient with respect to an input.
     #[error("the loss depends on a variable through {node}, which has no gradient with respect to {input}")]
     NoGradient {
         /// The name of the node.

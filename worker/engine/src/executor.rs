@@ -21,7 +21,8 @@ pub struct Executor {
     program: Program,
     arena: Arena,
     results: Vec<f32>,
-    /// The index of each instruction of the last step that was timed, and when it began and ended.
+    /// For each instruction that the last step ran: its index, and when it began and ended. Empty if that
+    /// step was not timed.
     times: Vec<(usize, [Instant; 2])>,
 }
 
@@ -41,10 +42,10 @@ impl Executor {
     /// Runs a training program forward and backward, and returns the loss.
     ///
     /// The loss is the mean over the program's examples. The gradients are those of this mean, multiplied by
-    /// the fraction of the whole batch that the program computes. The gradients of several devices therefore
-    /// add up to those of the whole batch. Each gradient is reported with [`GradientSink::complete`] as soon
-    /// as it is complete, in the program's [`gradient_order`](Program::gradient_order). The step also
-    /// computes the fetches of the feed's groups, which [`fetched`](Self::fetched) then returns.
+    /// the program's share of the whole batch. The gradients of several devices therefore add up to those of
+    /// the whole batch. Each gradient is reported with [`GradientSink::complete`] as soon as it is complete,
+    /// in the program's [`gradient_order`](Program::gradient_order). The step also computes the fetches of
+    /// the feed's groups, which [`fetched`](Self::fetched) then returns.
     ///
     /// # Errors
     /// If a label is not one of the classes, or an id is not a row of its table. The gradients must
@@ -66,9 +67,9 @@ impl Executor {
         Ok(self.results[0])
     }
 
-    /// Returns the fetches that the last step of a training program has computed: those of the groups in its
-    /// feed, one after another in the order of the program's fetches, each row-major. If a fetch could not
-    /// be computed, because the batch does not fit it, all fetches of its groups are NaN.
+    /// Returns the fetches that the last training step has computed: those of the groups in the step's feed,
+    /// one after another in the order of the program's fetches, each row-major. If a fetch could not be
+    /// computed because the batch does not fit it, all fetches of the same groups are NaN.
     pub fn fetched(&self) -> &[f32] {
         self.results.get(1..).unwrap_or_default()
     }
@@ -85,15 +86,15 @@ impl Executor {
         })
     }
 
-    /// Runs an evaluation program, and returns the loss, followed by the elements of each metric. Runs a
-    /// prediction program, and returns the elements of each output, row-major.
+    /// Runs an evaluation or prediction program. An evaluation returns the loss, followed by the elements of
+    /// each metric. A prediction returns the elements of each output, row-major.
     ///
     /// # Errors
     /// If a label is not one of the classes, or an id is not a row of its table.
     ///
     /// # Panics
-    /// If the batch does not have the columns or examples that the program was compiled for, or the program
-    /// computes gradients.
+    /// If the batch does not have the columns or examples that the program was compiled for, or if the
+    /// program computes gradients.
     pub fn evaluate(&mut self, feed: Feed<'_>, values: &dyn ValueSource) -> Result<&[f32], StepError> {
         self.run(feed, values, None)?;
         Ok(&self.results)

@@ -1,8 +1,9 @@
 //! Fetches: tensors of a training step that are computed and returned in addition to the loss and the
 //! gradients. This module must not depend on the use of the tensors.
 //!
-//! Required properties: (A) the loss and the gradients of a step have the same bits with any fetches; (B) an
-//! instruction that only fetches need runs only in steps that ask for one of their groups.
+//! Required properties: (A) the loss and the gradients of a step have the same bits whichever fetches it
+//! computes; (B) an instruction that is needed only for fetches runs only in steps that ask for a group of
+//! these fetches.
 
 use pushpull_messages::id::NodeId;
 
@@ -13,7 +14,7 @@ pub struct Groups(u8);
 impl Groups {
     /// No group.
     pub const NONE: Self = Self(0);
-    /// The results that every step computes.
+    /// The group of the results that every step computes.
     pub(super) const ALWAYS: Self = Self(1 << Self::MAX);
     /// The number of groups.
     pub const MAX: u32 = 7;
@@ -27,7 +28,7 @@ impl Groups {
         Self(1 << number)
     }
 
-    /// Returns the set of the groups of both sets.
+    /// Returns the union of both sets.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)

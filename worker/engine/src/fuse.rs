@@ -3,7 +3,7 @@
 //! over memory.
 //!
 //! Required properties: (A) every target is computed; (B) a value that no target needs is not computed; (C)
-//! if a kernel is merged into a later one, no other kernel reads its output.
+//! if a kernel is merged into a later one, no other kernel reads the output of the merged kernel.
 
 use pushpull_kernels::cpu::{Binary, Extent, Operand, Side, Step, Unary};
 
@@ -26,7 +26,7 @@ pub(super) struct Fused {
 }
 
 /// The number of times that each value is read. A read of a view counts as a read of the value that it
-/// views. A target counts as one more read.
+/// views. If the value is a target, this counts as one more read.
 pub(super) struct Readers(Vec<Vec<usize>>);
 
 impl Readers {
@@ -98,8 +98,8 @@ impl Fusion<'_> {
         }
     }
 
-    /// Merges this node into the kernel that computes `link.first`, if the two can be merged and no other
-    /// kernel reads that kernel's output.
+    /// Merges the node at `position` into the kernel that computes `link.first`, if the two can be merged
+    /// and no other kernel reads that kernel's output.
     fn join(&mut self, position: usize, link: &Link) -> Option<Draft> {
         if self.readers.of(link.first) != 1 || link.first.output != 0 {
             return None;
@@ -136,7 +136,7 @@ impl Fusion<'_> {
         Some(draft)
     }
 
-    /// Begins a new pass with one step. If there is a choice, the pass begins with a value that may be
+    /// Begins a new pass with one step. If `links` allows a choice, the pass begins with a value that may be
     /// overwritten.
     fn begin(&self, position: usize, links: &[Link]) -> Option<Draft> {
         let lasting = |link: &&Link| self.readers.of(link.first) != 1;

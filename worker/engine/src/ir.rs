@@ -69,7 +69,7 @@ pub(super) enum Kernel {
     /// Several matrices a, as many matrices b → the product of each pair. The fields are the number of
     /// products, and the sizes of one product.
     BatchedProduct(usize, Factors),
-    /// Table, ids → rows.
+    /// Embedding table, ids → the rows with these ids.
     Gather {
         width: usize,
     },
@@ -124,8 +124,8 @@ pub(super) enum Kernel {
     Dropout {
         rate: f32,
         stream: u64,
-        /// The number of elements in one example. With this number, a device draws for its examples the same
-        /// random numbers that they would get in the whole batch.
+        /// The number of elements in one example. A device needs it to draw the same random numbers for its
+        /// examples as one device with the whole batch would draw.
         example: usize,
     },
     /// x → y, for rows of `width` elements. If `causal` is true, the rows form square matrices, and row i of
@@ -218,7 +218,7 @@ pub(super) struct Node {
     pub origin: NodeId,
 }
 
-/// A list of nodes, in which inputs come before their readers.
+/// A list of nodes. Each node comes after the nodes whose outputs it reads.
 #[derive(Debug, Default)]
 pub(super) struct Ir {
     pub nodes: Vec<Node>,

@@ -25,7 +25,8 @@ pub(super) struct Instruction {
     pub completes: Option<VariableId>,
     /// The node of the graph that the instruction belongs to.
     pub origin: NodeId,
-    /// The groups of results that need the instruction. It runs in the steps that compute one of them.
+    /// The groups of results that need the instruction. It is executed only in runs of the program that
+    /// compute one of these groups.
     pub groups: Groups,
 }
 
@@ -48,10 +49,11 @@ pub(super) struct Memory {
     pub results: Vec<Place>,
 }
 
-/// Assigns a place to every value. `results` are read at the end of a step, each in the steps that compute
-/// its groups. `gradients` are written to the gradients' own buffers. If no kernel reads a gradient and its
-/// kernel has no other output, the gradient is computed directly in its buffer. Otherwise it is copied there.
-/// The callback `scratch` returns the number of floats of scratch memory that a kernel needs.
+/// Assigns a place to every value. Each of the `results` is read at the end of every run of the program that
+/// computes one of its groups. `gradients` are written to buffers of their own. If no kernel reads a
+/// gradient, and the kernel that computes it has no other output, the gradient is computed directly in its
+/// buffer. Otherwise the gradient is copied to its buffer. The callback `scratch` returns the number of
+/// floats of scratch memory that a kernel needs.
 pub(super) fn lay_out(
     ir: &Ir,
     fused: Fused,
@@ -91,7 +93,7 @@ pub(super) fn lay_out(
     place(ir, &steps, &writes, results, scratch)
 }
 
-/// A variable's gradient. `placed` is true if a step already writes the gradient to its buffer.
+/// A variable's gradient. `placed` is true if an instruction already writes the gradient to its buffer.
 struct Target {
     variable: VariableId,
     value: Value,
@@ -103,8 +105,8 @@ fn is_given(ir: &Ir, value: Value) -> bool {
     matches!(ir.nodes[value.node].kernel, Kernel::Column(_) | Kernel::Variable(_))
 }
 
-/// Returns the index of the last step that reads each output of each node. For a result, this index is the
-/// number of steps, because results are read after the last step.
+/// Returns, for each output of each node, the index in `steps` of the last instruction that reads it. For a
+/// result, this index is the length of `steps`, because results are read after the last instruction.
 fn last_reads(ir: &Ir, steps: &[Draft], results: &[(Value, Groups)]) -> Vec<Vec<usize>> {
     let mut last_read: Vec<Vec<usize>> = ir.nodes.iter().map(|node| vec![0; node.outputs.len()]).collect();
     for (time, step) in steps.iter().enumerate() {
@@ -120,16 +122,17 @@ fn last_reads(ir: &Ir, steps: &[Draft], results: &[(Value, Groups)]) -> Vec<Vec<
 }
 
 /// The blocks of memory that the values need, before the blocks are placed in the arena. A block is called a
-/// home. Values that overwrite each other share a home. A home is needed from the step that writes its first
-/// value to the last read of its last value.
+/// home. Values that overwrite each other share a home. A home is needed from the instruction that writes
+/// its first value to the last read of its last value.
 struct Homes {
     /// The index of the home of each output of each node; `None` if the output is not stored in the arena.
     of_values: Vec<Vec<Option<usize>>>,
-    /// The index of the home of each step's scratch memory; `None` if the step needs no scratch memory.
+    /// The index of the home of each instruction's scratch memory; `None` if the instruction needs no
+    /// scratch memory.
     of_scratch: Vec<Option<usize>>,
-    /// True for each step whose first output is written over its first input.
+    /// True for each instruction whose first output is written over its first input.
     in_place: Vec<bool>,
-    /// The size of each home, and the steps during which it is needed.
+    /// The size of each home, and the instructions during which it is needed.
     lifetimes: Vec<Lifetime>,
 }
 
@@ -168,7 +171,7 @@ impl Homes {
         homes
     }
 
-    /// Adds a home that is needed only during step `time`, and returns its index.
+    /// Adds a home that is needed only by the instruction at index `time`, and returns its index.
     fn add(&mut self, elements: usize, time: usize) -> usize {
         self.lifetimes.push(Lifetime { elements, first: time, last: time });
         self.lifetimes.len() - 1
@@ -222,7 +225,8 @@ fn place(
     }
 }
 
-/// Returns the groups of results that need each step. The gradients need a step in every case.
+/// Returns, for each instruction, the groups of results that need it. An instruction that the gradients need
+/// belongs to [`Groups::ALWAYS`].
 fn groups_of(
     ir: &Ir,
     steps: &[Draft],

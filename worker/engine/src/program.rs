@@ -59,8 +59,9 @@ impl Program {
         Self::training_with(graph, batch, columns, threads, &[])
     }
 
-    /// Compiles the same as [`training`](Self::training), and the fetches, which a step computes if its feed
-    /// asks for one of their groups. Normalisations and dropout act in fetches as they do in the loss.
+    /// Compiles what [`training`](Self::training) compiles, and the fetches. A step computes a fetch if its
+    /// feed asks for one of the fetch's groups. Normalisations and dropout act in fetches as they do in the
+    /// loss.
     ///
     /// # Errors
     /// The same as those of [`training`](Self::training).

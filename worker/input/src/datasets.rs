@@ -1,4 +1,4 @@
-//! The data sets of a program that jobs call by name. This module must not depend on jobs.
+//! The data sets of a program, which jobs refer to by name. This module must not depend on jobs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,15 +6,15 @@ use std::sync::Arc;
 use super::InputError;
 use super::dataset::Dataset;
 
-/// The data sets of a program, by their names. A job whose input says `{"custom": "name"}` reads the one of
-/// this name.
+/// The data sets of a program, by their names. A job whose input says `{"custom": "name"}` reads the data
+/// set of this name.
 #[derive(Clone, Default)]
 pub struct Datasets {
     sets: BTreeMap<String, Arc<dyn Dataset>>,
 }
 
 impl Datasets {
-    /// Adds a data set, or replaces the one of the same name.
+    /// Adds a data set. A data set of the same name is replaced.
     pub fn insert(&mut self, name: &str, set: Arc<dyn Dataset>) {
         self.sets.insert(name.to_owned(), set);
     }

@@ -40,9 +40,9 @@ pub enum InputError {
     Magic {
         /// The file that was read.
         file: PathBuf,
-        /// The expected number, and what it means.
+        /// What the first four bytes should be, and what they mean.
         expected: &'static str,
-        /// The number that was found.
+        /// The file's first four bytes, as a big-endian number.
         got: u32,
     },
     /// One of the extents in the file's header is 0.
@@ -164,7 +164,7 @@ pub enum InputError {
         /// The maximum number of bytes of all examples together.
         max: u64,
     },
-    /// The test set is to be held in memory, and is too large for that.
+    /// The job demands that the test set is held in memory, but the set is too large for that.
     #[error(
         "the test set has {examples} examples of {bytes} bytes each, expected at most {max} bytes in all: let it be \
          streamed with \"stream\": \"auto\", or use fewer files"
@@ -219,7 +219,7 @@ pub enum InputError {
         /// The number of bytes found.
         got: u64,
     },
-    /// The input spec is invalid. The contents of the files do not matter for this error.
+    /// The input spec is invalid, whatever the files contain.
     #[error(transparent)]
     Spec(#[from] InputSpecError),
     /// The file of images and the file of labels declare different numbers of examples.
@@ -463,22 +463,23 @@ pub enum InputError {
          give the number of steps, and shuffle with a buffer or not at all; a test set must have an end"
     )]
     Endless,
-    /// A reader of a custom data set does not do what it says.
+    /// A reader of a custom data set appended more examples than it was asked for, or returned a number that
+    /// differs from the number appended.
     #[error(
         "a reader was asked for at most {most} examples, appended {appended} and returned {told}: correct the data set"
     )]
     Reader {
-        /// The number of examples asked for.
+        /// The maximum number of examples that the reader was asked for.
         most: usize,
-        /// The number that the reader returned.
+        /// The number of examples that the reader claimed to have appended (its return value).
         told: usize,
-        /// The number that the reader appended.
+        /// The number of examples that the reader did append.
         appended: usize,
     },
     /// A custom data set could not be read.
     #[error("cannot read the data set: {0}")]
     Other(Box<dyn std::error::Error + Send + Sync>),
-    /// A custom data set cannot be divided by parts.
+    /// The job shards by file, but the custom data set cannot be divided into parts.
     #[error(
         "the data set cannot be divided into parts for {workers} workers: use the sharding `data`, or implement Dataset::part"
     )]

@@ -1,5 +1,5 @@
 //! The input of a worker: examples in memory, this worker's part of them, and the order in which they are
-//! grouped into batches. This module must not depend on graphs, devices or variables; opens no connections
+//! grouped into batches. This crate must not depend on graphs, devices or variables. It opens no connections
 //! except to the stores of data.
 
 #![forbid(unsafe_code)]

@@ -25,9 +25,9 @@ pub enum RecordError {
         /// The maximum number of bytes of a record.
         max: u64,
     },
-    /// The file ends inside of a quoted field that begins in this row.
+    /// The file ends inside a quoted field that begins in this row.
     #[error(
-        "a field of the row begins with a quote that is never closed: close it, or double quotes within a field"
+        "a field of the row begins with a quote that is never closed: close it, or double each quote in a field"
     )]
     OpenQuote,
     /// A label is not the number of a class.

@@ -48,8 +48,8 @@ pub struct Pick {
 /// Properties: (A) An epoch reads every example of the share exactly once. (B) Every batch has exactly
 /// `batch` examples: if an epoch ends inside a batch, the next epoch fills the rest. (C) The order depends
 /// only on the seed, the worker and the epoch, so a [`Position`] suffices to resume. (D) A shuffle buffer of
-/// n examples moves an example forward by at most n − 1 positions. (E) The number of batches in n epochs is
-/// n times the share's length, divided by `batch` and rounded down.
+/// n examples moves an example at most n − 1 positions towards the start. (E) The number of batches in n
+/// epochs is n times the share's length, divided by `batch` and rounded down.
 #[derive(Clone, Debug)]
 pub struct Sampler {
     share: DataShare,
@@ -199,7 +199,7 @@ impl Sampler {
     }
 }
 
-/// Returns the random numbers of the order in which `worker` reads its examples in `epoch`.
+/// Returns the random stream for the order in which `worker` reads its examples in `epoch`.
 pub(super) fn order(seed: u64, worker: u32, epoch: u64) -> SplitMix64 {
     SplitMix64::stream(&[STREAM, seed, worker.into(), epoch])
 }
@@ -255,8 +255,8 @@ mod tests {
             prop_assert_eq!(position.epoch as usize * len + position.offset as usize, read.len());
         }
 
-        /// (A): an epoch reads every example once. (D): a buffer moves an example forward by less than the
-        /// size of the buffer.
+        /// (A): an epoch reads every example once. (D): a buffer of n examples moves an example by fewer
+        /// than n positions towards the start.
         #[test]
         fn a_buffer_bounds_how_far_examples_move(examples in 1usize..100, size in 1u32..120, seed: u64) {
             let share = DataShare::new(0, 1, examples).unwrap();

@@ -33,12 +33,12 @@ pub enum TableError {
         /// How the pages are compressed.
         codec: &'static str,
     },
-    /// The operating system, a store or the unpacking failed.
+    /// Reading a part of the file failed in the operating system, in a store or during unpacking.
     #[error("cannot read {part}: {reason}")]
     Read {
         /// The part of the file that was read.
         part: &'static str,
-        /// The error of reading.
+        /// The error that the operating system, the store or the unpacker returned.
         reason: String,
     },
     /// The bytes cannot be decoded.
@@ -77,7 +77,7 @@ pub enum TableError {
         /// The type found.
         got: String,
     },
-    /// An Arrow file or stream ends after a message, without the mark of its end.
+    /// An Arrow file or stream ends after a message, without an end mark.
     #[error(
         "the file ends without an end mark, so messages may be missing: fetch it again, or close the writer when all \
          is written"

@@ -1,4 +1,5 @@
-//! The formats of files that hold tables. This module must not depend on how they are read.
+//! The formats of files that hold tables of named fields: Parquet and Arrow. This module must not depend on
+//! how the files are read.
 
 /// A format of files that hold tables of named fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

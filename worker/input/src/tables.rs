@@ -1,5 +1,5 @@
 //! Opens Parquet and Arrow files, if the program was built with the feature `columnar`. This module must not
-//! depend on how they are read.
+//! depend on how the files are read.
 
 use std::sync::Arc;
 
@@ -10,7 +10,8 @@ use super::files::BadRecords;
 use super::table_kind::TableKind;
 use crate::InputError;
 
-/// Opens the data set of `table`, whose patterns were expanded. Reads `cycle` files at a time.
+/// Opens the data set of `table`, whose file name patterns are already expanded. Reads `cycle` files at a
+/// time.
 ///
 /// # Errors
 /// [`InputError::NoColumn`] if there is no file.

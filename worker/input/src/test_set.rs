@@ -14,14 +14,14 @@ use super::source::{Reading, describe, is_read, load_from, open};
 use super::stages::{Scratch, Stages};
 use super::{Batch, Description, InputError, Mapped};
 
-/// The number of bytes up to which `auto` holds a test set in memory.
+/// The maximum size in bytes of a test set that the setting `auto` holds in memory.
 pub const TEST_BYTES_MAX: u64 = 128 << 20;
 
-/// A test set with its map stages, whose random ones are disabled. It is in memory, or it is read again each
-/// time.
+/// A test set with its map stages, of which the random ones are disabled. It is in memory, or it is read
+/// again each time.
 ///
-/// Wanted properties: (A) the batches have the same bits in both cases; (B) a set that is read takes the
-/// memory of one batch.
+/// Wanted properties: (A) the batches have the same bits in both cases; (B) a set that is read again each
+/// time takes the memory of one batch.
 pub struct TestSet(Kind);
 
 enum Kind {
@@ -30,8 +30,9 @@ enum Kind {
 }
 
 impl TestSet {
-    /// Opens the test set that `spec` describes. `stream` says whether it is held: with `auto`, if its
-    /// examples take at most [`TEST_BYTES_MAX`]. Texts and generated sets are always held.
+    /// Opens the test set that `spec` describes. `stream` says whether the set is held in memory; with
+    /// `auto`, it is held if its examples take at most [`TEST_BYTES_MAX`]. Texts and generated sets are
+    /// always held.
     ///
     /// # Errors
     /// Any [`InputError`] that concerns the spec, the files or the map stages.
@@ -47,7 +48,7 @@ impl TestSet {
         }
     }
 
-    /// Makes a test set of a data set; `map` and `stream` are as in [`open`](Self::open).
+    /// Makes a test set from a data set; `map` and `stream` are as in [`open`](Self::open).
     ///
     /// # Errors
     /// Any [`InputError`] that concerns the data set or the map stages; [`InputError::Endless`] if the set
@@ -69,7 +70,8 @@ impl TestSet {
     /// Describes the test set that [`open`](Self::open) opens, as [`describe`] does.
     ///
     /// # Errors
-    /// Those of [`describe`]; [`InputError::Held`] if the set is to be held and is too large for that.
+    /// Those of [`describe`]; [`InputError::TestHeld`] if the set must be held in memory and is too large
+    /// for that.
     pub fn describe(
         spec: &DatasetSpec,
         map: &[MapSpec],
@@ -103,7 +105,7 @@ impl TestSet {
     /// Returns the batches of `batch` examples, in order. The last batch may be smaller.
     ///
     /// # Errors
-    /// Those of [`in_order`]; if the set cannot be read.
+    /// Those of [`in_order`], or any [`InputError`] that occurs when the set is opened.
     pub fn batches(&self, batch: usize) -> Result<TestBatches<'_>, InputError> {
         let (set, stages) = match &self.0 {
             Kind::Held(set) => return Ok(TestBatches(Batches::Held(in_order(set, batch)?))),
@@ -199,14 +201,14 @@ mod tests {
     use super::*;
     use crate::{Column, Datasets, InMemory, from_fn};
 
-    /// A set of `examples` examples with images of two pixels and labels.
+    /// Returns a set of `examples` examples, each with an image of two pixels and a label.
     fn images(examples: usize) -> InMemory {
         let pixels = (0..examples * 2).map(|pixel| (pixel * 37 % 256) as u8).collect();
         let labels = (0..examples as i32).map(|label| label % 3).collect();
         InMemory::images(Shape::from([1, 2, 1]), pixels, labels, None).unwrap()
     }
 
-    /// Hides that a set is in memory.
+    /// A data set that hides that it is in memory.
     struct Hidden(InMemory);
 
     impl Dataset for Hidden {
@@ -254,7 +256,7 @@ mod tests {
         }
     }
 
-    /// A set of `examples` examples, each of 4 MiB.
+    /// Returns a set of `examples` examples, each of 4 MiB.
     fn large(examples: u64) -> Arc<dyn Dataset> {
         let column = ColumnSpec::new("x", TensorSpec::f32([1 << 20]));
         Arc::new(from_fn(vec![column], Some(examples), |_| vec![Column::F32(vec![0.0; 1 << 20])]))

@@ -1,5 +1,5 @@
 //! The bytes of a file, unpacked if the file is packed with gzip or zstd. The bytes are counted, and their
-//! number is limited. This module must not depend on formats; does not rely on a size that a file declares.
+//! number is limited. This module must not depend on formats, or rely on a size that a file declares.
 
 use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read};
@@ -28,7 +28,7 @@ const PACKED: [&str; 2] = ["gz", "zst"];
 const BUFFER_BYTES: usize = 1 << 16;
 
 /// The first bytes of a gzip file. A file is recognised by these bytes and not by its name. An IDX file
-/// begins with two zeros, so the two formats cannot be confused.
+/// begins with two zero bytes, so the two formats cannot be confused.
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
 /// A file or an object that is read once, from start to end. Reading fails beyond a limit that a caller sets,
@@ -63,7 +63,7 @@ impl Unpacked {
         Ok(Self { path, input, offset: 0, limit: u64::MAX, limited: "one file", size })
     }
 
-    /// Returns the path of the file that was opened, whose ending may differ from the requested path's.
+    /// Returns the path of the opened file. Its ending may differ from that of the requested path.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -174,8 +174,8 @@ impl Opened {
     }
 }
 
-/// Opens a file or an object. If it does not exist, opens the one with `.gz` or `.zst` added to its name, or
-/// removed from it.
+/// Opens a file or an object. If `path` does not exist, opens the file or object with `.gz` or `.zst` added
+/// to its name, or removed from it.
 pub(crate) fn open_either(path: &Path) -> Result<Opened, InputError> {
     either(path, Opened::new)
 }
@@ -196,8 +196,8 @@ pub(crate) fn size_either(path: &Path) -> Result<Option<u64>, InputError> {
     })
 }
 
-/// Does the same as `act` to `path` or, if it does not exist, to the path with `.gz` or `.zst` added to its
-/// name, or removed from it.
+/// Calls `act` with `path`. If there is no such file, calls `act` with the path to which `.gz` or `.zst` is
+/// added, or from which this ending is removed.
 fn either<T>(path: &Path, act: impl Fn(&Path) -> io::Result<T>) -> Result<T, InputError> {
     let open = |file: PathBuf| match act(&file) {
         Ok(opened) => Ok(Some(opened)),

@@ -8,7 +8,7 @@ use pushpull_messages::input::{CategorySpec, VocabularySpec};
 pub(crate) struct Vocabulary {
     /// The id of each word; `None` if the field holds the id itself.
     ids: Option<BTreeMap<Vec<u8>, i32>>,
-    /// The id of all other words.
+    /// The id of all other words; `None` if they have no id.
     unknown: Option<i32>,
 }
 
@@ -44,10 +44,11 @@ impl Vocabulary {
     }
 }
 
-/// What tables need in addition.
+/// The ids that only Parquet and Arrow files need: those of booleans, integers and nulls.
 #[cfg(feature = "columnar")]
 impl Vocabulary {
-    /// Returns the id of a boolean, the word `true` or `false`; `None` if it has no id.
+    /// Returns the id of a boolean, which counts as the word `true` or `false`, or as the id 1 or 0 if the
+    /// field holds ids; `None` if it has no id.
     pub(crate) fn id_of_boolean(&self, boolean: bool) -> Option<i32> {
         match self.ids {
             Some(_) => self.id(if boolean { b"true" } else { b"false" }),

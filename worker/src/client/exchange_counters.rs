@@ -32,7 +32,7 @@ struct ExchangeCounts {
     staleness: StalenessHistogram,
     /// The round-trip times to each shard, in the order of the layout.
     round_trips: Vec<RoundTrip>,
-    /// The counts summed over all connections, as of the last refresh.
+    /// The counts summed over all connections, as of the most recent call of `refresh`.
     calls: CallsSnapshot,
 }
 

@@ -23,17 +23,17 @@ pub struct Gradients {
     /// The promise of each gradient; `None` if the gradient is complete. Empty until the gradients are
     /// promised.
     promises: Vec<Option<Promise>>,
-    /// The sum over the batches of the step that came before; `None` for the first batch.
+    /// The sums over the earlier batches of the same step; `None` for the step's first batch.
     earlier: Option<Box<EarlierBatches>>,
 }
 
-/// The sum of the gradients of a step's earlier batches. Each of them is added to the gradient of the current
-/// batch when that gradient is complete.
+/// The sums of the gradients over a step's earlier batches. The sum for a variable is added to the gradient
+/// of the current batch when that gradient is complete.
 #[derive(Debug)]
 struct EarlierBatches {
-    /// The sum of each gradient; `None` after it was added.
+    /// The sum for each variable; `None` after it was added.
     sums: Vec<Option<Buffer>>,
-    /// The factor of the new sums.
+    /// The factor by which each sum is multiplied after the current gradient was added.
     factor: f32,
 }
 
@@ -45,9 +45,10 @@ impl Gradients {
         Self { variables: variables.collect(), promises, layout, earlier: None }
     }
 
-    /// Makes these the gradients of a further batch of a step. `sum` is the sum over the batches before, all
-    /// computed from the same values. When a gradient is [`complete`](Self::complete), its sum is added to
-    /// it, and the result is multiplied by `factor`.
+    /// Declares that these gradients belong to a further batch of a step. `sum` is the sum of the gradients
+    /// of the earlier batches; all batches use the same values. When a gradient is
+    /// [`complete`](Self::complete), its variable's part of `sum` is added to it, and the result is
+    /// multiplied by `factor`.
     ///
     /// # Panics
     /// If `sum` has another layout.

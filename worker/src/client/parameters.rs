@@ -37,13 +37,14 @@ pub struct Parameters {
     credits: Budget,
     counters: ExchangeCounters,
     identity: Identity,
-    /// The sequence number of the last push to each shard.
+    /// The sequence number of the most recent push to each shard.
     sequences: Vec<Sequence>,
-    /// The step at which this worker joined a running synchronous job; otherwise 0. In a synchronous job,
-    /// each step makes exactly one version of a shard, so steps and versions can be compared.
+    /// The step at which this worker joined, if it joined a running synchronous job in which each worker
+    /// computes at most one gradient per update; otherwise 0. In such a job, each step makes exactly one
+    /// version of a shard, so steps and versions can be compared.
     first: GlobalStep,
-    /// Whether the workers of this job compute several gradients for one update. A step then does not make
-    /// exactly one version.
+    /// Whether the workers of this job compute several gradients for one update. If they do, a step does not
+    /// make exactly one version of a shard.
     repeats: bool,
     streams: bool,
 }
@@ -109,7 +110,7 @@ impl Parameters {
         self.streams
     }
 
-    /// Returns the ids of all shards, in the order of the versions and verdicts of an [`Exchange`].
+    /// Returns the ids of all shards, in the order of the versions of an [`Exchange`].
     pub fn shards(&self) -> impl Iterator<Item = ShardId> + '_ {
         self.layout.shards.iter().map(|shard| shard.shard)
     }
@@ -162,8 +163,9 @@ impl Parameters {
     ///
     /// Some shards may still be behind the step at which this worker joined, if no other worker is left to
     /// advance them. The push then goes to these shards only, and only their verdicts are returned. If
-    /// workers compute several gradients for one update, the same holds for shards that are behind others,
-    /// because a worker that died had pushed to some shards only.
+    /// workers compute several gradients for one update, some shards may be behind the others because a
+    /// worker died after it had pushed to the others only. In this case, too, the push goes only to the
+    /// shards that are behind.
     ///
     /// # Errors
     /// If a shard refuses the push, or cannot be reached.
@@ -266,7 +268,8 @@ impl Parameters {
         Ok(ShardReply { version, last_step, verdict: None, step, payload, push: None, trip: None })
     }
 
-    /// Records the round-trip time of each push, counted from when the push could be sent.
+    /// Records the round-trip time of each push, counted from the time at which the whole push could be
+    /// sent.
     fn record_round_trips(&self, replies: &mut [ShardReply]) {
         let task = |position: usize| self.layout.shards[position].shard.task();
         let trips = replies.iter().enumerate().map(|(position, reply)| (task(position), reply.trip));
@@ -308,7 +311,7 @@ struct ShardReply {
     last_step: GlobalStep,
     /// The verdict on the push; `None` after a pull.
     verdict: Option<Verdict>,
-    /// The number of the worker's next step, as the reply to a pull gives it; 0 after a push.
+    /// The number of the worker's next step, from the reply to a pull; 0 after a push.
     step: GlobalStep,
     payload: Payload,
     /// The times of the push, if the step is traced.

@@ -1,5 +1,5 @@
-//! The time at which a push could be sent. The call may begin earlier, while its gradients are still being
-//! computed. This module must not depend on shards.
+//! Determines the earliest time at which a whole push could be sent. The call that sends a push may begin
+//! earlier, while the gradients are still being computed. This module must not depend on shards.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -21,9 +21,9 @@ pub(super) async fn timed<T>(gradients: Payload, call: impl Future<Output = T>) 
     (call.await, complete)
 }
 
-/// Returns the time at which each push could be sent; `None` for a pull. `trips` holds one entry for each
-/// call: the task that was called and, for a push, the times at which its gradients were complete and its
-/// reply arrived.
+/// Returns the earliest time at which each whole push could be sent; `None` for a pull. `trips` holds one
+/// entry for each call: the task that was called and, for a push, the times at which its gradients were
+/// complete and its reply arrived.
 ///
 /// All pushes to one ps task share a connection and are sent in order. Therefore a push waits until the
 /// gradients of all earlier pushes to the task are complete.

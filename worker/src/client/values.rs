@@ -18,7 +18,7 @@ pub struct Values {
 /// The error for a reply whose slices do not match the placement.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ValuesError {
-    /// The number of slices in the reply is not the number that the shard owns.
+    /// The reply has more or fewer slices than the shard owns.
     #[error("{shard} sent {got} slices, but the placement assigns {expected} slices to it")]
     Count {
         /// The shard that sent the reply.
@@ -54,9 +54,9 @@ impl Values {
         Self { variables }
     }
 
-    /// Assembles the values from the payload of each shard, in the order of the layout. A variable that is
-    /// split among shards is copied into one buffer; all others stay in the buffers that they were received
-    /// into.
+    /// Assembles the values from `shards`, which has the payload of each shard in the order of the layout. A
+    /// variable that is split among shards is copied into one buffer; all others stay in the buffers that
+    /// they were received into.
     ///
     /// # Errors
     /// If the segments of a payload do not match the shard's slices.

@@ -116,8 +116,8 @@ impl Devices {
         Ok(Computed { loss, gradients, fetched, work })
     }
 
-    /// Computes one batch on all devices, and records what `recorded` says. `memory` holds the buffers for
-    /// the gradients of each device.
+    /// Computes one batch on all devices, and records what `recorded` selects. `memory` holds the buffers
+    /// for the gradients of each device.
     ///
     /// # Errors
     /// If the batch does not fit the model, or a device panicked.
@@ -169,7 +169,7 @@ impl Devices {
         }
     }
 
-    /// Returns an operation as a piece of work. Its name is the kind of the operation and the name of its
+    /// Converts the time of an operation into a piece of work, named after the kind of the operation and its
     /// node.
     fn work_of(&self, device: usize, op: OpTime) -> Work {
         let OpTime { node, kind, backward, began, ended } = op;
@@ -178,8 +178,8 @@ impl Devices {
         Work { device, name: format!("{kind}{pass} {node}").into(), began, ended }
     }
 
-    /// Sums the gradients of all devices in a tree. In each round, the gradients of every second device are
-    /// added in place to the gradients of the device before it. All additions of a round run in parallel.
+    /// Sums the gradients of all devices in a tree. In each round, the gradients are added in pairs: the
+    /// second of each pair is added in place to the first. All additions of a round run in parallel.
     async fn reduce(
         &self,
         mut gradients: Vec<Gradients>,
@@ -208,7 +208,7 @@ impl Devices {
         Ok(gradients.pop().expect("at least one device"))
     }
 
-    /// Computes the loss and every metric of several batches, each on a different device.
+    /// Computes the loss and every metric of each batch, with one batch per device.
     ///
     /// # Errors
     /// If a batch does not fit the model, or a device panicked.

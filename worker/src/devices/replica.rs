@@ -23,10 +23,11 @@ pub type MakeReplica = Arc<dyn Fn(ReplicaConfig<'_>) -> Result<Box<dyn Replica>,
 
 /// A clone of the model on one device.
 pub trait Replica: Send {
-    /// Computes the mean loss over this replica's part of a batch at these values, and writes the gradient
-    /// of every variable. The gradients are those of this mean, multiplied by the part's fraction of the
-    /// batch. Therefore the sum over all replicas is the gradient of the mean loss over the batch. Calls
-    /// `complete` for each gradient as soon as it is final. Also computes the fetches of the feed's groups.
+    /// Computes the mean loss over this replica's part of a batch from the variables' `values`, and writes
+    /// the gradient of every variable. The gradients are those of this mean, multiplied by the part's
+    /// fraction of the batch. Therefore the sum over all replicas is the gradient of the mean loss over the
+    /// batch. Calls `complete` for each gradient as soon as it is final. Also computes the tensors in the
+    /// fetch groups of `feed`.
     ///
     /// # Errors
     /// If the batch does not fit the model; the gradients must then not be used.
@@ -38,15 +39,15 @@ pub trait Replica: Send {
         complete: &mut Complete<'_>,
     ) -> Result<f32, ReplicaError>;
 
-    /// Returns the tensors that the last step has fetched: those of the groups in its feed, one after another
-    /// in the order of [`ReplicaConfig::fetches`], each row-major. An engine that fetches no tensors returns
-    /// an empty slice; its jobs then have no metrics before the evaluation.
+    /// Returns the tensors that the most recent call of `step` has fetched: those of the groups in that
+    /// call's feed, one after another in the order of [`ReplicaConfig::fetches`], each row-major. An engine
+    /// that fetches no tensors returns an empty slice; its jobs then have no metrics before the evaluation.
     fn fetched(&self) -> &[f32] {
         &[]
     }
 
-    /// Returns the time of each operation of the last step, if its feed has asked for them. An engine that
-    /// does not know them returns an empty list.
+    /// Returns the time of each operation of the most recent call of `step`, if the feed of that call
+    /// requested these times. An engine that does not measure them returns an empty list.
     fn op_times(&self) -> Vec<OpTime> {
         Vec::new()
     }
@@ -57,8 +58,8 @@ pub trait Replica: Send {
     /// If the model cannot be computed on such batches.
     fn prepare(&mut self, examples: usize) -> Result<(), ReplicaError>;
 
-    /// Computes the loss and every metric over a whole batch at these values. A result is a mean over the
-    /// batch or, for a metric such as AUC, two histograms of counts.
+    /// Computes the loss and every metric over a whole batch from the variables' `values`. A result is a
+    /// mean over the batch or, for a metric such as AUC, two histograms of counts.
     ///
     /// # Errors
     /// If the batch does not fit the model.
@@ -73,7 +74,7 @@ pub struct ReplicaConfig<'a> {
     pub examples: usize,
     /// The specs of the columns of the data.
     pub columns: &'a [ColumnSpec],
-    /// The tensors that some steps return.
+    /// The tensors that the replica must be able to fetch; a step fetches some groups of them.
     pub fetches: &'a [Fetch],
     /// The device that the replica runs on.
     pub device: Device,

@@ -9,7 +9,7 @@ use pushpull_engine::Groups;
 /// What is recorded of a step in addition to its loss and its gradients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Recorded {
-    /// Whether the step is traced: the work of each device and the times of the push are recorded.
+    /// Whether the step is traced, so that the work of each device and the times of the push are recorded.
     pub traced: bool,
     /// Whether the time of every operation is recorded, too.
     pub ops: bool,

@@ -12,7 +12,7 @@ use pushpull_messages::checkpoint::CheckpointName;
 /// stores show the files of a new checkpoint only after a delay.
 pub(super) const ATTEMPTS_MAX: u32 = 3;
 
-/// The checkpoints that need no further attempt, and the number of failed attempts for each other
+/// The checkpoints that need no further attempt, and the number of failed attempts for each remaining
 /// checkpoint.
 #[derive(Debug, Default)]
 pub(super) struct Course {
@@ -29,7 +29,8 @@ fn age(name: &CheckpointName) -> (u64, u64) {
 }
 
 impl Course {
-    /// Returns the checkpoints among `there` that may be evaluated, newest first.
+    /// Returns those checkpoints of the store that may be evaluated, newest first. `there` lists the
+    /// checkpoints that the store contains.
     pub(super) fn candidates(&self, there: &[CheckpointName]) -> Vec<CheckpointName> {
         let mut new: Vec<CheckpointName> =
             there.iter().filter(|name| !self.done.contains(name)).copied().collect();

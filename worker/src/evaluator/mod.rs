@@ -111,7 +111,7 @@ impl Evaluator {
     /// checkpoint cannot be read.
     ///
     /// # Panics
-    /// If called outside of an actix system.
+    /// If called outside an actix system.
     // Boxed, because its code is then compiled only in this crate, and not again in each program that awaits
     // it.
     pub fn run(
@@ -207,8 +207,8 @@ impl Evaluator {
         Ok(EvaluatorState { course, bench: None, kept, broken: None })
     }
 
-    /// Returns the record of an earlier evaluation; `None` if there is no record, or if the record cannot be
-    /// decoded.
+    /// Returns the record of an earlier evaluation of this checkpoint; `None` if there is no record, or if
+    /// the record cannot be decoded.
     async fn record(&self, name: CheckpointName) -> Result<Option<EvaluationRecord>, EvaluatorError> {
         let file = EvaluationRecord::file(name);
         let bytes = match self.store.get(&file, RECORD_BYTES_MAX).await {

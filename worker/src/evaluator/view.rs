@@ -24,7 +24,7 @@ impl EvaluatorView {
         Self { life, snapshot: Arc::default() }
     }
 
-    /// Records that a checkpoint was evaluated, and that the evaluation took `took`.
+    /// Records that a checkpoint was evaluated. `took` is the duration of the evaluation.
     pub(super) fn evaluated(&self, record: &EvaluationRecord, took: Duration) {
         let mut snapshot = self.snapshot.lock();
         snapshot.evaluated += 1;
@@ -34,7 +34,7 @@ impl EvaluatorView {
         snapshot.took.record(took);
     }
 
-    /// Counts a checkpoint that was skipped.
+    /// Counts a checkpoint that was skipped because it could not be evaluated.
     pub(super) fn failed(&self) {
         self.snapshot.lock().failed += 1;
     }

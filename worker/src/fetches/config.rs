@@ -1,5 +1,5 @@
-//! What a hook fetches, and the nodes and variables that its names stand for. This module must not depend on
-//! how a step is computed.
+//! The fetches of a hook, and the nodes and variables that the names of the fetched tensors stand for. This
+//! module must not depend on how a step is computed.
 
 use pushpull_messages::graph::GraphSpec;
 use pushpull_messages::id::{NodeId, VariableId};
@@ -17,11 +17,12 @@ const GRAD_NORM: &str = "grad_norm";
 /// The tensors that a hook fetches, and how often; the counterpart of TensorFlow's `SessionRunArgs`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FetchConfig {
-    /// The names of the tensors, 1 to [`FETCH_NAMES_MAX`]. A name is, in this order: that of a node, of an
-    /// output of the graph, of a metric, the word `loss`, or that of a layer or scope, which stands for the
-    /// last operation in it. `VARIABLE:grad` is a variable's gradient over the worker's whole batch, before
-    /// the gradients are clipped, and `VARIABLE:grad_norm` its Euclidean norm. In a step of several batches,
-    /// a tensor is that of the last batch, and a gradient is the mean gradient.
+    /// The names of the tensors, 1 to [`FETCH_NAMES_MAX`]. A name is looked up among the nodes, the outputs
+    /// of the graph, the metrics, the word `loss`, and the layers and scopes, in this order. A layer or
+    /// scope stands for the last operation in it. `VARIABLE:grad` is a variable's gradient over the worker's
+    /// whole batch, before the gradients are clipped, and `VARIABLE:grad_norm` is the Euclidean norm of this
+    /// gradient. In a step of several batches, a tensor is that of the last batch, and a gradient is the
+    /// mean over all batches.
     pub names: Vec<String>,
     /// The number of steps of the worker from one fetch to the next; at least 1. The first step fetches.
     pub every: u64,
@@ -58,7 +59,8 @@ impl FetchConfig {
         self.targets(graph, graph.infer(batch).ok().as_deref()).map(drop)
     }
 
-    /// Returns what each name stands for. `tensors` are those of the graph for one batch, if they are known.
+    /// Returns what each name stands for. `tensors` describes the tensors of the graph for one batch, if
+    /// they are known.
     pub(super) fn targets(
         &self,
         graph: &GraphSpec,
@@ -75,7 +77,7 @@ impl FetchConfig {
         Ok(targets)
     }
 
-    /// Checks the type of each tensor, and the size of all of them.
+    /// Checks the type of each tensor, and the total size of all tensors.
     fn check_tensors(
         &self,
         graph: &GraphSpec,

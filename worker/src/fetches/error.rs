@@ -45,7 +45,7 @@ pub enum FetchError {
     },
     /// The parts of the tensor on several devices cannot be joined.
     #[error(
-        "cannot fetch {name} from {devices} devices: another axis of its shape {shape} than the first depends on the number of examples: use one device"
+        "cannot fetch {name} from {devices} devices: in its shape {shape}, an axis other than the first depends on the number of examples: use one device"
     )]
     Apart {
         /// The label of the tensor's node.
@@ -62,13 +62,13 @@ pub enum FetchError {
     TooLarge {
         /// The name of the largest tensor.
         name: String,
-        /// The size of all tensors, in bytes.
+        /// The size of all requested tensors together, in bytes.
         bytes: u64,
     },
     /// The engine of this worker does not return tensors.
     #[error("the engine of this worker returns no tensors, so '{name}' cannot be fetched")]
     NotReturned {
-        /// The name of the first tensor.
+        /// The name of the first requested tensor.
         name: String,
     },
 }

@@ -7,17 +7,17 @@ use pushpull_messages::graph::{GraphSpec, Op};
 use pushpull_messages::id::NodeId;
 use pushpull_messages::tensor::TensorSpec;
 
-/// The number of steps from one to the next in which metrics are computed that cost more than a small part
-/// of a step.
+/// The interval, in steps, at which a worker computes metrics that cost more than a small part of a step.
 const COSTLY_EVERY: u64 = 10;
-/// The number of elements that metrics may always touch. It takes a few microseconds, less than the exchange
-/// of any step.
+/// The number of elements that metrics may always touch. This takes a few microseconds, less than the push
+/// and pull of any step.
 const ELEMENTS_FREE: usize = 4096;
-/// Metrics may touch one element for this number of elements that the rest of the step touches.
+/// The number of elements that the rest of the step must touch for each element that metrics touch. If the
+/// rest touches fewer, the metrics are not computed in every step.
 const STEP_PER_METRIC: usize = 64;
 
-/// Returns the number of steps from one to the next in which a worker computes the metrics of batches of
-/// `batch` examples, if the job does not say it.
+/// Returns the default interval, in steps, at which a worker computes the metrics of batches of `batch`
+/// examples.
 pub(super) fn usual_every(graph: &GraphSpec, batch: usize) -> u64 {
     let Ok(tensors) = graph.infer(batch) else { return COSTLY_EVERY };
     let [step, metrics] = touched(graph, &tensors);
@@ -52,7 +52,7 @@ fn touched(graph: &GraphSpec, tensors: &[TensorSpec]) -> [usize; 2] {
     sums
 }
 
-/// The number of products that take about as long as one element of a pass over memory.
+/// The number of multiplications that take about as long as reading or writing one element in memory.
 const PRODUCTS_PER_ELEMENT: usize = 8;
 
 /// Returns the number of rows of a tensor.
@@ -60,7 +60,7 @@ fn rows(tensor: &TensorSpec) -> usize {
     tensor.shape.elements() / tensor.shape.0.last().copied().unwrap_or(1).max(1)
 }
 
-/// Returns for each node whether one of these nodes needs it.
+/// Returns, for each node of the graph, whether `by` contains it or a node that depends on it.
 fn needed(graph: &GraphSpec, by: impl IntoIterator<Item = NodeId>) -> Vec<bool> {
     let mut needed = vec![false; graph.nodes.len()];
     by.into_iter().for_each(|node| needed[node.index()] = true);
@@ -79,8 +79,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns a classifier with one layer of this width. The metric is the accuracy; with `area` it is the
-    /// area under the ROC curve of the first class, whose counts are 8192 numbers.
+    /// Returns a classifier with one layer of this width. The metric is the accuracy; if `area` is true, it
+    /// is the area under the ROC curve of the first class, which has 8192 counts.
     fn classifier(inputs: usize, classes: usize, area: bool) -> GraphSpec {
         let mut g = GraphBuilder::new("classifier");
         let x = g.input("features", [inputs]);

@@ -1,8 +1,8 @@
 //! Decides which tensors the steps of a worker fetch, and at which steps. This module must not depend on how
 //! a step is computed.
 //!
-//! Wanted properties: (A) a hook gets its tensors at its steps, whatever else is fetched; (B) tensors of
-//! several devices are those of the whole batch.
+//! Wanted properties: (A) a hook gets its tensors at its steps, whatever else is fetched; (B) with several
+//! devices, a fetched tensor is that of the whole batch.
 
 use pushpull_engine::{Fetch, Groups};
 use pushpull_messages::graph::{GraphSpec, MetricKind, Op};
@@ -17,8 +17,8 @@ use crate::metric_totals::MetricTotals;
 
 /// The group of the graph's metrics.
 const METRICS: Groups = Groups::only(0);
-/// The number of the first group of a hook. Each hook has a group of its own, and the last group is that of
-/// all further hooks.
+/// The index of the first group that belongs to a hook. Each hook has a group of its own, except that all
+/// remaining hooks share the last group.
 const FIRST_HOOK: usize = 1;
 
 /// The fetches of a worker's steps.
@@ -27,9 +27,9 @@ pub(crate) struct FetchPlan {
     fetches: Vec<Fetch>,
     /// For each device, the number of elements of each fetch.
     elements: Vec<Vec<usize>>,
-    /// The number of steps from one to the next in which the metrics are computed; 0 for never.
+    /// The interval, in steps, at which the metrics are computed; 0 for never.
     metrics_every: u64,
-    /// The number of elements that the metrics of one device have together.
+    /// The number of elements of all metrics together, on one device.
     metric_elements: usize,
     /// What each hook fetches, if it fetches anything.
     hooks: Vec<Option<HookFetches>>,
@@ -44,7 +44,7 @@ struct HookFetches {
     sources: Vec<Source>,
 }
 
-/// Where a value comes from that a hook fetches.
+/// The source of a value that a hook fetches.
 #[derive(Clone, Debug)]
 enum Source {
     /// The fetch with this index, the shape for the whole batch, and how the parts of the devices are joined.
@@ -56,13 +56,13 @@ enum Source {
 /// How the tensors of several devices become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Join {
-    /// Their rows follow each other.
+    /// The rows of all devices are concatenated, in the order of the devices.
     Rows,
     /// The mean, weighted by the number of examples of each device, as for the loss.
     Mean,
-    /// The sum of counts.
+    /// The sum, because the elements are counts.
     Sum,
-    /// They are all the same.
+    /// The tensors of all devices are the same, so one of them is taken.
     Same,
 }
 
@@ -80,7 +80,7 @@ pub(crate) struct FetchedPart {
 pub(crate) struct StepFetches {
     /// What each device has fetched; empty if the step fetches nothing.
     pub parts: Vec<FetchedPart>,
-    /// The elements of the gradients and norms that the plan has named.
+    /// The gradients and norms that [`FetchPlan::gradients`] returned for the step, with their elements.
     pub gradients: Vec<(WantedGradient, Vec<f32>)>,
 }
 
@@ -91,7 +91,7 @@ pub struct FetchedTensor {
     pub name: String,
     /// The shape of the tensor for the worker's whole batch.
     pub shape: Shape,
-    /// The elements, row-major. They are NaN if the batch does not fit the tensor.
+    /// The elements, row-major. They are NaN if the tensor cannot be computed for this batch.
     pub values: Vec<f32>,
 }
 
@@ -201,8 +201,8 @@ impl FetchPlan {
         self.hooks.iter().flatten().filter(move |hook| is_due(hook.every, step))
     }
 
-    /// Returns the part of what devices have fetched that begins with the metrics; empty if the step did not
-    /// compute them. `groups` are the groups of the step.
+    /// Returns `parts` if the step computed the metrics: the values of each device then begin with the
+    /// metrics. Otherwise, returns an empty slice. `groups` are the groups of the step.
     pub(crate) fn metrics<'a>(&self, groups: Groups, parts: &'a [FetchedPart]) -> &'a [FetchedPart] {
         // A replica that does not run pushpull's engine may fetch nothing.
         let all = parts.iter().all(|own| own.values.len() >= self.metric_elements);
@@ -210,10 +210,10 @@ impl FetchPlan {
     }
 
     /// Returns the tensors that the hook with this index has fetched at a step, in the order of its names.
-    /// Returns `None` if it has fetched none.
+    /// Returns `None` if the hook fetches nothing at this step.
     ///
     /// # Errors
-    /// If the worker's engine fetches no tensors.
+    /// If a device has not returned a tensor, because the worker's engine cannot fetch tensors.
     pub(crate) fn of_hook(
         &self,
         hook: usize,
@@ -269,7 +269,7 @@ impl FetchPlan {
     }
 }
 
-/// Returns the number of steps from one to the next in which the metrics of a job are computed; 0 for never.
+/// Returns the interval, in steps, at which the metrics of a job are computed; 0 for never.
 fn metrics_every(job: &JobSpec) -> u64 {
     match job.metrics_every {
         _ if job.graph.metrics.is_empty() => 0,
@@ -278,7 +278,8 @@ fn metrics_every(job: &JobSpec) -> u64 {
     }
 }
 
-/// Returns true if an action that happens every `every` steps happens at this one; 0 is never.
+/// Returns true if an action with the interval `every`, in steps, is due at `step`. With the interval 0 it
+/// is never due.
 const fn is_due(every: u64, step: LocalStep) -> bool {
     every > 0 && step.0.is_multiple_of(every)
 }
@@ -301,8 +302,8 @@ impl Shapes {
 
     /// Returns the shape of a tensor for the whole batch, and how the tensors of several devices become one.
     ///
-    /// `None` stands for a tensor that several devices cannot join, because another axis than the first
-    /// depends on the size of the batch.
+    /// `None` stands for a tensor that several devices cannot join, because its shape depends on the size of
+    /// the batch in another way than by one row for each example.
     fn whole(&self, graph: &GraphSpec, node: NodeId) -> (Shape, Option<Join>) {
         let Some(tensors) = &self.own else { return (Shape::scalar(), Some(Join::Same)) };
         let (own, batch) = (&tensors[node.index()].shape, self.batch);
@@ -351,8 +352,8 @@ mod tests {
         FetchPlan::new(job, parts, &hooks.iter().map(config).collect::<Vec<_>>()).unwrap()
     }
 
-    /// Returns what devices fetch in a step: each element of x is the number of its example, the kernel is 7,
-    /// and the loss is the mean number of an example.
+    /// Returns what devices fetch in a step: each element of x is the number of its example, the kernel is
+    /// 7, and the loss is the mean of the examples' numbers.
     fn fetched(plan: &FetchPlan, job: &JobSpec, parts: &[usize], step: LocalStep) -> StepFetches {
         let (groups, mut first, mut all) = (plan.groups(step), 0, Vec::new());
         for &examples in parts {

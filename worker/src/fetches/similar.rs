@@ -1,5 +1,5 @@
-//! Finds names that are similar to a name that was not found. This module must not depend on what has the
-//! names.
+//! Finds names that are similar to a name that was not found. This module must not depend on what the names
+//! refer to.
 //!
 //! Wanted properties: (A) the distance of two names is the number of letters that must be inserted, removed
 //! or replaced (Levenshtein 1966), up to a bound; (B) the list is short, however many names there are.
@@ -10,7 +10,7 @@ const NAMES_MAX: usize = 5;
 const DISTANCE_MAX: usize = 3;
 
 /// Returns the text `; did you mean 'a' or 'b'?` with the names that are most similar to `wanted`, or an
-/// empty text if there are none. A name is also similar if one contains the other.
+/// empty text if there are none. A name is also similar if it contains `wanted`, or is contained in it.
 pub(super) fn similar<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> String {
     let rank = |name: &str| match distance(wanted, name) {
         Some(distance) if distance * 2 < wanted.chars().count() => Some(distance),
@@ -57,7 +57,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the distance by its definition.
+    /// Returns the distance, computed recursively as it is defined.
     fn by_definition(a: &[char], b: &[char]) -> usize {
         match (a, b) {
             ([], rest) | (rest, []) => rest.len(),

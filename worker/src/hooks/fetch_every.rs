@@ -11,7 +11,7 @@ pub struct FetchEvery<F> {
 }
 
 impl<F: FnMut(&Fetched<'_>) + Send> FetchEvery<F> {
-    /// Creates a hook that calls `call` with what `config` describes.
+    /// Creates a hook that calls `call` with the tensors that `config` names.
     pub const fn new(config: FetchConfig, call: F) -> Self {
         Self { config, call }
     }

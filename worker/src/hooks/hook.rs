@@ -1,5 +1,5 @@
-//! The interface of hooks, which are called before and after each step of a worker. This module must not
-//! depend on tasks or connections.
+//! The interface of hooks, which are called before, during and after each step of a worker. This module must
+//! not depend on tasks or connections.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use crate::client::Values;
 use crate::fetches::{FetchConfig, FetchedTensor};
 use crate::telemetry::Plots;
 
-/// A user-defined extension of one worker's training. The worker calls its hooks between two steps, and
-/// waits until each call returns.
+/// A user-defined extension of one worker's training. The worker calls its hooks before, during and after
+/// each step, and waits until each call returns.
 ///
 /// If a call returns an error, the worker and the job end, and the text of the error is reported as the
 /// reason.
@@ -45,8 +45,8 @@ pub trait Hook: Send {
     }
 
     /// Runs after each step at which the hook's tensors were fetched, before
-    /// [`after_step`](Self::after_step). A step whose gradients were dropped is taken again, and fetches
-    /// again.
+    /// [`after_step`](Self::after_step). A step whose gradients were dropped is taken again, and its tensors
+    /// are fetched again.
     ///
     /// # Errors
     /// Any error ends the worker.
@@ -55,16 +55,16 @@ pub trait Hook: Send {
         Ok(())
     }
 
-    /// Returns true if [`change_gradients`](Self::change_gradients) shall be called. It is asked once, after
-    /// [`begin`](Self::begin). The worker then computes all gradients of a step before it pushes any;
-    /// otherwise, it may begin to push while it still computes.
+    /// Returns true if the worker must call [`change_gradients`](Self::change_gradients). It then computes
+    /// all gradients of a step before it pushes any; otherwise, it may begin to push while it still
+    /// computes. Called once, after [`begin`](Self::begin).
     fn changes_gradients(&self) -> bool {
         false
     }
 
-    /// Changes the gradients of a step before they are checked, clipped and pushed. The hooks run in their
-    /// order, once per step, even if the step has several batches. A step whose gradients were dropped is
-    /// taken again.
+    /// Changes the gradients of a step before they are checked, clipped and pushed. Called once per step,
+    /// even if the step has several batches; each hook gets the gradients as the hooks before it have left
+    /// them. A step whose gradients were dropped is taken again.
     ///
     /// # Errors
     /// Any error ends the worker.
@@ -83,9 +83,9 @@ pub trait Hook: Send {
         Ok(())
     }
 
-    /// Runs when the model has been evaluated while the job trains, on the worker that evaluates. The worker
-    /// has taken further steps since the values were read. The evaluation at the end of the job is not
-    /// passed to hooks of workers.
+    /// Runs on the worker that evaluates, after each evaluation that is made while the job trains. The
+    /// worker has taken further steps since the values were read. The evaluation at the end of the job is
+    /// not passed to hooks of workers.
     ///
     /// # Errors
     /// Any error ends the worker.

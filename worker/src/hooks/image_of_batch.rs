@@ -1,8 +1,9 @@
 //! A hook that plots an example of the input as an image. All map stages have been applied to it, so the
 //! image shows what the model is trained on. This module must not depend on data sets.
 //!
-//! Wanted properties: (A) pixels from 0 to 1 are shown unchanged; (B) other pixels are scaled so that the
-//! smallest is black and the greatest is white; (C) any numbers, even NaN, give a valid image.
+//! Wanted properties: (A) an image whose pixels are all from 0 to 1 is shown unchanged; (B) any other image
+//! is scaled so that its smallest pixel is black and its greatest is white; (C) any numbers, even NaN, give
+//! a valid image.
 
 use std::time::{Duration, Instant};
 
@@ -14,10 +15,10 @@ use super::hook::{Hook, HookError, Start, StepInfo};
 use crate::telemetry::Plots;
 
 /// A hook that plots the first example of a batch as `input/NAME` at regular intervals. It plots the first
-/// column of floats that has the shape of an image. This is `[height, width, channels]` with 1, 3 or 4
-/// channels and at least 2 pixels on each side, or `[height, width]` with at least 8 pixels on each side. A
-/// shape with more than `SUMMARY_BYTES_MAX` elements does not count as an image. If there is no such column,
-/// the hook does nothing.
+/// column of floats that has the shape of an image. Such a shape is `[height, width, channels]` with 1, 3 or
+/// 4 channels and at least 2 pixels on each side, or `[height, width]` with at least 8 pixels on each side.
+/// A shape with more than `SUMMARY_BYTES_MAX` elements does not count as an image. If there is no such
+/// column, the hook does nothing.
 #[derive(Clone, Debug)]
 pub struct ImageOfBatch {
     every: Duration,
@@ -110,8 +111,8 @@ mod tests {
     use crate::hooks::tests::{job, step};
 
     proptest! {
-        /// (A), (B) and (C): pixels from 0 to 1 are unchanged, others are scaled, and the image is always
-        /// valid.
+        /// (A), (B) and (C): an image of pixels from 0 to 1 is unchanged, any other image is scaled, and the
+        /// result is always valid.
         #[test]
         fn larger_values_are_brighter(
             values in prop::collection::vec(prop_oneof![0f32..1.0, any::<f32>()], 1..20),

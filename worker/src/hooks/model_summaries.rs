@@ -18,8 +18,9 @@ pub(crate) struct ModelSummaries {
 }
 
 impl ModelSummaries {
-    /// Returns the hooks that plot all summaries of a graph, which is valid for batches of `batch` examples,
-    /// in one of `every` steps of the worker. No hook fetches more than a hook may fetch.
+    /// Returns the hooks that plot all summaries of a graph, once in every `every` steps of the worker. The
+    /// summaries are divided among the hooks so that no hook fetches more bytes or tensors than it may.
+    /// `batch` is the number of examples in a batch, which determines the sizes of the tensors.
     pub(crate) fn hooks(graph: &GraphSpec, batch: usize, every: u64) -> Vec<Self> {
         // An error in the shapes is reported when the graph is compiled.
         let tensors = graph.infer(batch).unwrap_or_default();

@@ -25,7 +25,7 @@ impl<F: FnMut(&mut StepGradients<'_>) + Send> Hook for OnGradients<F> {
     }
 }
 
-/// Shows nothing of the function.
+/// Formats only the name of the hook, because a function cannot be shown.
 impl<F> std::fmt::Debug for OnGradients<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("OnGradients")

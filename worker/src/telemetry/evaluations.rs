@@ -17,7 +17,7 @@ pub(crate) struct Evaluations(Arc<Mutex<Waiting>>);
 #[derive(Debug, Default)]
 struct Waiting {
     evaluations: Vec<StepEvaluation>,
-    /// The number of losses and metrics in them.
+    /// The number of losses and metrics in `evaluations`.
     numbers: usize,
     lost: u64,
 }
@@ -35,7 +35,7 @@ impl Evaluations {
         }
         waiting.lost += 1;
         if waiting.lost == 1 {
-            tracing::warn!("lost an evaluation: they are made faster than they can be reported");
+            tracing::warn!("lost an evaluation: evaluations are made faster than they can be reported");
         }
     }
 

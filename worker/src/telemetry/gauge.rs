@@ -13,7 +13,7 @@ use pushpull_messages::id::LocalStep;
 /// job with short steps.
 const STEPS: u64 = 16;
 
-/// Decides which steps are measured.
+/// A gauge, which decides at which steps the gradient norm is measured.
 #[derive(Debug)]
 pub(crate) struct Gauge {
     every: Duration,

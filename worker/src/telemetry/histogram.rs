@@ -17,7 +17,7 @@ static LIMITS: LazyLock<Vec<f64>> = LazyLock::new(|| {
 });
 
 /// Returns the histogram of the finite values, without empty buckets at its beginning and its end; `None` if
-/// no value is finite. Empty buckets between two others become one.
+/// no value is finite. Consecutive empty buckets between two buckets with values are merged into one.
 pub(crate) fn histogram(values: &[f32]) -> Option<HistogramSpec> {
     let limits = &*LIMITS;
     let mut counts = vec![0u64; limits.len()];

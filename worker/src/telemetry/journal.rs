@@ -28,7 +28,7 @@ struct JournalState {
     skipped: Option<SkippedRecords>,
     loss_sum: f64,
     gradient_norm: Option<(LocalStep, f32)>,
-    /// The metrics on the batches since they were last taken.
+    /// The totals of the metrics over the batches since the last call of `take_metrics`.
     metrics: Option<MetricTotals>,
     /// The durations of whole steps.
     steps: TimeHistogram,
@@ -36,7 +36,8 @@ struct JournalState {
     since: Option<Instant>,
     /// The name of the current phase, and when it began.
     phase: Option<(&'static str, Instant)>,
-    /// The number of batches that were ready before the last step, and the maximum number that can be ready.
+    /// The number of batches that were ready before the most recent step, and the maximum number that can be
+    /// ready.
     ready: Option<[usize; 2]>,
 }
 
@@ -62,7 +63,7 @@ pub(crate) struct StepRecord<'a> {
 pub(crate) struct Progress {
     pub snapshot: WorkerSnapshot,
     pub loss_sum: f64,
-    /// The last norm that was measured, and the step after which it was measured.
+    /// The most recent measured norm, and the step after which it was measured.
     pub gradient_norm: Option<(LocalStep, f32)>,
 }
 
@@ -72,7 +73,7 @@ impl Journal {
         self.0.lock().counters = Some(counters);
     }
 
-    /// Sets the number of damaged records, which later snapshots include.
+    /// Sets the counter of skipped damaged records, which later snapshots include.
     pub(crate) fn skipped(&self, skipped: SkippedRecords) {
         self.0.lock().skipped = Some(skipped);
     }
@@ -82,8 +83,8 @@ impl Journal {
         self.0.lock().metrics = Some(MetricTotals::new(MetricTotals::kinds(graph)));
     }
 
-    /// Returns the metrics on the batches since the last call, in the order of the graph; empty if they were
-    /// not computed.
+    /// Returns the metrics over the batches since the last call, in the order of the graph; empty if they
+    /// were not computed.
     pub(crate) fn take_metrics(&self) -> Vec<f32> {
         let mut state = self.0.lock();
         let Some(totals) = state.metrics.as_mut().filter(|totals| totals.examples() > 0) else {
@@ -159,7 +160,7 @@ impl Journal {
         progress
     }
 
-    /// Returns snapshots of the training loop and of the input, in the form of snapshots of actors.
+    /// Returns snapshots of the training loop and of the input, shown as if they were actors.
     pub(crate) fn actors(&self, task: impl std::fmt::Display, doing: &str) -> Vec<ActorSnapshot> {
         let state = self.0.lock();
         let busy = state.since.map(elapsed_us);

@@ -1,6 +1,6 @@
 //! The state of a worker or evaluator task: its phase from start to end, whether it is connected to the
 //! chief, and what its devices do. It can be read without a request to the task. This module must not depend
-//! on steps.
+//! on how a step is computed.
 
 use std::sync::{Arc, Weak};
 

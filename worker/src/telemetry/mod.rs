@@ -1,5 +1,5 @@
 //! The telemetry of a worker: counters, spans and summaries, and the reports that send them to the chief.
-//! This module must not depend on graphs; delays no steps.
+//! This module must not depend on graphs, and must not delay a step.
 
 mod alignment;
 mod evaluations;

@@ -23,7 +23,7 @@ struct WaitingSummaries {
 
 impl Plots {
     /// Adds a summary to the worker's next report, which is sent at the end of the report interval. A
-    /// summary is lost if it is invalid or if the report is full; the first loss is logged.
+    /// summary is lost if it is invalid or if the report is full; this is logged only the first time.
     pub fn plot(&self, summary: SummarySpec) {
         let mut waiting = self.0.lock();
         let bytes = waiting.bytes.saturating_add(summary.bytes());

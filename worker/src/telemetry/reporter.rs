@@ -20,10 +20,10 @@ use super::life::Life;
 use super::plots::Plots;
 use super::spans::Spans;
 
-/// The maximum time for sending the last reports.
+/// The maximum time for sending the reports after the end of the training.
 const LAST: Duration = Duration::from_secs(5);
-/// The maximum number of reports that are sent at the end. If the worker has not reported before, its spans
-/// wait for the second report, because the reply to the first one aligns the clocks.
+/// The maximum number of reports that are sent after the end of the training. If the worker has not reported
+/// before, its spans wait for the second report, because the reply to the first one aligns the clocks.
 const LAST_REPORTS: usize = 2;
 
 /// A task that reports a worker's progress to the chief.
@@ -49,18 +49,18 @@ pub(crate) struct ReportSources {
     pub evaluations: Evaluations,
 }
 
-/// The state of the worker at the last report. The next report covers the progress since then.
+/// The state of the worker at the previous report. The next report covers the progress since then.
 #[derive(Clone, Copy, Debug, Default)]
 struct LastReport {
     number: u64,
     local_step: LocalStep,
     loss_sum: f64,
-    /// The step after which the last reported gradient norm was measured.
+    /// The step after which the most recently reported gradient norm was measured.
     measured: Option<LocalStep>,
 }
 
 impl LastReport {
-    /// Returns a report on the progress since the last report, and stores the new state.
+    /// Returns a report on the progress since the previous report, and stores the new state.
     fn next(&mut self, now: Progress) -> Report {
         let Progress { snapshot, loss_sum, gradient_norm } = now;
         let steps = snapshot.local_step.0 - self.local_step.0;
@@ -101,9 +101,9 @@ impl Reporter {
         Self { chief, life, sources, clock, alignment, last, unanswered: [0; 3] }
     }
 
-    /// Sends a report in every interval `every` until all receivers of `stop` are dropped. Sets `stop` if
-    /// the chief tells the worker to stop. If a report fails, returns at once, which closes `stop`. At the
-    /// end, waits for the reply to the report in flight, and sends all that still waits for a report.
+    /// Sends reports at intervals of `every` until all receivers of `stop` are dropped. Sets `stop` if the
+    /// chief tells the worker to stop. If a report fails, returns at once, which closes `stop`. At the end,
+    /// waits for the reply to the report in flight, and sends everything that no report has contained yet.
     pub(crate) async fn run(mut self, stop: watch::Sender<Option<String>>, every: Duration) {
         let mut ticks = tokio::time::interval(every);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -145,7 +145,7 @@ impl Reporter {
         }
     }
 
-    /// Sends the last reports.
+    /// Sends the reports that follow the end of the training, at most [`LAST_REPORTS`].
     async fn report_rest(&mut self) -> Result<(), CallError> {
         for report in 0..LAST_REPORTS {
             let ReportSources { plots, spans, evaluations, .. } = &self.sources;

@@ -24,8 +24,8 @@ struct WaitingSpans {
 }
 
 impl Spans {
-    /// Adds the spans of one step if all of them fit. Otherwise all of them are lost; the first loss is
-    /// logged.
+    /// Adds the spans of one step if all of them fit. Otherwise all of them are lost; this is logged only
+    /// the first time.
     pub(crate) fn put(&self, spans: Vec<SpanSpec>) {
         let mut waiting = self.0.lock();
         if waiting.spans.len() + spans.len() <= SPANS_MAX {

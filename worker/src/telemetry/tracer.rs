@@ -24,7 +24,7 @@ const WAIT_MIN_US: Micros = 20;
 /// The maximum number of pieces of work that a traced step shows. The longest ones are shown.
 const WORK_MAX: usize = 1024;
 
-/// Converts traced steps to spans.
+/// A converter of traced steps to spans.
 #[derive(Debug)]
 pub(crate) struct Tracer {
     spec: TraceSpec,
@@ -35,7 +35,8 @@ pub(crate) struct Tracer {
     spans: Spans,
     /// The number of steps in which the times of operations are still to be recorded.
     ops_left: u32,
-    /// The number of pieces of work of the last step that had operations, or the most that there can be.
+    /// The number of pieces of work in the last step for which the times of operations were recorded;
+    /// [`WORK_MAX`] before the first such step.
     last_work: usize,
 }
 
@@ -45,7 +46,7 @@ pub(crate) struct TracedStep {
     pub local_step: LocalStep,
     pub moments: Moments,
     pub work: Vec<Work>,
-    /// Whether the work includes the operations.
+    /// Whether `work` includes the single operations.
     pub ops: bool,
     pub pushes: Vec<TracedPush>,
 }
@@ -62,8 +63,9 @@ impl Tracer {
         self.spec.is_traced(local_step.0)
     }
 
-    /// Returns true if a traced step is to record the time of every operation. Half of the next report is
-    /// left to steps without operations.
+    /// Returns true if a traced step is to record the time of every operation: if the job has such steps
+    /// left, and if the spans would fill at most half of the next report. The other half is kept for steps
+    /// without operations.
     pub(crate) fn has_room_for_ops(&self) -> bool {
         self.ops_left > 0 && self.spans.len() + self.last_work <= SPANS_MAX / 2
     }
@@ -96,9 +98,10 @@ impl Tracer {
         shown.into_iter().map(|(_, work)| work).collect()
     }
 
-    /// Returns the time at which the whole push could be sent, and the time at which its reply arrived.
-    /// Limits the first time to the second one: a push may begin while its gradients are computed, so the
-    /// reply may arrive before the completion of the gradients is recorded.
+    /// Returns the time at which the whole push could be sent, and the time at which its reply arrived. If
+    /// the reply seems to have arrived earlier, both times are those of its arrival: a push may begin while
+    /// its gradients are computed, so the reply may arrive before the completion of the gradients is
+    /// recorded.
     fn on_its_way(&self, push: &TracedPush) -> (Micros, Micros) {
         (self.clock.at(push.sent.max(push.complete).min(push.back)), self.clock.at(push.back))
     }
@@ -136,7 +139,7 @@ impl Tracer {
     }
 }
 
-/// Returns the beginning of a name that fits into a span.
+/// Shortens a name to the maximum length of a name in a span.
 fn within(name: &str) -> &str {
     let fits = |end: &usize| name.is_char_boundary(*end);
     &name[..(0..=name.len().min(LANE_BYTES_MAX)).rev().find(fits).unwrap_or(0)]
@@ -203,8 +206,8 @@ pub(crate) mod tests {
         Ok(())
     }
 
-    /// Checks that (B) holds for one push: its spans lie within it. If `whole` is true, also checks that the
-    /// push has a span for each of its parts.
+    /// Checks that (B) holds for one push: its spans lie between the push's start and its reply. If `whole`
+    /// is true, also checks that the push has a span for each of its parts.
     fn check_push(
         spans: &[SpanSpec],
         push: &TracedPush,

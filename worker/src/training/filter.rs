@@ -247,7 +247,8 @@ mod tests {
             }
         }
 
-        /// (A): values that are not finite are named or dropped, in trained and untrained variables.
+        /// (A): a value that is not finite drops the step, gives an error that names the variable, or stays
+        /// not finite; in trained and untrained variables.
         #[test]
         fn gradients_that_are_not_finite_are_named_or_dropped(
             mut values in some(),

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::error::WorkerError;
 
 /// How long a worker that was told to leave waits for the reply to its current request. A reply that depends
-/// on other workers may take longer, and is then given up.
+/// on other workers may take longer; the worker then stops waiting for it.
 const LAST_REPLY: Duration = Duration::from_secs(1);
 /// The constant part of the time for which a step may wait for other workers after the chief was lost. Ten
 /// times the duration of the step's computation is added to it.

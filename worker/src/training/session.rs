@@ -1,5 +1,5 @@
 //! The start of a worker, from its registration until the chief lets it begin. This module must not depend
-//! on steps.
+//! on how a step is computed.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -17,8 +17,8 @@ use crate::fetches::{StepFetches, WantedGradient};
 use crate::lease::Lease;
 use crate::telemetry::{Gauge, Journal};
 
-/// A push may begin before all gradients are complete only if the last computation took at most this time.
-/// During a longer computation the frame would stall, and the receiver would close the connection.
+/// A push may begin before all gradients are complete only if the previous computation took at most this
+/// time. During a longer computation the frame would stall, and the receiver would close the connection.
 const EARLY_MAX: Duration = Duration::from_secs(5);
 
 /// The devices, the filter and the connections to the shards, with which steps are taken.
@@ -28,15 +28,15 @@ pub(super) struct Stepper {
     pub filter: Filter,
     pub gauge: Gauge,
     pub journal: Journal,
-    /// The limit on the computation of one batch.
+    /// The time limit for the computation of one batch.
     pub lease: Lease,
     /// The number of batches in a step; at least 1.
     pub batches: u32,
-    /// How long the computation of the last batch took; `None` before the first step.
+    /// How long the computation of the previous step's last batch took; `None` before the first step.
     pub took: Option<Duration>,
 }
 
-/// The input of a step: its last batch.
+/// The input of a computation: one batch of a step.
 #[derive(Clone, Copy)]
 pub(super) struct StepInput<'a> {
     pub batch: &'a Arc<Batch>,
@@ -46,7 +46,7 @@ pub(super) struct StepInput<'a> {
     /// The number of batches taken from the input, including those in earlier runs of the worker.
     pub drawn: u64,
     pub recorded: Recorded,
-    /// The gradients and norms that are fetched.
+    /// The gradients that hooks fetch, each whole or only as its norm.
     pub gradients: &'a [WantedGradient],
 }
 
@@ -67,8 +67,8 @@ pub(super) struct StepResult {
     pub loss: f32,
     /// The norm of the gradients; `None` if it was not measured.
     pub gradient_norm: Option<f32>,
-    /// The values for the next step. If the gradients were dropped, the values are unchanged and there are no
-    /// verdicts.
+    /// The verdicts on the push, and the values for the next step. If the gradients were dropped, there are
+    /// no verdicts, and the values are those of this step.
     pub exchange: Exchange,
     /// When the computation ended.
     pub computed: Instant,
@@ -76,15 +76,15 @@ pub(super) struct StepResult {
     pub filtered: Option<Instant>,
     /// When every shard had replied; `None` if the gradients were not pushed.
     pub answered: Option<Instant>,
-    /// What the devices have fetched, and the gradients and norms that are fetched.
+    /// The tensors that the devices have fetched, and the fetched gradients and norms.
     pub fetched: StepFetches,
     /// The work of each device; empty unless the step is traced.
     pub work: Vec<Work>,
 }
 
 impl Stepper {
-    /// Computes a batch of a step that has more batches after it, and adds its gradients to those of the
-    /// batches before. The sums are formed on each device by itself, in the order of the batches.
+    /// Computes one batch of a step, but not its last batch, and adds the gradients to those of the step's
+    /// earlier batches. Each device forms its own sum, in the order of the batches.
     ///
     /// # Errors
     /// If the batch does not fit the model.
@@ -110,14 +110,14 @@ impl Stepper {
         Ok(EarlierBatches { loss: earlier_loss + loss, gradients, work: all_work })
     }
 
-    /// Takes the buffers for the gradients of every device.
+    /// Takes buffers for the gradients of every device from the buffer pool.
     fn memory(&self) -> Vec<Gradients> {
         (0..self.devices.count()).map(|_| self.parameters.gradients()).collect()
     }
 
     /// Computes the last batch of a step from the values in `read`, and pushes the gradients of the step.
-    /// `before` has the sums over the other batches, if there are any. `change`, if given, is called with the
-    /// gradients before they are filtered.
+    /// `before` has the sums over the other batches of the step; `None` if there are none. `change`, if
+    /// given, is called with the gradients before they are filtered.
     ///
     /// # Errors
     /// If `change` fails; if the batch does not fit the model; if a gradient is not finite and the job stops

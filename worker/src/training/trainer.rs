@@ -24,8 +24,8 @@ use crate::hooks::{EvaluationInfo, Fetched, Hook, StepContext, StepGradients, St
 use crate::lease::Lease;
 use crate::telemetry::{Journal, Moments, Plots, StepRecord, TracedStep, Tracer};
 
-/// The maximum number of steps over which the final loss of a worker is averaged: the last ones whose
-/// gradients were applied or held.
+/// The maximum number of steps over which the final loss of a worker is averaged: the most recent steps
+/// whose gradients were applied or held.
 const LAST_LOSSES: usize = 100;
 
 /// The training loop, with the objects that it uses.
@@ -69,7 +69,8 @@ pub(super) struct Trained {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TrainingProgress {
     pub local_step: LocalStep,
-    /// The mean loss over the last steps whose gradients were applied or held; NaN if there is no such step.
+    /// The mean loss over the most recent steps whose gradients were applied or held; NaN if there is no
+    /// such step.
     pub loss: f32,
     /// The number of steps whose gradients were dropped; `local_step` does not count these steps.
     pub skipped: u64,
@@ -153,17 +154,18 @@ impl Trainer {
         Ok(())
     }
 
-    /// Returns what is recorded of a step.
+    /// Returns what the worker is to record of a step.
     fn recorded(&self, step: LocalStep) -> Recorded {
         let traced = self.tracer.as_ref().is_some_and(|tracer| tracer.is_traced(step));
         let ops = traced && self.tracer.as_ref().is_some_and(Tracer::has_room_for_ops);
         Recorded { traced, ops, groups: self.fetches.groups(step) }
     }
 
-    /// Computes all batches of a step but the last one, beginning with `batch`. Returns the last batch, the
-    /// sums over the others, and the time spent waiting for input. Only the last batch fetches or times
-    /// anything. If the worker leaves or its input ends before the last batch, the others are not pushed
-    /// and do not count as drawn.
+    /// Computes all batches of a step except the last one, beginning with `batch`. Returns the last batch,
+    /// the sums over the others, and the time spent waiting for input. Tensors are fetched, and the times of
+    /// operations are recorded, only in the last batch. If the worker leaves or its input ends before the
+    /// last batch, the gradients of the other batches are not pushed, and these batches do not count as
+    /// drawn.
     async fn earlier_batches(
         &mut self,
         mut batch: Arc<Batch>,
@@ -228,7 +230,8 @@ impl Trainer {
         Arc::into_inner(batch).into_iter().for_each(|batch| self.input.recycle(batch));
     }
 
-    /// Passes on the evaluation that has ended, and begins the next one if it is due.
+    /// Passes the evaluation that has ended, if any, to the hooks, and begins the next evaluation if it is
+    /// due.
     async fn validate(&mut self, latest: &Exchange, local_step: LocalStep) -> Result<(), WorkerError> {
         let Some(validation) = &mut self.validation else { return Ok(()) };
         let ended = validation.ended().await?;
@@ -238,7 +241,7 @@ impl Trainer {
         self.pass_on_evaluation(ended)
     }
 
-    /// Waits for the evaluation that runs, if there is one, after the last step.
+    /// After the last step, waits for the evaluation that is still running, if there is one.
     async fn end_validation(&mut self, local_step: LocalStep) -> Result<(), WorkerError> {
         let Some(validation) = &mut self.validation else { return Ok(()) };
         let (mut stop, interrupt) = (self.stop.clone(), self.interrupt.clone());

@@ -1,8 +1,8 @@
 //! Evaluates the model while it trains. The evaluation shares the devices with the training: it adds one
 //! batch at a time to the queue of each device, so no step waits for more than one batch. Other threads read
 //! the batches. Wanted properties: (A) one evaluation runs at a time; (B) when an evaluation is due and none
-//! runs, it begins with the values of that moment; the training waits for none, except that it pulls the
-//! moving averages if the job keeps them.
+//! runs, it begins with the values of that moment; the training never waits for an evaluation, except for
+//! the pull of the moving averages if the job keeps them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,12 +25,13 @@ pub(super) struct Validation {
     setting: Arc<ValidationSetting>,
     /// The evaluations that the next report contains.
     reported: Evaluations,
-    /// The number of evaluations that were due when the last one began, or when the training began.
+    /// The number of evaluations that were due when the most recent one began or, before the first one, when
+    /// the training began.
     due: u64,
     running: Option<Running>,
 }
 
-/// What all evaluations of a worker need.
+/// The settings and resources that all evaluations of a worker share.
 pub(super) struct ValidationSetting {
     pub job: JobSpec,
     /// The number of workers of the job.
@@ -55,18 +56,19 @@ pub(super) struct Validated {
 }
 
 impl Validation {
-    /// Creates the evaluations of a training.
+    /// Creates the evaluations for one training. Their results are added to `reported`.
     pub(super) fn new(setting: ValidationSetting, reported: Evaluations) -> Self {
         let setting = Arc::new(setting);
         Self { setting, reported, due: 0, running: None }
     }
 
-    /// Leaves out the evaluations that were due at the step with which the training begins.
+    /// Skips the evaluations that were already due at `step`, where the training begins.
     pub(super) fn begin_at(&mut self, step: GlobalStep) {
         self.due = self.setting.job.evaluations_due(self.setting.workers, step);
     }
 
-    /// Begins an evaluation if one is due and none runs. `latest` holds the values of the next step.
+    /// Begins an evaluation if one is due and none runs. `latest` holds the values on which the next step is
+    /// computed.
     ///
     /// # Errors
     /// If the moving averages cannot be pulled.
@@ -97,8 +99,8 @@ impl Validation {
         Ok(())
     }
 
-    /// Returns the evaluation that has ended since the last call, if there is one, and passes it on to the
-    /// next report.
+    /// Returns the evaluation that has ended since the last call, if there is one, and adds its result to
+    /// the next report.
     ///
     /// # Errors
     /// If the model could not be computed; if the test set or a device hangs.
@@ -109,7 +111,8 @@ impl Validation {
         }
     }
 
-    /// Waits for the evaluation that runs, if there is one, and does the same as [`ended`](Self::ended).
+    /// Waits for the running evaluation, if there is one, returns it, and adds its result to the next
+    /// report.
     ///
     /// # Errors
     /// If the model could not be computed; if the test set or a device hangs.
@@ -125,7 +128,7 @@ impl Validation {
     }
 }
 
-/// Ends the evaluation that runs. Its result is not needed any more.
+/// Ends the running evaluation, because its result is not needed any more.
 impl Drop for Validation {
     fn drop(&mut self) {
         if let Some(running) = &self.running {

@@ -1,8 +1,9 @@
 //! The history of a job, as a bounded number of points. Reads no clock.
 //!
 //! Wanted properties: (A) there are never more than [`POINTS_MAX`] points, and they are in the order of
-//! time; (B) no count is lost: the sums over all points are the sums of what was added; (C) an evaluation is
-//! attached to the point that covers its time; if a point covers two evaluations, the later one is kept.
+//! time; (B) no count is lost: the sums over all points equal the sums of all counts that were added; (C) an
+//! evaluation is attached to the point that covers its time; if a point covers two evaluations, the later
+//! one is kept.
 
 use pushpull_messages::graph::MetricSpec;
 use pushpull_messages::id::GlobalStep;
@@ -57,7 +58,8 @@ impl Segment {
         }
     }
 
-    /// Adds steps with this mean loss. If the loss is not finite, the steps are counted without a loss.
+    /// Adds `steps` steps whose mean loss is `loss`. If the loss is not finite, the steps are counted
+    /// without a loss.
     pub(crate) fn add_steps(&mut self, steps: u64, loss: f32) {
         self.steps = self.steps.saturating_add(steps);
         if loss.is_finite() {

@@ -19,7 +19,7 @@ pub(crate) const FINDING_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Debug, Default)]
 pub(crate) struct Findings(BTreeMap<(FindingKind, String), Suspicion>);
 
-/// Evidence against one worker or shard that is a finding or may become one.
+/// The evidence against one worker or shard. It is a finding (`found`) or may become one.
 #[derive(Debug)]
 struct Suspicion {
     since: Duration,

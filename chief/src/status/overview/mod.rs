@@ -57,7 +57,7 @@ pub(crate) struct Overview {
     summary: JobSummary,
     /// The address of every task.
     cluster: Vec<(TaskId, String)>,
-    /// The address of the chief's status server, if it has one.
+    /// The address of the chief's HTTP endpoint, if it has one.
     http: Option<String>,
     status: JobStatus,
     progress: JobProgress,
@@ -191,7 +191,7 @@ impl Overview {
         checkpoints.took = status.took;
     }
 
-    /// Records an evaluation of the variables of `step`, which became known at `at`.
+    /// Records an evaluation of the variables after `step`. Its result became known at the time `at`.
     pub(crate) fn evaluated(&mut self, at: Duration, step: GlobalStep, evaluation: &Evaluation) {
         let loss = MetricValue { name: "loss".into(), value: evaluation.loss };
         let metrics: Vec<MetricValue> =
@@ -303,8 +303,8 @@ impl Overview {
         })
     }
 
-    /// Returns the last metrics on the training batches, with the number of times that each is known, for the
-    /// curves.
+    /// Returns a pair for each metric of the graph: the last value on the training batches and the count 1,
+    /// or two zeros if the value is not known. The curves add up these pairs.
     fn metrics(&self) -> Vec<(f64, u64)> {
         let found = |name: &str| self.progress.metrics.iter().find(|metric| metric.name == name);
         let known = |metric: &MetricSpec| found(&metric.name).map_or((0.0, 0), |own| (own.value.into(), 1));

@@ -48,13 +48,13 @@ impl ShardHistory {
         }
     }
 
-    /// Returns the number of updates on the shard.
+    /// Returns the number of updates that the shard had applied at its last snapshot.
     pub(crate) fn version(&self) -> u64 {
         self.past.last().map_or(0, |(_, last)| last.version.0)
     }
 
-    /// Returns the row of the shard. `variables` is the number of variables on the shard, and `round_trips`
-    /// has the times from a push to its reply.
+    /// Returns the row of the shard in the overview. `variables` is the number of variables on the shard,
+    /// and `round_trips` has the times from a push to its reply.
     pub(crate) fn row(&self, now: Duration, variables: u64, round_trips: &TimeHistogram) -> ShardRow {
         let last = self.past.last().map(|(_, last)| last.clone()).unwrap_or_default();
         let us = |mean: Option<Duration>| mean.map(|mean| mean.as_micros() as u64);

@@ -1,4 +1,4 @@
-//! Finds shards that are overloaded or silent, from their rows of the last seconds.
+//! Finds shards that are overloaded or silent, from the figures of the last seconds in each shard's row.
 //!
 //! Wanted properties: (A) if all shards are about equally fast and none is busy, nothing is found, even if
 //! messages that arrive together wait for a long time; (B) a shard is found to be overloaded if it is busy
@@ -23,7 +23,7 @@ const WAIT_US: u64 = 5_000;
 /// At a less busy shard, messages wait only because many of them arrive at the same moment.
 const BUSY_WHILE_THEY_WAIT: f64 = 0.5;
 
-/// Returns the evidence against shards.
+/// Returns the evidence for each shard that is overloaded or silent.
 pub(super) fn troubled_shards(shards: &[ShardRow]) -> Vec<Evidence> {
     let round_trips: PeerTimes = shards.iter().filter_map(|row| row.round_trip_us).collect();
     let mut found = Vec::new();

@@ -35,7 +35,7 @@ impl Counted for u64 {
 #[derive(Clone, Debug)]
 pub(crate) struct Window<T> {
     counts: VecDeque<(Duration, T)>,
-    /// The time of the last increment, or of the first count.
+    /// The time of the last increment; before the first increment, the time of the first count.
     increased: Duration,
     /// The average time per increment, as of the last increment.
     pace: Option<Duration>,
@@ -74,7 +74,7 @@ impl<T: Counted> Window<T> {
         self.pace.map_or(LONG, |pace| pace.saturating_mul(FEW).clamp(SPAN, LONG))
     }
 
-    /// Returns the time of the last increment, or of the first count.
+    /// Returns the time of the last increment or, before the first increment, of the first count.
     pub(crate) const fn increased(&self) -> Duration {
         self.increased
     }

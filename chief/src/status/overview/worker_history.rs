@@ -58,7 +58,7 @@ impl WorkerHistory {
         self.status = status;
     }
 
-    /// Records the latest report, and adds to `segment` what the worker has done since the report before.
+    /// Records the latest report, and adds to `segment` what the worker has done since the previous report.
     pub(crate) fn report(&mut self, latest: &LatestReport, segment: &mut Segment) {
         let known = self.latest.as_ref().is_some_and(|known| known.at >= latest.at);
         if known || self.status.life != Some(latest.life) {

@@ -65,7 +65,7 @@ fn map(
     });
 }
 
-/// Computes the rows `rows` of the result. Each row is as long as the innermost axis.
+/// Computes the rows of the result whose indices are in `rows`. Each row is as long as the innermost axis.
 struct Map<'a, F> {
     dst: &'a mut [f32],
     a: &'a [f32],

@@ -24,9 +24,9 @@ pub enum BadShapes {
         /// The sizes of this axis in the two shapes.
         sizes: [usize; 2],
     },
-    /// A shape has more axes than [`Broadcast::MAX_RANK`]; holds the number of axes.
+    /// A shape has more axes than [`Broadcast::MAX_RANK`]. The value is the number of its axes.
     Rank(usize),
-    /// The number of elements overflows.
+    /// The result would have more elements than a slice can have.
     TooLarge,
 }
 
@@ -53,8 +53,8 @@ impl Error for BadShapes {}
 /// size 1 in one shape, or is missing there, is repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Broadcast {
-    /// The axes of the result, the last axis first. Adjacent axes that repeat in the same way are merged.
-    /// The axes beyond `rank` have size 1.
+    /// The axes of the result, the last axis first. Axes of size 1 are left out, and adjacent axes that
+    /// repeat in the same way are merged. The axes beyond `rank` have size 1.
     pub(super) axes: [Axis; Self::MAX_RANK],
     pub(super) rank: usize,
 }
@@ -67,7 +67,7 @@ pub(super) struct Axis {
 }
 
 impl Broadcast {
-    /// The most axes that a shape may have.
+    /// The maximum number of axes of a shape.
     pub const MAX_RANK: usize = 8;
 
     /// Broadcasts the shapes `a` and `b`.
@@ -127,7 +127,7 @@ impl Broadcast {
         self.for_each_row_of(0..self.len().checked_div(self.axes[0].size).unwrap_or(0), f);
     }
 
-    /// Does the same as [`Broadcast::for_each_row`], but only for the rows `rows`.
+    /// Calls `f` as [`Broadcast::for_each_row`] does, but only for the rows whose indices are in `rows`.
     #[inline(always)]
     pub(super) fn for_each_row_of(&self, rows: Range<usize>, mut f: impl FnMut(usize, [usize; 2])) {
         if self.len() == 0 {

@@ -1,6 +1,6 @@
 //! The convolution itself, computed as the product of a matrix of windows and the kernel. The matrix of
 //! windows is never stored. Instead, each line of a window is read from the image, where it is contiguous,
-//! and each of its elements is multiplied with a row of the kernel.
+//! and each element of the line is multiplied with a row of the kernel.
 
 use pulp::{Simd, WithSimd};
 
@@ -8,8 +8,8 @@ use super::geometry::Conv2d;
 use crate::cpu::epilogue::Epilogue;
 use crate::cpu::tile::{Columns, ROWS, for_columns, load, multiply, multiply_short, rectify, store};
 
-/// Computes output pixels until `dst` is full, beginning with pixel `first` of all `n · ho · wo` pixels. `x`
-/// has the padded images.
+/// The computation of the output pixels in `dst`. The first of them is pixel `first` of all `n · ho · wo`
+/// pixels; `x` has the padded images.
 pub(super) struct Forward<'a> {
     pub dst: &'a mut [f32],
     pub x: &'a [f32],
@@ -38,7 +38,7 @@ impl WithSimd for Forward<'_> {
     }
 }
 
-/// Computes `P` output pixels. Each slice in `x` begins at the window of one of these pixels.
+/// The computation of `P` output pixels. Each slice in `x` begins at the window of one of these pixels.
 struct Tile<'a, 'b, const P: usize> {
     dst: &'b mut [f32],
     x: [&'a [f32]; P],

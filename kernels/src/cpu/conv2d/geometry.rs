@@ -107,8 +107,8 @@ impl Conv2d {
         self.horizontal.padded * self.cin
     }
 
-    /// Returns the number of elements of one line of a window, which are contiguous in the padded image.
-    /// This is also the number of rows of the kernel, seen as a matrix, that belong to one line of the
+    /// Returns the number of elements of one line of a window, which are contiguous in the padded image. If
+    /// the kernel is seen as a matrix, this is also the number of its rows that belong to one line of a
     /// window.
     pub(super) fn run(&self) -> usize {
         self.horizontal.window * self.cin
@@ -119,7 +119,7 @@ impl Conv2d {
         self.vertical.output * self.horizontal.output
     }
 
-    /// Returns the number of floating-point operations of one product.
+    /// Returns the number of floating-point operations of the convolution, or of one of its gradients.
     pub(super) fn flops(&self) -> usize {
         self.output_len().saturating_mul(self.vertical.window * self.run()).saturating_mul(2)
     }
@@ -145,8 +145,8 @@ pub(super) struct Windows<'a> {
     /// The position of the next output pixel in its image.
     row: usize,
     col: usize,
-    /// Three starts for the next output pixel: that of its padded image (`image`), of the first window in
-    /// its row (`line`), and of its own window (`at`).
+    /// Three offsets for the next output pixel: the start of its padded image (`image`), the start of the
+    /// first window in its row (`line`), and the start of its own window (`at`).
     image: usize,
     line: usize,
     at: usize,

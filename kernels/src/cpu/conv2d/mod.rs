@@ -130,8 +130,9 @@ pub fn conv2d_kernel_grad(
     });
 }
 
-/// Returns the number of tasks to divide a product into. There are several tasks for each thread, since
-/// other work may delay a thread. A product that takes less time than waking a thread is a single task.
+/// Returns the number of tasks into which a convolution or one of its gradients is divided. There are
+/// several tasks for each thread, since other work may delay a thread. A computation that takes less time
+/// than waking a thread is a single task.
 fn tasks(conv: &Conv2d, threads: Threads) -> usize {
     const FLOPS_PER_TASK: usize = 1 << 20;
     match threads {
@@ -145,7 +146,7 @@ fn band(count: usize, tasks: usize) -> usize {
     count.div_ceil(tasks).max(1)
 }
 
-/// Divides `dst` into parts of `band` elements, and calls `work` with the number and the elements of each
+/// Divides `dst` into parts of `band` elements, and calls `work` with the index and the elements of each
 /// part. The calls run in parallel if there are several tasks.
 fn for_each_band(dst: &mut [f32], band: usize, tasks: usize, work: &(dyn Fn(usize, &mut [f32]) + Sync)) {
     if tasks == 1 {

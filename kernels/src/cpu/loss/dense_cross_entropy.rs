@@ -14,8 +14,8 @@ use crate::cpu::softmax::softmax_row;
 use crate::cpu::threads::Threads;
 
 /// Returns the mean over rows of `−Σ labels[r, ·] · log softmax(logits[r, ·])`, where both slices are
-/// `[rows, classes]`. A row of labels is a distribution, but any weights are accepted. The result is 0 if
-/// there are no rows.
+/// `[rows, classes]`. A row of labels should be a distribution, but any weights are accepted. The result is
+/// 0 if there are no rows.
 ///
 /// # Panics
 /// If the shapes do not fit.
@@ -30,7 +30,7 @@ pub fn softmax_cross_entropy_dense(logits: &[f32], labels: &[f32], classes: usiz
     (total / rows as f64) as f32
 }
 
-/// Computes the sum of the losses of all rows.
+/// The computation of the sum of the losses of all rows.
 struct Dense<'a> {
     logits: &'a [f32],
     labels: &'a [f32],

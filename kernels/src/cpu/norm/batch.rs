@@ -19,9 +19,10 @@ pub fn reciprocal_stddev(dst: &mut [f32], variance: &[f32], epsilon: f32) {
     zip_map([dst], [variance], |_, [variance]| [1.0 / (variance + epsilon).sqrt()], Threads::One);
 }
 
-/// Computes batch norm: `dst[r, j] = (x[r, j] − mean[j]) · rstd[j] · gamma[j] + beta[j]`. In training, the
-/// statistics are those of `column_moments`; afterwards, they are running statistics. `dst` and `x` are
-/// `[rows, n]`, all other slices are `[n]`. `rstd` comes from [`reciprocal_stddev`].
+/// Computes batch norm: `dst[r, j] = (x[r, j] − mean[j]) · rstd[j] · gamma[j] + beta[j]`. In training, mean
+/// and variance are those of the batch, from `column_moments`; in evaluation, they are running statistics.
+/// `dst` and `x` are `[rows, n]`, all other slices are `[n]`. `rstd` is computed from the variance by
+/// [`reciprocal_stddev`].
 ///
 /// # Panics
 /// If the shapes do not fit.
@@ -67,8 +68,8 @@ impl WithSimd for BatchNorm<'_> {
     }
 }
 
-/// Computes the gradients of [`batch_norm`]. `mean` and `rstd` must be those of `x`. `dx` is `[rows, n]`,
-/// `dgamma` and `dbeta` are `[n]`; `dy` is the gradient of the output.
+/// Computes the gradients of [`batch_norm`]. `mean` and `rstd` must have been computed from `x`. `dx` is
+/// `[rows, n]`, `dgamma` and `dbeta` are `[n]`; `dy` is the gradient of the output.
 ///
 /// # Panics
 /// If the shapes do not fit.
@@ -130,7 +131,7 @@ impl WithSimd for BatchNormSums<'_> {
     }
 }
 
-/// Computes some rows of `dx`. The whole matrix has `count` rows.
+/// The computation of some rows of `dx`. The whole matrix has `count` rows.
 struct BatchNormGrad<'a> {
     dx: &'a mut [f32],
     dgamma: &'a [f32],

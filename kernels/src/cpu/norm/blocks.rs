@@ -27,7 +27,7 @@ pub(super) struct Blocks {
 
 impl Blocks {
     /// Divides `rows` rows into blocks. The blocks are few, so that their sums take little memory compared
-    /// with the rows, and each block is long enough for a task.
+    /// with the rows, and each block is large enough to occupy a thread.
     pub(super) fn of(rows: usize) -> Self {
         let each = rows.div_ceil(64).max(128);
         Self { rows: each, count: rows.div_ceil(each).max(1) }

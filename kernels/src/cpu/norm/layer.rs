@@ -72,7 +72,7 @@ impl WithSimd for LayerNorm<'_> {
 }
 
 /// Computes the gradients of [`layer_norm`]: `dx` is `[rows, n]`, `dgamma` and `dbeta` are `[n]`. `dy` is
-/// the gradient of the output; `mean` and `rstd` must be as [`layer_norm`] wrote them.
+/// the gradient with respect to the output; `mean` and `rstd` must be as [`layer_norm`] wrote them.
 ///
 /// # Panics
 /// If the shapes do not fit.

@@ -7,8 +7,8 @@ use super::{GradientTerms, update};
 pub struct FtrlStep {
     /// α of the paper. It must not change from step to step, since `linear` depends on it.
     pub learning_rate: f32,
-    /// The factor of the gradient in `linear`. It is the factor of a learning rate schedule, or 1 without a
-    /// schedule.
+    /// The factor by which the gradient is multiplied before it is added to `linear`: the current factor of
+    /// the learning rate schedule, or 1 without a schedule.
     pub rate: f32,
     /// λ₁ of the paper: a value becomes 0 if the magnitude of its `linear` is at most λ₁.
     pub l1: f32,
@@ -16,15 +16,15 @@ pub struct FtrlStep {
     pub l2: f32,
 }
 
-/// Applies FTRL-proximal (McMahan et al., KDD 2013, algorithm 1) in the form of TensorFlow's `ApplyFtrl`. The
-/// power of the learning rate is TensorFlow's default, −½, so the learning rates fall with the root of the
-/// accumulator: `n = accumulator + gradient²`, `linear = linear + rate · gradient − (√n − √accumulator) / α ·
-/// value`, `next = −(linear − sign(linear)·λ₁) / (√n / α + 2·λ₂)` if `|linear| > λ₁`, and 0 otherwise;
-/// `accumulator = n`.
+/// Applies FTRL-proximal (McMahan et al., KDD 2013, algorithm 1) in the form of TensorFlow's `ApplyFtrl`.
+/// The power of the learning rate is TensorFlow's default, −½, so the learning rate of an element is
+/// proportional to the inverse root of its accumulator. The update is `n = accumulator + gradient²`, `linear
+/// = linear + rate · gradient − (√n − √accumulator) / α · value`, `next = −(linear − sign(linear)·λ₁) / (√n
+/// / α + 2·λ₂)` if `|linear| > λ₁`, and 0 otherwise; `accumulator = n`.
 ///
-/// The accumulator must start at a positive number (TensorFlow uses 0.1), and `linear` at 0. Therefore the
-/// first step multiplies an initial value by `1 − √(accumulator / n)`. Without λ₁ and λ₂, each later step is
-/// `next = value − α · rate · gradient / √n`.
+/// The accumulator must start at a positive number (TensorFlow uses 0.1), and `linear` at 0. With this
+/// start, the first step also multiplies the initial value by `1 − √(accumulator / n)`. Without λ₁ and λ₂,
+/// each later step is `next = value − α · rate · gradient / √n`.
 ///
 /// # Panics
 /// If the slices differ in length.

@@ -25,8 +25,8 @@ pub struct LambStep {
 /// The norms are those of the slices. A part of a variable has other norms, so an update of parts differs
 /// from an update of the whole.
 ///
-/// Both moments start at 0. A weight decay in `terms` is applied in addition, and passes through the
-/// moments.
+/// Both moments start at 0. A weight decay in `terms` is added to the gradient, and therefore also enters
+/// the moments.
 ///
 /// # Panics
 /// If the slices differ in length, or if `step` is 0.
@@ -103,7 +103,8 @@ mod tests {
             }
         }
 
-        /// A step is the learning rate times the norm of the value, whatever the gradient's scale.
+        /// The norm of a step is the learning rate times the norm of the value, whatever the gradient's
+        /// scale.
         #[test]
         fn a_step_scales_with_the_value(scale in 1e-3f32..1e3, size in 1e-3f32..1e3) {
             let value = floats(50, 1).into_iter().map(|x| size * x).collect::<Vec<_>>();

@@ -1,5 +1,5 @@
-//! Lion: steps of one length, in the direction of the sign of a momentum. This module must not know what the
-//! numbers stand for.
+//! Lion: each step changes all elements by the same amount, in the direction of the sign of a momentum. This
+//! module must not know what the numbers stand for.
 
 use super::{GradientTerms, update};
 
@@ -8,7 +8,7 @@ use super::{GradientTerms, update};
 pub struct LionStep {
     /// The learning rate, η of the paper.
     pub learning_rate: f32,
-    /// β₁ of the paper: the share of the momentum in the direction of the step.
+    /// β₁ of the paper: the weight of the momentum in the direction `c` of the step.
     pub beta1: f32,
     /// β₂ of the paper: the decay of the momentum.
     pub beta2: f32,
@@ -19,8 +19,8 @@ pub struct LionStep {
 /// Applies Lion (Chen et al., NeurIPS 2023, algorithm 2): `c = β₁·m + (1−β₁)·gradient`, `next = value ·
 /// (1 − η·λ) − η · sign(c)`, `m = β₂·m + (1−β₂)·gradient`. The sign of 0 is 0. There is no bias correction.
 ///
-/// The momentum starts at 0. A weight decay in `terms` is applied in addition, and passes through the
-/// momentum.
+/// The momentum starts at 0. A weight decay in `terms` is added to the gradient, and therefore also enters
+/// the momentum.
 ///
 /// # Panics
 /// If the slices differ in length.

@@ -3,7 +3,7 @@
 //!
 //! This module must not depend on variables, versions or partitions. Wanted properties: (A) updates of parts
 //! give the same bits as an update of the whole, except with LAMB, which needs norms of the whole; (B) an
-//! update agrees with `f64`; (C) terms without effect change no bit.
+//! update agrees with the same update in `f64`; (C) terms that leave the gradient unchanged change no bit.
 
 mod adagrad;
 mod adam;

@@ -63,7 +63,7 @@ impl Pool2d {
         threads.tasks(self.images * self.image().0, ELEMENTS_PER_TASK)
     }
 
-    /// Returns true if no pixel is in two windows.
+    /// Returns true if no pixel can be in more than one window.
     pub(super) fn is_disjoint(&self) -> bool {
         self.vertical.stride >= self.vertical.window && self.horizontal.stride >= self.horizontal.window
     }
@@ -74,8 +74,8 @@ impl Pool2d {
         expect_len("pooling: output", y, self.images * self.image().1);
     }
 
-    /// Calls `f` for each window of an image, with the position of the window's output and those pixels of
-    /// the window that are inside the image.
+    /// Calls `f` for each window of an image with two arguments: the position of the window's output, and
+    /// the pixels of the window that are inside the image.
     #[inline(always)]
     pub(super) fn for_each_window(&self, mut f: impl FnMut(usize, Pixels)) {
         let channels = self.channels;
@@ -109,7 +109,7 @@ pub(super) struct Pixels {
     channels: usize,
     pub rows: usize,
     pub cols: usize,
-    /// The number that the first of these pixels has in the window; the window is `width` pixels wide.
+    /// The index of the first of these pixels within the window, which is `width` pixels wide.
     number: usize,
     width: usize,
 }
@@ -122,8 +122,8 @@ impl Pixels {
         start..start + self.channels
     }
 
-    /// Iterates over the pixels. Each item has the pixel's number within the window, and the range of its
-    /// elements in the image.
+    /// Iterates over the pixels. Each item has the pixel's index within the window, and the range of the
+    /// pixel's elements in the image.
     #[inline(always)]
     pub(super) fn each(self) -> impl Iterator<Item = (u8, Range<usize>)> {
         (0..self.rows).flat_map(move |row| {

@@ -69,7 +69,7 @@ impl WithSimd for MaxPool<'_> {
     }
 }
 
-/// Returns whether `x` is a new maximum.
+/// Returns true if `x` replaces `max` as the maximum: if it is greater or NaN.
 #[inline(always)]
 fn exceeds(x: f32, max: f32) -> bool {
     (x > max) | x.is_nan()
@@ -91,7 +91,8 @@ fn max_of_four(dst: &mut [f32], argmax: &mut [u8], x: [&[f32]; 4]) {
 }
 
 /// Computes the gradient of [`max_pool`]: `dst` is `[n, h, w, c]`, `dy` is the gradient of the output, and
-/// `argmax` was written by [`max_pool`]. A number in `argmax` that is outside the image is ignored.
+/// `argmax` was written by [`max_pool`]. An entry of `argmax` is ignored if its pixel lies outside the
+/// image.
 ///
 /// # Panics
 /// If a slice does not have the length that `pool` requires.

@@ -1,4 +1,4 @@
-//! Pooling: the maximum or the mean of each channel in windows of images (`[n, h, w, channels]`), and the
+//! Pooling: the maximum or the mean of each channel in windows of images (`[n, h, w, channels]`), and their
 //! gradients.
 //!
 //! A window is cut off at the image's edge, so a maximum or mean does not include padding. This module must

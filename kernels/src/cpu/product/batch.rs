@@ -8,8 +8,9 @@ use crate::cpu::threads::Threads;
 
 /// Computes `dst[i] = a[i] · b[i]` for each `i` of a batch; each product has the shapes of `product`. If the
 /// batch is long enough to occupy all threads, the batch is divided among the threads; otherwise each
-/// product is divided. In both cases the result has the same bits as that of [`matmul`](super::matmul()).
-/// `scratch` must have at least [`batched_matmul_scratch`] floats.
+/// product is divided. In both cases the result has the same bits as with one call of
+/// [`matmul`](super::matmul()) for each product. `scratch` must have at least [`batched_matmul_scratch`]
+/// floats.
 ///
 /// # Panics
 /// If a slice does not have the length that `batch` and `product` require.

@@ -19,15 +19,16 @@ pub struct Product {
 
 /// The least number of floating-point operations for which it is worth waking a thread.
 pub(super) const FLOPS_PER_TASK: usize = 1 << 20;
-/// The number of additional floats of scratch memory, so that the used part can start on a cache line.
+/// The number of floats that are added to the scratch memory, so that the used part can start on a cache
+/// line.
 pub(super) const ALIGN: usize = 16;
 
 impl Product {
-    /// Returns the shapes of the product of `a`, `[m, k]`, and `b`, `[k, n]`. With `transpose_a`, `a` is
-    /// stored as `[k, m]`; with `transpose_b`, `b` is stored as `[n, k]`.
+    /// Returns the shapes of the product of `a`, `[m, k]`, and `b`, `[k, n]`. If `transpose_a` is true, `a`
+    /// is stored as `[k, m]`; if `transpose_b` is true, `b` is stored as `[n, k]`.
     ///
     /// # Errors
-    /// If the shapes require a slice that is too long.
+    /// If a matrix of these shapes would be longer than a slice can be.
     pub fn new([m, k, n]: [usize; 3], transpose_a: bool, transpose_b: bool) -> Result<Self, BadGeometry> {
         for sides in [[m, k], [k, n], [m, n]] {
             volume(&sides)?;
@@ -130,12 +131,12 @@ pub(super) struct Plan {
     pub transposes: bool,
     /// True if the right-hand matrix is copied into panels first.
     pub packs: bool,
-    /// True if the left-hand matrix is stored transposed, and its rows are copied side by side, one block at
-    /// a time.
+    /// True if each block of rows of the left-hand matrix is copied to scratch memory before it is read. The
+    /// matrix is then always stored transposed.
     pub gathers: bool,
-    /// The number of rows in a block of the left-hand matrix. A block is multiplied with one panel after the
-    /// other.
+    /// The number of rows in a block of the left-hand matrix. A block is multiplied with one panel after
+    /// another.
     pub block_rows: usize,
-    /// The number of floats of scratch memory for each task.
+    /// The number of floats of scratch memory for each parallel task.
     pub slot: usize,
 }

@@ -7,7 +7,8 @@ use pulp::Arch;
 
 use super::FEW_ROWS;
 
-/// The left-hand matrix or a part of it, `[rows, depth]`; with `transposed` it is stored as `[depth, rows]`.
+/// The left-hand matrix or a part of it: `[rows, depth]`, or stored as `[depth, rows]` if `transposed` is
+/// true.
 #[derive(Clone, Copy)]
 pub(super) struct Left<'a> {
     pub data: &'a [f32],
@@ -20,8 +21,7 @@ pub(super) struct Left<'a> {
 }
 
 impl Left<'_> {
-    /// Copies a part of the matrix to `slot`, where the rows of the part are side by side, and returns the
-    /// copy.
+    /// Copies a part of the matrix to `slot`, stored as `[terms, rows]` without gaps, and returns the copy.
     #[inline(always)]
     pub fn gather<'a>(&self, slot: &'a mut [f32], rows: &Range<usize>, terms: &Range<usize>) -> Left<'a> {
         debug_assert!(self.transposed);
@@ -69,7 +69,8 @@ pub(super) struct Job<'a> {
     /// The number of rows in a block of the left-hand matrix. A block is multiplied with one panel after the
     /// other.
     pub block_rows: usize,
-    /// Whether the left-hand matrix is stored transposed and its rows are copied side by side first.
+    /// Whether each block of rows of the left-hand matrix is copied to scratch memory before it is read.
+    /// This requires that the matrix is stored transposed.
     pub gathers: bool,
     /// The number of floats of scratch memory for each task.
     pub slot: usize,

@@ -8,7 +8,7 @@ use pulp::{Arch, Simd, WithSimd};
 use super::transpose::transpose;
 use super::{DEPTH, PANEL};
 
-/// The right-hand matrix, `[depth, cols]`; with `transposed` it is stored as `[cols, depth]`.
+/// The right-hand matrix, `[depth, cols]`; if `transposed` is true, it is stored as `[cols, depth]`.
 #[derive(Clone, Copy)]
 pub(super) struct Source<'a> {
     pub data: &'a [f32],
@@ -29,8 +29,9 @@ impl Source<'_> {
         self.share(dst, 0..self.cols, 0..self.depth, tasks);
     }
 
-    /// Copies the columns `cols`, which form one or more whole panels. Of several panels it copies all rows;
-    /// of a single panel it copies only the rows `rows`, so that several tasks can share one panel.
+    /// Copies the columns `cols`, which form one or more whole panels. If they form several panels, `rows`
+    /// must be all rows. If they form a single panel, `rows` may be any range of its rows, so that several
+    /// tasks can share the panel.
     fn share(self, dst: &mut [f32], cols: Range<usize>, rows: Range<usize>, tasks: usize) {
         if tasks < 2 || rows.len() < 32 {
             return self.arch.dispatch(Pack { dst, source: self, cols, rows });

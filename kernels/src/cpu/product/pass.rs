@@ -1,5 +1,5 @@
-//! Computes some of the terms of a product, for some rows and one panel, tile by tile. This module must not
-//! depend on the source of the operands.
+//! Adds some of the terms of a product to some rows of one panel of the result, tile by tile. This module
+//! must not depend on the source of the operands.
 
 // With iterators, the compiler would keep a tile in memory instead of registers.
 #![allow(clippy::needless_range_loop)]
@@ -12,9 +12,9 @@ use super::job::{Job, Left, Panels, Start};
 use super::region::Region;
 use crate::cpu::tile::{Columns, ROWS, for_columns, load, multiply, multiply_transposed, rectify, store};
 
-/// The addition of the terms `terms`, for some rows of the result and one panel. Each pass is dispatched to
-/// the instruction set separately. So the tiles, which are most of the code, are compiled only once for each
-/// instruction set.
+/// The addition of the terms whose indices are in `terms` to some rows of one panel of the result. Each pass
+/// is dispatched to the instruction set separately. So the tiles, which are most of the code, are compiled
+/// only once for each instruction set.
 pub(super) struct Pass<'a, 'r> {
     pub job: &'a Job<'a>,
     pub left: Left<'a>,
@@ -92,8 +92,8 @@ impl Pass<'_, '_> {
     }
 }
 
-/// The values to which a pass adds the terms of one tile: those of [`Start`] in the first pass, and the old
-/// values in later passes.
+/// The values to which a pass adds the terms of one tile. In the first pass, they are the values of
+/// [`Start`]; in later passes, they are the sums that earlier passes have stored.
 enum TileStart<'a, const P: usize> {
     Zero,
     Old,
@@ -153,7 +153,7 @@ impl<const P: usize> Rows<P> for Across<'_> {
     }
 }
 
-/// Computes `P` rows of the product for one panel.
+/// The computation of `P` rows of one panel of the result.
 struct Tile<'a, 'r, L, const P: usize> {
     dst: &'a mut Region<'r>,
     /// The first of the tile's rows in `dst`.

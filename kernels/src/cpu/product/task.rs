@@ -13,7 +13,8 @@ use super::{DEPTH, FLIP_ROWS, PANEL};
 use crate::cpu::tile::ROWS;
 
 impl Job<'_> {
-    /// Returns the ranges of terms. Each range is added in one pass.
+    /// Divides the terms of each sum of the product into ranges, and returns the ranges. The terms of a
+    /// range are added in one pass.
     #[inline(always)]
     fn passes(&self) -> impl Iterator<Item = Range<usize>> {
         let depth = self.left.depth;

@@ -27,7 +27,7 @@ pub enum Unary {
     Tanh,
     /// `max(x, 0)`; a NaN stays a NaN, so that a diverged network does not look like a dead network.
     Relu,
-    /// `x`, multiplied with this slope if `x` is negative.
+    /// `x`, multiplied by this slope if `x` is negative.
     LeakyRelu(f32),
     /// The Gelu of Hendrycks & Gimpel 2016, in the form with the hyperbolic tangent: `x / 2 · (1 +
     /// tanh(√(2/π) · (x + 0.044715 x³)))`.
@@ -55,7 +55,7 @@ impl Unary {
         }
     }
 
-    /// Runs `work` with the function.
+    /// Calls `work.run` with the function.
     #[inline(always)]
     pub(in crate::cpu) fn visit(self, work: impl UnaryWork) {
         match self {
@@ -74,7 +74,7 @@ impl Unary {
         }
     }
 
-    /// Runs `work` with the gradient, as a function of the saved value and `dy`.
+    /// Calls `work.run` with the gradient, as a function of the saved value and `dy`.
     #[inline(always)]
     pub(in crate::cpu) fn visit_grad(self, work: impl UnaryGradWork) {
         match self {

@@ -20,7 +20,7 @@ use crate::tensor::{DType, Shape, TensorSpec};
 const INPUTS_SHOWN_MAX: usize = 8;
 
 impl GraphSpec {
-    /// Returns the shape and type of every node's output for batches of `batch` examples, which must be at
+    /// Returns the shape and type of every node's output for batches of `batch` examples. `batch` must be at
     /// least 1. The graph must have passed [`validate`](Self::validate), for this or another batch size, so
     /// that its references are valid.
     ///
@@ -133,7 +133,7 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// Returns the error for a number of the operation, such as a stride, that is out of range.
+    /// Returns the error for an out-of-range numeric setting of the operation, such as an epsilon of 0.
     fn out_of_range(&self, what: &'static str, expected: &'static str, got: impl ToString) -> GraphError {
         GraphError::Number { node: self.graph.label(self.id), what, expected, got: got.to_string() }
     }

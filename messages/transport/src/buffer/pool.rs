@@ -1,5 +1,5 @@
-//! A pool of buffers for reuse. A training loop needs the same sizes in every step. With a pool, it does not
-//! allocate memory in each step, and has no page faults for fresh memory.
+//! A pool of buffers for reuse. A training loop needs buffers of the same sizes in every step. With a pool,
+//! it does not allocate memory in each step, and has no page faults for fresh memory.
 
 use super::aligned::Buffer;
 use super::free_list::{FreeList, fresh_lines, lines_for};

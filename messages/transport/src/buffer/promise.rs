@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use super::aligned::Buffer;
 
 /// The writer's end of a promise. The writer keeps the promise with [`keep`](Self::keep). If the writer
-/// drops this value instead, the promise is broken, and every task that waits for the buffer gets
+/// drops this value instead, the promise is broken, and every caller that waits for the buffer gets
 /// [`BrokenPromise`].
 #[derive(Debug)]
 pub struct Promise {
@@ -26,7 +26,7 @@ pub(super) struct Promised {
 
 /// The error for a promised buffer that will never be handed over, because its writer has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a part of the payload was never completed, because its writer failed")]
+#[error("a part of the payload was never written, because its writer failed")]
 pub struct BrokenPromise;
 
 impl Promise {

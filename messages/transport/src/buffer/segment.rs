@@ -1,4 +1,5 @@
-//! A range of a buffer that is shared, or still being written. This module does not interpret the bytes.
+//! A range of a buffer. The buffer is shared, and its writer may not have finished yet. This module does not
+//! interpret the bytes.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ pub struct Segment {
 #[derive(Clone, Debug)]
 enum Source {
     Ready(Arc<Buffer>),
-    /// The buffer is promised, and may still be being written.
+    /// The buffer is promised: its writer may not have finished yet.
     Promised(Promised),
 }
 

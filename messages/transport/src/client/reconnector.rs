@@ -45,7 +45,7 @@ pub(super) struct Reconnector {
 }
 
 /// A time without a working connection. It begins with the first break, and ends when the peer sends
-/// something after a handshake. A new connection that breaks earlier does not end the outage.
+/// something after a handshake. A new connection that breaks before then does not end the outage.
 struct Outage {
     since: Instant,
     pauses: ExponentialBackoff,

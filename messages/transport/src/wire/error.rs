@@ -23,7 +23,8 @@ pub enum WireError {
         /// The version of the peer.
         got: u16,
     },
-    /// The frame has flags that this version of the protocol does not know; holds all flags of the frame.
+    /// The frame has flags that this version of the protocol does not know. The value contains all flags of
+    /// the frame.
     #[error("unknown flags {0:#x} in a frame")]
     Flags(u32),
     /// A part of the frame is too large.
@@ -55,18 +56,18 @@ pub enum WireError {
         /// The size in the prefix, in bytes.
         got: u64,
     },
-    /// The header cannot be decoded; holds the reason.
+    /// The header cannot be decoded. The value is the reason.
     #[error("{0}")]
     Message(String),
     /// The connection ended in the middle of a frame.
     #[error("the connection ended in the middle of a frame")]
     Truncated,
     /// A frame made too little progress, in either direction: no byte moved for too long, or the whole frame
-    /// took too long. Holds the limit in seconds.
+    /// took too long. The value is the limit in seconds.
     #[error("a frame made too little progress within {0} s")]
     Stalled(u64),
     /// The peer was silent for too long. The peer may have died without a report from the operating system.
-    /// Holds the limit in seconds.
+    /// The value is the limit in seconds.
     #[error("nothing was received for {0} s, not even a heartbeat")]
     Silent(u64),
     /// A promised part of the payload will not come, because its writer has failed.

@@ -27,7 +27,7 @@ impl Limits {
 }
 
 impl Default for Limits {
-    /// Returns the limits after the handshake: 2 GiB are enough for all slices of a large shard.
+    /// Returns the limits after the handshake. A payload of 2 GiB is enough for all slices of a large shard.
     fn default() -> Self {
         Self { header_bytes_max: HEADER_BYTES_MAX, payload_bytes_max: 2 << 30 }
     }

@@ -15,7 +15,7 @@ const FLAG_PAYLOAD_CRC: u32 = 1;
 /// The number of bytes before the checksum, which is at the end of the prefix.
 const CHECKED_BYTES: usize = PREFIX_BYTES - 4;
 
-/// The prefix of a frame: the sizes of its other parts, and the kind of the message.
+/// The prefix of a frame, which states the sizes of the header and the payload, and the kind of the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix {
     /// The kind of the message in the header.

@@ -15,7 +15,7 @@ use crate::shard::cut::Restored;
 pub(super) struct Creating<R> {
     pub(super) create: Arc<CreateShard>,
     asker: Asker<R>,
-    /// Whether the request that reads the values has already been handed to the caller.
+    /// Whether the caller has already been given the request to read the values from the files.
     pub(super) requested: bool,
 }
 

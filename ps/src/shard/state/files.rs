@@ -15,7 +15,7 @@ use crate::shard::cut::Cut;
 pub enum FileRequest {
     /// Read the values that the shard begins with, and pass them to [`ShardState::restored`].
     Read(Arc<CreateShard>),
-    /// Write the cut to a file, and pass the result to [`ShardState::written`].
+    /// Write this snapshot of the shard to a file, and pass the result to [`ShardState::written`].
     Write(Cut),
 }
 
@@ -41,10 +41,10 @@ impl<R> ShardState<R> {
         answer.into_iter().collect()
     }
 
-    /// Ends the save whose cut was being written. `result` says whether the write succeeded.
+    /// Ends the save whose snapshot was being written. `result` says whether the write succeeded.
     ///
     /// # Panics
-    /// If no cut was being written.
+    /// If no snapshot was being written.
     pub fn written(&mut self, result: SaveResult) -> Vec<Answer<R>> {
         vec![self.saves.finish(result)]
     }

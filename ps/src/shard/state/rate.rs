@@ -1,6 +1,7 @@
-//! How a shard changes its learning rate at the same version as all others. It first promises not to pass a
-//! version, and continues when it knows the factor. Pushes that arrive in between wait, and so does whatever
-//! would end the incarnation that sent them.
+//! How a shard changes its learning rate at the same version as all other shards. The shard first promises
+//! not to pass a version, and continues when it knows the new factor of its learning rate. Pushes that
+//! arrive in between wait. So does every request that would end the incarnation of a worker whose push
+//! waits.
 
 use pushpull_messages::message::{HoldAt, Holding, LearningRateSet, Push, SetLearningRate};
 use pushpull_transport::buffer::Payload;
@@ -10,8 +11,8 @@ use crate::shard::answer::Answer;
 use crate::shard::deferred::{Deferred, DeferredJoin, DeferredPush};
 
 impl<R> ShardState<R> {
-    /// Makes the shard apply no update beyond a version until its learning rate is set. A shard that has
-    /// passed the version does not hold, and no longer holds at an earlier one.
+    /// Makes the shard stay at a version until its learning rate is set. A shard that has already passed the
+    /// version goes on, even if an earlier request made it stay.
     pub fn hold_at(&mut self, hold: &HoldAt, reply: R) -> Vec<Answer<R>> {
         let contents = match created(&mut self.contents, self.id) {
             Ok(contents) => contents,
@@ -35,10 +36,11 @@ impl<R> ShardState<R> {
         answers
     }
 
-    /// Keeps a push for later if the shard holds, and returns the refusal of another copy of it.
+    /// Keeps a push for later if the shard waits for its learning rate. If another copy of the push already
+    /// waits, returns the refusal of one of the two.
     ///
     /// # Errors
-    /// Returns the gradients and the handle if the shard does not hold.
+    /// Returns the gradients and the handle if the shard does not wait.
     pub(super) fn defer(
         &mut self,
         push: &Push,
@@ -52,7 +54,8 @@ impl<R> ShardState<R> {
         Ok(self.deferred.push(DeferredPush { push: push.clone(), gradients, connection, reply }))
     }
 
-    /// Serves the requests that have waited, in the order of their arrival, unless the shard still holds.
+    /// Serves the requests that have waited, in the order of their arrival, unless the shard still waits for
+    /// its learning rate.
     pub(super) fn resume(&mut self) -> Vec<Answer<R>> {
         let Some(contents) = self.contents.as_mut().filter(|contents| !contents.is_held()) else {
             return Vec::new();

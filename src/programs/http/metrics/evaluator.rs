@@ -6,7 +6,7 @@ use pushpull_messages::observe::EvaluatorSnapshot;
 
 use super::exposition::Samples;
 
-/// The maximum number of metrics of a model that are shown. A graph may have any number of metrics.
+/// The maximum number of metrics that are shown, including the loss. A graph may have any number of metrics.
 const METRICS_MAX: usize = 64;
 
 pub(super) fn samples(evaluator: &EvaluatorSnapshot, out: &mut Samples<'_>) {
@@ -19,7 +19,7 @@ pub(super) fn samples(evaluator: &EvaluatorSnapshot, out: &mut Samples<'_>) {
     results("pushpull_evaluation", evaluator.loss, &evaluator.metrics, out);
 }
 
-/// Adds samples of a family whose label is the name of a metric.
+/// Adds a sample to `family` for the loss and for each metric. The sample's label is the name of the metric.
 pub(super) fn results(
     family: &'static str,
     loss: Option<f32>,

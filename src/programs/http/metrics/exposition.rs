@@ -1,5 +1,5 @@
-//! Collects the samples of one scrape in families, and writes them as text. All families but
-//! those of the process are defined in the table `FAMILIES`.
+//! Collects the samples of one scrape in families, and writes them as text. All families are defined in the
+//! table `FAMILIES`, except those of the process metrics.
 //!
 //! Wanted properties: (A) buckets are cumulative, and the last bucket equals the count; (B) no two samples
 //! of a family have the same labels; (C) a family without samples is left out.
@@ -23,7 +23,7 @@ pub(super) struct Samples<'a> {
     task: TaskId,
 }
 
-/// The labels of a sample, without those of the task.
+/// The labels of a sample, without the labels that name the task.
 pub(super) type Labels<'a> = &'a [(&'static str, &'a str)];
 
 impl Exposition {
@@ -123,7 +123,8 @@ impl Samples<'_> {
         self.put(name, Kind::Gauge, labels, |metric| set_gauge(metric, value));
     }
 
-    /// Adds one sample for each state in `all`. The sample is 1 for the state `one`, and 0 for the others.
+    /// Adds one sample for each state in `all`. The sample is 1 for the state that `one` names, and 0 for
+    /// every other state.
     pub(super) fn one_of(&mut self, name: &str, label: &'static str, all: &[&str], one: &str) {
         for state in all {
             self.gauge(name, &[(label, state)], f64::from(u8::from(*state == one)));

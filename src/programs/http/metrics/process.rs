@@ -15,7 +15,7 @@ use super::families::Kind;
 /// A metric of the process: name, kind, help and value.
 pub(super) type Reading = (&'static str, Kind, &'static str, f64);
 
-/// The fields of `/proc/self/stat` that are shown, as proc_pid_stat(5) describes them.
+/// The fields of `/proc/self/stat` that the metrics need, as proc_pid_stat(5) describes them.
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     /// Processor time in user and kernel mode, in clock ticks.

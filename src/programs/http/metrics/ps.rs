@@ -33,7 +33,7 @@ pub(super) fn samples(ps: &PsSnapshot, out: &mut Samples<'_>) {
     }
 }
 
-/// Adds the samples of the messages and bytes that were received and sent.
+/// Adds the samples of the messages and bytes that a task has received and sent.
 pub(super) fn traffic(received: &Traffic, sent: &Traffic, out: &mut Samples<'_>) {
     for (direction, traffic) in [("received", received), ("sent", sent)] {
         let labels = &[("direction", direction)];

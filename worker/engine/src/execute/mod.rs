@@ -114,7 +114,7 @@ impl<'a> Call<'a> {
 /// Runs one instruction.
 ///
 /// # Errors
-/// If a label is not one of the classes, or an id is not a row of its table.
+/// If a label is not one of the classes, or an id is not the index of a row of its embedding table.
 pub(super) fn execute(call: &Call<'_>, outputs: Outputs<'_>) -> Result<(), StepFault> {
     match &call.instruction.kernel {
         kernel @ (Kernel::Column(_) | Kernel::Variable(_) | Kernel::View) => {

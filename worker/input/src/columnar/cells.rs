@@ -24,11 +24,11 @@ pub(super) enum Cell {
 
 /// The values of a field for some rows.
 pub(super) enum Values {
-    /// A number that is not finite stands for a value that is not valid.
+    /// A number for each row. It is not finite if the value is not valid.
     Numbers(Vec<f32>),
-    /// `None` stands for a value that is not valid.
+    /// An id for each row; `None` if the value is not valid.
     Ids(Vec<Option<i32>>),
-    /// The values are converted row by row.
+    /// Nothing, because lists are converted later, row by row.
     Lists,
 }
 
@@ -66,7 +66,7 @@ impl Cell {
         }
     }
 
-    /// Returns what the cell needs of a file.
+    /// Returns the field that the cell reads from a file, and the number of its elements in each row.
     pub(super) fn wanted(&self) -> Wanted {
         let elements = match self {
             Self::Number { .. } | Self::Category { .. } => 1,
@@ -105,7 +105,7 @@ impl Cell {
         Err(TableError::Type { field: self.field().clone(), expected, got })
     }
 
-    /// Converts the values of some rows.
+    /// Converts the values of all rows in `array`.
     pub(super) fn values(&self, array: &ArrayRef) -> Values {
         match self {
             Self::Number { missing, .. } => {
@@ -126,10 +126,11 @@ impl Cell {
         }
     }
 
-    /// Appends the elements of one row to a column. `array` has the field for the rows of `values`.
+    /// Appends the elements of one row to a column. `values` are the result of [`values`](Self::values) for
+    /// the first rows of `array`; `row` is the index of the row in both.
     ///
     /// # Errors
-    /// If the row's value is not valid. Elements may have been appended.
+    /// If the row's value is not valid. Some of the row's elements may then have been appended.
     pub(super) fn append(
         &self,
         values: &Values,
@@ -179,9 +180,9 @@ fn nulls(array: &ArrayRef) -> Vec<usize> {
     (0..array.len()).filter(|&row| nulls.is_null(row)).collect()
 }
 
-/// Converts the values of an array. If it has a dictionary, converts each entry of a small dictionary once,
-/// and only the entries that are used of a large one. `null` is the value of all nulls if the dictionary has
-/// no entry.
+/// Converts the values of an array. If the array has a dictionary with at most as many entries as rows,
+/// converts each entry once. If the dictionary is larger, converts only the entry of each row. If it is
+/// empty, all rows are null, and each gets the value `null`.
 fn expanded<T: Clone>(array: &ArrayRef, null: T, convert: impl Fn(&dyn Array) -> Vec<T>) -> Vec<T> {
     let Some(dictionary) = array.as_any_dictionary_opt() else { return convert(array) };
     let entries = dictionary.values();

@@ -9,7 +9,8 @@ use crate::TableError;
 /// The maximum number of characters of a decoder's error that an error message quotes.
 const SHOWN_MAX: usize = 300;
 
-/// Decodes `part` of a file. Whatever `decode` has changed must not be used after an error.
+/// Calls `decode`, which decodes a part of a file. `part` is the name of this part, for errors. After an
+/// error, nothing that `decode` has changed may be used.
 ///
 /// # Errors
 /// Those of `decode`; [`TableError::Decode`] if it panics.

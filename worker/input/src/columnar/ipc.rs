@@ -1,9 +1,9 @@
-//! Reads the rows of Arrow IPC, one message after the other. A file is a stream between magic bytes, followed
-//! by a footer, so both are read from start to end. This module must not depend on what the fields stand for.
+//! Reads the rows of Arrow IPC, one message after the other. A file is a stream between magic bytes and a
+//! footer, so it is also read from start to end. This module must not depend on what the fields stand for.
 //!
-//! Wanted properties: (A) the rows are those of the file, in order; (B) one message is in memory, besides the
-//! dictionaries and the rows returned; (C) a damaged or cut file is an error, and costs no more memory than
-//! the limits below.
+//! Wanted properties: (A) the rows are those of the file, in order; (B) at most one message is in memory,
+//! besides the dictionaries and the rows returned; (C) a damaged or cut file is an error, and takes no more
+//! memory than the limits below.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -23,7 +23,7 @@ use crate::table_kind::TableKind;
 use crate::unpacked::Unpacked;
 use crate::{InputError, TableError};
 
-/// The first bytes of a file. Its last bytes are the first six of them.
+/// The first eight bytes of a file. The first six of them are also the last six bytes of the file.
 const MAGIC: &[u8; 8] = b"ARROW1\0\0";
 /// The first bytes of a message.
 const CONTINUATION: [u8; 4] = [0xff; 4];
@@ -31,7 +31,8 @@ const CONTINUATION: [u8; 4] = [0xff; 4];
 const PADDING_BYTES_MAX: usize = 64;
 /// The maximum number of bytes of a message's metadata.
 const METADATA_BYTES_MAX: u64 = 64 << 20;
-/// The maximum number of bytes of a record batch, packed and unpacked, and of all dictionaries.
+/// The maximum number of bytes of a record batch, both packed and unpacked. Also the maximum number of bytes
+/// of all dictionaries together.
 const BATCH_BYTES_MAX: u64 = 1 << 30;
 
 /// The names of the parts of a file, for errors.
@@ -54,7 +55,7 @@ impl ArrowFile {
     /// Opens a file or an object, and reads its schema.
     ///
     /// # Errors
-    /// If it does not exist, cannot be read, or is no Arrow IPC.
+    /// If it does not exist, cannot be read, or is not in the Arrow IPC format.
     pub(super) fn open(path: &Path) -> Result<Self, InputError> {
         let input = Unpacked::open(path)?;
         let file = input.path().to_path_buf();
@@ -84,7 +85,7 @@ impl ArrowFile {
         self.messages.input.path()
     }
 
-    /// Starts to read the wanted fields. Returns the rows, and for each wanted field its position in them.
+    /// Starts to read the wanted fields. Returns the rows and, for each wanted field, its position in a row.
     ///
     /// # Errors
     /// If the file lacks a field.
@@ -113,7 +114,7 @@ struct Messages {
     is_file: bool,
     /// True if a message has been read.
     any: bool,
-    /// True if the end has been read.
+    /// True if the mark that ends the stream has been read.
     ended: bool,
 }
 
@@ -131,7 +132,8 @@ impl Head {
 }
 
 impl Messages {
-    /// Reads the metadata of the next message; `None` at the end of the stream, which must be marked.
+    /// Reads the metadata of the next message. Returns `None` at the mark that ends the stream; it is an
+    /// error if the mark is missing.
     fn next(&mut self) -> Result<Option<Head>, TableError> {
         if self.ended {
             return Ok(None);
@@ -199,7 +201,8 @@ impl Messages {
         }
     }
 
-    /// Reads `bytes` bytes. Allocates memory as data arrives.
+    /// Reads `bytes` bytes. Allocates memory only as data arrives, because `bytes` may be wrong in a damaged
+    /// file.
     fn read(&mut self, bytes: u64, part: &'static str) -> Result<Vec<u8>, TableError> {
         let (mut data, bytes) = (Vec::new(), bytes as usize);
         match self.input.append(bytes, &mut data).map_err(|error| unreadable(part, error))? == bytes {
@@ -224,7 +227,7 @@ impl Messages {
     }
 }
 
-/// Returns the error for a file that begins with other bytes.
+/// Returns the error for a file that does not begin as Arrow IPC does.
 fn not_arrow(first: &[u8]) -> TableError {
     let found = match first {
         [b'F', b'E', b'A', b'1', ..] => "it is a Feather file of version 1".to_owned(),
@@ -240,7 +243,7 @@ struct IpcBatches {
     /// The positions of the selected fields in the schema, ascending.
     selected: Vec<usize>,
     fields: Fields,
-    /// The values of each dictionary. The map is only looked up, so its order does not matter.
+    /// The values of each dictionary. The map is never iterated, so its order does not matter.
     dictionaries: HashMap<i64, ArrayRef>,
     /// For each dictionary of a selected field, the number of bytes of the messages that it is made of.
     dictionary_bytes: BTreeMap<i64, u64>,
@@ -301,7 +304,7 @@ impl IpcBatches {
         }
     }
 
-    /// Reads and decodes the record batch behind `head`.
+    /// Reads and decodes the record batch that follows `head`.
     fn decode(&mut self, head: &Head) -> Result<RecordBatch, TableError> {
         let body = self.body(head, BATCH)?;
         decoding(BATCH, || {
@@ -323,8 +326,8 @@ fn record_batch<'a>(message: &Message<'a>) -> Result<arrow_ipc::RecordBatch<'a>,
 }
 
 /// Checks that the buffers of a record batch lie within its body, and that they are not too large when they
-/// are unpacked. Returns the number of their unpacked bytes. A buffer that is not packed counts, too, because
-/// it is copied if it is not aligned, and buffers may overlap.
+/// are unpacked. Returns the number of their unpacked bytes. Buffers that are not packed count, too: a copy
+/// is made of each that is not aligned, and the copies may exceed the body, because buffers may overlap.
 fn check_buffers(batch: &arrow_ipc::RecordBatch<'_>, body: &Buffer) -> Result<u64, ArrowError> {
     let mut total = 0u64;
     for buffer in batch.buffers().into_iter().flatten() {

@@ -51,8 +51,8 @@ impl List {
     }
 
     /// Returns true if lists of this type can be converted: they are flat, or have a level for each axis of
-    /// the shape. A size that is part of the type must be that of the shape, because the memory of some rows
-    /// follows from it.
+    /// the shape. If the type itself contains a size, it must equal the size in the shape, because the size
+    /// in the type determines how much memory each row takes.
     pub(super) fn suits(&self, kind: &DataType) -> bool {
         let (depth, leaf) = leaf(kind);
         let levels = depth == 1 || (depth == self.spec.shape.0.len() && depth <= DEPTH_MAX);
@@ -64,7 +64,7 @@ impl List {
         levels && numbers && self.sizes_fit(kind, depth)
     }
 
-    /// Returns true if the sizes in the type of a list of `depth` levels are those of the shape.
+    /// Returns true if every size in a list type equals the size in the shape. The type has `depth` levels.
     fn sizes_fit(&self, mut kind: &DataType, depth: usize) -> bool {
         for level in 0..depth {
             let length = if depth > 1 { self.spec.shape.0[level] } else { self.elements };
@@ -87,7 +87,7 @@ impl List {
     /// Appends the elements of one row to a column.
     ///
     /// # Errors
-    /// If the row's list is not valid. Elements may have been appended.
+    /// If the row's list is not valid. Some of its elements may then have been appended.
     pub(super) fn append(
         &self,
         array: &dyn Array,
@@ -129,7 +129,8 @@ impl List {
         }
     }
 
-    /// Returns the range of the elements of the lists in `rows`, which all must have `length` elements.
+    /// Returns the range of the elements of the lists in `rows`. Each of these lists must have `length`
+    /// elements.
     fn inner<O: OffsetSizeTrait>(
         &self,
         offsets: &[O],
@@ -193,7 +194,7 @@ impl List {
         }
     }
 
-    /// Returns the error for the integer at `at`.
+    /// Returns the error that the integer at index `at` of `integers` is not what `expected` describes.
     fn not(&self, integers: &dyn Array, at: usize, expected: &'static str) -> RecordError {
         self.bad(words(&integers.slice(at, 1)).concat(), expected)
     }
@@ -203,7 +204,8 @@ impl List {
     }
 }
 
-/// Returns the number of levels of lists, and the type of their elements. Bytes are a list.
+/// Returns the number of levels of lists in a type, and the type of the innermost elements. Binary data
+/// counts as a list.
 fn leaf(mut kind: &DataType) -> (usize, &DataType) {
     let mut depth = 0;
     while let DataType::List(inner) | DataType::LargeList(inner) | DataType::FixedSizeList(inner, _) = kind {

@@ -32,7 +32,7 @@ pub(super) const fn is_number(kind: &DataType) -> bool {
 /// Returns the elements as the nearest `f32`. The value of a null is arbitrary.
 ///
 /// # Panics
-/// If the elements are no numbers.
+/// If the elements are not numbers.
 pub(super) fn floats(array: &dyn Array) -> Vec<f32> {
     match array.data_type() {
         DataType::Float16 => each::<Float16Type, _>(array, |value| value.to_f32()),
@@ -55,8 +55,8 @@ pub(super) fn words(array: &dyn Array) -> Vec<String> {
     }
 }
 
-/// Returns the elements; a `u64` above the range of an `i64` as the largest `i64`. The value of a null is
-/// arbitrary.
+/// Returns the elements. A `u64` above the range of an `i64` becomes the largest `i64`. The value of a null
+/// is arbitrary.
 ///
 /// # Panics
 /// If the elements are neither integers nor booleans.

@@ -19,10 +19,11 @@ use crate::{InputError, RecordError, TableError};
 
 /// The maximum number of rows that are decoded at a time.
 const ROWS_MAX: usize = 1024;
-/// The number of bytes that the elements of these rows should not exceed.
+/// The target size, in bytes, of the elements of all rows that are decoded at a time. A single row may be
+/// larger.
 const ROWS_BYTES: u64 = 4 << 20;
 
-/// The format of Parquet or Arrow files with the columns of a spec.
+/// The format of Parquet or Arrow files, together with the columns that a spec makes from their fields.
 pub(crate) struct TableFormat {
     kind: TableKind,
     columns: Vec<TableColumnSpec>,
@@ -97,19 +98,19 @@ struct TableReader {
     format: Arc<TableFormat>,
     file: PathBuf,
     batches: Box<dyn Batches>,
-    /// For each field of each column, its position in a batch.
+    /// For each field of each column, its position among the fields of a batch.
     positions: Vec<usize>,
     /// The maximum number of rows whose values are converted at a time.
     window: usize,
-    /// The rows that were decoded; some of them may have been read.
+    /// The rows that were decoded last. Those before `at` have been read already.
     batch: Option<RecordBatch>,
-    /// For each field of each column, its values in the first rows of the batch.
+    /// For each field of each column, its converted values in the first rows of the batch.
     values: Vec<Values>,
     /// The next row of the batch.
     at: usize,
     /// The number of the next row of the file.
     row: u64,
-    /// True if the file has a row.
+    /// True after a row was found in the file. A file without rows is an error.
     any: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Finds the fields that a spec names among those of a file. This module must not depend on formats.
+//! Finds, among the fields of a file, those that a spec names. This module must not depend on formats.
 
 use pushpull_messages::input::FieldSpec;
 
@@ -10,7 +10,7 @@ const LISTED_MAX: usize = 50;
 /// The maximum number of bytes of field names that an error message quotes.
 const SHOWN_BYTES_MAX: usize = 400;
 
-/// A field that a column needs, and how many elements it has in each row.
+/// A field that a column needs, and the number of elements that the field has in each row.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Wanted {
     pub(super) field: FieldSpec,
@@ -22,7 +22,7 @@ pub(super) struct Wanted {
 pub(super) struct Selection {
     /// The positions of the fields in the file, ascending.
     pub(super) fields: Vec<usize>,
-    /// For each of these fields, the maximum number of elements that a valid row has.
+    /// For each of these fields, the maximum number of elements that it has in a valid row.
     pub(super) elements: Vec<usize>,
     /// For each wanted field, its position among the fields that are read.
     pub(super) positions: Vec<usize>,

@@ -19,7 +19,7 @@ use crate::{InputError, RecordError, Storage};
 const ROW_BYTES_MAX: u64 = 16 << 20;
 
 /// The bytes that a reader sees after the end of a file. They are a row of their own, unless the file ends
-/// inside of a quoted field. No text has this control character.
+/// inside a quoted field. No text has this control character.
 const END: &[u8] = b"\n\x1aend of file";
 
 /// The maximum number of bytes of a header that an error message quotes.
@@ -139,8 +139,8 @@ struct CsvReader {
     reader: csv::Reader<Marked>,
     /// For each column, the positions of its fields in a row.
     indices: Vec<Vec<usize>>,
-    /// The maximum number of fields of a row: that of the header or, without a header, that of the first row
-    /// without another fault.
+    /// The maximum number of fields of a row: as many as the header has. If there is no header, as many as
+    /// the first row that has no other fault.
     fields: Option<usize>,
     row: csv::ByteRecord,
     /// True if the file has an example.
@@ -238,8 +238,8 @@ impl Read for Marked {
 /// Reads the next row into `row`. Returns false at the end of the file.
 ///
 /// # Errors
-/// If the file cannot be read; [`InputError::Row`] if it ends inside of a quoted field, which would hide
-/// the rows after the quote.
+/// If the file cannot be read; [`InputError::Row`] if it ends inside a quoted field, which would hide the
+/// rows after the quote.
 fn next(
     reader: &mut csv::Reader<Marked>,
     row: &mut csv::ByteRecord,

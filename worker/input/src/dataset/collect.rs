@@ -28,8 +28,8 @@ pub(crate) fn collect(set: &dyn Dataset) -> Result<InMemory, InputError> {
     Ok(held.expect("no set is larger than the maximum"))
 }
 
-/// Does the same as [`collect`], but returns `None` if the examples take more than `bytes_max` bytes. Then
-/// reads no more than these. A set that is in memory already may be of any size.
+/// Reads all examples of `set` into memory, as [`collect`] does. Stops and returns `None` as soon as it is
+/// known that they take more than `bytes_max` bytes. A set that is in memory already may be of any size.
 pub(crate) fn collect_within(set: &dyn Dataset, bytes_max: u64) -> Result<Option<InMemory>, InputError> {
     if let Some(held) = set.in_memory() {
         return Ok(Some(held));

@@ -8,7 +8,8 @@ use pushpull_messages::input::ColumnSpec;
 use super::{Dataset, Reader, Row, Rows, read_some};
 use crate::InputError;
 
-/// A data set of the examples of another set for which a function returns true. [`Dataset::filter`] makes it.
+/// A data set that contains those examples of another set for which a function returns true.
+/// [`Dataset::filter`] makes it.
 #[derive(Clone)]
 pub struct Filter<D, F> {
     inner: D,
@@ -55,7 +56,7 @@ where
 
 struct FilterReader<F> {
     inner: Box<dyn Reader>,
-    /// The examples that have not been filtered yet.
+    /// The examples of the other set, before they are filtered.
     all: Rows,
     keep: F,
 }

@@ -1,4 +1,4 @@
-//! A data set whose examples a function makes. This module must not depend on what the examples are.
+//! A data set whose examples are made by a function. This module must not depend on what the examples are.
 
 use std::sync::Arc;
 

@@ -57,7 +57,7 @@ impl InMemory {
     }
 
     /// Creates a data set of images and their classes. The column `features` has the given `shape`,
-    /// row-major, with values scaled from 0..255 to 0..1. The column `labels` is an `i32` scalar.
+    /// row-major, with every pixel (0 to 255) divided by 255. The column `labels` is an `i32` scalar.
     ///
     /// # Errors
     /// Those of [`new`](Self::new); and [`InputError::Label`] if a label is below 0, or if
@@ -132,8 +132,9 @@ impl InMemory {
         &self.storage[position].1
     }
 
-    /// Replaces the contents of `columns` with these `examples`, in the given order. The columns come in the
-    /// order of [`columns`](Self::columns). Allocates only if the capacity of `columns` does not suffice.
+    /// Replaces the contents of `columns` with the examples at the indices `examples`, in the order of these
+    /// indices. The columns are in the order of [`columns`](Self::columns). Allocates only if the capacity
+    /// of `columns` does not suffice.
     ///
     /// # Panics
     /// If an index is not below [`len`](Self::len).
@@ -185,7 +186,7 @@ impl InMemory {
     }
 }
 
-/// Holds the examples of a block as a data set. The errors are those of [`InMemory::new`].
+/// Makes a data set of the examples of a block. The errors are those of [`InMemory::new`].
 impl TryFrom<Rows> for InMemory {
     type Error = InputError;
 

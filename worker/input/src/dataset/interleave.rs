@@ -22,7 +22,7 @@ pub struct Interleave {
 }
 
 impl Interleave {
-    /// Makes a data set of `sets`, which all have the same columns. Reads at least one set at a time.
+    /// Makes a data set of `sets`, which all have the same columns. A `cycle` of 0 counts as 1.
     ///
     /// # Errors
     /// [`InputError::NoColumn`] if there is no set; [`InputError::Example`] if the columns of a set differ
@@ -42,7 +42,7 @@ impl Interleave {
         Ok(Self::like(sets, cycle, empty))
     }
 
-    /// Makes a data set of at least one set, all of which have blocks like `empty`.
+    /// Makes a data set of `sets`. There must be at least one, and all must have blocks like `empty`.
     pub(crate) fn like(sets: Vec<Arc<dyn Dataset>>, cycle: usize, empty: Rows) -> Self {
         let cycle = cycle.clamp(1, sets.len().max(1));
         Self { sets, cycle, empty }
@@ -71,7 +71,7 @@ impl Dataset for Interleave {
         Ok(Box::new(reader))
     }
 
-    /// Divides the sets among the workers if their number is a multiple of the number of workers.
+    /// Divides the sets among the workers if the number of sets is a multiple of the number of workers.
     fn part(&self, worker: u32, workers: u32) -> Option<Arc<dyn Dataset>> {
         if workers == 0 || !self.sets.len().is_multiple_of(workers as usize) {
             return None;
@@ -100,8 +100,8 @@ struct InterleaveReader {
 }
 
 impl InterleaveReader {
-    /// Opens the next set, if there is one, in the place of the set at `place`, or behind all others. Returns
-    /// true if there was a set.
+    /// Opens the next waiting set. It replaces the open set at `place` or, if `place` is `None`, is added
+    /// after the others. Returns false if no set was waiting.
     fn open_next(&mut self, place: Option<usize>) -> Result<bool, InputError> {
         let Some(set) = self.waiting.pop_front() else { return Ok(false) };
         let open = Open { reader: set.reader()?, rows: set.rows()? };
@@ -112,9 +112,9 @@ impl InterleaveReader {
         Ok(true)
     }
 
-    /// Lets the set whose turn it is do `some` for at most the given number of examples, and moves to the
-    /// next set. `some` returns the number of examples done; 0 means that the set has ended. Returns 0 only
-    /// if all sets have ended.
+    /// Calls `some` with the set whose turn it is, and passes the turn to the next set. `some` returns the
+    /// number of examples that it has read or skipped. If this is 0, the set has ended, and the call is
+    /// repeated with another set. Returns the number, which is 0 only if all sets have ended.
     fn turn(
         &mut self,
         mut some: impl FnMut(&mut Open) -> Result<u64, InputError>,

@@ -1,4 +1,5 @@
-//! A data set whose examples a function changes. This module must not depend on what the function does.
+//! A data set that applies a function to each example of another set. This module must not depend on what
+//! the function does.
 
 use std::sync::Arc;
 
@@ -8,8 +9,8 @@ use super::into_example::{IntoExample, example};
 use super::{Dataset, Reader, Row, Rows, read_some};
 use crate::InputError;
 
-/// A data set whose examples are the results of a function of the examples of another set.
-/// [`Dataset::map`] makes it.
+/// A data set whose examples are computed by a function from those of another set. [`Dataset::map`] makes
+/// it.
 #[derive(Clone)]
 pub struct Map<D, F> {
     inner: D,
@@ -54,7 +55,7 @@ where
 
 struct MapReader<F> {
     inner: Box<dyn Reader>,
-    /// The examples before the change.
+    /// The examples of the other set, before the function is applied.
     before: Rows,
     change: F,
     /// The index of the next example.

@@ -53,7 +53,7 @@ pub trait Dataset: Send + Sync {
         false
     }
 
-    /// Returns the set itself if it is in memory already. The default is `None`.
+    /// Returns the set itself if it is in memory already, and `None`, the default, otherwise.
     fn in_memory(&self) -> Option<InMemory> {
         None
     }
@@ -64,16 +64,16 @@ pub trait Dataset: Send + Sync {
     /// If the set cannot be read.
     fn reader(&self) -> Result<Box<dyn Reader>, InputError>;
 
-    /// Returns the part of the set that worker `worker` of `workers` reads; `None` if the set cannot be
-    /// divided without reading it, which is the default. The parts are disjoint and cover the set. Without
-    /// parts, worker w of n reads the whole set and uses every n-th example, from example w on.
+    /// Returns the part of the set that worker `worker` of `workers` reads; `None`, the default, if the set
+    /// cannot be divided without reading it. The parts are disjoint and cover the set. Without parts, worker
+    /// w of n reads the whole set and uses every n-th example, from example w on.
     fn part(&self, worker: u32, workers: u32) -> Option<Arc<dyn Dataset>> {
         let _ = (worker, workers);
         None
     }
 
     /// Returns an empty block for examples of this set. The default stores floats and `i32` integers. A set
-    /// whose readers hand out the examples of another set should return the block of that set.
+    /// whose readers hand out the examples of another set should return an empty block of that other set.
     ///
     /// # Errors
     /// [`InputError::Extent`] if a column has no elements; [`InputError::NoColumn`] if there is no column.
@@ -112,8 +112,8 @@ pub trait Dataset: Send + Sync {
         Zip::new(self, other)
     }
 
-    /// Returns a data set that keeps the examples in memory while they are read for the first time. Later
-    /// readers read from memory.
+    /// Returns a data set that reads all examples into memory when its first reader is made. All readers
+    /// read from this memory.
     fn cache(self) -> Cache<Self>
     where
         Self: Sized,
@@ -131,9 +131,9 @@ pub trait Reader: Send {
     /// If the examples cannot be read. The position is then undefined.
     fn read(&mut self, examples: usize, rows: &mut Rows) -> Result<usize, InputError>;
 
-    /// Skips the next `examples` examples. Returns the number of examples skipped, which is smaller only at
-    /// the end of the set. `rows` has the columns of the set, and its contents are lost. The default reads
-    /// the examples.
+    /// Skips the next `examples` examples. Returns the number of examples skipped, which is smaller than
+    /// `examples` only at the end of the set. `rows` has the columns of the set, and its contents are lost.
+    /// The default reads the examples.
     ///
     /// # Errors
     /// The same as those of [`read`](Self::read).
@@ -144,7 +144,8 @@ pub trait Reader: Send {
 
 /// The maximum number of examples that are read at a time if a caller has no reason for another number.
 const BLOCK: usize = 64;
-/// The number of bytes that such a block should not exceed.
+/// The desired maximum size of the examples that are read at a time, in bytes. A single example may be
+/// larger.
 const BLOCK_BYTES: u64 = 8 << 20;
 
 /// Returns the number of examples that are read at a time into `rows`; at least 1.
@@ -152,10 +153,11 @@ pub(super) fn block(rows: &Rows) -> usize {
     BLOCK.min((BLOCK_BYTES / rows.example_bytes().max(1)) as usize).max(1)
 }
 
-/// Reads at most `most` examples, and checks that the reader has appended as many as it says.
+/// Reads at most `most` examples, and checks that the reader has appended as many examples as it returned.
 ///
 /// # Errors
-/// Those of the reader; [`InputError::Reader`] if it breaks its promise.
+/// Those of the reader; [`InputError::Reader`] if it appended another number of examples than it returned,
+/// or more than `most`.
 pub(super) fn read_some(
     reader: &mut (impl Reader + ?Sized),
     most: usize,
@@ -170,8 +172,8 @@ pub(super) fn read_some(
     }
 }
 
-/// Checks what a data set says of itself: at least one column, names that differ, shapes that can be stored,
-/// and blocks with these columns.
+/// Checks how a data set describes itself: there must be at least one column, the names must differ, the
+/// shapes must be storable, and the blocks must have these columns.
 ///
 /// # Errors
 /// [`InputError::NoColumn`], [`InputError::Extent`], [`InputError::Column`] or [`InputError::Example`].

@@ -1,4 +1,4 @@
-//! One example of a block, as the functions of a user see it. This module must not depend on readers.
+//! One example of a block, as user-defined functions see it. This module must not depend on readers.
 
 use pushpull_messages::input::{Column, ColumnSpec};
 use pushpull_messages::tensor::DType;

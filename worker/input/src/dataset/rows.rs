@@ -89,8 +89,9 @@ impl Rows {
     /// Appends one example: a value for each column, in the order of the columns.
     ///
     /// # Errors
-    /// [`InputError::Example`] if the number of values, or the type or number of elements of a value, differs
-    /// from the columns; those of a full memory.
+    /// [`InputError::Example`] if there is not exactly one value for each column, or if a value has another
+    /// type or number of elements than its column; [`InputError::Held`] or [`InputError::NoRoom`] if the
+    /// memory does not suffice for one more example.
     pub fn push(&mut self, example: &[Column]) -> Result<(), InputError> {
         if example.len() != self.columns.len() {
             let expected = ColumnSpec::list(&self.columns());
@@ -123,8 +124,9 @@ impl Rows {
         Ok(())
     }
 
-    /// Appends the example at `index` of `from`, which has the same columns. Elements of floats and `i32`
-    /// integers may come from any storage; other elements must be stored in the same way.
+    /// Appends the example at `index` of `from`, which has the same columns. If this block stores a column
+    /// as floats or `i32` integers, `from` may store it in any way; otherwise both must store it in the same
+    /// way.
     pub(crate) fn copy(&mut self, from: &Self, index: usize) -> Result<(), InputError> {
         self.begin()?;
         for (position, (_, storage)) in self.columns.iter_mut().enumerate() {
@@ -134,8 +136,8 @@ impl Rows {
         Ok(())
     }
 
-    /// Replaces the example at `index` by the example at `other` of `from`, which has the same columns,
-    /// stored in the same way.
+    /// Replaces the example at index `index` with the example at index `other` of the block `from`. Both
+    /// blocks must have the same columns, stored in the same way.
     pub(crate) fn replace(&mut self, index: usize, from: &Self, other: usize) {
         for (position, (_, storage)) in self.columns.iter_mut().enumerate() {
             storage.replace(index, from.storage(position), other, self.elements[position]);
@@ -207,8 +209,8 @@ impl Rows {
         Self::new(self.columns.iter().chain(&other.columns).map(empty).collect())
     }
 
-    /// Appends an example whose first columns are the example at `index` of `first` and whose other columns
-    /// are the example at `index` of `second`.
+    /// Appends an example that joins two examples with the same `index`: its first columns are those of
+    /// `first`, and its other columns are those of `second`.
     pub(crate) fn join(&mut self, first: &Self, second: &Self, index: usize) -> Result<(), InputError> {
         self.begin()?;
         let from = first.columns.iter().chain(&second.columns);

@@ -54,7 +54,7 @@ impl Storage {
         }
     }
 
-    /// Returns the storage of the first `examples` examples of `elements` elements each.
+    /// Returns a storage with only the first `examples` examples, of `elements` elements each.
     pub(crate) fn first(&self, examples: usize, elements: usize) -> Self {
         let all = examples * elements;
         match self {
@@ -95,7 +95,8 @@ impl Storage {
         }
     }
 
-    /// Returns an empty storage of the same kind; bytes for a text cut into windows.
+    /// Returns an empty storage of the same kind, or an empty storage of bytes if this one is a text cut
+    /// into windows.
     pub(crate) fn empty(&self) -> Self {
         match self {
             Self::Pixels(_) => Self::Pixels(Vec::new()),
@@ -105,7 +106,8 @@ impl Storage {
         }
     }
 
-    /// Appends bytes: of pixels to floats, and of tokens to integers.
+    /// Appends elements that are given as bytes: pixel values for a column of floats, tokens for a column of
+    /// integers.
     pub(crate) fn extend_bytes(&mut self, bytes: impl Iterator<Item = u8>) {
         match self {
             Self::Pixels(own) | Self::Bytes(own) => own.extend(bytes),
@@ -115,10 +117,10 @@ impl Storage {
         }
     }
 
-    /// Appends the example at `index` of `from`; an example has `elements` elements.
+    /// Appends the example at index `index` of `from`. An example has `elements` elements.
     ///
     /// # Panics
-    /// If this storage holds bytes and `from` does not, or if the two have different types.
+    /// If this storage holds bytes and `from` does not, or if their elements have different types.
     pub(crate) fn copy(&mut self, from: &Self, index: usize, elements: usize) {
         let range = index * elements..(index + 1) * elements;
         match (self, from) {
@@ -142,8 +144,8 @@ impl Storage {
         }
     }
 
-    /// Replaces the example at `index` by the example at `other` of `from`, which has the same kind. An
-    /// example has `elements` elements.
+    /// Replaces the example at index `index` with the example at index `other` of `from`. Both storages must
+    /// be of the same kind. An example has `elements` elements.
     pub(crate) fn replace(&mut self, index: usize, from: &Self, other: usize, elements: usize) {
         let to = index * elements..(index + 1) * elements;
         let range = other * elements..(other + 1) * elements;

@@ -7,8 +7,8 @@ use std::sync::Mutex;
 use super::SkippedRecords;
 use crate::InputError;
 
-/// The damaged records that were skipped so far, and the number of them that is allowed. A record that is
-/// read again, for example in the next epoch, is counted once.
+/// The damaged records that were skipped so far, and the number of records that may be skipped in all. A
+/// record that is read again, for example in the next epoch, is counted once.
 #[derive(Debug, Default)]
 pub(crate) struct BadRecords {
     max: u64,
@@ -17,7 +17,7 @@ pub(crate) struct BadRecords {
 }
 
 impl BadRecords {
-    /// Allows `max` damaged records, and counts them in `skipped`, too.
+    /// Allows at most `max` damaged records to be skipped. Also counts the skipped records in `skipped`.
     pub(crate) fn allowing(max: u64, skipped: SkippedRecords) -> Self {
         Self { max, skipped, found: Mutex::default() }
     }
@@ -27,8 +27,8 @@ impl BadRecords {
         self.max == 0
     }
 
-    /// Counts the record that `error` describes, and logs it when it is found for the first time. `place` is
-    /// the record's place in its file.
+    /// Counts and logs the damaged record that `error` describes, unless it has been counted before. `place`
+    /// is the record's place in its file.
     ///
     /// # Errors
     /// `error` if no damaged record may be skipped, or if the error does not concern a single record;

@@ -1,4 +1,4 @@
-//! The files of a data set, which were found on this host or in a store, with their sizes. This module must
+//! The files of a data set that were found on this host or in a store, with their sizes. This module must
 //! not depend on what is in the files.
 
 use std::collections::BTreeMap;
@@ -21,8 +21,8 @@ pub(crate) struct FoundFiles {
 }
 
 impl FoundFiles {
-    /// Finds every file of `spec`, which has no patterns. The sizes of files in `listed` are known already,
-    /// so that no request is necessary for an object that a listing has named.
+    /// Finds every file of `spec`, which has no patterns. `listed` has the sizes of the objects that a
+    /// listing has returned, so no further request is sent for these.
     ///
     /// # Errors
     /// [`InputError::Missing`] if a file does not exist; [`InputError::Read`] if a store does not reply.
@@ -47,7 +47,7 @@ impl FoundFiles {
         Ok(Self { files: files.into_iter().map(size).collect::<Result<_, InputError>>()? })
     }
 
-    /// Returns the number of bytes of all files. A pipe counts nothing.
+    /// Returns the number of bytes of all files. A pipe counts as 0 bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.files.iter().filter_map(|(_, size)| *size).fold(0, u64::saturating_add)
     }

@@ -1,5 +1,5 @@
-//! Data sets in files: the examples of one file after the other, or of several files in turn. This module
-//! must not depend on a format.
+//! Data sets in files: the examples of one file after the other, or one example from each of several files
+//! in turn. This module must not depend on a format.
 
 mod bad_records;
 mod found;
@@ -35,7 +35,8 @@ pub(super) trait Format: Send + Sync {
     /// If the file cannot be opened, or does not begin as the format demands.
     fn open(self: Arc<Self>, file: &Path) -> Result<Box<dyn Reader>, InputError>;
 
-    /// Returns the number of examples in a file; `None` if the file must be read to find it.
+    /// Returns the number of examples in a file; `None` if the number is known only after the file has been
+    /// read.
     fn examples(&self, file: &Path) -> Option<u64> {
         let _ = file;
         None

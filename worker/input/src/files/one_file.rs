@@ -15,7 +15,7 @@ pub(super) struct OneFile {
     columns: Arc<[ColumnSpec]>,
     format: Arc<dyn Format>,
     file: PathBuf,
-    /// Whether the file may have no examples, because there are other files.
+    /// Whether a file without examples is no error, because there are other files.
     may_be_empty: bool,
     /// Whether a warning has been logged that the file has no examples.
     warned: Arc<AtomicBool>,
@@ -77,7 +77,8 @@ impl Reader for MaybeEmpty {
     }
 }
 
-/// Returns the error, unless it is that a file has no examples. Then logs it once.
+/// Returns the error, unless it says that a file has no examples. Such an error is only logged, and only
+/// once.
 fn unless_empty(error: InputError, warned: &AtomicBool) -> Result<(), InputError> {
     match error {
         InputError::NoExample { file } => {

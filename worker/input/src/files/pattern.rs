@@ -10,10 +10,10 @@ use super::found::Sizes;
 use crate::InputError;
 use crate::object::{self, Address};
 
-/// Returns `spec` with each pattern replaced by the files that match it, in the order of their names, and the
-/// sizes of those files that are objects. A
-/// name that a file has is not a pattern. `*` matches any number of characters, `?` one character, and
-/// `[ab]` one of several; none of them matches a `/`.
+/// Returns `spec` with each pattern replaced by the files that match it, ordered by name. Also returns the
+/// sizes of the matching objects in a bucket. The name of an existing local file is never treated as a
+/// pattern. `*` matches any number of characters, `?` one character, and `[ab]` one of the characters `a`
+/// and `b`; none of them matches a `/`.
 ///
 /// # Errors
 /// [`InputError::NoMatch`] if no file matches a pattern; [`InputError::Matches`] if more files match than a

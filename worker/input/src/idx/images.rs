@@ -40,7 +40,7 @@ impl IdxImages {
         InMemory::images(shape, images.read()?, labels, None)
     }
 
-    /// Reads the images only. The column of labels is missing.
+    /// Reads only the images. The data set that is returned has no column of labels.
     pub(crate) fn load_unlabelled(images: &Path) -> Result<InMemory, InputError> {
         let images = open_images(images)?;
         let [features, _] = InMemory::image_columns(shape(&images));

@@ -156,8 +156,8 @@ impl IdxFile {
         4 + 4 * self.extents.len() as u64
     }
 
-    /// Checks that the file ends after its data, which have been read. A decoder compares its checksum only
-    /// there.
+    /// Checks that the file ends after its data, once the data have been read. This also makes a decoder
+    /// verify its checksum, which it does only at the end.
     fn check_end(&mut self) -> Result<(), InputError> {
         let (file, offset) = (self.path.clone(), self.header_bytes() + self.data_bytes);
         match read_up_to(&mut self.input, &mut [0]) {

@@ -76,8 +76,8 @@ impl Mapped {
     }
 }
 
-/// Makes `columns` the columns of a batch of `examples` examples. Their contents are undefined. Allocates
-/// only if their capacity does not suffice.
+/// Gives `columns` the types and sizes of a batch of `examples` examples. Their contents are then undefined.
+/// Allocates only if the capacity of `columns` does not suffice.
 pub(super) fn prepare(specs: &[ColumnSpec], examples: usize, columns: &mut Vec<Column>) {
     columns.truncate(specs.len());
     for (position, spec) in specs.iter().enumerate() {
@@ -88,7 +88,7 @@ pub(super) fn prepare(specs: &[ColumnSpec], examples: usize, columns: &mut Vec<C
     }
 }
 
-/// Returns the random numbers of the stages of one example in one epoch.
+/// Returns the generator of the random numbers that the stages use for one example in one epoch.
 pub(super) fn random(seed: u64, epoch: u64, example: u64) -> SplitMix64 {
     SplitMix64::stream(&[STREAM, seed, epoch, example])
 }

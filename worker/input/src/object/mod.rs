@@ -1,5 +1,5 @@
-//! The objects of a store as files, at an address such as `s3://bucket/train-1.csv.gz`. This module must not
-//! depend on formats.
+//! Reads the objects of a store like files. An address of an object is, for example,
+//! `s3://bucket/train-1.csv.gz`. This module must not depend on formats.
 
 mod pieces;
 #[cfg(feature = "columnar")]
@@ -18,7 +18,7 @@ use self::pieces::{Fetch, Pieces};
 pub(crate) use self::ranges::Ranges;
 use self::runtime::{handle, received, send, wait};
 
-/// The maximum number of sizes that are requested at a time.
+/// The maximum number of objects whose sizes are requested at the same time.
 const REQUESTS_MAX: usize = 32;
 
 /// The address of an object: its store, and its name in the store.
@@ -30,7 +30,7 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// Returns the address that `path` is; `None` if it is the path of a file.
+    /// Parses `path` as the address of an object; returns `None` if it is the path of a local file.
     pub(crate) fn of(path: &Path) -> Option<Self> {
         let (scheme, rest) = path.to_str()?.split_once("://")?;
         let (store, name) = match scheme {
@@ -46,15 +46,15 @@ impl Address {
         self.name.rsplit_once('/').unwrap_or(("", &self.name))
     }
 
-    /// Returns the last part of the name, which may be a pattern; `None` if another part has the characters
-    /// of a pattern.
+    /// Returns the last part of the name, which may be a pattern; `None` if another part contains `*`, `?`
+    /// or `[`.
     pub(crate) fn pattern(&self) -> Option<&str> {
         let (folder, name) = self.parts();
         (!is_pattern(folder) && !is_pattern(&self.store)).then_some(name)
     }
 
-    /// Returns the addresses and the sizes of the objects in the same folder, except those below it, for
-    /// whose names `is_wanted` returns true, in the order of their names.
+    /// Lists the objects in the folder of this address, but not those in its subfolders. Returns the address
+    /// and the size of each object for whose name `is_wanted` returns true, in the order of the names.
     ///
     /// # Errors
     /// If the store cannot be opened or listed; if the folder has more objects than a listing may have.
@@ -78,7 +78,7 @@ impl Address {
         wait(async move { store.size(&name).await })?.map_err(failed)
     }
 
-    /// Opens the object, and returns a reader of its bytes and their number.
+    /// Opens the object. Returns a reader of its bytes, and its size in bytes.
     ///
     /// # Errors
     /// `NotFound` if there is no such object; another error if the store cannot be opened or read.
@@ -87,7 +87,7 @@ impl Address {
         Ok((Pieces::new(handle()?, fetch, size), size))
     }
 
-    /// Opens the object, and returns a reader of any range of its bytes, and their number.
+    /// Opens the object. Returns a reader of any range of its bytes, and its size in bytes.
     ///
     /// # Errors
     /// The same as those of [`open`](Self::open).
@@ -97,7 +97,7 @@ impl Address {
         Ok((Ranges::new(fetch), size))
     }
 
-    /// Returns a function that requests a range of the object, and the number of its bytes.
+    /// Returns a function that requests a range of the object, and the size of the object in bytes.
     fn fetch(&self) -> io::Result<(Fetch, u64)> {
         let (store, name) = (self.open_store().map_err(failed)?, self.name.clone());
         let (same, own) = (store.clone(), name.clone());
@@ -109,7 +109,8 @@ impl Address {
         Ok((fetch, size))
     }
 
-    /// Opens the store. Buckets stay open, so that their connections are used again.
+    /// Opens the store. A bucket stays open after its first use, so that later requests use its connections
+    /// again.
     fn open_store(&self) -> Result<Store, StoreError> {
         static BUCKETS: Mutex<BTreeMap<String, Store>> = Mutex::new(BTreeMap::new());
         if self.store.starts_with("file://") {
@@ -125,8 +126,8 @@ impl Address {
     }
 }
 
-/// Returns the size of each object. Requests at most [`REQUESTS_MAX`] sizes at a time. The errors are those
-/// of [`Address::size`].
+/// Returns the size of each object. Requests the sizes of at most [`REQUESTS_MAX`] objects at the same time.
+/// The errors are those of [`Address::size`].
 pub(crate) fn sizes(addresses: impl IntoIterator<Item = Address>) -> Vec<io::Result<u64>> {
     let mut addresses = addresses.into_iter().peekable();
     let mut sizes = Vec::new();
@@ -145,12 +146,12 @@ pub(crate) fn sizes(addresses: impl IntoIterator<Item = Address>) -> Vec<io::Res
     sizes
 }
 
-/// Returns true if the text has one of the characters of a pattern.
+/// Returns true if the text contains a character that makes it a pattern: `*`, `?` or `[`.
 pub(crate) fn is_pattern(text: &str) -> bool {
     text.contains(['*', '?', '['])
 }
 
-/// Returns the error of a store as an error of reading.
+/// Converts an error of a store to an I/O error.
 fn failed(error: StoreError) -> io::Error {
     match error {
         StoreError::Missing { .. } => io::Error::new(io::ErrorKind::NotFound, error),

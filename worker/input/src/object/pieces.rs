@@ -1,9 +1,9 @@
 //! Reads the bytes of an object in pieces, which are requested ahead of their use. This module must not
 //! depend on addresses.
 //!
-//! Wanted properties: (A) the bytes are those of the object, in order, without gaps; (B) at most
-//! [`PIECES_AHEAD_MAX`] pieces are requested or wait, besides the one that is being read; (C) a piece is
-//! requested at most [`ATTEMPTS_MAX`] times, and the error of the last attempt names its bytes.
+//! Wanted properties: (A) the bytes are those of the object, in order, without gaps; (B) besides the piece
+//! that is being read, at most [`PIECES_AHEAD_MAX`] pieces are requested or have arrived; (C) a piece is
+//! requested at most [`ATTEMPTS_MAX`] times, and the error of the last attempt names the range of bytes.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -23,7 +23,7 @@ const FIRST_BYTES: u64 = 1 << 16;
 /// The number of bytes of each further piece. Larger pieces hide the latency of a store better, but take more
 /// memory.
 const PIECE_BYTES: u64 = 2 << 20;
-/// The maximum number of pieces that are requested or wait, besides the one that is being read.
+/// The maximum number of pieces that are requested or have arrived, besides the piece that is being read.
 const PIECES_AHEAD_MAX: usize = 3;
 /// The maximum number of attempts to read a piece. The clients of stores also repeat requests of their own
 /// accord, but not if a reply ends too early.
@@ -31,7 +31,7 @@ const ATTEMPTS_MAX: u32 = 3;
 /// The pause before the second attempt; it doubles before each further attempt.
 pub(super) const PAUSE: Duration = Duration::from_millis(200);
 
-/// A request for a range of an object's bytes.
+/// A function that requests a range of an object's bytes.
 pub(super) type Fetch =
     Arc<dyn Fn(Range<u64>) -> Pin<Box<dyn Future<Output = Result<Bytes, StoreError>> + Send>> + Send + Sync>;
 
@@ -44,7 +44,7 @@ pub(crate) struct Pieces {
     sizes: PieceSizes,
     /// The end of the last piece that was requested.
     requested: u64,
-    /// The pieces that were requested, in order.
+    /// The pieces that were requested and not read yet, in order.
     ahead: VecDeque<Receiver<io::Result<Bytes>>>,
     /// The rest of the piece that is being read.
     piece: Bytes,

@@ -21,7 +21,7 @@ impl Ranges {
     /// Reads the bytes of `range`, and waits for them. Repeats the request if the store fails.
     ///
     /// # Errors
-    /// If the store cannot be read, or if the object is shorter.
+    /// If the store cannot be read, or if the object ends before `range` does.
     pub(crate) fn read(&self, range: Range<u64>) -> io::Result<Bytes> {
         let fetch = Fetch::clone(&self.fetch);
         wait(async move { attempt(&fetch, range, PAUSE).await })?

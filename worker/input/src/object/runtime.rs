@@ -22,7 +22,7 @@ pub(super) fn handle() -> io::Result<Handle> {
     Ok(running.insert(handle).clone())
 }
 
-/// Awaits a request on the runtime. This thread may have a runtime of its own.
+/// Awaits a request on the runtime. The calling thread may belong to another runtime.
 pub(super) fn wait<T: Send + 'static>(request: impl Future<Output = T> + Send + 'static) -> io::Result<T> {
     received(&send(request)?)
 }

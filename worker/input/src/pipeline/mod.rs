@@ -17,7 +17,8 @@ use super::stages::Scratch;
 use super::stream::{Stream, StreamConfig};
 use super::{Batch, DataShare, Datasets, FileShare, InputError, Mapped, Pick, Position, Sampler};
 
-/// The number of bytes of files from which on `auto` streams.
+/// If the input files have more bytes than this, the setting `auto` streams the examples instead of holding
+/// them in memory.
 pub const STREAM_BYTES_MIN: u64 = 128 << 20;
 
 /// The input pipeline of one worker. Its batches are the same whether it holds the examples or streams them.
@@ -53,8 +54,8 @@ pub struct PipelineWorker {
 }
 
 impl Pipeline {
-    /// Opens the training set of a job for one worker. `custom` has the data sets that the job calls by name,
-    /// `batch` is the number of examples in a batch, and `seed` the seed of the job.
+    /// Opens the training set of a job for one worker. `custom` has the data sets that the job refers to by
+    /// name, `batch` is the number of examples in a batch, and `seed` the seed of the job.
     ///
     /// # Errors
     /// Any [`InputError`] that concerns the spec, the files, the worker's part or the batch.
@@ -105,7 +106,7 @@ impl Pipeline {
     /// Makes a pipeline of the batches that `sampler` chooses from `set`.
     ///
     /// # Panics
-    /// If the sampler's share belongs to a set with more examples than `set`.
+    /// If the sampler was made for a data set with more examples than `set` has.
     pub fn held(set: Mapped, sampler: Sampler) -> Self {
         assert!(sampler.share().examples_of_all() as usize <= set.len(), "a sampler for another data set");
         let picks = Vec::with_capacity(sampler.batch());
@@ -168,7 +169,7 @@ impl Pipeline {
         self.files
     }
 
-    /// Returns the number of damaged records that this worker has skipped, which is counted on.
+    /// Returns the count of damaged records that this worker has skipped. The count continues to grow.
     pub fn skipped(&self) -> SkippedRecords {
         self.skipped.clone()
     }
@@ -178,7 +179,7 @@ impl Pipeline {
         matches!(self.kind, Kind::Streamed(_))
     }
 
-    /// Continues after the first `used` examples of the job.
+    /// Continues after the first `used` examples of the worker's part, counted over all epochs.
     ///
     /// # Errors
     /// If the data set cannot be read.
@@ -193,7 +194,8 @@ impl Pipeline {
     /// Fills `batch` with the next examples. Allocates only if the previous contents were smaller.
     ///
     /// # Errors
-    /// [`InputError::Ended`] if the remaining examples do not fill a batch; if the data set cannot be read.
+    /// [`InputError::Ended`] if the remaining examples do not fill a batch; another error if the data set
+    /// cannot be read.
     pub(super) fn fill(&mut self, batch: &mut Batch) -> Result<(), InputError> {
         match &mut self.kind {
             Kind::Held(held) => {
@@ -233,7 +235,7 @@ fn part(
 }
 
 /// Returns true if the examples of files with `bytes` bytes are read in each epoch, and false if they are
-/// held in memory. `bytes` is `None` for texts and generated sets, which are always held, and the maximum for
+/// held in memory. `bytes` is `None` for texts and generated sets, which are always held, and `u64::MAX` for
 /// a custom set, whose size is unknown.
 fn streams(input: &InputSpec, bytes: Option<u64>) -> bool {
     let Some(bytes) = bytes.filter(|_| input.shuffle != ShuffleSpec::Full) else { return false };

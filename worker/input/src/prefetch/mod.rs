@@ -56,7 +56,7 @@ const fn held(ready: usize) -> usize {
 /// A function that fills a batch.
 type Fill = Box<dyn FnMut(&mut Batch) -> Result<(), InputError> + Send>;
 
-/// Fills batches on the thread that asks for them.
+/// The source of batches that are filled on the thread that asks for them.
 struct OnDemand {
     fill: Fill,
     /// The batches that were given back.
@@ -79,7 +79,7 @@ pub struct Prefetch {
     ready: mpsc::Receiver<Batch>,
     spent: sync_mpsc::SyncSender<Batch>,
     thread: Option<JoinHandle<()>>,
-    /// What fills the batches if no thread does.
+    /// Fills the batches if there is no thread.
     on_demand: Option<OnDemand>,
     /// The message of the panic that ended the thread; `None` if the thread did not panic.
     panic: Option<String>,

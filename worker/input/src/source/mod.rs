@@ -22,34 +22,34 @@ use super::{Datasets, Description, Digits, InMemory, InputError, babble, color_i
 /// The name by which errors refer to a generated text.
 const BABBLE: &str = "the generated text";
 
-/// How the files of a data set are read, and the data sets that have no files.
+/// The settings for reading the files of a data set, and the custom data sets of the program.
 #[derive(Clone, Copy, Debug)]
 pub struct Reading<'a> {
     /// The number of files that are read at a time; see [`InputSpec::interleave`].
     pub interleave: u32,
     /// The number of damaged records that may be skipped; see [`InputSpec::skip_bad_records`].
     pub skip_bad_records: u64,
-    /// The data sets that specs call by name.
+    /// The custom data sets, to which specs refer by name.
     pub custom: &'a Datasets,
-    /// The number of skipped records, if the caller needs it.
+    /// The counter of skipped records; `None` if the caller does not need it.
     pub skipped: Option<&'a SkippedRecords>,
 }
 
 impl<'a> Reading<'a> {
-    /// Reads as `input` says.
+    /// Returns the settings that `input` contains.
     pub fn of(input: &InputSpec, custom: &'a Datasets) -> Self {
         Self { interleave: input.interleave, skip_bad_records: input.skip_bad_records, custom, skipped: None }
     }
 
-    /// Reads one file after the other, and skips no damaged record.
+    /// Returns settings that read files one after the other and skip no damaged record.
     pub fn plain(custom: &'a Datasets) -> Self {
         Self { interleave: 1, skip_bad_records: 0, custom, skipped: None }
     }
 }
 
-/// Loads all examples of `spec` as [`Reading::plain`] says. The columns are those that [`describe`] returns
-/// without map stages. `data_dir_override` replaces the directories of all files, because a worker may
-/// store the same data elsewhere.
+/// Loads all examples of `spec` with the settings of [`Reading::plain`]. The columns are those that
+/// [`describe`] returns if there are no map stages. `data_dir_override` replaces the directories of all
+/// files, because a worker may store the same data elsewhere.
 ///
 /// # Errors
 /// Any [`InputError`] that concerns the spec, the files or the number of generated examples.
@@ -62,8 +62,8 @@ pub fn load(spec: &DatasetSpec, data_dir_override: Option<&Path>) -> Result<InMe
     }
 }
 
-/// Loads the images of an IDX file without labels. The only column is `features`, with the elements that
-/// [`load`] gives the same images.
+/// Loads the images of an IDX file without labels. The only column is `features`, with the same elements
+/// that [`load`] returns for images with labels.
 ///
 /// # Errors
 /// Any [`InputError`] that concerns the file.
@@ -104,8 +104,8 @@ pub fn describe(
     Ok(Description { examples, columns: stages.columns().to_vec() })
 }
 
-/// Returns true if the examples of `spec` are read by a reader: those in files, except texts, and custom
-/// ones.
+/// Returns true if the examples of `spec` are read one after the other, which holds for custom data sets and
+/// for all files except texts. Texts and generated examples are loaded as a whole.
 pub(super) fn is_read(spec: &DatasetSpec) -> bool {
     matches!(
         spec,
@@ -183,8 +183,8 @@ pub(super) fn open_found(spec: &DatasetSpec, reading: &Reading<'_>) -> Result<Ar
     })
 }
 
-/// Returns `spec` with its files moved to another directory. For the two sets of a job use
-/// [`input_in_directory`], which also finds conflicts between the sets.
+/// Returns `spec` with the paths of its files changed to another directory; no file is moved. For the two
+/// sets of a job, use [`input_in_directory`], which also finds conflicts between the sets.
 ///
 /// # Errors
 /// [`InputError::NoFileName`] if a path does not end in a file name (for example, if it ends in
@@ -193,7 +193,7 @@ pub fn in_directory(spec: &DatasetSpec, directory: &Path) -> Result<DatasetSpec,
     Moved::new(directory).dataset(spec)
 }
 
-/// Returns the input of a job with all files moved to another directory.
+/// Returns the input of a job with the paths of all files changed to another directory; no file is moved.
 ///
 /// # Errors
 /// Those of [`in_directory`]; also [`InputError::SameFile`] if a file of the training set and a
@@ -204,10 +204,10 @@ pub fn input_in_directory(input: &InputSpec, directory: &Path) -> Result<InputSp
     Ok(InputSpec { train, test, ..input.clone() })
 }
 
-/// The new paths of the files that have been moved to another directory so far.
+/// The file paths that have been changed to another directory so far.
 struct Moved<'a> {
     directory: &'a Path,
-    /// Maps the new path of each moved file to its earlier path.
+    /// Maps each new path to the original path of the same file.
     before: BTreeMap<PathBuf, PathBuf>,
 }
 

@@ -42,7 +42,7 @@ struct Plan {
     /// The number of elements of one example in the data set, before the stages.
     elements: usize,
     steps: Vec<Step>,
-    /// True if a step changes the shape of the example.
+    /// True if one of these stages changes the shape of the example.
     reshapes: bool,
 }
 
@@ -52,7 +52,7 @@ enum Step {
         factor: f32,
         offset: f32,
     },
-    /// The mean and the standard deviation for each index of the last axis.
+    /// The mean and the standard deviation for each index of the last axis, or one pair for all elements.
     Standardise(Vec<(f32, f32)>),
     OneHot {
         classes: usize,
@@ -144,9 +144,9 @@ impl Stages {
         Ok(())
     }
 
-    /// Writes one example of the column at `position` to the row at `place` of `column`, a column of a batch.
-    /// `storage` holds the column, and the example is at `index` there. If `random` is `None`, random stages
-    /// are disabled.
+    /// Writes one example of the column with the index `position` to a batch. The example is read at `index`
+    /// of `storage`, and is written to the row `place` of `column`. If `random` is `None`, random stages are
+    /// disabled.
     pub(super) fn fill(
         &self,
         position: usize,

@@ -6,7 +6,8 @@ use crate::dataset::Rows;
 use crate::dataset::Storage;
 use crate::random::SplitMix64;
 
-/// A shuffle buffer. Its order is that of a [`Sampler`](crate::Sampler) with a buffer of the same size.
+/// A shuffle buffer. It hands out examples in the same order as a [`Sampler`](crate::Sampler) with a buffer
+/// of the same size.
 pub(super) struct Buffer {
     random: SplitMix64,
     slots: Vec<Slot>,
@@ -18,7 +19,7 @@ pub(super) struct Buffer {
 /// An example in the buffer.
 #[derive(Clone, Copy)]
 struct Slot {
-    /// The example's index in the worker's part.
+    /// The example's index in the worker's part of the data set.
     example: u64,
     /// The position of the example in `rows`.
     row: usize,
@@ -30,10 +31,10 @@ impl Buffer {
         Self { random, slots: Vec::new(), rows, read: 0 }
     }
 
-    /// Creates the buffer of `size` examples that has handed out `drawn` examples of a part of `length`
-    /// examples (`None` if at least `drawn + size` examples are left). Returns also the indices of the
-    /// examples that the buffer then holds, ascending, each with its slot. The caller must
-    /// [`fill`](Self::fill) these slots.
+    /// Creates a buffer of `size` examples in the state in which it has handed out `drawn` examples. The
+    /// worker's part of the data set has `length` examples; `None` stands for an unknown number that is at
+    /// least `drawn + size`. Also returns the indices of the examples that the buffer holds in this state,
+    /// ascending, each with its slot. The caller must [`fill`](Self::fill) these slots.
     pub(super) fn after(
         drawn: u64,
         length: Option<u64>,
@@ -69,8 +70,9 @@ impl Buffer {
         self.slots.is_empty()
     }
 
-    /// Puts an example into a slot that was not filled before, or behind all slots. `example` is its index in
-    /// the worker's part; it is at `index` of `from`.
+    /// Puts an example into a slot that was not filled before, or into a new slot behind all others.
+    /// `example` is its index in the worker's part of the data set. The elements are copied from index
+    /// `index` of `from`.
     ///
     /// # Errors
     /// If the memory is full.
@@ -110,7 +112,8 @@ impl Buffer {
         self.rows.storage(position)
     }
 
-    /// Replaces the example of a slot by the next one, which is at `index` of `from`.
+    /// Replaces the example of a slot by the next one, which is at index `index` of `from` and at index
+    /// `example` of the worker's part of the data set.
     pub(super) fn replace(&mut self, slot: usize, example: u64, from: &Rows, index: usize) {
         let row = self.slots[slot].row;
         self.rows.replace(row, from, index);
@@ -118,7 +121,8 @@ impl Buffer {
         self.read += 1;
     }
 
-    /// Removes a slot after the last example of the epoch has been read.
+    /// Removes a slot. The caller does this when all examples of the epoch have been read, so that none can
+    /// replace the example of the slot.
     pub(super) fn remove(&mut self, slot: usize) {
         self.slots.swap_remove(slot);
     }

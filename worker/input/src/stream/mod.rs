@@ -1,5 +1,5 @@
-//! The batches of one worker, read from a data set that is not held in memory. Only the shuffle buffer is.
-//! This module must not depend on formats.
+//! The batches of one worker, read from a data set of which only the shuffle buffer is held in memory. This
+//! module must not depend on formats.
 
 mod buffer;
 #[cfg(test)]
@@ -16,7 +16,8 @@ use super::stages::{Scratch, Stages};
 use super::{Batch, HELD_BYTES_MAX, InputError};
 use buffer::Buffer;
 
-/// The number of bytes that the buffer needs for an example beside its elements, also while it is restored.
+/// The number of bytes that the buffer needs for each example in addition to its elements. This number also
+/// suffices while the buffer is restored.
 const SLOT_BYTES: u64 = 48;
 
 /// How one worker reads a data set.
@@ -37,8 +38,8 @@ pub(super) struct StreamConfig {
 
 /// The batches of one worker, read from a data set.
 ///
-/// Properties: (A) The batches have the bits of those that a [`Sampler`](super::Sampler) chooses from the
-/// same data set in memory, with the same seed, shuffling, repetition and share. (B) After
+/// Properties: (A) The batches have the same bits as those that a [`Sampler`](super::Sampler) chooses from
+/// the same data set in memory, with the same seed, shuffling, repetition and share. (B) After
 /// [`restore`](Self::restore), they continue with the same bits. (C) The memory is bounded by the shuffle
 /// buffer.
 pub(super) struct Stream {
@@ -62,7 +63,7 @@ struct Source {
     /// The examples that were read and not used yet: those from `next` on.
     block: Rows,
     next: usize,
-    /// The index in the part of the example at `next`.
+    /// The index of the example at `next` within the part.
     index: u64,
     /// The number of examples of the set to skip before the next one is read.
     skip: u64,
@@ -112,8 +113,9 @@ impl Stream {
         self.config.batch
     }
 
-    /// Continues after the first `used` examples of the job. Reads as much of the data set as is necessary to
-    /// find the place: at most one epoch to count the examples, and at most one to fill the shuffle buffer.
+    /// Continues after the first `used` examples that the worker has read from its part of the set. Reads as
+    /// much of the data set as is necessary to find the place: at most one epoch to count the examples, and
+    /// at most one to fill the shuffle buffer.
     ///
     /// # Errors
     /// If the data set cannot be read.
@@ -150,7 +152,8 @@ impl Stream {
     /// Fills `batch` with the next examples. Allocates only if the previous contents were smaller.
     ///
     /// # Errors
-    /// [`InputError::Ended`] if the remaining examples do not fill a batch; if the data set cannot be read.
+    /// [`InputError::Ended`] if the remaining examples do not fill a batch; any other [`InputError`] if the
+    /// data set cannot be read.
     pub(super) fn fill(&mut self, batch: &mut Batch) -> Result<(), InputError> {
         prepare(self.stages.columns(), self.config.batch, &mut batch.columns);
         for place in 0..self.config.batch {
@@ -175,7 +178,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Begins the next epoch if none has begun or all examples of the last one have been used.
+    /// Begins the next epoch if none has begun or if all examples of the current one have been used.
     fn begin_epoch(&mut self) -> Result<(), InputError> {
         if self.open.as_ref().is_some_and(|(_, buffer)| buffer.is_empty()) {
             if self.length.is_some_and(|length| length != self.drawn) {
@@ -218,7 +221,7 @@ impl Stream {
 }
 
 impl Source {
-    /// Moves to the next example, which is then in `block` before `next`. Returns false at the end of the
+    /// Moves to the next example, which is then at `next - 1` in `block`. Returns false at the end of the
     /// part.
     fn next(&mut self, stages: &Stages, config: &StreamConfig) -> Result<bool, InputError> {
         if self.next == self.block.len() {
@@ -262,8 +265,8 @@ impl Source {
     }
 }
 
-/// Returns the number of examples in the shuffle buffer. Without shuffling, one example is as good as the
-/// order of the data set.
+/// Returns the number of examples in the shuffle buffer. Without shuffling, a buffer of one example keeps
+/// the order of the data set.
 fn buffer_size(shuffle: ShuffleSpec) -> u32 {
     match shuffle {
         ShuffleSpec::Buffer(size) => size.max(1),

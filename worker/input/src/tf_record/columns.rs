@@ -49,7 +49,7 @@ impl Format for TfRecordFormat {
 struct TfRecordReader {
     format: Arc<TfRecordFormat>,
     records: Records,
-    /// True if the file has an example.
+    /// True after an example of the file has been found.
     any: bool,
 }
 

@@ -12,10 +12,11 @@ pub(super) struct Records {
     input: Unpacked,
     /// The number of records that have been read.
     number: u64,
-    /// The offset at which the record that was read last begins, in unpacked bytes.
+    /// The offset of the last record read, in unpacked bytes.
     offset: u64,
     data: Vec<u8>,
-    /// True if the next record can be found, even if the last one is damaged.
+    /// True if the start of the next record is known. It may be known even if the last record read is
+    /// damaged.
     in_step: bool,
 }
 
@@ -24,18 +25,18 @@ impl Records {
         Ok(Self { input: Unpacked::open(path)?, number: 0, offset: 0, data: Vec::new(), in_step: true })
     }
 
-    /// Returns the path of the file that was opened, whose ending may differ from the requested path's.
+    /// Returns the path of the opened file. Its ending may differ from that of the requested path.
     pub(super) fn path(&self) -> &Path {
         self.input.path()
     }
 
-    /// Returns true if [`next`](Self::next) can go on after its last error: the damage lies inside of one
-    /// record, and the beginning of the next one is known.
+    /// Returns true if [`next`](Self::next) can go on after its last error: the damage lies within one
+    /// record, and the start of the next record is known.
     pub(super) fn in_step(&self) -> bool {
         self.in_step
     }
 
-    /// Returns the offset of the record that was read last, in unpacked bytes.
+    /// Returns the offset of the last record read, in unpacked bytes.
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }

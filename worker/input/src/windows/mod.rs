@@ -22,7 +22,8 @@ fn columns(windows: &WindowsSpec) -> [ColumnSpec; 2] {
         .map(|name| ColumnSpec { name: name.to_owned(), example: TensorSpec::i32([windows.length as usize]) })
 }
 
-/// Returns which range of a text of `bytes` bytes is read, and the number of windows in this range.
+/// Returns the range of the text that is read, and the number of windows in this range. The text has `bytes`
+/// bytes.
 ///
 /// Properties: (A) Adjacent parts of a text share no byte: one part begins where the other ends. (B) A
 /// window and the token that follows it lie within one part.

@@ -325,9 +325,9 @@ impl Worker {
     }
 }
 
-/// Returns whether an error concerns only this worker, so that the others may go on: it is cut off from a ps
-/// task, or its input, its preparation or a device hangs. If a ps task is lost for all, the chief finds out
-/// by itself.
+/// Returns true if an error concerns only this worker, so that the other workers may go on: this worker is
+/// cut off from a ps task, or its preparation, its input or a device hangs. If all tasks have lost a ps task,
+/// the chief finds out by itself.
 const fn gives_up(error: &WorkerError) -> bool {
     use WorkerError::{Client, Hung, NotPrepared};
     matches!(error, Client(ClientError::Call(CallError::Lost { .. })) | Hung { .. } | NotPrepared(_))

@@ -1,9 +1,9 @@
 //! Finds workers that hold up the others. Reads no clock. Wanted properties: (A) if all workers are about
-//! equally fast, or all wait for the shards, no worker is found; (B) a worker is found to be slow if its
-//! steps without the exchange take at least 1.5 times as long as those of the others and 2 ms longer; (C) a
-//! worker is found to be silent if only this worker does not report, and stalled if only this worker stays
-//! much longer than usual in a phase other than the exchange, even if no worker takes steps; (D) a cause is
-//! unclear if the data do not show whether it applies. (B) and (C): no other worker is found.
+//! equally fast, or all wait for the shards, no worker is found; (B) a worker is slow if its steps without
+//! the exchange take at least 1.5 times as long as those of the others and 2 ms longer; (C) a worker is
+//! silent if it does not report but others do, and stalled if it stays much longer than usual in a phase
+//! other than the exchange but most others do not, even if no worker takes steps; (D) a cause is unclear if
+//! the data do not show whether it applies. If (B) or (C) holds for one worker only, no other is found.
 
 use std::time::Duration;
 
@@ -36,7 +36,8 @@ pub(crate) struct Trainer<'a> {
     /// The time since the worker last reported a new step or, before the first such report, since the worker
     /// began.
     pub stood: Duration,
-    /// The usual time of each phase of a step, in microseconds, even if the last step was long ago.
+    /// The usual time of each phase of the worker's steps, in microseconds. It stays known if the worker
+    /// takes no more steps.
     pub usual_us: &'a [(String, u64)],
 }
 

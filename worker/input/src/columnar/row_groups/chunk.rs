@@ -1,5 +1,6 @@
-//! Reads ranges of a file or an object, and the pages of a column chunk. A window of the bytes ahead is kept,
-//! because pages follow one another. This module must not depend on what the pages contain.
+//! Reads ranges of a file or an object, and the pages of a column chunk. Reads some bytes ahead and keeps
+//! them in a window, because pages follow one another. This module must not depend on what the pages
+//! contain.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -17,9 +18,10 @@ use crate::object::{Address, Ranges};
 
 /// The maximum number of bytes of a page, packed and unpacked.
 pub(super) const PAGE_BYTES_MAX: u64 = 512 << 20;
-/// The number of bytes in which a page's header is looked for at first.
+/// The number of bytes that are read at first in order to find a page's header.
 const HEADER_BYTES: u64 = 16 << 10;
-/// The maximum number of bytes of a page's header. Statistics may have two values of the page.
+/// The maximum number of bytes of a page's header. The header may contain statistics, with two of the page's
+/// values.
 const HEADER_BYTES_MAX: u64 = 1 << 20;
 /// The number of bytes that all windows of a file should have together.
 const WINDOWS_BYTES: u64 = 32 << 20;
@@ -53,12 +55,12 @@ impl Source {
         }
     }
 
-    /// Returns the number of bytes.
+    /// Returns the size of the file or object in bytes.
     pub(super) fn size(&self) -> u64 {
         self.size
     }
 
-    /// Reads the bytes of `range`, which is within the file.
+    /// Reads the bytes of `range`, which must be within the file or object.
     pub(super) fn read(&self, range: Range<u64>) -> io::Result<Bytes> {
         match &self.input {
             Input::File(file) => {
@@ -86,7 +88,8 @@ struct Inner {
 }
 
 impl Chunk {
-    /// Creates a reader of the chunk at `range`, one of `chunks` that are read in turn. Nothing is read yet.
+    /// Creates a reader of the chunk at `range`, without reading anything yet. `chunks` is the number of
+    /// chunks that are read at the same time and share [`WINDOWS_BYTES`].
     pub(super) fn new(source: Arc<Source>, range: Range<u64>, chunks: usize) -> Self {
         let share = WINDOWS_BYTES / chunks.max(1) as u64;
         let window_bytes = share.clamp(HEADER_BYTES, WINDOW_BYTES_MAX);
@@ -94,7 +97,7 @@ impl Chunk {
         Self { inner: Arc::new(Inner { source, end: range.end, window_bytes, window }) }
     }
 
-    /// Returns the bytes from `start` on, at most `most`, and fewer only at the end of the chunk.
+    /// Returns `most` bytes from `start` on, or fewer if the chunk ends earlier.
     fn up_to(&self, start: u64, most: u64) -> io::Result<Bytes> {
         let inner = &self.inner;
         let end = inner.end.min(start.saturating_add(most));
@@ -110,8 +113,7 @@ impl Chunk {
         Ok(window.1.slice(at..at + (end - start) as usize))
     }
 
-    /// Returns the header of the page at `start`, followed by other bytes, and the number of the page's
-    /// bytes.
+    /// Returns bytes that begin with the header of the page at `start`, and the size of the page in bytes.
     fn header(&self, start: u64) -> io::Result<(Bytes, u64)> {
         let mut most = HEADER_BYTES;
         loop {
@@ -149,7 +151,7 @@ impl ChunkReader for Chunk {
     }
 }
 
-/// The header of a page, which is checked when it is read: its page must not be too large.
+/// The header of a page. Reading it fails if its page is too large.
 pub(super) struct Header {
     chunk: Chunk,
     at: u64,
@@ -192,8 +194,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// The bytes are those of the file, none lies beyond the chunk, and the window is at most as large as
-        /// the largest page.
+        /// The bytes are those of the file, none lies beyond the chunk, and the window is never longer than
+        /// the longest read or `HEADER_BYTES`, whichever is greater.
         #[test]
         fn a_chunk_is_read_in_windows(
             begin in 0u64..20_000, reads in prop::collection::vec((0u64..40_000, 0usize..30_000), 1..20),

@@ -1,19 +1,21 @@
-//! Checks the lengths of strings in a page before the crate `parquet` decodes them, because it allocates as
-//! many as they declare. This module must not depend on where the page is.
+//! Checks the lengths of strings in a page before the crate `parquet` decodes them, because `parquet`
+//! allocates memory for as many lengths as the page declares. This module must not depend on where the page
+//! is.
 //!
 //! The encodings: "Delta-length byte array" and "Delta Strings" in `Encodings.md` of the Parquet format.
 
 use super::thrift::Thrift;
 
-/// Checks the lengths at the beginning of `bytes`: they must not be more than `most`. `lists` is the number
-/// of lists of lengths, one behind the other: 1 for delta lengths, and 2 for delta strings. Returns false if
-/// the lengths are too many, or end too early.
+/// Checks the lists of lengths at the beginning of `bytes`: each list may have at most `most` lengths.
+/// `lists` is the number of these lists: 1 for delta lengths, and 2 for delta strings. Returns false if a
+/// list declares more lengths or is malformed, or if `bytes` ends too early.
 pub(super) fn lengths_fit(bytes: &[u8], lists: usize, most: u64) -> bool {
     let mut numbers = Thrift::new(bytes);
     (0..lists).all(|_| skip_list(&mut numbers, most).is_some())
 }
 
-/// Skips integers that are packed as differences; `None` if there are more than `most`.
+/// Skips a list of integers that are packed as differences. Returns `None` if the list declares more than
+/// `most` integers, is malformed, or ends too early.
 fn skip_list(numbers: &mut Thrift<'_>, most: u64) -> Option<()> {
     let (block, parts, count) = (numbers.varint()?, numbers.varint()?, numbers.varint()?);
     let first = numbers.integer();

@@ -1,14 +1,15 @@
-//! Checks the headers of a Parquet file before the crate `parquet` decodes them, because it allocates as much
-//! as they declare. This module must not depend on where the bytes are.
+//! Checks the headers of a Parquet file before the crate `parquet` decodes them, because `parquet` allocates
+//! as much memory as the headers declare. This module must not depend on where the bytes are.
 //!
-//! The headers: `parquet.thrift` of the Parquet format, version 2.
+//! The headers are defined in `parquet.thrift` of the Parquet format, version 2.
 
 use std::ops::Range;
 
 use super::thrift::Kind::{Boolean, Plain, Struct};
 use super::thrift::{BINARY, BYTE, I32, Known, LIST, STRUCT, Thrift};
 
-/// The maximum depth of a schema. The crate `parquet` descends recursively.
+/// The maximum depth of a schema. The crate `parquet` descends recursively, so every level takes some of the
+/// stack.
 const DEPTH_MAX: usize = 64;
 
 /// The fields of an element of the schema.
@@ -45,7 +46,7 @@ const LOGICAL_TYPE: Known = &[
     (19, Struct(&[])),
 ];
 const TIME: Known = &[(1, Boolean), (2, Struct(&[(1, Struct(&[])), (2, Struct(&[])), (3, Struct(&[]))]))];
-/// The number of the field with the number of an element's children.
+/// The Thrift id of the field with the number of an element's children.
 const CHILDREN: i64 = 5;
 
 /// The fields of the header of a page. Its statistics are skipped.
@@ -68,15 +69,15 @@ const PAGE_2: Known = &[
     (6, Plain(I32)),
     (7, Boolean),
 ];
-/// The numbers of the fields with the number of a page's bytes.
+/// The Thrift ids of the fields with the unpacked and the packed size of a page, in bytes.
 const UNPACKED: i64 = 2;
 const PACKED: i64 = 3;
 
-/// Returns a footer that has only the schema of `footer`. Its groups have no more children than there are
-/// elements, and are not nested too deeply.
+/// Returns a footer that has only the schema of `footer`. Checks that no group of the schema has more
+/// children than there are elements, and that groups are not nested too deeply.
 ///
 /// # Errors
-/// A description of what is wrong.
+/// Returns a description of what is wrong.
 pub(super) fn checked_schema(footer: &[u8]) -> Result<Vec<u8>, String> {
     let (children, place) = children(footer).ok_or("the schema is damaged")?;
     // For each open group, the number of its children that have not begun yet.
@@ -101,10 +102,11 @@ pub(super) fn checked_schema(footer: &[u8]) -> Result<Vec<u8>, String> {
     Ok([&[SCHEMA << 4 | LIST], &footer[place], &[0]].concat())
 }
 
-/// The number of the field with the schema.
+/// The Thrift id of the field with the schema.
 const SCHEMA: u8 = 2;
 
-/// Returns the number of children of each element of the schema, and the place of the schema.
+/// Returns the number of children of each element of the schema, and the range of bytes that the schema
+/// occupies.
 fn children(footer: &[u8]) -> Option<(Vec<i64>, Range<usize>)> {
     let mut thrift = Thrift::new(footer);
     let (mut field, mut kind) = thrift.field(0)?;
@@ -130,8 +132,8 @@ fn children(footer: &[u8]) -> Option<(Vec<i64>, Range<usize>)> {
     Some((all, begin..footer.len() - thrift.left()))
 }
 
-/// Returns the number of bytes that a page has, packed or unpacked, whichever is more; `None` if `header`
-/// does not begin with the whole header of a page.
+/// Returns the larger of the packed and the unpacked size of a page, in bytes; `None` if `header` does not
+/// begin with the whole header of a page.
 pub(super) fn page_bytes(header: &[u8]) -> Option<u64> {
     let mut bytes = None;
     Thrift::new(header).known(PAGE, &mut |field, value| {
@@ -148,7 +150,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns a footer whose schema has these numbers of children.
+    /// Returns a footer whose schema has `children.len()` elements; element `i` has `children[i]` children.
     fn footer(children: &[i32]) -> Vec<u8> {
         let mut bytes = vec![0x15, 2, 0x19]; // version 1, then a list
         let mut size = children.len();

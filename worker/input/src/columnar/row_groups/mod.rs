@@ -44,7 +44,8 @@ const MAGIC: &[u8; 4] = b"PAR1";
 const TAIL_BYTES: u64 = 8;
 /// The maximum number of bytes of a footer.
 const FOOTER_BYTES_MAX: u64 = 64 << 20;
-/// The number of values that a row group may have beyond those of valid rows, because lists may be too long.
+/// How many more values a row group may have than valid rows can have. The margin is for rows whose lists
+/// are too long: these are errors of the rows, not of the file.
 const MORE_VALUES_MAX: u64 = 1 << 24;
 
 /// The names of the parts of a file, for errors.
@@ -89,8 +90,8 @@ impl ParquetFile {
         rows.ok_or_else(|| bad(FOOTER, "the number of rows overflows"))
     }
 
-    /// Starts to read the wanted fields, at most `batch` rows at a time. Returns the rows, and for each
-    /// wanted field its position in them.
+    /// Starts to read the wanted fields, at most `batch` rows at a time. Returns the rows and, for each
+    /// wanted field, its position in a row.
     ///
     /// # Errors
     /// If the file lacks a field, or if the footer is damaged.
@@ -128,7 +129,7 @@ impl ParquetFile {
     }
 }
 
-/// Checks that pages are packed in a way whose unpacked size is limited.
+/// Checks that the pages are packed with a codec whose unpacked size can be limited.
 fn check_codec(codec: Compression) -> Result<(), TableError> {
     let codec = match codec {
         Compression::UNCOMPRESSED | Compression::SNAPPY | Compression::ZSTD(_) | Compression::LZ4_RAW => {
@@ -199,7 +200,7 @@ struct RowGroupBatches {
     /// The index of the next row group.
     next: usize,
     open: Option<OpenGroup>,
-    /// The number of batches that were begun.
+    /// The number of batches that were begun so far. It is shared with the readers of the pages.
     begun: Arc<AtomicU64>,
 }
 
@@ -211,7 +212,7 @@ struct OpenGroup {
 }
 
 impl RowGroupBatches {
-    /// Opens the next row group behind its first `skipped` rows.
+    /// Opens the next row group, and skips its first `skipped` rows.
     fn open_next(&mut self, skipped: u64) -> Result<(), TableError> {
         let group = self.metadata.row_group(self.next);
         let rows = self.groups[self.next];

@@ -1,5 +1,5 @@
-//! The pages of a column chunk. A page that would make the crate `parquet` allocate more than the chunk
-//! declares is refused. This module must not depend on files.
+//! The pages of a column chunk. A page is refused if it would make the crate `parquet` allocate more memory
+//! than the chunk declares. This module must not depend on files.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,17 +14,18 @@ use parquet::file::serialized_reader::SerializedPageReader;
 use super::chunk::{Chunk, Source};
 use super::delta::lengths_fit;
 
-/// The maximum number of values of a page. A page of few bytes may declare many.
+/// The maximum number of values of a page. Even a page of few bytes may declare many values.
 const PAGE_VALUES_MAX: u32 = 1 << 26;
-/// The maximum number of bytes of the values that are decoded at a time, if each is the longest one.
+/// The maximum number of bytes of the values that are decoded at a time, if each value is as long as the
+/// longest.
 const DECODED_BYTES_MAX: u64 = 1 << 30;
 
 /// A column of a row group.
 pub(super) struct Leaf {
     pub(super) leaf: usize,
-    /// Its range in the file.
+    /// The column's range in the file.
     pub(super) range: Range<u64>,
-    /// True if it has a list in each row.
+    /// True if the column has a list in each row.
     pub(super) is_list: bool,
     /// The maximum number of values in the pages that one batch of rows uses up.
     pub(super) batch: u64,
@@ -34,16 +35,16 @@ pub(super) struct Leaf {
 pub(super) struct Pages {
     inner: SerializedPageReader<Chunk>,
     limits: Limits,
-    /// The number of batches that were begun.
+    /// The number of batches of rows that have been begun so far.
     begun: Arc<AtomicU64>,
 }
 
 impl Pages {
-    /// Creates a reader of a column, one of `leaves` that are read in turn. `rows` is the number of rows of
-    /// its group.
+    /// Creates a reader of a column. `rows` is the number of rows of the column's group, and `leaves` is the
+    /// number of columns that are read at the same time.
     ///
     /// # Errors
-    /// If the values that are decoded at a time may be too large.
+    /// If the values that are decoded at a time may be too large together.
     pub(super) fn new(
         source: &Arc<Source>,
         chunk: &ColumnChunkMetaData,
@@ -75,13 +76,13 @@ impl Pages {
     }
 }
 
-/// What the pages of a chunk may declare.
+/// The limits of what the pages of a chunk may declare.
 struct Limits {
-    /// The number of values that the chunk has after the pages read so far.
+    /// The number of values in the pages of the chunk that have not been read yet.
     left: u64,
     /// The number of lists of levels at the beginning of a page of version 1.
     levels: usize,
-    /// True if the values are strings, which tell their lengths themselves.
+    /// True if the values are strings, whose lengths are stored with them.
     strings: bool,
     /// The maximum number of values that are decoded at a time.
     decoded: u64,
@@ -94,7 +95,8 @@ struct Limits {
 }
 
 impl Limits {
-    /// Checks the numbers that a page declares. `batch` is the number of the batch that needs the page.
+    /// Checks the counts and lengths that a page declares. `batch` is the number of the batch that needs the
+    /// page.
     fn check(&mut self, page: &Page, batch: u64) -> Result<()> {
         let values = page.num_values();
         if values > PAGE_VALUES_MAX {
@@ -126,7 +128,7 @@ impl Limits {
         }
     }
 
-    /// Checks a dictionary, whose entries may be used many times each.
+    /// Checks a dictionary. Each of its entries may be used many times.
     fn check_dictionary(&self, entries: u32, bytes: &[u8]) -> Result<()> {
         if entries as usize > bytes.len() {
             return Err(bad(format!("a dictionary of {} bytes has {entries} entries", bytes.len())));
@@ -137,7 +139,8 @@ impl Limits {
         }
     }
 
-    /// Checks the values that are decoded at a time, if each has as many bytes as the longest.
+    /// Checks that the values that are decoded at a time would not be too large together if each had
+    /// `longest` bytes.
     fn check_longest(&self, longest: u64) -> Result<()> {
         match longest.saturating_mul(self.decoded) > DECODED_BYTES_MAX {
             true => Err(bad(format!(
@@ -149,7 +152,7 @@ impl Limits {
         }
     }
 
-    /// Returns the bytes of a page behind its levels; `None` if they end too early.
+    /// Returns the bytes of a page that follow its levels; `None` if the page ends too early.
     fn values<'p>(&self, page: &'p Page) -> Option<&'p [u8]> {
         match page {
             Page::DataPageV2 { buf, rep_levels_byte_len, def_levels_byte_len, .. } => {
@@ -170,7 +173,7 @@ impl Limits {
     }
 }
 
-/// Returns the number of bytes of the longest of some strings, each of which follows the number of its bytes.
+/// Returns the length of the longest string, in bytes. In `strings`, each string follows its length.
 fn longest(mut strings: &[u8]) -> u64 {
     let mut longest = 0;
     while let Some((&bytes, rest)) = strings.split_first_chunk() {

@@ -3,7 +3,7 @@
 //!
 //! The protocol: "Thrift compact protocol encoding", in the documentation of Apache Thrift.
 
-/// The maximum depth of values that are skipped.
+/// The maximum depth of nesting in a value that is skipped.
 const DEPTH_MAX: u32 = 32;
 
 /// The type of a byte.
@@ -17,18 +17,18 @@ pub(super) const LIST: u8 = 9;
 /// The type of a struct.
 pub(super) const STRUCT: u8 = 12;
 
-/// The type of a field whose number is known.
+/// The expected type of a known field.
 pub(super) enum Kind {
-    /// The type that the protocol gives to it.
+    /// A type of the protocol, by the protocol's number for it.
     Plain(u8),
     Boolean,
     Struct(Known),
 }
 
-/// The known fields of a struct: their numbers and types. There are at most 64.
+/// The fields of a struct that the caller knows, with their numbers and types; at most 64.
 pub(super) type Known = &'static [(i64, Kind)];
 
-/// A position in bytes. Its methods return `None` if the bytes end too early or are not valid.
+/// A reader of bytes. Its methods return `None` if the bytes end too early or are not valid.
 pub(super) struct Thrift<'a> {
     bytes: &'a [u8],
 }
@@ -39,8 +39,8 @@ impl<'a> Thrift<'a> {
     }
 
     /// Reads the number and the type of the next field of a struct; the type is 0 after the last field.
-    /// `last` is the number of the field before, 0 at first. The number must fit into 16 bits, to which the
-    /// crate `parquet` cuts it.
+    /// `last` is the number of the previous field, or 0 for the first field. The field's number must fit
+    /// into 16 bits, because the crate `parquet` cuts it to 16 bits.
     pub(super) fn field(&mut self, last: i64) -> Option<(i64, u8)> {
         let byte = self.byte()?;
         let (delta, kind) = (i64::from(byte >> 4), byte & 15);
@@ -52,9 +52,10 @@ impl<'a> Thrift<'a> {
         i16::try_from(field).is_ok().then_some((field, kind))
     }
 
-    /// Reads a struct. Passes the number and the value of each known 32-bit integer to `found`, but not those
-    /// of structs within it. `None` if a known field has another type or occurs twice: the crate `parquet`
-    /// looks at the numbers only, and would read other values than this module.
+    /// Reads a struct. Passes the number and the value of each known 32-bit integer to `found`, but not of
+    /// integers in structs within this struct. Returns `None` if a known field has another type or occurs
+    /// twice: the crate `parquet` looks only at the numbers of fields, and its result would then differ from
+    /// this module's.
     pub(super) fn known(&mut self, known: Known, found: &mut dyn FnMut(i64, i64)) -> Option<()> {
         let (mut last, mut seen) = (0, 0u64);
         loop {
@@ -91,7 +92,7 @@ impl<'a> Thrift<'a> {
         Some((zigzag >> 1) as i64 ^ -((zigzag & 1) as i64))
     }
 
-    /// Reads the number and the type of the elements of a list.
+    /// Reads the head of a list: the count and the type of its elements.
     pub(super) fn list(&mut self) -> Option<(u64, u8)> {
         let byte = self.byte()?;
         let size = if byte >> 4 == 15 { self.varint()? } else { u64::from(byte >> 4) };
