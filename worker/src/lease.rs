@@ -33,8 +33,8 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
-    /// Returns a lease for the wait for `what`, which is input. Its least limit is [`LONG`] times `least`, the
-    /// least limit of a computation.
+    /// Returns a lease for the wait for `what`, which is input. Its least limit is [`LONG`] times `least`,
+    /// the least limit of a computation.
     pub(crate) const fn of_input(what: &'static str, least: Duration) -> Self {
         Self { what, least: least.saturating_mul(LONG), longest: Some(Duration::ZERO) }
     }

@@ -46,7 +46,7 @@ impl StoreLock {
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(LockError::Held(holder_of(file))),
-            // The file systems of Windows hosts (CIFS) say so of a file that another host has locked.
+            // CIFS, the file system of Windows hosts, returns this for a file that another host has locked.
             Err(TryLockError::Error(error)) if error.kind() == ErrorKind::PermissionDenied => {
                 return Err(LockError::Held(holder_of(file)));
             }
