@@ -52,8 +52,8 @@ impl StoreLock {
             }
             Err(TryLockError::Error(error)) => return Err(LockError::Unsupported(error)),
         }
-        // The lock also holds without the description. A full disk has no room for it, and another user's file
-        // cannot be written.
+        // The lock also holds without the description. A full disk has no room for it, and the file of
+        // another user cannot be written.
         let _ = file.set_len(0).and_then(|()| file.write_all(holder.as_bytes()));
         Ok(Self { _file: file })
     }

@@ -55,7 +55,7 @@ enum Source {
 /// # Errors
 /// Returns an error if the file is not a safetensors file, if it lacks a variable or has one with the wrong
 /// shape or type, if `allow_extra` is false and it has tensors that the model does not have, if the step is
-/// beyond the job's last step, if a job uses the store, or if the checkpoint cannot be written.  After an
+/// beyond the job's last step, if a job uses the store, or if the checkpoint cannot be written. After an
 /// error there is no checkpoint.
 pub(crate) async fn import(from: &Store, file: &str, what: Import, to: &Store) -> anyhow::Result<()> {
     let (name, last_step) = (what.name, what.job.last_step);

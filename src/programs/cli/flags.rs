@@ -163,8 +163,8 @@ impl DeviceArgs {
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct HangArgs {
     /// Least time after which the computation of a batch counts as hung, in seconds; 0 for no limit. The
-    /// limit grows to 20 times the longest computation so far. The least time is ten times as long for the first
-    /// batch and for each wait for input. A task that hangs leaves the job
+    /// limit grows to 20 times the longest computation so far. The least time is ten times as long for the
+    /// first batch and for each wait for input. A task that hangs leaves the job
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(..=86_400))]
     pub hung_after_s: u64,
 }
