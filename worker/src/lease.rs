@@ -59,19 +59,20 @@ impl Lease {
     /// [`WorkerError::Hung`] if `work` takes longer. `work` is then dropped, but a thread on which it runs
     /// is not waited for.
     pub(crate) async fn hold<T>(&mut self, work: impl Future<Output = T>) -> Result<T, WorkerError> {
-        let (began, limit) = (Instant::now(), self.limit());
-        let (mut work, mut left) = (pin!(work), limit);
+        let limit = self.limit();
+        let (mut work, mut counted) = (pin!(work), Duration::ZERO);
         let done = loop {
-            let tick = left.min(TICK);
-            match timeout(tick, &mut work).await {
-                Ok(done) => break done,
-                Err(_) => left = left.saturating_sub(tick),
+            let (began, tick) = (Instant::now(), limit.saturating_sub(counted).min(TICK));
+            let done = timeout(tick, &mut work).await;
+            counted += began.elapsed().min(tick);
+            if let Ok(done) = done {
+                break done;
             }
-            if left.is_zero() {
+            if counted >= limit {
                 return Err(WorkerError::Hung { what: self.what, seconds: limit.as_secs_f32() });
             }
         };
-        self.longest = self.longest.max(Some(began.elapsed()));
+        self.longest = self.longest.max(Some(counted));
         Ok(done)
     }
 }
