@@ -1,5 +1,6 @@
 //! How a program ends: the last line that it prints, and its exit status.
 
+use std::io::{Write, stderr};
 use std::process::ExitCode;
 
 use super::logging;
@@ -59,10 +60,11 @@ pub(crate) fn exit_process(outcome: Outcome) -> ! {
 /// Prints the failure, if there is one, and returns the exit status.
 fn told(outcome: Outcome) -> u8 {
     let Err(failure) = outcome else { return 0 };
+    // An error of `writeln` means that nobody reads it any more.
     match &failure {
         _ if logging::is_json() => tracing::error!("{failure}"),
-        Failure::Usage(_) | Failure::Error(_) => eprintln!("error: {failure}"),
-        Failure::Signal { .. } => eprintln!("{failure}"),
+        Failure::Usage(_) | Failure::Error(_) => drop(writeln!(stderr(), "error: {failure}")),
+        Failure::Signal { .. } => drop(writeln!(stderr(), "{failure}")),
     }
     match failure {
         Failure::Usage(_) => 2,

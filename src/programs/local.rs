@@ -25,8 +25,8 @@ use crate::programs::logging::{LogFormat, PREFIXED};
 use crate::programs::parent::end_with_this;
 use crate::programs::signals::Signals;
 
-/// The time limit for the tasks to end, after the chief has ended or a signal has arrived.
-const LEAVE: Duration = Duration::from_secs(30);
+/// The time that the tasks have to end after the chief has saved the job or has ended.
+const LEAVE: Duration = Duration::from_secs(15);
 /// The file descriptor of the first inherited socket in systemd's protocol.
 const FIRST_INHERITED_FD: i32 = 3;
 
@@ -42,6 +42,8 @@ pub(crate) struct Local {
     pub ps_flags: Vec<String>,
     /// The flags of every worker, also without those that describe the cluster.
     pub worker_flags: Vec<String>,
+    /// The time in which the chief ends after a signal.
+    pub drain_timeout: Duration,
     /// The format of all tasks' logs.
     pub log_format: LogFormat,
 }
@@ -68,7 +70,7 @@ impl Local {
             running.add(task, child.id());
             children.spawn(attend(task, child, self.log_format));
         }
-        let failed = wait(&mut children, &running, &signals).await?;
+        let failed = wait(&mut children, &running, &signals, self.leave()).await?;
         match failed.is_empty() {
             // This includes a job that was interrupted and saved, because then all tasks end without an
             // error.
@@ -81,6 +83,11 @@ impl Local {
         }
     }
 
+    /// Returns the time limit for the tasks to end, after the chief has ended or a signal has arrived.
+    fn leave(&self) -> Duration {
+        self.drain_timeout + LEAVE
+    }
+
     fn start(&self, task: TaskId, cluster: &ClusterSpec, socket: Option<OwnedFd>) -> anyhow::Result<Child> {
         let program = beside_this_program(&format!("pushpull-{}", task.job))?;
         let mut command = std::process::Command::new(&program);
@@ -89,7 +96,7 @@ impl Local {
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         command.env("TF_CONFIG", cluster.to_tf_config(task)).env(PREFIXED, "1");
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        end_with_this(&mut command);
+        end_with_this(&mut command, self.leave());
         match task.job {
             JobName::Chief => command.arg("--job").arg(&self.job).args(&self.chief_flags),
             JobName::Ps => command.args(&self.ps_flags),
@@ -129,12 +136,13 @@ impl Sockets {
 }
 
 /// Waits until all children have ended, and returns one description for each failure. Passes the first
-/// signal on to the chief. Once the chief has ended or the signal has arrived, waits for at most [`LEAVE`],
-/// and then kills the children that still run.
+/// signal on to the chief. Once the chief has ended or the signal has arrived, waits for at most `leave`, and
+/// then kills the children that still run.
 async fn wait(
     children: &mut JoinSet<anyhow::Result<(TaskId, ExitStatus)>>,
     running: &Running,
     signals: &Signals,
+    leave: Duration,
 ) -> anyhow::Result<Vec<String>> {
     let mut failed = Vec::new();
     let mut deadline = None;
@@ -154,11 +162,11 @@ async fn wait(
                     failed.push(format!("{task} ended with {status}"));
                 }
                 if task == TaskId::CHIEF {
-                    deadline = Some(tokio::time::Instant::now() + LEAVE);
+                    deadline = Some(tokio::time::Instant::now() + leave);
                 }
             }
             () = out_of_time => {
-                let (late, seconds) = (running.names(), LEAVE.as_secs());
+                let (late, seconds) = (running.names(), leave.as_secs());
                 failed.push(format!("killed {late}: still running {seconds} s after the chief ended or a signal arrived"));
                 children.abort_all();
                 break;
@@ -167,7 +175,7 @@ async fn wait(
                 interrupted = true;
                 // The chief stops the other tasks.
                 running.terminate(TaskId::CHIEF);
-                deadline = Some(tokio::time::Instant::now() + LEAVE);
+                deadline = Some(tokio::time::Instant::now() + leave);
             }
         }
     }

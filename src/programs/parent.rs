@@ -7,34 +7,33 @@ use std::time::Duration;
 
 use rustix::process::{Signal, getpid, kill_process};
 
-/// The environment variable with which a parent asks a task to end when the parent ends.
+/// The environment variable with which a parent asks a task to end when the parent ends. Its value is the
+/// time limit for an orderly end in seconds; the task is then killed.
 const ENDS_WITH_PARENT: &str = "PUSHPULL_ENDS_WITH_PARENT";
-/// The time limit for an orderly end of the task, before it is killed.
-const LEAVE: Duration = Duration::from_secs(30);
 
-/// Prepares `command` so that the task that it starts will end when this process ends. The caller must keep
-/// the standard input of the child until the child has ended.
-pub(crate) fn end_with_this(command: &mut Command) {
-    command.env(ENDS_WITH_PARENT, "1").stdin(Stdio::piped());
+/// Prepares `command` so that the task that it starts will end when this process ends. The task is killed if
+/// it then takes longer than `limit`, which is rounded down to seconds. The caller must keep the standard
+/// input of the child until the child has ended.
+pub(crate) fn end_with_this(command: &mut Command, limit: Duration) {
+    command.env(ENDS_WITH_PARENT, limit.as_secs().to_string()).stdin(Stdio::piped());
 }
 
 /// Starts a thread that sends this process a SIGTERM when the parent process has ended. Does nothing if the
 /// parent has not asked for it. The process must handle that signal already. If the process still runs
-/// [`LEAVE`] after the signal, it is killed.
+/// after the limit that the parent has set, it is killed.
 ///
 /// # Errors
 /// Returns an error if the operating system cannot start the thread.
 pub(crate) fn end_with_parent() -> std::io::Result<()> {
-    if std::env::var_os(ENDS_WITH_PARENT).is_none() {
-        return Ok(());
-    }
+    let limit = std::env::var(ENDS_WITH_PARENT).ok().and_then(|seconds| seconds.parse().ok());
+    let Some(limit) = limit.map(Duration::from_secs) else { return Ok(()) };
     // A thread of its own, because a runtime would wait for the blocking read when it shuts down.
-    let watch = || {
+    let watch = move || {
         // The parent writes nothing. An error has the same meaning as the end of the pipe.
         let _ = copy(&mut stdin().lock(), &mut sink());
         tracing::warn!("the process that has started this task has ended; stopping");
         let _ = kill_process(getpid(), Signal::TERM);
-        std::thread::sleep(LEAVE);
+        std::thread::sleep(limit);
         let _ = kill_process(getpid(), Signal::KILL);
     };
     std::thread::Builder::new().name("parent".to_owned()).spawn(watch).map(drop)

@@ -1,6 +1,7 @@
 //! Runs one task of a cluster as a process: a ps, a worker or the chief. Also runs the evaluator, which is
 //! not part of a cluster.
 
+use std::io::{Write, stdout};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -299,8 +300,9 @@ pub(crate) fn tell_end(
 ) -> Outcome {
     match end {
         JobEnd::Saved { step, checkpoint, reason } => {
-            println!("stopped at step {step} of {} ({reason})", job.last_step);
-            println!("saved as {checkpoint}: run the same command again to resume");
+            // An error of `writeln` means that nobody reads it any more.
+            let _ = writeln!(stdout(), "stopped at step {step} of {} ({reason})", job.last_step);
+            let _ = writeln!(stdout(), "saved as {checkpoint}: run the same command again to resume");
             Ok(())
         }
         JobEnd::Completed(outcome) => {

@@ -1,6 +1,8 @@
 //! Handles SIGINT and SIGTERM: the first signal requests an orderly end, the second one ends the process at
 //! once.
 
+use std::io::{Write, stderr};
+
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -60,7 +62,8 @@ impl Signals {
             let number = next().await;
             match logging::is_json() {
                 true => tracing::error!("received a second signal: ending at once"),
-                false => eprintln!("received a second signal: ending at once"),
+                // Nobody may read it any more.
+                false => drop(writeln!(stderr(), "received a second signal: ending at once")),
             }
             last();
             std::process::exit(128 + i32::from(number));

@@ -72,6 +72,7 @@ impl LocalArgs {
             chief_flags: self.chief_flags(chief_observe)?,
             ps_flags: self.ps_flags(&observe),
             worker_flags: self.worker_flags(observe)?,
+            drain_timeout: self.saving.drain_timeout(),
             log_format: self.observe.log_format(),
             job: self.job,
         };

@@ -291,9 +291,15 @@ impl SavingArgs {
             keep: self.keep_checkpoints.map_or(usual.keep, usize::from),
             keep_every: self.keep_every_hours,
             restore: self.restore.unwrap_or_default(),
-            drain_timeout: self.drain_timeout_s.map_or(usual.drain_timeout, Duration::from_secs),
+            drain_timeout: self.drain_timeout(),
             ..usual
         }
+    }
+
+    /// Returns the time in which the chief ends the job after a signal.
+    pub(super) fn drain_timeout(&self) -> Duration {
+        let usual = || CheckpointConfig::new("").drain_timeout;
+        self.drain_timeout_s.map_or_else(usual, Duration::from_secs)
     }
 
     /// Returns these settings as flags for another process. Paths are absolute, because that process may
