@@ -53,7 +53,7 @@ fn check(factor: f32) -> Result<(), OptimizerError> {
 }
 
 impl RateSpec {
-    /// Returns whether no hook has changed the learning rate.
+    /// Returns true if no hook has changed the learning rate.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }

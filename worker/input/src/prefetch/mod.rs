@@ -186,8 +186,8 @@ impl Prefetch {
         let _ = self.spent.try_send(batch);
     }
 
-    /// Returns the error that ended the input. Joining the thread does not block for long: the thread closes
-    /// the channel only when it ends.
+    /// Returns the error that ended the input. Must be called only when the channel is closed. The thread
+    /// closes it only when it ends, so joining the thread does not block for long.
     fn ended(&mut self) -> InputError {
         if let Some(Err(panic)) = self.thread.take().map(JoinHandle::join) {
             self.panic = Some(message_of(panic.as_ref()));
