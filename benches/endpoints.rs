@@ -1,8 +1,8 @@
 //! Measures the cost of observation, with real processes. Each round trains without endpoints, with idle
 //! endpoints, and with a timeline. In a further job, the endpoints receive requests and the page is open,
-//! but only in some intervals. `cargo bench --bench endpoints -- [--rounds N] [--steps N] [--rate N]
-//! [--trace-every N]`. The speed of the further job is measured by the bytes that its tasks send over
-//! loopback, so no other program may use loopback. The clients' processor time is part of the cost.
+//! but only in some intervals. Run it with `cargo bench --bench endpoints -- [--rounds N] [--steps N]
+//! [--rate N] [--trace-every N]`. The speed of the further job is measured by the bytes that its tasks send
+//! over loopback, so no other program may use loopback. The clients' processor time is part of the cost.
 
 mod support;
 

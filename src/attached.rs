@@ -1,5 +1,5 @@
-//! The additions that a program makes to the chief of a run that it starts: a function that reads the
-//! trained variables, and a handle that stops the job.
+//! When a program starts a run, it can add two things to the chief: a function that reads the trained
+//! variables, and a handle that stops the job.
 
 use std::sync::Arc;
 

@@ -13,7 +13,7 @@ use crate::model::Model;
 #[non_exhaustive]
 pub struct Best {
     /// The number of updates that were applied to the values. In an asynchronous job the number may differ
-    /// between the shards; this field then holds the greatest.
+    /// between the shards; this field then holds the greatest number.
     pub step: u64,
     /// The evaluation.
     pub evaluation: Evaluation,

@@ -32,10 +32,10 @@ impl Cluster {
     /// returns an error in all of them; [`Error::exit_code`](crate::Error::exit_code) returns the exit
     /// status for this error.
     ///
-    /// After `train` has returned, each of SIGINT and SIGTERM that ended the process before does so again,
-    /// with the status 128 + the signal's number. A program that handles these signals itself must install
-    /// its handlers before it calls `train`. They are then called during the training, too, and after it
-    /// only they are called.
+    /// After `train` has returned, SIGINT ends the process again if it did so before the call, with the
+    /// status 128 + the signal's number. The same holds for SIGTERM. A program that handles these signals
+    /// itself must install its handlers before it calls `train`. These handlers are then called during the
+    /// training, too. After the training, only these handlers are called.
     #[cfg(feature = "programs")]
     pub const fn from_env() -> Self {
         Self(Kind::Env)

@@ -83,8 +83,8 @@ struct Run<'a> {
     transport: InProcess,
     pool: BufferPool,
     observers: Arc<dyn Observers>,
-    /// Cancelled a while after the chief has ended. Signals do not cancel it: only the chief reacts to a
-    /// signal, and the chief then stops the other tasks.
+    /// A token that is cancelled a while after the chief has ended. Signals do not cancel it: only the chief
+    /// reacts to a signal, and the chief then stops the other tasks.
     leave: CancellationToken,
 }
 
@@ -157,7 +157,7 @@ impl Embedded {
         self.run_observed(job, progress, interrupt, Arc::new(()), &Attached::default()).await
     }
 
-    /// Trains a job to its end, with the collector and the stop handle of `attached` added to its chief.
+    /// Trains a job to its end. Adds the collector and the stop handle of `attached` to the chief.
     pub(crate) async fn run_attached(&self, job: JobSpec, attached: &Attached) -> anyhow::Result<()> {
         let (progress, _) = watch::channel(JobProgress::default());
         let (interrupt, observers) = (CancellationToken::new(), Arc::new(()));

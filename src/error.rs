@@ -52,14 +52,14 @@ pub enum Error {
     Cluster(String),
 }
 
-/// Shows the text, because a `main` that returns an error prints this form.
+/// Shows the same text as `Display`, because a `main` that returns an error prints its `Debug` form.
 impl std::fmt::Debug for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         std::fmt::Display::fmt(self, f)
     }
 }
 
-/// An error of a computation in this process, such as a prediction.
+/// Converts the error of a computation in this process, such as a prediction.
 impl From<WorkerError> for Error {
     fn from(error: WorkerError) -> Self {
         match error {

@@ -22,7 +22,7 @@ pub use pushpull_worker::{
 pub struct Hooks {
     pub(crate) chief: Vec<pushpull_chief::MakeHook>,
     pub(crate) worker: Vec<pushpull_worker::MakeHook>,
-    /// What [`fetch`](Self::fetch) requests, which is checked before the job is trained.
+    /// The requests of all calls of [`fetch`](Self::fetch). They are checked before the job is trained.
     pub(crate) fetches: Vec<FetchConfig>,
 }
 
@@ -52,10 +52,11 @@ impl Hooks {
         self
     }
 
-    /// Calls a function with the values of the named tensors, in the first step of each worker and then once
-    /// in every `every` steps. [`FetchConfig::names`] describes the valid names, such as `logits` or
-    /// `dense1/kernel:grad_norm`. The function is called in the process of the worker, and the worker waits
-    /// until the function returns. If the process has several workers, their calls come one after another.
+    /// Adds a hook that calls a function with the values of the named tensors, in the first step of each
+    /// worker and then once in every `every` steps. [`FetchConfig::names`] describes the valid names, such
+    /// as `logits` or `dense1/kernel:grad_norm`. The function is called in the process of the worker, and
+    /// the worker waits until the function returns. If the process has several workers, the function is
+    /// called for one of them at a time.
     #[must_use]
     pub fn fetch(
         mut self,

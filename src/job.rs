@@ -120,7 +120,7 @@ impl Job {
         self
     }
 
-    /// Adds a group of variables that are updated in another way, such as
+    /// Adds a group of variables that are updated with settings of their own, such as
     /// `GroupSpec::new("embedding/*").learning_rate_factor(0.1)`. If several groups match a variable, the
     /// first one applies. A group that applies to no variable is an error when the job is trained.
     pub fn group(mut self, group: GroupSpec) -> Self {
@@ -193,8 +193,8 @@ impl Job {
     }
 
     /// Computes the gradients of this number of batches in each step of a worker, all from the same values,
-    /// and pushes their mean. The result is the gradient of one batch that is as large as all of these
-    /// together, but a step needs only the memory for a single one.
+    /// and pushes their mean. The result is the gradient of one large batch that contains all these batches,
+    /// but a step needs only the memory for one of them.
     pub const fn accumulate(mut self, batches: u32) -> Self {
         self.spec.accumulate = batches;
         self
@@ -226,8 +226,8 @@ impl Job {
     }
 
     /// Keeps averages only of the trained variables whose names match one of these patterns, such as
-    /// `["dense*/kernel"]`. For all other variables, evaluations and predictions use the values. This
-    /// setting needs [`averages`](Self::averages).
+    /// `["dense*/kernel"]`. For all other variables, evaluations and predictions use the current values.
+    /// This setting needs [`averages`](Self::averages).
     pub fn averages_of(mut self, patterns: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.spec.average_variables = patterns.into_iter().map(Into::into).collect();
         self
@@ -340,10 +340,11 @@ impl Job {
     }
 
     /// Evaluates the model on the test set while the job trains: at the end of each epoch with
-    /// [`EvalEverySpec::Epoch`], or each time after a number of updates. The log then shows the results, and
-    /// hooks receive them. Worker 0 evaluates on its devices, and computes one batch of the test set between
-    /// two steps. If the job is deterministic, the final values of the variables have the same bits with and
-    /// without evaluations. Worker 0 holds the test set in memory, or streams it if it is large.
+    /// [`EvalEverySpec::Epoch`], or once every n updates with [`EvalEverySpec::Steps`]. The log then shows
+    /// the results, and hooks receive them. Worker 0 evaluates on its devices, and computes one batch of the
+    /// test set between two steps. If the job is deterministic, the final values of the variables have the
+    /// same bits with and without evaluations. Worker 0 holds the test set in memory, or streams it if it is
+    /// large.
     pub const fn eval_every(mut self, every: EvalEverySpec) -> Self {
         self.spec.eval_every = Some(every);
         self
@@ -358,9 +359,10 @@ impl Job {
         self
     }
 
-    /// Keeps the values of the best evaluation, which [`Trained::best`](crate::Trained::best) returns. `by`
-    /// chooses the metric, such as `"accuracy:max".parse()?`. Worker 0 keeps the values in memory. This
-    /// setting needs [`eval_every`](Self::eval_every); otherwise the values at the end are the best.
+    /// Keeps the best evaluation, and the values of the variables that it evaluated.
+    /// [`Trained::best`](crate::Trained::best) returns them. `by` chooses the metric, such as
+    /// `"accuracy:max".parse()?`. Worker 0 keeps the values in memory. This setting needs
+    /// [`eval_every`](Self::eval_every); otherwise the values at the end are the best.
     pub fn keep_best(mut self, by: BestSpec) -> Self {
         self.best = Some(by);
         self

@@ -83,7 +83,7 @@ mod tests {
         TensorSpec,
     };
 
-    /// More steps than any test waits for.
+    /// The number of steps of a job that a test stops early. The job would take too long to reach it.
     const ENDLESS: u64 = 1_000_000_000;
 
     fn points(seed: u64) -> DatasetSpec {
@@ -169,7 +169,7 @@ mod tests {
         }
     }
 
-    /// Records the thread on which the steps of a worker are taken.
+    /// Records the threads on which a worker runs its steps.
     struct RecordThread(Arc<Mutex<HashSet<ThreadId>>>);
 
     impl WorkerHook for RecordThread {

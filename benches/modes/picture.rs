@@ -1,6 +1,6 @@
-//! Draws accuracy against seconds and against updates. For each job it shows the trial with the median
-//! duration. The picture has a background of its own, so that it is readable on any page. This module must
-//! not depend on how figures are measured.
+//! Draws accuracy against seconds and against updates. For each job, the picture shows the trial with the
+//! median duration. The picture has a background of its own, so that it is readable on any page. This module
+//! must not depend on how figures are measured.
 
 use std::path::Path;
 

@@ -1,6 +1,6 @@
 //! Runs one trial of a job. Every replica counts its steps, and the slow replica waits in each step. Some of
 //! the values that the first worker receives are kept, and evaluated when the job has ended. This module
-//! must not depend on other jobs or on the table.
+//! must not depend on other jobs or on how results are shown.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -70,7 +70,7 @@ pub(crate) struct Bench {
     graph: GraphSpec,
     input: InputSpec,
     test: Mapped,
-    /// The number of gradients that a job computes, over all workers.
+    /// The number of gradients that all workers of a job compute together.
     gradients: u64,
     learning_rate: f32,
     slow_down: u32,
@@ -194,7 +194,7 @@ impl Bench {
 struct Watch {
     /// The time at which the job's first step began, on any replica.
     start: OnceLock<Instant>,
-    /// The number of pushes of all workers that the shard has answered.
+    /// The number of pushes that the shard has answered, over all workers.
     pushes: AtomicU64,
     /// The number of pushes between two snapshots.
     every: u64,

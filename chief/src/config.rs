@@ -19,13 +19,14 @@ pub struct ChiefConfig {
     /// The time limit for the start of all tasks. Within it, the chief must reach every ps task, and every
     /// worker must register with the chief.
     pub start_timeout: Duration,
-    /// The time that workers have to leave when the job ends early. If the job never began, this is the time
-    /// that workers have to connect and to receive the reason why it ended.
+    /// How long the chief waits for the workers to leave when the job ends early. If the job never began,
+    /// the chief waits this long for workers to connect and to receive the reason why the job ended.
     pub leave_timeout: Duration,
-    /// The time that a worker has to reconnect after its connection broke, before it counts as lost.
+    /// How long a worker may take to reconnect after its connection broke. A worker that takes longer counts
+    /// as lost.
     pub reconnect_timeout: Duration,
-    /// The time limit for the function of
-    /// [`Chief::with_before_stop`](crate::Chief::with_before_stop).
+    /// The time limit for the function that [`Chief::with_before_stop`](crate::Chief::with_before_stop)
+    /// sets.
     pub before_stop_timeout: Duration,
     /// The policy for repairing broken connections to ps tasks. By default, the chief stops retrying before
     /// the workers do.

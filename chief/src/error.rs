@@ -69,7 +69,7 @@ pub enum ChiefError {
         /// The step with which the first shard begins.
         first: Version,
     },
-    /// The checkpoint that the job should begin with cannot be used.
+    /// The checkpoint that the job should start from cannot be used.
     #[error(transparent)]
     Restore(#[from] RestoreError),
     /// The store for checkpoints cannot be used.
@@ -161,8 +161,8 @@ pub enum ChiefError {
     TooFarBehind {
         /// The shard that let a worker fall behind.
         shard: ShardId,
-        /// The largest number of steps by which a worker was behind another one when the shard accepted its
-        /// push.
+        /// The largest number of steps by which a worker was behind another one when the shard accepted a
+        /// push of the slower worker.
         steps: u64,
         /// The job's synchronization policy.
         sync: SyncSpec,

@@ -35,7 +35,7 @@ pub struct JobProgress {
     pub saves_failed: u64,
     /// The newest valid checkpoint.
     pub last_checkpoint: Option<CheckpointName>,
-    /// The training files of each worker that reads files, by the worker's index.
+    /// The digest of the training files of each worker that reads files, by the worker's index.
     pub inputs: BTreeMap<u32, FilesDigest>,
 }
 

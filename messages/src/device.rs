@@ -39,7 +39,7 @@ pub struct OpDeviceSpec {
     pub device: Option<(DeviceKind, Option<u32>)>,
 }
 
-/// An error: a text that is not a valid device for an operation.
+/// The error for a text that is not a valid device for an operation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "device '{0}' is not valid for an operation, expected a device of a worker, such as '/job:worker/task:0/device:CPU:0' or '/device:GPU:1'"

@@ -282,8 +282,8 @@ impl JobSpec {
         serde_json::from_str(&self.to_json()).expect("it was just written")
     }
 
-    /// Checks that the job can start on `workers` workers, apart from what [`validate`](Self::validate)
-    /// checks. A job that is read from a checkpoint need not pass these checks.
+    /// Checks what [`validate`](Self::validate) does not: that the job can start on `workers` workers. A job
+    /// that is read from a checkpoint need not pass these checks.
     ///
     /// # Errors
     /// If the job is deterministic, but its result depends on the order in which pushes arrive; if the

@@ -1,8 +1,8 @@
 //! Patterns on names, such as `dense*/bias`. This module must not know what the names stand for.
 
 /// Returns true when the pattern matches the whole name. `*` matches any number of characters, including
-/// slashes, and `?` matches one character. After a mismatch only the last `*` is extended. The time is
-/// therefore at most proportional to the product of the two lengths.
+/// slashes, and `?` matches one character. After a mismatch, only the last `*` is made to match one more
+/// character. The time is therefore at most proportional to the product of the two lengths.
 pub fn matches(pattern: &str, name: &str) -> bool {
     let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
     let (mut p, mut n, mut again) = (0, 0, None);

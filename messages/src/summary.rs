@@ -97,7 +97,7 @@ pub enum SummaryError {
         width: u32,
         /// The number of channels of a pixel.
         channels: u8,
-        /// The number of bytes found.
+        /// The number of bytes that the image has.
         pixels: usize,
     },
     /// The limits of the histogram's buckets are not in ascending order.

@@ -56,8 +56,8 @@ impl SyncSpec {
         matches!(self, Self::Sync { aggregate: Some(aggregate) } if aggregate > workers)
     }
 
-    /// Returns whether the order in which gradients arrive has no influence on which of them make up an
-    /// update, in a job with `workers` workers.
+    /// Returns true if each update of a job with `workers` workers is made of the same gradients, whatever
+    /// the order in which they arrive.
     pub const fn is_ordered(self, workers: u32) -> bool {
         match self {
             Self::Async { .. } | Self::Bounded { .. } => false,

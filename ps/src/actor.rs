@@ -141,7 +141,7 @@ impl Drop for Shard {
     }
 }
 
-/// Ends a shard. The requests that wait in its mailbox are refused.
+/// A message that ends a shard. The requests that wait in its mailbox are refused.
 #[derive(actix::Message)]
 #[rtype(result = "()")]
 pub(crate) struct StopShard;
@@ -164,8 +164,8 @@ pub(crate) struct ShardRequest {
     pub payload: Payload,
     /// The worker that sent the request; `None` if the sender is not a worker.
     pub reader: Option<Reader>,
-    /// The number that this task gave to the connection on which the request arrived. Later connections have
-    /// greater numbers.
+    /// The number that this ps task gave to the connection on which the request arrived. Later connections
+    /// have greater numbers.
     pub connection: u64,
     /// The handle to answer the request.
     pub reply: Reply,

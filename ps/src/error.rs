@@ -22,8 +22,9 @@ pub enum PsError {
         /// How long the task waited, in seconds.
         seconds: u64,
     },
-    /// The chief left without ending the job, and no other peer is connected.
-    #[error("the chief left before it reported how the job ended, and no worker is connected")]
+    /// The chief left without ending the job, and then no peer was connected for the whole of
+    /// `deserted_timeout`.
+    #[error("the chief left before it reported how the job ended, and no task is connected")]
     ChiefLost,
     /// The chief reported that the job failed.
     #[error("the job failed: {0}")]

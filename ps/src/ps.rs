@@ -171,7 +171,7 @@ impl Ps {
     ///
     /// # Errors
     /// Returns an error if the chief never connects, is lost, or reports that the job failed; if a shard
-    /// panics; or if the task is interrupted.
+    /// panics; or if the chief does not end the job in time after an interrupt.
     // The future is boxed, so that its code is compiled only in this crate and not again in each program
     // that awaits it.
     pub fn run(self, interrupt: CancellationToken) -> LocalBoxFuture<'static, Result<(), PsError>> {

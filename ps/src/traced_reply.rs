@@ -1,5 +1,5 @@
-//! The reply to a shard's request. For a traced push, the reply also reports when the push arrived, left the
-//! mailbox, was applied and was answered.
+//! The reply to a request that a shard has received. For a traced push, the reply also reports when the push
+//! arrived, left the mailbox, was applied and was answered.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;

@@ -31,12 +31,12 @@ pub use self::tensor::Tensor;
 use crate::error::Error;
 use crate::threads::threads_per_worker;
 
-/// A model with the values of its variables. It can be shared between threads; one thread at a time
-/// predicts.
+/// A model with the values of its variables. It can be shared between threads, but only one thread predicts
+/// at a time.
 pub struct Model {
     spec: ModelSpec,
     values: Arc<Values>,
-    /// Created at the first use, because it starts threads.
+    /// The predictor. It is created at its first use, because it starts threads.
     predictor: OnceLock<Predictor>,
 }
 

@@ -29,7 +29,8 @@ pub fn conv2d(name: impl Into<String>, channels: usize, kernel: [usize; 2]) -> C
 }
 
 impl Conv2d {
-    /// Moves the kernel by this number of pixels in both directions.
+    /// Sets the stride: the number of pixels between one position of the kernel and the next, along both
+    /// axes.
     pub fn stride(mut self, pixels: usize) -> Self {
         self.moves.stride = [pixels, pixels];
         self

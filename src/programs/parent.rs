@@ -19,8 +19,8 @@ pub(crate) fn end_with_this(command: &mut Command, limit: Duration) {
 }
 
 /// Starts a thread that sends this process a SIGTERM when the parent process has ended. Does nothing if the
-/// parent has not asked for it. The process must handle that signal already. If the process still runs
-/// after the limit that the parent has set, it is killed.
+/// parent has not asked for it. The process must handle that signal already. If the process has not ended
+/// within the parent's limit after the signal, it is killed.
 ///
 /// # Errors
 /// Returns an error if the operating system cannot start the thread.

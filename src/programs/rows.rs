@@ -25,7 +25,7 @@ struct Output {
     name: String,
     /// The number of elements for each example.
     elements: usize,
-    /// Whether an example has one number, not a list of numbers.
+    /// Whether the output is a single number for each example, not a list of numbers.
     is_scalar: bool,
     /// The number of classes, if the elements are scores of classes. It is the size of the last axis.
     classes: Option<usize>,

@@ -79,7 +79,8 @@ impl SignalGuard {
 pub(crate) struct SignalsKept(Defaults);
 
 impl SignalsKept {
-    /// Begins a time in which a training handles the signals.
+    /// Records how the process reacts to signals, and ends the guard, if any, because a training will now
+    /// handle the signals.
     pub(crate) fn begin() -> Self {
         let guard = GUARD.lock().unwrap_or_else(PoisonError::into_inner).take();
         Self(guard.map_or_else(Defaults::of_process, SignalGuard::end))

@@ -43,7 +43,7 @@ impl Signals {
         Self::listen_and(|| {})
     }
 
-    /// Begins to listen for signals, and calls `last` before the second signal ends the process.
+    /// Begins to listen for signals. `last` will be called just before the second signal ends the process.
     pub(crate) fn listen_and(last: impl FnOnce() + Send + 'static) -> std::io::Result<Self> {
         let (mut interrupts, mut terminates) =
             (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);

@@ -7,8 +7,8 @@ use tokio::sync::oneshot;
 
 use crate::error::WorkerError;
 
-/// Runs slow work on a new thread called `name`, which leaves this thread free for heartbeats and signals. If
-/// `own_threads` is false, runs the work on this thread. The new thread does not belong to the runtime: a
+/// Runs slow work on a new thread called `name`, so that this thread stays free for heartbeats and signals.
+/// If `own_threads` is false, runs the work on this thread. The new thread does not belong to the runtime: a
 /// runtime that ends waits for its own threads, even if one of them hangs.
 ///
 /// # Errors

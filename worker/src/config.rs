@@ -22,12 +22,12 @@ pub struct WorkerConfig {
     /// The number of virtual devices on the host's CPU. Each has a clone of the graph and computes a part of
     /// every batch.
     pub devices: usize,
-    /// Whether the worker uses separate threads for each device, for the preparation of the training and for
-    /// reading the input. If false, the whole task runs on the thread that starts it; a simulation of many
-    /// tasks needs this.
+    /// If true, each device, the preparation of the training, and the reading of the input have threads of
+    /// their own. If false, the whole task runs on the thread that starts it; a simulation of many tasks
+    /// needs this.
     pub own_threads: bool,
-    /// If true, an operation still runs on its replica's device when it requests another device. If false,
-    /// such a request is an error.
+    /// If true, an operation that requests a device other than its replica's runs on its replica's device
+    /// anyway. If false, such a request is an error.
     pub soft_placement: bool,
     /// If true, the worker logs the devices on which each operation runs.
     pub log_placement: bool,
@@ -46,7 +46,7 @@ pub struct WorkerConfig {
     /// The time between two reports to the chief.
     pub report_every: Duration,
     /// How long the computation of a batch may take before it counts as hung, and the worker leaves; zero
-    /// for no limit. If 20 times the longest computation so far is longer, that is the limit instead. The
+    /// for no limit. If 20 times the longest computation so far is longer, the limit grows to this time. The
     /// first computation may take ten times `hung_after`. A wait for input may take ten times `hung_after`
     /// or 20 times the longest wait so far, whichever is longer.
     pub hung_after: Duration,

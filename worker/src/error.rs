@@ -34,9 +34,9 @@ pub enum WorkerError {
         "the job did not begin within {0} s of this worker's registration: see the chief's log for the missing tasks"
     )]
     NotStarted(u64),
-    /// The data were not read, or the graph was not compiled, within this number of seconds.
+    /// Reading the data and compiling the graph took longer than this number of seconds.
     #[error(
-        "the data were not read and the graph was not compiled within {0} s: the input hangs, or start_timeout is too small for it"
+        "reading the data and compiling the graph took longer than {0} s: the input hangs, or start_timeout is too small for it"
     )]
     NotPrepared(u64),
     /// The data cannot be used.

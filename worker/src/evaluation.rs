@@ -37,7 +37,7 @@ pub(crate) fn batch_sizes(job: &JobSpec, examples: u64) -> Vec<usize> {
     whole.into_iter().chain((rest > 0).then_some(rest)).collect()
 }
 
-/// The number of batches in memory in addition to those that the devices compute: one that is ready, and one
+/// The number of batches in memory in addition to those that the devices work on: one that is ready, and one
 /// that is being read.
 pub(crate) const BATCHES_AHEAD: usize = 2;
 
@@ -48,11 +48,11 @@ fn batches_at_once(columns: &[ColumnSpec], size: usize, devices: usize) -> usize
     (1..=devices).rev().find(fits).unwrap_or(1)
 }
 
-/// Pulls the values of the variables after the job's last step, `step`, and evaluates the model at these
-/// values.
+/// Pulls the values that the variables have after the job's last step, `step`, and evaluates the model at
+/// these values.
 ///
 /// # Errors
-/// If a shard refuses the pull, cannot be reached or is not at version `step`; those of
+/// If a shard refuses the pull, cannot be reached or is not at version `step`; also the errors of
 /// [`evaluate_values`].
 pub(crate) async fn evaluate(
     parameters: &Parameters,
@@ -67,9 +67,10 @@ pub(crate) async fn evaluate(
     evaluate_values(&exchange.values, devices, test, job, hung_after).await
 }
 
-/// Evaluates the model at the given values. If the devices have threads of their own, the batches are read
-/// and the checksum of the values is computed on other threads, so that this thread only waits. `hung_after`
-/// is the least time after which the evaluation of a batch counts as hung; see [`Lease`].
+/// Evaluates the model at the given values. If the devices have threads of their own, other threads read the
+/// batches and compute the checksum of the values, and this thread only waits. The evaluation of a batch
+/// counts as hung when it exceeds a time limit; `hung_after` is the lower bound of this limit, see
+/// [`Lease`].
 ///
 /// # Errors
 /// If the test set cannot be read; if the model cannot be computed; [`WorkerError::Hung`] if the test set or
@@ -108,7 +109,7 @@ pub(crate) async fn evaluate_values(
     Ok(totals.evaluation(graph, crc32c))
 }
 
-/// The batches of a test set, while they are read.
+/// The source of the next batch of a test set: another thread or the calling thread.
 enum Reading<'a> {
     /// Another thread reads the batches. It sends `None` after the last one.
     Beside(mpsc::Receiver<Result<Option<Batch>, InputError>>),
@@ -170,7 +171,7 @@ impl EvaluationTotals {
     }
 
     /// Returns the evaluation of all batches so far. `variables_crc32c` is the [`checksum`] of the values at
-    /// which they were computed.
+    /// which the model was evaluated.
     pub(crate) fn evaluation(&self, graph: &GraphSpec, variables_crc32c: u32) -> Evaluation {
         let mut numbers = self.0.values().into_iter();
         let loss = numbers.next().expect("the loss is the first metric");

@@ -33,13 +33,13 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
-    /// Returns a lease for the wait for `what`, which is input. Its least limit is [`LONG`] times `least`,
-    /// the least limit of a computation.
+    /// Returns a lease for the wait for an input, which `what` names. `least` is the least limit of a
+    /// computation; that of the input is [`LONG`] times as long.
     pub(crate) const fn of_input(what: &'static str, least: Duration) -> Self {
         Self { what, least: least.saturating_mul(LONG), longest: Some(Duration::ZERO) }
     }
 
-    /// Returns a lease for the computations `what`, with the least limit `least`.
+    /// Returns a lease for computations, which `what` names, with the least limit `least`.
     pub(crate) const fn of_computation(what: &'static str, least: Duration) -> Self {
         Self { what, least, longest: None }
     }

@@ -15,7 +15,7 @@ pub(crate) struct MetricTotals {
 }
 
 impl MetricTotals {
-    /// Creates the totals of no batches.
+    /// Creates totals to which no batch has been added yet.
     pub(crate) fn new(kinds: impl IntoIterator<Item = MetricKind>) -> Self {
         Self { sums: kinds.into_iter().map(|kind| (kind, Vec::new())).collect(), examples: 0 }
     }
@@ -25,7 +25,7 @@ impl MetricTotals {
         graph.metrics.iter().map(|metric| graph.metric_kind(metric.node))
     }
 
-    /// Returns the number of elements of a batch's result.
+    /// Returns the number of elements that a metric of this kind has in the results of one batch.
     pub(crate) const fn elements(kind: MetricKind) -> usize {
         match kind {
             MetricKind::Mean => 1,
@@ -33,8 +33,8 @@ impl MetricTotals {
         }
     }
 
-    /// Adds the results of a batch of `examples` examples: the elements of each metric, one after another.
-    /// Ignores any further results.
+    /// Adds a batch of `examples` examples. `results` has the elements of all metrics, one metric after
+    /// another; any further elements are ignored.
     ///
     /// # Panics
     /// If `results` has fewer elements than all metrics together.
@@ -57,7 +57,8 @@ impl MetricTotals {
         self.examples
     }
 
-    /// Returns the value of every metric over all batches so far. Without any batch, the values are NaN.
+    /// Returns the value of every metric over all batches so far. Before the first batch, all values are
+    /// NaN.
     pub(crate) fn values(&self) -> Vec<f32> {
         let value = |(kind, sum): &(MetricKind, Vec<f64>)| match kind {
             _ if sum.is_empty() => f32::NAN,
@@ -67,7 +68,7 @@ impl MetricTotals {
         self.sums.iter().map(value).collect()
     }
 
-    /// Resets the totals to those of no batches, but keeps the allocated memory.
+    /// Removes all batches from the totals, but keeps the allocated memory.
     pub(crate) fn clear(&mut self) {
         self.sums.iter_mut().for_each(|(_, sum)| sum.clear());
         self.examples = 0;

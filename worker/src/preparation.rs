@@ -39,7 +39,7 @@ pub(crate) struct Preparation {
 pub(crate) struct Prepared {
     /// The training set, at the place where the worker continues.
     pub input: Pipeline,
-    /// The files that the worker reads; `None` if it reads no files.
+    /// The digest of the files that the worker reads; `None` if it reads no files.
     pub files: Option<FilesDigest>,
     pub replicas: Vec<Box<dyn Replica>>,
     /// For each replica, the range of a batch's examples that the replica computes.
@@ -166,8 +166,8 @@ impl Preparation {
     }
 }
 
-/// Checks that a worker that continues reads the files that it has read before. If the files were different,
-/// the worker would skip other examples than those that it has used.
+/// Checks that a worker that continues earlier training reads the same files as before. With other files, it
+/// would skip examples that it has not used.
 fn check_files(resume: &Resume, found: Option<FilesDigest>, accept: bool) -> Result<(), InputError> {
     match (resume.files, found) {
         (Some(expected), Some(found)) if expected != found && resume.examples > 0 => {

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// The two parts of the drain timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DrainShares {
-    /// The time that workers have to finish.
+    /// The time limit for the workers to finish their steps.
     pub workers: Duration,
     /// The time that is left for the last save.
     pub save: Duration,

@@ -1,4 +1,4 @@
-//! The errors of a job that cannot begin with a checkpoint. Data only.
+//! The errors of a job that cannot start from a checkpoint. Data only.
 
 use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_messages::id::GlobalStep;
@@ -15,7 +15,7 @@ pub struct BrokenCheckpoint {
     pub reason: String,
 }
 
-/// The reason why a job cannot begin with a checkpoint.
+/// The reason why a job cannot start from a checkpoint.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     /// The checkpoints in the store cannot be listed.

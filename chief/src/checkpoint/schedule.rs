@@ -3,7 +3,7 @@
 //! is the job's first or last step; (C) with `save_steps`, all other chosen steps are multiples of
 //! `save_steps`, unless they were requested; (D) if shards repeatedly pass the chosen step before they learn
 //! of it, steps are chosen further ahead until a save succeeds; (E) after a failed save, the next multiple
-//! is chosen only when a shard has reached the step of that save.
+//! is chosen only when a shard has reached the step of the failed save.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -57,13 +57,13 @@ pub(super) struct Schedule {
     failed: Version,
     /// Whether a save was requested, and no version has been chosen for it yet.
     requested: bool,
-    /// Whether the latest version was chosen because of a request.
+    /// Whether the most recent choice of a version was made because of a request.
     urgent: bool,
 }
 
 impl Schedule {
-    /// Creates the schedule of a job whose shards begin with version `began`. The job is `fresh` if no
-    /// checkpoint has that version.
+    /// Creates the schedule of a job whose shards begin with version `began`. `fresh` says that no
+    /// checkpoint of that version exists yet.
     pub(super) fn new(
         every_steps: Option<u64>,
         every: Option<Duration>,

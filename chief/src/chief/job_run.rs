@@ -269,8 +269,8 @@ impl JobRun {
         }
     }
 
-    /// Reports to the overview and the hooks each result that an evaluator stores for one of the job's
-    /// checkpoints. Never returns.
+    /// Waits for the results that evaluators store for the job's checkpoints, and reports each result to the
+    /// overview and the hooks. Never returns.
     fn follow_evaluations(&self, saving: &Saving) -> impl Future<Output = Infallible> + use<'_> {
         let own = saving.checkpoints.as_ref().map(|(catalog, _)| (catalog.clone(), saving.life));
         async move {
@@ -279,7 +279,7 @@ impl JobRun {
         }
     }
 
-    /// Reports to the overview and the hooks an evaluation that was made while the job trains.
+    /// Reports an evaluation, made while the job trains, to the overview and the hooks.
     fn evaluated(&self, step: GlobalStep, evaluation: Evaluation) {
         self.overview.borrow_mut().evaluated(elapsed(&self.clock), step, &evaluation);
         self.feed.send(HookEvent::Evaluated(step, Box::new(evaluation)));
@@ -304,7 +304,7 @@ impl JobRun {
         }
     }
 
-    /// If the training ended with an evaluation, publishes its result and records a trace span.
+    /// If the training ended with an evaluation, publishes the evaluation and records a trace span for it.
     fn note_evaluation(&self, training: &Training) {
         let Ok(TrainingEnd::Evaluated(outcome)) = training.ended.as_deref() else { return };
         self.overview.borrow_mut().evaluated(elapsed(&self.clock), outcome.step, &outcome.evaluation);

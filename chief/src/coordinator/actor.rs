@@ -27,13 +27,13 @@ use crate::report::JobProgress;
 /// The largest number of requests that may wait in the coordinator's mailbox.
 const REQUESTS_MAX: usize = 1 << 14;
 
-/// A milestone of the job, sent to the chief's run.
+/// A milestone of the job. The coordinator reports it to the chief's loop that runs the job.
 pub(crate) enum Milestone {
     /// All workers were told to begin.
     Started,
     /// A worker has evaluated the model while it trained.
     Evaluated(Box<StepEvaluation>),
-    /// All workers have finished, at this step.
+    /// All workers have finished; the field is the step at which the training ended.
     Trained(GlobalStep),
     /// The job has ended.
     Ended(Result<Box<TrainingEnd>, ChiefError>),
@@ -44,7 +44,7 @@ pub(crate) struct CoordinatorChannels {
     pub progress: watch::Sender<JobProgress>,
     pub milestones: mpsc::UnboundedSender<Milestone>,
     /// The workers that have left, each with its incarnation. The shards must no longer wait for them. At
-    /// most one message is sent for each incarnation that has begun.
+    /// most one message is sent for each incarnation that has begun to train.
     pub departures: mpsc::UnboundedSender<(u32, Incarnation)>,
     pub feed: Feed,
     /// Notified when the status should be published without delay.
@@ -67,7 +67,7 @@ pub(crate) struct Coordinator {
     /// The job's headline at the last notification of `bell`.
     headline: Headline,
     ledger: ReportLedger,
-    /// The placement, if it was decided after the last snapshot.
+    /// The placement; `None` before it is decided, and after the first snapshot that contains it.
     placement: Option<Placement>,
     leave_timeout: Duration,
     reconnect_timeout: Duration,

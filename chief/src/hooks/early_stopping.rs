@@ -75,8 +75,8 @@ mod tests {
     }
 
     proptest! {
-        /// (A) and (B) of `plateau`: compares the hook with a computation from all earlier values, for
-        /// metrics of either direction.
+        /// (A) and (B) of `plateau`: compares the hook with a computation from all earlier values, for a
+        /// metric that should rise and for one that should fall.
         #[test]
         fn it_stops_when_nothing_improved_for_long_enough(
             values in prop::collection::vec(prop_oneof![9 => (0u8..8).prop_map(f32::from), 1 => Just(f32::NAN)], 1..30),

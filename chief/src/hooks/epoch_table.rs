@@ -359,7 +359,7 @@ mod tests {
     }
 
     proptest! {
-        /// (A), (B) and (C): snapshots and evaluations at any times.
+        /// (A), (B) and (C): snapshots and evaluations come at any times.
         #[test]
         fn each_epoch_is_in_one_line(
             events in prop::collection::vec((0u64..9, any::<bool>()), 1..40),

@@ -1,8 +1,9 @@
-//! Converts spans to OpenTelemetry spans; the pushes of a step and all its other spans form one trace. Sends
-//! nothing. Wanted properties: (A) the spans of a step's pushes are in one trace, even if different tasks
-//! report them, and each step has its own trace; (B) a parent is in the same trace as its child, and no span
-//! is its own ancestor; a parent contains its child in time, unless the parent is a worker's push and the
-//! child is the handling of this push on a shard; (C) the amount of remembered data is bounded.
+//! Converts spans to OpenTelemetry spans; all spans of a step, including those of its pushes, form one
+//! trace. Sends nothing. Wanted properties: (A) the spans of a step's pushes are in one trace, even if
+//! different tasks report them, and each step has its own trace; (B) a parent is in the same trace as its
+//! child, and no span is its own ancestor; a parent contains its child in time, unless the parent is a
+//! worker's push and the child is the handling of this push on a shard; (C) the amount of remembered data is
+//! bounded.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -37,7 +38,7 @@ enum TraceKey {
 }
 
 impl OtelSpans {
-    /// Creates a converter for spans on a clock that began at `began`.
+    /// Creates a converter for spans whose times are on a clock that was started at `began`.
     pub(super) fn new(began: SystemTime) -> Self {
         Self { began, pushes: Latest::new() }
     }
@@ -168,7 +169,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// (A) and (B): the spans of pushes come in any order, nested in any way.
+        /// (A) and (B) hold for spans of pushes that come in any order and are nested in any way.
         #[test]
         fn a_push_is_a_trace_and_parents_contain_children(
             parts in prop::collection::vec((0u64..4, 0i64..30, 0i64..30, any::<bool>()), 1..60),

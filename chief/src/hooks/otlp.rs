@@ -40,8 +40,8 @@ pub enum OtlpError {
     },
 }
 
-/// A hook that sends the spans of traced steps by OTLP over HTTP. The pushes of a step and all its other
-/// spans form one trace.
+/// A hook that sends the spans of traced steps by OTLP over HTTP. All spans of a step, including those of
+/// its pushes, form one trace.
 ///
 /// Spans that cannot be sent are counted and logged; the training goes on.
 #[derive(Debug)]
@@ -151,8 +151,8 @@ mod tests {
     use super::super::spool::tests::one_push;
     use super::*;
 
-    /// Starts a collector that accepts one request. Returns its endpoint, and a receiver of the first line
-    /// and the body of the request.
+    /// Starts a collector that accepts one request. Returns the collector's endpoint, and a receiver of the
+    /// request's first line and body.
     fn collector(status: &'static str) -> (String, Receiver<(String, Vec<u8>)>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());

@@ -1,7 +1,8 @@
 //! Decides whether a metric no longer improves.
 //!
-//! Wanted properties: (A) the metric is on a plateau when `patience` values in a row have not improved on the
-//! best earlier value by more than `min_delta`; (B) it is not on a plateau before that; NaN is never better.
+//! Wanted properties: (A) the metric is on a plateau when `patience` values in a row have not improved on
+//! the best earlier value by more than `min_delta`; (B) it is not on a plateau before that; a NaN is never
+//! an improvement.
 
 use pushpull_messages::message::Evaluation;
 
@@ -25,7 +26,7 @@ impl Better {
     }
 }
 
-/// The best value of a metric, and how long ago it was.
+/// A detector of plateaus. Remembers the best value of a metric, and the number of values since then.
 #[derive(Clone, Debug)]
 pub(super) struct Plateau {
     pub better: Better,
@@ -59,7 +60,8 @@ impl Plateau {
         self.since >= self.patience
     }
 
-    /// Begins to count anew: only another `patience` values without an improvement make the next plateau.
+    /// Begins to count anew: the next plateau is reached only after `patience` more values without an
+    /// improvement.
     pub(super) const fn restart(&mut self) {
         self.since = 0;
     }

@@ -2,7 +2,8 @@
 //!
 //! Wanted properties: (A) the hook reduces the factor of the learning rate when the metric is on a plateau,
 //! and then waits for `patience` further values; (B) the factor never falls below the minimum, and every
-//! request changes the factor; (C) a training loss is judged at most once in [`TRAIN_LOSS_UPDATES`] updates.
+//! request changes the factor; (C) the training loss is judged at most once in [`TRAIN_LOSS_UPDATES`]
+//! updates.
 
 use pushpull_messages::id::GlobalStep;
 use pushpull_messages::message::Evaluation;
@@ -58,7 +59,7 @@ impl ReduceOnPlateau {
         self
     }
 
-    /// Sets the smallest improvement that counts.
+    /// Sets the change that the metric must exceed to count as improved.
     #[must_use]
     pub const fn min_delta(mut self, min_delta: f32) -> Self {
         self.plateau.min_delta = min_delta;
@@ -126,7 +127,7 @@ mod tests {
     }
 
     proptest! {
-        /// (A) and (B): the requests are those that the test computes from all values.
+        /// (A) and (B): the hook requests the factors that the test computes from the list of all values.
         #[test]
         fn the_rate_is_reduced_at_every_plateau(
             values in prop::collection::vec((0u8..8).prop_map(f32::from), 1..40),

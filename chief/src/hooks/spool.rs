@@ -51,7 +51,7 @@ impl SpoolLoad {
 }
 
 impl Spool {
-    /// Starts a thread that runs `work` with the receiving end until no more spans come.
+    /// Starts a thread that calls `work` with the receiving end. `work` must return when no more spans come.
     ///
     /// # Errors
     /// Returns an error if no thread can be started.

@@ -6,8 +6,8 @@ use super::cadence::Cadence;
 use crate::hook::{Hook, HookContext};
 use crate::monitor::TrainingSnapshot;
 
-/// A hook that regularly logs the updates per second: each time a number of steps was taken or an interval
-/// has passed, whichever comes first.
+/// A hook that logs the updates per second each time a configured number of updates has been applied or a
+/// configured interval has passed, whichever comes first.
 #[derive(Clone, Debug)]
 pub struct StepCounter {
     cadence: Cadence,
@@ -16,8 +16,8 @@ pub struct StepCounter {
 }
 
 impl StepCounter {
-    /// Creates a counter that logs every `every_steps` steps or every `every`, whichever comes first. If
-    /// both arguments are `None`, it never logs.
+    /// Creates a counter that logs each time `every_steps` steps have been taken or the time `every` has
+    /// passed, whichever comes first. If both arguments are `None`, it never logs.
     pub const fn new(every_steps: Option<u64>, every: Option<Duration>) -> Self {
         Self { cadence: Cadence::new(every_steps, every), last: None }
     }

@@ -19,7 +19,8 @@ use crate::monitor::TrainingSnapshot;
 use crate::report::JobEnd;
 use crate::tensorboard::{Collector, EventError, EventWriter, SummaryConfig, evaluated};
 
-/// The largest number of calls whose summaries may wait for the disk.
+/// The maximum number of calls of the hook whose summaries may wait for the disk. The summaries of further
+/// calls are lost.
 const WAITING_MAX: usize = 64;
 /// The maximum time for which the end of the job waits for the disk.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -53,7 +54,8 @@ impl SummaryEvery {
     }
 }
 
-/// The number of a worker's steps between two plots of the graph's summaries, if the cadence is only a time.
+/// The number of a worker's steps between two plots of the graph's summaries, if the configured cadence has
+/// no number of steps.
 const GRAPH_STEPS: u64 = 100;
 
 impl Hook for SummaryEvery {

@@ -111,8 +111,8 @@ impl TraceEvents {
         DrawnSpan { process, thread, start: span.start_us, end }
     }
 
-    /// Returns the number of the thread in which a span is drawn. If the thread is new, first adds the
-    /// events that name it and, if that is new, too, its process.
+    /// Returns the number of the thread in which a span is drawn. First adds the events that name the thread
+    /// and its process, unless they were added before.
     fn thread(&mut self, span: &SpanSpec, events: &mut Vec<Value>) -> u64 {
         let pid = process(span.task);
         let full = self.threads >= THREADS_MAX;
@@ -156,7 +156,7 @@ impl TraceEvents {
         row.thread
     }
 
-    /// Adds the arrows of a push that begin or end at this span.
+    /// If the span belongs to a push, adds the push's arrows that begin or end at this span.
     fn flow(&self, span: &SpanSpec, slice: DrawnSpan, events: &mut Vec<Value>) {
         let Some((push, shard)) = span.push else { return };
         let mut arrow = |phase: &str, at: DrawnSpan, ts: Micros| {

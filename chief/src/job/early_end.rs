@@ -41,9 +41,9 @@ impl LastSave {
 /// The time limit of the last save.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SaveLimit {
-    /// The deadline of the save is that of the drain.
+    /// The save has the same deadline as the drain.
     Drain,
-    /// The deadline of the save is one drain timeout from now.
+    /// The save may take one drain timeout, counted from now.
     DrainTimeout,
     /// The save has no time limit.
     Unlimited,
@@ -111,7 +111,7 @@ mod tests {
     }
 
     proptest! {
-        /// (A), (B) and (C)
+        /// (A), (B) and (C): they hold for any error, with or without a drain and a last checkpoint.
         #[test]
         fn an_early_end_is_good_only_if_it_was_wanted_and_saved(
             error in any_error(),

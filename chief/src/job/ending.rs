@@ -240,8 +240,9 @@ impl<R> JobState<R> {
         effects
     }
 
-    /// Tells one worker to evaluate when all remaining workers have finished. If none of them is connected,
-    /// the first worker that reconnects is told to evaluate.
+    /// If all remaining workers have finished, tells one of them to evaluate; if none of them is connected,
+    /// the first that reconnects will be told. A job that drains ends instead, and a job without workers
+    /// fails.
     pub(super) fn evaluate_if_trained(&mut self) -> Vec<Effect<R>> {
         if !self.members.values().any(Member::is_here) {
             let (step, last_step) = (self.global_step, self.job.last_step);

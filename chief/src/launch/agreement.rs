@@ -26,7 +26,7 @@ impl StepAgreement {
         Self { last_step, margin, step }
     }
 
-    /// Returns the step at which the shards are requested to stop or to change their learning rate.
+    /// Returns the step to request: the shards are to stop there, or to change their learning rate.
     pub(crate) const fn step(&self) -> GlobalStep {
         self.step
     }

@@ -73,9 +73,10 @@ struct Pending<F> {
     agreement: FuturesUnordered<F>,
     /// Whether the job was told to stop.
     stopping: bool,
-    /// The last requested factor of the learning rate; waits here while an earlier change is made.
+    /// The factor of the learning rate that was requested last; it waits here while an earlier change is
+    /// made.
     factor: Option<f32>,
-    /// The time by which the workers must finish in a drain.
+    /// The time by which the workers must finish if the job drains.
     workers_deadline: Option<Instant>,
 }
 
@@ -273,8 +274,8 @@ impl Launcher<'_> {
         Ok(agreement.step())
     }
 
-    /// Multiplies the learning rate by a factor, from the same version on all shards. Returns when all
-    /// shards have passed that version, because a shard can store only one future change.
+    /// Sets the factor of the learning rate. The new factor takes effect at the same version on all shards.
+    /// Returns when all shards have passed that version, because a shard can store only one future change.
     async fn change_learning_rate(&self, factor: f32) -> Result<(), ChiefError> {
         if self.job.deterministic {
             warn!("a hook changes the learning rate; the result of the job now depends on timing");
@@ -283,7 +284,7 @@ impl Launcher<'_> {
         while !agreement.update(&self.ps.hold_at(Version(agreement.step().0)).await?) {}
         let from = Version(agreement.step().0);
         self.ps.set_learning_rate(RateChange { from, factor }).await?;
-        info!(step = %from, factor, "learning rate multiplied");
+        info!(step = %from, factor, "changed the factor of the learning rate");
         let mut progress = self.progress.clone();
         if progress.wait_for(|now| now.global_step.0 > from.0).await.is_err() {
             std::future::pending::<()>().await;

@@ -1,7 +1,7 @@
 //! The changes of the learning rate that the shards have made or will make. Sends no messages.
 //!
-//! Wanted properties: (A) the rate at a version has the factor of the last change up to this version, and
-//! names the next change; (B) at most [`CHANGES_MAX`] changes are remembered, which suffices for every
+//! Wanted properties: (A) the rate at a version has the factor of the last change at or before this version,
+//! and names the next change; (B) at most [`CHANGES_MAX`] changes are remembered, which suffices for every
 //! checkpoint that may still be written.
 
 use std::collections::VecDeque;
@@ -34,8 +34,8 @@ impl From<RateSpec> for RateHistory {
 }
 
 impl RateHistory {
-    /// Adds a change. As on the shards, it replaces all changes at the same version or later. A replaced
-    /// change may come from the checkpoint that the job began with.
+    /// Adds a change. As on the shards, the new change replaces all changes at the same version or later. A
+    /// replaced change may come from the checkpoint that the job began with.
     pub(crate) fn push(&mut self, change: RateChange) {
         while self.changes.pop_back_if(|last| last.from >= change.from).is_some() {}
         self.changes.push_back(change);

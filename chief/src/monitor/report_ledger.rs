@@ -1,8 +1,8 @@
 //! Counts each report of the workers once, and keeps the latest report of each worker. Reads no clock.
-//! Wanted properties: (A) if a worker repeats a report over several connections, its steps are counted once,
-//! and its other contents are passed on once; (B) a span is passed on only if it belongs to the reporting
-//! worker or to a ps task of the cluster, and its times are near those of the job; all other spans are
-//! dropped and counted; (C) the steps of all incarnations of a worker add up.
+//! Wanted properties: (A) if a worker repeats a report over several connections, the steps in the report are
+//! counted once, and its other contents are passed on once; (B) a span is passed on only if it belongs to
+//! the reporting worker or to a ps task of the cluster, and its times are near those of the job; all other
+//! spans are dropped and counted; (C) the steps of all incarnations of a worker add up.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

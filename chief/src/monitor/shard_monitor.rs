@@ -58,7 +58,7 @@ impl Default for ShardMonitor {
 }
 
 impl ShardMonitor {
-    /// Observes the shards until the ps tasks are about to be told to stop, and then waits forever.
+    /// Observes the shards until the ps tasks are about to be told to stop. Never returns.
     pub(crate) async fn run(&self, ps: &PsTasks) -> Infallible {
         let mut queries = FuturesUnordered::new();
         let mut ticks = tokio::time::interval(INTERVAL);

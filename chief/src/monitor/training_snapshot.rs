@@ -32,7 +32,7 @@ pub struct WorkerReport {
     pub local_step: LocalStep,
     /// The number of steps that the worker has taken since the previous snapshot.
     pub steps: u64,
-    /// The mean loss over `steps`, which can be NaN or infinite; `None` if there were no steps.
+    /// The mean loss over these steps, which can be NaN or infinite; `None` if there were no steps.
     pub loss: Option<f32>,
     /// The Euclidean norm of the gradients before clipping, if it was measured.
     pub gradient_norm: Option<f32>,
@@ -95,7 +95,8 @@ mod tests {
     }
 
     proptest! {
-        /// (A) and (B): a worker that takes steps with arbitrary losses and reports at arbitrary times.
+        /// Checks (A) and (B) for a worker that takes steps with arbitrary losses and reports at arbitrary
+        /// times.
         #[test]
         fn steps_add_up_and_the_loss_is_their_mean(
             reported in prop::collection::vec((prop::collection::vec(-4i8..4, 0..5), any::<bool>()), 1..40),

@@ -1,5 +1,5 @@
 //! The strategy `greedy_load_balancing`: each slice goes to the shard that has the fewest bytes so far.
-//! Handles slices in the order of creation, and never considers later slices.
+//! Places slices in the order of creation, without looking ahead at later slices.
 
 use std::collections::BTreeSet;
 

@@ -8,8 +8,8 @@ use pushpull_messages::variable::VariableSpec;
 /// Returns the number of slices of a valid variable: at least 1, and at most the variable's number of rows.
 /// Allocates nothing, so that the slices of the whole job can be counted before any slice is created.
 ///
-/// Adding a variable does not change the slices of other variables (D), because the result depends only on
-/// this variable and the number of shards.
+/// Adding a variable does not change the slices of other variables, as property (D) of `place` requires,
+/// because the result depends only on this variable and the number of shards.
 pub(super) fn slices(partitioner: PartitionerSpec, variable: &VariableSpec, shards: usize) -> u64 {
     let rows = variable.rows() as u64;
     let row_bytes = variable.bytes() / rows;

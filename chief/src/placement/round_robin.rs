@@ -1,5 +1,5 @@
-//! The strategy `round_robin`: slices go to the shards in turn, in the order of creation. Names and sizes of
-//! slices do not matter.
+//! The strategy `round_robin`: each slice, in the order of creation, goes to the next shard; the first shard
+//! follows the last. Names and sizes of slices do not matter.
 
 /// The strategy's state: the shard that gets the next slice.
 pub(super) struct RoundRobin {
@@ -13,10 +13,11 @@ impl RoundRobin {
         Self { next: 0, shards }
     }
 
-    /// Returns the position of the shard that gets the next slice.
+    /// Returns the index of the shard that gets the next slice.
     ///
     /// Adding a variable at the end does not move other slices (D), because the shard of a slice depends
-    /// only on the slices before it. The numbers of slices on the shards always differ by at most one (E).
+    /// only on the slices before it. The numbers of slices that this function assigns to the shards always
+    /// differ by at most one (E).
     pub fn take(&mut self) -> usize {
         let position = self.next;
         self.next = (position + 1) % self.shards;

@@ -8,8 +8,9 @@ use pushpull_messages::id::ShardId;
 use pushpull_messages::placement::Placement;
 use pushpull_messages::variable::VariableSpec;
 
-/// Formats a placement as a readable table. Rows are shown as `first..end`, the end not included; a variable
-/// that is not split shows `all`. Bytes are those of the values, without the optimizer's slots.
+/// Formats a placement as a readable table. The rows of a slice are shown as `first..end`, where row `end`
+/// is not included, or as `all` if the variable is not split. Bytes are those of the values, without the
+/// optimizer's slots.
 ///
 /// # Panics
 /// Panics if the placement does not belong to these variables; see [`Placement::validate`].

@@ -26,7 +26,7 @@ use crate::monitor::{Feed, ShardMonitor};
 const INTERVAL: Duration = Duration::from_secs(1);
 /// The minimum time between two updates, even if many events occur.
 const INTERVAL_MIN: Duration = Duration::from_millis(250);
-/// The time limit for the coordinator's reply; after it, the last snapshot is published again.
+/// The time limit for the coordinator's reply. Without a reply, its last snapshot is published again.
 const COORDINATOR_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// A publisher that keeps an overview up to date from its sources, and publishes it.

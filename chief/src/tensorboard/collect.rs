@@ -161,8 +161,8 @@ impl Collector {
 const TRAIN_TAGS: [&str; 6] =
     ["loss", "learning_rate", "gradient_norm", "workers", "steps_per_second", "examples_per_second"];
 
-/// Returns the tag of a metric in a group of plots. Other summaries of the group have the tags `taken`.
-/// Metrics of different names have different tags, and no metric has the tag of another summary.
+/// Returns the tag of a metric in a group of plots. `taken` lists the tags of the other summaries of the
+/// group. Metrics of different names have different tags, and no metric has the tag of another summary.
 fn metric_tag(group: &str, taken: &[&str], name: &str) -> String {
     let renamed = taken.contains(&name) || name.starts_with("metric/");
     if renamed { format!("{group}/metric/{name}") } else { format!("{group}/{name}") }
@@ -197,9 +197,9 @@ fn add(sum: &mut StalenessHistogram, other: &StalenessHistogram) {
     sum.sum = sum.sum.saturating_add(other.sum);
 }
 
-/// Returns the histogram of the values that were recorded between two times. The maximum is exact if it is
-/// the greatest value ever recorded; otherwise, it is at most the upper end of the last bucket that is not
-/// empty.
+/// Returns the histogram of the values that were recorded between two times, or `now` if a count has
+/// decreased. The maximum is exact if it exceeds all earlier values; otherwise it is an upper bound, at most
+/// the upper end of the last bucket that is not empty.
 fn difference(now: &StalenessHistogram, before: &StalenessHistogram) -> StalenessHistogram {
     let back = now.buckets.iter().zip(&before.buckets).any(|(now, before)| now < before);
     if back || now.sum < before.sum {

@@ -263,7 +263,7 @@ mod tests {
     }
 
     /// Returns the bits of `x`, with the same bits for every NaN. The payload of a NaN depends on the order
-    /// of the operands, which may differ.
+    /// of the operands, which may differ between a chain and the single kernels.
     fn bits_of(x: &[f32]) -> Vec<u32> {
         bits(&x.iter().map(|&x| if x.is_nan() { f32::NAN } else { x }).collect::<Vec<_>>())
     }

@@ -75,7 +75,7 @@ fn part_of<const R: usize>(slices: [&[f32]; R], part: Range<usize>) -> [&[f32]; 
     slices.map(|slice| &slice[part.clone()])
 }
 
-/// The loop of [`zip_map`], over the part of the slices that one parallel task has.
+/// The loop of [`zip_map`], over the part of the slices that one parallel task computes.
 pub(super) struct ZipMap<'a, F, const W: usize, const R: usize> {
     pub written: [&'a mut [f32]; W],
     pub read: [&'a [f32]; R],

@@ -3,7 +3,7 @@
 //!
 //! A kernel overwrites its destination unless its name says otherwise. It panics on a shape mismatch, which
 //! is the caller's bug. At run time it picks the widest instruction set of this machine (AVX-512, AVX2, NEON
-//! or a baseline). The choice affects only the bits of matrix products and convolutions.
+//! or a baseline). Only the last bits of matrix products and convolutions depend on this choice.
 
 mod dispatch;
 mod epilogue;

@@ -9,14 +9,14 @@
 
 const LANES: usize = 16;
 
-/// Returns `Σ term(i)` over the elements of rows of equal length.
+/// Returns the sum over all `i` of `term([rows[0][i], rows[1][i], …])`. The rows must have the same length.
 #[inline(always)]
 pub(super) fn row_sum<const R: usize>(rows: [&[f32]; R], term: impl Fn([f32; R]) -> f32) -> f32 {
     partial_sums::<LANES, R>(rows, term).iter().sum()
 }
 
-/// Returns `L` partial sums of `term` over the elements of rows of equal length; sum `l` adds every `L`th
-/// element, beginning with element `l`.
+/// Returns `L` partial sums of the terms that [`row_sum`] adds: sum `l` adds every `L`th term, beginning
+/// with term `l`.
 #[inline(always)]
 pub(super) fn partial_sums<const L: usize, const R: usize>(
     rows: [&[f32]; R],

@@ -7,8 +7,8 @@ pub(super) fn expect_len<T>(name: &str, slice: &[T], len: usize) {
     assert!(slice.len() == len, "{name} has {} elements, expected {len}", slice.len());
 }
 
-/// Returns the number of rows of `x` as a row-major matrix with `cols` columns; an empty `x` is valid for
-/// any number of columns.
+/// Reads `x` as a row-major matrix with `cols` columns, and returns the number of its rows. An empty `x` is
+/// valid for any number of columns.
 #[track_caller]
 pub(super) fn expect_rows(name: &str, x: &[f32], cols: usize) -> usize {
     let rows = x.len().checked_div(cols).unwrap_or(0);

@@ -32,7 +32,7 @@ pub(super) const ELEMENTS_PER_TASK: usize = 1 << 15;
 
 /// Slices to which tasks write. They can be split between two rows.
 pub(super) trait Rows: Send + Sized {
-    /// Splits before row `row`.
+    /// Splits the slices before the row at index `row`.
     fn split(self, row: usize) -> (Self, Self);
 }
 

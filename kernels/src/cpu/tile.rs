@@ -69,7 +69,7 @@ pub(super) fn store<S: Simd, const V: usize, const PARTIAL: bool>(
     *x.first_chunk_mut().expect("as many vectors as columns") = vectors;
 }
 
-/// Computes `tile[p] += Σ_q x[p][q] · w[q, col..col + len]`, with `w` `[x[p].len(), width]` row-major.
+/// Computes `tile[p] += Σ_q x[p][q] · w[q, col..col + len]`, where `w` is `[x[p].len(), width]`, row-major.
 #[inline(always)]
 pub(super) fn multiply<S: Simd, const P: usize, const V: usize, const PARTIAL: bool>(
     simd: S,

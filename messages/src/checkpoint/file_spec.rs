@@ -17,7 +17,7 @@ pub struct FileSpec {
     pub name: String,
     /// The shard that wrote the file.
     pub shard: ShardId,
-    /// The version of the shard that was saved. All tensors in the file have this version.
+    /// The shard's version when it was saved. All tensors in the file have this version.
     pub version: Version,
     /// The size of the whole file, in bytes.
     pub bytes: u64,

@@ -27,13 +27,13 @@ pub struct Address {
     port: u16,
 }
 
-/// An error: a text that is not an address.
+/// The error for a text that is not an address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{given}' is not host:port, {expected}")]
 pub struct AddressError {
     /// The text that was given, shortened.
     given: String,
-    /// The expected form.
+    /// The part of the message that says what was expected.
     expected: &'static str,
 }
 

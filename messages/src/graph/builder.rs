@@ -314,8 +314,8 @@ impl GraphBuilder {
         self.graph.summaries.push(GraphSummarySpec { name, node, kind });
     }
 
-    /// Returns the graph that minimises `loss`. `metrics` are the names and nodes of values that are
-    /// evaluated together with the loss.
+    /// Returns the finished graph. Training minimises `loss`. `metrics` are the names and nodes of values
+    /// that are evaluated together with the loss.
     ///
     /// # Errors
     /// Returns the first fault, with the name of the node or variable.

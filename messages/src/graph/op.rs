@@ -18,7 +18,7 @@ use crate::tensor::{Shape, TensorSpec};
 pub enum Op {
     /// () → `[B, …]`: the column of the data whose name is the node's name.
     Input {
-        /// The shape and type of one example, without the batch.
+        /// The shape and type of one example, without the batch axis.
         example: TensorSpec,
     },
     /// () → the variable's shape: the value of the variable, as the worker pulled it.
@@ -186,7 +186,7 @@ pub enum Arity {
 }
 
 impl Op {
-    /// Returns the operation's name in errors and job files.
+    /// Returns the name that errors and job files use for the operation.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Input { .. } => "input",

@@ -189,7 +189,7 @@ impl GraphSpec {
         self.validate_outputs(batch, &tensors)
     }
 
-    /// Checks that a worker can copy the tensors of all summaries in one step. It is not part of
+    /// Checks that a worker can copy the tensors of all summaries in one step. This check is not part of
     /// [`validate`](Self::validate), because graphs in older checkpoints and models may break this rule.
     ///
     /// # Errors

@@ -16,7 +16,7 @@ const LISTED_MAX: usize = 8;
 pub struct ColumnSpec {
     /// The name of the column. The input of a graph that reads the column has the same name.
     pub name: String,
-    /// The shape and type of one example, without the batch.
+    /// The shape and type of one example, without the batch axis.
     pub example: TensorSpec,
 }
 

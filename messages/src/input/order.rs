@@ -50,7 +50,7 @@ pub enum RepeatSpec {
 }
 
 /// Whether a worker reads its examples from their files in each epoch, or holds them in memory. The batches
-/// are the same. Texts and generated sets are always held in memory.
+/// are the same in both cases. Texts and generated sets are always held in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StreamSpec {

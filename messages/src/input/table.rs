@@ -1,5 +1,6 @@
-//! The spec of Parquet and Arrow files: the columns of the files from which each column of the data set is
-//! made. The crate `pushpull-input` reads the files if it was built with the feature `columnar`.
+//! The spec of Parquet and Arrow files. It lists, for each column of the data set, the columns of the files
+//! from which it is made. The crate `pushpull-input` reads the files if it was built with the feature
+//! `columnar`.
 
 use std::path::PathBuf;
 
@@ -25,7 +26,7 @@ pub struct TableSpec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TableColumnSpec {
-    /// The name of the column. The input of a graph that reads the column has the same name.
+    /// The name of the column. A graph reads the column through its input of the same name.
     pub name: String,
     /// The fields from which the column is made.
     pub fields: TableFieldsSpec,

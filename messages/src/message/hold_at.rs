@@ -1,4 +1,4 @@
-//! Makes a shard wait at a version, until the chief has set its learning rate.
+//! Makes a shard wait at a version until the chief has set the shard's learning rate.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,9 +6,9 @@ use super::Content;
 use crate::id::Version;
 
 /// A request from the chief to a ps task: apply no update beyond this version until
-/// [`SetLearningRate`](super::SetLearningRate) arrives. Pushes that arrive in between wait. A shard that has
-/// already passed the version does not wait, and replies with its own version. The chief then sends all
-/// shards a later version, which replaces this one.
+/// [`SetLearningRate`](super::SetLearningRate) arrives. While the shard waits, so do the pushes that arrive.
+/// A shard that has already passed the version does not wait, and replies with its own version. The chief
+/// then sends all shards a later version, which replaces this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HoldAt {
     /// The shard's index in the ps task.

@@ -17,7 +17,7 @@ pub struct Pull {
     /// Which version of the values is requested.
     #[serde(default)]
     pub at: PullAt,
-    /// Whether to send the moving averages instead of the values, if the shard has any.
+    /// Whether to send the moving averages, if the shard has any, instead of the values.
     #[serde(default)]
     pub averages: bool,
 }
@@ -32,8 +32,8 @@ pub enum PullAt {
     /// The latest version. The shard replies at once, and the worker becomes a member. Sending the request
     /// twice has no further effect.
     Join,
-    /// The version for the worker's next step. The value is the number of this step. The shard replies when
-    /// the policy lets the step begin.
+    /// The version for the worker's next step, which has this number. The shard replies when the policy lets
+    /// the step begin.
     Step(GlobalStep),
 }
 

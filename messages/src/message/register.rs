@@ -44,8 +44,8 @@ pub struct Registered {
 /// The position in a worker's input at which training continues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resume {
-    /// The number of batches that the worker has taken so far. The random numbers of a step depend on this
-    /// number.
+    /// The number of batches that the worker has taken from its input so far. The random numbers of a step
+    /// depend on this number.
     pub drawn: u64,
     /// The number of examples that the worker has read so far from its part of the training set.
     pub examples: u64,

@@ -11,13 +11,13 @@ use crate::observe::{Micros, Phases, SPANS_MAX, SpanSpec, WorkerSnapshot};
 use crate::placement::SHARDS_MAX;
 use crate::summary::{SUMMARIES_MAX, SUMMARY_BYTES_MAX, SummarySpec};
 
-/// The longest allowed interval between two reports. It must be shorter than the 3 s without a report after
-/// which the chief considers a worker silent.
+/// The longest allowed interval between two reports. The chief considers a worker silent after 3 s without a
+/// report, so the interval must be shorter than that.
 pub const REPORT_EVERY_MAX: Duration = Duration::from_secs(2);
 /// The shortest interval between two reports.
 pub const REPORT_EVERY_MIN: Duration = Duration::from_millis(1);
 
-/// The maximum number of values in the evaluations of a report: their losses and metrics.
+/// The maximum number of losses and metrics, counted together, in all evaluations of a report.
 pub const REPORT_NUMBERS_MAX: usize = 1 << 12;
 
 /// A request from a worker to the chief with the worker's progress, sent about once a second.

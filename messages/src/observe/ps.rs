@@ -53,7 +53,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Adds the counts of `other` to these.
+    /// Adds the counts of `other` to these counts.
     pub const fn add(&mut self, other: &Self) {
         self.messages += other.messages;
         self.payload_bytes += other.payload_bytes;

@@ -111,7 +111,7 @@ impl Phases {
 /// The number of a worker's pushes by verdict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VerdictCounters {
-    /// The number of pushes that were each applied as an update of their own.
+    /// The number of pushes that were applied, each as an update of its own.
     pub applied: u64,
     /// The number of pushes that were held to be aggregated with others into one update.
     pub held: u64,

@@ -252,7 +252,7 @@ impl UpdateSpec {
     /// # Errors
     /// Returns the first fault found: too many groups or patterns, an invalid pattern, a number out of
     /// range, a group that applies to no variable, a pattern in `average_variables` that selects no trained
-    /// variable, or any such pattern in a job without averages.
+    /// variable, or any pattern in `average_variables` if the job has no averages.
     pub fn validate_groups(&self, variables: &[VariableSpec]) -> Result<(), GroupError> {
         self.validate_averages(variables)?;
         check_length("groups", self.groups.len())?;

@@ -49,14 +49,15 @@ pub struct UpdateSpec {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{of}: {key} must be {expected}, but is {value}")]
 pub struct OptimizerError {
-    /// The part of the update to which the number belongs, such as the optimizer's name.
+    /// The name of the part of the settings that has this number, such as the optimizer's name.
     of: &'static str,
     key: &'static str,
     expected: &'static str,
     value: f32,
 }
 
-/// A checker of the numbers of one part of an update. Its errors name that part.
+/// A checker of the numbers in one part of an update's settings. It holds the name of that part, which its
+/// errors contain.
 #[derive(Clone, Copy)]
 struct Numbers(&'static str);
 

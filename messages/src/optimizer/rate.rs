@@ -53,7 +53,7 @@ fn check(factor: f32) -> Result<(), OptimizerError> {
 }
 
 impl RateSpec {
-    /// Returns whether no hook has changed the learning rate.
+    /// Returns true if the learning rate has no factor other than 1 and no change ahead.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }

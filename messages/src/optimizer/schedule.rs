@@ -1,8 +1,8 @@
 //! Schedules of the learning rate over the global step.
 //!
-//! A schedule multiplies the optimizer's learning rate by a factor that begins at 1 and never rises. It has
-//! the same text on a command line and in a job file: `constant`, `cosine`, `linear`, `step:100:0.5` or
-//! `exponential:100:0.5`.
+//! A schedule multiplies the optimizer's learning rate by a factor that begins at 1 and never rises. A
+//! schedule is written in the same way on a command line and in a job file: `constant`, `cosine`, `linear`,
+//! `step:100:0.5` or `exponential:100:0.5`.
 
 use std::fmt;
 use std::str::FromStr;

@@ -117,7 +117,8 @@ impl Catalog {
     }
 }
 
-/// Returns the first file of the manifest that is missing or has a different length, with the reason.
+/// Checks that the files in the manifest exist and have the listed lengths. Returns the first file for which
+/// this is false, with the reason.
 ///
 /// # Errors
 /// If the store cannot be read.

@@ -82,15 +82,15 @@ pub enum ManifestError {
         /// The checksum of the bytes read.
         got: u32,
     },
-    /// The manifest has an unknown format; holds the format's version.
+    /// The manifest has an unknown format. The value is the version of that format.
     #[error(
         "the manifest has format {0}, expected format {FORMAT}; use the version of pushpull that wrote it"
     )]
     Format(u32),
-    /// The manifest is readable but contradicts itself; holds the reason.
+    /// The manifest is readable but contradicts itself. The value says how.
     #[error("the manifest contradicts itself: {0}")]
     Invalid(String),
-    /// The manifest is too large; holds its size in bytes.
+    /// The manifest is too large. The value is its size in bytes.
     #[error("the manifest has {0} bytes, expected at most {MANIFEST_BYTES_MAX}")]
     TooLarge(u64),
 }

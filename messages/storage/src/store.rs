@@ -371,13 +371,13 @@ impl Store {
         self.sweep(folder).await
     }
 
-    /// Locks the store for a job that saves in it, until the lock is dropped or the process ends. `holder`
-    /// describes the job in the error that another job gets. Returns `None` if the store cannot be locked:
-    /// it is a bucket, or a directory of a file system without locks.
+    /// Locks the store for a job that saves in it. The lock lasts until it is dropped or the process ends.
+    /// `holder` describes the job in the error that another job gets. Returns `None` if the store cannot be
+    /// locked: it is a bucket, or a directory of a file system without locks.
     ///
     /// # Errors
-    /// Returns [`StoreError::InUse`] if another job has locked the store; also if the file of the lock cannot
-    /// be opened.
+    /// Returns [`StoreError::InUse`] if another job has locked the store, and [`StoreError::Failed`] if the
+    /// lock file cannot be opened.
     pub fn lock(&self, holder: &str) -> Result<Option<StoreLock>, StoreError> {
         let Some(root) = self.root() else { return Ok(None) };
         match StoreLock::take(root, holder) {

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use crate::buffer::Budget;
 use pushpull_messages::observe::{ServerSnapshot, SharedTimes, Traffic};
 
-/// The traffic of all connections in one direction, counted without a lock.
+/// The traffic in one direction on all connections, counted without a lock.
 #[derive(Debug, Default)]
 pub(super) struct Carried {
     messages: AtomicU64,

@@ -1,6 +1,6 @@
-//! A session: the task that serves one connection. It performs the handshake, limits the number of requests
-//! in flight, and hands each request to the service, together with a handle for the answer. Invalid bytes
-//! close only the connection on which they arrived; the error is counted under its short name.
+//! A session: the Tokio task that serves one connection. It performs the handshake, limits the number of
+//! requests in flight, and hands each request to the service, together with a handle for the answer. Invalid
+//! bytes close only the connection on which they arrived; the error is counted under its short name.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! The answers to a shard's requests, the rule by which one request supersedes another, and the refusals.
+//! A shard's answers to requests, the rule by which one request supersedes another, and the refusals.
 
 use pushpull_messages::id::Incarnation;
 use pushpull_messages::message::{Message, Refusal, RefusalCode};
@@ -31,8 +31,8 @@ pub struct Reader {
     pub worker: u32,
     /// The incarnation of the worker. Each start of the worker has a new one.
     pub incarnation: Incarnation,
-    /// The number that this task gave to the connection on which the request arrived. Later connections have
-    /// greater numbers.
+    /// The number that this ps task gave to the connection on which the request arrived. Later connections
+    /// have greater numbers.
     pub connection: u64,
 }
 
@@ -40,8 +40,8 @@ pub struct Reader {
 #[derive(Debug)]
 pub(super) struct Asker<R> {
     pub reply: R,
-    /// The number that this task gave to the connection on which the request arrived. Later connections have
-    /// greater numbers.
+    /// The number that this ps task gave to the connection on which the request arrived. Later connections
+    /// have greater numbers.
     pub connection: u64,
 }
 

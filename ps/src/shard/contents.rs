@@ -35,7 +35,8 @@ pub(super) struct Contents {
     pub began: Version,
     /// The step at which the shard stops: the job's last step, or an earlier one.
     pub end: GlobalStep,
-    /// The factor by which hooks have multiplied the learning rate.
+    /// The factor by which hooks have multiplied the learning rate, and the next change of this factor, if
+    /// any.
     rate: RateSpec,
     /// The version that the shard does not pass until its learning rate is set.
     hold: Option<Version>,
@@ -232,8 +233,8 @@ impl Contents {
         Ok(())
     }
 
-    /// Applies the sum of `count` gradients, which makes the next version. `gradients` iterates over the
-    /// slices in the reverse order of the placement. The learning rate is multiplied by
+    /// Applies the sum of `count` gradients, and thereby makes the next version. `gradients` yields the
+    /// gradient of each slice, in the reverse order of the placement. The learning rate is multiplied by
     /// `learning_rate_factor`.
     pub(super) fn apply<'a>(
         &mut self,

@@ -16,8 +16,8 @@ use super::answer::{Answer, Reader};
 pub(super) enum Deferred<R> {
     /// A worker's push.
     Push(DeferredPush<R>),
-    /// The chief's message that a worker has left, which waits behind a push of the worker. The message has
-    /// already been answered.
+    /// The chief's `Leave` message about a worker that has left; it waits behind a push of this worker. The
+    /// message has already been answered.
     Leave(Leave),
     /// A worker's request to join, which waits behind a push of an earlier incarnation.
     Join(DeferredJoin<R>),
@@ -39,7 +39,7 @@ pub(super) struct DeferredJoin<R> {
 }
 
 /// The requests that wait, in the order of their arrival. For each worker, the queue has any number of
-/// pushes, at most one message after each push that the worker has left, and at most one request to join.
+/// pushes, at most one `Leave` message after each push, and at most one request to join.
 pub(super) struct DeferredQueue<R>(Vec<Deferred<R>>);
 
 impl<R> Default for DeferredQueue<R> {
@@ -67,8 +67,8 @@ impl<R> DeferredQueue<R> {
         Some(Answer::refused(other.reply, Refusal::superseded()))
     }
 
-    /// Adds a message that a worker has left, if one of the worker's pushes waits and the message would make
-    /// that push invalid. Returns whether the message now waits in the queue.
+    /// Adds a `Leave` message if one of its worker's pushes waits and the message would make that push
+    /// invalid. Returns whether the message now waits in the queue.
     pub(super) fn leave(&mut self, leave: &Leave) -> bool {
         let &Leave { worker, incarnation, .. } = leave;
         if !self.pushes().any(|Push { id, .. }| id.worker == worker && id.incarnation <= incarnation) {

@@ -1,6 +1,6 @@
-//! A slice in the memory of its shard. An update replaces the buffers of the value and of the moving
-//! average; their contents never change. The update changes slots in place, after copying the slots that a
-//! save shares.
+//! A slice in the memory of its shard. An update computes the next value and the next moving average into
+//! other buffers, because readers may still use the current ones. It changes slots in place, after copying
+//! the slots that a save shares.
 
 use std::sync::Arc;
 
@@ -124,15 +124,14 @@ impl Slice {
         Segment::whole(Arc::clone(self.average.as_ref().unwrap_or(&self.value)))
     }
 
-    /// Returns the slice's current state. The contents of its buffers never change.
+    /// Returns the slice's current state. The contents of the returned buffers never change.
     pub(super) fn state(&self) -> SliceState {
         let Self { id, value, average, slots, .. } = self;
         SliceState { id: *id, value: Arc::clone(value), average: average.clone(), slots: slots.clone() }
     }
 
-    /// Applies a gradient. The next value is computed into another buffer, which then replaces the current
-    /// one, because readers may still use the current one. The old buffer goes back to the pool when its
-    /// last reader drops it.
+    /// Applies a gradient. The next value is computed into another buffer, because readers may still use the
+    /// current buffer. The current buffer goes back to the pool when its last reader drops it.
     pub(super) fn apply(&mut self, gradient: &[f32], update: &Update<'_>, pool: &BufferPool) {
         let special;
         let update = match &self.treatment {

@@ -51,8 +51,8 @@ impl<'a> Update<'a> {
         Update { optimizer: &rule.optimizer, terms, ..*self }
     }
 
-    /// Returns the same update for an untrained variable: the mean of the pushed values is subtracted
-    /// without change.
+    /// Returns the same update for an untrained variable: the mean of the pushed values is subtracted,
+    /// unscaled, from the variable.
     pub(super) const fn untrained(&self) -> Self {
         Self {
             optimizer: &OptimizerSpec::Sgd { learning_rate: 1.0 },

@@ -86,7 +86,7 @@ impl<R> Waiting<R> {
         earlier.map(|earlier| Answer::refused(earlier.reply, Refusal::superseded()))
     }
 
-    /// Removes the pull of a worker that has left, and returns the answer to it.
+    /// Removes the pull of a worker that has left, and returns the refusal of that pull.
     pub(super) fn leave(&mut self, worker: u32) -> Option<Answer<R>> {
         let Wait { reply, reader, .. } = self.0.remove(&worker)?;
         let Reader { worker, incarnation, .. } = reader;
@@ -95,7 +95,8 @@ impl<R> Waiting<R> {
         Some(Answer::refused(reply, unavailable(reason)))
     }
 
-    /// Removes the pull of an earlier incarnation of the worker, and returns the answer to it.
+    /// If the waiting pull comes from an earlier incarnation of the worker than `reader`, removes that pull
+    /// and returns its refusal.
     pub(super) fn outlive(&mut self, reader: Reader) -> Option<Answer<R>> {
         let earlier = |wait: &Wait<R>| wait.reader.incarnation < reader.incarnation;
         if self.0.get(&reader.worker).is_some_and(earlier) { self.leave(reader.worker) } else { None }

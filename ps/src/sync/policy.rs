@@ -29,15 +29,16 @@ pub(crate) enum Admission {
 /// A synchronisation policy. Every member has a next step, which the policy advances when it admits a push of
 /// that member.
 pub(crate) trait Policy: Send {
-    /// Returns whether a member may push now. Unless members give several gradients to an update, the
-    /// member's next step must have begun, and the member must not have pushed a gradient for that step yet.
+    /// Returns whether a member may push now. The member's next step must have begun, and the member must
+    /// not have pushed a gradient for that step yet. If an update takes several gradients from a member, the
+    /// result is always true.
     fn may_push(&self, worker: u32, version: Version, members: &Members) -> bool;
 
     /// Returns whether a push arrives after the update for which it was computed.
     fn is_late(&self, push: Candidate, version: Version) -> bool;
 
     /// Decides whether a push is applied, held or dropped when the shard is at `version`. Requires that
-    /// [`may_push`](Self::may_push) has returned true and that the gradients are finite, unless the push is
+    /// [`may_push`](Self::may_push) has returned true. The gradients must be finite, too, unless the push is
     /// late.
     fn admit(&mut self, push: Candidate, version: Version, members: &mut Members) -> Admission;
 

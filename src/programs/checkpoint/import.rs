@@ -1,6 +1,6 @@
-//! Makes a checkpoint of a job, with one shard, from a safetensors file. The optimizer's slots get their
-//! initial values, and moving averages begin with the imported values. Importing an exported file gives the
-//! same values.
+//! Makes a checkpoint of a job from a safetensors file. The checkpoint has one shard. The optimizer's slots
+//! get their initial values, and moving averages begin with the imported values. Importing an exported file
+//! gives the same values.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -54,9 +54,9 @@ enum Source {
 ///
 /// # Errors
 /// Returns an error if the file is not a safetensors file, if it lacks a variable or has one with the wrong
-/// shape or type, if `allow_extra` is false and it has tensors that the model does not have, if the step is
-/// beyond the job's last step, if a job uses the store, or if the checkpoint cannot be written. After an
-/// error there is no checkpoint.
+/// shape or type, if the file has tensors that the model does not have and `allow_extra` is false, if the
+/// step is beyond the job's last step, if a job uses the store, or if the checkpoint cannot be written.
+/// After an error there is no checkpoint.
 pub(crate) async fn import(from: &Store, file: &str, what: Import, to: &Store) -> anyhow::Result<()> {
     let (name, last_step) = (what.name, what.job.last_step);
     ensure!(name.step <= last_step, "step {} is beyond the job's last step, {last_step}", name.step);

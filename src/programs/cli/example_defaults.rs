@@ -34,7 +34,7 @@ enum Length {
 }
 
 impl Defaults {
-    /// Makes defaults that train for a number of epochs, in batches of 64, with plain gradient descent.
+    /// Makes defaults for this number of epochs, in batches of 64, with plain gradient descent.
     pub const fn epochs(epochs: u64) -> Self {
         let optimizer = Optimizer::Sgd;
         let learning_rate = optimizer.learning_rate();
@@ -42,7 +42,7 @@ impl Defaults {
         Self { length, batch_size: 64, optimizer, learning_rate, weight_decay: None }
     }
 
-    /// Makes defaults that train for a number of updates, in batches of 64, with plain gradient descent.
+    /// Makes defaults for this number of updates, in batches of 64, with plain gradient descent.
     pub const fn steps(steps: u64) -> Self {
         Self { length: Length::Steps(steps), ..Self::epochs(1) }
     }

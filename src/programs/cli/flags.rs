@@ -159,12 +159,12 @@ impl DeviceArgs {
     }
 }
 
-/// The flag that limits the own work of a worker or an evaluator.
+/// The flag that limits how long a worker or an evaluator may compute.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct HangArgs {
-    /// Least time after which the computation of a batch counts as hung, in seconds; 0 for no limit. The
-    /// limit grows to 20 times the longest computation so far. The least time is ten times as long for the
-    /// first batch and for each wait for input. A task that hangs leaves the job
+    /// Time limit for the computation of a batch, in seconds; 0 for no limit. The limit grows to 20 times the
+    /// longest computation so far. For the first batch and for each wait for input, it begins at ten times N.
+    /// A task that exceeds the limit counts as hung, and leaves the job
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(..=86_400))]
     pub hung_after_s: u64,
 }

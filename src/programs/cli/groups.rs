@@ -1,5 +1,5 @@
-//! The text of a group of variables on a command line: a pattern, and the settings that differ in the group.
-//! This module must not depend on models.
+//! The text of a group of variables on a command line: a pattern for their names, and the settings in which
+//! the group differs from the other variables. This module must not depend on models.
 
 use clap::ValueEnum;
 use pushpull_messages::optimizer::GroupSpec;

@@ -28,8 +28,8 @@ pub(super) struct JobArgs {
 }
 
 impl JobArgs {
-    /// Reads the job and checks the flags. If no job is given, returns an error that begins with `host`, the
-    /// name of the task that needs the job.
+    /// Reads the job and checks the flags. `host` is the name of the task that needs the job; if no job is
+    /// given, the error begins with this name.
     pub(super) fn orders(
         &self,
         cluster: &ClusterArgs,

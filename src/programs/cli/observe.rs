@@ -131,7 +131,8 @@ impl ObserveArgs {
     }
 
     /// Returns these settings as flags for the tasks of a cluster on this machine. The first list is for the
-    /// chief, and the second list is for every other task. The other tasks use any free port.
+    /// chief, and the second list is for every other task. If this process has an endpoint, each of the
+    /// other tasks gets one at any free port.
     pub(super) fn to_flags(&self) -> Result<(Vec<String>, Vec<String>), Failure> {
         self.check()?;
         let (own, others) = match &self.http_addr.address {

@@ -27,7 +27,7 @@ pub(super) fn absolute(flag: &str, path: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
-/// Returns `place`, which is the value of `flag`, as a directory of data: a path or a URL. A path is made
+/// Parses `place`, the value of `flag`, which names a directory of data: a path or a URL. A path is made
 /// absolute.
 pub(super) fn data_directory(flag: &str, place: &Path) -> Result<PathBuf, Failure> {
     match place.to_str() {
@@ -36,7 +36,7 @@ pub(super) fn data_directory(flag: &str, place: &Path) -> Result<PathBuf, Failur
     }
 }
 
-/// Returns `place`, which is the value of `flag`, as a location of checkpoints: a path or a URL. A path is
+/// Parses `place`, the value of `flag`, which names a location of checkpoints: a path or a URL. A path is
 /// made absolute, so that it does not depend on the working directory.
 pub(super) fn located(flag: &str, place: &str) -> Result<String, Failure> {
     match place.split_once("://") {

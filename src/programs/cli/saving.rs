@@ -157,7 +157,7 @@ fn reduce_on_plateau(text: &str) -> Result<Reduction, String> {
 }
 
 impl SavingArgs {
-    /// Returns the chief's settings with these flags.
+    /// Returns `config` with the settings for checkpoints, warm start and tracing that these flags request.
     pub(super) fn apply(&self, config: ChiefConfig) -> Result<ChiefConfig, Failure> {
         let checkpoint = self.location()?.map(|location| self.checkpoint(location));
         let warm_start = match &self.warm_start {
@@ -302,8 +302,8 @@ impl SavingArgs {
         self.drain_timeout_s.map_or_else(usual, Duration::from_secs)
     }
 
-    /// Returns these settings as flags for another process. Paths are absolute, because that process may
-    /// have a different working directory.
+    /// Returns command-line flags that give another process the same settings. Paths are absolute, because
+    /// that process may have a different working directory.
     pub(super) fn to_flags(&self) -> Result<Vec<String>, Failure> {
         let text = |value: &dyn ToString| value.to_string();
         let location = |flag: &str, place: &Option<String>| {

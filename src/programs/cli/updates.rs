@@ -144,7 +144,7 @@ impl UpdateArgs {
         Ok(())
     }
 
-    /// Returns the job with these flags.
+    /// Returns `job` with the settings that these flags give.
     pub(super) fn apply(&self, job: JobSpec) -> JobSpec {
         let mut optimizer = self.optimizer.spec(self.learning_rate());
         let mut weight_decay = self.weight_decay.unwrap_or(0.0);

@@ -16,8 +16,8 @@ use actix_web::web::Bytes;
 use tokio::time::{Sleep, sleep};
 
 /// The time limit for a client to read a response. Without a limit, a client that reads very slowly could
-/// keep the bytes in memory for ever. The limit is shorter in tests, because a test waits until it has
-/// passed.
+/// keep the bytes in memory for ever. The limit is shorter in tests, because a test waits until the limit
+/// has passed.
 const SENT_WITHIN: Duration = Duration::from_secs(if cfg!(test) { 4 } else { 10 });
 /// The number of bytes that are passed to a connection at a time.
 const PIECE: usize = 16 << 10;

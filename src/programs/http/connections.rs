@@ -79,8 +79,8 @@ impl Connections {
         }
     }
 
-    /// Returns true if there are too many connections and no async task is closing surplus ones yet. The
-    /// caller must then call `thin_out` until `thin_out` returns false.
+    /// Returns true if there are too many connections and no async task is closing surplus ones yet. If it
+    /// returns true, the caller must call `thin_out` until `thin_out` returns false.
     pub(super) fn become_many(&self) -> bool {
         let mut known = self.known();
         let many = known.open.len() > CONNECTIONS_MAX;

@@ -1,6 +1,6 @@
 //! The health of this process's tasks. One check says whether the tasks are alive, for a supervisor that
-//! restarts them. The other check says whether they are ready for work, for programs that wait until they
-//! are.
+//! restarts them. The other check says whether they are ready for work, for programs that must wait for the
+//! tasks.
 
 use std::time::Duration;
 

@@ -16,7 +16,7 @@ pub(super) fn is_loopback(header: &str) -> bool {
     names_loopback(host)
 }
 
-/// Returns true when a host name or address is loopback; an IPv6 address is given without brackets.
+/// Returns true when a host name or address is loopback. An IPv6 address must have no brackets.
 pub(super) fn names_loopback(host: &str) -> bool {
     let host = host.strip_suffix('.').unwrap_or(host);
     let name = host.eq_ignore_ascii_case("localhost")

@@ -9,7 +9,7 @@ use tracing::{Event, Subscriber};
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::{LookupSpan, Scope};
 
-/// The name of the span of a task. The only field of that span has the same name.
+/// The name of the span of a task, and of that span's only field.
 const TASK: &str = "task";
 
 /// The message and the fields of an event or a span.

@@ -98,14 +98,14 @@ mod tests {
         let recent = Arc::<Recent>::default();
         let keeper = Keeper::new("model", LogFormat::Human, Some(Arc::clone(&recent)));
         tracing::subscriber::with_default(tracing_subscriber::registry().with(keeper), || {
-            tracing::warn!(step = 7, "alone");
+            tracing::warn!(step = 7, "a warning");
             let _within = incarnation::span_of(TaskId::ps(3)).entered();
             tracing::info!("{}", "\u{fc}".repeat(5000));
-            tracing::debug!("below the level that is kept");
+            tracing::debug!("a debug line, which must not be kept");
         });
         let lines = recent.lines();
         let [first, second] = &lines[..] else { panic!("{lines:?}") };
-        assert_eq!((first.level, &*first.task, &*first.text), ("WARN", "model", "alone step=7"));
+        assert_eq!((first.level, &*first.task, &*first.text), ("WARN", "model", "a warning step=7"));
         assert_eq!((second.level, &*second.task), ("INFO", "ps/3"));
         assert!((1900..=LINE_BYTES_MAX).contains(&second.text.len()));
     }
@@ -123,7 +123,7 @@ mod tests {
                 let _task = incarnation::span_of(TaskId::worker(0)).entered();
                 tracing::info!("{word} task");
             }
-            tracing::info!("outside");
+            tracing::info!("a line outside of all log spans");
             let told = |recent: &Recent| {
                 recent
                     .lines()
@@ -133,7 +133,7 @@ mod tests {
             };
             assert_eq!(told(&recents[0]), ["left: one", "worker/0: one task"]);
             assert_eq!(told(&recents[1]), ["right: other", "worker/0: other task"]);
-            assert_eq!(told(&home), ["first: outside"]);
+            assert_eq!(told(&home), ["first: a line outside of all log spans"]);
         });
     }
 }

@@ -151,9 +151,9 @@ mod tests {
     }
 
     fn two() {
-        tracing::info!(step = 3, rate = 0.5, "\"quoted\"\nand broken");
+        tracing::info!(step = 3, rate = 0.5, "a \"quoted\" word\nand a line break");
         let _within = span_of(TaskId::worker(1)).entered();
-        tracing::warn!("slow");
+        tracing::warn!("the disk is slow");
     }
 
     #[test]
@@ -161,7 +161,7 @@ mod tests {
         let text = logged(Json::new("mnist"), "info", two);
         let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let [first, second] = &lines[..] else { panic!("{text}") };
-        assert_eq!(first["message"], "\"quoted\"\nand broken");
+        assert_eq!(first["message"], "a \"quoted\" word\nand a line break");
         assert_eq!(first["fields"], json!({"step": 3, "rate": 0.5}));
         assert_eq!(
             (&first["job"], &first["task"], &first["level"]),
@@ -179,14 +179,14 @@ mod tests {
     fn a_line_for_people_names_task_and_level() {
         let text = logged(Human::new("mnist", true), "info", two);
         assert!(text.contains(" mnist: "), "{text}");
-        assert!(text.trim_end().ends_with(" WARN worker/1: slow"), "{text}");
+        assert!(text.trim_end().ends_with(" WARN worker/1: the disk is slow"), "{text}");
         // The task is named even if the filter accepts the lines of some modules only.
         let own = concat!(module_path!(), "=warn");
         for level in ["warn", own] {
             let bad = logged(Human::new("mnist", true), level, two);
-            assert!(bad[8..].starts_with(" WARN worker/1: slow"), "{bad}");
+            assert!(bad[8..].starts_with(" WARN worker/1: the disk is slow"), "{bad}");
         }
-        let unnamed = logged(Human::new("mnist", false), "info", || tracing::info!("hello"));
-        assert!(unnamed[8..].starts_with(" hello"), "{unnamed}");
+        let unnamed = logged(Human::new("mnist", false), "info", || tracing::info!("a line of no task"));
+        assert!(unnamed[8..].starts_with(" a line of no task"), "{unnamed}");
     }
 }

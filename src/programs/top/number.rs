@@ -1,6 +1,6 @@
 //! Formats numbers so that people can read them at a glance.
 
-/// Formats a whole number, with a space between thousands.
+/// Formats a whole number, with a space as the thousands separator.
 pub(super) fn whole(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::new();

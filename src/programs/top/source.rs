@@ -14,7 +14,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 /// The maximum size of an answer, in bytes. The snapshot of a job with thousands of tasks is smaller.
 const BYTES_MAX: u64 = 32 << 20;
 
-/// The given text is not the address of a chief's HTTP endpoint.
+/// The error for a text that is not the address of a chief's HTTP endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{given}' is not the address of a chief: {reason}; expected HOST:PORT or http://HOST:PORT, the address that the chief logs at its start"

@@ -63,7 +63,7 @@ impl Table {
         Self { columns: columns.to_vec(), noun, rows: Vec::new() }
     }
 
-    /// Appends a row. If not all rows fit, rows that are `troubled` are shown before others.
+    /// Appends a row. If not all rows fit, those for which `troubled` is true are chosen first.
     pub(super) fn push(&mut self, troubled: bool, cells: Vec<Cell>) {
         self.rows.push((troubled, cells));
     }

@@ -80,7 +80,7 @@ pub enum StepFault {
     /// A label is not one of the classes.
     #[error(transparent)]
     Label(#[from] LabelOutOfRange),
-    /// An id is not a row of the table.
+    /// An id is not a row of the embedding table.
     #[error(transparent)]
     Id(#[from] IdOutOfRange),
 }

@@ -48,8 +48,8 @@ impl Executor {
     /// the feed's groups, which [`fetched`](Self::fetched) then returns.
     ///
     /// # Errors
-    /// If a label is not one of the classes, or an id is not a row of its table. The gradients must
-    /// then not be used.
+    /// If a label is not one of the classes, or an id is not a row of its embedding table. The gradients
+    /// must then not be used.
     ///
     /// # Panics
     /// If the batch does not have the columns or examples that the program was compiled for.
@@ -68,8 +68,8 @@ impl Executor {
     }
 
     /// Returns the fetches that the last training step has computed: those of the groups in the step's feed,
-    /// one after another in the order of the program's fetches, each row-major. If a fetch could not be
-    /// computed because the batch does not fit it, all fetches of the same groups are NaN.
+    /// one after another in the order of the program's fetches, each row-major. If the batch does not fit a
+    /// fetch, the fetch cannot be computed, and all fetches that share a group with it are NaN.
     pub fn fetched(&self) -> &[f32] {
         self.results.get(1..).unwrap_or_default()
     }
@@ -90,7 +90,7 @@ impl Executor {
     /// each metric. A prediction returns the elements of each output, row-major.
     ///
     /// # Errors
-    /// If a label is not one of the classes, or an id is not a row of its table.
+    /// If a label is not one of the classes, or an id is not a row of its embedding table.
     ///
     /// # Panics
     /// If the batch does not have the columns or examples that the program was compiled for, or if the
@@ -100,7 +100,8 @@ impl Executor {
         Ok(&self.results)
     }
 
-    /// Runs all instructions, and collects the results.
+    /// Runs the instructions that every step or a group of the feed needs, and stores the requested results
+    /// in `results`.
     fn run(
         &mut self,
         feed: Feed<'_>,

@@ -1,9 +1,9 @@
 //! Fetches: tensors of a training step that are computed and returned in addition to the loss and the
 //! gradients. This module must not depend on the use of the tensors.
 //!
-//! Required properties: (A) the loss and the gradients of a step have the same bits whichever fetches it
-//! computes; (B) an instruction that is needed only for fetches runs only in steps that ask for a group of
-//! these fetches.
+//! Required properties: (A) the loss and the gradients of a step have the same bits whichever fetches the
+//! step computes; (B) an instruction that is needed only for fetches runs only in steps that ask for a group
+//! of these fetches.
 
 use pushpull_messages::id::NodeId;
 

@@ -7,7 +7,7 @@ use pushpull_messages::id::VariableId;
 /// is complete.
 pub trait GradientSink {
     /// Returns the memory for one variable's gradient, in row-major order. The executor writes the whole
-    /// gradient, and may read it until it reports the gradient as complete.
+    /// gradient, and may read it back until it has called [`complete`](Self::complete).
     ///
     /// # Panics
     /// May panic if the graph has no such variable, or if the gradient is already complete.

@@ -90,8 +90,8 @@ pub(super) enum Kernel {
     MaxPool2dGrad(Pool2d),
     AveragePool2d(Pool2d),
     AveragePool2dGrad(Pool2d),
-    /// Images → the mean of each channel. The field holds the numbers of images, pixels per image, and
-    /// channels.
+    /// Images → the mean of each channel. The field holds the number of images, of pixels in an image, and
+    /// of channels.
     GlobalAveragePool([usize; 3]),
     GlobalAveragePoolGrad([usize; 3]),
 

@@ -32,7 +32,7 @@ impl Datasets {
     }
 }
 
-/// Shows the names only.
+/// Shows only the names of the data sets.
 impl std::fmt::Debug for Datasets {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_set().entries(self.sets.keys()).finish()

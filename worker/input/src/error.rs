@@ -191,9 +191,9 @@ pub enum InputError {
          continue in the new ones with --accept-changed-files"
     )]
     FilesChanged {
-        /// The files of this worker now.
+        /// The digest of the files that this worker reads now.
         found: FilesDigest,
-        /// The files of this worker in the checkpoint.
+        /// The digest of this worker's files that is recorded in the checkpoint.
         expected: FilesDigest,
     },
     /// The system has no memory left for the examples.
@@ -311,7 +311,7 @@ pub enum InputError {
         examples: u64,
         /// The number of elements of one example; 0 if the number overflows.
         elements: usize,
-        /// The maximum number of examples with this number of elements.
+        /// The maximum number of examples of this size.
         max: u64,
     },
     /// A label is not the number of a class.
@@ -410,7 +410,7 @@ pub enum InputError {
         examples: usize,
         /// The number of bytes of all columns of all batches.
         bytes: u64,
-        /// The maximum number of bytes.
+        /// The maximum number of bytes of all these batches together.
         max: u64,
         /// The column with the most elements.
         column: ColumnSpec,
@@ -418,7 +418,7 @@ pub enum InputError {
     /// A worker's part of the data has more examples than a sampler can shuffle.
     #[error(
         "the worker's part of the data has {examples} examples, expected at most {max}: \
-         use more workers, or a larger stride for a text"
+         use more workers, or a larger stride for text data"
     )]
     OrderLength {
         /// The number of examples.
@@ -428,7 +428,7 @@ pub enum InputError {
     },
     /// The system has no memory left for the list that holds the order of the examples.
     #[error(
-        "out of memory for the shuffled list of {examples} examples: use more workers, or a larger stride for a text"
+        "out of memory for the shuffled list of {examples} examples: use more workers, or a larger stride for text data"
     )]
     OrderMemory {
         /// The number of examples.
@@ -437,7 +437,7 @@ pub enum InputError {
     /// A saved position lies outside this worker's part of the data.
     #[error(
         "position {offset} in epoch {epoch} lies outside the worker's part of the data, expected an offset below {len}: \
-         it was saved with other data or another number of workers; use the same data and number of workers, or start a new job"
+         the position was saved with other data or another number of workers; use the same data and number of workers, or start a new job"
     )]
     Position {
         /// The saved epoch.
@@ -464,7 +464,7 @@ pub enum InputError {
     )]
     Endless,
     /// A reader of a custom data set appended more examples than it was asked for, or returned a number that
-    /// differs from the number appended.
+    /// differs from the number of examples appended.
     #[error(
         "a reader was asked for at most {most} examples, appended {appended} and returned {told}: correct the data set"
     )]
@@ -501,7 +501,7 @@ pub enum InputError {
     },
     /// A data set had another number of examples when it was read again.
     #[error(
-        "the data set ended after {examples} examples, but had another number before: \
+        "the data set ended after {examples} examples, but had a different number of examples when it was read before: \
          do not change the data while a job reads them"
     )]
     Changed {
@@ -529,7 +529,7 @@ pub enum InputError {
         last: Box<InputError>,
     },
     /// No file matches a pattern of the job.
-    #[error("the pattern {} has no file: {reason}; correct the pattern or the directory", pattern.display())]
+    #[error("the pattern {} matches no file: {reason}; correct the pattern or the directory", pattern.display())]
     NoMatch {
         /// The pattern.
         pattern: PathBuf,

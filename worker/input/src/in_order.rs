@@ -18,7 +18,7 @@ pub fn in_order(dataset: &Mapped, batch: usize) -> Result<InOrder<'_>, InputErro
     Ok(InOrder { dataset, batch, read: 0 })
 }
 
-/// The iterator that [`in_order`] returns: over the batches of a test set, in order.
+/// The iterator that [`in_order`] returns. It yields the batches of a test set in order.
 #[derive(Clone, Debug)]
 pub struct InOrder<'a> {
     dataset: &'a Mapped,

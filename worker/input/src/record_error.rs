@@ -111,13 +111,13 @@ pub enum RecordError {
         /// The number of fields in the row.
         fields: usize,
     },
-    /// A row has more fields than the header or, without a header, than the first row. Its fields may be
-    /// shifted.
+    /// A row has more fields than the header or, without a header, than the first valid row. Its fields may
+    /// be shifted.
     #[error("the row has {fields} fields, expected at most {max}: quote a field that contains the delimiter")]
     MoreFields {
         /// The number of fields in the row.
         fields: usize,
-        /// The number of fields in the header or in the first row.
+        /// The number of fields in the header or in the first valid row.
         max: usize,
     },
     /// A header lacks a field that the spec names.

@@ -65,9 +65,9 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Creates a sampler of `share` in batches of `batch` examples. Every epoch is fully shuffled with
-    /// `seed`, the seed of the job. The number of epochs is unlimited. The sampler starts at the beginning
-    /// of epoch 0.
+    /// Creates a sampler that reads `share` in batches of `batch` examples. Every epoch is fully shuffled
+    /// with `seed`, the seed of the job. The number of epochs is unlimited. The sampler starts at the
+    /// beginning of epoch 0.
     ///
     /// # Errors
     /// [`InputError::Batch`] if `batch` is 0 or greater than [`BATCH_EXAMPLES_MAX`];
@@ -204,7 +204,7 @@ pub(super) fn order(seed: u64, worker: u32, epoch: u64) -> SplitMix64 {
     SplitMix64::stream(&[STREAM, seed, worker.into(), epoch])
 }
 
-/// Returns the example indices of each batch as a new `Vec`, until the input ends.
+/// Yields a new `Vec` for each batch, with the indices of its examples, until the input ends.
 impl Iterator for Sampler {
     type Item = Vec<u32>;
 

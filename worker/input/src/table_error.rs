@@ -1,5 +1,5 @@
-//! The errors of a whole Parquet or Arrow file. This module must not depend on the file, or on the crates
-//! that decode it.
+//! The errors that concern a Parquet or Arrow file as a whole. This module must not depend on the code that
+//! reads the file, or on the crates that decode it.
 
 use pushpull_messages::input::FieldSpec;
 
@@ -24,7 +24,7 @@ pub enum TableError {
         /// How the file is packed.
         packing: &'static str,
     },
-    /// The pages of a Parquet file are compressed in a way whose unpacked size cannot be limited.
+    /// The pages of a Parquet file are compressed with a codec whose output cannot be kept below a limit.
     #[error(
         "the pages are compressed with {codec}, expected Snappy, zstd or LZ4_RAW, or no compression: write the file \
          again with one of these"

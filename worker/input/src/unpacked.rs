@@ -11,7 +11,7 @@ use super::InputError;
 use super::object::Address;
 use super::zstd::{ZstdReader, is_zstd};
 
-/// The maximum number of bytes that are unpacked from one file that is held in memory as a whole.
+/// The maximum unpacked size, in bytes, of one file that is held in memory as a whole.
 pub const UNPACKED_BYTES_MAX: u64 = 4 << 30;
 
 /// The number of bytes allocated before any data has arrived. After that, the allocated size is at most
@@ -153,7 +153,7 @@ pub(crate) struct Opened {
     /// The path of the file, or the address of the object.
     pub path: PathBuf,
     pub input: Box<dyn Read + Send>,
-    /// The number of bytes; `None` for a pipe.
+    /// The size of the file or object before unpacking, in bytes; `None` for a pipe.
     pub size: Option<u64>,
 }
 
@@ -273,8 +273,8 @@ pub(super) fn read_up_to(input: &mut impl Read, buffer: &mut [u8]) -> io::Result
 /// Reads until `data` contains exactly `expected` bytes. Allocates memory as data arrives, so a header that
 /// declares too many bytes costs no memory.
 ///
-/// On an error, `data` contains the bytes that arrived. The error kinds `UnexpectedEof` (the input is too
-/// short) and `OutOfMemory` come from this function.
+/// On an error, `data` contains the bytes that arrived. The error kind `UnexpectedEof` means that the input
+/// is too short, and `OutOfMemory` that no memory was left. Other errors come from the input.
 pub(super) fn read_exactly(input: &mut impl Read, expected: usize, data: &mut Vec<u8>) -> io::Result<()> {
     while data.len() < expected {
         let step = (expected - data.len()).min(data.len().max(CHUNK_BYTES));

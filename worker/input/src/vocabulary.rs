@@ -47,8 +47,8 @@ impl Vocabulary {
 /// The ids that only Parquet and Arrow files need: those of booleans, integers and nulls.
 #[cfg(feature = "columnar")]
 impl Vocabulary {
-    /// Returns the id of a boolean, which counts as the word `true` or `false`, or as the id 1 or 0 if the
-    /// field holds ids; `None` if it has no id.
+    /// Returns the id of a boolean; `None` if it has no id. The boolean counts as the word `true` or `false`
+    /// or, if the field holds ids, as the id 1 or 0.
     pub(crate) fn id_of_boolean(&self, boolean: bool) -> Option<i32> {
         match self.ids {
             Some(_) => self.id(if boolean { b"true" } else { b"false" }),

@@ -9,8 +9,8 @@ use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 /// The first bytes of a zstd file (RFC 8878, section 3.1.1).
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// Returns true if a file that begins with these bytes is a zstd file. It may begin with a frame that
-/// decoders skip (RFC 8878, section 3.1.2).
+/// Returns true if a file that begins with these bytes is a zstd file. A zstd file may also begin with a
+/// frame that decoders skip (RFC 8878, section 3.1.2).
 pub(super) fn is_zstd(first: [u8; 4]) -> bool {
     first == ZSTD_MAGIC || (first[0] & 0xf0 == 0x50 && first[1..] == [0x2a, 0x4d, 0x18])
 }
@@ -130,8 +130,8 @@ mod tests {
         }
     }
 
-    /// The input is written by hand after RFC 8878, section 3.1.1: a magic number, and a frame of one raw
-    /// block that ends with a checksum.
+    /// The input is written by hand, in the format of RFC 8878, section 3.1.1: a magic number, and a frame
+    /// of one raw block that ends with a checksum.
     #[test]
     fn a_wrong_checksum_is_found() {
         let frame =
@@ -141,7 +141,7 @@ mod tests {
         assert!(unpack(&frame([checksum[0] ^ 1, checksum[1], checksum[2], checksum[3]])).is_err());
     }
 
-    /// The XXH64 hash of the bytes "abc" with seed 0, from the test vectors of xxHash.
+    /// Returns the XXH64 hash of the bytes "abc" with seed 0, from the test vectors of xxHash.
     const fn xxh64_of_abc() -> u64 {
         0x44bc_2cf5_ad77_0999
     }

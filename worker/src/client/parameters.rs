@@ -164,7 +164,7 @@ impl Parameters {
     /// Some shards may still be behind the step at which this worker joined, if no other worker is left to
     /// advance them. The push then goes to these shards only, and only their verdicts are returned. If
     /// workers compute several gradients for one update, some shards may be behind the others because a
-    /// worker died after it had pushed to the others only. In this case, too, the push goes only to the
+    /// worker died after it had pushed only to those others. In this case, too, the push goes only to the
     /// shards that are behind.
     ///
     /// # Errors

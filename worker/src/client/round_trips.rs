@@ -21,9 +21,9 @@ pub(super) async fn timed<T>(gradients: Payload, call: impl Future<Output = T>) 
     (call.await, complete)
 }
 
-/// Returns the earliest time at which each whole push could be sent; `None` for a pull. `trips` holds one
-/// entry for each call: the task that was called and, for a push, the times at which its gradients were
-/// complete and its reply arrived.
+/// Returns, for each call, the earliest time at which its whole push could be sent; `None` for a pull.
+/// `trips` holds one entry for each call: the task that was called and, for a push, the times at which its
+/// gradients were complete and its reply arrived.
 ///
 /// All pushes to one ps task share a connection and are sent in order. Therefore a push waits until the
 /// gradients of all earlier pushes to the task are complete.

@@ -55,9 +55,9 @@ pub(crate) struct DeviceParts {
     pub loss: f32,
     /// The gradients of each device's part of the batch.
     pub gradients: Vec<Gradients>,
-    /// What each device has fetched; empty if the batch fetches nothing.
+    /// For each device, the tensors that it has fetched; empty if the batch fetches nothing.
     pub fetched: Vec<FetchedPart>,
-    /// The work of each device; empty unless the step is traced.
+    /// The pieces of work that the devices have done; empty unless the step is traced.
     pub work: Vec<Work>,
 }
 
@@ -67,9 +67,9 @@ pub(crate) struct Computed {
     pub loss: f32,
     /// The gradients of the mean loss.
     pub gradients: Gradients,
-    /// What each device has fetched; empty if the step fetches nothing.
+    /// For each device, the tensors that it has fetched; empty if the step fetches nothing.
     pub fetched: Vec<FetchedPart>,
-    /// The work of each device; empty unless the step is traced.
+    /// The pieces of work that the devices have done; empty unless the step is traced.
     pub work: Vec<Work>,
 }
 

@@ -20,7 +20,7 @@ pub struct EvaluatorConfig {
     pub best: Option<BestSpec>,
     /// The time between two checks for new checkpoints in the store.
     pub poll_every: Duration,
-    /// The time without a new checkpoint after which the evaluator ends; `None` waits forever.
+    /// The time without a new checkpoint after which the evaluator ends; if `None`, it waits forever.
     pub idle_timeout: Option<Duration>,
 }
 

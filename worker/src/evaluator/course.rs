@@ -29,8 +29,8 @@ fn age(name: &CheckpointName) -> (u64, u64) {
 }
 
 impl Course {
-    /// Returns those checkpoints of the store that may be evaluated, newest first. `there` lists the
-    /// checkpoints that the store contains.
+    /// Returns those checkpoints of the store that may be evaluated, newest first. The parameter `there`
+    /// lists the checkpoints that the store contains.
     pub(super) fn candidates(&self, there: &[CheckpointName]) -> Vec<CheckpointName> {
         let mut new: Vec<CheckpointName> =
             there.iter().filter(|name| !self.done.contains(name)).copied().collect();

@@ -1,7 +1,7 @@
 //! Estimates what the metrics of a training step cost. This module must not depend on how a graph is run.
 //!
-//! Wanted properties: (A) metrics that take a small part of a step are computed in every step; (B) what the
-//! loss needs anyway costs nothing.
+//! Wanted properties: (A) metrics that take a small part of a step are computed in every step; (B) a node
+//! that the loss needs anyway adds nothing to the cost of a metric.
 
 use pushpull_messages::graph::{GraphSpec, Op};
 use pushpull_messages::id::NodeId;
@@ -9,8 +9,8 @@ use pushpull_messages::tensor::TensorSpec;
 
 /// The interval, in steps, at which a worker computes metrics that cost more than a small part of a step.
 const COSTLY_EVERY: u64 = 10;
-/// The number of elements that metrics may always touch. This takes a few microseconds, less than the push
-/// and pull of any step.
+/// The number of elements that metrics may always touch. Touching them takes a few microseconds, less than
+/// the push and pull of any step.
 const ELEMENTS_FREE: usize = 4096;
 /// The number of elements that the rest of the step must touch for each element that metrics touch. If the
 /// rest touches fewer, the metrics are not computed in every step.
@@ -79,8 +79,9 @@ mod tests {
 
     use super::*;
 
-    /// Returns a classifier with one layer of this width. The metric is the accuracy; if `area` is true, it
-    /// is the area under the ROC curve of the first class, which has 8192 counts.
+    /// Returns a classifier with one layer, whose kernel is `[inputs, classes]`. The metric is the accuracy
+    /// or, if `area` is true, the area under the ROC curve of the first class; the area is computed from
+    /// 8192 counts.
     fn classifier(inputs: usize, classes: usize, area: bool) -> GraphSpec {
         let mut g = GraphBuilder::new("classifier");
         let x = g.input("features", [inputs]);

@@ -31,11 +31,11 @@ pub(crate) struct FetchPlan {
     metrics_every: u64,
     /// The number of elements of all metrics together, on one device.
     metric_elements: usize,
-    /// What each hook fetches, if it fetches anything.
+    /// The fetches of each hook; `None` for a hook that fetches nothing.
     hooks: Vec<Option<HookFetches>>,
 }
 
-/// What one hook fetches.
+/// The fetches of one hook.
 #[derive(Clone, Debug)]
 struct HookFetches {
     every: u64,
@@ -209,8 +209,8 @@ impl FetchPlan {
         if groups.meets(METRICS) && all { parts } else { &[] }
     }
 
-    /// Returns the tensors that the hook with this index has fetched at a step, in the order of its names.
-    /// Returns `None` if the hook fetches nothing at this step.
+    /// Returns the tensors that the hook with this index has fetched at a step, in the order in which the
+    /// hook requested them. Returns `None` if the hook fetches nothing at this step.
     ///
     /// # Errors
     /// If a device has not returned a tensor, because the worker's engine cannot fetch tensors.
@@ -302,8 +302,8 @@ impl Shapes {
 
     /// Returns the shape of a tensor for the whole batch, and how the tensors of several devices become one.
     ///
-    /// `None` stands for a tensor that several devices cannot join, because its shape depends on the size of
-    /// the batch in another way than by one row for each example.
+    /// The [`Join`] is `None` if the tensors cannot be joined: their shape depends on the size of the batch,
+    /// but they do not have one row for each example.
     fn whole(&self, graph: &GraphSpec, node: NodeId) -> (Shape, Option<Join>) {
         let Some(tensors) = &self.own else { return (Shape::scalar(), Some(Join::Same)) };
         let (own, batch) = (&tensors[node.index()].shape, self.batch);

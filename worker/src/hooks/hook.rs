@@ -112,7 +112,7 @@ pub struct Start<'a> {
 /// The information that a hook gets about a step that is about to begin.
 #[derive(Clone, Copy, Debug)]
 pub struct StepContext<'a> {
-    /// The number of steps that this worker has taken before this one.
+    /// The number of steps that the worker has taken before this step.
     pub local_step: LocalStep,
     /// The greatest version among the pulled values of all shards.
     pub global_step: GlobalStep,
@@ -125,7 +125,7 @@ pub struct StepContext<'a> {
 /// The information that a hook gets about a step that has been taken.
 #[derive(Clone, Copy, Debug)]
 pub struct StepInfo<'a> {
-    /// The number of steps that this worker has taken before this one.
+    /// The number of steps that the worker has taken before this step.
     pub local_step: LocalStep,
     /// The greatest version among all shards after the step.
     pub global_step: GlobalStep,
@@ -149,7 +149,7 @@ pub struct StepInfo<'a> {
 pub struct Fetched<'a> {
     /// The worker that took the step.
     pub task: TaskId,
-    /// The number of steps that this worker has taken before this one.
+    /// The number of steps that the worker has taken before this step.
     pub local_step: LocalStep,
     /// The greatest version among all shards after the step.
     pub global_step: GlobalStep,

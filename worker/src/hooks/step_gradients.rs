@@ -38,7 +38,7 @@ impl<'a> StepGradients<'a> {
         Self { local_step, global_step, variables, gradients }
     }
 
-    /// Returns the number of steps that this worker has taken before this one.
+    /// Returns the number of steps that this worker has taken before this step.
     pub const fn local_step(&self) -> LocalStep {
         self.local_step
     }

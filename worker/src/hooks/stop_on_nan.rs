@@ -4,7 +4,8 @@ use super::hook::{Hook, HookError, StepInfo};
 use crate::telemetry::Plots;
 
 /// A hook that ends the worker and the job with an error at the first step whose loss is not finite. Without
-/// this hook, the job continues if it drops the gradients of such a step, or if the gradients are finite.
+/// this hook, the job continues if it drops the gradients of such a step, or if the gradients are finite
+/// although the loss is not.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StopOnNan;
 

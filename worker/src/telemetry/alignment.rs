@@ -91,8 +91,7 @@ mod tests {
     use super::*;
 
     /// Returns a call to a task whose clock is ahead by `ahead`. The call begins at `at` on this task's
-    /// clock. `out`, `there` and `home` are the durations of the request, of the work on the other task, and
-    /// of the reply.
+    /// clock. The request takes `out`, the work on the other task takes `there`, and the reply takes `home`.
     fn call(at: Micros, ahead: Micros, [out, there, home]: [Micros; 3]) -> CallTimes {
         let received = at + out + ahead;
         CallTimes { sent: at, received, answered: received + there, back: at + out + there + home }

@@ -1,8 +1,8 @@
 //! Evaluations that a worker has made while it trained, stored until the next report. This module must not
 //! depend on how a model is evaluated.
 //!
-//! Wanted properties: (A) the evaluations that are taken together fit in a report; (B) each evaluation is
-//! taken once, in order, or counted as lost.
+//! Wanted properties: (A) the evaluations that one call of `take` returns fit in a report; (B) each
+//! evaluation is taken once, in order, or counted as lost.
 
 use std::sync::Arc;
 

@@ -8,7 +8,8 @@ use std::sync::LazyLock;
 
 use pushpull_messages::summary::HistogramSpec;
 
-/// The limits of the buckets, ascending: 0, and ±10⁻¹² · 1.1ⁱ up to ±10²⁰, and then the greatest number.
+/// The limits of the buckets, ascending: −10⁻¹² · 1.1ⁱ from almost −10²⁰, then 0, then 10⁻¹² · 1.1ⁱ up to
+/// almost 10²⁰, and at the end the greatest `f64`.
 static LIMITS: LazyLock<Vec<f64>> = LazyLock::new(|| {
     let next = |limit: &f64| Some(limit * 1.1).filter(|&limit| limit < 1e20);
     let positive: Vec<f64> = std::iter::successors(Some(1e-12), next).collect();

@@ -52,7 +52,8 @@ pub(crate) struct StepRecord<'a> {
     pub loss: f32,
     /// The norm of the gradients, if it was measured.
     pub gradient_norm: Option<f32>,
-    /// What each device has fetched, beginning with the metrics; empty if they were not computed.
+    /// For each device, the values that it has fetched, which begin with the metrics. Empty if the step did
+    /// not compute the metrics.
     pub metrics: &'a [FetchedPart],
     /// True if the gradients were pushed; false if they were dropped because they were not finite.
     pub pushed: bool,
@@ -63,7 +64,7 @@ pub(crate) struct StepRecord<'a> {
 pub(crate) struct Progress {
     pub snapshot: WorkerSnapshot,
     pub loss_sum: f64,
-    /// The most recent measured norm, and the step after which it was measured.
+    /// The norm of the gradients that was measured last, and the step of this measurement.
     pub gradient_norm: Option<(LocalStep, f32)>,
 }
 

@@ -40,13 +40,13 @@ pub(crate) struct Tracer {
     last_work: usize,
 }
 
-/// The times of a traced step, of the devices' work and of the pushes.
+/// The times of a traced step, of its work on the devices, and of its pushes.
 #[derive(Debug)]
 pub(crate) struct TracedStep {
     pub local_step: LocalStep,
     pub moments: Moments,
     pub work: Vec<Work>,
-    /// Whether `work` includes the single operations.
+    /// Whether `work` includes each single operation.
     pub ops: bool,
     pub pushes: Vec<TracedPush>,
 }
@@ -86,7 +86,7 @@ impl Tracer {
         self.spans.put(self.spans_of(step));
     }
 
-    /// Returns the pieces of work that a step shows, in their order.
+    /// Returns the pieces of work that a step shows, in the order of `work`.
     fn shown(work: &[Work]) -> Vec<&Work> {
         let mut shown: Vec<(usize, &Work)> = work.iter().enumerate().collect();
         if shown.len() > WORK_MAX {

@@ -21,7 +21,7 @@ use crate::telemetry::{Gauge, Journal};
 /// time. During a longer computation the frame would stall, and the receiver would close the connection.
 const EARLY_MAX: Duration = Duration::from_secs(5);
 
-/// The devices, the filter and the connections to the shards, with which steps are taken.
+/// The stepper of a worker: takes its steps with its devices, its filter and its connections to the shards.
 pub(super) struct Stepper {
     pub parameters: Parameters,
     pub devices: Arc<Devices>,
@@ -83,7 +83,7 @@ pub(super) struct StepResult {
 }
 
 impl Stepper {
-    /// Computes one batch of a step, but not its last batch, and adds the gradients to those of the step's
+    /// Computes a batch that is not the last one of its step, and adds the gradients to those of the step's
     /// earlier batches. Each device forms its own sum, in the order of the batches.
     ///
     /// # Errors
@@ -116,8 +116,8 @@ impl Stepper {
     }
 
     /// Computes the last batch of a step from the values in `read`, and pushes the gradients of the step.
-    /// `before` has the sums over the other batches of the step; `None` if there are none. `change`, if
-    /// given, is called with the gradients before they are filtered.
+    /// `before` holds the sums over the earlier batches of the step; it is `None` if the step has a single
+    /// batch. `change`, if given, is called with the gradients before they are filtered.
     ///
     /// # Errors
     /// If `change` fails; if the batch does not fit the model; if a gradient is not finite and the job stops

@@ -154,7 +154,7 @@ impl Trainer {
         Ok(())
     }
 
-    /// Returns what the worker is to record of a step.
+    /// Returns which data the worker must record for a step.
     fn recorded(&self, step: LocalStep) -> Recorded {
         let traced = self.tracer.as_ref().is_some_and(|tracer| tracer.is_traced(step));
         let ops = traced && self.tracer.as_ref().is_some_and(Tracer::has_room_for_ops);
@@ -162,10 +162,10 @@ impl Trainer {
     }
 
     /// Computes all batches of a step except the last one, beginning with `batch`. Returns the last batch,
-    /// the sums over the others, and the time spent waiting for input. Tensors are fetched, and the times of
-    /// operations are recorded, only in the last batch. If the worker leaves or its input ends before the
-    /// last batch, the gradients of the other batches are not pushed, and these batches do not count as
-    /// drawn.
+    /// the sums of the others' losses, gradients and work, and the time spent waiting for input. Tensors are
+    /// fetched, and the times of operations are recorded, only in the last batch. If the worker leaves or
+    /// its input ends before the last batch, the gradients of the other batches are not pushed, and these
+    /// batches do not count as drawn.
     async fn earlier_batches(
         &mut self,
         mut batch: Arc<Batch>,

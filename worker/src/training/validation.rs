@@ -25,8 +25,8 @@ pub(super) struct Validation {
     setting: Arc<ValidationSetting>,
     /// The evaluations that the next report contains.
     reported: Evaluations,
-    /// The number of evaluations that were due when the most recent one began or, before the first one, when
-    /// the training began.
+    /// The number of evaluations that had fallen due by the time the most recent one began; before the first
+    /// one, by the time the training began.
     due: u64,
     running: Option<Running>,
 }
@@ -38,7 +38,8 @@ pub(super) struct ValidationSetting {
     pub workers: u32,
     pub test: Arc<TestSet>,
     pub devices: Arc<Devices>,
-    /// The least time after which the evaluation of a batch counts as hung; see [`Lease`](crate::lease).
+    /// The lower bound of the time limit after which the evaluation of a batch counts as hung; see
+    /// [`Lease`](crate::lease).
     pub hung_after: Duration,
 }
 

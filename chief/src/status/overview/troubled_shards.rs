@@ -12,8 +12,8 @@ use pushpull_messages::observe::{Finding, FindingKind, ShardRow, ShardState};
 use super::evidence::{Cause, EVIDENCE_MIN, Evidence};
 use super::peer_times::{PeerTimes, shown};
 
-/// The limits for late replies: the time to a reply is at least this many times that of the other shards,
-/// and at least this many microseconds longer.
+/// The limits for late replies: the ratio of a shard's time to a reply to the median of the other shards'
+/// times, and the difference of the two in microseconds. A late shard reaches both limits.
 const LATE: (f64, u64) = (2.0, 5_000);
 /// A shard that is busy for at least this fraction of the time counts as overloaded.
 const BUSY: f64 = 0.8;

@@ -1,8 +1,8 @@
 //! The recent values of a count, and its rate of increase over the last seconds. Reads no clock.
 //!
 //! Wanted properties: (A) the stored counts cover the last seconds, or the last few increments if these are
-//! seconds apart, and the number of stored counts is bounded; (B) every stored count was added at the stored
-//! time; (C) if no count was added for [`SPAN`], `ends` returns `None` and the rate is 0.
+//! seconds apart, and the number of stored counts is bounded; (B) every stored count was added at the time
+//! that is stored with it; (C) if no count was added for [`SPAN`], `ends` returns `None` and the rate is 0.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -48,7 +48,8 @@ impl<T> Default for Window<T> {
 }
 
 impl<T: Counted> Window<T> {
-    /// Adds the count at the time `at`, which must not be earlier than in the last call.
+    /// Adds a count, which was read at the time `at`. This time must not be earlier than that of the last
+    /// call.
     pub(crate) fn add(&mut self, at: Duration, count: T) {
         match self.counts.back().map(|(_, last)| count.count().saturating_sub(last.count())) {
             None => self.increased = at,
@@ -115,7 +116,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// (A)-(C): counts come at arbitrary times, and are read some time later.
+        /// (A), (B) and (C): counts are added at arbitrary times, and the window is read some time later.
         #[test]
         fn it_covers_the_last_seconds(
             counts in prop::collection::vec((0u64..4000, 0u64..1000), 1..200),

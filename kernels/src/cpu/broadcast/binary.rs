@@ -65,7 +65,8 @@ fn map(
     });
 }
 
-/// Computes the rows of the result whose indices are in `rows`. Each row is as long as the innermost axis.
+/// The computation of those rows of the result whose indices are in `rows`. Each row is as long as the
+/// innermost axis.
 struct Map<'a, F> {
     dst: &'a mut [f32],
     a: &'a [f32],

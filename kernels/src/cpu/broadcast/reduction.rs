@@ -20,8 +20,8 @@ pub enum Reduction {
 }
 
 /// Reduces `x` over the axes along which the operand at `side` is repeated, and writes the results to `dst`.
-/// `x` has the shape of the broadcast result, `dst` the shape of the operand. If `x` is a gradient,
-/// [`Reduction::Sum`] gives the gradient with respect to the operand.
+/// `x` has the shape of the broadcast result, `dst` the shape of the operand. If `x` is the gradient with
+/// respect to the broadcast result, [`Reduction::Sum`] gives the gradient with respect to the operand.
 ///
 /// Any axes can be reduced: if the operand has the shape `[2, 1]` and the result `[2, 3]`, for example, each
 /// row is reduced to one element. A sum over the last axes is computed by `sum` for each row; a sum over

@@ -49,8 +49,8 @@ impl fmt::Display for BadShapes {
 
 impl Error for BadShapes {}
 
-/// Two shapes that are broadcast against each other. They are aligned at the last axis. An axis that has
-/// size 1 in one shape, or is missing there, is repeated.
+/// Two shapes that are broadcast against each other. They are aligned at the last axis. A shape that lacks
+/// an axis, or has size 1 on it, is repeated along this axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Broadcast {
     /// The axes of the result, the last axis first. Axes of size 1 are left out, and adjacent axes that
@@ -62,7 +62,7 @@ pub struct Broadcast {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Axis {
     pub size: usize,
-    /// Whether each operand has this axis. An operand without the axis is repeated along it.
+    /// For each operand, true if it has this axis, and false if it is repeated along the axis.
     pub has: [bool; 2],
 }
 
@@ -115,7 +115,7 @@ impl Broadcast {
         self.axes.iter().filter(|axis| axis.has[side as usize]).map(|axis| axis.size).product()
     }
 
-    /// Returns the size of the innermost axis, and whether each operand has it.
+    /// Returns the size of the innermost axis and, for each operand, whether the operand has this axis.
     pub(in crate::cpu) fn inner(&self) -> (usize, [bool; 2]) {
         (self.axes[0].size, self.axes[0].has)
     }

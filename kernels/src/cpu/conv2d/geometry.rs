@@ -142,7 +142,7 @@ impl Conv2d {
 /// An endless iteration over the window starts of consecutive output pixels.
 pub(super) struct Windows<'a> {
     conv: &'a Conv2d,
-    /// The position of the next output pixel in its image.
+    /// The row and the column (`col`) of the next output pixel in its image.
     row: usize,
     col: usize,
     /// Three offsets for the next output pixel: the start of its padded image (`image`), the start of the

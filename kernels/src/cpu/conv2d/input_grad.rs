@@ -51,7 +51,8 @@ impl WithSimd for InputGrad<'_> {
     }
 }
 
-/// Adds the rows of `P` output pixels to their windows, whose starts are in `at`.
+/// For each of `P` output pixels, adds its row of `dy · kernelᵀ` to its window. `at` contains the starts of
+/// the windows.
 #[inline(always)]
 fn add_to_windows<S: Simd, const P: usize>(
     simd: S,
@@ -68,7 +69,7 @@ fn add_to_windows<S: Simd, const P: usize>(
     }
 }
 
-/// One line of each of the windows of `P` output pixels.
+/// The same line in the window of each of `P` output pixels.
 struct Lines<'a, 'b, const P: usize> {
     dst: &'b mut [f32],
     at: [usize; P],

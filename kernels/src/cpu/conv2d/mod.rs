@@ -2,8 +2,8 @@
 //! gradients. This module must not depend on layers. As everywhere in machine learning, the kernel is not
 //! flipped: `y[i, oy, ox, o] = Σ x[i, oy · sh + ky − before, ox · sw + kx − before, c] · kernel[ky, kx, c,
 //! o]`, with 0 beyond the edges. The bits of a result do not depend on `threads`. As in a matrix product,
-//! they depend on whether the instruction set has fused multiply-add and, for the gradient with respect to
-//! the images, on the width of its vectors.
+//! they depend on the instruction set: on whether it has fused multiply-add and, for the gradient with
+//! respect to the images, on the width of its vectors.
 
 // Measured on one thread of a Zen 5 with the layers of a small MNIST network (batch 64, 3×3, no padding), in
 // GFLOP/s: the first figure is for the tiles of this module, the second for `gemm` on windows that were

@@ -1,5 +1,5 @@
-//! The division of rows into blocks, and the sums of each block. This module must not depend on the terms of
-//! the sums.
+//! The division of rows into blocks, and the sums of each block. This module must not depend on what is
+//! summed.
 
 use std::iter::zip;
 use std::ops::Range;
@@ -8,8 +8,8 @@ use crate::cpu::dispatch::zip_map;
 use crate::cpu::threads::{Threads, share_rows};
 
 /// Returns the number of floats of scratch memory that `layer_norm_grad`, `column_moments` and
-/// `batch_norm_grad` need for `[rows, n]`. Several blocks of rows need two sums for each column of each
-/// block; a single block needs 0 floats.
+/// `batch_norm_grad` need for `[rows, n]`. If there are several blocks of rows, each block needs two sums
+/// for each column; a single block needs 0 floats.
 pub fn norm_scratch([rows, n]: [usize; 2]) -> usize {
     match Blocks::of(rows) {
         Blocks { count: 1, .. } => 0,
@@ -34,8 +34,8 @@ impl Blocks {
     }
 
     /// Calls `work` for each block, with the block's two sums, its part of `dst` (`[rows, n]` or empty) and
-    /// its range of rows. A single block writes its sums to `[first, second]`; several blocks write their
-    /// sums to `scratch`.
+    /// its range of rows. If there is only one block, its sums are written to `[first, second]`; otherwise,
+    /// all sums are written to `scratch`.
     #[track_caller]
     pub(super) fn share(
         self,

@@ -71,7 +71,7 @@ mod tests {
 
     const STEP: AdamStep = AdamStep { learning_rate: 0.01, beta1: 0.9, beta2: 0.999, epsilon: 1e-7, step: 1 };
 
-    /// The bias correction makes the first step as long as the learning rate. After many steps, the
+    /// With the bias correction, the length of the first step is the learning rate. After many steps, the
     /// correction has no effect.
     #[test]
     fn the_bias_is_corrected() {

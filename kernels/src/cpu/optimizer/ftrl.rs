@@ -2,7 +2,7 @@
 
 use super::{GradientTerms, update};
 
-/// The hyperparameters of one FTRL step.
+/// The hyperparameters of one step of FTRL-proximal. "The paper" is McMahan et al., KDD 2013.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FtrlStep {
     /// α of the paper. It must not change from step to step, since `linear` depends on it.
@@ -22,9 +22,9 @@ pub struct FtrlStep {
 /// = linear + rate · gradient − (√n − √accumulator) / α · value`, `next = −(linear − sign(linear)·λ₁) / (√n
 /// / α + 2·λ₂)` if `|linear| > λ₁`, and 0 otherwise; `accumulator = n`.
 ///
-/// The accumulator must start at a positive number (TensorFlow uses 0.1), and `linear` at 0. With this
-/// start, the first step also multiplies the initial value by `1 − √(accumulator / n)`. Without λ₁ and λ₂,
-/// each later step is `next = value − α · rate · gradient / √n`.
+/// The accumulator must start at a positive number (TensorFlow uses 0.1), and `linear` at 0. If λ₁ and λ₂
+/// are 0, each step is `next = value − α · rate · gradient / √n`, except that in the first step `value` is
+/// multiplied by `1 − √(accumulator / n)`.
 ///
 /// # Panics
 /// If the slices differ in length.

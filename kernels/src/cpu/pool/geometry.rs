@@ -40,12 +40,12 @@ impl Pool2d {
         Ok(Self { images, vertical, horizontal, channels })
     }
 
-    /// Returns the shape of the images: `[n, h, w, c]`.
+    /// Returns the shape of the input images: `[n, h, w, c]`.
     pub fn input(&self) -> [usize; 4] {
         [self.images, self.vertical.input, self.horizontal.input, self.channels]
     }
 
-    /// Returns the shape of the output: `[n, ho, wo, c]`.
+    /// Returns the shape of the output images: `[n, ho, wo, c]`.
     pub fn output(&self) -> [usize; 4] {
         [self.images, self.vertical.output, self.horizontal.output, self.channels]
     }

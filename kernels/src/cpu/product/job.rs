@@ -48,7 +48,7 @@ pub(super) enum Panels<'a> {
     Packed { data: &'a [f32], depth: usize },
 }
 
-/// The number to which the terms of an element are added.
+/// The initial value of each element of the product, to which the terms are added.
 #[derive(Clone, Copy)]
 pub(super) enum Start<'a> {
     Zero,

@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 
 /// A rectangle of a row-major matrix, borrowed mutably.
 pub(super) struct Region<'a> {
-    /// The element at the upper left; dangling if the region is empty.
+    /// A pointer to the element at the upper left; dangling if the region is empty.
     first: *mut f32,
     /// The distance between the starts of two consecutive rows, in elements.
     stride: usize,

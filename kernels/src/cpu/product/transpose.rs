@@ -46,7 +46,7 @@ pub(super) fn transpose<S: Simd>(
     }
 }
 
-/// Transposes in squares of 16 vectors of 16 floats.
+/// Transposes a block in squares; a square is 16 vectors of 16 floats each.
 #[cfg(target_arch = "x86_64")]
 mod avx512 {
     use super::Target;
@@ -92,8 +92,8 @@ mod avx512 {
         }
     }
 
-    /// Returns the transposed square. Each of the four steps doubles the number of elements of a column that
-    /// are next to each other.
+    /// Returns the transposed square. Each of the four steps doubles the number of elements of one column
+    /// that are in the same vector.
     #[inline(always)]
     fn transpose_square(simd: V4, x: [f32x16; SIDE]) -> [f32x16; SIDE] {
         let f = simd.avx512f;

@@ -1,4 +1,4 @@
-//! Calls to one task that survive broken connections. The client dials the task again and sends requests
+//! Makes calls to one task survive broken connections. The client dials the task again and sends requests
 //! again, so a request that arrives twice must have the same effect as one that arrives once. Wanted
 //! properties: (A) every call ends with one reply, or with the reason why no reply will come; (B) a reply
 //! reaches only the call that made its request; (C) all calls reach the same incarnation of the peer, and a

@@ -30,9 +30,9 @@ pub struct Envelope {
 #[derive(Serialize, Deserialize)]
 struct Header<'a>(#[serde(deserialize_with = "segments")] Vec<u64>, #[serde(with = "raw")] &'a [u8]);
 
-/// Reads the list of segment lengths, and fails as soon as the list has too many elements. A length may take
-/// one byte on the wire but takes eight in memory, so the limit on the header's size does not limit the
-/// memory enough.
+/// Reads the list of segment lengths, and fails as soon as the list has too many elements. A length can take
+/// as little as one byte on the wire, but always takes eight in memory, so the limit on the header's size
+/// does not limit the memory enough.
 fn segments<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<u64>, D::Error> {
     struct Lengths;
 

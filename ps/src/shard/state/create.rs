@@ -15,7 +15,7 @@ use crate::shard::cut::Restored;
 pub(super) struct Creating<R> {
     pub(super) create: Arc<CreateShard>,
     asker: Asker<R>,
-    /// Whether the caller has already been given the request to read the values from the files.
+    /// Whether the caller has already been given the request to read the values from the checkpoint.
     pub(super) requested: bool,
 }
 

@@ -30,7 +30,7 @@ impl<R> ShardState<R> {
         self.saves.begin().map(FileRequest::Write)
     }
 
-    /// Accepts a request to save the shard when it reaches the version that `save` names.
+    /// Accepts a request for a save. The shard will be saved when it reaches the version that `save` names.
     pub fn save(&mut self, save: Save, connection: u64, reply: R) -> Vec<Answer<R>> {
         let contents = match created(&mut self.contents, self.id) {
             Ok(contents) => contents,

@@ -115,7 +115,7 @@ impl<R> ShardState<R> {
     }
 
     /// Makes the shard stop at the step that `stop` names, or at the job's last step if that is smaller. The
-    /// end stays the same if the shard's version is already greater than the named step.
+    /// shard's last step stays the same if the shard's version is already greater than the named step.
     pub fn stop_at(&mut self, stop: &StopAt, reply: R) -> Vec<Answer<R>> {
         let contents = match created(&mut self.contents, self.id) {
             Ok(contents) => contents,

@@ -24,7 +24,8 @@ impl<R> ShardState<R> {
         answers
     }
 
-    /// Sets the factor of the learning rate from a version on, and lets the shard continue.
+    /// Sets the factor of the learning rate for all versions from a given one on, and lets the shard
+    /// continue.
     pub fn set_learning_rate(&mut self, set: &SetLearningRate, reply: R) -> Vec<Answer<R>> {
         let contents = match created(&mut self.contents, self.id) {
             Ok(contents) => contents,
@@ -37,10 +38,10 @@ impl<R> ShardState<R> {
     }
 
     /// Keeps a push for later if the shard waits for its learning rate. If another copy of the push already
-    /// waits, returns the refusal of one of the two.
+    /// waits, returns the refusal of the copy on the earlier connection.
     ///
     /// # Errors
-    /// Returns the gradients and the handle if the shard does not wait.
+    /// Returns `gradients` and `reply` unused if the shard does not wait.
     pub(super) fn defer(
         &mut self,
         push: &Push,

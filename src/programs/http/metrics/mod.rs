@@ -1,6 +1,6 @@
-//! Renders the tasks' snapshots in Prometheus' text format, version 0.0.4. Names, units and help texts are
-//! in one table, `FAMILIES`, except those of the process metrics. The number of label values is bounded by
-//! the size of the cluster.
+//! Renders the tasks' snapshots in Prometheus' text format, version 0.0.4. The table `FAMILIES` contains the
+//! names, units and help texts of all metrics except those of the process. The number of label values is
+//! bounded by the size of the cluster.
 
 mod chief;
 mod evaluator;

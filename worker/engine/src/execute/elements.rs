@@ -54,8 +54,8 @@ pub(super) fn run(call: &Call<'_>, outputs: Outputs<'_>) {
     }
 }
 
-/// Runs a chain of element-wise steps. The first input is the tensor that the first step reads, unless the
-/// instruction works in place; all other inputs are operands.
+/// Runs a chain of element-wise steps. The first step reads the first input or, if the instruction works in
+/// place, `output` itself. All other inputs are operands.
 fn chain(output: &mut [f32], steps: &[Step], call: &Call<'_>) {
     let mut inputs = (0..call.instruction.inputs.len()).map(|position| call.input(position));
     let first = if call.instruction.in_place { None } else { inputs.next() };

@@ -1,5 +1,5 @@
-//! Kernels that multiply: products, embeddings, convolutions and poolings. This module must not depend on
-//! where values are stored.
+//! Runs the kernels of products, embeddings, convolutions and poolings. This module must not depend on where
+//! values are stored.
 
 use pushpull_kernels::cpu::{self};
 
@@ -10,7 +10,7 @@ use crate::ir::Kernel;
 /// Runs a product, an embedding, a convolution or a pooling.
 ///
 /// # Errors
-/// If an id is not a row of its table.
+/// If an id is not the number of a row of the embedding table.
 pub(super) fn run(call: &Call<'_>, outputs: Outputs<'_>) -> Result<(), StepFault> {
     let Outputs { output, more: [second, _], scratch } = outputs;
     let threads = call.sources.threads;

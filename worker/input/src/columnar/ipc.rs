@@ -245,7 +245,7 @@ struct IpcBatches {
     fields: Fields,
     /// The values of each dictionary. The map is never iterated, so its order does not matter.
     dictionaries: HashMap<i64, ArrayRef>,
-    /// For each dictionary of a selected field, the number of bytes of the messages that it is made of.
+    /// For each dictionary of a selected field, the number of bytes of the messages that contain its values.
     dictionary_bytes: BTreeMap<i64, u64>,
     /// The rest of a record batch of which some rows were skipped.
     pending: Option<RecordBatch>,
@@ -273,7 +273,8 @@ impl IpcBatches {
         Ok(Buffer::from_vec(self.messages.read(head.body, part)?))
     }
 
-    /// Reads a dictionary, or adds values to it. A dictionary that no selected field uses is not kept.
+    /// Reads a message that defines a dictionary or adds values to it. Discards the message if no selected
+    /// field uses the dictionary.
     fn read_dictionary(&mut self, head: &Head) -> Result<(), TableError> {
         let (id, is_delta) = decoding(DICTIONARY, || {
             let message = head.message()?;
@@ -326,8 +327,8 @@ fn record_batch<'a>(message: &Message<'a>) -> Result<arrow_ipc::RecordBatch<'a>,
 }
 
 /// Checks that the buffers of a record batch lie within its body, and that they are not too large when they
-/// are unpacked. Returns the number of their unpacked bytes. Buffers that are not packed count, too: a copy
-/// is made of each that is not aligned, and the copies may exceed the body, because buffers may overlap.
+/// are unpacked. Returns the number of their unpacked bytes. Buffers that are not packed count, too, because
+/// every unaligned buffer is copied. The copies may be larger than the body, because buffers may overlap.
 fn check_buffers(batch: &arrow_ipc::RecordBatch<'_>, body: &Buffer) -> Result<u64, ArrowError> {
     let mut total = 0u64;
     for buffer in batch.buffers().into_iter().flatten() {

@@ -12,7 +12,7 @@ use pushpull_messages::input::{FieldSpec, ListKind, ListSpec};
 use super::numbers::{floats, integers, is_integer, is_number, words};
 use crate::{RecordError, Storage};
 
-/// The maximum number of lists within lists.
+/// The maximum nesting depth of lists.
 const DEPTH_MAX: usize = 8;
 
 /// A field of lists from which a column is made.

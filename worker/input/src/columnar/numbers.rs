@@ -1,4 +1,5 @@
-//! Converts arrays of numbers, whatever their type. This module must not depend on files or columns.
+//! Converts Arrow arrays of numbers of any type to floats, integers or words. This module must not depend on
+//! files or columns.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
@@ -29,7 +30,7 @@ pub(super) const fn is_number(kind: &DataType) -> bool {
     is_integer(kind) || matches!(kind, DataType::Float16 | DataType::Float32 | DataType::Float64)
 }
 
-/// Returns the elements as the nearest `f32`. The value of a null is arbitrary.
+/// Returns each element as the nearest `f32`. The value of a null is arbitrary.
 ///
 /// # Panics
 /// If the elements are not numbers.
@@ -43,7 +44,8 @@ pub(super) fn floats(array: &dyn Array) -> Vec<f32> {
     }
 }
 
-/// Returns the elements as words: `true`, `false`, or the digits. The value of a null is arbitrary.
+/// Returns each element as a word: `true` or `false` for a boolean, and decimal digits for an integer. The
+/// value of a null is arbitrary.
 ///
 /// # Panics
 /// If the elements are neither integers nor booleans.
@@ -55,8 +57,8 @@ pub(super) fn words(array: &dyn Array) -> Vec<String> {
     }
 }
 
-/// Returns the elements. A `u64` above the range of an `i64` becomes the largest `i64`. The value of a null
-/// is arbitrary.
+/// Returns the elements as `i64`; false is 0, and true is 1. A `u64` above the range of an `i64` becomes the
+/// largest `i64`. The value of a null is arbitrary.
 ///
 /// # Panics
 /// If the elements are neither integers nor booleans.

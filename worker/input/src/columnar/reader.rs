@@ -102,13 +102,13 @@ struct TableReader {
     positions: Vec<usize>,
     /// The maximum number of rows whose values are converted at a time.
     window: usize,
-    /// The rows that were decoded last. Those before `at` have been read already.
+    /// The rows that were decoded last. The rows before index `at` have been read already.
     batch: Option<RecordBatch>,
-    /// For each field of each column, its converted values in the first rows of the batch.
+    /// For each field of each column, the converted values of the first `window` rows of the batch.
     values: Vec<Values>,
-    /// The next row of the batch.
+    /// The index of the next row in the batch.
     at: usize,
-    /// The number of the next row of the file.
+    /// The number of the next row in the file.
     row: u64,
     /// True after a row was found in the file. A file without rows is an error.
     any: bool,

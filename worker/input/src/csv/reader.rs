@@ -25,7 +25,7 @@ const END: &[u8] = b"\n\x1aend of file";
 /// The maximum number of bytes of a header that an error message quotes.
 const SHOWN_BYTES_MAX: usize = 400;
 
-/// The format of CSV files with the columns of a spec.
+/// The format of CSV files, together with the columns that a spec makes from their fields.
 pub(crate) struct CsvFormat {
     spec: CsvSpec,
     /// For each column, the fields from which its values are read.
@@ -140,7 +140,7 @@ struct CsvReader {
     /// For each column, the positions of its fields in a row.
     indices: Vec<Vec<usize>>,
     /// The maximum number of fields of a row: as many as the header has. If there is no header, as many as
-    /// the first row that has no other fault.
+    /// the first row without a fault has.
     fields: Option<usize>,
     row: csv::ByteRecord,
     /// True if the file has an example.

@@ -8,8 +8,8 @@ use pushpull_messages::input::ColumnSpec;
 use super::{Dataset, InMemory, Reader, Rows, collect};
 use crate::InputError;
 
-/// A data set that reads another set into memory when it is read for the first time. [`Dataset::cache`] makes
-/// it. Clones share the memory.
+/// A data set that, when it is first read, reads another set into memory. [`Dataset::cache`] makes it.
+/// Clones share the memory.
 #[derive(Clone)]
 pub struct Cache<D> {
     inner: D,

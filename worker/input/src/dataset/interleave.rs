@@ -12,7 +12,8 @@ use crate::InputError;
 /// A data set that reads `cycle` sets at a time and takes one example from each in turn. When a set ends, the
 /// next one takes its place.
 ///
-/// Property: (A) it returns each example of each set exactly once. The order depends only on the sets.
+/// Property: (A) it returns each example of each set exactly once. The order depends only on the sets and on
+/// `cycle`.
 #[derive(Clone)]
 pub struct Interleave {
     sets: Vec<Arc<dyn Dataset>>,
@@ -42,7 +43,8 @@ impl Interleave {
         Ok(Self::like(sets, cycle, empty))
     }
 
-    /// Makes a data set of `sets`. There must be at least one, and all must have blocks like `empty`.
+    /// Makes a data set of `sets`. There must be at least one set, and all sets must have the columns of
+    /// `empty`.
     pub(crate) fn like(sets: Vec<Arc<dyn Dataset>>, cycle: usize, empty: Rows) -> Self {
         let cycle = cycle.clamp(1, sets.len().max(1));
         Self { sets, cycle, empty }
@@ -114,7 +116,7 @@ impl InterleaveReader {
 
     /// Calls `some` with the set whose turn it is, and passes the turn to the next set. `some` returns the
     /// number of examples that it has read or skipped. If this is 0, the set has ended, and the call is
-    /// repeated with another set. Returns the number, which is 0 only if all sets have ended.
+    /// repeated with another set. Returns the number of examples, which is 0 only if all sets have ended.
     fn turn(
         &mut self,
         mut some: impl FnMut(&mut Open) -> Result<u64, InputError>,

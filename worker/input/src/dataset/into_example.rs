@@ -28,7 +28,7 @@ impl<E: Into<Box<dyn Error + Send + Sync>>> IntoExample for Result<Vec<Column>, 
     }
 }
 
-/// Returns the values of the example at `index`, which a function has returned.
+/// Returns the values that a function has returned for the example at `index`.
 pub(super) fn example(index: u64, returned: impl IntoExample) -> Result<Vec<Column>, InputError> {
     returned.into_example().map_err(|error| {
         // The error must be a single line.

@@ -39,7 +39,7 @@ pub use zip::Zip;
 /// A set of examples that all have the same columns.
 ///
 /// A worker reads the set once in each epoch. Property: (A) every reader returns the same examples in the
-/// same order. A job that is resumed relies on it.
+/// same order. A job that is resumed relies on this property.
 pub trait Dataset: Send + Sync {
     /// Returns the specs of the columns; at least one. Their names differ.
     fn columns(&self) -> &[ColumnSpec];

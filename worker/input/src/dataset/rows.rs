@@ -35,8 +35,8 @@ impl Rows {
         Self::new(columns.iter().map(storage).collect())
     }
 
-    /// Creates a block without examples. The storage of each column must be empty, and sets how the elements
-    /// of the column are stored.
+    /// Creates a block without examples. The storage of each column must be empty; its kind determines how
+    /// the elements of the column are stored.
     ///
     /// # Errors
     /// The same as those of [`of`](Self::of).
@@ -150,7 +150,7 @@ impl Rows {
         self.examples = 0;
     }
 
-    /// Reserves memory for one more example. [`end`](Self::end) completes it.
+    /// Reserves memory for one more example, which [`end`](Self::end) completes.
     ///
     /// # Errors
     /// [`InputError::Held`] if the examples would exceed [`HELD_BYTES_MAX`]; [`InputError::NoRoom`] if the

@@ -32,7 +32,7 @@ impl BadRecords {
     ///
     /// # Errors
     /// `error` if no damaged record may be skipped, or if the error does not concern a single record;
-    /// [`InputError::BadRecords`] if the record is one too many.
+    /// [`InputError::BadRecords`] if the allowed number of records has already been skipped.
     pub(crate) fn skip(&self, place: u64, error: InputError) -> Result<(), InputError> {
         let place = match &error {
             InputError::Record { file, .. }

@@ -52,7 +52,7 @@ impl FoundFiles {
         self.files.iter().filter_map(|(_, size)| *size).fold(0, u64::saturating_add)
     }
 
-    /// Returns a short description of the files; `None` if there are none.
+    /// Returns a short description of the files; `None` if there are no files.
     pub(crate) fn digest(&self) -> Option<FilesDigest> {
         let mut digest = FilesDigest::default();
         self.files.iter().for_each(|(file, size)| digest.add(file, size.unwrap_or(0)));

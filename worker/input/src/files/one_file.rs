@@ -15,9 +15,9 @@ pub(super) struct OneFile {
     columns: Arc<[ColumnSpec]>,
     format: Arc<dyn Format>,
     file: PathBuf,
-    /// Whether a file without examples is no error, because there are other files.
+    /// True if the file may have no examples, because there are other files.
     may_be_empty: bool,
-    /// Whether a warning has been logged that the file has no examples.
+    /// Whether a warning about the lack of examples has been logged.
     warned: Arc<AtomicBool>,
 }
 

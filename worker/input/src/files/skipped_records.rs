@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct SkippedRecords(Arc<AtomicU64>);
 
 impl SkippedRecords {
-    /// Returns the number of damaged records so far. A record that is read again is counted once.
+    /// Returns the number of damaged records that were skipped so far. A record that is skipped again, in a
+    /// later epoch, is counted once.
     pub fn count(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

@@ -61,8 +61,8 @@ impl Mapped {
         self.stages.columns()
     }
 
-    /// Replaces the contents of `columns` with the examples that `picks` names, in that order. Allocates only
-    /// if the capacity of `columns` or `scratch` does not suffice.
+    /// Replaces the contents of `columns` with the examples that `picks` names, in the order of `picks`.
+    /// Allocates only if the capacity of `columns` or `scratch` does not suffice.
     pub(super) fn fill(&self, picks: &[Pick], columns: &mut Vec<Column>, scratch: &mut Scratch) {
         prepare(self.columns(), picks.len(), columns);
         for (position, column) in columns.iter_mut().enumerate() {

@@ -153,7 +153,8 @@ mod tests {
     }
 
     proptest! {
-        /// (A), (B) and (C): the store fails at some requests, and the caller reads pieces of any size.
+        /// Checks (A), (B) and (C) with a store that fails some requests, and a caller that reads a
+        /// different number of bytes each time.
         #[test]
         fn an_object_is_read_as_it_is(
             object in prop::collection::vec(any::<u8>(), 0..200),

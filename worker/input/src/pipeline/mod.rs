@@ -216,8 +216,8 @@ impl std::fmt::Debug for Pipeline {
     }
 }
 
-/// Returns the part of a custom data set that a worker reads, and true if the worker uses every example of
-/// it.
+/// Returns the data set from which a worker reads: its own part of a custom data set, or the whole set. Also
+/// returns true if the worker uses every example of the returned data set.
 fn part(
     set: Arc<dyn Dataset>,
     policy: ShardSpec,

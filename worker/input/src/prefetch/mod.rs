@@ -166,7 +166,7 @@ impl Prefetch {
     /// The same as those of [`next`](Self::next).
     ///
     /// # Panics
-    /// If called from asynchronous code.
+    /// If called from asynchronous code, or if this object was created by [`on_demand`](Self::on_demand).
     pub fn next_blocking(&mut self) -> Result<Batch, InputError> {
         match self.ready.blocking_recv() {
             Some(batch) => Ok(batch),
@@ -186,8 +186,8 @@ impl Prefetch {
         let _ = self.spent.try_send(batch);
     }
 
-    /// Returns the error that ended the input. Joining the thread does not block for long: the thread closes
-    /// the channel only when it ends.
+    /// Returns the error that ended the input. Must be called only when the channel is closed. The thread
+    /// closes it only when it ends, so joining the thread does not block for long.
     fn ended(&mut self) -> InputError {
         if let Some(Err(panic)) = self.thread.take().map(JoinHandle::join) {
             self.panic = Some(message_of(panic.as_ref()));

@@ -41,14 +41,14 @@ impl<'a> Reading<'a> {
         Self { interleave: input.interleave, skip_bad_records: input.skip_bad_records, custom, skipped: None }
     }
 
-    /// Returns settings that read files one after the other and skip no damaged record.
+    /// Returns the settings with which files are read one after the other and no damaged record is skipped.
     pub fn plain(custom: &'a Datasets) -> Self {
         Self { interleave: 1, skip_bad_records: 0, custom, skipped: None }
     }
 }
 
 /// Loads all examples of `spec` with the settings of [`Reading::plain`]. The columns are those that
-/// [`describe`] returns if there are no map stages. `data_dir_override` replaces the directories of all
+/// [`describe`] returns for `spec` without map stages. `data_dir_override` replaces the directories of all
 /// files, because a worker may store the same data elsewhere.
 ///
 /// # Errors
@@ -104,8 +104,8 @@ pub fn describe(
     Ok(Description { examples, columns: stages.columns().to_vec() })
 }
 
-/// Returns true if the examples of `spec` are read one after the other, which holds for custom data sets and
-/// for all files except texts. Texts and generated examples are loaded as a whole.
+/// Returns true if the examples of `spec` are read one after the other, as in custom data sets and in all
+/// files except texts. Texts and generated examples are loaded as a whole.
 pub(super) fn is_read(spec: &DatasetSpec) -> bool {
     matches!(
         spec,

@@ -16,8 +16,8 @@ use super::stages::{Scratch, Stages};
 use super::{Batch, HELD_BYTES_MAX, InputError};
 use buffer::Buffer;
 
-/// The number of bytes that the buffer needs for each example in addition to its elements. This number also
-/// suffices while the buffer is restored.
+/// The number of bytes that the buffer needs for each example in addition to the example's elements. This
+/// number also suffices while the buffer is restored.
 const SLOT_BYTES: u64 = 48;
 
 /// How one worker reads a data set.
@@ -72,7 +72,7 @@ struct Source {
 }
 
 impl Stream {
-    /// Starts at the first batch of epoch 0.
+    /// Makes a stream that starts at the first batch of epoch 0.
     ///
     /// # Errors
     /// [`InputError::Batch`] if the batch is empty or too large; [`InputError::Stage`] if a map stage
@@ -141,7 +141,7 @@ impl Stream {
             source.skip(index - source.index)?;
             match source.next(&self.stages, &self.config)? {
                 true => buffer.fill(slot, source.index - 1, &source.block, source.next - 1)?,
-                false => return Err(InputError::Changed { examples: index }),
+                false => return Err(InputError::Changed { examples: source.index }),
             }
         }
         source.skip(buffer.read() - source.index)?;
@@ -149,7 +149,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Fills `batch` with the next examples. Allocates only if the previous contents were smaller.
+    /// Fills `batch` with the next examples. Allocates only if the previous contents of `batch` were
+    /// smaller.
     ///
     /// # Errors
     /// [`InputError::Ended`] if the remaining examples do not fill a batch; any other [`InputError`] if the

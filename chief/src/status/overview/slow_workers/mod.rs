@@ -1,8 +1,8 @@
 //! Finds workers that hold up the others. Reads no clock. Wanted properties: (A) if all workers are about
 //! equally fast, or all wait for the shards, no worker is found; (B) a worker is slow if its steps without
-//! the exchange take at least 1.5 times as long as those of the others and 2 ms longer; (C) a worker is
-//! silent if it does not report but others do, and stalled if it stays much longer than usual in a phase
-//! other than the exchange but most others do not, even if no worker takes steps; (D) a cause is unclear if
+//! the exchange take at least 1.5 times as long as those of the others and at least 2 ms longer; (C) a
+//! worker is silent if others report but it does not; it is stalled if, unlike most, it stays much longer
+//! than usual in a phase other than the exchange, even if no worker takes steps; (D) a cause is unclear if
 //! the data do not show whether it applies. If (B) or (C) holds for one worker only, no other is found.
 
 use std::time::Duration;
@@ -34,10 +34,10 @@ pub(crate) struct Trainer<'a> {
     /// worker was outside of a step.
     pub at: Option<(&'a str, Duration)>,
     /// The time since the worker last reported a new step or, before the first such report, since the worker
-    /// began.
+    /// began to train.
     pub stood: Duration,
-    /// The usual time of each phase of the worker's steps, in microseconds. It stays known if the worker
-    /// takes no more steps.
+    /// The usual time of each phase of the worker's steps, in microseconds. These times remain known after
+    /// the worker has stopped taking steps.
     pub usual_us: &'a [(String, u64)],
 }
 
@@ -148,7 +148,7 @@ enum Assessment {
     Unclear,
 }
 
-/// The numbers of workers that report, that take steps, and that are stalled.
+/// Three numbers of workers: those that report, those that take steps, and those that are stalled.
 struct GroupActivity {
     reporting: usize,
     going: usize,

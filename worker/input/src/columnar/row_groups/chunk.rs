@@ -16,14 +16,14 @@ use parquet::file::reader::{ChunkReader, Length};
 use super::footer::page_bytes;
 use crate::object::{Address, Ranges};
 
-/// The maximum number of bytes of a page, packed and unpacked.
+/// The maximum number of bytes of a page, both packed and unpacked.
 pub(super) const PAGE_BYTES_MAX: u64 = 512 << 20;
 /// The number of bytes that are read at first in order to find a page's header.
 const HEADER_BYTES: u64 = 16 << 10;
 /// The maximum number of bytes of a page's header. The header may contain statistics, with two of the page's
 /// values.
 const HEADER_BYTES_MAX: u64 = 1 << 20;
-/// The number of bytes that all windows of a file should have together.
+/// The target for the total number of bytes of all windows of a file.
 const WINDOWS_BYTES: u64 = 32 << 20;
 /// The maximum number of bytes of one window.
 const WINDOW_BYTES_MAX: u64 = 2 << 20;

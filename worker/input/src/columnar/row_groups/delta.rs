@@ -6,9 +6,9 @@
 
 use super::thrift::Thrift;
 
-/// Checks the lists of lengths at the beginning of `bytes`: each list may have at most `most` lengths.
-/// `lists` is the number of these lists: 1 for delta lengths, and 2 for delta strings. Returns false if a
-/// list declares more lengths or is malformed, or if `bytes` ends too early.
+/// Checks the lists of lengths at the beginning of `bytes`. `lists` is the number of these lists: 1 for
+/// delta lengths, and 2 for delta strings. `most` is the maximum number of lengths in each list. Returns
+/// false if a list declares more lengths or is malformed, or if `bytes` ends too early.
 pub(super) fn lengths_fit(bytes: &[u8], lists: usize, most: u64) -> bool {
     let mut numbers = Thrift::new(bytes);
     (0..lists).all(|_| skip_list(&mut numbers, most).is_some())

@@ -38,9 +38,9 @@ use crate::table_kind::TableKind;
 use crate::unpacked::open_either;
 use crate::{InputError, TableError};
 
-/// The first and the last bytes of a file.
+/// The bytes with which a Parquet file begins and ends.
 const MAGIC: &[u8; 4] = b"PAR1";
-/// The number of bytes after the footer: its length, and the magic bytes.
+/// The number of bytes after the footer: the footer's length, and the magic bytes.
 const TAIL_BYTES: u64 = 8;
 /// The maximum number of bytes of a footer.
 const FOOTER_BYTES_MAX: u64 = 64 << 20;
@@ -333,7 +333,7 @@ impl RowGroups for Group {
     }
 }
 
-/// The only chunk of a column in a row group.
+/// An iterator over the only chunk that a column has in a row group.
 struct OneChunk {
     pages: Option<Pages>,
 }

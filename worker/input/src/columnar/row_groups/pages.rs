@@ -16,8 +16,8 @@ use super::delta::lengths_fit;
 
 /// The maximum number of values of a page. Even a page of few bytes may declare many values.
 const PAGE_VALUES_MAX: u32 = 1 << 26;
-/// The maximum number of bytes of the values that are decoded at a time, if each value is as long as the
-/// longest.
+/// The maximum number of bytes of the values that are decoded at a time. Every value counts as being as long
+/// as the longest one.
 const DECODED_BYTES_MAX: u64 = 1 << 30;
 
 /// A column of a row group.
@@ -44,7 +44,7 @@ impl Pages {
     /// number of columns that are read at the same time.
     ///
     /// # Errors
-    /// If the values that are decoded at a time may be too large together.
+    /// If the values that are decoded at a time may together exceed [`DECODED_BYTES_MAX`].
     pub(super) fn new(
         source: &Arc<Source>,
         chunk: &ColumnChunkMetaData,
@@ -139,8 +139,8 @@ impl Limits {
         }
     }
 
-    /// Checks that the values that are decoded at a time would not be too large together if each had
-    /// `longest` bytes.
+    /// Checks that the values that are decoded at a time would not exceed [`DECODED_BYTES_MAX`] together if
+    /// each had `longest` bytes.
     fn check_longest(&self, longest: u64) -> Result<()> {
         match longest.saturating_mul(self.decoded) > DECODED_BYTES_MAX {
             true => Err(bad(format!(

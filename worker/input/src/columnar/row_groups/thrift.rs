@@ -1,7 +1,7 @@
 //! Reads values in the compact protocol of Thrift, as far as the headers of Parquet need it. This module must
 //! not depend on Parquet.
 //!
-//! The protocol: "Thrift compact protocol encoding", in the documentation of Apache Thrift.
+//! The documentation of Apache Thrift defines the protocol, under "Thrift compact protocol encoding".
 
 /// The maximum depth of nesting in a value that is skipped.
 const DEPTH_MAX: u32 = 32;
@@ -19,7 +19,7 @@ pub(super) const STRUCT: u8 = 12;
 
 /// The expected type of a known field.
 pub(super) enum Kind {
-    /// A type of the protocol, by the protocol's number for it.
+    /// A type, given by its number in the protocol.
     Plain(u8),
     Boolean,
     Struct(Known),
@@ -52,10 +52,10 @@ impl<'a> Thrift<'a> {
         i16::try_from(field).is_ok().then_some((field, kind))
     }
 
-    /// Reads a struct. Passes the number and the value of each known 32-bit integer to `found`, but not of
-    /// integers in structs within this struct. Returns `None` if a known field has another type or occurs
-    /// twice: the crate `parquet` looks only at the numbers of fields, and its result would then differ from
-    /// this module's.
+    /// Reads a struct. Calls `found` with the field number and the value of each known 32-bit integer, but
+    /// ignores integers in nested structs. Returns `None` if a known field has another type or occurs twice:
+    /// the crate `parquet` looks only at the numbers of fields, and its result would then differ from this
+    /// module's.
     pub(super) fn known(&mut self, known: Known, found: &mut dyn FnMut(i64, i64)) -> Option<()> {
         let (mut last, mut seen) = (0, 0u64);
         loop {
