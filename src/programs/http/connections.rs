@@ -59,8 +59,8 @@ impl Connections {
         self.0.lock()
     }
 
-    /// Adds a connection. Returns `None` if its socket cannot be duplicated because the process has too many
-    /// open files.
+    /// Adds a connection. Returns `None` if its socket cannot be duplicated, as when the process has too
+    /// many open files.
     pub(super) fn enter(&self, socket: impl AsFd, now: Instant) -> Option<Place> {
         let socket = socket.as_fd().try_clone_to_owned().ok()?;
         let mut known = self.known();
