@@ -37,7 +37,10 @@ impl GraphSpec {
 
     /// Returns the shape and type of the output of node `id`. `tensors` has the shapes and types of the
     /// outputs of all earlier nodes. The node's inputs must exist, and their number must fit the operation.
-    pub(super) fn infer_node(
+    ///
+    /// # Errors
+    /// If the inputs of the node do not fit its operation.
+    pub fn infer_node(
         &self,
         id: NodeId,
         tensors: &[TensorSpec],

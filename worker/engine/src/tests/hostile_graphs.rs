@@ -162,6 +162,7 @@ fn any_graph() -> impl Strategy<Value = GraphSpec> {
     let ends = prop::collection::vec(any::<prop::sample::Index>(), 3);
     (prop::collection::vec(node, 1..14), ends).prop_map(|(ops, ends)| {
         let mut graph = start();
+        let mut tensors = graph.infer(EXAMPLES).unwrap();
         for (op, picks, try_hard) in ops {
             // The first combination of inputs that fits is used, if there is one. With random inputs, almost
             // no graph would be valid.
@@ -190,7 +191,8 @@ fn any_graph() -> impl Strategy<Value = GraphSpec> {
                 };
                 let inputs: Vec<NodeId> = (0..arity).map(pick).collect();
                 graph.nodes.push(NodeSpec { name: name.clone(), op: op.clone(), inputs, device: None });
-                if graph.infer(EXAMPLES).is_ok() {
+                if let Ok(tensor) = graph.infer_node(NodeId(count as u32), &tensors, EXAMPLES) {
+                    tensors.push(tensor);
                     break;
                 }
                 graph.nodes.pop();
@@ -198,7 +200,6 @@ fn any_graph() -> impl Strategy<Value = GraphSpec> {
         }
         // Scalars are chosen as loss and metrics if there are any, since most other nodes are rejected at
         // once.
-        let tensors = graph.infer(EXAMPLES).unwrap();
         let scalars: Vec<usize> =
             (0..tensors.len()).filter(|&node| tensors[node].shape.rank() == 0).collect();
         let scalar = |end: &prop::sample::Index| match end.index(8) {

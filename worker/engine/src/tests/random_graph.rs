@@ -19,7 +19,8 @@ pub(super) type Choice = (u8, [u8; 6]);
 /// A random graph that is being built.
 pub(super) struct RandomGraph {
     graph: GraphSpec,
-    shapes: Vec<Vec<usize>>,
+    /// The shape and type of the output of each node.
+    tensors: Vec<TensorSpec>,
     /// For each node, true if the node depends on data, and false if it depends only on variables.
     of_data: Vec<bool>,
     examples: usize,
@@ -49,8 +50,8 @@ impl RandomGraph {
             summaries: Vec::new(),
         };
         let (pool, bounds, norms) = (Vec::new(), Bounds::new(), Vec::new());
-        let (shapes, of_data) = (Vec::new(), Vec::new());
-        let mut sketch = Self { graph, shapes, of_data, examples, pool, bounds, norms, apart };
+        let (tensors, of_data) = (Vec::new(), Vec::new());
+        let mut sketch = Self { graph, tensors, of_data, examples, pool, bounds, norms, apart };
         let features = sketch.column(TensorSpec::f32([3]), None);
         let images = sketch.column(TensorSpec::f32([4, 3, 2]), None);
         let rows = sketch.column(TensorSpec::f32([2, 3]), None);
@@ -103,16 +104,16 @@ impl RandomGraph {
     fn push(&mut self, op: Op, inputs: &[NodeId]) -> Option<NodeId> {
         let name = format!("n{}", self.graph.nodes.len());
         self.graph.nodes.push(NodeSpec { name, op, inputs: inputs.to_vec(), device: None });
-        let fits = self.graph.infer(self.examples).ok().map(|mut tensors| tensors.pop().unwrap());
+        let id = NodeId(self.tensors.len() as u32);
+        let fits = self.graph.infer_node(id, &self.tensors, self.examples).ok();
         match fits.filter(|tensor| tensor.shape.elements() <= ELEMENTS_MAX) {
             Some(tensor) => {
-                let id = NodeId(self.shapes.len() as u32);
                 let is_data = matches!(self.graph.nodes[id.index()].op, Op::Input { .. });
                 self.of_data.push(is_data || inputs.iter().any(|input| self.of_data[input.index()]));
-                self.shapes.push(tensor.shape.0);
                 if tensor.dtype == pushpull_messages::tensor::DType::F32 {
                     self.pool.push(id);
                 }
+                self.tensors.push(tensor);
                 Some(id)
             }
             None => {
@@ -146,7 +147,7 @@ impl RandomGraph {
     }
 
     fn shape(&self, node: NodeId) -> Vec<usize> {
-        self.shapes[node.index()].clone()
+        self.tensors[node.index()].shape.0.clone()
     }
 
     /// Returns one of the nodes, usually one of the last four.

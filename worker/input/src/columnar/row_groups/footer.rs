@@ -49,7 +49,7 @@ const TIME: Known = &[(1, Boolean), (2, Struct(&[(1, Struct(&[])), (2, Struct(&[
 /// The Thrift id of the field with the number of an element's children.
 const CHILDREN: i64 = 5;
 
-/// The fields of the header of a page. Its statistics are skipped.
+/// The fields of a page's header, except for the statistics, which are skipped.
 const PAGE: Known = &[
     (1, Plain(I32)),
     (UNPACKED, Plain(I32)),
