@@ -186,7 +186,8 @@ mod tests {
             let bad = logged(Human::new("mnist", true), level, two);
             assert!(bad[8..].starts_with(" WARN worker/1: the disk is slow"), "{bad}");
         }
-        let unnamed = logged(Human::new("mnist", false), "info", || tracing::info!("this line belongs to no task"));
+        let unnamed =
+            logged(Human::new("mnist", false), "info", || tracing::info!("this line belongs to no task"));
         assert!(unnamed[8..].starts_with(" this line belongs to no task"), "{unnamed}");
     }
 }

@@ -188,7 +188,7 @@ pub enum InputError {
     /// The names or sizes of the training files have changed since the checkpoint was made.
     #[error(
         "the training files are not those of the checkpoint: found {found}, expected {expected}; put the files back, or \
-         continue in the new ones with --accept-changed-files"
+         continue in the new ones with --accept-changed-files or \"accept_changed_files\": true in the job's input"
     )]
     FilesChanged {
         /// The digest of the files that this worker reads now.
