@@ -149,12 +149,12 @@ pub enum ChiefError {
         version: Version,
         /// The version that the shard began with.
         began: Version,
-        /// The job's synchronization policy.
+        /// The job's synchronisation policy.
         sync: SyncSpec,
         /// The step at which the training ended.
         last_step: GlobalStep,
     },
-    /// A shard let a worker fall further behind than the synchronization policy allows. This is a bug.
+    /// A shard let a worker fall further behind than the synchronisation policy allows. This is a bug.
     #[error(
         "{shard} accepted a push of a worker that was {steps} steps behind another worker, but {sync} allows {bound}; this is a bug, report it"
     )]
@@ -164,7 +164,7 @@ pub enum ChiefError {
         /// The largest number of steps by which a worker was behind another one when the shard accepted a
         /// push of the slower worker.
         steps: u64,
-        /// The job's synchronization policy.
+        /// The job's synchronisation policy.
         sync: SyncSpec,
         /// The number of steps by which the policy lets a worker be behind another one.
         bound: u32,

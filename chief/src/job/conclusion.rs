@@ -1,5 +1,5 @@
 //! Concludes a job that trained to its end: checks that the counts of every shard agree with the
-//! synchronization policy, and makes the report.
+//! synchronisation policy, and makes the report.
 
 use std::time::Duration;
 

@@ -13,7 +13,7 @@ use super::proto::{
     Attr, AttrList, AttrValue, DT_FLOAT, DT_INT32, Dim, GraphDef, NodeDef, TensorShape, Versions,
 };
 
-/// The value of `GraphDef.versions.producer` in TensorFlow 2. Readers from TensorFlow 2 refuse older graphs.
+/// The value of `GraphDef.versions.producer` that a release of TensorFlow 2 writes.
 const PRODUCER: i32 = 1882;
 
 /// Encodes the graph of a job that has been validated.

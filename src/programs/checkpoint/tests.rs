@@ -293,7 +293,7 @@ fn every_change_of_a_file_is_found() {
         assert_eq!(faults.len(), 1);
         let shown = faults[0].to_string();
         let expected =
-            "ps-0-shard-0.safetensors: tensor 'layer1/kernel[0]:Value': the checksum from byte 0 on is ";
+            "ps-0-shard-0.safetensors: tensor 'layer1/kernel[0]:Value': the block at byte 0 has checksum ";
         assert!(shown.starts_with(expected), "{shown}");
         assert!(export_all(&store, name(3), false).await.unwrap_err().to_string().contains("checksum"));
         assert!(!directory.path().join(FILE).exists());

@@ -117,7 +117,7 @@ fn verify_header(manifest: &ManifestSpec, file: &FileSpec, found: &[FoundTensor]
     let fault = |tensor: &str, what| Fault { file: file.name.clone(), tensor: Some(plain(tensor)), what };
     let words = |tensor: &FoundTensor| {
         let FoundTensor { shape, dtype, offset, bytes, .. } = tensor;
-        format!("{} {shape} of {bytes} bytes from byte {offset} on", plain(dtype))
+        format!("{} {shape} of {bytes} bytes at byte {offset}", plain(dtype))
     };
     let mut faults = Vec::new();
     for tensor in &file.tensors {
@@ -163,7 +163,7 @@ async fn verify_tensor(
             wrong += 1;
             first.get_or_insert(match error {
                 FileError::Checksum { offset, expected, got, .. } => {
-                    format!("the checksum from byte {offset} on is {got:08x}, expected {expected:08x}")
+                    format!("the block at byte {offset} has checksum {got:08x}, expected {expected:08x}")
                 }
                 other => other.to_string(),
             });

@@ -115,7 +115,7 @@ impl Parameters {
         self.layout.shards.iter().map(|shard| shard.shard)
     }
 
-    /// Joins the job, which has `workers` workers and the synchronization policy `sync`, and returns the
+    /// Joins the job, which has `workers` workers and the synchronisation policy `sync`, and returns the
     /// values for this worker's first step.
     ///
     /// # Errors
@@ -154,7 +154,7 @@ impl Parameters {
     }
 
     /// Pushes the gradients of one step, and pulls the values for the next step in the same round trip. The
-    /// reply arrives when the job's synchronization policy lets the next step begin.
+    /// reply arrives when the job's synchronisation policy lets the next step begin.
     ///
     /// `gradients` holds one payload from [`Gradients`] for each shard; their segments may still be
     /// promises. `versions` are the versions of the values that the gradients are computed from. `drawn` is
