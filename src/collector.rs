@@ -45,8 +45,8 @@ impl Collector {
         self.contents().end = Some(end);
     }
 
-    /// Returns whether the job was trained and its variables were read. An error of another task then does
-    /// not matter any more.
+    /// Returns true if the job was trained and its variables were read. In this case, an error of another
+    /// task no longer matters.
     pub(crate) fn is_complete(&self) -> bool {
         let contents = self.contents();
         matches!((&contents.end, &contents.values), (Some(JobEnd::Completed(_)), Some(Ok(_))))

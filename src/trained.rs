@@ -107,7 +107,7 @@ impl Trained {
         self.model().evaluate(examples)
     }
 
-    /// Computes the loss and every metric of [`model`](Self::model) over the examples of a data set, of which
+    /// Computes the loss and every metric of [`model`](Self::model) over the examples of a data set. Only
     /// one batch is in memory at a time.
     ///
     /// # Errors

@@ -140,7 +140,7 @@ pub enum JobError {
 /// Returns the text of a JSON error on one line. Long texts are shortened, because the error may quote a
 /// large file.
 pub fn told(error: &serde_json::Error) -> String {
-    /// The number of characters that are kept before and after the omitted part.
+    /// The number of characters that are kept on each side of the omitted part.
     const SIDE: usize = 200;
     let text: Vec<char> = error.to_string().chars().collect();
     let plain = |letter: &char| if letter.is_control() { '\u{fffd}' } else { *letter };

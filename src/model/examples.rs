@@ -60,7 +60,7 @@ impl Examples {
         Self::of(column, example, values.len(), Storage::I32(values))
     }
 
-    /// Adds the columns of `other`, which has the same number of examples.
+    /// Returns these examples with the columns of `other` added. Both must have the same number of examples.
     ///
     /// # Errors
     /// Returns an error if the numbers of examples differ, or if both have a column of the same name.

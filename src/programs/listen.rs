@@ -23,7 +23,7 @@ pub(crate) fn identity(config: &ClusterConfig, graph: Option<&GraphSpec>, http: 
 
 /// Listens on the socket that the parent process has passed on. Without such a socket, listens at `bind` if
 /// it is given, and otherwise at this task's address in the cluster. A host needs `bind` if its name in the
-/// cluster spec does not lead to an address of the host itself.
+/// cluster spec does not resolve to an address of the host itself.
 ///
 /// # Errors
 /// Returns an error of one line if the address cannot be used. If another program uses the address, the

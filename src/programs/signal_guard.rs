@@ -1,5 +1,5 @@
-//! After a training has handled signals, makes them end the process as they did before. The operating
-//! system's default cannot be restored without unsafe code, so a thread does what the default would do.
+//! Makes signals end the process again after a training has handled them. The operating system's default
+//! cannot be restored without unsafe code, so a thread does what the default would do.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -73,8 +73,8 @@ impl SignalGuard {
     }
 }
 
-/// Remembers how the process reacts to signals before a training handles them. When it is dropped, each
-/// signal that ended the process before does so again, with the exit status 128 + the signal's number.
+/// Remembers how the process reacts to signals before a training handles them. When it is dropped, the
+/// signals that used to end the process end it again, with the exit status 128 + the signal's number.
 /// Signals that the program itself handles or ignores are left to it.
 pub(crate) struct SignalsKept(Defaults);
 

@@ -19,24 +19,24 @@ pub const TRAIN_LOSS: &str = "train_loss";
 /// The number of updates after which the training loss is judged again.
 pub const TRAIN_LOSS_UPDATES: u64 = 100;
 
-/// A hook that multiplies the learning rate by a factor when several values of a metric in a row are not
-/// better than the best earlier value. The schedule of the job applies as well.
+/// A hook that multiplies the learning rate by a factor when several consecutive values of a metric are not
+/// better than the best earlier value. The job's learning-rate schedule applies as well.
 #[derive(Clone, Debug)]
 pub struct ReduceOnPlateau {
     metric: String,
     plateau: Plateau,
     factor: f32,
     minimum: f32,
-    /// The step of the last value.
+    /// The step at which the metric was last judged.
     last: Option<GlobalStep>,
-    /// The training losses since the last value.
+    /// The training losses since the metric was last judged.
     losses: LossSum,
     warned: bool,
 }
 
 impl ReduceOnPlateau {
     /// Creates the hook for a metric of the graph, for `loss`, or for [`TRAIN_LOSS`]. Without further
-    /// settings, it divides the learning rate by 10 each time that `patience` values in a row bring no
+    /// settings, it divides the learning rate by 10 after every `patience` consecutive values without an
     /// improvement. A patience of 0 counts as 1.
     pub fn new(metric: impl Into<String>, better: Better, patience: u32) -> Self {
         let plateau = Plateau::new(better, patience, 0.0);
@@ -51,15 +51,15 @@ impl ReduceOnPlateau {
         self
     }
 
-    /// Sets the smallest product of all factors: the learning rate is never multiplied by less than this
-    /// number.
+    /// Sets the lower bound of the product of all factors: the learning rate is never multiplied by less
+    /// than this number.
     #[must_use]
     pub const fn minimum(mut self, minimum: f32) -> Self {
         self.minimum = minimum;
         self
     }
 
-    /// Sets the change that the metric must exceed to count as improved.
+    /// Sets the amount that an improvement on the best earlier value must exceed in order to count.
     #[must_use]
     pub const fn min_delta(mut self, min_delta: f32) -> Self {
         self.plateau.min_delta = min_delta;
@@ -76,7 +76,7 @@ impl ReduceOnPlateau {
         let next = (now * self.factor).max(self.minimum);
         if next < now {
             let Self { metric, plateau, .. } = self;
-            tracing::info!(metric, value, best = plateau.best, step = step.0, "reducing the learning rate");
+            tracing::info!(metric, value, best = plateau.best, step = step.0, "reduced the learning rate");
             context.set_learning_rate_factor(next);
         }
     }

@@ -148,8 +148,9 @@ impl HookRunner {
         self.pass_on(snapshot.step(), context);
     }
 
-    /// Returns the context of a call. The context has the factor that a hook requested last, if any, because
-    /// the shards report the previous factor until all of them change it.
+    /// Returns the context for the next call of the hooks. If a hook has requested a factor of the learning
+    /// rate, the context has the last requested factor, because the shards report the previous factor until
+    /// all of them change it.
     fn context(&self) -> HookContext {
         HookContext::new(self.requested_rate.or(self.seen_rate))
     }

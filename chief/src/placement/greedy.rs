@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 ///
 /// Why (C) of `place` holds: the shard that gets a slice had the fewest bytes, so its load was at most the
 /// mean. The slice raises this load to at most the mean plus the size of the slice, and the mean never
-/// decreases. Sorting by size first would balance better (Graham, 1969), but then one more variable could
-/// move all the others, which (D) forbids.
+/// decreases. Sorting by size first would balance better (Graham, 1969), but then adding a variable could
+/// move all other variables to other shards, which (D) forbids.
 pub(super) struct Greedy {
     bytes: Vec<u64>,
     /// The shards, ordered by bytes and then by position. Among shards with equal bytes the lowest position

@@ -34,7 +34,7 @@ struct Causal<'a> {
     dst: &'a mut [f32],
     x: &'a [f32],
     n: usize,
-    /// The index that the first row of `x` has in the whole tensor.
+    /// The index, in the whole tensor, of the first row of `x`.
     first: usize,
 }
 

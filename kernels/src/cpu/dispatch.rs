@@ -30,7 +30,7 @@ pub(super) fn arch() -> Arch {
 /// Computes `written[..][i] = f(written[..][i], read[..][i])` for each index `i`.
 ///
 /// Long slices are divided among the threads. The compiler drops the load of a value that `f` ignores, so
-/// the same loop serves kernels in place and out of place.
+/// the same loop serves kernels that work in place and kernels that do not.
 ///
 /// # Panics
 /// If the slices are not all of one length.
@@ -65,7 +65,7 @@ fn zip_map_tasks<const W: usize, const R: usize>(
     threads.tasks(written[0], ELEMENTS_PER_TASK)
 }
 
-/// Returns the slices as rows of one element each.
+/// Views each slice as rows of one element: returns each slice with its row length, which is 1.
 fn elements<const W: usize>(slices: [&mut [f32]; W]) -> [(&mut [f32], usize); W] {
     slices.map(|slice| (slice, 1))
 }

@@ -84,7 +84,7 @@ impl GraphBuilder {
         self.push("concat", Op::Concat { axis }, parts)
     }
 
-    /// Takes `length` elements of x from `start` on, along an axis.
+    /// Takes a part of x: along one axis, the `length` elements that begin at `start`.
     pub fn slice(&mut self, x: NodeId, axis: usize, start: usize, length: usize) -> NodeId {
         self.push("slice", Op::Slice { axis, start, length }, &[x])
     }

@@ -1,6 +1,6 @@
-//! The spec of Parquet and Arrow files. It lists, for each column of the data set, the columns of the files
-//! from which it is made. The crate `pushpull-input` reads the files if it was built with the feature
-//! `columnar`.
+//! The spec of Parquet and Arrow files. For each column of the data set, the spec lists the columns of the
+//! files that provide the values. The crate `pushpull-input` reads the files if it was built with the
+//! feature `columnar`.
 
 use std::path::PathBuf;
 
@@ -61,8 +61,8 @@ pub struct ListSpec {
     /// The kind of the numbers.
     pub kind: ListKind,
     /// The shape of one example. A list must have exactly as many numbers as the shape has elements. The
-    /// list is flat, or nested with one level for each axis of the shape; each list of a level is then as
-    /// long as the level's axis.
+    /// list is flat, or nested with one level for each axis of the shape; in a nested list, every list of a
+    /// level has the length of the level's axis.
     pub shape: Shape,
 }
 

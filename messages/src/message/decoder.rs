@@ -1,8 +1,9 @@
 //! A decoder for MessagePack as `rmp_serde::to_vec_named` writes it. The bytes may be hostile, so the
-//! decoder does not reserve memory for a length before it reads the elements, and it bounds the nesting.
+//! decoder reserves no memory for elements before it reads them, and it bounds the nesting.
 //!
 //! The decoder is not generic over the source of the bytes, so its largest part is compiled only once. The
-//! decoder of `rmp_serde` is compiled again for every type, and made up half of this crate's machine code.
+//! decoder of `rmp_serde` is compiled again for every type; it used to make up half of this crate's machine
+//! code.
 
 use std::fmt;
 

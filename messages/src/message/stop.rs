@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Content, Invalid, REASON_BYTES_MAX, no_payload, text_within};
 
-/// A request from the chief to a ps task: stop, because the job is over.
+/// A request from the chief to a ps task to stop, because the job is over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stop {
     /// The way in which the job ended.
@@ -39,7 +39,7 @@ impl Content for Stop {
     }
 }
 
-/// The reply of a ps task to [`Stop`]: the task stops.
+/// The reply of a ps task to [`Stop`], which confirms that the task stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stopped {}
 

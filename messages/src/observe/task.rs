@@ -27,7 +27,7 @@ pub struct TaskSnapshot {
     pub task: TaskId,
     /// The incarnation of the task.
     pub incarnation: Incarnation,
-    /// Whether the task starts, serves, stops or has ended.
+    /// Whether the task is starting, is serving, is stopping or has ended.
     pub state: TaskState,
     /// The states of the task's actors.
     pub actors: Vec<ActorSnapshot>,

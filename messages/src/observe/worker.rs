@@ -63,7 +63,8 @@ const fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// The durations of the phases of a step. The phases follow each other in the order of the fields.
+/// The durations of the phases of a step. The phases follow each other in the order of the fields, except
+/// that some hooks run before the computation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Phases {
     /// The wait for the next batch.
@@ -76,7 +77,7 @@ pub struct Phases {
     /// in the network and in the shards' queues, the time to apply the update, and the wait for other
     /// workers.
     pub exchange: TimeHistogram,
-    /// The hooks that run after the exchange.
+    /// All hooks of the step: those before the computation and those after the exchange.
     pub hooks: TimeHistogram,
 }
 

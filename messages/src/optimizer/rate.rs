@@ -53,7 +53,7 @@ fn check(factor: f32) -> Result<(), OptimizerError> {
 }
 
 impl RateSpec {
-    /// Returns true if the learning rate has no factor other than 1 and no change ahead.
+    /// Returns true if the factor is 1 and no change has been decided.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }

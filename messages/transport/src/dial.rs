@@ -28,7 +28,7 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// Returns the patience to wait for `duration` from now on.
+    /// Returns the settings for waiting until `duration` has passed from now, with a log line every 3 s.
     pub fn of(duration: Duration) -> Self {
         Self { deadline: Instant::now() + duration, log_every: Duration::from_secs(3) }
     }
@@ -59,7 +59,7 @@ pub fn dial<'a>(
     Box::pin(async move { dial_counted(transport, address, identity, to, patience, &Arc::default()).await })
 }
 
-/// Does the same as [`dial`], and counts the connection's calls in `counters`.
+/// Dials like [`dial`], and counts the calls on the connection in `counters`.
 pub(crate) async fn dial_counted(
     transport: &dyn Transport,
     address: &str,

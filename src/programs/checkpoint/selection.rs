@@ -44,7 +44,7 @@ pub(crate) async fn select(store: &Store, which: Option<&str>) -> anyhow::Result
     }
 }
 
-/// Returns the end of an error: a list of the last steps that have checkpoints.
+/// Returns the end of an error's text: a list of the last steps that have checkpoints.
 fn steps(there: &[CheckpointName]) -> String {
     let mut steps: Vec<u64> = there.iter().map(|name| name.step.0).collect();
     // Several runs may have saved the same step.

@@ -115,8 +115,8 @@ fn between_zero_and_one(text: &str) -> Result<f32, String> {
 }
 
 impl UpdateArgs {
-    /// Returns the learning rate from the flag or from the example program's defaults, or else the
-    /// optimizer's usual learning rate.
+    /// Returns the learning rate that the flag or the example program's defaults set. If neither sets one,
+    /// returns the optimizer's usual learning rate.
     fn learning_rate(&self) -> f32 {
         self.learning_rate.unwrap_or_else(|| self.optimizer.learning_rate())
     }

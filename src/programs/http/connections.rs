@@ -14,7 +14,7 @@ use tokio::time::sleep;
 /// The number of connections above which silent connections are closed. It is low enough to bound the memory
 /// and the open files of all connections.
 pub(super) const CONNECTIONS_MAX: usize = 64;
-/// The time that every client has to send its request. Even if there are too many connections, none is
+/// The minimum time that a client gets to send its request. Even if there are too many connections, none is
 /// closed earlier.
 pub(super) const GRACE: Duration = Duration::from_millis(50);
 /// The time after which a connection is closed, unless it receives events. It is longer than the sum of the
@@ -59,8 +59,8 @@ impl Connections {
         self.0.lock()
     }
 
-    /// Adds a connection. Returns `None` if its socket cannot be duplicated, as when the process has too
-    /// many open files.
+    /// Adds a connection. Returns `None` if its socket cannot be duplicated, for example because the process
+    /// has too many open files.
     pub(super) fn enter(&self, socket: impl AsFd, now: Instant) -> Option<Place> {
         let socket = socket.as_fd().try_clone_to_owned().ok()?;
         let mut known = self.known();

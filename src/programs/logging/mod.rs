@@ -1,5 +1,5 @@
 //! Writes log lines with time, level, task and message to standard error, as text for people or as JSON.
-//! `RUST_LOG` filters them. The last lines are also kept for the endpoint.
+//! `RUST_LOG` filters them. The last lines are also kept in memory, for the HTTP endpoint.
 
 mod fields;
 mod keeper;
@@ -19,8 +19,8 @@ use self::lines::{Human, Json};
 
 pub(crate) use self::recent::Recent;
 
-/// The environment variable that a parent process sets if it puts the task's name in front of every line
-/// itself.
+/// The environment variable with which a parent process says that it puts the task's name in front of every
+/// line itself.
 pub(crate) const PREFIXED: &str = "PUSHPULL_LOG_PREFIXED";
 
 /// The format of log lines.

@@ -9,8 +9,8 @@ use pushpull_messages::tensor::TensorSpec;
 
 /// The interval, in steps, at which a worker computes metrics that cost more than a small part of a step.
 const COSTLY_EVERY: u64 = 10;
-/// The number of elements that metrics may always touch. Touching them takes a few microseconds, less than
-/// the push and pull of any step.
+/// The number of elements that metrics may touch in every step, however little the rest of the step touches.
+/// Touching them takes a few microseconds, less than the push and pull of any step.
 const ELEMENTS_FREE: usize = 4096;
 /// The number of elements that the rest of the step must touch for each element that metrics touch. If the
 /// rest touches fewer, the metrics are not computed in every step.
@@ -60,7 +60,7 @@ fn rows(tensor: &TensorSpec) -> usize {
     tensor.shape.elements() / tensor.shape.0.last().copied().unwrap_or(1).max(1)
 }
 
-/// Returns, for each node of the graph, whether `by` contains it or a node that depends on it.
+/// Returns, for each node of the graph, whether the node is in `by` or a node in `by` depends on it.
 fn needed(graph: &GraphSpec, by: impl IntoIterator<Item = NodeId>) -> Vec<bool> {
     let mut needed = vec![false; graph.nodes.len()];
     by.into_iter().for_each(|node| needed[node.index()] = true);
@@ -79,9 +79,9 @@ mod tests {
 
     use super::*;
 
-    /// Returns a classifier with one layer, whose kernel is `[inputs, classes]`. The metric is the accuracy
-    /// or, if `area` is true, the area under the ROC curve of the first class; the area is computed from
-    /// 8192 counts.
+    /// Returns a classifier with one layer, whose kernel has the shape `[inputs, classes]`. The metric is
+    /// the accuracy or, if `area` is true, the area under the ROC curve of the first class; the area is
+    /// computed from 8192 counts.
     fn classifier(inputs: usize, classes: usize, area: bool) -> GraphSpec {
         let mut g = GraphBuilder::new("classifier");
         let x = g.input("features", [inputs]);

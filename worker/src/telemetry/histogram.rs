@@ -1,5 +1,5 @@
-//! Makes the histograms that are plotted, with the limits of buckets that TensorFlow uses. This module must
-//! not depend on the source of the numbers.
+//! Makes the histograms that are plotted, with TensorFlow's bucket limits. This module must not depend on
+//! the source of the numbers.
 //!
 //! Wanted properties: (A) the counts of the buckets add up to the number of finite values; (B) each value is
 //! below the limit of its bucket, and not below the limit before it; (C) the limits ascend.

@@ -8,7 +8,7 @@ use pushpull_messages::observe::Phases;
 /// The times of one step, in chronological order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moments {
-    /// When the previous step ended.
+    /// When the step began, which is when the previous step ended.
     pub begun: Instant,
     /// When the batch was ready. If a step has several batches, the waits for the later ones are counted as
     /// if they came before the computation.

@@ -63,8 +63,8 @@ impl Tracer {
         self.spec.is_traced(local_step.0)
     }
 
-    /// Returns true if a traced step is to record the time of every operation: if the job has such steps
-    /// left, and if the spans would fill at most half of the next report. The other half is kept for steps
+    /// Returns true if a traced step is to record the time of every operation: the job must have such steps
+    /// left, and the spans must fill at most half of the next report. The other half is kept for steps
     /// without operations.
     pub(crate) fn has_room_for_ops(&self) -> bool {
         self.ops_left > 0 && self.spans.len() + self.last_work <= SPANS_MAX / 2
@@ -99,9 +99,9 @@ impl Tracer {
     }
 
     /// Returns the time at which the whole push could be sent, and the time at which its reply arrived. If
-    /// the reply seems to have arrived earlier, both times are those of its arrival: a push may begin while
-    /// its gradients are computed, so the reply may arrive before the completion of the gradients is
-    /// recorded.
+    /// the reply seems to have arrived before the push could be sent, both times are the time of the reply's
+    /// arrival. This can happen because a push may begin while its gradients are computed, so the reply may
+    /// arrive before the completion of the gradients is recorded.
     fn on_its_way(&self, push: &TracedPush) -> (Micros, Micros) {
         (self.clock.at(push.sent.max(push.complete).min(push.back)), self.clock.at(push.back))
     }

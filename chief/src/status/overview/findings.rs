@@ -2,8 +2,8 @@
 //! not depend on the source of the evidence.
 //!
 //! Wanted properties: (A) a finding begins only when there has been evidence for 3 s, or when the evidence
-//! shows that the condition has lasted for 3 s; (B) a finding ends after 2 s without evidence; while its
-//! cause is unclear, it does not end, and the 2 s start again.
+//! shows that the condition has lasted for 3 s; (B) a finding ends after 2 s without evidence; while it is
+//! unclear whether its cause still applies, the 2 s start again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,7 +19,8 @@ pub(crate) const FINDING_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Debug, Default)]
 pub(crate) struct Findings(BTreeMap<(FindingKind, String), Suspicion>);
 
-/// The evidence against one worker or shard. It is a finding (`found`) or may become one.
+/// The evidence against one worker or shard. If `found` is true, it is a finding; otherwise, it may become
+/// one.
 #[derive(Debug)]
 struct Suspicion {
     since: Duration,

@@ -22,8 +22,8 @@ pub struct LambStep {
 /// The trust ratio `‖value‖ / ‖r‖` is 1 if one of the norms is 0, and has no bounds: the paper's φ is the
 /// identity. This is the variant of `optax.lamb`.
 ///
-/// The norms are those of the slices. A part of a variable has other norms, so an update of parts differs
-/// from an update of the whole.
+/// The norms are computed over all elements that are passed. A part of a variable has other norms, so
+/// updating a variable part by part gives another result than updating it as a whole.
 ///
 /// Both moments start at 0. A weight decay in `terms` is added to the gradient, and therefore also enters
 /// the moments.

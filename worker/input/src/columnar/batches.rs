@@ -1,4 +1,4 @@
-//! The rows of one file, one batch of them at a time. This module must not depend on formats.
+//! Reads the rows of one file in batches. This module must not depend on formats.
 
 use arrow_array::RecordBatch;
 use arrow_schema::Fields;

@@ -81,8 +81,9 @@ pub trait Dataset: Send + Sync {
         Rows::of(self.columns())
     }
 
-    /// Returns a data set whose examples are the results of `change`. `columns` are the columns of the
-    /// results. `change` returns a value for each column, or a `Result` if it may fail.
+    /// Returns a data set that has, for each example of this set, one example that `change` computes from
+    /// it. `columns` are the columns of the new set. `change` returns a value for each column, or a `Result`
+    /// if it may fail.
     fn map<F, R>(self, columns: Vec<ColumnSpec>, change: F) -> Map<Self, F>
     where
         Self: Sized,
@@ -124,8 +125,9 @@ pub trait Dataset: Send + Sync {
 
 /// A position in a data set, from which the next examples are read.
 pub trait Reader: Send {
-    /// Appends the next examples to `rows`, at most `examples`. Returns the number of examples appended: 0
-    /// only at the end of the set, or if `examples` is 0. `rows` was made by [`Dataset::rows`] of this set.
+    /// Appends the next examples to `rows`: at most `examples` of them. Returns the number of examples
+    /// appended, which is 0 only at the end of the set, or if `examples` is 0. `rows` was made by
+    /// [`Dataset::rows`] of this set.
     ///
     /// # Errors
     /// If the examples cannot be read. The position is then undefined.
@@ -142,7 +144,7 @@ pub trait Reader: Send {
     }
 }
 
-/// The maximum number of examples that are read at a time if a caller has no reason for another number.
+/// The default maximum number of examples that are read at a time.
 const BLOCK: usize = 64;
 /// The desired maximum size of the examples that are read at a time, in bytes. A single example may be
 /// larger.
@@ -153,11 +155,12 @@ pub(super) fn block(rows: &Rows) -> usize {
     BLOCK.min((BLOCK_BYTES / rows.example_bytes().max(1)) as usize).max(1)
 }
 
-/// Reads at most `most` examples, and checks that the reader has appended as many examples as it returned.
+/// Reads at most `most` examples, and checks that the reader has appended exactly the number of examples
+/// that it returned.
 ///
 /// # Errors
-/// Those of the reader; [`InputError::Reader`] if it appended another number of examples than it returned,
-/// or more than `most`.
+/// Those of the reader; [`InputError::Reader`] if the number that it returned differs from the number of
+/// examples appended, or is greater than `most`.
 pub(super) fn read_some(
     reader: &mut (impl Reader + ?Sized),
     most: usize,

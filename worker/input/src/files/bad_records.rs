@@ -8,7 +8,7 @@ use super::SkippedRecords;
 use crate::InputError;
 
 /// The damaged records that were skipped so far, and the number of records that may be skipped in all. A
-/// record that is read again, for example in the next epoch, is counted once.
+/// record that is read again, for example in the next epoch, is counted only once.
 #[derive(Debug, Default)]
 pub(crate) struct BadRecords {
     max: u64,
@@ -31,8 +31,8 @@ impl BadRecords {
     /// is the record's place in its file.
     ///
     /// # Errors
-    /// `error` if no damaged record may be skipped, or if the error does not concern a single record;
-    /// [`InputError::BadRecords`] if the allowed number of records has already been skipped.
+    /// Returns `error` itself if no damaged record may be skipped, or if the error does not concern a single
+    /// record; [`InputError::BadRecords`] if the allowed number of records has already been skipped.
     pub(crate) fn skip(&self, place: u64, error: InputError) -> Result<(), InputError> {
         let place = match &error {
             InputError::Record { file, .. }

@@ -1,5 +1,5 @@
-//! Data sets in files, which are read one after the other, or several at a time: one example from each, in
-//! round-robin order. This module must not depend on a format.
+//! Data sets in files. The files are read one after the other, or several at a time, with one example taken
+//! from each in round-robin order. This module must not depend on a format.
 
 mod bad_records;
 mod found;
@@ -44,7 +44,7 @@ pub(super) trait Format: Send + Sync {
 }
 
 /// Returns the data set of all examples in `files`. Reads `cycle` files at a time, and takes one example
-/// from each of them in round-robin order. Leaves out files without examples if there are others.
+/// from each of them in round-robin order. If there are several files, leaves out those without examples.
 ///
 /// # Errors
 /// [`InputError::NoColumn`] if there is no file.

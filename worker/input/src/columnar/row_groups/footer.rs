@@ -49,7 +49,7 @@ const TIME: Known = &[(1, Boolean), (2, Struct(&[(1, Struct(&[])), (2, Struct(&[
 /// The Thrift id of the field with the number of an element's children.
 const CHILDREN: i64 = 5;
 
-/// The fields of the header of a page. Its statistics are skipped.
+/// The fields of a page's header, except for the statistics, which are skipped.
 const PAGE: Known = &[
     (1, Plain(I32)),
     (UNPACKED, Plain(I32)),
@@ -74,7 +74,7 @@ const UNPACKED: i64 = 2;
 const PACKED: i64 = 3;
 
 /// Returns a footer that has only the schema of `footer`. Checks that no group of the schema has more
-/// children than there are elements, and that groups are not nested too deeply.
+/// children than the schema has elements, and that groups are not nested too deeply.
 ///
 /// # Errors
 /// Returns a description of what is wrong.

@@ -25,10 +25,11 @@ pub(super) enum Kind {
     Struct(Known),
 }
 
-/// The fields of a struct that the caller knows, with their numbers and types; at most 64.
+/// The known fields of a struct, with their numbers and types; at most 64.
 pub(super) type Known = &'static [(i64, Kind)];
 
-/// A reader of bytes. Its methods return `None` if the bytes end too early or are not valid.
+/// A reader of Thrift values from bytes. Its methods return `None` if the bytes end too early or are not
+/// valid.
 pub(super) struct Thrift<'a> {
     bytes: &'a [u8],
 }
