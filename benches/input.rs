@@ -1,5 +1,6 @@
-//! Benchmark of an input that is larger than memory: examples per second and the memory of the worker, with
-//! examples in memory and with packed TFRecord and CSV files that the worker streams.
+//! Benchmark of streamed input: the examples per second and the memory of the worker. Compares a small data
+//! set that is held in memory with sets of packed TFRecord and CSV files that may be larger than memory and
+//! that the worker streams.
 
 mod support;
 

@@ -22,7 +22,7 @@ impl Cluster {
     }
 
     /// Returns the cluster that the environment variable `TF_CONFIG` describes, in which this process is one
-    /// task. Every process of the cluster calls this function in the same program.
+    /// task. All processes of the cluster run the same program, which calls this function.
     ///
     /// Only the process that hosts the chief gets a [`Trained`](crate::Trained) back: the task `chief`, or
     /// worker 0 if the cluster has no chief. All other processes train or serve **and end within

@@ -33,10 +33,10 @@ pub(crate) enum Length {
 }
 
 impl Length {
-    /// Returns `job` with the number of updates that this length means for `workers` workers. If this
-    /// requires the number of examples in an epoch and `job` does not state it, counts the examples and sets
-    /// that number, too. A synchronous update uses the batches of several workers, so an epoch takes fewer
-    /// updates.
+    /// Returns `job` with the number of updates to which this length amounts if `workers` workers train. If
+    /// this requires the number of examples in an epoch and `job` does not state it, counts the examples and
+    /// sets that number, too. A synchronous update uses the batches of several workers, so an epoch takes
+    /// fewer updates.
     ///
     /// # Errors
     /// Returns an error if the job is invalid, or if the examples must be counted and the training set
@@ -171,8 +171,8 @@ impl Job {
         self
     }
 
-    /// Makes two runs of the job end with the same bits. This requires the policy [`SyncSpec::SYNC`], or
-    /// `sync:K` with K of at least the number of workers.
+    /// Makes two runs of the job end with the same values, bit for bit. This requires the policy
+    /// [`SyncSpec::SYNC`], or `sync:K` with K of at least the number of workers.
     pub const fn deterministic(mut self) -> Self {
         self.spec.deterministic = true;
         self
@@ -263,7 +263,7 @@ impl Job {
         self
     }
 
-    /// Adds a map stage for the column called `column`, after the stages that the input has.
+    /// Adds a map stage for the column called `column`, after the stages that the input already has.
     pub fn map(mut self, column: &str, stage: StageSpec) -> Self {
         self.spec.input.map.push(MapSpec::new(column, stage));
         self
@@ -341,10 +341,10 @@ impl Job {
 
     /// Evaluates the model on the test set while the job trains: at the end of each epoch with
     /// [`EvalEverySpec::Epoch`], or once every n updates with [`EvalEverySpec::Steps`]. The log then shows
-    /// the results, and hooks receive them. Worker 0 evaluates on its devices, and computes one batch of the
-    /// test set between two steps. If the job is deterministic, the final values of the variables have the
-    /// same bits with and without evaluations. Worker 0 holds the test set in memory, or streams it if it is
-    /// large.
+    /// the results, and hooks receive them. Worker 0 evaluates on its devices: between one of its steps and
+    /// the next, it computes one batch of the test set. If the job is deterministic, the final values of the
+    /// variables have the same bits with and without evaluations. Worker 0 holds the test set in memory, or
+    /// streams it if it is large.
     pub const fn eval_every(mut self, every: EvalEverySpec) -> Self {
         self.spec.eval_every = Some(every);
         self
@@ -359,10 +359,11 @@ impl Job {
         self
     }
 
-    /// Keeps the best evaluation, and the values of the variables that it evaluated.
+    /// Keeps the best evaluation, and the values of the variables at which it was made.
     /// [`Trained::best`](crate::Trained::best) returns them. `by` chooses the metric, such as
     /// `"accuracy:max".parse()?`. Worker 0 keeps the values in memory. This setting needs
-    /// [`eval_every`](Self::eval_every); otherwise the values at the end are the best.
+    /// [`eval_every`](Self::eval_every): without it, the model is evaluated only at the end, so the values
+    /// at the end are the best.
     pub fn keep_best(mut self, by: BestSpec) -> Self {
         self.best = Some(by);
         self

@@ -25,7 +25,7 @@ impl StopHandle {
         });
     }
 
-    /// Returns true after [`stop`](Self::stop) was called.
+    /// Returns true if [`stop`](Self::stop) has been called.
     pub fn is_stopped(&self) -> bool {
         self.0.borrow().is_some()
     }

@@ -25,7 +25,7 @@ impl Job {
         }
     }
 
-    /// If the job has a function for its progress, starts the thread that calls it.
+    /// Starts the thread that calls the job's progress function, if the job has such a function.
     pub(crate) fn watcher(&self) -> Result<Option<Watcher>, Error> {
         let start = |call| Watcher::start(call).map_err(|error| Error::Training(error.to_string()));
         self.on_progress.clone().map(start).transpose()
@@ -83,7 +83,7 @@ mod tests {
         TensorSpec,
     };
 
-    /// The number of steps of a job that a test stops early. The job would take too long to reach it.
+    /// The last step of a job that a test stops early. The job would take too long to reach this step.
     const ENDLESS: u64 = 1_000_000_000;
 
     fn points(seed: u64) -> DatasetSpec {

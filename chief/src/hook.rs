@@ -50,7 +50,7 @@ pub trait Hook: Send {
         let _ = summaries;
     }
 
-    /// Called with the spans of traced steps, on the chief's clock.
+    /// Called with the spans of traced steps; their times are on the chief's clock.
     fn spans(&mut self, spans: &[SpanSpec]) {
         let _ = spans;
     }
@@ -94,8 +94,8 @@ impl HookContext {
         Self { current_rate: rate, ..Self::default() }
     }
 
-    /// Returns the factor by which hooks have multiplied the learning rate, including a request that is not
-    /// carried out yet; 1 if no hook has changed it.
+    /// Returns the factor by which hooks have multiplied the learning rate, including a request that the
+    /// chief has not carried out yet; 1 if no hook has changed it.
     pub fn learning_rate_factor(&self) -> f32 {
         self.rate.or(self.current_rate).unwrap_or(1.0)
     }

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use crate::out_of_range::OutOfRange;
 
 /// The checks and the clipping of one worker's gradients. They apply to the sum of the gradients of the
-/// worker's devices, before this sum is combined with other workers' gradients. The check comes first, then
-/// clipping by value, then clipping by norm.
+/// worker's devices, before this sum is combined with other workers' gradients. The check for NaN and
+/// infinite elements comes first, then clipping by value, then clipping by norm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GradientSpec {

@@ -56,8 +56,8 @@ impl SyncSpec {
         matches!(self, Self::Sync { aggregate: Some(aggregate) } if aggregate > workers)
     }
 
-    /// Returns true if each update of a job with `workers` workers is made of the same gradients, whatever
-    /// the order in which they arrive.
+    /// Returns true if the order in which gradients arrive does not change which gradients make an update,
+    /// in a job with `workers` workers.
     pub const fn is_ordered(self, workers: u32) -> bool {
         match self {
             Self::Async { .. } | Self::Bounded { .. } => false,

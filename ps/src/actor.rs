@@ -34,9 +34,9 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
-    /// Returns the actor around `state`. `checkpoints` reads and writes the shard's files, and `clock` times
-    /// traced pushes. Once `leaving` is cancelled, the shard's snapshots say that the task is leaving. If
-    /// the state machine panics, which is a bug, `on_panic` is called once and the shard ends.
+    /// Returns the actor around `state`. `checkpoints` reads and writes the shard's files. `clock` gives the
+    /// times of traced pushes. Once `leaving` is cancelled, the shard's snapshots say that the task is
+    /// leaving. If the state machine panics, which is a bug, `on_panic` is called once and the shard ends.
     pub(crate) fn new(
         state: ShardState<TracedReply>,
         checkpoints: Checkpoints,

@@ -18,7 +18,7 @@ use crate::report::is_special;
 
 /// The key under which the file's metadata contain the [`ModelSpec`].
 const KEY: &str = "pushpull";
-/// The number of bytes that are read at once.
+/// The maximum number of bytes that are read at a time.
 const BLOCK_BYTES: u64 = 8 << 20;
 
 /// The source of a model's description. The values always come from the model's file.

@@ -44,9 +44,9 @@ impl Layer for Activation {
 }
 
 impl Activation {
-    /// Returns the initializer for a kernel whose output goes through this function. It is that of He et al.
-    /// 2015 if the function is 0, or almost 0, for negative numbers, and that of Glorot & Bengio 2010
-    /// otherwise.
+    /// Returns the initializer for a kernel whose output goes through this function. If the function is 0,
+    /// or almost 0, for negative numbers, this is the initializer of He et al. 2015; otherwise, it is the
+    /// initializer of Glorot & Bengio 2010.
     pub(super) fn initializer(self) -> InitializerSpec {
         match self {
             Self::Relu | Self::LeakyRelu { .. } | Self::Gelu => InitializerSpec::HeNormal,

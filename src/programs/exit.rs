@@ -41,7 +41,7 @@ impl std::fmt::Display for Failure {
 }
 
 impl Failure {
-    /// Makes a [`Failure::Usage`] from an error with a text of one line.
+    /// Makes a [`Failure::Usage`] from an error whose text has one line.
     pub(crate) fn usage(error: impl std::fmt::Display) -> Self {
         Self::Usage(error.to_string())
     }

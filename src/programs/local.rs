@@ -25,7 +25,7 @@ use crate::programs::logging::{LogFormat, PREFIXED};
 use crate::programs::parent::end_with_this;
 use crate::programs::signals::Signals;
 
-/// The time that the tasks have to end after the chief has saved the job or has ended.
+/// The time limit for the tasks to end after the chief has saved the job or has ended.
 const LEAVE: Duration = Duration::from_secs(15);
 /// The file descriptor of the first inherited socket in systemd's protocol.
 const FIRST_INHERITED_FD: i32 = 3;
@@ -42,7 +42,7 @@ pub(crate) struct Local {
     pub ps_flags: Vec<String>,
     /// The flags of every worker, also without those that describe the cluster.
     pub worker_flags: Vec<String>,
-    /// The time in which the chief ends after a signal.
+    /// The time limit for the chief to save the job and end after a signal.
     pub drain_timeout: Duration,
     /// The format of all tasks' logs.
     pub log_format: LogFormat,
@@ -136,8 +136,8 @@ impl Sockets {
 }
 
 /// Waits until all children have ended, and returns one description for each failure. Passes the first
-/// signal on to the chief. Once the chief has ended or the signal has arrived, waits for at most `leave`, and
-/// then kills the children that still run.
+/// signal on to the chief. Once the chief has ended or the signal has arrived, waits no longer than the time
+/// `leave`, and then kills the children that still run.
 async fn wait(
     children: &mut JoinSet<anyhow::Result<(TaskId, ExitStatus)>>,
     running: &Running,
@@ -224,9 +224,9 @@ fn beside_this_program(name: &str) -> anyhow::Result<PathBuf> {
     Err(anyhow!("{} is missing: build all programs with `cargo build --release`", program.display()))
 }
 
-/// Prints the output of a child until the child ends, with the task's name in front of each line. Two kinds
-/// of lines are printed unchanged: the chief's standard output, which is the result, and log lines in JSON,
-/// which contain the name.
+/// Prints each line of a child's output, with the task's name in front of it, until the child ends. Two
+/// kinds of lines are printed unchanged: the chief's standard output, which is the result, and log lines in
+/// JSON, which contain the name.
 async fn attend(task: TaskId, mut child: Child, format: LogFormat) -> anyhow::Result<(TaskId, ExitStatus)> {
     let (out, err) = (child.stdout.take(), child.stderr.take());
     // It stays open until the child has ended: the child ends with it.

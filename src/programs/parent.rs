@@ -8,19 +8,19 @@ use std::time::Duration;
 use rustix::process::{Signal, getpid, kill_process};
 
 /// The environment variable with which a parent asks a task to end when the parent ends. Its value is the
-/// time limit for an orderly end in seconds; the task is then killed.
+/// time that the task may take to end, in seconds; a task that takes longer is killed.
 const ENDS_WITH_PARENT: &str = "PUSHPULL_ENDS_WITH_PARENT";
 
-/// Prepares `command` so that the task that it starts will end when this process ends. The task is killed if
-/// it then takes longer than `limit`, which is rounded down to seconds. The caller must keep the standard
-/// input of the child until the child has ended.
+/// Prepares `command` so that the task that it starts will end when this process ends. If the task takes
+/// longer than `limit` to end, it is killed; `limit` is rounded down to seconds. The caller must keep the
+/// standard input of the child until the child has ended.
 pub(crate) fn end_with_this(command: &mut Command, limit: Duration) {
     command.env(ENDS_WITH_PARENT, limit.as_secs().to_string()).stdin(Stdio::piped());
 }
 
 /// Starts a thread that sends this process a SIGTERM when the parent process has ended. Does nothing if the
-/// parent has not asked for it. The process must handle that signal already. If the process has not ended
-/// within the parent's limit after the signal, it is killed.
+/// parent has not set [`ENDS_WITH_PARENT`]. Before the call, the process must have installed a handler for
+/// SIGTERM. If the process takes longer to end than the limit that the parent has set, it is killed.
 ///
 /// # Errors
 /// Returns an error if the operating system cannot start the thread.

@@ -16,8 +16,8 @@ const LINE_EVERY: Duration = Duration::from_secs(3);
 /// The time between two changes of the bar.
 const BAR_EVERY: Duration = Duration::from_millis(200);
 
-/// Shows the job's progress until the sender is dropped. A gradient is computed from
-/// `step_examples` examples.
+/// Shows the job's progress until the sender is dropped. Each gradient is computed from `step_examples`
+/// examples; the number of examples per second follows from this.
 pub(crate) async fn show(mut progress: watch::Receiver<JobProgress>, step_examples: u64) {
     let terminal = std::io::stderr().is_terminal() && !logging::is_json();
     if progress.wait_for(|now| now.running).await.is_err() {

@@ -77,8 +77,8 @@ pub(crate) struct ChiefOrders<'a> {
     pub config: ChiefConfig,
     pub files: EndFiles<'a>,
     pub hooks: Vec<pushpull_chief::MakeHook>,
-    /// What the chief gets from a program that calls the library; `None` if a command runs the job. If it is
-    /// given, the end of the job is not reported on standard output.
+    /// What the chief gets from a program that calls the library; `None` if a command-line program runs the
+    /// job. If this is `Some`, the end of the job is not reported on standard output.
     pub library: Option<Attached>,
 }
 
@@ -103,7 +103,8 @@ fn panicked<T>(result: Result<T, RecvError>) -> anyhow::Result<T> {
     result.map_err(|_| anyhow!("a thread of this task panicked: see the message above"))
 }
 
-/// Ends the endpoint of a task that has ended, either at once or after the configured linger time.
+/// Ends the endpoint of a task that has ended, after the configured linger time or as soon as a signal
+/// arrives.
 pub(crate) async fn closed(endpoint: Endpoint, task: TaskId, outcome: Outcome, signals: &Signals) -> Outcome {
     if let Err(failure) = &outcome {
         endpoint.fail(task, failure);

@@ -14,8 +14,8 @@ pub(super) const SIGINT: u8 = 2;
 /// The number of the signal with which schedulers end a process.
 pub(super) const SIGTERM: u8 = 15;
 
-/// Waits for the next SIGINT, if `interrupt` is true, or SIGTERM, if `terminate` is true, and returns its
-/// number.
+/// Waits for the next signal, and returns its number. SIGINT is awaited only if `interrupt` is true, and
+/// SIGTERM only if `terminate` is true.
 ///
 /// # Errors
 /// Returns an error if the operating system does not let the process handle signals.

@@ -13,7 +13,7 @@ pub struct Bucket {
     pub from: u64,
     /// The greatest value of the range.
     pub to: u64,
-    /// The number of gradients.
+    /// The number of gradients in the bucket.
     pub count: u64,
 }
 

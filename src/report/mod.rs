@@ -33,10 +33,10 @@ pub struct Report {
     pub workers: usize,
     /// The number of updates that the job requested.
     pub steps: u64,
-    /// The number of updates that were applied, including those before the checkpoint from which the job was
+    /// The number of updates that were applied, including those in the checkpoint from which the job was
     /// resumed. This number is the same on every shard.
     pub updates_applied: u64,
-    /// The number of updates before the checkpoint from which this run resumed; 0 if it did not resume.
+    /// The number of updates in the checkpoint from which this run resumed; 0 if it did not resume.
     pub began: u64,
     /// The reason why the training ended before the last step, if it did.
     pub stopped: Option<String>,
@@ -47,7 +47,8 @@ pub struct Report {
     pub skipped: u64,
     /// The time from the first step to the last, in seconds, excluding start-up and evaluation.
     pub seconds: f64,
-    /// The number of examples per second, over all workers, counting only gradients that were applied.
+    /// The number of examples per second, over all workers, counting only examples whose gradients were
+    /// applied.
     pub examples_per_second: f64,
     /// The mean of the last training losses of the workers that stayed to the end; `null` if there are none.
     pub train_loss: f32,
@@ -75,7 +76,7 @@ pub struct ShardReport {
     pub version: u64,
     /// The number of pushes received: the sum of the next six fields.
     pub received: u64,
-    /// The number of pushes that were applied, each as an update of its own.
+    /// The number of pushes that were applied, each as a separate update.
     pub applied: u64,
     /// The number of pushes that the shard held and combined with pushes of other workers into one update.
     pub held: u64,
@@ -228,8 +229,8 @@ impl Report {
     }
 }
 
-/// Returns true if `path` exists and is neither a regular file nor a directory, but for example a device
-/// such as `/dev/null`. Such a path must not be replaced by a file.
+/// Returns true if `path` exists and is neither a regular file nor a directory. An example is the device
+/// `/dev/null`. Such a path must not be replaced by a file.
 pub(crate) fn is_special(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir())
 }

@@ -26,8 +26,8 @@ pub struct WorkerConfig {
     /// their own. If false, the whole task runs on the thread that starts it; a simulation of many tasks
     /// needs this.
     pub own_threads: bool,
-    /// If true, an operation that requests a device other than its replica's runs on its replica's device
-    /// anyway. If false, such a request is an error.
+    /// If true, an operation may request another device than that of its replica, but still runs on its
+    /// replica's device. If false, such a request is an error.
     pub soft_placement: bool,
     /// If true, the worker logs the devices on which each operation runs.
     pub log_placement: bool,
@@ -46,9 +46,9 @@ pub struct WorkerConfig {
     /// The time between two reports to the chief.
     pub report_every: Duration,
     /// How long the computation of a batch may take before it counts as hung, and the worker leaves; zero
-    /// for no limit. If 20 times the longest computation so far is longer, the limit grows to this time. The
-    /// first computation may take ten times `hung_after`. A wait for input may take ten times `hung_after`
-    /// or 20 times the longest wait so far, whichever is longer.
+    /// for no limit. If 20 times the longest computation so far is longer, that time is the limit. The first
+    /// computation may take ten times `hung_after`. A wait for input may take ten times `hung_after` or 20
+    /// times the longest wait so far, whichever is longer.
     pub hung_after: Duration,
     /// The function that creates the replica of each device. The default is a replica that runs pushpull's
     /// own engine.

@@ -1,8 +1,8 @@
-//! A limit on a worker's own work: on the wait for its input and on its computation. This module must not
-//! depend on shards or on the chief.
+//! A limit on the time that a worker spends on its own work: on waiting for its input, and on computing.
+//! This module must not depend on shards or on the chief.
 //!
-//! While input or devices hang, the worker still sends heartbeats, so no other task finds out. Under most
-//! policies the others then wait for this worker for ever.
+//! While input or devices hang, the worker still sends heartbeats, so no other task notices. Without a
+//! limit, the other workers would wait for this worker for ever under most policies.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -11,14 +11,14 @@ use tokio::time::{Instant, timeout};
 
 use crate::error::WorkerError;
 
-/// The limit for the input and for the first computation, in multiples of the least limit. Some waits for
-/// input are much longer than all before them: at the end of an epoch, or when a buffer is filled again. The
-/// first computation may load libraries.
+/// The factor by which the lower bound of the limit is multiplied for waits for input and for the first
+/// computation. Some waits for input are much longer than all earlier ones: at the end of an epoch, or when
+/// a buffer is filled again. The first computation may load libraries.
 const LONG: u32 = 10;
-/// The limit in multiples of the longest work so far.
+/// The limit is at least this many times the duration of the longest work so far.
 const LONGEST: u32 = 20;
-/// The longest time that counts towards the limit at once. If the process is suspended for longer, only this
-/// much of the pause counts.
+/// The time is measured in intervals of at most this length. If the process is suspended for longer, only
+/// this much of the pause counts towards the limit.
 const TICK: Duration = Duration::from_secs(1);
 
 /// A limit on the time of one kind of work. The limit grows with the longest work so far.
@@ -26,20 +26,20 @@ const TICK: Duration = Duration::from_secs(1);
 pub(crate) struct Lease {
     /// The kind of work, for the error.
     what: &'static str,
-    /// The least limit; zero if there is no limit.
+    /// The lower bound of the limit; zero if there is no limit.
     least: Duration,
     /// How long the longest work took; `None` if there was none.
     longest: Option<Duration>,
 }
 
 impl Lease {
-    /// Returns a lease for the wait for an input, which `what` names. `least` is the least limit of a
-    /// computation; that of the input is [`LONG`] times as long.
+    /// Returns a lease for the wait for an input, which `what` names. `least` is the lower bound of the
+    /// limit of computations; the lower bound for the input is [`LONG`] times as long.
     pub(crate) const fn of_input(what: &'static str, least: Duration) -> Self {
         Self { what, least: least.saturating_mul(LONG), longest: Some(Duration::ZERO) }
     }
 
-    /// Returns a lease for computations, which `what` names, with the least limit `least`.
+    /// Returns a lease for computations, which `what` names. `least` is the lower bound of the limit.
     pub(crate) const fn of_computation(what: &'static str, least: Duration) -> Self {
         Self { what, least, longest: None }
     }
@@ -88,8 +88,8 @@ mod tests {
     }
 
     proptest! {
-        /// (A) Later work may take at least the least limit, and 20 times as long as the longest work so far.
-        /// (B) Without a least limit there is no limit.
+        /// (A) The limit is the lower bound or, if this is longer, 20 times the longest work so far; before
+        /// any work, it is 10 times the lower bound. (B) If the lower bound is zero, there is no limit.
         #[test]
         fn a_lease_follows_the_longest_work(least in 0u64..1 << 40, longest in any::<Option<u32>>()) {
             let least = Duration::from_millis(least);

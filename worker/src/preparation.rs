@@ -42,7 +42,7 @@ pub(crate) struct Prepared {
     /// The digest of the files that the worker reads; `None` if it reads no files.
     pub files: Option<FilesDigest>,
     pub replicas: Vec<Box<dyn Replica>>,
-    /// For each replica, the range of a batch's examples that the replica computes.
+    /// For each replica, the range of a batch's examples that the replica processes.
     pub parts: Vec<Range<usize>>,
     /// The test set, if this worker evaluates the model while the job trains.
     pub test: Option<TestSet>,

@@ -1,8 +1,8 @@
 //! Decides where each worker continues in its input after a checkpoint. Accesses no store. Wanted
 //! properties: (A) if the number of workers and the batch size are unchanged, each worker continues exactly
 //! where it stopped; (B) otherwise each worker continues after an equal share of all examples that were
-//! read, and no example is counted twice; (C) if the number of workers is unchanged, each worker is told the
-//! checkpoint's digest of its input files.
+//! read, rounded down to whole batches, and no example is counted twice; (C) if the number of workers is
+//! unchanged, each worker is told the checkpoint's digest of its input files.
 
 use pushpull_messages::checkpoint::WorkerRecord;
 use pushpull_messages::job::JobSpec;

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use pushpull_messages::id::Version;
 
-/// The largest `margin`: how far ahead of the shards a version is chosen, in updates. No shard applies this
-/// many updates while a message is in transit.
+/// The largest `margin`, in updates. While the shards train, a save is planned at a version that is at least
+/// `margin` updates ahead of them. No shard applies this many updates while a message is in transit.
 const MARGIN_MAX: u64 = 1 << 32;
 
 /// The decision of the schedule: what to do next.
@@ -55,14 +55,14 @@ pub(super) struct Schedule {
     due: Duration,
     /// The version of the last failed save. The shards may not have reached it yet.
     failed: Version,
-    /// Whether a save was requested, and no version has been chosen for it yet.
+    /// Whether there is a request for a save for which no version has been chosen yet.
     requested: bool,
     /// Whether the most recent choice of a version was made because of a request.
     urgent: bool,
 }
 
 impl Schedule {
-    /// Creates the schedule of a job whose shards begin with version `began`. `fresh` says that no
+    /// Creates the schedule of a job whose shards begin with version `began`. `fresh` is true if no
     /// checkpoint of that version exists yet.
     pub(super) fn new(
         every_steps: Option<u64>,
@@ -144,7 +144,8 @@ impl Schedule {
         NextSave::At(at)
     }
 
-    /// Records that the save was too late because a shard had already reached `version`.
+    /// Records that the chosen version was too early to be saved, because a shard had already reached
+    /// `version`.
     pub(super) fn was_late(&mut self, version: Version) {
         self.saw(version);
         self.margin = (2 * self.margin).min(MARGIN_MAX);

@@ -59,7 +59,7 @@ impl CheckpointSearch {
     /// Accepts a valid checkpoint as the one to begin with.
     ///
     /// # Errors
-    /// Returns an error if a newer checkpoint was requested and is broken.
+    /// Returns an error if the requested checkpoint is a newer one that is broken.
     pub(super) fn accept(&self, name: CheckpointName) -> Result<(), RestoreError> {
         match self.broken.first() {
             Some(broken) if self.restore != RestoreChoice::LatestValid => {
@@ -69,7 +69,7 @@ impl CheckpointSearch {
         }
     }
 
-    /// Ends a search that found no valid checkpoint. On success, the job begins with initial values.
+    /// Ends a search that found no valid checkpoint. Returns `Ok` if the job may begin with initial values.
     ///
     /// # Errors
     /// Returns an error if the job must not begin with initial values.
@@ -148,7 +148,7 @@ mod tests {
 
     type Store = Vec<(CheckpointName, Kind)>;
 
-    /// Returns checkpoints of several incarnations, in any order.
+    /// Generates stores with checkpoints of several incarnations.
     fn there() -> impl Strategy<Value = Store> {
         let made = prop_oneof![Just(Kind::Valid), Just(Kind::Broken), Just(Kind::Unfinished)];
         prop::collection::btree_map((1u64..4, 0u64..6), made, 0..8)

@@ -386,7 +386,7 @@ impl JobRun {
                     warn!("the variables were not read within {} s", limit.as_secs());
                 }
             }
-            () = self.interrupt.cancelled() => warn!("interrupted while the variables were read"),
+            () = self.interrupt.cancelled() => warn!("reading the variables was interrupted"),
         }
     }
 

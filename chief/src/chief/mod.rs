@@ -183,8 +183,8 @@ impl Chief {
     }
 
     /// Locks the store against other jobs. Waits for at most `limit` if another job holds the lock, because
-    /// that may be an earlier run of this job that was told to stop and still saves. Returns `None` if this
-    /// kind of store has no locks.
+    /// the other job may be an earlier run of this job that was told to stop and is still saving. Returns
+    /// `None` if this kind of store has no locks.
     async fn lock(&self, store: &Store, limit: Duration) -> Result<Option<StoreLock>, ChiefError> {
         let host = self.identity.cluster.chief_host();
         let address = self.identity.cluster.address(host).map(|address| format!(" ({host} at {address})"));

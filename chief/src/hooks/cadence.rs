@@ -15,8 +15,8 @@ pub(crate) struct Cadence {
 }
 
 impl Cadence {
-    /// Returns the cadence of an action that is due again after `steps` steps or after `time`, whichever
-    /// ends first. If both are `None`, the action is due only at the first call.
+    /// Returns the cadence of an action that is due again after `steps` steps or after the interval `time`,
+    /// whichever ends first. If both are `None`, the action is due only at the first call.
     pub(crate) const fn new(steps: Option<u64>, time: Option<Duration>) -> Self {
         Self { steps, time, last: None }
     }

@@ -41,13 +41,13 @@ pub(crate) struct EpochTable {
     step_examples: u64,
     /// Whether the header was logged.
     titled: bool,
-    /// The number of the last line, its step, and its time since the training began.
+    /// The last line's number, its step, and the time from the start of the training to this step.
     shown: (u64, GlobalStep, Duration),
     /// The losses since the last line.
     losses: LossSum,
     /// A line that waits for its evaluation.
     pending: Option<Line>,
-    /// The latest evaluation, and the number of its line.
+    /// The latest evaluation, and the number of the line that shows it.
     evaluation: Option<(u64, Evaluation)>,
 }
 
@@ -57,7 +57,7 @@ enum Lines {
     /// An epoch. If `by_steps` is true, evaluations are due at intervals of steps, so they may fall within
     /// an epoch.
     Epoch { epochs: Epochs, by_steps: bool },
-    /// This number of updates, because the job does not say where an epoch ends.
+    /// This number of updates. Such lines are used if the job does not say where an epoch ends.
     Steps(u64),
 }
 
@@ -163,8 +163,8 @@ impl EpochTable {
         }
     }
 
-    /// Returns the line that waits for its evaluation, if there is one. The first line comes after the
-    /// header.
+    /// Returns the line that waits for its evaluation, if there is one. At the first call that returns a
+    /// line, returns the header before it.
     fn flush(&mut self) -> Vec<String> {
         let Some(line) = self.pending.take() else { return Vec::new() };
         let [first, last] = line.epochs;
@@ -359,7 +359,7 @@ mod tests {
     }
 
     proptest! {
-        /// (A), (B) and (C): snapshots and evaluations come at any times.
+        /// (A), (B) and (C) hold at whatever times snapshots and evaluations arrive.
         #[test]
         fn each_epoch_is_in_one_line(
             events in prop::collection::vec((0u64..9, any::<bool>()), 1..40),

@@ -11,8 +11,8 @@ use super::cadence::Cadence;
 use crate::hook::{Hook, HookContext};
 use crate::monitor::TrainingSnapshot;
 
-/// A hook that logs the loss, the metrics, the learning rate and the gradient norm, if they are available. It
-/// logs after a number of steps or after an interval, whichever ends first.
+/// A hook that logs the loss, the metrics, the learning rate and the gradient norm, if they are available.
+/// It logs each time a number of steps has been taken or an interval has passed, whichever comes first.
 #[derive(Clone, Debug)]
 pub struct LogEvery {
     cadence: Cadence,
@@ -22,7 +22,8 @@ pub struct LogEvery {
 }
 
 impl LogEvery {
-    /// Creates a logger of this cadence. If both arguments are `None`, it logs once.
+    /// Creates a hook that logs each time `every_steps` steps have been taken or the time `every` has
+    /// passed, whichever comes first. If both arguments are `None`, it logs once.
     pub const fn new(every_steps: Option<u64>, every: Option<Duration>) -> Self {
         Self { cadence: Cadence::new(every_steps, every), job: None, factor: 1.0 }
     }

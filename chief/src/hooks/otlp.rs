@@ -1,4 +1,4 @@
-//! Sends the timeline of a job to an OpenTelemetry collector on a separate thread, so that a slow or
+//! A separate thread sends the timeline of a job to an OpenTelemetry collector, so that a slow or
 //! unreachable collector does not delay the job. `otel_span` decides which spans form a trace.
 
 use std::time::{Duration, SystemTime};
@@ -30,7 +30,7 @@ pub enum OtlpError {
         "endpoint '{0}' is invalid: expected http://host:port, such as http://127.0.0.1:4318; for https, use a collector on this host that forwards the spans"
     )]
     Endpoint(String),
-    /// No exporter could be built.
+    /// The exporter of the spans could not be built.
     #[error("spans cannot be sent to {endpoint}: {reason}")]
     Exporter {
         /// The address of the collector.

@@ -26,7 +26,7 @@ impl Better {
     }
 }
 
-/// A detector of plateaus. Remembers the best value of a metric, and the number of values since then.
+/// A detector of plateaus. Remembers the best value of a metric, and counts the values after it.
 #[derive(Clone, Debug)]
 pub(super) struct Plateau {
     pub better: Better,

@@ -59,8 +59,7 @@ impl ReduceOnPlateau {
         self
     }
 
-    /// Sets the amount by which the metric must have improved on the best earlier value; a change of at most
-    /// this amount does not count.
+    /// Sets the amount that an improvement on the best earlier value must exceed in order to count.
     #[must_use]
     pub const fn min_delta(mut self, min_delta: f32) -> Self {
         self.plateau.min_delta = min_delta;

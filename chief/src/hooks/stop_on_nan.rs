@@ -4,8 +4,8 @@ use crate::hook::{Hook, HookContext};
 use crate::monitor::TrainingSnapshot;
 
 /// A hook that ends the training successfully when a worker reports a loss that is not finite. Without the
-/// hook, the job continues after such a loss if its gradients are finite, or if it drops gradients that are
-/// not finite.
+/// hook, the job continues after such a loss if the gradients are finite, or if the job drops gradients that
+/// are not finite.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StopOnNan;
 

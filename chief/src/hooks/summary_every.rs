@@ -1,5 +1,5 @@
-//! Writes the job's summaries to an event file on a separate thread, so that a slow or full disk does not
-//! delay the job. Only the summaries that cannot be written are lost.
+//! A separate thread writes the job's summaries to an event file, so that a slow or full disk does not delay
+//! the job. Only the summaries that cannot be written are lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,8 +19,8 @@ use crate::monitor::TrainingSnapshot;
 use crate::report::JobEnd;
 use crate::tensorboard::{Collector, EventError, EventWriter, SummaryConfig, evaluated};
 
-/// The maximum number of calls of the hook whose summaries may wait for the disk. The summaries of further
-/// calls are lost.
+/// The maximum number of sets of summaries that may wait for the disk. Each call of the hook makes at most
+/// one set; further sets are lost.
 const WAITING_MAX: usize = 64;
 /// The maximum time for which the end of the job waits for the disk.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -54,8 +54,8 @@ impl SummaryEvery {
     }
 }
 
-/// The number of a worker's steps between two plots of the graph's summaries, if the configured cadence has
-/// no number of steps.
+/// The number of a worker's steps between two plots of the graph's summaries if `every_steps` is not
+/// configured.
 const GRAPH_STEPS: u64 = 100;
 
 impl Hook for SummaryEvery {

@@ -222,7 +222,7 @@ fn rank(lane: &str) -> u64 {
 }
 
 /// Returns the id of a push to a shard, which is the same in the spans of all tasks. The id is an FNV-1a
-/// hash, cut to 52 bits because every JSON reader represents such integers exactly.
+/// hash, cut to 52 bits, because every JSON reader represents integers of this length exactly.
 fn flow_id(push: PushId, shard: ShardId) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let parts = [
@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// (A) and (B), for spans of two lanes that overlap arbitrarily.
+        /// (A) and (B): there are two lanes, and their spans overlap arbitrarily.
         #[test]
         fn spans_of_a_thread_are_apart_or_nested(
             spans in prop::collection::vec((0i64..60, 0i64..40, any::<bool>()), 1..60),

@@ -45,7 +45,7 @@ pub(crate) fn conclude(
 
 /// Checks one shard of a job that trained to `last_step`: every push is counted under exactly one verdict
 /// (V2), the number of updates is exact (V3), and no worker fell further behind than the policy allows (S2).
-/// The counts start at the version with which the shard began.
+/// The counts leave out the updates before the version with which the shard began.
 fn check(
     job: &JobSpec,
     last_step: GlobalStep,

@@ -61,7 +61,7 @@ impl SaveLimit {
     }
 }
 
-/// Returns the result of a job that was not trained to its end because of `error`. `drain` is the reason why
+/// Returns the result of a job whose training ended early; `error` is the cause. `drain` is the reason why
 /// the job was told to stop, or `None` if it was not. `last` is the last checkpoint, or an error with the
 /// reason why it was not saved; `None` if no checkpoint was to be saved.
 pub(crate) fn early_end(

@@ -100,11 +100,11 @@ struct EarlyStop {
 /// The state machine of a job.
 ///
 /// Wanted properties: (A) every request, even a repeated one, gets exactly one reply; (B) no worker begins
-/// before all workers are ready; (C) a job ends exactly once, and successfully only if it was evaluated; (D)
-/// the other workers do not wait for a worker that is disconnected for too long, is lost, or has no more
-/// input; (E) if a worker begins and leaves before it has finished, the shards are informed exactly once for
-/// this incarnation; (F) if the training stops early, only the step that the shards have agreed on is
-/// evaluated, and a job that drains is not evaluated.
+/// before all workers are ready; (C) a job ends exactly once, and successfully only if it was evaluated or
+/// drained; (D) the other workers do not wait for a worker that is disconnected for too long, is lost, or
+/// has no more input; (E) if a worker begins and leaves before it has finished, the shards are informed
+/// exactly once for this incarnation; (F) if the training stops early, only the step that the shards have
+/// agreed on is evaluated, and a job that drains is not evaluated.
 pub(crate) struct JobState<R> {
     job: JobSpec,
     placement: Option<Placement>,
@@ -200,7 +200,8 @@ impl<R> JobState<R> {
             .collect()
     }
 
-    /// Returns whether the job has failed and waits for the workers to leave.
+    /// Returns whether the job is failing: it cannot continue, and its end waits until the workers have
+    /// left.
     pub(crate) const fn is_failing(&self) -> bool {
         matches!(self.phase, Phase::Failing(_))
     }

@@ -28,7 +28,7 @@ pub(crate) struct MemberStatus {
     pub state: WorkerState,
     /// The latest incarnation of the worker.
     pub life: Option<Incarnation>,
-    /// The number of incarnations of the worker that have registered.
+    /// The number of the worker's incarnations that have registered.
     pub lives: u64,
     /// The address of the worker's HTTP endpoint, if it has one.
     pub http: Option<String>,

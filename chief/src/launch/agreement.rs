@@ -4,7 +4,8 @@
 
 use pushpull_messages::id::{GlobalStep, Version};
 
-/// How far ahead of the shards a step is requested, as a multiple of the observed pace.
+/// The distance from the shards' newest known version to the requested step, as a multiple of the observed
+/// pace.
 const PACES: u64 = 4;
 
 /// The search for a step at which all shards can stop or change their learning rate.
@@ -16,8 +17,9 @@ pub(crate) struct StepAgreement {
 }
 
 impl StepAgreement {
-    /// Begins the search. No shard is past `seen`. While a few messages are exchanged, a shard applies about
-    /// `pace` updates. If `pace` is `None`, no worker trains, and the shards stop at `seen`.
+    /// Begins the search. `seen` is the greatest version that any shard had when the shards were last
+    /// observed. `pace` is the number of updates that a shard applies in about the time that a few messages
+    /// take. If `pace` is `None`, no worker trains, and the shards stop at `seen`.
     pub(crate) fn new(seen: Version, pace: Option<u64>, last_step: GlobalStep) -> Self {
         // A step that is too early is corrected by another round. A step that is too late would never be
         // reached, because workers that are about to leave take no more steps.

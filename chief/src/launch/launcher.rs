@@ -73,7 +73,7 @@ struct Pending<F> {
     agreement: FuturesUnordered<F>,
     /// Whether the job was told to stop.
     stopping: bool,
-    /// The factor of the learning rate that was requested last; it waits here while an earlier change is
+    /// The most recently requested factor of the learning rate. It waits here while an earlier change is
     /// made.
     factor: Option<f32>,
     /// The time by which the workers must finish if the job drains.

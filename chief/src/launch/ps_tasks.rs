@@ -115,8 +115,8 @@ impl PsTasks {
         self.callers.borrow().values().map(status).collect()
     }
 
-    /// Waits until the ps tasks are about to be told to stop. After that, other code must not keep a client
-    /// of a task, because the client would keep the connection open.
+    /// Waits for the moment just before the ps tasks are told to stop. After that, other code must not keep
+    /// a client of a task, because the client would keep the connection open.
     pub(crate) async fn stopping(&self) {
         self.stops.cancelled().await;
     }

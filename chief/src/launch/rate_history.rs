@@ -34,8 +34,8 @@ impl From<RateSpec> for RateHistory {
 }
 
 impl RateHistory {
-    /// Adds a change. As on the shards, the new change replaces all changes at the same version or later. A
-    /// replaced change may come from the checkpoint that the job began with.
+    /// Adds a change. The new change replaces all changes at the same version or later, as it does on the
+    /// shards. A replaced change may come from the checkpoint that the job began with.
     pub(crate) fn push(&mut self, change: RateChange) {
         while self.changes.pop_back_if(|last| last.from >= change.from).is_some() {}
         self.changes.push_back(change);

@@ -1,5 +1,5 @@
-//! Carries events for hooks from the coordinator to the hook runner. Never waits: events that do not fit are
-//! dropped and counted.
+//! Carries events for hooks from the coordinator to the hook runner. Never waits: events that do not fit
+//! into the queue are dropped and counted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -164,7 +164,7 @@ mod tests {
     enum Fate {
         Lost,
         Received,
-        /// The report is received after this many further reports.
+        /// The report arrives late: after this number of later reports have arrived.
         Late(u64),
     }
 

@@ -25,7 +25,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct ShardMonitor {
     shards: RefCell<BTreeMap<ShardId, ShardObservation>>,
-    /// Sends a notification whenever a shard replies.
+    /// Sends a notification whenever a shard replies or a query fails.
     answers: watch::Sender<()>,
     /// Notified when all shards should be queried without delay.
     now: Notify,
@@ -58,7 +58,8 @@ impl Default for ShardMonitor {
 }
 
 impl ShardMonitor {
-    /// Observes the shards until the ps tasks are about to be told to stop. Never returns.
+    /// Observes the shards. Stops doing so just before the ps tasks are told to stop, and then waits
+    /// forever.
     pub(crate) async fn run(&self, ps: &PsTasks) -> Infallible {
         let mut queries = FuturesUnordered::new();
         let mut ticks = tokio::time::interval(INTERVAL);

@@ -34,7 +34,8 @@ pub struct WorkerReport {
     pub steps: u64,
     /// The mean loss over these steps, which can be NaN or infinite; `None` if there were no steps.
     pub loss: Option<f32>,
-    /// The Euclidean norm of the gradients before clipping, if it was measured.
+    /// The Euclidean norm of the gradients before clipping, as last measured since the previous snapshot;
+    /// `None` if it was not measured.
     pub gradient_norm: Option<f32>,
 }
 

@@ -119,8 +119,8 @@ enum Strategy {
 }
 
 impl Strategy {
-    /// Returns the position of the shard that gets the next slice; `fixed` is the position that an explicit
-    /// device demands.
+    /// Returns the position of the shard that gets the next slice; `fixed` is the position of the shard that
+    /// the variable's explicit device names, if it has one.
     fn take(&mut self, fixed: Option<usize>, bytes: u64) -> usize {
         match (self, fixed) {
             (Self::RoundRobin(_), Some(position)) => position,
@@ -134,7 +134,7 @@ impl Strategy {
     }
 }
 
-/// Sorts the shards, because (A) requires that the order in which tasks register does not matter.
+/// Sorts the shards, because property (A) requires that the order in which tasks register does not matter.
 fn sorted(shards: &[ShardId]) -> Result<Vec<ShardId>, PlaceError> {
     let mut shards = shards.to_vec();
     shards.sort_unstable();

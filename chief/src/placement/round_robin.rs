@@ -15,9 +15,9 @@ impl RoundRobin {
 
     /// Returns the index of the shard that gets the next slice.
     ///
-    /// Adding a variable at the end does not move other slices (D), because the shard of a slice depends
-    /// only on the slices before it. The numbers of slices that this function assigns to the shards always
-    /// differ by at most one (E).
+    /// Adding a variable at the end does not move other slices, because the shard of a slice depends only on
+    /// the slices before it: this is property (D) of `place`. The numbers of slices that this function
+    /// assigns to the shards always differ by at most one: this is property (E).
     pub fn take(&mut self) -> usize {
         let position = self.next;
         self.next = (position + 1) % self.shards;

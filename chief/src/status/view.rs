@@ -62,7 +62,7 @@ impl StatusBoard {
         self.contents.lock().curves = Arc::new(curves);
     }
 
-    /// Publishes the shard of every slice.
+    /// Publishes which shard holds each slice.
     pub(crate) fn placement(&self, placement: &[PlacementRow]) {
         let mut contents = self.contents.lock();
         if contents.placement.as_slice() != placement {
@@ -107,8 +107,8 @@ pub struct ChiefView {
 }
 
 impl ChiefView {
-    /// Returns a receiver of the newest snapshot and of every later one. The channel is closed when the job
-    /// has ended and the last snapshot has been published.
+    /// Returns a receiver whose value is always the newest snapshot. The channel is closed when the job has
+    /// ended and the last snapshot has been published.
     pub fn snapshots(&self) -> watch::Receiver<Arc<ChiefSnapshot>> {
         self.snapshots.clone()
     }
@@ -119,7 +119,7 @@ impl ChiefView {
         Arc::clone(&self.contents.lock().curves)
     }
 
-    /// Returns the shard of every slice; empty until the placement is decided.
+    /// Returns which shard holds each slice; empty until the placement is decided.
     pub fn placement(&self) -> Arc<Vec<PlacementRow>> {
         Arc::clone(&self.contents.lock().placement)
     }
@@ -129,8 +129,8 @@ impl ChiefView {
         self.makes_checkpoints
     }
 
-    /// Sends a command to the job. Before the training begins, the command waits until the variables are
-    /// created. Returns false if the job has ended or if too many commands are waiting already.
+    /// Sends a command to the job. A command that arrives before the variables are created waits until then.
+    /// Returns false if the job has ended or if too many commands are waiting already.
     pub fn command(&self, command: Command) -> bool {
         self.commands.try_send(command).is_ok()
     }

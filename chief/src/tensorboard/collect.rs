@@ -69,8 +69,8 @@ pub(crate) struct Collector {
     before: (Duration, GlobalStep, Totals),
     /// Whether each verdict has occurred. A verdict is plotted only after its first occurrence.
     seen: [bool; VERDICTS.len()],
-    /// The last gradient norm of each worker since the last summary. It is kept because a worker may not
-    /// report another norm before the next summary.
+    /// The last gradient norm of each worker since the last summary. It is kept because the worker may
+    /// report no other norm before the next summary.
     gradient_norms: BTreeMap<u32, f32>,
 }
 
@@ -162,7 +162,7 @@ const TRAIN_TAGS: [&str; 6] =
     ["loss", "learning_rate", "gradient_norm", "workers", "steps_per_second", "examples_per_second"];
 
 /// Returns the tag of a metric in a group of plots. `taken` lists the tags of the other summaries of the
-/// group. Metrics of different names have different tags, and no metric has the tag of another summary.
+/// group. Metrics with different names have different tags, and no metric has the tag of another summary.
 fn metric_tag(group: &str, taken: &[&str], name: &str) -> String {
     let renamed = taken.contains(&name) || name.starts_with("metric/");
     if renamed { format!("{group}/metric/{name}") } else { format!("{group}/{name}") }

@@ -8,8 +8,8 @@ use super::labels::LabelOutOfRange;
 use super::shape::expect_len;
 
 /// Counts examples by label and score, where the score is the sigmoid of the logit. `counts` is `[2, bins]`:
-/// row 0 is for the label 0, row 1 for the label 1, and each bin is one of `bins` equal parts of 0..=1. The
-/// previous contents of `counts` are overwritten. `logits` and `labels` are `[rows]`.
+/// row 0 is for the label 0, row 1 for the label 1, and each bin is one of `bins` equal parts of the range
+/// from 0 to 1. The previous contents of `counts` are overwritten. `logits` and `labels` are `[rows]`.
 ///
 /// A NaN has no score: if a logit is NaN, all counts become NaN, and so does the area computed from them. A
 /// count is exact up to 2²⁴. The counts of several batches may be added; use `f64`, so that larger sums stay

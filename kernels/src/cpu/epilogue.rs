@@ -1,5 +1,5 @@
 //! [`Epilogue`]: the operation that is applied to a sum before it is stored. This module must not depend on
-//! the terms of the sum.
+//! what is summed.
 
 /// The operation that is applied to a sum before it is stored.
 #[derive(Clone, Copy, Debug)]

@@ -29,8 +29,9 @@ impl Key {
     }
 }
 
-/// Fills `dst` with a part of a sequence that is uniformly distributed on `[low, high)`, starting at element
-/// `first_index`. Neighbouring possible numbers differ by 2⁻²⁴ of the interval's width.
+/// Fills `dst` with consecutive elements of a sequence that is uniformly distributed on `[low, high)`. The
+/// first of them is element `first_index` of the sequence. Neighbouring possible numbers differ by 2⁻²⁴ of
+/// the interval's width.
 ///
 /// If `low` equals `high`, every element has this value.
 ///
@@ -53,7 +54,8 @@ pub fn fill_uniform(dst: &mut [f32], key: Key, first_index: u64, low: f32, high:
     });
 }
 
-/// Fills `dst` with a part of a normally distributed sequence, starting at element `first_index`.
+/// Fills `dst` with consecutive elements of a normally distributed sequence. The first of them is element
+/// `first_index` of the sequence.
 #[track_caller]
 pub fn fill_normal(dst: &mut [f32], key: Key, first_index: u64, mean: f32, stddev: f32) {
     fill_by_fours(dst, first_index, |number| {
@@ -63,9 +65,9 @@ pub fn fill_normal(dst: &mut [f32], key: Key, first_index: u64, mean: f32, stdde
     });
 }
 
-/// Fills `dst` with a part of a sequence with a normal distribution truncated at two standard deviations,
-/// starting at element `first_index`. A number beyond these bounds is drawn again, with random bits that
-/// belong to this element only.
+/// Fills `dst` with consecutive elements of a sequence whose normal distribution is truncated at two
+/// standard deviations. The first of them is element `first_index` of the sequence. A number beyond these
+/// bounds is drawn again, with random bits that belong to this element only.
 ///
 /// If all 32 draws are beyond the bounds, the element is the mean. This happens to one element in 10⁴³.
 ///
@@ -104,14 +106,14 @@ fn box_muller(a: u32, b: u32) -> [f64; 2] {
     [radius * cos, radius * sin]
 }
 
-/// Returns the number that lies `z` standard deviations from the mean.
+/// Returns the number that lies `z` standard deviations above the mean.
 #[inline(always)]
 fn at(z: f64, mean: f32, stddev: f32) -> f32 {
     (f64::from(mean) + f64::from(stddev) * z) as f32
 }
 
-/// Fills `dst` with a part of a sequence, starting at element `first_index`. The sequence is computed four
-/// elements at a time: `four(n)` returns the elements `4n..4n + 4`.
+/// Fills `dst` with consecutive elements of a sequence, of which the first is element `first_index`. The
+/// sequence is computed four elements at a time: `four(n)` returns the elements `4n..4n + 4`.
 #[inline(always)]
 fn fill_by_fours(dst: &mut [f32], first_index: u64, four: impl Fn(u64) -> [f32; 4]) {
     let into_group = (first_index % 4) as usize;
@@ -165,8 +167,8 @@ mod tests {
         }
     }
 
-    /// Compares the mean, the variance and the fraction of elements beyond one deviation with theory, with a
-    /// tolerance of at least five standard errors.
+    /// Compares the mean, the variance and the fraction of elements beyond one standard deviation with
+    /// theory, with a tolerance of at least five standard errors.
     #[test]
     fn moments() {
         const N: usize = 200_000;

@@ -50,8 +50,8 @@ pub(super) fn partial_sums<const L: usize, const R: usize>(
     partial
 }
 
-/// Returns the largest element of the row, or −∞ if the row is empty. The result may ignore a NaN. Callers
-/// only subtract it from exponents, to keep exponentials in range.
+/// Returns the largest element of the row, or −∞ if the row is empty. The result may ignore a NaN, because
+/// callers only subtract the result from exponents, to keep exponentials in range.
 #[inline(always)]
 pub(super) fn row_max(row: &[f32]) -> f32 {
     let larger = |a: f32, b: f32| if b > a { b } else { a };

@@ -26,8 +26,8 @@ impl Threads {
     }
 }
 
-/// The least number of elements for a task that is limited by memory bandwidth. This number of elements
-/// takes about as long as waking a thread.
+/// The least number of elements for a task that is limited by memory bandwidth. Processing this number of
+/// elements takes about as long as waking a thread.
 pub(super) const ELEMENTS_PER_TASK: usize = 1 << 15;
 
 /// Slices to which tasks write. They can be split between two rows.

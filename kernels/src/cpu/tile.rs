@@ -1,8 +1,8 @@
 //! Register tiles: the inner loops of products and convolutions, and the division of a row into vectors.
 //!
 //! This module works on rows of floats and must not depend on images. The terms of each element of a result
-//! are added in order, whatever the vector width and the size of the tile, and by fused multiply-add if the
-//! instruction set has it.
+//! are added in order, whatever the vector width and the size of the tile. If the instruction set has fused
+//! multiply-add, it is used.
 
 // With iterators, the compiler would keep a tile in memory instead of registers, which is five times slower.
 #![allow(clippy::needless_range_loop)]

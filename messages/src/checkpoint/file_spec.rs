@@ -1,5 +1,5 @@
-//! A description of the file into which a shard saves its part of a checkpoint. The ps task sends it to the
-//! chief, and the checkpoint's manifest lists it.
+//! A description of the file into which a shard saves its part of a checkpoint. The ps task sends the
+//! description to the chief, and the checkpoint's manifest contains it.
 
 use serde::{Deserialize, Serialize};
 

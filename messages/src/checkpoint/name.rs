@@ -20,7 +20,7 @@ pub struct CheckpointName {
     pub life: Incarnation,
 }
 
-/// An error: a text that is not the name of a checkpoint.
+/// The error for a text that is not the name of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{0}' is not the name of a checkpoint, expected step-N-INCARNATION, where INCARNATION has 16 hexadecimal digits"

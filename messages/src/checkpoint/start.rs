@@ -12,8 +12,8 @@ pub enum StartSpec {
     /// The variables' initializers.
     #[default]
     Initialise,
-    /// The whole state from a checkpoint that has the same variables: values, averages, slots, step and the
-    /// records of the workers.
+    /// The whole state (values, averages, slots, step and the records of the workers) from a checkpoint that
+    /// has the same variables.
     Resume {
         /// The location of the checkpoint store, in the form that `Store::open` accepts.
         store: String,

@@ -18,8 +18,8 @@ const LABEL_BYTES_MAX: usize = 63;
 
 /// An address `host:port`, where the host is a DNS name, an IPv4 address or an IPv6 address in brackets.
 ///
-/// Names are converted to lower case, and leading zeros of numbers are removed, so that equal addresses have
-/// equal text.
+/// Host names are converted to lower case, and leading zeros of numbers are removed, so that equal addresses
+/// have equal text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Address {

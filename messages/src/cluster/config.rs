@@ -21,9 +21,9 @@ impl ClusterConfig {
     /// task with the job name `job`.
     ///
     /// # Errors
-    /// If the cluster has no task with this job name and index (if the cluster lists no evaluators, an
-    /// evaluator may have any index below `TASKS_PER_JOB_MAX`); if the index is `None` and the cluster has
-    /// several tasks with this job name.
+    /// If the cluster has no task with this job name and index, or if the index is `None` and the cluster
+    /// has several tasks with this job name. If the cluster lists no evaluators, any evaluator index below
+    /// `TASKS_PER_JOB_MAX` is accepted.
     pub fn new(cluster: ClusterSpec, job: JobName, index: Option<u32>) -> Result<Self, ClusterError> {
         let listed = cluster.addresses(job).len();
         // If the cluster lists no evaluators, an evaluator's index cannot be checked.

@@ -28,7 +28,7 @@ pub struct GraphBuilder {
     layers: BTreeMap<String, LayerId>,
     /// The full name of the innermost open layer, and whether it was built before.
     layer: Option<(String, Again)>,
-    /// The output of every node that was added before the first error.
+    /// The shape and type of the output of every node that was added before the first error.
     tensors: Vec<TensorSpec>,
     /// The first error, which [`finish`](Self::finish) returns.
     error: Option<GraphError>,

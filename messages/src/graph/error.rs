@@ -29,7 +29,7 @@ pub enum GraphError {
     Name {
         /// The kind of item that has the name: a node, a metric, a variable or the graph.
         what: &'static str,
-        /// The position in the list of items of this kind; 0 for the graph.
+        /// The item's position in the list of all items of its kind; 0 for the graph.
         position: usize,
     },
     /// Two nodes, two variables or two metrics have the same name.

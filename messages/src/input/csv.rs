@@ -13,7 +13,7 @@ use crate::tensor::TensorSpec;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CsvSpec {
-    /// The files in order, each plain or gzipped.
+    /// The files in order, each plain or packed with gzip or zstd.
     pub files: Vec<PathBuf>,
     /// The columns, and the fields from which they are made. Other fields are ignored.
     pub columns: Vec<CsvColumnSpec>,
@@ -109,7 +109,7 @@ impl std::fmt::Display for FieldSpec {
 pub struct NumberSpec {
     /// The field of the row that holds the value.
     pub field: FieldSpec,
-    /// The value of an empty field; finite. If it is `None`, an empty field is an error.
+    /// The value that an empty field stands for; must be finite. With `None`, an empty field is an error.
     #[serde(default)]
     pub missing: Option<f32>,
 }
@@ -122,8 +122,7 @@ pub struct CategorySpec {
     pub field: FieldSpec,
     /// The words that the field may hold, and their ids.
     pub vocabulary: VocabularySpec,
-    /// The id of an empty field and of words outside the vocabulary. If it is `None`, such a field is an
-    /// error.
+    /// The id of an empty field and of words outside the vocabulary. With `None`, such a field is an error.
     #[serde(default)]
     pub unknown: Option<i32>,
 }
@@ -161,7 +160,7 @@ impl NumberSpec {
 
 impl CategorySpec {
     /// Makes a field whose words have the ids 0, 1 and so on, in this order. Other words have the id
-    /// `unknown`, or are an error if it is `None`.
+    /// `unknown`; if `unknown` is `None`, they are an error.
     pub fn new(field: impl Into<FieldSpec>, words: &[&str], unknown: Option<i32>) -> Self {
         let words = words.iter().map(|&word| word.to_owned()).collect();
         Self { field: field.into(), vocabulary: VocabularySpec::Words(words), unknown }

@@ -24,7 +24,7 @@ pub struct MapSpec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum StageSpec {
-    /// Scales floats to value · factor + offset.
+    /// Replaces each float by value · factor + offset.
     Scale {
         /// The factor.
         factor: f32,
@@ -32,7 +32,7 @@ pub enum StageSpec {
         #[serde(default)]
         offset: f32,
     },
-    /// Standardises floats to (value − mean) / stddev. There is one mean and one standard deviation for each
+    /// Replaces each float by (value − mean) / stddev. There is one mean and one standard deviation for each
     /// position along the last axis, or a single pair for all positions.
     Standardise {
         /// The means.
@@ -46,16 +46,17 @@ pub enum StageSpec {
         /// The number of classes.
         classes: u32,
     },
-    /// Adds a border of zeros to images, `[height, width, channels]` of floats, and crops them to a window.
-    /// For the training set, the window is at a random position; for the test set, it is at the centre.
+    /// Adds a border of zeros to images, which are floats of the shape `[height, width, channels]`, and
+    /// crops them to a window. For the training set, the window is at a random position; for the test set,
+    /// it is at the centre.
     RandomCrop {
         /// The width of the border on every side, in pixels.
         pad: u32,
         /// The height and width of the window, in pixels.
         size: [u32; 2],
     },
-    /// Flips images, `[height, width, channels]` of floats, left to right with probability 1/2. Images of the
-    /// test set are never flipped.
+    /// Flips images, which are floats of the shape `[height, width, channels]`, left to right with
+    /// probability 1/2. Images of the test set are never flipped.
     RandomFlip,
 }
 

@@ -57,8 +57,8 @@ pub struct InputSpec {
     #[serde(default, skip_serializing_if = "is_default")]
     pub skip_bad_records: u64,
     /// Whether a worker continues from a checkpoint although the names or sizes of its training files have
-    /// changed since then. The worker then continues in the new files after as many examples as it had read
-    /// from the old ones.
+    /// changed since then. The worker then skips as many examples of the new files as it had read from the
+    /// old files.
     #[serde(default, skip_serializing_if = "is_default")]
     pub accept_changed_files: bool,
 }

@@ -24,7 +24,7 @@ pub struct Evaluation {
 /// An evaluation that a worker has made while it trained.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepEvaluation {
-    /// The highest version among the values that were evaluated.
+    /// The highest version that any of the evaluated values had.
     pub step: GlobalStep,
     /// The result.
     pub evaluation: Evaluation,

@@ -7,20 +7,20 @@ use crate::id::Version;
 
 /// A request from the chief to a ps task: apply no update beyond this version until
 /// [`SetLearningRate`](super::SetLearningRate) arrives. While the shard waits, so do the pushes that arrive.
-/// A shard that has already passed the version does not wait, and replies with its own version. The chief
-/// then sends all shards a later version, which replaces this one.
+/// A shard that has already passed this version does not wait, and replies with its own version. The chief
+/// then sends all shards a request with a later version, which replaces this request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HoldAt {
     /// The shard's index in the ps task.
     pub shard: u32,
-    /// The version that the shard does not pass.
+    /// The version at which the shard waits.
     pub version: Version,
 }
 
 impl Content for HoldAt {}
 
 /// The reply of a ps task to [`HoldAt`]. If the version in the reply is at most the requested version, the
-/// shard will wait at the requested one.
+/// shard will wait at the requested version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holding {
     /// The shard's version: the number of updates that it has applied.

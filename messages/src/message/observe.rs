@@ -45,7 +45,7 @@ pub struct ShardSnapshot {
     /// shard has its learning rate.
     #[serde(default)]
     pub waiting: u32,
-    /// Whether the task has received a signal to stop and waits for the chief to save a checkpoint.
+    /// Whether the task, after a signal to stop, waits for the chief to save a checkpoint.
     #[serde(default)]
     pub leaving: bool,
     /// The size, in bytes, of held gradients, which wait for the gradients of other workers or for the
@@ -88,7 +88,7 @@ impl Content for ShardSnapshot {
 pub struct ShardCounters {
     /// The number of all pushes that the shard has received.
     pub received: u64,
-    /// The number of pushes that were each applied as an update of their own.
+    /// The number of pushes that were applied, each as a separate update.
     pub applied: u64,
     /// The number of pushes that were held for an update that aggregates several pushes.
     #[serde(default)]

@@ -49,8 +49,8 @@ pub struct Resume {
     pub drawn: u64,
     /// The number of examples that the worker has read so far from its part of the training set.
     pub examples: u64,
-    /// The files that the worker has read so far; `None` if they are unknown or if the number of workers has
-    /// changed.
+    /// A description of the files from which the worker has read so far; `None` if they are unknown or if
+    /// the number of workers has changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files: Option<FilesDigest>,
 }
@@ -75,7 +75,7 @@ impl Content for Registered {
 /// A request from a worker to the chief: the worker has prepared everything and is ready to train.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ready {
-    /// The files that the worker reads; `None` if it reads no files.
+    /// A description of the files that the worker reads; `None` if it reads no files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files: Option<FilesDigest>,
 }

@@ -30,7 +30,7 @@ pub struct ChiefSnapshot {
     pub last_step: GlobalStep,
     /// The step at which this run of the job began; above 0 after a restore.
     pub began: GlobalStep,
-    /// The mean loss over the workers' last steps.
+    /// The mean, over the workers that take part, of the last loss that each has reported.
     pub loss: Option<f32>,
     /// The metrics on the workers' last training batches, in the order of the graph; empty if they are
     /// unknown.
@@ -190,7 +190,7 @@ pub struct WorkerRow {
     /// The phases of a typical step over the last few seconds: the name of each phase and its duration in
     /// microseconds.
     pub phases_us: Vec<(String, u64)>,
-    /// The number of the worker's pushes by verdict, over all shards.
+    /// The number of the worker's pushes that received each verdict, over all shards.
     pub verdicts: VerdictCounters,
     /// The number of steps whose gradients were dropped because they were not finite.
     pub skipped: u64,
@@ -268,7 +268,7 @@ pub struct ShardRow {
     /// The size, in bytes, of the optimizer's slots, of the moving averages, and of the gradients that are
     /// held until other workers' gradients arrive.
     pub more_bytes: u64,
-    /// The number of pushes by verdict.
+    /// The number of pushes that the shard received, and how many of them got each verdict.
     pub pushes: ShardCounters,
     /// The number of pulls answered.
     pub pulls: u64,

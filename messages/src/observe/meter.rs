@@ -2,8 +2,8 @@
 //! actor share the meter, so an actor that is stuck can still be observed.
 //!
 //! Properties: (A) a message is counted in the queue from when it is sent until it is taken up or dropped;
-//! (B) each handled message is counted as handled once, and a dropped message never is; (C) no waiting time
-//! is recorded for work that was not sent as a message.
+//! (B) the number of handled messages includes each handled message once, and no dropped message; (C) no
+//! waiting time is recorded for work that was not sent as a message.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

@@ -17,8 +17,8 @@ pub const GROUPS_MAX: usize = 64;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GroupSpec {
-    /// The pattern on the names of variables. `*` matches any number of characters, including slashes, and
-    /// `?` matches one character.
+    /// The pattern for the names of the variables in the group. `*` matches any number of characters,
+    /// including slashes, and `?` matches one character.
     pub variables: String,
     /// The factor by which the learning rate of the variables is multiplied; above 0.
     #[serde(default = "one", skip_serializing_if = "is_one")]

@@ -304,7 +304,7 @@ mod tests {
         }
     }
 
-    /// For each hyperparameter of each optimizer, the error uses the name from the job file.
+    /// If a hyperparameter of any optimizer is out of range, the error names it as the job file does.
     #[test]
     fn an_error_names_the_number_out_of_range() {
         for optimizer in usual() {

@@ -16,11 +16,12 @@ use super::store::{Store, StoreError};
 pub enum CheckpointState {
     /// The checkpoint has a manifest, and every file in the manifest exists with the listed length.
     Committed(Box<ManifestSpec>),
-    /// The manifest is invalid, or a file in it is missing or has a different length; holds the reason.
+    /// The manifest is invalid, or a file in it is missing or has a different length; the field is the
+    /// reason.
     Broken(String),
     /// The checkpoint has no manifest: it is still being written, or its save failed.
     Unfinished,
-    /// The store could not be read; holds the reason.
+    /// The store could not be read; the field is the reason.
     Unreadable(String),
 }
 

@@ -83,7 +83,7 @@ pub enum FileError {
     },
     /// The bytes have changed since they were written.
     #[error(
-        "{file}: tensor '{tensor}' from byte {offset} on has checksum {got:08x}, expected {expected:08x}"
+        "{file}: block at byte {offset} of tensor '{tensor}' has checksum {got:08x}, expected {expected:08x}"
     )]
     Checksum {
         /// The path of the file.

@@ -43,7 +43,8 @@ pub struct ManifestSpec {
     /// The factor by which hooks have multiplied the learning rate.
     #[serde(default, skip_serializing_if = "RateSpec::is_default")]
     pub learning_rate: RateSpec,
-    /// The training files of each worker that reads files. Older checkpoints do not have this field.
+    /// A description of the training files of each worker that reads files. Older checkpoints do not have
+    /// this field.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub inputs: BTreeMap<u32, FilesDigest>,
 }

@@ -29,7 +29,7 @@ pub struct Store {
 /// An error in storing, reading or listing files.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The location is not a directory and not a kind of bucket that this build supports.
+    /// The location is neither a directory nor a bucket of a kind that this build supports.
     #[error("'{location}' cannot store checkpoints, expected a directory, file://, s3:// or gs://{hint}")]
     Location {
         /// The location that was given.
@@ -354,8 +354,8 @@ impl Store {
         }
     }
 
-    /// Deletes a folder and its contents. If the store is a directory, this includes the half-written files
-    /// of a save that failed.
+    /// Deletes a folder and its contents. If the store is a directory, the half-written files of failed
+    /// saves are deleted, too.
     ///
     /// # Errors
     /// If the store fails.

@@ -257,8 +257,8 @@ async fn carry(
     });
 }
 
-/// A guard that ends the wait of every pending request when it is dropped. The requests are thus notified
-/// even if the connection's task panics or is cancelled.
+/// A guard that, when it is dropped, makes every request that still waits for a reply fail. The callers are
+/// thus notified even if the connection's task panics or is cancelled.
 struct End<'a> {
     pending: &'a Pending,
     reason: Option<String>,

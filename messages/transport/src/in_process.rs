@@ -19,7 +19,8 @@ use crate::wire::{Envelope, Limits, WireError};
 /// The largest number of envelopes queued in one direction of a link; when the queue is full, the sender
 /// waits.
 const QUEUE_MAX: usize = 4;
-/// The largest number of links that wait to be accepted; when there are more, the dialling task waits.
+/// The largest number of links that wait to be accepted; when this number is reached, a task that dials
+/// waits.
 const BACKLOG_MAX: usize = 64;
 
 /// The in-process transport, with the addresses of one embedded cluster. Two such transports in one process

@@ -11,11 +11,11 @@ use crate::wire::Envelope;
 use pushpull_messages::id::RequestId;
 use pushpull_messages::message::Heartbeat;
 
-/// The time without a message to the peer after which a heartbeat is sent.
+/// The time after which a heartbeat is sent if no other message was sent to the peer.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(1);
 /// The default time of silence after which a peer counts as lost.
 pub(super) const LOST_AFTER: Duration = Duration::from_secs(20);
-/// The lower bound on a user's setting for the time of silence after which a peer counts as lost. With a
+/// The least time of silence that a user may set as the limit after which a peer counts as lost. With a
 /// smaller value, a peer that sends late on a busy machine could count as lost.
 pub const LOST_AFTER_MIN: Duration = Duration::from_secs(3);
 

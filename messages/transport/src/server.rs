@@ -1,5 +1,5 @@
-//! A running server, which starts, serves and stops without losing replies. The listener accepts links, and
-//! a session serves each link.
+//! A server that starts, serves and stops without losing replies. The listener accepts links, and a session
+//! serves each link.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;

@@ -260,7 +260,8 @@ async fn warm_start(
 }
 
 /// Reads the slices, with one reader for each kind of part (value, average, each slot). The next slice often
-/// begins in the block that a reader has cached for the slice before, so the block is read only once.
+/// begins in the block in which the previous slice ended. The reader has cached this block, so it is read
+/// only once.
 async fn read_all(
     source: &Source,
     wanted: Vec<Wanted<'_>>,

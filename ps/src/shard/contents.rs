@@ -40,7 +40,7 @@ pub(super) struct Contents {
     rate: RateSpec,
     /// The version that the shard does not pass until its learning rate is set.
     hold: Option<Version>,
-    /// The version from which the last change of the learning rate in this run applies.
+    /// The first version to which the last change of the learning rate in this run applies.
     changed: Option<Version>,
     /// Whether `end` was moved to a later step after the shard had reached the earlier end. All waiting
     /// workers were released at the earlier end, so some of them may push for a step that has not begun.
@@ -113,8 +113,8 @@ impl Contents {
     }
 
     /// Makes the shard stay at `version` until its learning rate is set. The shard goes on if it has already
-    /// passed the version, or if the learning rate from that version on is known. Ignores a request that
-    /// arrives again after a later one: the versions of the chief's requests only grow.
+    /// passed the version, or if it already knows the learning rate from that version on. Ignores a request
+    /// that arrives again after a later one: the versions of the chief's requests only grow.
     pub(super) fn hold_at(&mut self, version: Version) {
         let known = self.changed.is_some_and(|changed| version <= changed);
         if !known && self.hold.is_none_or(|hold| hold <= version) {
@@ -217,7 +217,7 @@ impl Contents {
         Err(misfit(format!("worker/{worker} pushed before it received the values for its step {step}")))
     }
 
-    /// Checks that all elements of a gradient are finite.
+    /// Checks that all elements of a push's gradients are finite.
     pub(super) fn check_finite(&self, push: &Push, gradients: &Payload) -> Result<(), Refusal> {
         for (slice, gradient) in self.slices.iter().rev().zip(gradients.segments()) {
             if !all_finite(gradient.as_f32()) {
@@ -233,8 +233,8 @@ impl Contents {
         Ok(())
     }
 
-    /// Applies the sum of `count` gradients, and thereby makes the next version. `gradients` yields the
-    /// gradient of each slice, in the reverse order of the placement. The learning rate is multiplied by
+    /// Applies the sum of `count` gradients, and thereby makes the next version. `gradients` yields this sum
+    /// for each slice, in the reverse order of the placement. The learning rate is multiplied by
     /// `learning_rate_factor`.
     pub(super) fn apply<'a>(
         &mut self,

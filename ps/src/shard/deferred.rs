@@ -88,7 +88,8 @@ impl<R> DeferredQueue<R> {
         true
     }
 
-    /// Returns whether a pull has to wait, because it would end an incarnation that has a waiting push.
+    /// Returns true if a pull would end an incarnation of a worker while a push of that incarnation waits.
+    /// The pull then has to wait, too.
     pub(super) fn delays(&self, pull: &Pull, reader: Reader) -> bool {
         let earlier =
             |Push { id, .. }: &Push| id.worker == reader.worker && id.incarnation < reader.incarnation;

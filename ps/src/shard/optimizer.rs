@@ -66,7 +66,8 @@ fn own(slot: &mut Arc<Buffer>) -> &mut [f32] {
 /// Writes the value after this update to `next`, and changes the slots in place.
 ///
 /// # Panics
-/// If the buffer of a slot is shared, or if `slots` has another number of slots than the optimizer.
+/// If the buffer of a slot is shared, or if the number of `slots` is not the number that the optimizer
+/// needs.
 pub(super) fn apply(
     update: &Update<'_>,
     next: &mut [f32],

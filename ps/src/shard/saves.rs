@@ -35,8 +35,8 @@ impl<R> Default for Saves<R> {
 
 impl<R> Saves<R> {
     /// Accepts a request to save a shard that is at `version`. Returns the answer that is now due, if any.
-    /// The answer belongs to this request, to an older request for the same save, or to the request for the
-    /// save that this one replaces.
+    /// The answer belongs to this request, to an older request for the same save, or to an older request
+    /// whose save is replaced by `save`.
     pub(super) fn request(&mut self, save: Save, asker: Asker<R>, version: Version) -> Option<Answer<R>> {
         if let Some((_, result)) = self.written.as_ref().filter(|(written, _)| *written == save) {
             return Some(saved(asker, result.clone()));

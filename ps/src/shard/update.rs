@@ -45,7 +45,8 @@ impl<'a> Update<'a> {
         }
     }
 
-    /// Returns the same update for a variable with a rule of its own.
+    /// Returns the same update with the optimizer and the weight decay of `rule`, for a variable that has a
+    /// rule of its own.
     pub(super) const fn by<'b>(&'b self, rule: &'b VariableRule) -> Update<'b> {
         let terms = GradientTerms { scale: self.terms.scale, weight_decay: rule.weight_decay };
         Update { optimizer: &rule.optimizer, terms, ..*self }

@@ -76,8 +76,8 @@ impl<R> Waiting<R> {
         others.len()
     }
 
-    /// Adds a pull. If a pull of the same worker already waits, the pull on the later connection stays.
-    /// Returns the refusal of the other pull, with the code `Superseded`.
+    /// Adds a pull. If a pull of the same worker already waits, keeps only the pull on the later connection,
+    /// and returns the refusal of the other pull, with the code `Superseded`.
     pub(super) fn add(&mut self, wait: Wait<R>) -> Option<Answer<R>> {
         let worker = wait.reader.worker;
         let overtaken = |waiting: &Wait<R>| waiting.reader.connection > wait.reader.connection;

@@ -22,7 +22,7 @@ enum Member {
         incarnation: Incarnation,
         next: GlobalStep,
     },
-    /// The worker has left; holds the last of its ended incarnations.
+    /// The worker has left; the field is the last of its ended incarnations.
     Gone(Incarnation),
 }
 

@@ -1,9 +1,9 @@
 //! Synchronous: the gradients computed at one version are applied together, either those of all members or
 //! the first K that arrive. With K, the other members are backup workers (Chen et al., 2016). Wanted
 //! properties: (A) all gradients of an update were computed at the version before it (S1); (B) an update has
-//! one gradient of each member, or of only K members; (C) a push is stale exactly if it arrives after its
-//! update; (D) a step begins after the update before it, or when no other member is left to make that
-//! update; (E) no worker waits for a worker that has left.
+//! one gradient of each member or, with K, one gradient of each of K members; (C) a push is stale exactly if
+//! it arrives after its update; (D) a step begins after the update before it, or when no other member is
+//! left to make that update; (E) no worker waits for a worker that has left.
 
 use std::collections::BTreeSet;
 

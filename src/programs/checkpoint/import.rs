@@ -26,7 +26,7 @@ const NAMES_SHOWN: usize = 4;
 pub(crate) struct Import {
     pub name: CheckpointName,
     pub job: JobSpec,
-    /// The time that the manifest will give for the save, in milliseconds since 1970.
+    /// The time of the save that is written into the manifest, in milliseconds since 1970.
     pub saved_ms: u64,
     /// If true, tensors that the model does not have are ignored; if false, they are an error.
     pub allow_extra: bool,

@@ -122,7 +122,7 @@ impl ClusterArgs {
         Failure::Usage(if names_one { text } else { format!("{}: {text}", self.spelling()) })
     }
 
-    /// Returns the network settings for a task with this endpoint.
+    /// Returns the network settings for a task with this HTTP endpoint.
     pub(crate) fn network(&self, http: EndpointConfig) -> Network {
         Network {
             bind: self.bind.as_ref().map(ToString::to_string),

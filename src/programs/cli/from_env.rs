@@ -33,8 +33,9 @@ struct EnvArgs {
     observe: ObserveArgs,
 }
 
-/// Trains `job`, and returns its result in the process that hosts the chief. Ends every other process. If an
-/// error is found before the process knows its task, returns this error in every process.
+/// Trains `job`. Returns the result if this process hosts the chief; otherwise exits the process when its
+/// task has ended. If an error is found before the process knows its task, returns this error in every
+/// process.
 pub(crate) fn train_from_env(job: &Job) -> Result<Trained, Error> {
     let args = EnvArgs::try_parse_from(["pushpull"]).map_err(|error| {
         let text = error.to_string();
@@ -82,8 +83,8 @@ fn follow(job: &Job, args: &EnvArgs, config: &ClusterConfig, log: &Log) -> Outco
     }
 }
 
-/// Runs the task that hosts the chief, and returns the trained job. After the return, signals end the
-/// process again.
+/// Runs the task that hosts the chief, and returns the trained job. Signals are handled until the function
+/// returns; after that, they end the process again.
 fn lead(job: &Job, args: &EnvArgs, config: &ClusterConfig, log: &Log) -> Result<Trained, Error> {
     let endpoint = args.observe.endpoint(log).map_err(|failure| Error::Cluster(failure.to_string()))?;
     let network = args.cluster.network(endpoint);

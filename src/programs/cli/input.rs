@@ -41,7 +41,7 @@ fn shuffle(text: &str) -> Result<ShuffleSpec, String> {
 }
 
 impl InputArgs {
-    /// Applies the flags that are given.
+    /// Returns `input` with the settings of those flags that are given.
     pub(super) fn apply(&self, input: InputSpec) -> InputSpec {
         let stream = self.stream.map(|stream| match stream {
             Stream::Auto => StreamSpec::Auto,

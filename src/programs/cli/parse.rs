@@ -18,7 +18,8 @@ pub fn main<Args: Parser>(run: impl FnOnce(Args) -> Outcome) -> ExitCode {
     exit(start(Args::command(), std::env::args_os(), run))
 }
 
-/// Does the same as [`main`], but with the example's own defaults for [`TrainArgs`](super::TrainArgs).
+/// Runs a program as [`main`] does, but replaces the default values of [`TrainArgs`](super::TrainArgs) by
+/// `defaults`, the example's own.
 ///
 /// # Panics
 /// Panics if `Args` does not flatten [`TrainArgs`](super::TrainArgs).

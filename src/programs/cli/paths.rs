@@ -27,7 +27,7 @@ pub(super) fn absolute(flag: &str, path: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
-/// Parses `place`, the value of `flag`, which names a directory of data: a path or a URL. A path is made
+/// Parses `place`, the path or URL of a directory of data. It is the value of `flag`. A path is made
 /// absolute.
 pub(super) fn data_directory(flag: &str, place: &Path) -> Result<PathBuf, Failure> {
     match place.to_str() {
@@ -36,8 +36,8 @@ pub(super) fn data_directory(flag: &str, place: &Path) -> Result<PathBuf, Failur
     }
 }
 
-/// Parses `place`, the value of `flag`, which names a location of checkpoints: a path or a URL. A path is
-/// made absolute, so that it does not depend on the working directory.
+/// Parses `place`, the path or URL of a location of checkpoints. It is the value of `flag`. A path is made
+/// absolute, so that it does not depend on the working directory.
 pub(super) fn located(flag: &str, place: &str) -> Result<String, Failure> {
     match place.split_once("://") {
         None => Ok(absolute(flag, place.as_ref())?.display().to_string()),

@@ -172,7 +172,7 @@ fn read_dataset(path: &Path) -> Result<DatasetSpec, Failure> {
     let text = read_text("--input", "the data set", path)?;
     let spec: DatasetSpec = serde_json::from_str(&text).map_err(|error| {
         anyhow!(
-            "--input: {} does not describe a data set as a job file does: {}",
+            "--input: {} is not a data set in the form that job files use: {}",
             path.display(),
             told(&error)
         )
@@ -181,7 +181,7 @@ fn read_dataset(path: &Path) -> Result<DatasetSpec, Failure> {
     Ok(spec)
 }
 
-/// Returns a data set in the format of `spec` that reads other files.
+/// Returns `spec` with its files replaced by `files`.
 fn with_files(mut spec: DatasetSpec, files: &[PathBuf]) -> Result<DatasetSpec, Failure> {
     match (&mut spec, files) {
         (DatasetSpec::Text(text), [file]) => text.file = file.clone(),

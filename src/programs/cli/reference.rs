@@ -17,7 +17,7 @@ use super::worker::WorkerArgs;
 const PAGE: &str = "docs/src/reference/flags.md";
 /// The path of the list of names.
 const NAMES: &str = "tests/golden/flags.txt";
-/// The flags of Cargo features that are off by default.
+/// The flags that exist only with a Cargo feature that is off by default.
 const OPTIONAL: [&str; 1] = ["otlp-endpoint"];
 
 /// Returns every program and every tool with its full name.

@@ -296,7 +296,7 @@ impl SavingArgs {
         }
     }
 
-    /// Returns the time in which the chief ends the job after a signal.
+    /// Returns the time limit for saving and ending the job after a signal.
     pub(super) fn drain_timeout(&self) -> Duration {
         let usual = || CheckpointConfig::new("").drain_timeout;
         self.drain_timeout_s.map_or_else(usual, Duration::from_secs)

@@ -7,7 +7,7 @@ use actix_web::web::Bytes;
 
 use super::body::shared;
 
-/// Answers 200 with JSON.
+/// Makes a response with status 200 and a JSON body.
 pub(super) fn told(json: Bytes) -> HttpResponse {
     shared("application/json", json)
 }
@@ -17,7 +17,7 @@ pub(super) fn refusal(status: StatusCode, reason: &str) -> HttpResponse {
     HttpResponse::build(status).json(serde_json::json!({ "error": reason }))
 }
 
-/// Answers 405, and names the method that the path accepts.
+/// Makes a response with status 405 that names the method accepted by the path.
 pub(super) fn wrong_method(right: &Method) -> HttpResponse {
     let mut answer =
         refusal(StatusCode::METHOD_NOT_ALLOWED, &format!("the method is not allowed, expected {right}"));

@@ -1,5 +1,5 @@
-//! Maps each request to its response in one table, and sets the headers of every response. This module must
-//! not depend on sockets or on tasks.
+//! Contains the table that maps each request to its response, and sets the headers of every response. This
+//! module must not depend on sockets or on tasks.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,7 +23,8 @@ use super::views::Views;
 use super::{control, health, metrics, page, targets};
 use crate::programs::logging::Log;
 
-/// The content security policy: a page loads nothing from other servers, and may not be framed.
+/// The content security policy: a page loads nothing from other servers, and no other page may embed it in a
+/// frame.
 const POLICY: &str = include_str!("page/policy.txt").trim_ascii_end();
 
 /// The paths that every process answers. `/` lists them if the process has no page.
@@ -37,7 +38,7 @@ const INDEX: &[(&str, &str)] = &[
     ("/log", "the last log lines"),
 ];
 
-/// The state that requests are answered from.
+/// The data from which requests are answered.
 pub(super) struct Routes {
     pub views: Views,
     token: Option<Token>,

@@ -1,5 +1,5 @@
-//! The secret token that a client must send to save or stop the job. It is compared in constant time, and
-//! never shown.
+//! The secret token that a request to save or stop the job must contain. It is compared in constant time,
+//! and never shown.
 
 use std::fmt;
 use std::path::Path;

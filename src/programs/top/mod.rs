@@ -38,7 +38,7 @@ pub(crate) struct Top {
 
 impl Top {
     /// Draws frames until the job has ended or the chief is gone. Returns an error if the first request
-    /// fails, or if the chief is gone before the job was about to end.
+    /// fails, or if the chief is gone while the job is neither over nor about to end.
     pub(crate) fn run(&self) -> Outcome {
         match self.draw() {
             // This is not a failure: the reader has closed the pipe because it needs no more output.

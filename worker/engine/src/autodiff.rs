@@ -50,7 +50,7 @@ struct Tape<'a> {
     graph: &'a GraphSpec,
     depends: Vec<bool>,
     adjoints: Vec<Option<Value>>,
-    /// The node of the graph whose rule is being applied.
+    /// The node of the graph whose gradient rule is being applied.
     origin: NodeId,
 }
 

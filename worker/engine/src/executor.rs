@@ -67,8 +67,8 @@ impl Executor {
         Ok(self.results[0])
     }
 
-    /// Returns the fetches that the last training step has computed: those of the groups in the step's feed,
-    /// one after another in the order of the program's fetches, each row-major. If the batch does not fit a
+    /// Returns the fetches that the last training step has computed for the groups in its feed, in the order
+    /// of the program's fetches. The elements of each fetch are row-major. If the batch does not fit a
     /// fetch, the fetch cannot be computed, and all fetches that share a group with it are NaN.
     pub fn fetched(&self) -> &[f32] {
         self.results.get(1..).unwrap_or_default()
@@ -100,8 +100,8 @@ impl Executor {
         Ok(&self.results)
     }
 
-    /// Runs the instructions that every step or a group of the feed needs, and stores the requested results
-    /// in `results`.
+    /// Runs the instructions that every step needs and those that a group of the feed needs, and stores the
+    /// requested results in `results`.
     fn run(
         &mut self,
         feed: Feed<'_>,

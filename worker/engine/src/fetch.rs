@@ -3,7 +3,7 @@
 //!
 //! Required properties: (A) the loss and the gradients of a step have the same bits whichever fetches the
 //! step computes; (B) an instruction that is needed only for fetches runs only in steps that ask for a group
-//! of these fetches.
+//! to which one of these fetches belongs.
 
 use pushpull_messages::id::NodeId;
 
@@ -16,7 +16,7 @@ impl Groups {
     pub const NONE: Self = Self(0);
     /// The group of the results that every step computes.
     pub(super) const ALWAYS: Self = Self(1 << Self::MAX);
-    /// The number of groups.
+    /// The number of groups that callers can use.
     pub const MAX: u32 = 7;
 
     /// Returns the set that has only the group with this number.

@@ -27,7 +27,7 @@ pub(super) enum Kernel {
 
     /// x → f(x).
     Unary(Unary),
-    /// Saved x or f(x), dy → dx.
+    /// The saved x or f(x), dy → dx.
     UnaryGrad(Unary),
     /// a, b → a ∘ b.
     Binary(Binary, Broadcast),
@@ -212,7 +212,8 @@ pub(super) struct Value {
 pub(super) struct Node {
     pub kernel: Kernel,
     pub inputs: Vec<Value>,
-    /// The shape of each output, in elements of 4 bytes.
+    /// The shape of each output, counted in elements of 4 bytes, even if the output consists of single
+    /// bytes.
     pub outputs: Vec<Vec<usize>>,
     /// The node of the graph for which this node was created.
     pub origin: NodeId,
@@ -274,7 +275,7 @@ impl Kernel {
 }
 
 impl Value {
-    /// Returns another output of the same node.
+    /// Returns the output with the index `output` of the same node.
     pub fn output(self, output: usize) -> Self {
         Self { output, ..self }
     }

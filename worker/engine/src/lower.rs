@@ -268,8 +268,8 @@ impl Lowering<'_> {
     }
 }
 
-/// Returns the stride, limited to the size of the images. A larger stride would also give a single window,
-/// but the arithmetic might overflow.
+/// Returns the stride, limited to the size of the images. A larger stride would give a single window, just
+/// as the limited one does, but the arithmetic might overflow.
 fn stride([down, right]: [usize; 2], [_, height, width, _]: [usize; 4]) -> [usize; 2] {
     [down.min(height), right.min(width)]
 }

@@ -8,7 +8,7 @@ use pushpull_messages::tensor::Shape;
 use super::random::SplitMix64;
 use super::{InMemory, InputError};
 
-/// Separates the random streams of this module from all other streams of the same seed.
+/// A constant that separates the random streams of this module from all other streams of the same seed.
 const STREAM: u64 = 0x434f_4c4f_5253; // "COLORS"
 
 const SIDE: usize = 32;

@@ -2,7 +2,7 @@
 
 use pushpull_messages::input::ColumnSpec;
 
-/// A description of a data set: the number and the columns of its examples.
+/// A description of a data set: the number of its examples, and their columns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
     /// The number of examples.

@@ -70,7 +70,7 @@ pub enum InputError {
         /// The maximum number of bytes that are unpacked from one file.
         max: u64,
     },
-    /// The file ends before the data that its header declares.
+    /// The file ends before the end of the data that its header declares.
     #[error(
         "{} ends too early: found {got} bytes at offset {offset} of the unpacked data, expected {expected}; \
          fetch the file again",
@@ -206,7 +206,7 @@ pub enum InputError {
         /// The number of examples that the column would have had.
         examples: u64,
     },
-    /// The part of the text that is cut into windows is shorter than one window and the token after it.
+    /// The part of the text that is cut into windows is too short for one window plus the token after it.
     #[error(
         "the part of {text} that is cut into windows has {got} bytes, expected at least {expected}: \
          shorten the windows or read a larger part"
@@ -466,7 +466,7 @@ pub enum InputError {
     /// A reader of a custom data set appended more examples than it was asked for, or returned a number that
     /// differs from the number of examples appended.
     #[error(
-        "a reader was asked for at most {most} examples, appended {appended} and returned {told}: correct the data set"
+        "a reader was asked for at most {most} examples, appended {appended}, and returned the count {told}: correct the data set"
     )]
     Reader {
         /// The maximum number of examples that the reader was asked for.
@@ -489,7 +489,7 @@ pub enum InputError {
     },
     /// The shuffle buffer would take too much memory.
     #[error(
-        "a shuffle buffer of {examples} examples of {bytes} bytes would take more than {max} bytes: use a smaller buffer"
+        "a shuffle buffer of {examples} examples of {bytes} bytes each would take more than {max} bytes: use a smaller buffer"
     )]
     Buffer {
         /// The number of examples in the buffer.
@@ -499,7 +499,7 @@ pub enum InputError {
         /// The maximum number of bytes of the buffer.
         max: u64,
     },
-    /// A data set had another number of examples when it was read again.
+    /// The number of examples in a data set changed from one reading of the set to the next.
     #[error(
         "the data set ended after {examples} examples, but had a different number of examples when it was read before: \
          do not change the data while a job reads them"
@@ -525,7 +525,7 @@ pub enum InputError {
     BadRecords {
         /// The number of damaged records allowed.
         max: u64,
-        /// The error of the record that was one too many.
+        /// The error of the first damaged record beyond this number.
         last: Box<InputError>,
     },
     /// No file matches a pattern of the job.

@@ -18,7 +18,7 @@ impl SplitMix64 {
     /// indices.
     ///
     /// The numbers are mixed in order, so seed 1 with index 0 and seed 0 with index 1 give unrelated
-    /// streams. Two streams whose numbers differ only in the last one begin in different states.
+    /// streams. Two streams begin in different states if only the last of their numbers differs.
     pub fn stream(numbers: &[u64]) -> Self {
         Self { state: numbers.iter().fold(0, |state, &number| mix(state.wrapping_add(GAMMA) ^ number)) }
     }

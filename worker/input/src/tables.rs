@@ -14,7 +14,7 @@ use crate::InputError;
 /// time.
 ///
 /// # Errors
-/// [`InputError::NoColumn`] if there is no file.
+/// [`InputError::NoColumn`] if `table` lists no file.
 #[cfg(feature = "columnar")]
 pub(super) fn tables(
     table: &TableSpec,

@@ -17,11 +17,11 @@ use super::{Batch, Description, InputError, Mapped};
 /// The maximum size in bytes of a test set that the setting `auto` holds in memory.
 pub const TEST_BYTES_MAX: u64 = 128 << 20;
 
-/// A test set with its map stages, of which the random ones are disabled. It is in memory, or it is read
-/// again each time.
+/// A test set with its map stages, of which the random ones are disabled. The set is held in memory, or it
+/// is read again for each pass over it.
 ///
-/// Wanted properties: (A) the batches have the same bits in both cases; (B) a set that is read again each
-/// time takes the memory of one batch.
+/// Wanted properties: (A) the batches have the same bits in both cases; (B) a set that is read again for
+/// each pass takes the memory of one batch.
 pub struct TestSet(Kind);
 
 enum Kind {
@@ -48,7 +48,8 @@ impl TestSet {
         }
     }
 
-    /// Makes a test set from a data set; `map` and `stream` are as in [`open`](Self::open).
+    /// Makes a test set from a data set; `map` and `stream` have the same meaning as in
+    /// [`open`](Self::open).
     ///
     /// # Errors
     /// Any [`InputError`] that concerns the data set or the map stages; [`InputError::Endless`] if the set
@@ -67,7 +68,8 @@ impl TestSet {
         Ok(Self(Kind::Streamed { set, stages }))
     }
 
-    /// Describes the test set that [`open`](Self::open) opens, as [`describe`] does.
+    /// Describes the test set that [`open`](Self::open) would open. The description is the one that the
+    /// function [`describe`] returns.
     ///
     /// # Errors
     /// Those of [`describe`]; [`InputError::TestHeld`] if the set must be held in memory and is too large
@@ -97,7 +99,7 @@ impl TestSet {
         }
     }
 
-    /// Returns true if the examples are read again each time.
+    /// Returns true if the examples are read again for each pass over the set.
     pub fn is_streamed(&self) -> bool {
         matches!(self.0, Kind::Streamed { .. })
     }

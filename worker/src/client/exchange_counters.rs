@@ -1,5 +1,6 @@
 //! Counters of a worker's pushes and pulls, updated with every reply. The counters remain readable after the
-//! connections are dropped. They hold weak references, which keep no connection open.
+//! connections are dropped. They hold only weak references to the connections, and therefore keep none of
+//! them open.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;

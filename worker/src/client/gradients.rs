@@ -31,9 +31,10 @@ pub struct Gradients {
 /// of the current batch when that gradient is complete.
 #[derive(Debug)]
 struct EarlierBatches {
-    /// The sum for each variable; `None` after it was added.
+    /// The sum for each variable; `None` after it was added to the gradient of the current batch.
     sums: Vec<Option<Buffer>>,
-    /// The factor by which each sum is multiplied after the current gradient was added.
+    /// The factor by which each gradient is multiplied after the sum over the earlier batches was added to
+    /// it.
     factor: f32,
 }
 

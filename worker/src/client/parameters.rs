@@ -43,8 +43,8 @@ pub struct Parameters {
     /// computes at most one gradient per update; otherwise 0. In such a job, each step makes exactly one
     /// version of a shard, so steps and versions can be compared.
     first: GlobalStep,
-    /// Whether the workers of this job compute several gradients for one update. If they do, a step does not
-    /// make exactly one version of a shard.
+    /// Whether the workers of this job compute several gradients for one update. In such a job, a step does
+    /// not always make a version of a shard, so steps and versions cannot be compared.
     repeats: bool,
     streams: bool,
 }
@@ -164,8 +164,8 @@ impl Parameters {
     /// Some shards may still be behind the step at which this worker joined, if no other worker is left to
     /// advance them. The push then goes to these shards only, and only their verdicts are returned. If
     /// workers compute several gradients for one update, some shards may be behind the others because a
-    /// worker died after it had pushed only to those others. In this case, too, the push goes only to the
-    /// shards that are behind.
+    /// worker died after it had pushed to the others but not to these. In this case, too, the push goes only
+    /// to the shards that are behind.
     ///
     /// # Errors
     /// If a shard refuses the push, or cannot be reached.

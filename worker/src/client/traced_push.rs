@@ -14,8 +14,8 @@ pub(crate) struct TracedPush {
     pub id: PushId,
     /// When sending began.
     pub sent: Instant,
-    /// The earliest time at which the whole push could be sent. By then, its own gradients and those of the
-    /// pushes before it on the connection were computed.
+    /// The earliest time at which the whole push could be sent. By then, its own gradients and those of all
+    /// earlier pushes on the same connection were computed.
     pub complete: Instant,
     /// When the reply arrived.
     pub back: Instant,

@@ -118,8 +118,7 @@ mod tests {
     use crate::client::Gradients;
 
     proptest! {
-        /// On every layout, values assembled from the payloads of gradients equal the gradients that were
-        /// written.
+        /// With every layout, gradients are split into payloads and assembled again without a change.
         #[test]
         fn gradients_and_values_agree_on_every_layout(
             variables in prop::collection::vec((1usize..6, 1usize..20, any::<u8>()), 1..6),

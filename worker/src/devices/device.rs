@@ -55,7 +55,7 @@ pub(crate) struct ComputeGradients {
 pub(crate) struct DeviceGradients {
     pub loss: Result<f32, ReplicaError>,
     pub gradients: Gradients,
-    /// The tensors of the groups, one after another.
+    /// The fetched tensors of all groups, one after another, as [`Replica::fetched`] returns them.
     pub fetched: Vec<f32>,
     /// The time of each operation; empty unless it was requested.
     pub op_times: Vec<OpTime>,
@@ -82,7 +82,7 @@ impl Handler<ComputeGradients> for Device {
     }
 }
 
-/// A request to add the gradients of another device to `own`.
+/// A request to add the gradients of another device, `other`, to this device's gradients, `own`.
 #[derive(actix::Message)]
 #[rtype(result = "AddedGradients")]
 pub(crate) struct AddGradients {

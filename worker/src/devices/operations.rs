@@ -47,7 +47,7 @@ pub(crate) fn table(graph: &GraphSpec, devices: &[Device]) -> String {
     std::iter::once(format!("each on {}", places.join(", "))).chain(lines).collect::<Vec<_>>().join("\n")
 }
 
-/// The maximum width to which names are padded, in columns.
+/// The maximum width to which names are padded, in characters.
 const NAME_WIDTH: usize = 48;
 
 #[cfg(test)]

@@ -80,7 +80,7 @@ impl fmt::Display for BestSpec {
 }
 
 impl BestSpec {
-    /// Returns the default for a model: its accuracy; or its loss if it has no accuracy.
+    /// Returns the default metric for a model: its accuracy, or its loss if the model has no accuracy.
     pub fn usual(graph: &GraphSpec) -> Self {
         match graph.metrics.iter().any(|metric| metric.name == ACCURACY) {
             true => Self { metric: ACCURACY.into(), goal: Goal::Max },

@@ -30,7 +30,7 @@ pub enum EvaluatorError {
     Last {
         /// The name of the checkpoint.
         checkpoint: CheckpointName,
-        /// The reason why it cannot be read.
+        /// The reason why the checkpoint cannot be evaluated.
         reason: String,
     },
     /// No new checkpoint appeared within the idle timeout.

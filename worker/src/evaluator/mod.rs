@@ -180,7 +180,8 @@ impl Evaluator {
                     return Err(EvaluatorError::Nothing { seconds, location });
                 }
                 tracing::warn!(
-                    "no new checkpoint appeared within {seconds} s; ended before the job's last step"
+                    "no new checkpoint appeared within {seconds} s; \
+                     the evaluator ended before the job's last step"
                 );
                 return Ok(());
             }
@@ -322,7 +323,10 @@ impl Evaluator {
         let parts = vec![0..1; replicas.len()];
         let devices = Devices::start(replicas, own_threads, parts, &job.graph);
         self.life.devices(devices.meters());
-        tracing::info!("ready: model '{}', {examples} test examples, best by {best}", job.graph.name);
+        tracing::info!(
+            "ready: model '{}', {examples} test examples, best checkpoint by {best}",
+            job.graph.name
+        );
         Ok(EvaluationBench { job, test, devices, best })
     }
 

@@ -1,4 +1,4 @@
-//! Reads the values of a checkpoint as whole variables. The placement with which the checkpoint was saved
+//! Reads the values of whole variables from a checkpoint. The placement with which the checkpoint was saved
 //! does not matter. This module must not depend on the progress of a job.
 
 use std::sync::Arc;

@@ -21,11 +21,11 @@ pub struct FetchConfig {
     /// of the graph, the metrics, the word `loss`, and the layers and scopes, in this order. A layer or
     /// scope stands for the last operation in it. `VARIABLE:grad` is a variable's gradient over the worker's
     /// whole batch, before the gradients are clipped, and `VARIABLE:grad_norm` is the Euclidean norm of this
-    /// gradient. If a step has several batches, a fetched tensor comes from the last batch, and a fetched
-    /// gradient is the mean over all batches.
+    /// gradient. If a step computes gradients of several batches, a fetched tensor comes from the last
+    /// batch, and a fetched gradient is the mean over all batches.
     pub names: Vec<String>,
-    /// The number of steps of the worker from one fetch to the next; at least 1. The worker's first step
-    /// fetches.
+    /// The number of steps of the worker from one fetch to the next; at least 1. The first fetch is made at
+    /// the worker's first step.
     pub every: u64,
 }
 

@@ -13,7 +13,7 @@ pub enum FetchError {
     /// The tensors would be fetched in every 0th step.
     #[error("tensors are fetched every 0 steps, expected at least 1")]
     Never,
-    /// The graph has nothing of this name.
+    /// The graph has no tensor, or no variable, of this name.
     #[error("cannot fetch '{name}': the graph has no {what} of this name{near}")]
     Unknown {
         /// The name that was requested.
@@ -35,7 +35,7 @@ pub enum FetchError {
         /// The name that was requested.
         name: String,
     },
-    /// The tensor does not have floats.
+    /// The tensor's elements are not floats.
     #[error("cannot fetch '{name}': it is {tensor}, expected f32")]
     NotFloats {
         /// The name that was requested.

@@ -2,7 +2,7 @@
 //! a step is computed.
 //!
 //! Wanted properties: (A) a hook gets its tensors at its steps, whatever else is fetched; (B) with several
-//! devices, a fetched tensor is that of the whole batch.
+//! devices, a fetched tensor covers the whole batch.
 
 use pushpull_engine::{Fetch, Groups};
 use pushpull_messages::graph::{GraphSpec, MetricKind, Op};
@@ -96,7 +96,8 @@ pub struct FetchedTensor {
 }
 
 impl FetchPlan {
-    /// Plans the fetches of a valid job and of hooks. `parts` has the number of examples of each device.
+    /// Plans the fetches of a valid job and of hooks. `parts` contains, for each device, the number of
+    /// examples in its part of a batch.
     ///
     /// # Errors
     /// If a hook's fetches are not valid for the job's graph.
@@ -201,8 +202,8 @@ impl FetchPlan {
         self.hooks.iter().flatten().filter(move |hook| is_due(hook.every, step))
     }
 
-    /// Returns `parts` if the step computed the metrics: the values of each device then begin with the
-    /// metrics. Otherwise, returns an empty slice. `groups` are the groups of the step.
+    /// If the step computed the metrics, returns `parts`, because the values of each part then begin with
+    /// the metrics. Otherwise, returns an empty slice. `groups` are the groups of the step.
     pub(crate) fn metrics<'a>(&self, groups: Groups, parts: &'a [FetchedPart]) -> &'a [FetchedPart] {
         // A replica that does not run pushpull's engine may fetch nothing.
         let all = parts.iter().all(|own| own.values.len() >= self.metric_elements);
@@ -287,8 +288,8 @@ const fn is_due(every: u64, step: LocalStep) -> bool {
 /// The tensors of a graph for batches of two sizes, which show how a tensor depends on the batch.
 struct Shapes {
     batch: usize,
-    /// The tensors for a batch of the worker; `None` if the shapes have an error, which is reported when the
-    /// graph is compiled.
+    /// The tensors for a batch of the worker; `None` if the shapes cannot be inferred, which is reported
+    /// when the graph is compiled.
     own: Option<Vec<TensorSpec>>,
     /// The tensors for a batch with one more example; `None` if the graph does not fit such a batch.
     larger: Option<Vec<TensorSpec>>,

@@ -21,7 +21,8 @@ use crate::telemetry::Plots;
 /// reason.
 pub trait Hook: Send {
     /// Returns the tensors that the worker fetches for the hook, if any. Called once, before
-    /// [`begin`](Self::begin). A name that the graph does not have ends the worker before its first step.
+    /// [`begin`](Self::begin). If the graph does not have one of the names, the worker ends before its first
+    /// step.
     fn fetches(&self) -> Option<FetchConfig> {
         None
     }

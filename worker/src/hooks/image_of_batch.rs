@@ -1,5 +1,5 @@
-//! A hook that plots an example of the input as an image. All map stages have been applied to it, so the
-//! image shows what the model is trained on. This module must not depend on data sets.
+//! A hook that plots an example of the input as an image. All map stages have been applied to the example,
+//! so the image shows what the model is trained on. This module must not depend on data sets.
 //!
 //! Wanted properties: (A) an image whose pixels are all from 0 to 1 is shown unchanged; (B) any other image
 //! is scaled so that its smallest pixel is black and its greatest is white; (C) any numbers, even NaN, give

@@ -7,8 +7,9 @@ use pushpull_messages::variable::VariableSpec;
 
 use crate::client::Gradients;
 
-/// The gradients of all trained variables in one step of a worker: the mean over the batch, or over all
-/// batches of the step, and over all devices. The worker has not checked or clipped them yet.
+/// The gradients of all trained variables in one step of a worker: the mean over all examples of the step,
+/// even if they come from several batches or are divided among several devices. The worker has not checked
+/// or clipped them yet.
 #[derive(Debug)]
 pub struct StepGradients<'a> {
     local_step: LocalStep,

@@ -23,8 +23,8 @@ struct Waiting {
 }
 
 impl Evaluations {
-    /// Adds an evaluation to the worker's next report. It is lost if the report is full, which happens only
-    /// if hundreds of evaluations are made in one interval; the first loss is logged.
+    /// Adds an evaluation to the worker's next report. The evaluation is lost if the report is full, which
+    /// happens only if hundreds of evaluations are made in one interval; the first loss is logged.
     pub(crate) fn add(&self, new: StepEvaluation) {
         let mut waiting = self.0.lock();
         let numbers = waiting.numbers + new.evaluation.numbers();

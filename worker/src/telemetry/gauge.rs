@@ -21,7 +21,7 @@ pub(crate) struct Gauge {
 }
 
 impl Gauge {
-    /// Creates a gauge that measures about once in every interval `every`.
+    /// Creates a gauge. `every` is the minimum time between two measurements.
     pub(crate) const fn new(every: Duration) -> Self {
         Self { every, last: None }
     }

@@ -79,7 +79,7 @@ impl Journal {
         self.0.lock().skipped = Some(skipped);
     }
 
-    /// Sets the graph whose metrics later steps record.
+    /// Sets the graph. When later steps are recorded, its metrics are recorded as well.
     pub(crate) fn metrics(&self, graph: &GraphSpec) {
         self.0.lock().metrics = Some(MetricTotals::new(MetricTotals::kinds(graph)));
     }

@@ -35,8 +35,8 @@ pub(crate) struct Reporter {
     /// The estimated offset of the chief's clock from this worker's clock.
     alignment: Alignment,
     last: LastReport,
-    /// The number of summaries, of spans and of evaluations in the report in flight; 0 after the chief has
-    /// replied.
+    /// The numbers of summaries, spans and evaluations in the report in flight; all are 0 after the chief
+    /// has replied.
     unanswered: [usize; 3],
 }
 

@@ -55,8 +55,9 @@ impl Filter {
     }
 
     /// Returns the Euclidean norm of the gradients that were filtered last, measured before they were
-    /// clipped by norm. If the job does not clip by norm, returns the norm of `gradients` if `wanted` is
-    /// true, else `None`. Also returns `None` if the norm is not finite.
+    /// clipped by norm. If the job does not clip by norm, `wanted` decides: if it is true, measures and
+    /// returns the norm of `gradients`; if it is false, returns `None`. Also returns `None` if the norm is
+    /// not finite.
     pub(crate) fn norm(&self, gradients: &Gradients, wanted: bool) -> Option<f32> {
         let norm = self.norm.or_else(|| wanted.then(|| self.measure(gradients)))?;
         Some(norm as f32).filter(|norm| norm.is_finite())
@@ -247,8 +248,9 @@ mod tests {
             }
         }
 
-        /// (A): in trained and untrained variables, a value that is not finite makes the filter drop the
-        /// step, or return an error that names the variable, or let the value pass without making it finite.
+        /// (A): if a value of a trained or untrained variable is not finite, the filter does one of three
+        /// things: it drops the step, returns an error that names the variable, or lets the value pass
+        /// without making it finite.
         #[test]
         fn gradients_that_are_not_finite_are_named_or_dropped(
             mut values in some(),

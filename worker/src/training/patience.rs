@@ -25,9 +25,9 @@ pub(super) fn deserted_after(took: Duration) -> Duration {
 /// Awaits `reply`, which may depend on other workers. Returns an error if this worker has to leave before the
 /// reply arrives.
 ///
-/// After the worker was told to stop or was interrupted, waits at most [`LAST_REPLY`]. The loss of the chief
-/// closes `stop`. After that, waits at most `deserted_after`, because no task is left to inform the shards
-/// that another worker is gone.
+/// After the worker was told to stop or was interrupted, waits at most [`LAST_REPLY`]. If the chief is lost,
+/// `stop` is closed. This function then waits at most `deserted_after`, because no task is left to inform
+/// the shards that another worker is gone.
 pub(super) async fn unless_leaving<T>(
     stop: &mut watch::Receiver<Option<String>>,
     interrupt: &CancellationToken,

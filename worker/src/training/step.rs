@@ -17,8 +17,9 @@ use crate::fetches::{StepFetches, WantedGradient};
 use crate::lease::Lease;
 use crate::telemetry::{Gauge, Journal};
 
-/// A push may begin before all gradients are complete only if the previous computation took at most this
-/// time. During a longer computation the frame would stall, and the receiver would close the connection.
+/// The limit on the duration of the previous computation: if it took longer, a push begins only when all
+/// gradients are complete. If the push began earlier, its frame would stall during a long computation, and
+/// the receiver would close the connection.
 const EARLY_MAX: Duration = Duration::from_secs(5);
 
 /// The stepper of a worker: takes its steps with its devices, its filter and its connections to the shards.
@@ -50,10 +51,10 @@ pub(super) struct StepInput<'a> {
     pub gradients: &'a [WantedGradient],
 }
 
-/// The sums over the batches of a step that were computed before its last batch.
+/// The totals of all batches of a step except the last one.
 pub(super) struct EarlierBatches {
     loss: f32,
-    /// The sum of the gradients of each device.
+    /// For each device, the sum of its gradients over these batches.
     gradients: Vec<Gradients>,
     work: Vec<Work>,
 }

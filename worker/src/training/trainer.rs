@@ -24,7 +24,7 @@ use crate::hooks::{EvaluationInfo, Fetched, Hook, StepContext, StepGradients, St
 use crate::lease::Lease;
 use crate::telemetry::{Journal, Moments, Plots, StepRecord, TracedStep, Tracer};
 
-/// The maximum number of steps over which the final loss of a worker is averaged: the most recent steps
+/// The final loss of a worker is the mean over at most this number of steps. They are the most recent steps
 /// whose gradients were applied or held.
 const LAST_LOSSES: usize = 100;
 
@@ -48,7 +48,7 @@ pub(super) struct Trainer {
     pub tracer: Option<Tracer>,
     /// The hooks, whose `begin` has been called.
     pub hooks: Vec<Box<dyn Hook>>,
-    /// The evaluations while the job trains; `None` if this worker makes none.
+    /// The evaluations that this worker makes while the job trains; `None` if it makes none.
     pub validation: Option<Validation>,
     /// The variables of the job, if a hook changes gradients; empty otherwise.
     pub changed: Vec<VariableSpec>,
@@ -162,10 +162,10 @@ impl Trainer {
     }
 
     /// Computes all batches of a step except the last one, beginning with `batch`. Returns the last batch,
-    /// the sums of the others' losses, gradients and work, and the time spent waiting for input. Tensors are
-    /// fetched, and the times of operations are recorded, only in the last batch. If the worker leaves or
-    /// its input ends before the last batch, the gradients of the other batches are not pushed, and these
-    /// batches do not count as drawn.
+    /// the sums of the other batches' losses, gradients and work, and the time spent waiting for input.
+    /// Tensors are fetched, and the times of operations are recorded, only in the last batch. If the worker
+    /// leaves or its input ends before the last batch, the gradients of the other batches are not pushed,
+    /// and these batches do not count as drawn.
     async fn earlier_batches(
         &mut self,
         mut batch: Arc<Batch>,
@@ -225,7 +225,8 @@ impl Trainer {
         StepInput { batch, random, local_step, drawn: self.drawn, recorded, gradients }
     }
 
-    /// Gives back the memory of a batch. Every device has dropped its reference to the batch.
+    /// Gives back the memory of a batch. The devices have already dropped their references to the batch, so
+    /// this reference is the last one.
     fn recycle(&self, batch: Arc<Batch>) {
         Arc::into_inner(batch).into_iter().for_each(|batch| self.input.recycle(batch));
     }

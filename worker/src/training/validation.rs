@@ -25,8 +25,8 @@ pub(super) struct Validation {
     setting: Arc<ValidationSetting>,
     /// The evaluations that the next report contains.
     reported: Evaluations,
-    /// The number of evaluations that had fallen due by the time the most recent one began; before the first
-    /// one, by the time the training began.
+    /// The number of evaluations that had fallen due when the most recent evaluation began or, before the
+    /// first evaluation, when the training began.
     due: u64,
     running: Option<Running>,
 }
@@ -57,7 +57,8 @@ pub(super) struct Validated {
 }
 
 impl Validation {
-    /// Creates the evaluations for one training. Their results are added to `reported`.
+    /// Returns the evaluations of one training, none of which has begun. Their results are added to
+    /// `reported`.
     pub(super) fn new(setting: ValidationSetting, reported: Evaluations) -> Self {
         let setting = Arc::new(setting);
         Self { setting, reported, due: 0, running: None }
@@ -68,8 +69,8 @@ impl Validation {
         self.due = self.setting.job.evaluations_due(self.setting.workers, step);
     }
 
-    /// Begins an evaluation if one is due and none runs. `latest` holds the values on which the next step is
-    /// computed.
+    /// Begins an evaluation if one is due and none runs. `latest` contains the values with which the worker
+    /// computes its next step.
     ///
     /// # Errors
     /// If the moving averages cannot be pulled.

@@ -33,11 +33,11 @@ pub(crate) struct Segment {
     pub from_ms: u64,
     /// The end of the segment, in milliseconds since the start of the chief.
     pub until_ms: u64,
-    /// The number of updates at the end of the segment.
+    /// The number of updates that had been applied at the end of the segment.
     pub step: GlobalStep,
-    /// The sum of the finite losses of all steps.
+    /// The sum of the losses of all steps whose loss is finite.
     pub loss_sum: f64,
-    /// The number of steps in `loss_sum`.
+    /// The number of steps whose losses `loss_sum` contains.
     pub loss_steps: u64,
     /// For each metric of the graph, the sum of its values on training batches, and the number of values.
     pub metrics: Vec<(f64, u64)>,

@@ -1,4 +1,4 @@
-//! Evidence that a worker or a shard holds up the others. Data only.
+//! Evidence that a worker or a shard holds up the others. This module only defines data.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ impl Cause {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Evidence {
     pub finding: Finding,
-    /// The time for which the condition has lasted, if a single snapshot shows this time; zero otherwise.
+    /// The time for which the cause has lasted, if a single snapshot shows this time; zero otherwise.
     pub lasted: Duration,
     pub cause: Cause,
 }

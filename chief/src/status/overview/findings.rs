@@ -2,8 +2,8 @@
 //! not depend on the source of the evidence.
 //!
 //! Wanted properties: (A) a finding begins only when there has been evidence for 3 s, or when the evidence
-//! shows that the condition has lasted for 3 s; (B) a finding ends after 2 s without evidence; evidence that
-//! does not make its cause clear starts the 2 s again.
+//! shows that the condition has lasted for 3 s; (B) a finding ends after 2 s without evidence; while it is
+//! unclear whether its cause still applies, the 2 s start again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -42,8 +42,8 @@ use troubled_shards::troubled_shards;
 use window::Window;
 use worker_history::WorkerHistory;
 
-/// The rows of all workers and shards at one time. They are computed once, and used both for snapshots and
-/// for findings.
+/// The status rows of all workers and shards at one time. They are computed once, and used both for
+/// snapshots and for findings.
 #[derive(Clone, Debug)]
 pub(crate) struct Rows {
     at: Duration,
@@ -64,8 +64,7 @@ pub(crate) struct Overview {
     ps: BTreeMap<TaskId, PsStatus>,
     workers: BTreeMap<u32, WorkerHistory>,
     shards: BTreeMap<ShardId, ShardHistory>,
-    /// The total number of updates on the most advanced shard, as it was at several times in the last
-    /// seconds.
+    /// The number of updates that the most advanced shard had applied, at several times in the last seconds.
     steps: Window<u64>,
     /// The number of variables on each shard. A variable counts if the shard has at least one of its slices.
     variables: BTreeMap<ShardId, u64>,
@@ -75,7 +74,8 @@ pub(crate) struct Overview {
     /// The time at which the last checkpoint was saved.
     saved: Option<Duration>,
     curves: Curves,
-    /// The segment that is not yet part of the curves; it follows their last point.
+    /// The segment of the job's history that follows the last point of the curves. It is still open, and not
+    /// yet part of them.
     open: Segment,
     findings: Findings,
     spans_lost: u64,
@@ -205,8 +205,8 @@ impl Overview {
         self.spans_lost = lost;
     }
 
-    /// Records that the job has ended. `reason` is set if the job was not trained to its end; `failed` says
-    /// whether it ended with an error.
+    /// Records that the job has ended. `reason` is set if the training ended before the job's last step;
+    /// `failed` says whether the job ended with an error.
     pub(crate) fn end(&mut self, reason: Option<String>, failed: bool) {
         self.ended = true;
         self.failed = failed;
@@ -303,8 +303,8 @@ impl Overview {
         })
     }
 
-    /// Returns a pair for each metric of the graph: the last value on the training batches and the count 1,
-    /// or two zeros if the value is not known. The curves add up these pairs.
+    /// Returns a sum and a count for each metric of the graph: the last value on the training batches with
+    /// the count 1, or two zeros if the value is not known. The curves add up these pairs.
     fn metrics(&self) -> Vec<(f64, u64)> {
         let found = |name: &str| self.progress.metrics.iter().find(|metric| metric.name == name);
         let known = |metric: &MetricSpec| found(&metric.name).map_or((0.0, 0), |own| (own.value.into(), 1));

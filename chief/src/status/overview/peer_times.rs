@@ -28,8 +28,9 @@ impl PeerTimes {
         }
     }
 
-    /// Compares a peer's own time with the median of the others. Returns the two times if the own time is at
-    /// least `relation` times the median and at least `least` microseconds longer; `None` otherwise.
+    /// Compares a peer's time `own` with the median of the other peers' times. Returns `own` and the median
+    /// if `own` is at least `relation` times the median, and exceeds it by at least `least` microseconds;
+    /// `None` otherwise.
     pub(super) fn beyond(&self, own: Option<u64>, (relation, least): (f64, u64)) -> Option<(u64, u64)> {
         let usual = self.median(own)?;
         own.filter(|&own| own as f64 >= relation * usual as f64 && own >= usual.saturating_add(least))

@@ -1,4 +1,4 @@
-//! Finds shards that are overloaded or silent, from the figures of the last seconds in each shard's row.
+//! Finds overloaded and silent shards. The figures in a shard's row describe the last few seconds.
 //!
 //! Wanted properties: (A) if all shards are about equally fast and none is busy, nothing is found, even if
 //! messages that arrive together wait for a long time; (B) a shard is found to be overloaded if it is busy
@@ -12,8 +12,9 @@ use pushpull_messages::observe::{Finding, FindingKind, ShardRow, ShardState};
 use super::evidence::{Cause, EVIDENCE_MIN, Evidence};
 use super::peer_times::{PeerTimes, shown};
 
-/// The limits for late replies: the ratio of a shard's time to a reply to the median of the other shards'
-/// times, and the difference of the two in microseconds. A late shard reaches both limits.
+/// The limits for late replies. A shard's reply time is compared with the median reply time of the other
+/// shards: the first limit is for the quotient, and the second is for the difference, in microseconds. A
+/// late shard reaches both limits.
 const LATE: (f64, u64) = (2.0, 5_000);
 /// A shard that is busy for at least this fraction of the time counts as overloaded.
 const BUSY: f64 = 0.8;

@@ -11,7 +11,7 @@ use std::time::Duration;
 pub(crate) const SPAN: Duration = Duration::from_secs(5);
 /// The longest time that a window covers, for a count that rarely increases.
 const LONG: Duration = Duration::from_secs(60);
-/// The number of increments that a window should cover.
+/// The number of increments that a window should cover; for this, it may grow up to [`LONG`].
 const FEW: u32 = 4;
 /// The largest number of counts that are stored.
 const COUNTS_MAX: usize = 64;

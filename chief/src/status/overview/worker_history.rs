@@ -112,7 +112,7 @@ impl WorkerHistory {
         per_step(&after.phases.since(&before.phases), steps)
     }
 
-    /// Returns the worker's row at the time `now`.
+    /// Returns the worker's row in the overview at the time `now`.
     pub(crate) fn row(&self, now: Duration) -> WorkerRow {
         let latest = self.latest.as_ref();
         let last = self.past.last().map(|(_, last)| Arc::clone(last)).unwrap_or_default();

@@ -6,8 +6,8 @@ use pulp::{Simd, WithSimd};
 use super::geometry::Conv2d;
 use crate::cpu::tile::{Columns, ROWS, for_columns, load, store};
 
-/// Computes rows of the kernel's gradient until `dst` is full, beginning with row `first` of all `kh · kw ·
-/// cin` rows. `x` has the padded images. `dst` must be 0 at the start.
+/// The computation of as many rows of the kernel's gradient as `dst` holds, beginning with row `first` of
+/// all `kh · kw · cin` rows. `x` has the padded images. `dst` must be 0 at the start.
 pub(super) struct KernelGrad<'a> {
     pub dst: &'a mut [f32],
     pub x: &'a [f32],
@@ -45,8 +45,8 @@ impl WithSimd for KernelGrad<'_> {
     }
 }
 
-/// Computes `Q` rows of the kernel's gradient from one image. `x` begins at the first element that these
-/// rows read, which is in the first window.
+/// The computation of `Q` rows of the kernel's gradient from one image. `x` begins at the first element that
+/// these rows read, which is in the first window.
 struct Tile<'a, 'b, const Q: usize> {
     dst: &'b mut [f32],
     x: &'a [f32],

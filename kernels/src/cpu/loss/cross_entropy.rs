@@ -53,7 +53,7 @@ fn total_loss(logits: &[f32], labels: &[i32], classes: usize, tasks: usize) -> f
     a + b
 }
 
-/// Computes the sum of the losses of some rows. Their labels have been checked.
+/// The computation of the sum of the losses of some rows. Their labels have been checked.
 struct Losses<'a> {
     logits: &'a [f32],
     labels: &'a [i32],
@@ -104,7 +104,7 @@ pub fn softmax_cross_entropy_grad(
     Ok(())
 }
 
-/// Computes the gradients of some rows. Their labels have been checked.
+/// The computation of the gradients of some rows. Their labels have been checked.
 struct Gradients<'a> {
     dst: &'a mut [f32],
     logits: &'a [f32],

@@ -23,7 +23,7 @@ pub fn sigmoid_cross_entropy(logits: &[f32], labels: &[f32]) -> f32 {
     (dispatch(SigmoidLosses { logits, labels }) / logits.len().max(1) as f64) as f32
 }
 
-/// Computes the sum of the losses of all elements.
+/// The computation of the sum of the losses of all elements.
 struct SigmoidLosses<'a> {
     logits: &'a [f32],
     labels: &'a [f32],

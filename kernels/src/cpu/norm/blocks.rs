@@ -69,7 +69,8 @@ impl Blocks {
         });
     }
 
-    /// Adds up the sums of the blocks that [`Blocks::share`] has left in `scratch`.
+    /// Adds up the sums of all blocks, which [`Blocks::share`] has written to `scratch`. Does nothing if
+    /// there is only one block.
     pub(super) fn add_up(self, [first, second]: [&mut [f32]; 2], scratch: &[f32]) {
         let n = first.len();
         if self.count == 1 || n == 0 {

@@ -46,7 +46,7 @@ pub fn column_moments(
     }
 }
 
-/// Computes the mean of each column, and the sum of squared differences from that mean.
+/// The computation of the mean of each column, and of the sum of squared differences from that mean.
 struct ColumnMoments<'a> {
     mean: &'a mut [f32],
     squares: &'a mut [f32],
@@ -95,7 +95,7 @@ impl WithSimd for ColumnMoments<'_> {
     }
 }
 
-/// Merges the moments of two groups of rows; `counts` are the numbers of rows in the two groups.
+/// The merge of the moments of two groups of rows; `counts` are the numbers of rows in the two groups.
 struct Merge {
     counts: [usize; 2],
 }

@@ -3,8 +3,8 @@
 use super::super::dispatch::zip_map;
 use super::super::threads::Threads;
 
-/// Updates an exponential moving average with one more `value`, in TensorFlow's form: `next = average − (1 −
-/// decay) · (average − value)`.
+/// Updates exponential moving averages with new values, in TensorFlow's form: `next = average − (1 − decay)
+/// · (average − value)`.
 ///
 /// # Panics
 /// If the slices differ in length.

@@ -1,5 +1,5 @@
-//! Lion: each step changes all elements by the same amount, in the direction of the sign of a momentum. This
-//! module must not know what the numbers stand for.
+//! Lion: apart from weight decay, each step changes all elements by the same amount; only the sign of the
+//! change depends on the gradient and the momentum. This module must not know what the numbers stand for.
 
 use super::{GradientTerms, update};
 

@@ -3,7 +3,7 @@
 //!
 //! This module must not depend on variables, versions or partitions. Wanted properties: (A) updates of parts
 //! give the same bits as an update of the whole, except with LAMB, which needs norms of the whole; (B) an
-//! update agrees with the same update in `f64`; (C) terms that leave the gradient unchanged change no bit.
+//! update agrees with the same update in `f64`; (C) [`GradientTerms::PLAIN`] changes no bit of the result.
 
 mod adagrad;
 mod adam;
@@ -56,8 +56,8 @@ impl Default for GradientTerms {
 /// Computes `written = f(written, value, gradient)` for each element in one pass, where `gradient` is the
 /// gradient after applying the terms.
 ///
-/// `f` must own its captures (`move`). If it had references, the compiler would assume that the loop may
-/// write to the numbers behind them, and would not vectorise the loop.
+/// `f` must own its captures (`move`). If `f` captured references, the compiler would assume that the loop
+/// may write to the numbers behind the references, and would not vectorise the loop.
 #[inline]
 #[track_caller]
 fn update<const W: usize>(

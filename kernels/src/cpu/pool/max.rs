@@ -69,7 +69,7 @@ impl WithSimd for MaxPool<'_> {
     }
 }
 
-/// Returns true if `x` replaces `max` as the maximum: if it is greater or NaN.
+/// Returns true if `x` replaces `max` as the maximum, that is, if `x` is greater or NaN.
 #[inline(always)]
 fn exceeds(x: f32, max: f32) -> bool {
     (x > max) | x.is_nan()

@@ -69,9 +69,9 @@ impl Product {
     /// Returns true if the product is flipped: computed as `dstᵀ = bᵀ · aᵀ`, and stored transposed.
     ///
     /// The right-hand matrix, `b` or `aᵀ`, is read in vectors along its rows, so it must be transposed first
-    /// if it is stored transposed. The product is flipped if that is less work in total. The work includes
-    /// all transpositions (when flipped, also that of the result), and the unused part of the last vector of
-    /// each row.
+    /// if it is stored transposed. The product is flipped if the flipped product is less work in total. The
+    /// work includes all transpositions (when flipped, also that of the result), and the unused part of the
+    /// last vector of each row.
     pub(super) fn is_flipped(&self) -> bool {
         let cost = |flipped: bool| {
             let cols = if flipped { self.m } else { self.n };
@@ -131,8 +131,8 @@ pub(super) struct Plan {
     pub transposes: bool,
     /// True if the right-hand matrix is copied into panels first.
     pub packs: bool,
-    /// True if each block of rows of the left-hand matrix is copied to scratch memory before it is read. The
-    /// matrix is then always stored transposed.
+    /// True if each block of rows of the left-hand matrix is copied to scratch memory before it is read.
+    /// Only a matrix that is stored transposed is copied in this way.
     pub gathers: bool,
     /// The number of rows in a block of the left-hand matrix. A block is multiplied with one panel after
     /// another.

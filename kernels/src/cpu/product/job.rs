@@ -66,8 +66,8 @@ pub(super) struct Job<'a> {
     pub start: Start<'a>,
     pub relu: bool,
     pub flipped: bool,
-    /// The number of rows in a block of the left-hand matrix. A block is multiplied with one panel after the
-    /// other.
+    /// The number of rows in a block of the left-hand matrix. Each block is multiplied by all panels, one
+    /// after another.
     pub block_rows: usize,
     /// Whether each block of rows of the left-hand matrix is copied to scratch memory before it is read.
     /// This requires that the matrix is stored transposed.

@@ -23,7 +23,7 @@ pub(super) struct Pass<'a, 'r> {
     /// The row of the result that is the first row of `dst`.
     pub first: usize,
     pub cols: Range<usize>,
-    /// The destination; the columns from `at` on are written.
+    /// The destination. The first column that is written has the index `at`.
     pub dst: &'a mut Region<'r>,
     pub at: usize,
 }
@@ -156,12 +156,12 @@ impl<const P: usize> Rows<P> for Across<'_> {
 /// The computation of `P` rows of one panel of the result.
 struct Tile<'a, 'r, L, const P: usize> {
     dst: &'a mut Region<'r>,
-    /// The first of the tile's rows in `dst`.
+    /// The index in `dst` of the tile's first row.
     row: usize,
     at: usize,
     left: L,
-    /// The rows of the right-hand matrix; their starts are `stride` elements apart. The panel consists of
-    /// the columns from `from` on.
+    /// The rows of the right-hand matrix; their starts are `stride` elements apart. The panel begins at the
+    /// column `from`.
     right: &'a [f32],
     stride: usize,
     from: usize,

@@ -56,7 +56,7 @@ impl Job<'_> {
     }
 }
 
-/// The part of a region that begins at a given row and column.
+/// The part of the region `dst` that begins at the row `row` and the column `col`.
 struct Corner<'a, 'r> {
     dst: &'a mut Region<'r>,
     row: usize,

@@ -98,7 +98,7 @@ impl Unary {
 /// separately for each function.
 ///
 /// The functions are named functions instead of closures. A closure would have a different type in each
-/// caller, and so every loop over it would be compiled again.
+/// caller, and so every loop that takes it would be compiled again for each caller.
 pub(in crate::cpu) trait UnaryWork {
     /// Runs the loop. Mark it `#[inline(always)]`.
     fn run(self, f: impl Fn(f32) -> f32 + Copy + Sync);

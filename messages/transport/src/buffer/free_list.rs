@@ -36,7 +36,7 @@ struct Allocations {
 }
 
 impl FreeList {
-    /// Returns an empty list of at most `bytes_max` bytes.
+    /// Returns an empty list that may hold at most `bytes_max` bytes.
     pub(super) fn new(bytes_max: usize) -> Self {
         let lines_max = lines_for(bytes_max);
         Self(Arc::new(Mutex::new(Allocations { free: BTreeMap::new(), lines: 0, lines_max })))

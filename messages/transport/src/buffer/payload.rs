@@ -35,7 +35,7 @@ impl Payload {
     /// Waits until all segments can be read.
     ///
     /// # Errors
-    /// Returns an error if a segment's buffer was promised and its writer has failed.
+    /// Returns an error if the writer of a promised segment has failed.
     pub async fn ready(&self) -> Result<(), BrokenPromise> {
         for segment in &self.segments {
             segment.ready().await?;

@@ -1,8 +1,8 @@
-//! Makes calls to one task survive broken connections. The client dials the task again and sends requests
-//! again, so a request that arrives twice must have the same effect as one that arrives once. Wanted
-//! properties: (A) every call ends with one reply, or with the reason why no reply will come; (B) a reply
-//! reaches only the call that made its request; (C) all calls reach the same incarnation of the peer, and a
-//! restarted peer counts as lost; (D) attempts are bounded in number and in time.
+//! A client whose calls to one task survive broken connections. The client dials the task again and sends
+//! requests again, so a request that arrives twice must have the same effect as one that arrives once.
+//! Wanted properties: (A) every call ends with one reply, or with the reason why no reply will come; (B) a
+//! reply reaches only the call that made its request; (C) all calls reach the same incarnation of the peer,
+//! and a restarted peer counts as lost; (D) attempts are bounded in number and in time.
 
 mod reconnector;
 #[cfg(test)]

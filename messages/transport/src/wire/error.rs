@@ -10,7 +10,7 @@ pub enum WireError {
     /// The frame's first bytes are not those of this protocol.
     #[error("not a pushpull frame: expected magic {expected:#010x}, got {got:#010x}")]
     Magic {
-        /// The first four bytes of this protocol, as a little-endian number.
+        /// The four bytes with which a frame of this protocol begins, as a little-endian number.
         expected: u32,
         /// The first four bytes that the peer sent, as a little-endian number.
         got: u32,
@@ -18,9 +18,9 @@ pub enum WireError {
     /// The peer speaks another version of the protocol.
     #[error("the peer speaks protocol version {got}, and this task speaks {expected}")]
     Version {
-        /// The version of this task.
+        /// The protocol version of this task.
         expected: u16,
-        /// The version of the peer.
+        /// The protocol version of the peer.
         got: u16,
     },
     /// The frame has flags that this version of the protocol does not know. The value contains all flags of

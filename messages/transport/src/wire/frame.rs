@@ -139,8 +139,8 @@ impl Incoming {
     /// Decodes and checks a header, given the prefix before it.
     ///
     /// # Errors
-    /// Returns an error if the checksum does not match, if the segments do not add up to the payload, or if
-    /// the message cannot be decoded.
+    /// Returns an error if the checksum does not match, if the lengths of the segments do not add up to the
+    /// length of the payload, or if the message cannot be decoded.
     pub fn decode(
         prefix_bytes: &[u8; PREFIX_BYTES],
         prefix: Prefix,

@@ -49,8 +49,8 @@ impl<R> ShardState<R> {
         vec![self.saves.finish(result)]
     }
 
-    /// If a save of the current version was requested, takes the snapshot of the shard that the save will
-    /// write. Called at the end of every request that may make a new version.
+    /// If a save of the current version was requested, takes a snapshot of the shard for this save to write.
+    /// Called at the end of every request that may make a new version.
     pub(super) fn cut_if_due(&mut self) {
         let Some(contents) = &self.contents else { return };
         if let Some(save) = self.saves.due(contents.version) {

@@ -1,4 +1,4 @@
-//! How a shard answers a pull: at once, or when the worker may begin its step.
+//! Answers the pulls that a shard receives: immediately, or when the worker may begin its step.
 
 use pushpull_messages::id::GlobalStep;
 use pushpull_messages::message::{Pull, PullAt, Refusal};

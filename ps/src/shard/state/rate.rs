@@ -1,7 +1,7 @@
 //! How a shard changes its learning rate at the same version as all other shards. The shard first promises
 //! not to pass a version, and continues when it knows the new factor of its learning rate. Pushes that
-//! arrive in between wait. So does every request that would end the incarnation of a worker whose push
-//! waits.
+//! arrive in between wait. While a push waits, every request that would end the incarnation of its worker
+//! waits, too.
 
 use pushpull_messages::message::{HoldAt, Holding, LearningRateSet, Push, SetLearningRate};
 use pushpull_transport::buffer::Payload;
@@ -24,8 +24,8 @@ impl<R> ShardState<R> {
         answers
     }
 
-    /// Sets the factor of the learning rate for all versions from a given one on, and lets the shard
-    /// continue.
+    /// Sets the factor of the learning rate for the version that `set` names and for all later versions.
+    /// Then lets the shard continue.
     pub fn set_learning_rate(&mut self, set: &SetLearningRate, reply: R) -> Vec<Answer<R>> {
         let contents = match created(&mut self.contents, self.id) {
             Ok(contents) => contents,

@@ -126,8 +126,8 @@ impl Cell {
         }
     }
 
-    /// Appends the elements of one row to a column. `values` are the result of [`values`](Self::values) for
-    /// the first rows of `array`; `row` is the index of the row in both.
+    /// Appends the elements of one row to a column. `row` is the index of the row in `array`. `values` are
+    /// the result of [`values`](Self::values) for at least the first `row + 1` rows of `array`.
     ///
     /// # Errors
     /// If the row's value is not valid. Some of the row's elements may then have been appended.
@@ -181,8 +181,8 @@ fn nulls(array: &ArrayRef) -> Vec<usize> {
 }
 
 /// Converts the values of an array. If the array has a dictionary with at most as many entries as rows,
-/// converts each entry once. If the dictionary is larger, converts only the entry of each row. If it is
-/// empty, all rows are null, and each gets the value `null`.
+/// converts each entry once. If the dictionary is larger, converts only the entry of each row. If the
+/// dictionary is empty, all rows are null, and each gets the value `null`.
 fn expanded<T: Clone>(array: &ArrayRef, null: T, convert: impl Fn(&dyn Array) -> Vec<T>) -> Vec<T> {
     let Some(dictionary) = array.as_any_dictionary_opt() else { return convert(array) };
     let entries = dictionary.values();

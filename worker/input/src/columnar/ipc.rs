@@ -2,8 +2,8 @@
 //! footer, so it is also read from start to end. This module must not depend on what the fields stand for.
 //!
 //! Wanted properties: (A) the rows are those of the file, in order; (B) at most one message is in memory,
-//! besides the dictionaries and the rows returned; (C) a damaged or cut file is an error, and takes no more
-//! memory than the limits below.
+//! besides the dictionaries and the rows returned; (C) a damaged or truncated file causes an error, and
+//! takes no more memory than the limits below.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -27,7 +27,7 @@ use crate::{InputError, TableError};
 const MAGIC: &[u8; 8] = b"ARROW1\0\0";
 /// The first bytes of a message.
 const CONTINUATION: [u8; 4] = [0xff; 4];
-/// The maximum number of zeros between the first bytes of a file and its first message.
+/// The maximum number of zeros between [`MAGIC`] and the first message of a file.
 const PADDING_BYTES_MAX: usize = 64;
 /// The maximum number of bytes of a message's metadata.
 const METADATA_BYTES_MAX: u64 = 64 << 20;

@@ -51,8 +51,8 @@ impl List {
     }
 
     /// Returns true if lists of this type can be converted: they are flat, or have a level for each axis of
-    /// the shape. If the type itself contains a size, it must equal the size in the shape, because the size
-    /// in the type determines how much memory each row takes.
+    /// the shape. If the type itself contains a size, that size must equal the size in the shape, because it
+    /// determines how much memory each row takes.
     pub(super) fn suits(&self, kind: &DataType) -> bool {
         let (depth, leaf) = leaf(kind);
         let levels = depth == 1 || (depth == self.spec.shape.0.len() && depth <= DEPTH_MAX);
@@ -194,7 +194,8 @@ impl List {
         }
     }
 
-    /// Returns the error that the integer at index `at` of `integers` is not what `expected` describes.
+    /// Returns an error that quotes the integer at index `at` of `integers`; `expected` describes the valid
+    /// integers.
     fn not(&self, integers: &dyn Array, at: usize, expected: &'static str) -> RecordError {
         self.bad(words(&integers.slice(at, 1)).concat(), expected)
     }

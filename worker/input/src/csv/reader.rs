@@ -18,8 +18,9 @@ use crate::{InputError, RecordError, Storage};
 /// file into one field.
 const ROW_BYTES_MAX: u64 = 16 << 20;
 
-/// The bytes that a reader sees after the end of a file. They are a row of their own, unless the file ends
-/// inside a quoted field. No text has this control character.
+/// The bytes that the CSV parser reads after the bytes of a file. If the file ends inside a quoted field,
+/// they become a part of this field; otherwise, they are a row of their own. No text has this control
+/// character.
 const END: &[u8] = b"\n\x1aend of file";
 
 /// The maximum number of bytes of a header that an error message quotes.
@@ -139,11 +140,11 @@ struct CsvReader {
     reader: csv::Reader<Marked>,
     /// For each column, the positions of its fields in a row.
     indices: Vec<Vec<usize>>,
-    /// The maximum number of fields of a row: as many as the header has. If there is no header, as many as
-    /// the first row without a fault has.
+    /// The maximum number of fields of a row. This is the number of fields of the header or, if there is no
+    /// header, of the first row without a fault.
     fields: Option<usize>,
     row: csv::ByteRecord,
-    /// True if the file has an example.
+    /// True after a row was read, even if the row was faulty and skipped.
     any: bool,
 }
 
@@ -177,7 +178,7 @@ impl CsvReader {
         Ok(())
     }
 
-    /// Returns the error of the current row.
+    /// Returns an error that names the current row and `problem`.
     fn bad(&self, problem: RecordError) -> InputError {
         let line = line_of(&self.row, self.format.spec.skip_lines);
         InputError::Row { file: self.file.clone(), line, problem: Box::new(problem) }

@@ -1,5 +1,5 @@
-//! A data set of those examples for which a function returns true. This module must not depend on what the
-//! function checks.
+//! A data set that contains those examples of another set for which a function returns true. This module
+//! must not depend on what the function checks.
 
 use std::sync::Arc;
 

@@ -113,7 +113,8 @@ impl InMemory {
         Some(&self.storage[column].1)
     }
 
-    /// Returns the elements of all examples of a column of integers; `None` if there is no such column.
+    /// Returns the elements of the column of integers called `name`, for all examples; `None` if there is no
+    /// such column.
     pub fn integers(&self, name: &str) -> Option<Vec<i32>> {
         let column = self.columns.iter().position(|column| column.name == name)?;
         let (elements, storage) = &self.storage[column];
@@ -186,7 +187,7 @@ impl InMemory {
     }
 }
 
-/// Makes a data set of the examples of a block. The errors are those of [`InMemory::new`].
+/// Makes a data set from the examples of a block. The errors are those of [`InMemory::new`].
 impl TryFrom<Rows> for InMemory {
     type Error = InputError;
 

@@ -73,7 +73,8 @@ impl Dataset for Interleave {
         Ok(Box::new(reader))
     }
 
-    /// Divides the sets among the workers if the number of sets is a multiple of the number of workers.
+    /// Returns the worker's part of the sets if the number of sets is a multiple of the number of workers;
+    /// otherwise, returns `None`.
     fn part(&self, worker: u32, workers: u32) -> Option<Arc<dyn Dataset>> {
         if workers == 0 || !self.sets.len().is_multiple_of(workers as usize) {
             return None;
@@ -138,7 +139,8 @@ impl InterleaveReader {
         Ok(0)
     }
 
-    /// Returns how many examples a set may give in one turn: one, or all if it is the only set.
+    /// Returns how many of `examples` examples the current set may give in its turn: all if it is the only
+    /// open set, otherwise one.
     fn most(&self, examples: u64) -> u64 {
         if self.open.len() == 1 { examples } else { 1 }
     }

@@ -125,8 +125,9 @@ pub trait Dataset: Send + Sync {
 
 /// A position in a data set, from which the next examples are read.
 pub trait Reader: Send {
-    /// Appends the next examples to `rows`, at most `examples`. Returns the number of examples appended: 0
-    /// only at the end of the set, or if `examples` is 0. `rows` was made by [`Dataset::rows`] of this set.
+    /// Appends the next examples to `rows`: at most `examples` of them. Returns the number of examples
+    /// appended, which is 0 only at the end of the set, or if `examples` is 0. `rows` was made by
+    /// [`Dataset::rows`] of this set.
     ///
     /// # Errors
     /// If the examples cannot be read. The position is then undefined.

@@ -7,7 +7,8 @@ use pushpull_messages::tensor::DType;
 use super::{Row, Storage};
 use crate::{Column, InputError};
 
-/// The maximum number of bytes of examples in memory: of one data set, or of one shuffle buffer.
+/// The maximum number of bytes that the examples of one data set, or of one shuffle buffer, may take in
+/// memory.
 pub const HELD_BYTES_MAX: u64 = 4 << 30;
 
 /// A block of examples that all have the same columns.

@@ -1,5 +1,5 @@
-//! A data set that joins the examples of two sets, one by one. This module must not depend on what the sets
-//! contain.
+//! A data set that joins each example of one set with the example at the same position in another set. This
+//! module must not depend on what the sets contain.
 
 use std::sync::Arc;
 

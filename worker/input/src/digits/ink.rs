@@ -7,7 +7,7 @@ pub(super) const SIDE: usize = 28;
 /// The number of pixels of a sheet.
 pub(super) const PIXELS: usize = SIDE * SIDE;
 
-/// The largest `fade` of [`Sheet::coverage`], in pixels.
+/// The largest value of the parameter `fade` of [`Sheet::coverage`], in pixels.
 const FADE_MAX: f32 = 1.0;
 
 /// A sheet that stores, for each pixel, the distance of its centre from the edge of the nearest stroke. The

@@ -21,8 +21,8 @@ pub(crate) struct FoundFiles {
 }
 
 impl FoundFiles {
-    /// Finds every file of `spec`, which has no patterns. `listed` has the sizes of the objects that a
-    /// listing has returned, so no further request is sent for these.
+    /// Finds every file of `spec`, whose file names must not be patterns. `listed` has the sizes of the
+    /// objects that a listing has returned, so no further request is sent for these.
     ///
     /// # Errors
     /// [`InputError::Missing`] if a file does not exist; [`InputError::Read`] if a store does not reply.

@@ -1,5 +1,5 @@
-//! Data sets in files, which are read one after the other, or several at a time: one example from each, in
-//! round-robin order. This module must not depend on a format.
+//! Data sets in files. The files are read one after the other, or several at a time, with one example taken
+//! from each in round-robin order. This module must not depend on a format.
 
 mod bad_records;
 mod found;

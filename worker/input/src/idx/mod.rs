@@ -1,5 +1,6 @@
-//! The IDX format, plain or gzipped: a magic number, the extents of the axes, then `u8` elements, row-major.
-//! Verifies what the header of a file declares. This module must not depend on images or on labels.
+//! The IDX format, plain or packed with gzip or zstd: a magic number, the extents of the axes, then `u8`
+//! elements, row-major. Verifies what the header of a file declares. This module must not depend on images
+//! or on labels.
 //!
 //! The format: Y. LeCun, C. Cortes, C. Burges, "The MNIST database of handwritten digits".
 
@@ -44,10 +45,10 @@ impl IdxFile {
     /// or `.zst` added to its name, or removed from it.
     ///
     /// # Errors
-    /// [`InputError::Missing`] if neither file exists; [`InputError::Read`] if a file cannot be read;
-    /// [`InputError::Magic`], [`InputError::Truncated`], [`InputError::Empty`] or [`InputError::TooLarge`] if
-    /// the header is invalid; [`InputError::Trailing`] or [`InputError::Truncated`] if the size of the file
-    /// contradicts the header.
+    /// [`InputError::Missing`] if none of these files exists; [`InputError::Read`] if a file cannot be read;
+    /// [`InputError::Magic`], [`InputError::Truncated`], [`InputError::Empty`] or [`InputError::TooLarge`]
+    /// if the header is invalid; [`InputError::Trailing`] or [`InputError::Truncated`] if the size of the
+    /// file contradicts the header.
     pub fn open(path: &Path) -> Result<Self, InputError> {
         let Opened { path, input, size } = open_either(path)?;
         let read_error = |offset| {
@@ -124,7 +125,7 @@ impl IdxFile {
     /// # Errors
     /// [`InputError::TooLarge`] if the header declares more than [`UNPACKED_BYTES_MAX`];
     /// [`InputError::Truncated`] if the file ends too early; [`InputError::Trailing`] if bytes follow the
-    /// data; [`InputError::Read`] if the file cannot be read or its gzip data is corrupt;
+    /// data; [`InputError::Read`] if the file cannot be read or its packed data is corrupt;
     /// [`InputError::Memory`] if there is no memory for the data.
     pub fn read(mut self) -> Result<Vec<u8>, InputError> {
         let header = self.header_bytes();

@@ -9,7 +9,7 @@ use super::random::SplitMix64;
 use super::stages::{Scratch, Stages};
 use super::{Column, InMemory, InputError, Pick};
 
-/// Separates the random streams of the stages from all other streams of the same seed.
+/// A constant that separates the random streams of the stages from all other streams of the same seed.
 const STREAM: u64 = 0x0053_5441_4745; // "STAGE"
 
 /// A data set and its map stages. The result of a random stage depends only on the seed, the epoch and the

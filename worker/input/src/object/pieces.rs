@@ -42,7 +42,7 @@ pub(crate) struct Pieces {
     /// The number of bytes of the object.
     size: u64,
     sizes: PieceSizes,
-    /// The end of the last piece that was requested.
+    /// The offset in the object at which the last requested piece ends.
     requested: u64,
     /// The pieces that were requested and not read yet, in order.
     ahead: VecDeque<Receiver<io::Result<Bytes>>>,
@@ -116,7 +116,7 @@ impl Read for Pieces {
 }
 
 /// Reads a piece, and repeats the request if the store fails. If the object is missing or too short, returns
-/// an error at once.
+/// an error without another attempt.
 pub(super) async fn attempt(fetch: &Fetch, range: Range<u64>, pause: Duration) -> io::Result<Bytes> {
     let Range { start, end } = range;
     let mut attempts = 1;

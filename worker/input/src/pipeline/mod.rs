@@ -169,7 +169,8 @@ impl Pipeline {
         self.files
     }
 
-    /// Returns the count of damaged records that this worker has skipped. The count continues to grow.
+    /// Returns the counter of damaged records that this worker has skipped. The pipeline continues to update
+    /// the returned counter.
     pub fn skipped(&self) -> SkippedRecords {
         self.skipped.clone()
     }

@@ -44,7 +44,7 @@ pub fn check_ready_bytes(columns: &[ColumnSpec], examples: usize, batches: usize
     }
 }
 
-/// The number of bytes of an element in a batch, for both element types.
+/// The number of bytes of an element in a batch, for both element types, `f32` and `i32`.
 const ELEMENT_BYTES: u64 = 4;
 
 /// Returns the maximum number of batches that exist when `ready` batches are kept ready: one more is being
@@ -186,8 +186,8 @@ impl Prefetch {
         let _ = self.spent.try_send(batch);
     }
 
-    /// Returns the error that ended the input. Must be called only when the channel is closed. The thread
-    /// closes it only when it ends, so joining the thread does not block for long.
+    /// Returns the error that ended the input. Must be called only when the channel is closed. The channel
+    /// is closed only when the thread ends, so joining the thread does not block for long.
     fn ended(&mut self) -> InputError {
         if let Some(Err(panic)) = self.thread.take().map(JoinHandle::join) {
             self.panic = Some(message_of(panic.as_ref()));

@@ -104,8 +104,8 @@ pub fn describe(
     Ok(Description { examples, columns: stages.columns().to_vec() })
 }
 
-/// Returns true if the examples of `spec` are read one after the other, as in custom data sets and in all
-/// files except texts. Texts and generated examples are loaded as a whole.
+/// Returns true if the examples of `spec` are read one after the other. This is true of custom data sets and
+/// of all files except texts. Texts and generated examples are loaded as a whole.
 pub(super) fn is_read(spec: &DatasetSpec) -> bool {
     matches!(
         spec,
@@ -161,7 +161,8 @@ pub fn open(spec: &DatasetSpec, reading: &Reading<'_>) -> Result<Arc<dyn Dataset
     open_found(&spec, reading)
 }
 
-/// Opens the data set of a valid spec without patterns, whose files were found.
+/// Opens the data set of `spec`. The spec must be valid, its file patterns must be expanded, and its files
+/// must exist.
 pub(super) fn open_found(spec: &DatasetSpec, reading: &Reading<'_>) -> Result<Arc<dyn Dataset>, InputError> {
     let skipped = || reading.skipped.cloned().unwrap_or_default();
     let (cycle, bad) = (reading.interleave, || BadRecords::allowing(reading.skip_bad_records, skipped()));
@@ -250,7 +251,8 @@ pub fn load_from(spec: &DatasetSpec, reading: &Reading<'_>) -> Result<InMemory, 
     load_found(&spec, reading)
 }
 
-/// Loads all examples of a valid spec without patterns, whose files were found.
+/// Loads all examples of `spec`. The spec must be valid, its file patterns must be expanded, and its files
+/// must exist.
 pub(super) fn load_found(spec: &DatasetSpec, reading: &Reading<'_>) -> Result<InMemory, InputError> {
     match spec {
         DatasetSpec::Idx { images, labels } => IdxImages::load(images, labels),

@@ -71,8 +71,8 @@ impl Buffer {
     }
 
     /// Puts an example into a slot that was not filled before, or into a new slot behind all others.
-    /// `example` is its index in the worker's part of the data set. The elements are copied from index
-    /// `index` of `from`.
+    /// `example` is its index in the worker's part of the data set. The elements are copied from the example
+    /// at index `index` of `from`.
     ///
     /// # Errors
     /// If the memory is full.
@@ -102,12 +102,13 @@ impl Buffer {
         self.random.below(self.slots.len() as u32) as usize
     }
 
-    /// Returns where the example of a slot is stored, and its index in the worker's part.
+    /// Returns the position in `rows` of the example in a slot, and the example's index in the worker's part
+    /// of the data set.
     pub(super) fn example(&self, slot: usize) -> (usize, u64) {
         (self.slots[slot].row, self.slots[slot].example)
     }
 
-    /// Returns the stored elements of the column at `position`.
+    /// Returns the stored elements of a column. `position` is the column's index.
     pub(super) fn storage(&self, position: usize) -> &Storage {
         self.rows.storage(position)
     }

@@ -40,8 +40,8 @@ pub(super) struct StreamConfig {
 ///
 /// Properties: (A) The batches have the same bits as those that a [`Sampler`](super::Sampler) chooses from
 /// the same data set in memory, with the same seed, shuffling, repetition and share. (B) After
-/// [`restore`](Self::restore), they continue with the same bits. (C) The memory is bounded by the shuffle
-/// buffer.
+/// [`restore`](Self::restore), the batches have the same bits as if the stream had not been interrupted. (C)
+/// The memory is bounded by the shuffle buffer.
 pub(super) struct Stream {
     set: Arc<dyn Dataset>,
     config: StreamConfig,
@@ -60,7 +60,7 @@ pub(super) struct Stream {
 struct Source {
     reader: Box<dyn Reader>,
     step: u64,
-    /// The examples that were read and not used yet: those from `next` on.
+    /// The examples that were read last. Those before index `next` have been used already.
     block: Rows,
     next: usize,
     /// The index of the example at `next` within the part.
@@ -245,7 +245,8 @@ impl Source {
         Ok(true)
     }
 
-    /// Skips `examples` examples of the part. Returns the number skipped, which is smaller only at the end.
+    /// Skips `examples` examples of the part. Returns the number of skipped examples, which is smaller only
+    /// at the end of the part.
     fn skip(&mut self, examples: u64) -> Result<u64, InputError> {
         let ready = ((self.block.len() - self.next) as u64).min(examples);
         self.next += ready as usize;

@@ -41,8 +41,8 @@ const FAREWELL: Duration = Duration::from_secs(5);
 /// How long a worker continues to train after an interrupt if the job saves checkpoints. If other tasks were
 /// interrupted too, this gives the chief time to stop all of them at the same step.
 const GRACE: Duration = Duration::from_secs(3);
-/// How long after [`GRACE`] the worker waits for the chief's reply, which confirms that the checkpoint is
-/// durable.
+/// After [`GRACE`], the worker waits at most this long for the chief's reply, which confirms that the
+/// checkpoint is durable.
 const SAVED: Duration = Duration::from_secs(30);
 
 /// A worker task.

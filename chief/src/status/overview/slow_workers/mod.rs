@@ -1,9 +1,9 @@
 //! Finds workers that hold up the others. Reads no clock. Wanted properties: (A) if all workers are about
 //! equally fast, or all wait for the shards, no worker is found; (B) a worker is slow if its steps without
 //! the exchange take at least 1.5 times as long as those of the others and at least 2 ms longer; (C) a
-//! worker is silent if others report but it does not; it is stalled if, unlike most, it stays much longer
-//! than usual in a phase other than the exchange, even if no worker takes steps; (D) a cause is unclear if
-//! the data do not show whether it applies. If (B) or (C) holds for one worker only, no other is found.
+//! worker is silent if others report but it does not, and stalled if, unlike most, it stays much longer than
+//! usual in a phase other than the exchange, even if no worker takes steps; (D) a cause is unclear if the
+//! data do not show whether it applies. If (B) or (C) holds for one worker only, no other worker is found.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use pushpull_messages::sync::SyncSpec;
 use super::evidence::{AllEvidence, Cause, EVIDENCE_MIN, Evidence};
 use super::peer_times::{PeerTimes, shown};
 
-/// The limits for a slow worker: its time for a step is at least this many times that of the others, and at
-/// least this many microseconds longer.
+/// The limits for a slow worker: its time for a step is at least this many times as long as that of the
+/// others, and at least this many microseconds longer.
 const SLOW: (f64, u64) = (1.5, 2_000);
 /// A worker is stalled if its current phase has lasted for at least this many times the usual time of the
 /// phase.
@@ -46,7 +46,7 @@ impl Trainer<'_> {
         format!("worker/{}", self.row.worker)
     }
 
-    /// Returns the time since the last report of the worker, if that time is too long.
+    /// Returns the time since the last report of the worker, if it is at least [`EVIDENCE_MIN`].
     fn silent(&self) -> Option<Duration> {
         self.row.reported_ms.map(Duration::from_millis).filter(|&silent| silent >= EVIDENCE_MIN)
     }
@@ -105,7 +105,7 @@ fn phase(row: &WorkerRow, name: &str) -> Option<u64> {
     row.phases_us.iter().find(|(phase, _)| phase == name).map(|&(_, us)| us)
 }
 
-/// Returns the evidence against the workers in `training`.
+/// Returns the evidence that workers in `training` hold up the others.
 pub(super) fn slow_workers(training: &[Trainer<'_>], sync: SyncSpec) -> AllEvidence {
     let count = |is: &dyn Fn(&Trainer<'_>) -> bool| training.iter().filter(|trainer| is(trainer)).count();
     // A worker that trains alone cannot be slower than others.
@@ -148,7 +148,7 @@ enum Assessment {
     Unclear,
 }
 
-/// Three numbers of workers: those that report, those that take steps, and those that are stalled.
+/// The number of workers that report, the number that take steps, and the number that are stalled.
 struct GroupActivity {
     reporting: usize,
     going: usize,

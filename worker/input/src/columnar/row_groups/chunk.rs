@@ -16,12 +16,12 @@ use parquet::file::reader::{ChunkReader, Length};
 use super::footer::page_bytes;
 use crate::object::{Address, Ranges};
 
-/// The maximum number of bytes of a page, both packed and unpacked.
+/// The maximum number of bytes of a page. The limit applies to the compressed and to the decompressed size.
 pub(super) const PAGE_BYTES_MAX: u64 = 512 << 20;
 /// The number of bytes that are read at first in order to find a page's header.
 const HEADER_BYTES: u64 = 16 << 10;
-/// The maximum number of bytes of a page's header. The header may contain statistics, with two of the page's
-/// values.
+/// The maximum number of bytes of a page's header. The header may contain statistics, which include the
+/// page's smallest and largest value.
 const HEADER_BYTES_MAX: u64 = 1 << 20;
 /// The target for the total number of bytes of all windows of a file.
 const WINDOWS_BYTES: u64 = 32 << 20;
@@ -40,7 +40,7 @@ enum Input {
 }
 
 impl Source {
-    /// Opens a file or an object that exists.
+    /// Opens an existing file or object.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         match Address::of(path) {
             Some(address) => {
@@ -151,7 +151,7 @@ impl ChunkReader for Chunk {
     }
 }
 
-/// The header of a page. Reading it fails if its page is too large.
+/// The header of a page. Reading the header fails if the page is too large.
 pub(super) struct Header {
     chunk: Chunk,
     at: u64,
@@ -194,8 +194,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// The bytes are those of the file, none lies beyond the chunk, and the window is never longer than
-        /// the longest read or `HEADER_BYTES`, whichever is greater.
+        /// The bytes that are read are those of the file, and none of them lies beyond the chunk. The window
+        /// is never longer than the longest read or `HEADER_BYTES`, whichever is greater.
         #[test]
         fn a_chunk_is_read_in_windows(
             begin in 0u64..20_000, reads in prop::collection::vec((0u64..40_000, 0usize..30_000), 1..20),

@@ -2,7 +2,8 @@
 //! allocates memory for as many lengths as the page declares. This module must not depend on where the page
 //! is.
 //!
-//! The encodings: "Delta-length byte array" and "Delta Strings" in `Encodings.md` of the Parquet format.
+//! `Encodings.md` of the Parquet format defines the encodings as "Delta-length byte array" and "Delta
+//! Strings".
 
 use super::thrift::Thrift;
 

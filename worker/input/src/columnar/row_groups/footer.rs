@@ -74,7 +74,7 @@ const UNPACKED: i64 = 2;
 const PACKED: i64 = 3;
 
 /// Returns a footer that has only the schema of `footer`. Checks that no group of the schema has more
-/// children than there are elements, and that groups are not nested too deeply.
+/// children than the schema has elements, and that groups are not nested too deeply.
 ///
 /// # Errors
 /// Returns a description of what is wrong.

@@ -2,8 +2,8 @@
 //! fields stand for.
 //!
 //! Wanted properties: (A) the rows are those of the file, in order; (B) of each field that is read, at most
-//! one page and [`Chunk`](chunk::Chunk)'s window are in memory, besides the rows returned; (C) a damaged file
-//! is an error, and costs no more memory than a valid one.
+//! one page and [`Chunk`](chunk::Chunk)'s window are in memory, besides the rows returned; (C) a damaged
+//! file causes an error, and costs no more memory than a valid one.
 
 mod chunk;
 mod delta;
@@ -44,8 +44,8 @@ const MAGIC: &[u8; 4] = b"PAR1";
 const TAIL_BYTES: u64 = 8;
 /// The maximum number of bytes of a footer.
 const FOOTER_BYTES_MAX: u64 = 64 << 20;
-/// How many more values a row group may have than valid rows can have. The margin is for rows whose lists
-/// are too long: these are errors of the rows, not of the file.
+/// The number of values by which a row group may exceed what its rows can have if they are valid. The margin
+/// allows rows whose lists are too long, because these are errors of the rows, not of the file.
 const MORE_VALUES_MAX: u64 = 1 << 24;
 
 /// The names of the parts of a file, for errors.
@@ -129,7 +129,7 @@ impl ParquetFile {
     }
 }
 
-/// Checks that the pages are packed with a codec whose unpacked size can be limited.
+/// Checks that the pages are packed with a codec that allows a limit on the size of the unpacked data.
 fn check_codec(codec: Compression) -> Result<(), TableError> {
     let codec = match codec {
         Compression::UNCOMPRESSED | Compression::SNAPPY | Compression::ZSTD(_) | Compression::LZ4_RAW => {
@@ -200,7 +200,7 @@ struct RowGroupBatches {
     /// The index of the next row group.
     next: usize,
     open: Option<OpenGroup>,
-    /// The number of batches that were begun so far. It is shared with the readers of the pages.
+    /// The number of batches that have been begun. It is shared with the readers of the pages.
     begun: Arc<AtomicU64>,
 }
 
@@ -300,7 +300,7 @@ impl Batches for RowGroupBatches {
     }
 }
 
-/// A row group whose columns are read.
+/// A row group, some of whose columns are being read.
 struct Group {
     source: Arc<Source>,
     metadata: Arc<ParquetMetaData>,

@@ -27,7 +27,7 @@ pub(super) struct Leaf {
     pub(super) range: Range<u64>,
     /// True if the column has a list in each row.
     pub(super) is_list: bool,
-    /// The maximum number of values in the pages that one batch of rows uses up.
+    /// The maximum number of values in all pages that are read to their end for one batch of rows.
     pub(super) batch: u64,
 }
 
@@ -86,7 +86,7 @@ struct Limits {
     strings: bool,
     /// The maximum number of values that are decoded at a time.
     decoded: u64,
-    /// The maximum number of values in the pages that a batch uses up.
+    /// The maximum number of values in all pages that are read to their end for one batch.
     most: u64,
     /// The number of values in the pages that were read for the current batch.
     used: u64,
@@ -128,7 +128,8 @@ impl Limits {
         }
     }
 
-    /// Checks a dictionary. Each of its entries may be used many times.
+    /// Checks a dictionary. Any of its entries may be used many times, so every decoded value counts as
+    /// being as long as the longest entry.
     fn check_dictionary(&self, entries: u32, bytes: &[u8]) -> Result<()> {
         if entries as usize > bytes.len() {
             return Err(bad(format!("a dictionary of {} bytes has {entries} entries", bytes.len())));
@@ -173,7 +174,7 @@ impl Limits {
     }
 }
 
-/// Returns the length of the longest string, in bytes. In `strings`, each string follows its length.
+/// Returns the length of the longest string, in bytes. In `strings`, each string is preceded by its length.
 fn longest(mut strings: &[u8]) -> u64 {
     let mut longest = 0;
     while let Some((&bytes, rest)) = strings.split_first_chunk() {
