@@ -24,7 +24,7 @@ impl Examples {
         Ok(Self { set: Arc::new(load(spec, None)?) })
     }
 
-    /// Reads the images of a file in the IDX format of MNIST, plain or gzipped, without labels. The column
+    /// Reads the images of a file in the IDX format of MNIST, plain or packed, without labels. The column
     /// `features` has the pixels, scaled from 0..255 to 0..1, as [`DatasetSpec::Idx`] reads them.
     ///
     /// # Errors

@@ -16,8 +16,8 @@ pub const FILES_MAX: usize = 1 << 16;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum DatasetSpec {
-    /// Images and labels in the IDX format of MNIST, each file plain or gzipped. Column `features`: pixels,
-    /// scaled from 0..255 to 0..1. Column `labels`: an `i32` scalar.
+    /// Images and labels in the IDX format of MNIST, each file plain or packed by gzip or zstd. Column
+    /// `features`: pixels, scaled from 0..255 to 0..1. Column `labels`: an `i32` scalar.
     Idx {
         /// The file of images: `u8`, 3 axes.
         images: PathBuf,
@@ -34,7 +34,7 @@ pub enum DatasetSpec {
     /// CIFAR-10 in its binary format. Column `features`: `f32[32, 32, 3]`, scaled from 0..255 to 0..1. Column
     /// `labels`: an `i32` scalar.
     Cifar10 {
-        /// The files in order, each plain or gzipped.
+        /// The files in order, each plain or packed by gzip or zstd.
         files: Vec<PathBuf>,
     },
     /// CSV files.

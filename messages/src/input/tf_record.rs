@@ -12,7 +12,7 @@ use crate::tensor::{DType, Shape, TensorSpec};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TfRecordSpec {
-    /// The files in order, each plain or gzipped.
+    /// The files in order, each plain or packed by gzip or zstd.
     pub files: Vec<PathBuf>,
     /// The features that are read, and their columns. Other features are ignored.
     pub features: Vec<FeatureSpec>,

@@ -11,7 +11,7 @@ use super::{EXAMPLE_ELEMENTS_MAX, InputSpecError};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TextSpec {
-    /// The file, plain or gzipped.
+    /// The file, plain or packed by gzip or zstd.
     pub file: PathBuf,
     /// The windows into which the text is cut.
     pub windows: WindowsSpec,

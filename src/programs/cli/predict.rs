@@ -28,7 +28,7 @@ pub(super) struct PredictArgs {
     /// JSON file with the data set to predict, written as in a job file: {"csv": {"files": ..}}
     #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
-    /// Images to predict, without labels: a file in the IDX format of MNIST, plain or gzipped
+    /// Images to predict, without labels: a file in the IDX format of MNIST, plain or packed
     #[arg(long, value_name = "FILE", conflicts_with_all = ["input", "files", "data_dir", "evaluate"])]
     images: Option<PathBuf>,
     /// Job file whose test set is predicted unless --input or --images is given. A file that Python or
