@@ -2,6 +2,7 @@
 //! `pushpull-input` reads the data.
 
 mod column;
+mod columnar;
 mod csv;
 mod dataset;
 mod error;
@@ -9,13 +10,13 @@ mod files_digest;
 mod map;
 mod order;
 mod spec;
-mod table;
 #[cfg(test)]
 pub(crate) mod tests;
 mod tf_record;
 mod windows;
 
 pub use column::{Column, ColumnSpec};
+pub use columnar::{ListKind, ListSpec, TableColumnSpec, TableFieldsSpec, TableSpec};
 pub use csv::{CategorySpec, CsvColumnSpec, CsvFieldsSpec, CsvSpec, FieldSpec, NumberSpec, VocabularySpec};
 pub use dataset::{DatasetSpec, FILES_MAX};
 pub use error::InputSpecError;
@@ -23,7 +24,6 @@ pub use files_digest::FilesDigest;
 pub use map::{MapSpec, StageSpec};
 pub use order::{RepeatSpec, ShardSpec, ShuffleSpec, StreamSpec};
 pub use spec::{INTERLEAVE_MAX, InputSpec, PREFETCH, PREFETCH_MAX, SKIPPED_RECORDS_MAX};
-pub use table::{ListKind, ListSpec, TableColumnSpec, TableFieldsSpec, TableSpec};
 pub use tf_record::{FeatureKind, FeatureSpec, TfRecordSpec};
 pub use windows::{BabbleSpec, TextSpec, WindowsSpec};
 

@@ -1,8 +1,8 @@
 //! A batch of examples, ready for training or testing. This module must not depend on the origin of its
 //! examples or on the use of the batch.
 
-use super::stages::Scratch;
-use super::{Column, Mapped, Pick, Position};
+use crate::stages::Scratch;
+use crate::{Column, Mapped, Pick, Position};
 
 /// A batch of examples, laid out as the inputs of a graph expect them.
 #[derive(Clone, Debug, Default, PartialEq)]

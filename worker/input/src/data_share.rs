@@ -1,7 +1,7 @@
 //! The examples of the training set that each worker reads (sharding). This module must not depend on the
 //! contents of examples or on the order in which they are read.
 
-use super::InputError;
+use crate::InputError;
 
 /// The part of a data set that one worker reads: the examples whose index modulo `workers` is `worker`, or
 /// all examples.

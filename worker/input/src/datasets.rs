@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::InputError;
-use super::dataset::Dataset;
+use crate::InputError;
+use crate::dataset::Dataset;
 
 /// The data sets of a program, by their names. A job whose input says `{"custom": "name"}` reads the data
 /// set of this name.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use pushpull_messages::input::{ColumnSpec, FilesDigest, InputSpecError};
 use pushpull_messages::tensor::TensorSpec;
 
-use super::{RecordError, TableError};
+use crate::{RecordError, TableError};
 
 /// An error in reading, generating, sharding or batching examples.
 #[derive(Debug, thiserror::Error)]

@@ -3,7 +3,7 @@
 
 use pushpull_messages::input::{DatasetSpec, ShardSpec};
 
-use super::{DataShare, InputError};
+use crate::{DataShare, InputError};
 
 /// The part of a data set that one worker reads: some of the files, some of the examples, or everything.
 ///

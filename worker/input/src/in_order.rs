@@ -1,17 +1,17 @@
 //! Reads a test set once, from the first example to the last. This module must not depend on shuffling or
 //! epochs.
 
-use super::prefetch::check_ready_bytes;
-use super::sampler::check_batch;
-use super::stages::Scratch;
-use super::{Batch, InputError, Mapped, Pick};
+use crate::prefetch::check_ready_bytes;
+use crate::sampler::check_batch;
+use crate::stages::Scratch;
+use crate::{Batch, InputError, Mapped, Pick};
 
 /// Returns an iterator over `dataset` in batches of `batch` examples, in order. The last batch may be
 /// smaller.
 ///
 /// # Errors
-/// [`InputError::Batch`] if `batch` is 0 or greater than [`super::BATCH_EXAMPLES_MAX`];
-/// [`InputError::ReadyBytes`] if one batch would take more than [`super::READY_BYTES_MAX`].
+/// [`InputError::Batch`] if `batch` is 0 or greater than [`crate::BATCH_EXAMPLES_MAX`];
+/// [`InputError::ReadyBytes`] if one batch would take more than [`crate::READY_BYTES_MAX`].
 pub fn in_order(dataset: &Mapped, batch: usize) -> Result<InOrder<'_>, InputError> {
     check_batch(batch)?;
     check_ready_bytes(dataset.columns(), batch.min(dataset.len()), 1)?;

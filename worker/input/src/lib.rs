@@ -4,44 +4,30 @@
 
 #![forbid(unsafe_code)]
 
-mod babble;
 mod batch;
-mod cifar10;
-mod color_images;
-#[cfg(feature = "columnar")]
-mod columnar;
-mod csv;
 mod data_share;
 mod dataset;
 mod datasets;
 mod description;
-mod digits;
 mod error;
 mod file_share;
 mod files;
-mod idx;
+mod formats;
+mod generated;
 mod in_order;
-mod linear;
 mod mapped;
 mod object;
 mod pipeline;
 mod prefetch;
 mod random;
-mod record_error;
 mod sampler;
 mod source;
 mod stages;
 mod stream;
-mod table_error;
-mod table_kind;
-mod tables;
 mod test_set;
 #[cfg(test)]
 mod tests;
-mod tf_record;
 mod unpacked;
-mod vocabulary;
-mod windows;
 mod zstd;
 
 pub use batch::Batch;
@@ -52,21 +38,18 @@ pub use dataset::{
 };
 pub use datasets::Datasets;
 pub use description::Description;
-pub use digits::Digits;
 pub use error::InputError;
 pub use file_share::FileShare;
 pub use files::SkippedRecords;
-pub use idx::IdxFile;
+pub use formats::{Example, IdxFile, RecordError, TableError, TfRecordWriter};
+pub use generated::Digits;
 pub use in_order::{InOrder, in_order};
 pub use mapped::Mapped;
 pub use pipeline::{Pipeline, PipelineWorker, STREAM_BYTES_MIN};
 pub use prefetch::{Prefetch, READY_BATCHES, READY_BATCHES_MAX, READY_BYTES_MAX, check_ready_bytes};
 pub use pushpull_messages::input::Column;
 pub use random::SplitMix64;
-pub use record_error::RecordError;
 pub use sampler::{BATCH_EXAMPLES_MAX, ORDER_EXAMPLES_MAX, Pick, Position, Sampler};
 pub use source::{Reading, describe, in_directory, input_in_directory, load, load_from, load_images, open};
-pub use table_error::TableError;
 pub use test_set::{TEST_BYTES_MAX, TestBatches, TestSet};
-pub use tf_record::{Example, TfRecordWriter};
 pub use unpacked::UNPACKED_BYTES_MAX;

@@ -3,8 +3,8 @@
 
 use pushpull_messages::input::{RepeatSpec, ShuffleSpec};
 
-use super::random::SplitMix64;
-use super::{DataShare, InputError};
+use crate::random::SplitMix64;
+use crate::{DataShare, InputError};
 
 /// The maximum number of examples in one batch.
 pub const BATCH_EXAMPLES_MAX: usize = 1 << 20;

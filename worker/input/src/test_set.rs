@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use pushpull_messages::input::{ColumnSpec, DatasetSpec, MapSpec, StreamSpec};
 
-use super::dataset::{Dataset, HELD_BYTES_MAX, Reader, Rows, check, collect, collect_within, read_some};
-use super::in_order::{InOrder, in_order};
-use super::mapped::prepare;
-use super::prefetch::check_ready_bytes;
-use super::sampler::check_batch;
-use super::source::{Reading, describe, is_read, load_from, open};
-use super::stages::{Scratch, Stages};
-use super::{Batch, Description, InputError, Mapped};
+use crate::dataset::{Dataset, HELD_BYTES_MAX, Reader, Rows, check, collect, collect_within, read_some};
+use crate::in_order::{InOrder, in_order};
+use crate::mapped::prepare;
+use crate::prefetch::check_ready_bytes;
+use crate::sampler::check_batch;
+use crate::source::{Reading, describe, is_read, load_from, open};
+use crate::stages::{Scratch, Stages};
+use crate::{Batch, Description, InputError, Mapped};
 
 /// The maximum size in bytes of a test set that the setting `auto` holds in memory.
 pub const TEST_BYTES_MAX: u64 = 128 << 20;

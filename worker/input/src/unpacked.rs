@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
 
-use super::InputError;
-use super::object::Address;
-use super::zstd::{ZstdReader, is_zstd};
+use crate::InputError;
+use crate::object::Address;
+use crate::zstd::{ZstdReader, is_zstd};
 
 /// The maximum unpacked size, in bytes, of one file that is held in memory as a whole.
 pub const UNPACKED_BYTES_MAX: u64 = 4 << 30;

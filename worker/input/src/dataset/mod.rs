@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use pushpull_messages::input::{ColumnSpec, EXAMPLE_ELEMENTS_MAX};
 
-use super::InputError;
+use crate::InputError;
 
 pub use cache::Cache;
 pub(super) use collect::{collect, collect_within, count};

@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use pushpull_messages::input::ColumnSpec;
 
-use super::InputError;
-use super::dataset::{Dataset, Interleave, Reader, Rows};
+use crate::InputError;
+use crate::dataset::{Dataset, Interleave, Reader, Rows};
 
 pub(super) use bad_records::BadRecords;
 pub(super) use found::FoundFiles;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use pushpull_messages::input::{ColumnSpec, MapSpec};
 
-use super::random::SplitMix64;
-use super::stages::{Scratch, Stages};
-use super::{Column, InMemory, InputError, Pick};
+use crate::random::SplitMix64;
+use crate::stages::{Scratch, Stages};
+use crate::{Column, InMemory, InputError, Pick};
 
 /// A constant that separates the random streams of the stages from all other streams of the same seed.
 const STREAM: u64 = 0x0053_5441_4745; // "STAGE"

@@ -10,12 +10,12 @@ use pushpull_messages::input::{
     ColumnSpec, DatasetSpec, FilesDigest, InputSpec, ShardSpec, ShuffleSpec, StreamSpec,
 };
 
-use super::dataset::{Dataset, check, collect};
-use super::files::{FoundFiles, SkippedRecords, expand};
-use super::source::{Reading, is_read, load_found, open_found};
-use super::stages::Scratch;
-use super::stream::{Stream, StreamConfig};
-use super::{Batch, DataShare, Datasets, FileShare, InputError, Mapped, Pick, Position, Sampler};
+use crate::dataset::{Dataset, check, collect};
+use crate::files::{FoundFiles, SkippedRecords, expand};
+use crate::source::{Reading, is_read, load_found, open_found};
+use crate::stages::Scratch;
+use crate::stream::{Stream, StreamConfig};
+use crate::{Batch, DataShare, Datasets, FileShare, InputError, Mapped, Pick, Position, Sampler};
 
 /// If the input files have more bytes than this, the setting `auto` streams the examples instead of holding
 /// them in memory.

@@ -12,9 +12,9 @@ use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use tempfile::TempDir;
 
 use super::*;
-#[cfg(feature = "columnar")]
-use crate::columnar::written;
 use crate::dataset::{Rows, read_some};
+#[cfg(feature = "columnar")]
+use crate::formats::columnar::written;
 use crate::tests::damaged::{bad_inputs, gzip, write};
 use crate::{Example, TfRecordWriter};
 use crate::{in_directory, load_from, open as open_set};

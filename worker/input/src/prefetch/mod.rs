@@ -10,7 +10,7 @@ use std::{fmt, io};
 use pushpull_messages::input::{ColumnSpec, PREFETCH, PREFETCH_MAX};
 use tokio::sync::mpsc;
 
-use super::{Batch, InputError, Pipeline};
+use crate::{Batch, InputError, Pipeline};
 
 /// The default number of batches that are kept ready.
 pub const READY_BATCHES: usize = PREFETCH as usize;

@@ -8,16 +8,12 @@ use std::sync::Arc;
 use pushpull_messages::input::{BabbleSpec, DatasetSpec, InputSpec, MapSpec};
 use pushpull_messages::tensor::Shape;
 
-use super::cifar10::Cifar10Format;
-use super::csv::CsvFormat;
-use super::dataset::{Dataset, Rows, check, collect, count};
-use super::files::{BadRecords, FoundFiles, SkippedRecords, dataset, expand};
-use super::idx::IdxImages;
-use super::stages::Stages;
-use super::table_kind::TableKind;
-use super::tables::tables;
-use super::tf_record::TfRecordFormat;
-use super::{Datasets, Description, Digits, InMemory, InputError, babble, color_images, linear, windows};
+use crate::dataset::{Dataset, Rows, check, collect, count};
+use crate::files::{BadRecords, FoundFiles, SkippedRecords, dataset, expand};
+use crate::formats::{Cifar10Format, CsvFormat, IdxImages, TableKind, TfRecordFormat, tables, windows};
+use crate::generated::{babble, color_images, linear};
+use crate::stages::Stages;
+use crate::{Datasets, Description, Digits, InMemory, InputError};
 
 /// The name by which errors refer to a generated text.
 const BABBLE: &str = "the generated text";

@@ -4,9 +4,9 @@
 use pushpull_messages::input::{ColumnSpec, MapSpec, StageSpec};
 use pushpull_messages::tensor::{DType, Shape, TensorSpec};
 
-use super::dataset::Rows;
-use super::random::SplitMix64;
-use super::{Column, InMemory, InputError, Storage};
+use crate::dataset::Rows;
+use crate::random::SplitMix64;
+use crate::{Column, InMemory, InputError, Storage};
 
 /// The maximum number of elements of one example after its stages.
 const ELEMENTS_MAX: usize = pushpull_messages::input::EXAMPLE_ELEMENTS_MAX;

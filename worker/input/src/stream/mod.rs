@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use pushpull_messages::input::{ColumnSpec, MapSpec, RepeatSpec, ShuffleSpec};
 
-use super::dataset::{Dataset, Reader, Rows, block, check, read_some};
-use super::mapped::{prepare, random};
-use super::sampler::{check_batch, order};
-use super::stages::{Scratch, Stages};
-use super::{Batch, HELD_BYTES_MAX, InputError};
+use crate::dataset::{Dataset, Reader, Rows, block, check, read_some};
+use crate::mapped::{prepare, random};
+use crate::sampler::{check_batch, order};
+use crate::stages::{Scratch, Stages};
+use crate::{Batch, HELD_BYTES_MAX, InputError};
 use buffer::Buffer;
 
 /// The number of bytes that the buffer needs for each example in addition to the example's elements. This
@@ -38,7 +38,7 @@ pub(super) struct StreamConfig {
 
 /// The batches of one worker, read from a data set.
 ///
-/// Properties: (A) The batches have the same bits as those that a [`Sampler`](super::Sampler) chooses from
+/// Properties: (A) The batches have the same bits as those that a [`Sampler`](crate::Sampler) chooses from
 /// the same data set in memory, with the same seed, shuffling, repetition and share. (B) After
 /// [`restore`](Self::restore), the batches have the same bits as if the stream had not been interrupted. (C)
 /// The memory is bounded by the shuffle buffer.

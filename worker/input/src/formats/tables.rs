@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use pushpull_messages::input::TableSpec;
 
-use super::dataset::Dataset;
-use super::files::BadRecords;
-use super::table_kind::TableKind;
 use crate::InputError;
+use crate::dataset::Dataset;
+use crate::files::BadRecords;
+use crate::formats::table_kind::TableKind;
 
 /// Opens the data set of `table`, whose file name patterns are already expanded. Reads `cycle` files at a
 /// time.
@@ -16,14 +16,14 @@ use crate::InputError;
 /// # Errors
 /// [`InputError::NoColumn`] if `table` lists no file.
 #[cfg(feature = "columnar")]
-pub(super) fn tables(
+pub(crate) fn tables(
     table: &TableSpec,
     kind: TableKind,
     bad: BadRecords,
     cycle: u32,
 ) -> Result<Arc<dyn Dataset>, InputError> {
-    let format = super::columnar::TableFormat::new(table, kind, bad);
-    Ok(Arc::new(super::files::dataset(format, &table.files, cycle)?))
+    let format = crate::formats::columnar::TableFormat::new(table, kind, bad);
+    Ok(Arc::new(crate::files::dataset(format, &table.files, cycle)?))
 }
 
 /// Refuses the data set, because this program cannot read it.
@@ -31,7 +31,7 @@ pub(super) fn tables(
 /// # Errors
 /// Always [`InputError::NotBuilt`].
 #[cfg(not(feature = "columnar"))]
-pub(super) fn tables(
+pub(crate) fn tables(
     _: &TableSpec,
     kind: TableKind,
     _: BadRecords,

@@ -4,9 +4,9 @@
 use pushpull_messages::input::ColumnSpec;
 use pushpull_messages::tensor::TensorSpec;
 
-use super::dataset::{FEATURES, LABELS};
-use super::random::SplitMix64;
-use super::{HELD_BYTES_MAX, InMemory, InputError, Storage};
+use crate::dataset::{FEATURES, LABELS};
+use crate::random::SplitMix64;
+use crate::{HELD_BYTES_MAX, InMemory, InputError, Storage};
 
 /// Separates the random streams of this module from all other streams of the same seed.
 const STREAM: u64 = 0x4c49_4e45_4152; // "LINEAR"
@@ -15,14 +15,14 @@ const STREAM: u64 = 0x4c49_4e45_4152; // "LINEAR"
 const REACH: f32 = 2.449_489_8;
 
 /// Returns the specs of the columns: `features` of shape `[weights]`, and `labels`, a scalar.
-pub(super) fn columns(weights: usize) -> [ColumnSpec; 2] {
+pub(crate) fn columns(weights: usize) -> [ColumnSpec; 2] {
     let column = |name: &str, example| ColumnSpec { name: name.to_owned(), example };
     [column(FEATURES, TensorSpec::f32([weights])), column(LABELS, TensorSpec::f32([]))]
 }
 
 /// Returns `examples` unchanged if a set may have `examples` points of `dimensions` dimensions each.
 /// Otherwise returns [`InputError::Extent`].
-pub(super) fn check(examples: u64, dimensions: usize) -> Result<u64, InputError> {
+pub(crate) fn check(examples: u64, dimensions: usize) -> Result<u64, InputError> {
     let max = (HELD_BYTES_MAX / 4 / (dimensions as u64 + 1)).min(u32::MAX.into());
     if dimensions > 0 && (1..=max).contains(&examples) {
         Ok(examples)
@@ -32,7 +32,7 @@ pub(super) fn check(examples: u64, dimensions: usize) -> Result<u64, InputError>
 }
 
 /// Draws `examples` points and their labels. Example `i` depends only on `seed`, `i` and the plane.
-pub(super) fn draw(
+pub(crate) fn draw(
     seed: u64,
     examples: u64,
     weights: &[f32],

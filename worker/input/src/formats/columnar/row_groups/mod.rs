@@ -34,7 +34,7 @@ use self::pages::{Leaf, Pages};
 use super::batches::Batches;
 use super::decoding::{bad, decoding, unreadable};
 use super::selection::{Selection, Wanted};
-use crate::table_kind::TableKind;
+use crate::formats::table_kind::TableKind;
 use crate::unpacked::open_either;
 use crate::{InputError, TableError};
 

@@ -8,6 +8,6 @@ mod records;
 mod tests;
 mod writer;
 
-pub(super) use columns::TfRecordFormat;
+pub(crate) use columns::TfRecordFormat;
 pub use example::Example;
 pub use writer::TfRecordWriter;

@@ -4,7 +4,7 @@
 use pushpull_messages::input::{CategorySpec, FieldSpec, NumberSpec};
 
 use crate::RecordError;
-use crate::vocabulary::Vocabulary;
+use crate::generated::vocabulary::Vocabulary;
 
 /// The maximum number of bytes of a field that an error message quotes.
 const SHOWN_BYTES_MAX: usize = 40;

@@ -5,8 +5,8 @@
 use pushpull_messages::input::ColumnSpec;
 use pushpull_messages::tensor::Shape;
 
-use super::random::SplitMix64;
-use super::{InMemory, InputError};
+use crate::random::SplitMix64;
+use crate::{InMemory, InputError};
 
 /// A constant that separates the random streams of this module from all other streams of the same seed.
 const STREAM: u64 = 0x434f_4c4f_5253; // "COLORS"
@@ -20,13 +20,13 @@ const CLASSES: u32 = 10;
 const EXAMPLES_MAX: u64 = (4 << 30) / ELEMENTS as u64;
 
 /// Returns the specs of the columns: `features` of shape `[32, 32, 3]`, and `labels`.
-pub(super) fn columns() -> Vec<ColumnSpec> {
+pub(crate) fn columns() -> Vec<ColumnSpec> {
     InMemory::image_columns(Shape::from([SIDE, SIDE, CHANNELS])).into()
 }
 
 /// Returns `examples` unchanged if a set may have this number of examples, and [`InputError::Extent`]
 /// otherwise.
-pub(super) fn check(examples: u64) -> Result<u64, InputError> {
+pub(crate) fn check(examples: u64) -> Result<u64, InputError> {
     if (1..=EXAMPLES_MAX).contains(&examples) {
         Ok(examples)
     } else {
@@ -35,7 +35,7 @@ pub(super) fn check(examples: u64) -> Result<u64, InputError> {
 }
 
 /// Draws `examples` images. Example `i` depends only on `seed` and `i`.
-pub(super) fn draw(seed: u64, examples: u64) -> Result<InMemory, InputError> {
+pub(crate) fn draw(seed: u64, examples: u64) -> Result<InMemory, InputError> {
     let examples = check(examples)?;
     let mut pixels = Vec::with_capacity(examples as usize * ELEMENTS);
     let mut labels = Vec::with_capacity(examples as usize);

@@ -8,12 +8,12 @@ use std::fmt;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use super::unpacked::{Opened, Packing, open_either, read_exactly, read_up_to, unpacked};
-use super::{InputError, UNPACKED_BYTES_MAX};
+use crate::unpacked::{Opened, Packing, open_either, read_exactly, read_up_to, unpacked};
+use crate::{InputError, UNPACKED_BYTES_MAX};
 
 mod images;
 
-pub(super) use images::IdxImages;
+pub(crate) use images::IdxImages;
 
 /// The IDX magic number for `u8` elements, without the number of axes in its last byte.
 const MAGIC_U8: u32 = 0x0000_0800;
@@ -96,7 +96,7 @@ impl IdxFile {
     /// # Errors
     /// [`InputError::Magic`] if the file has another number of axes. In the error, `expected`
     /// describes the expected file.
-    pub(super) fn with_axes(self, axes: u32, expected: &'static str) -> Result<Self, InputError> {
+    pub(crate) fn with_axes(self, axes: u32, expected: &'static str) -> Result<Self, InputError> {
         if self.magic == MAGIC_U8 + axes {
             Ok(self)
         } else {

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use pushpull_messages::input::{ColumnSpec, WindowsSpec};
 use pushpull_messages::tensor::TensorSpec;
 
-use super::dataset::{FEATURES, LABELS};
-use super::description::Description;
-use super::unpacked::Unpacked;
-use super::{InMemory, InputError, Storage, UNPACKED_BYTES_MAX};
+use crate::dataset::{FEATURES, LABELS};
+use crate::description::Description;
+use crate::unpacked::Unpacked;
+use crate::{InMemory, InputError, Storage, UNPACKED_BYTES_MAX};
 
 /// The number of bytes read at a time if only the length of a file is needed.
 const COUNT_BYTES: usize = 1 << 16;
@@ -41,7 +41,7 @@ fn cut(name: &str, bytes: u64, windows: &WindowsSpec) -> Result<(Range<u64>, u64
 }
 
 /// Cuts a text into a data set of windows. Errors refer to the text by `name`.
-pub(super) fn dataset(name: &str, mut text: Vec<u8>, windows: &WindowsSpec) -> Result<InMemory, InputError> {
+pub(crate) fn dataset(name: &str, mut text: Vec<u8>, windows: &WindowsSpec) -> Result<InMemory, InputError> {
     let (part, examples) = cut(name, text.len() as u64, windows)?;
     text.truncate(part.end as usize);
     text.drain(..part.start as usize);
@@ -52,13 +52,13 @@ pub(super) fn dataset(name: &str, mut text: Vec<u8>, windows: &WindowsSpec) -> R
 }
 
 /// Describes the windows of a text of `bytes` bytes.
-pub(super) fn description(name: &str, bytes: u64, windows: &WindowsSpec) -> Result<Description, InputError> {
+pub(crate) fn description(name: &str, bytes: u64, windows: &WindowsSpec) -> Result<Description, InputError> {
     let (_, examples) = cut(name, bytes, windows)?;
     Ok(Description { examples, columns: columns(windows).into() })
 }
 
 /// Loads the windows of a file.
-pub(super) fn load(file: &Path, windows: &WindowsSpec) -> Result<InMemory, InputError> {
+pub(crate) fn load(file: &Path, windows: &WindowsSpec) -> Result<InMemory, InputError> {
     let mut input = Unpacked::open(file)?;
     input.limit(UNPACKED_BYTES_MAX, "one file");
     let mut text = Vec::new();
@@ -69,7 +69,7 @@ pub(super) fn load(file: &Path, windows: &WindowsSpec) -> Result<InMemory, Input
 }
 
 /// Describes the windows of a file. Reads the file only if its length is unknown.
-pub(super) fn describe(file: &Path, windows: &WindowsSpec) -> Result<Description, InputError> {
+pub(crate) fn describe(file: &Path, windows: &WindowsSpec) -> Result<Description, InputError> {
     let mut input = Unpacked::open(file)?;
     input.limit(UNPACKED_BYTES_MAX, "one file");
     let bytes = match input.size() {

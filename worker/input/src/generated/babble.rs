@@ -1,9 +1,9 @@
 //! A generated text: sentences of a small, predictable language. Language models can be trained on it
 //! without a download. This module must not depend on files or models.
 
-use super::InputError;
-use super::random::SplitMix64;
-use super::unpacked::UNPACKED_BYTES_MAX;
+use crate::InputError;
+use crate::random::SplitMix64;
+use crate::unpacked::UNPACKED_BYTES_MAX;
 
 /// Separates the random streams of this module from all other streams of the same seed.
 const STREAM: u64 = 0x4241_4242_4c45; // "BABBLE"
@@ -35,7 +35,7 @@ const PARAGRAPH: u64 = 8;
 ///
 /// # Errors
 /// Returns [`InputError::Extent`] if `bytes` is 0 or greater than [`UNPACKED_BYTES_MAX`].
-pub(super) fn text(seed: u64, bytes: u64) -> Result<Vec<u8>, InputError> {
+pub(crate) fn text(seed: u64, bytes: u64) -> Result<Vec<u8>, InputError> {
     let bytes = check(bytes)? as usize;
     let mut text = String::with_capacity(bytes + 200);
     for number in 0.. {
@@ -50,7 +50,7 @@ pub(super) fn text(seed: u64, bytes: u64) -> Result<Vec<u8>, InputError> {
 }
 
 /// Returns `bytes` unchanged if a text of this length may be generated, and [`InputError::Extent`] otherwise.
-pub(super) fn check(bytes: u64) -> Result<u64, InputError> {
+pub(crate) fn check(bytes: u64) -> Result<u64, InputError> {
     if (1..=UNPACKED_BYTES_MAX).contains(&bytes) {
         Ok(bytes)
     } else {

@@ -14,7 +14,7 @@ use super::row_groups::ParquetFile;
 use super::selection::Wanted;
 use crate::dataset::{Reader, Rows, skip_by_reading};
 use crate::files::{BadRecords, Format};
-use crate::table_kind::TableKind;
+use crate::formats::table_kind::TableKind;
 use crate::{InputError, RecordError, TableError};
 
 /// The maximum number of rows that are decoded at a time.

@@ -5,4 +5,4 @@ mod reader;
 #[cfg(test)]
 mod tests;
 
-pub(super) use reader::CsvFormat;
+pub(crate) use reader::CsvFormat;

@@ -9,7 +9,7 @@ use pushpull_messages::input::{FieldSpec, ListKind, TableColumnSpec, TableFields
 use super::lists::List;
 use super::numbers::{floats, integers, is_integer, is_number, words};
 use super::selection::Wanted;
-use crate::vocabulary::Vocabulary;
+use crate::generated::vocabulary::Vocabulary;
 use crate::{RecordError, Storage, TableError};
 
 /// The maximum number of characters of a value that an error message quotes.

@@ -19,7 +19,7 @@ use arrow_schema::{ArrowError, Fields, SchemaRef};
 use super::batches::Batches;
 use super::decoding::{bad, decoding, unreadable};
 use super::selection::{Selection, Wanted};
-use crate::table_kind::TableKind;
+use crate::formats::table_kind::TableKind;
 use crate::unpacked::Unpacked;
 use crate::{InputError, TableError};
 
@@ -392,7 +392,7 @@ mod tests {
     use arrow_ipc::CompressionType;
 
     use super::*;
-    use crate::columnar::written::{How, bytes};
+    use crate::formats::columnar::written::{How, bytes};
 
     /// Returns the metadata of a record batch of many fields, and the number of its buffers. Each buffer is
     /// the whole body of `size` bytes.

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use pushpull_messages::input::ColumnSpec;
 use pushpull_messages::tensor::Shape;
 
-use super::dataset::{Reader, Rows};
-use super::files::{BadRecords, Format};
-use super::unpacked::Unpacked;
-use super::{InMemory, InputError, RecordError, Storage};
+use crate::dataset::{Reader, Rows};
+use crate::files::{BadRecords, Format};
+use crate::unpacked::Unpacked;
+use crate::{InMemory, InputError, RecordError, Storage};
 
 const SIDE: usize = 32;
 const PIXELS: usize = SIDE * SIDE;
@@ -24,12 +24,12 @@ const RECORD_BYTES: usize = 1 + CHANNELS * PIXELS;
 const LABEL_MAX: u8 = 9;
 /// The format of CIFAR-10's files.
 #[derive(Default)]
-pub(super) struct Cifar10Format {
+pub(crate) struct Cifar10Format {
     bad: BadRecords,
 }
 
 impl Cifar10Format {
-    pub(super) fn new(bad: BadRecords) -> Self {
+    pub(crate) fn new(bad: BadRecords) -> Self {
         Self { bad }
     }
 
