@@ -19,6 +19,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::programs::exit::{Failure, Outcome};
 use crate::programs::logging::{LogFormat, PREFIXED};
@@ -27,6 +28,8 @@ use crate::programs::signals::Signals;
 
 /// The time limit for the tasks to end after the chief has saved the job or has ended.
 const LEAVE: Duration = Duration::from_secs(15);
+/// The time in which the other tasks learn that the chief has failed.
+const GRACE: Duration = Duration::from_secs(2);
 /// The file descriptor of the first inherited socket in systemd's protocol.
 const FIRST_INHERITED_FD: i32 = 3;
 
@@ -135,7 +138,8 @@ impl Sockets {
     }
 }
 
-/// Waits until all children have ended, and returns one description for each failure. Passes the first
+/// Waits until all children have ended, and returns one description for each failure. If the chief fails, the
+/// other tasks have [`GRACE`] to learn of it, and are then told to stop: they may still wait for the chief. Passes the first
 /// signal on to the chief. Once the chief has ended or the signal has arrived, waits no longer than the time
 /// `leave`, and then kills the children that still run.
 async fn wait(
@@ -147,25 +151,28 @@ async fn wait(
     let mut failed = Vec::new();
     let mut deadline = None;
     let mut interrupted = false;
+    // When the other tasks are told to stop.
+    let mut grace = None;
+    let mut told = false;
     while !children.is_empty() {
-        let out_of_time = async {
-            match deadline {
-                Some(deadline) => tokio::time::sleep_until(deadline).await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             Some(ended) = children.join_next() => {
                 let (task, status) = ended.context("a task was cancelled")??;
                 running.remove(task);
-                if !status.success() {
+                // A task that was told to stop has not failed.
+                if !status.success() && !told {
                     failed.push(format!("{task} ended with {status}"));
                 }
                 if task == TaskId::CHIEF {
-                    deadline = Some(tokio::time::Instant::now() + leave);
+                    deadline = Some(Instant::now() + leave);
+                    grace = (!status.success()).then(|| Instant::now() + GRACE);
                 }
             }
-            () = out_of_time => {
+            () = until(grace), if !told => {
+                told = true;
+                running.terminate_all();
+            }
+            () = until(deadline) => {
                 let (late, seconds) = (running.names(), leave.as_secs());
                 failed.push(format!("killed {late}: still running {seconds} s after the chief ended or a signal arrived"));
                 children.abort_all();
@@ -175,11 +182,19 @@ async fn wait(
                 interrupted = true;
                 // The chief stops the other tasks.
                 running.terminate(TaskId::CHIEF);
-                deadline = Some(tokio::time::Instant::now() + leave);
+                deadline = Some(Instant::now() + leave);
             }
         }
     }
     Ok(failed)
+}
+
+/// Waits until a time; for ever if it is `None`.
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// The processes that are running. A process is removed as soon as it has ended, because the system may
@@ -208,9 +223,17 @@ impl Running {
         }
     }
 
+    fn terminate_all(&self) {
+        self.send_all(Signal::TERM);
+    }
+
     fn kill_all(&self) {
+        self.send_all(Signal::KILL);
+    }
+
+    fn send_all(&self, signal: Signal) {
         for &process in self.0.lock().values() {
-            let _ = kill_process(process, Signal::KILL);
+            let _ = kill_process(process, signal);
         }
     }
 }

@@ -25,6 +25,11 @@ const SAVE_SECS: u64 = 600;
 /// this default the cost of the timeline is negligible.
 const TRACE_EVERY: u64 = 100;
 
+/// The metric that every evaluation has.
+const LOSS: &str = "loss";
+/// The maximum number of names of metrics that an error lists.
+const METRICS_SHOWN: usize = 32;
+
 /// The flags of checkpoints, summaries, early stopping and the timeline.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Checkpoints and summaries (of the chief)")]
@@ -115,6 +120,17 @@ fn rename(text: &str) -> Result<(String, String), String> {
         Some((new, old)) if !new.is_empty() && !old.is_empty() => Ok((new.to_owned(), old.to_owned())),
         _ => Err("expected NEW=OLD, two names of variables".into()),
     }
+}
+
+/// Checks that evaluations of `job` have the metric that `flag` names.
+fn check_metric(flag: &str, metric: &str, job: &JobSpec) -> Result<(), Failure> {
+    let metrics = || job.graph.metrics.iter().map(|metric| metric.name.as_str());
+    if metric == LOSS || metrics().any(|name| name == metric) {
+        return Ok(());
+    }
+    let known: Vec<&str> = std::iter::once(LOSS).chain(metrics()).take(METRICS_SHOWN).collect();
+    let known = known.join(", ");
+    Err(Failure::usage(format!("{flag}: the model has no metric '{metric}': expected one of {known}")))
 }
 
 fn early_stopping(text: &str) -> Result<(String, u32), String> {
@@ -219,8 +235,13 @@ impl SavingArgs {
     /// # Errors
     /// Returns a failure if a flag depends on evaluations, but none are made while the job trains.
     pub(super) fn check(&self, job: &JobSpec) -> Result<(), Failure> {
-        let reduces = self.reduce_on_plateau.as_ref().is_some_and(|reduction| reduction.metric != TRAIN_LOSS);
-        let (flag, more) = match (self.early_stopping.is_some(), reduces) {
+        let stopping = self.early_stopping.as_ref().map(|(metric, _)| ("--early-stopping", metric));
+        let reduction = self.reduce_on_plateau.as_ref().filter(|reduction| reduction.metric != TRAIN_LOSS);
+        let reduction = reduction.map(|reduction| ("--reduce-on-plateau", &reduction.metric));
+        for (flag, metric) in stopping.into_iter().chain(reduction) {
+            check_metric(flag, metric, job)?;
+        }
+        let (flag, more) = match (stopping.is_some(), reduction.is_some()) {
             (true, _) => ("--early-stopping", ""),
             (false, true) => ("--reduce-on-plateau", "; or use the metric train_loss"),
             (false, false) => return Ok(()),
@@ -454,7 +475,10 @@ mod tests {
         let loss = g.l2_loss(x);
         let plain = JobSpec::new(g.finish(loss, &[]).unwrap(), InputSpec::new(points(), points()), 1);
         let job = |eval_every| JobSpec { eval_every, ..plain.clone() };
-        for flag in ["--early-stopping=accuracy:3", "--reduce-on-plateau=accuracy:3"] {
+        for flag in ["--early-stopping=loss:3", "--reduce-on-plateau=loss:3"] {
+            let unknown = read(&[flag.replace("loss", "auc")]).unwrap();
+            let error = unknown.check(&job(Some(EvalEverySpec::Epoch))).unwrap_err().to_string();
+            assert!(error.ends_with(": the model has no metric 'auc': expected one of loss"), "{error}");
             let flags = read(&[flag.to_owned()]).unwrap();
             let error = flags.check(&job(None)).unwrap_err().to_string();
             assert!(
