@@ -80,6 +80,7 @@ async fn rejoin(sync: SyncSpec, begun: [u64; 2], steps: &[Step]) {
         cluster: spec.clone(),
         graph: None,
         http: None,
+        nonce: 0,
     };
     let transport: Arc<dyn Transport> = Arc::new(InProcess::new());
     let (pool, interrupt, task) = (BufferPool::default(), CancellationToken::new(), TaskId::ps(0));

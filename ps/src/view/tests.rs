@@ -22,8 +22,14 @@ fn run(test: impl Future<Output = ()>) {
 async fn start(shards: u32) -> Ps {
     let jobs = [(JobName::Chief, vec!["c:1"]), (JobName::Ps, vec!["p:1"]), (JobName::Worker, vec!["w:1"])];
     let cluster = ClusterSpec::new(jobs).unwrap();
-    let identity =
-        Identity { task: TaskId::ps(0), incarnation: Incarnation(3), cluster, graph: None, http: None };
+    let identity = Identity {
+        task: TaskId::ps(0),
+        incarnation: Incarnation(3),
+        cluster,
+        graph: None,
+        http: None,
+        nonce: 0,
+    };
     let listener = InProcess::new().listen("p:1").await.unwrap();
     Ps::start(PsConfig { shards, ..PsConfig::default() }, identity, listener, &BufferPool::default()).unwrap()
 }

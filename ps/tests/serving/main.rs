@@ -75,7 +75,14 @@ fn run(test: impl Future<Output = ()>) {
 }
 
 fn identity(cluster: &ClusterSpec, task: TaskId) -> Identity {
-    Identity { task, incarnation: Incarnation(1), cluster: cluster.clone(), graph: None, http: None }
+    Identity {
+        task,
+        incarnation: Incarnation(1),
+        cluster: cluster.clone(),
+        graph: None,
+        http: None,
+        nonce: 0,
+    }
 }
 
 /// Returns a job with one variable. Each shard owns half of the variable.

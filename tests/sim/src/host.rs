@@ -57,6 +57,7 @@ impl Setting {
             cluster: self.cluster.clone(),
             graph: Some(self.job.graph.digest()),
             http: None,
+            nonce: 0,
         };
         let run: LocalBoxFuture<'static, TaskEnd> = match task.job {
             JobName::Ps => Box::pin(ps(host, identity, self.ps_config())),

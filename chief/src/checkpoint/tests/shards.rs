@@ -291,6 +291,7 @@ impl FakeCluster {
             cluster: cluster.clone(),
             graph: None,
             http: None,
+            nonce: 0,
         };
         let placement = Placement { epoch: PlacementEpoch(1), shards: vec![], slices: vec![] };
         let shards = (0..2).map(|_| FakeShard::default()).collect();

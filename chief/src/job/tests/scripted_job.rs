@@ -25,7 +25,7 @@ pub(super) struct Play {
 /// Returns the peer for an incarnation of worker `worker` on one of its connections.
 pub(super) fn peer(worker: u32, life: u64, connection: u64) -> Peer {
     let (task, incarnation) = (TaskId::worker(worker), Incarnation(life));
-    Peer { task, incarnation, connection, address: "here".into(), http: None }
+    Peer { task, incarnation, connection, address: "here".into(), http: None, nonce: 0 }
 }
 
 impl Play {
