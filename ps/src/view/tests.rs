@@ -118,7 +118,7 @@ fn a_shard_that_has_not_answered_is_asked_once() {
             shards: vec![shard_view],
             checkpoints: Arc::default(),
             server: ps.view().0.server.clone(),
-            lifecycle: Lifecycle::default(),
+            lifecycle: Lifecycle::new(Duration::from_secs(10)),
             leaving: CancellationToken::new(),
             phase: Mutex::new(Phase::Running {
                 shards: vec![shard.recipient()],

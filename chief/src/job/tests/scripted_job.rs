@@ -28,6 +28,11 @@ pub(super) fn peer(worker: u32, life: u64, connection: u64) -> Peer {
     Peer { task, incarnation, connection, address: "here".into(), http: None, nonce: 0 }
 }
 
+/// Returns the error of a job that another chief leads.
+pub(super) fn other_chief() -> ChiefError {
+    ChiefError::OtherChief { task: TaskId::ps(0), reason: "ps/0 belongs to another chief".into() }
+}
+
 impl Play {
     pub(super) fn new(workers: u32) -> Self {
         Self::of(job(), workers)
