@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use crate::attached::Attached;
-use crate::incarnation::{incarnation, span_of};
+use crate::incarnation::{incarnation, nonce, span_of};
 use crate::threads::{run_on, threads_per_worker};
 
 /// How long the other tasks may keep running after the chief has ended. Normally they end by themselves,
@@ -215,6 +215,7 @@ impl Run<'_> {
             cluster: self.cluster.clone(),
             graph: Some(self.job.graph.digest()),
             http: self.observers.http(),
+            nonce: nonce(),
         }
     }
 

@@ -1,6 +1,7 @@
-//! The incarnation of a task (a number that distinguishes one run of the task from its earlier runs), and
-//! the span of the task's log lines.
+//! The incarnation of a task (a number that distinguishes one run of the task from its earlier runs), its
+//! nonce, and the span of the task's log lines.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use pushpull_messages::id::{Incarnation, TaskId};
@@ -11,6 +12,13 @@ use tracing::Span;
 pub(crate) fn incarnation() -> Incarnation {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Incarnation(u64::try_from(now.as_micros()).unwrap_or(u64::MAX))
+}
+
+/// Returns a random number, which distinguishes this start of a task from another one that happens in the
+/// same microsecond.
+pub(crate) fn nonce() -> u64 {
+    // The keys of the hasher are random.
+    RandomState::new().build_hasher().finish()
 }
 
 /// Returns the span of a task. Log lines within it name the task, even if several tasks run in one process.

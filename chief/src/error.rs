@@ -2,7 +2,7 @@
 
 use pushpull_messages::id::{GlobalStep, ShardId, TaskId, Version};
 use pushpull_messages::job::JobError;
-use pushpull_messages::message::ShardCounters;
+use pushpull_messages::message::{RefusalCode, ShardCounters};
 use pushpull_messages::out_of_range::OutOfRange;
 use pushpull_messages::sync::SyncSpec;
 use pushpull_storage::StoreError;
@@ -30,7 +30,15 @@ pub enum ChiefError {
     Dial(#[from] DialError),
     /// A request to a ps task failed.
     #[error(transparent)]
-    Call(#[from] CallError),
+    Call(CallError),
+    /// A ps task belongs to another chief, which leads this job. This chief has stopped no task.
+    #[error("another chief leads this job: {reason}")]
+    OtherChief {
+        /// The ps task.
+        task: TaskId,
+        /// What the task says about the other chief.
+        reason: String,
+    },
     /// The variables cannot be placed.
     #[error(transparent)]
     Place(#[from] PlaceError),
@@ -179,7 +187,23 @@ fn why(gave_up: Option<&(TaskId, String)>) -> String {
     gave_up.map_or(String::new(), |(worker, reason)| format!(": {worker} gave up: {reason}"))
 }
 
+impl From<CallError> for ChiefError {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::Refused { peer, refusal } if refusal.code == RefusalCode::Term => {
+                Self::OtherChief { task: peer, reason: refusal.reason }
+            }
+            other => Self::Call(other),
+        }
+    }
+}
+
 impl ChiefError {
+    /// Returns true if the ps tasks belong to another chief.
+    pub const fn is_other_chief(&self) -> bool {
+        matches!(self, Self::OtherChief { .. })
+    }
+
     /// Returns true if a signal ended the job, and false if a fault did.
     pub const fn is_interrupt(&self) -> bool {
         matches!(self, Self::Interrupted { .. })

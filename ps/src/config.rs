@@ -18,7 +18,8 @@ pub struct PsConfig {
     /// How long to wait for the chief to connect for the first time.
     pub start_timeout: Duration,
     /// How long to wait for a new connection when the chief has disconnected without ending the job and no
-    /// other peer is connected. After this time, the task ends with an error.
+    /// other peer is connected. After this time, the task ends with an error. If other peers are connected,
+    /// another chief may claim the task after this time.
     pub deserted_timeout: Duration,
     /// How long the task keeps serving after a signal to stop, so that the chief can save the job. The task
     /// ends earlier if the chief stays disconnected for `deserted_timeout`. The chief has its own time limit

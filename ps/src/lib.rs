@@ -5,6 +5,7 @@
 
 mod actor;
 mod checkpoint;
+mod claims;
 mod config;
 mod error;
 mod lifecycle;

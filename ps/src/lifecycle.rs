@@ -1,12 +1,15 @@
-//! Records which peers are connected to a ps task, and how the task is to end.
+//! Records which peers are connected to a ps task, which chief it obeys, and how it is to end.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use pushpull_messages::id::{JobName, ShardId, TaskId};
+use pushpull_messages::id::{JobName, ShardId};
 use pushpull_messages::message::StopReason;
+use pushpull_transport::Peer;
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
+
+use crate::claims::{ClaimError, Claims, Term};
 
 /// How a task is to end.
 #[derive(Clone, Debug)]
@@ -17,12 +20,12 @@ pub(crate) enum End {
     Panic(ShardId, String),
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Status {
     chief_seen: bool,
-    /// The number of connections from the chief. They are also counted in `connections`.
-    chief_connections: usize,
+    /// The number of all connections.
     connections: usize,
+    claims: Claims,
     end: Option<End>,
 }
 
@@ -34,27 +37,57 @@ impl Status {
 }
 
 /// A shared record of a task's connections and of how the task is to end.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Lifecycle(Arc<watch::Sender<Status>>);
 
 impl Lifecycle {
-    /// Records a new connection from `task`.
-    pub(crate) fn connected(&self, task: TaskId) {
+    /// Returns the record of a task without connections. A chief that is away for `lease` may lose the task
+    /// to another one.
+    pub(crate) fn new(lease: Duration) -> Self {
+        let status = Status { chief_seen: false, connections: 0, claims: Claims::new(lease), end: None };
+        Self(Arc::new(watch::Sender::new(status)))
+    }
+
+    /// Records a new connection from `peer`.
+    pub(crate) fn connected(&self, peer: &Peer) {
         self.0.send_modify(|status| {
             status.connections += 1;
-            if task.job == JobName::Chief {
+            if peer.task.job == JobName::Chief {
                 status.chief_seen = true;
-                status.chief_connections += 1;
+                status.claims.connected(Term::of(peer), &peer.address);
             }
         });
     }
 
-    /// Records that a connection from `task` has ended.
-    pub(crate) fn disconnected(&self, task: TaskId) {
+    /// Records that a connection from `peer` has ended.
+    pub(crate) fn disconnected(&self, peer: &Peer) {
         self.0.send_modify(|status| {
             status.connections -= 1;
-            status.chief_connections -= usize::from(task.job == JobName::Chief);
+            if peer.task.job == JobName::Chief {
+                status.claims.disconnected(Term::of(peer), Instant::now());
+            }
         });
+    }
+
+    /// Grants or refuses the claim of a chief.
+    pub(crate) fn claim(&self, chief: &Peer, attempt: u64) -> Result<(), ClaimError> {
+        self.change(|claims| claims.claim(Term::of(chief), attempt, Instant::now()))
+    }
+
+    /// Forgets the claims of a chief up to an attempt.
+    pub(crate) fn withdraw(&self, chief: &Peer, attempt: u64) {
+        self.change(|claims| claims.withdraw(Term::of(chief), attempt));
+    }
+
+    /// Returns whether the task obeys an order of a chief.
+    pub(crate) fn order(&self, chief: &Peer) -> Result<(), ClaimError> {
+        self.change(|claims| claims.order(Term::of(chief), Instant::now()))
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Claims) -> T) -> T {
+        let mut result = None;
+        self.0.send_modify(|status| result = Some(change(&mut status.claims)));
+        result.expect("the status was changed")
     }
 
     /// Records that the task is to end, and how.
@@ -64,7 +97,7 @@ impl Lifecycle {
 
     /// Returns whether the chief is connected now.
     pub(crate) fn is_chief_connected(&self) -> bool {
-        self.0.borrow().chief_connections > 0
+        self.0.borrow().claims.connections() > 0
     }
 
     /// Waits until the chief has connected or the task is to end. Returns false if neither happens within
@@ -92,8 +125,8 @@ impl Lifecycle {
     /// has never connected.
     pub(crate) async fn chief_leaves(&self, limit: Duration) {
         while self.0.borrow().chief_seen {
-            self.wait(|status| status.chief_connections == 0).await;
-            if !self.wait_within(limit, |status| status.chief_connections > 0).await {
+            self.wait(|status| status.claims.connections() == 0).await;
+            if !self.wait_within(limit, |status| status.claims.connections() > 0).await {
                 return;
             }
         }

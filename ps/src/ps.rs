@@ -111,7 +111,7 @@ impl Ps {
     ) -> Result<Self, PsError> {
         config.validate()?;
         let task = identity.task;
-        let lifecycle = Lifecycle::default();
+        let lifecycle = Lifecycle::new(config.deserted_timeout);
         let (leaving, files) = (CancellationToken::new(), CancellationToken::new());
         let checkpoints = Checkpoints::start(&config, pool.clone(), files.clone());
         let Shards { addresses, views, arbiters } =

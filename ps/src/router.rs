@@ -1,11 +1,11 @@
 //! Routes each request of a peer to the shard that the request names. Refuses requests that this kind of peer
-//! may not send.
+//! may not send, and orders of a chief that the task does not obey.
 
 use std::sync::Arc;
 
 use actix::Addr;
 use pushpull_messages::id::{JobName, TaskId};
-use pushpull_messages::message::{Message, Refusal, RefusalCode, Stopped};
+use pushpull_messages::message::{Claimed, Message, Refusal, RefusalCode, Stopped, Withdrawn};
 use pushpull_messages::observe::Meter;
 use pushpull_transport::buffer::Payload;
 use pushpull_transport::{Peer, Reply, Service};
@@ -43,19 +43,66 @@ fn shard_of(peer: &Peer, message: &Message) -> Option<u32> {
     }
 }
 
+/// Returns whether a request of the chief is an order, which only the chief may give that the task obeys.
+const fn is_order(message: &Message) -> bool {
+    matches!(
+        message,
+        Message::CreateShard(_)
+            | Message::Leave(_)
+            | Message::Save(_)
+            | Message::StopAt(_)
+            | Message::HoldAt(_)
+            | Message::SetLearningRate(_)
+            | Message::Stop(_)
+    )
+}
+
+impl Router {
+    /// Handles what concerns the whole task. Returns the request and its reply handle if it is for a shard.
+    fn rule(&self, chief: &Peer, message: Message, reply: Reply) -> Option<(Message, Reply)> {
+        let ruled = match &message {
+            Message::Claim(claim) => self.lifecycle.claim(chief, claim.attempt),
+            order if is_order(order) => self.lifecycle.order(chief),
+            _ => Ok(()),
+        };
+        if let Err(error) = ruled {
+            // A chief that waits for another one to end repeats its claim.
+            match &message {
+                Message::Claim(claim) if claim.attempt > 1 => tracing::debug!("refused a claim: {error}"),
+                other => tracing::warn!(from = chief.address, "refused {}: {error}", other.name()),
+            }
+            reply.refuse(RefusalCode::Term, format!("{} refuses {}: {error}", self.task, message.name()));
+            return None;
+        }
+        match &message {
+            Message::Claim(_) => reply.send(Claimed {}, Payload::EMPTY),
+            Message::Withdraw(withdraw) => {
+                self.lifecycle.withdraw(chief, withdraw.attempt);
+                reply.send(Withdrawn {}, Payload::EMPTY);
+            }
+            Message::Stop(stop) => {
+                let end = End::Stop(stop.reason.clone());
+                reply.send(Stopped {}, Payload::EMPTY);
+                self.lifecycle.end(end);
+            }
+            _ => return Some((message, reply)),
+        }
+        None
+    }
+}
+
 impl Service for Router {
     fn admit(&self, peer: &Peer) -> Result<(), Refusal> {
-        self.lifecycle.connected(peer.task);
+        self.lifecycle.connected(peer);
         Ok(())
     }
 
-    fn call(&self, peer: &Peer, message: Message, payload: Payload, reply: Reply) {
-        if let Message::Stop(stop) = &message
-            && peer.task.job == JobName::Chief
-        {
-            let end = End::Stop(stop.reason.clone());
-            reply.send(Stopped {}, Payload::EMPTY);
-            return self.lifecycle.end(end);
+    fn call(&self, peer: &Peer, mut message: Message, payload: Payload, mut reply: Reply) {
+        if peer.task.job == JobName::Chief {
+            match self.rule(peer, message, reply) {
+                Some(rest) => (message, reply) = rest,
+                None => return,
+            }
         }
         let Some(shard) = shard_of(peer, &message) else {
             let reason = format!("{} does not accept {} from {}", self.task, message.name(), peer.task);
@@ -83,6 +130,6 @@ impl Service for Router {
     }
 
     fn disconnected(&self, peer: &Peer) {
-        self.lifecycle.disconnected(peer.task);
+        self.lifecycle.disconnected(peer);
     }
 }

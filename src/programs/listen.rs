@@ -7,7 +7,7 @@ use pushpull_messages::cluster::ClusterConfig;
 use pushpull_messages::graph::GraphSpec;
 use pushpull_transport::{DialError, Identity, Listener, Patience, Tcp, Transport, TransportError, dial};
 
-use crate::incarnation::incarnation;
+use crate::incarnation::{incarnation, nonce};
 
 /// Returns the identity that this task presents to its peers. `graph` is the model that the task was started
 /// with, if any; `http` is the address of the task's endpoint, if it has one.
@@ -18,6 +18,7 @@ pub(crate) fn identity(config: &ClusterConfig, graph: Option<&GraphSpec>, http: 
         cluster: config.cluster().clone(),
         graph: graph.map(GraphSpec::digest),
         http,
+        nonce: nonce(),
     }
 }
 

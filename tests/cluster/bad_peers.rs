@@ -9,7 +9,9 @@ use std::time::Duration;
 use pushpull_messages::cluster::ClusterSpec;
 use pushpull_messages::id::{JobName, TaskId};
 
-use crate::harness::{Cluster, ENDLESS, wait_for_version};
+use rustix::process::Signal;
+
+use crate::harness::{Cluster, ENDLESS, Job, Running, free_port, wait_for_version};
 
 const CHIEF: TaskId = TaskId::CHIEF;
 const PS: TaskId = TaskId::ps(0);
@@ -79,6 +81,32 @@ fn a_worker_that_is_started_twice() {
         program.wait().expect(0);
     }
     cluster.finished();
+}
+
+#[test]
+fn a_chief_that_is_started_twice_disturbs_no_job() {
+    let cluster = || {
+        let flags = ["--sync=sync", "--deterministic"];
+        Cluster::with(1, 2, 1, |dir| Job::with(dir, 1000, &flags))
+    };
+    let quiet = cluster();
+    quiet.start_all().into_iter().for_each(|mut program| drop(program.wait().expect(0)));
+
+    let cluster = cluster();
+    let mut running = Running::of(cluster, &[]);
+    running.wait_for_version(5);
+    // The job cannot end before the second chief does.
+    running.workers[0].signal(Signal::STOP);
+    let elsewhere = format!("--bind=127.0.0.1:{}", free_port());
+    let ended = running.cluster.start_with(CHIEF, &[&elsewhere, "--start-timeout-s=2"]).wait_within(PROMPT);
+    let ended = ended.expect_failure().says("waiting for another chief to end");
+    let refused = "another chief leads this job: ps/0 refuses Claim: it belongs to the chief with term ";
+    for words in [refused, "which is connected", "end one of the two"] {
+        assert!(ended.last_line().contains(words), "'{words}' in {}", ended.err);
+    }
+    running.workers[0].signal(Signal::CONT);
+    let report = running.end_well_without(&[]);
+    assert_eq!(report.variables_crc32c(), quiet.finished().variables_crc32c());
 }
 
 #[test]

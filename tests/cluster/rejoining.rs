@@ -80,6 +80,7 @@ async fn rejoin(sync: SyncSpec, begun: [u64; 2], steps: &[Step]) {
         cluster: spec.clone(),
         graph: None,
         http: None,
+        nonce: 0,
     };
     let transport: Arc<dyn Transport> = Arc::new(InProcess::new());
     let (pool, interrupt, task) = (BufferPool::default(), CancellationToken::new(), TaskId::ps(0));
@@ -94,6 +95,7 @@ async fn rejoin(sync: SyncSpec, begun: [u64; 2], steps: &[Step]) {
     };
     let (variables, placement) = variables();
     let chief = call(TaskId::CHIEF).await;
+    chief.call::<Claimed>(Claim { attempt: 1 }, Payload::EMPTY).await.expect("no other chief is there");
     for &shard in &placement.shards {
         let create = create(shard, &placement, &variables, sync);
         chief.call::<ShardCreated>(create, Payload::EMPTY).await.expect("it holds its slice");

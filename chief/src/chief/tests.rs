@@ -545,3 +545,83 @@ fn the_variables_of_a_failed_job_are_not_read() {
         assert!(seen.borrow().is_empty());
     });
 }
+
+/// Returns the settings of a chief without checkpoints that starts within this time.
+fn started_within(start_timeout: Duration) -> ChiefConfig {
+    let (reconnect_timeout, leave_timeout) = (Duration::from_millis(50), PATIENCE);
+    ChiefConfig { start_timeout, reconnect_timeout, leave_timeout, ..Default::default() }
+}
+
+#[test]
+fn a_chief_waits_for_the_end_of_another() {
+    block_on(async {
+        let path = tempfile::tempdir().unwrap();
+        let run = TestRun::start(&path, started_within(PATIENCE), None).await;
+        run.cluster.ps.take(true);
+        while run.cluster.ps.rules().iter().filter(|&&rule| rule == "Withdraw").count() < 2 {
+            tokio::task::yield_now().await;
+        }
+        assert!(run.cluster.ps.rules().iter().all(|&rule| rule != "Stop"));
+        run.cluster.ps.take(false);
+        let run = run.begin().await;
+        run.cluster.ps.train(1000);
+        run.finish(TrainingResult::Completed).await;
+        let ps = run.cluster.ps.clone();
+        let Ok(JobEnd::Completed(_)) = run.end().await else { panic!("it is complete") };
+        assert_eq!(ps.rules().last(), Some(&"Stop"));
+    });
+}
+
+#[test]
+fn a_chief_that_is_refused_stops_nothing() {
+    block_on(async {
+        for interrupted in [false, true] {
+            let path = tempfile::tempdir().unwrap();
+            let limit = if interrupted { PATIENCE } else { Duration::from_secs(1) };
+            let run = TestRun::start(&path, started_within(limit), None).await;
+            run.cluster.ps.take(true);
+            let worker = run.cluster.worker(0, 1).await;
+            let ps = run.cluster.ps.clone();
+            let interrupt = run.interrupt.clone();
+            let registered = worker.call::<Registered>(Register {}, Payload::EMPTY);
+            let (registered, end) = tokio::join!(registered, async {
+                while !ps.rules().contains(&"Withdraw") {
+                    tokio::task::yield_now().await;
+                }
+                if interrupted {
+                    interrupt.cancel();
+                }
+                run.end().await
+            });
+            let (error, told) = (end.unwrap_err(), registered.unwrap_err().to_string());
+            match interrupted {
+                true => assert!(error.is_interrupt(), "{error}"),
+                false => assert_eq!(
+                    error.to_string(),
+                    "another chief leads this job: ps/0 belongs to another chief"
+                ),
+            }
+            assert!(told.contains(&error.to_string()), "{told}");
+            assert_eq!(ps.rules().last(), Some(&"Withdraw"));
+            assert!(ps.rules().iter().all(|&rule| rule != "Stop"), "{:?}", ps.rules());
+        }
+    });
+}
+
+#[test]
+fn a_chief_whose_order_is_refused_leaves_all_alone() {
+    block_on(async {
+        let path = tempfile::tempdir().unwrap();
+        let mut run = TestRun::training(&path, started_within(PATIENCE)).await;
+        let ps = run.cluster.ps.clone();
+        let workers = std::mem::take(&mut run.workers);
+        ps.take(true);
+        run.commands.send(Command::Stop { reason: "enough".into() }).unwrap();
+        let error = run.end().await.unwrap_err();
+        assert!(error.is_other_chief(), "{error}");
+        assert!(ps.rules().iter().all(|&rule| rule != "Stop"), "{:?}", ps.rules());
+        for worker in workers {
+            worker.wait_lost().await;
+        }
+    });
+}

@@ -49,8 +49,14 @@ impl TestCoordinator {
             (JobName::Worker, vec!["worker0:1", "worker1:1"]),
         ];
         let cluster = ClusterSpec::new(addresses).unwrap();
-        let identity =
-            Identity { task: TaskId::CHIEF, incarnation: Incarnation(1), cluster, graph: None, http: None };
+        let identity = Identity {
+            task: TaskId::CHIEF,
+            incarnation: Incarnation(1),
+            cluster,
+            graph: None,
+            http: None,
+            nonce: 0,
+        };
         let transport = InProcess::new();
         let (progress, _) = watch::channel(JobProgress::default());
         let (milestone_sender, milestones) = mpsc::unbounded_channel();

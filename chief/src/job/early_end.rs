@@ -90,7 +90,7 @@ mod tests {
     use crate::job::TrainingOutcome;
 
     fn any_error() -> impl Strategy<Value = ChiefError> {
-        (0u8..6, any::<u64>()).prop_map(|(kind, step)| {
+        (0u8..7, any::<u64>()).prop_map(|(kind, step)| {
             let (step, last_step) = (GlobalStep(step), GlobalStep(u64::MAX));
             let (worker, reason) = (TaskId::worker(1), "gone".to_owned());
             match kind {
@@ -99,6 +99,7 @@ mod tests {
                 2 => ChiefError::WorkerLeft { worker, step, last_step, reason },
                 3 => ChiefError::WorkerFailed { worker, reason },
                 4 => ChiefError::PsLost { task: TaskId::ps(0), step, reason },
+                5 => ChiefError::OtherChief { task: TaskId::ps(0), reason },
                 _ => ChiefError::NotCreated { shard: ShardId::new(0, 0), reason },
             }
         })

@@ -14,9 +14,14 @@ use crate::error::ChiefError;
 
 impl<R> JobState<R> {
     /// Fails the job with this error. The error is reported to the workers, and the job ends when they have
-    /// left.
+    /// left. If another chief leads the job, the job ends here at once, and workers that train go on.
     pub(crate) fn fail(&mut self, error: ChiefError) -> Vec<Effect<R>> {
+        let other_chief = error.is_other_chief();
         let mut effects = self.begin_failing(error);
+        if other_chief {
+            self.abandoned = true;
+            effects.extend(self.end_failing());
+        }
         effects.extend(self.proceed());
         effects
     }

@@ -111,6 +111,8 @@ pub(crate) struct JobState<R> {
     members: BTreeMap<u32, Member<R>>,
     phase: Phase,
     stopping: Option<EarlyStop>,
+    /// Whether another chief leads the job. Its workers are not told to stop.
+    abandoned: bool,
     /// Whether the job makes checkpoints.
     saves: bool,
     saved: SaveStatus,
@@ -162,6 +164,7 @@ impl<R> JobState<R> {
             members: (0..workers).map(|index| (index, Member::absent())).collect(),
             phase: Phase::Starting,
             stopping: None,
+            abandoned: false,
             saves: false,
             saved: SaveStatus::default(),
             summary_every: None,
@@ -458,7 +461,7 @@ impl<R> JobState<R> {
     }
 
     fn reported(&mut self, index: u32, report: &Report, reply: R) -> Effect<R> {
-        let mut stop = self.over();
+        let mut stop = self.over().filter(|_| !self.abandoned);
         match self.member(index).state {
             MemberState::Training => {
                 // The step is limited, because a faulty worker may report a step beyond the end.

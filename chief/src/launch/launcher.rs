@@ -33,6 +33,8 @@ use crate::report::JobProgress;
 
 /// The time over which the training speed of the shards is measured.
 const PACE: Duration = Duration::from_millis(50);
+/// The time between two attempts to claim the ps tasks.
+const CLAIM_PAUSE: Duration = Duration::from_millis(200);
 /// The time between two log lines about missing tasks.
 const MISSING_LOG_INTERVAL: Duration = Duration::from_secs(3);
 
@@ -116,8 +118,8 @@ impl Launcher<'_> {
         std::future::pending().await
     }
 
-    /// Connects to the ps tasks and initializes the shards. Returns the time by which all workers must be
-    /// present.
+    /// Connects to the ps tasks, claims them and initializes the shards. Returns the time by which all
+    /// workers must be present.
     async fn bring_up(&self) -> Result<Instant, ChiefError> {
         let workers = self.identity.cluster.addresses(JobName::Worker).len() as u32;
         self.job.validate_start(workers)?;
@@ -130,6 +132,7 @@ impl Launcher<'_> {
             Ok(connected) => connected?,
             Err(_) => return Err(self.missing()),
         }
+        self.claim(deadline).await?;
         let placement = self.ps.place(self.job)?;
         if self.config.log_placement {
             info!("placement:\n{}", table(&placement, &self.job.graph.variables));
@@ -153,6 +156,23 @@ impl Launcher<'_> {
         Ok(deadline)
     }
 
+    /// Claims the ps tasks for this run of the chief. If they belong to another chief, waits until the
+    /// deadline for its end, because it may be an earlier run of this job that is about to end.
+    async fn claim(&self, deadline: Instant) -> Result<(), ChiefError> {
+        let mut waits = false;
+        loop {
+            let error = match self.ps.claim().await {
+                Err(error) if error.is_other_chief() && Instant::now() < deadline => error,
+                other => return other,
+            };
+            if !std::mem::replace(&mut waits, true) {
+                let seconds = (deadline - Instant::now()).as_secs();
+                warn!(seconds, "waiting for another chief to end: {error}");
+            }
+            tokio::time::sleep_until(deadline.min(Instant::now() + CLAIM_PAUSE)).await;
+        }
+    }
+
     /// Watches for lost ps tasks and, until the deadline, for missing workers.
     async fn supervise(&self, deadline: Instant) -> Result<Infallible, ChiefError> {
         let mut log = tokio::time::interval(MISSING_LOG_INTERVAL);
@@ -165,6 +185,7 @@ impl Launcher<'_> {
                     let step = self.progress.borrow().global_step;
                     return Err(ChiefError::PsLost { task, step, reason });
                 }
+                refused = self.ps.wait_refused() => return Err(refused.into()),
                 // If workers are missing at the deadline, the job ends. A worker that is lost later does not
                 // end the job.
                 () = tokio::time::sleep_until(deadline), if !self.progress.borrow().missing.is_empty() => {

@@ -1,6 +1,7 @@
 //! Starts the cluster, supervises it, and carries out commands to the job.
 
 mod agreement;
+mod claiming;
 mod launcher;
 mod ps_tasks;
 mod rate_history;

@@ -1,7 +1,7 @@
-//! Manages the ps tasks for the chief: connects to them, distributes the variables, observes the shards, and
-//! stops the tasks.
+//! Manages the ps tasks for the chief: connects to them, claims them, distributes the variables, observes the
+//! shards, and stops the tasks.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,12 +21,14 @@ use pushpull_transport::buffer::Payload;
 use pushpull_transport::{
     CallError, DialError, Identity, Patience, ReconnectingClient, RetryConfig, Transport,
 };
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, warn};
+use tracing::{error, info, warn};
 
 use crate::error::ChiefError;
 use crate::placement::place;
 
+use super::claiming::{claim_all, is_refused};
 use super::rate_history::RateHistory;
 
 /// The time limit for a ps task to confirm that it stops.
@@ -56,10 +58,37 @@ impl From<CreateError> for ChiefError {
 #[derive(Default)]
 pub(crate) struct PsTasks {
     callers: RefCell<BTreeMap<TaskId, Arc<ReconnectingClient>>>,
+    /// The number of attempts to claim the tasks.
+    attempts: Cell<u64>,
+    /// Whether all tasks have granted the claim of this chief.
+    claimed: Cell<bool>,
+    /// The first refusal of an order because a task obeys another chief.
+    refused: Refused,
     /// The history of the shards' learning rate.
     rates: RefCell<RateHistory>,
     /// Cancelled before the ps tasks are told to stop.
     stops: CancellationToken,
+}
+
+/// The first refusal of an order because a ps task obeys another chief.
+type Refused = watch::Sender<Option<CallError>>;
+
+/// Sends an order to a ps task. Records a refusal because the task obeys another chief.
+async fn order<A>(
+    refused: &Refused,
+    caller: &ReconnectingClient,
+    order: impl Into<Message>,
+) -> Result<A, CallError>
+where
+    A: TryFrom<Message, Error = Message>,
+{
+    let reply = caller.call::<A>(order, Payload::EMPTY).await;
+    if let Err(error) = &reply
+        && is_refused(error)
+    {
+        refused.send_if_modified(|first| first.is_none() && first.replace(error.clone()).is_none());
+    }
+    reply.map(|(reply, _)| reply)
 }
 
 /// The status of a ps task that has been reached.
@@ -94,6 +123,24 @@ impl PsTasks {
         });
         futures_util::future::try_join_all(dials).await?;
         Ok(())
+    }
+
+    /// Claims all tasks that have been reached for this run of the chief.
+    ///
+    /// # Errors
+    /// Returns [`ChiefError::OtherChief`] if a task belongs to another chief. No task is then claimed.
+    pub(crate) async fn claim(&self) -> Result<(), ChiefError> {
+        let attempt = self.attempts.get() + 1;
+        self.attempts.set(attempt);
+        claim_all(&self.callers(), attempt).await?;
+        self.claimed.set(true);
+        Ok(())
+    }
+
+    /// Waits until a task has refused an order because it obeys another chief, and returns the refusal.
+    pub(crate) async fn wait_refused(&self) -> CallError {
+        let refused = self.refused.subscribe().wait_for(Option::is_some).await.ok().and_then(|it| it.clone());
+        refused.expect("this struct holds the sender")
     }
 
     /// Returns the tasks that have been reached.
@@ -164,7 +211,7 @@ impl PsTasks {
             if bytes > max {
                 return Err(CreateError::Other(ChiefError::ShardTooLarge { shard, bytes, max }));
             }
-            let creation = caller.call::<ShardCreated>(create, Payload::EMPTY);
+            let creation = order::<ShardCreated>(&self.refused, caller, create);
             creations.push(async move { (shard, creation.await) });
         }
         let mut versions = Vec::new();
@@ -172,7 +219,7 @@ impl PsTasks {
         // next request arrives.
         for (shard, created) in futures_util::future::join_all(creations).await {
             match created {
-                Ok((created, _)) => versions.push((shard, created.version)),
+                Ok(created) => versions.push((shard, created.version)),
                 Err(CallError::Refused { refusal, .. }) if refusal.code == RefusalCode::Unavailable => {
                     return Err(CreateError::Unavailable { shard, reason: refusal.reason });
                 }
@@ -214,9 +261,10 @@ impl PsTasks {
     ) -> FuturesUnordered<impl Future<Output = (ShardId, Result<SaveResult, CallError>)> + use<>> {
         let saves = self.shards().into_iter().map(|(shard, caller)| {
             let save = Save { shard: shard.shard, store: store.to_owned(), checkpoint, at };
+            let refused = self.refused.clone();
             async move {
-                let saved = caller.call::<Saved>(save, Payload::EMPTY).await;
-                (shard, saved.map(|(saved, _)| saved.result))
+                let saved = order::<Saved>(&refused, &caller, save).await;
+                (shard, saved.map(|saved| saved.result))
             }
         });
         saves.collect()
@@ -267,8 +315,8 @@ impl PsTasks {
             let request = request(shard);
             async move {
                 loop {
-                    match caller.call::<A>(request, Payload::EMPTY).await {
-                        Ok((reply, _)) => return Ok(reply),
+                    match order::<A>(&self.refused, &caller, request).await {
+                        Ok(reply) => return Ok(reply),
                         Err(CallError::Refused { refusal, .. })
                             if refusal.code == RefusalCode::Overloaded =>
                         {
@@ -283,9 +331,17 @@ impl PsTasks {
     }
 
     /// Tells every ps task that the job has ended, and closes the connections. Tasks that are lost are
-    /// skipped.
+    /// skipped. If the job has failed before this chief had claimed the tasks, it claims those that it has
+    /// reached; if one of them belongs to another chief, none is stopped.
     pub(crate) async fn stop(&self, reason: StopReason) {
         self.stops.cancel();
+        if !self.claimed.get()
+            && let Ok(Err(ChiefError::OtherChief { reason, .. })) =
+                tokio::time::timeout(FAREWELL, self.claim()).await
+        {
+            info!(reason, "no ps task is stopped");
+            return self.leave_alone();
+        }
         let stops = self.callers.take().into_values().map(|caller| {
             let stop = Stop { reason: reason.clone() };
             // Each client is dropped as soon as its task has replied, because the task then closes the
@@ -300,14 +356,20 @@ impl PsTasks {
         futures_util::future::join_all(stops).await;
     }
 
+    /// Closes the connections to all tasks, which belong to another chief.
+    pub(crate) fn leave_alone(&self) {
+        self.stops.cancel();
+        self.callers.take();
+    }
+
     /// Informs every shard that this incarnation of a worker has left. Repeats the message until each shard
     /// has confirmed it, because a shard without this message keeps waiting for the worker.
     pub(crate) async fn leave(&self, worker: u32, incarnation: Incarnation) {
         let calls = self.shards().into_iter().map(|(shard, client)| async move {
             let leave = Leave { shard: shard.shard, worker, incarnation };
             loop {
-                match client.call::<Left>(leave, Payload::EMPTY).await {
-                    Ok(_) => return,
+                match order::<Left>(&self.refused, &client, leave).await {
+                    Ok(Left {}) => return,
                     Err(CallError::Refused { refusal, .. }) if refusal.code == RefusalCode::Overloaded => {
                         tokio::time::sleep(OVERLOADED_RETRY).await;
                     }

@@ -131,7 +131,7 @@ mod tests {
 
     fn peer(life: u64, connection: u64) -> Peer {
         let (task, incarnation) = (TaskId::worker(1), Incarnation(life));
-        Peer { task, incarnation, connection, address: String::new(), http: None }
+        Peer { task, incarnation, connection, address: String::new(), http: None, nonce: 0 }
     }
 
     /// Returns the report with this number.

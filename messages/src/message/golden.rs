@@ -8,12 +8,13 @@ use std::path::PathBuf;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 
-use super::{Finish, Message, Registered, Resume, TrainingResult};
+use super::{Finish, Hello, Message, Refusal, RefusalCode, Registered, Resume, TrainingResult, Welcome};
 use crate::cadence::EvalEverySpec;
+use crate::cluster::ClusterSpec;
 use crate::fixtures::any_message::any_message;
 use crate::fixtures::{job, placement};
 use crate::gradient::{GradientSpec, NotFiniteSpec};
-use crate::id::{GlobalStep, LocalStep};
+use crate::id::{GlobalStep, Incarnation, JobName, LocalStep, TaskId};
 use crate::job::JobSpec;
 use crate::observe::TraceSpec;
 use crate::optimizer::{DecaySpec, GroupSpec, OptimizerSpec, ScheduleSpec};
@@ -100,26 +101,59 @@ fn full_job() -> Message {
     Registered { job, placement, workers, resume, saves, summary_every, trace }.into()
 }
 
-/// Draws samples of every kind of message from the strategy that the codec's tests use. The samples are the
-/// same on every run. Messages with rare contents follow the other samples of their kind.
-fn fresh_samples() -> String {
+/// Returns the handshake of two tasks that have nonces.
+fn handshake() -> [Message; 2] {
+    let (job, address) = (JobName::Ps, vec!["p:1"]);
+    let cluster = ClusterSpec::new([(job, address), (JobName::Worker, vec!["w:1"])]).unwrap();
+    let (task, incarnation, to, nonce) = (TaskId::CHIEF, Incarnation(7), TaskId::ps(0), u64::MAX);
+    let hello = Hello { protocol: 2, task, incarnation, to, cluster, graph: None, http: None, nonce };
+    let (payload_bytes_max, requests_max, http) = (1 << 20, 64, None);
+    let welcome = Welcome {
+        protocol: 2,
+        task: to,
+        incarnation,
+        shards: 1,
+        payload_bytes_max,
+        requests_max,
+        http,
+        nonce,
+    };
+    [hello.into(), welcome.into()]
+}
+
+/// Returns the lines of the golden file, and adds samples of the kinds that have none. They are drawn from
+/// the strategy that the codec's tests use, and are the same on every run. Messages with rare contents are
+/// added at the end of their kinds.
+fn with_fresh_samples(golden: &str) -> String {
     let mut runner = TestRunner::deterministic();
     let strategy = any_message();
     let mut samples = std::collections::BTreeMap::<u16, Vec<String>>::new();
+    for known in golden.split_inclusive('\n') {
+        let kind = known.split(' ').next().and_then(|kind| kind.parse().ok()).expect("a line has a kind");
+        samples.entry(kind).or_default().push(known.to_owned());
+    }
+    let known: Vec<u16> = samples.keys().copied().collect();
     for _ in 0..DRAWS {
         let (message, segments) = strategy.new_tree(&mut runner).unwrap().current();
         let lengths: Vec<u64> = segments.iter().map(|segment| segment.len() as u64).collect();
+        if known.contains(&message.kind()) {
+            continue;
+        }
         let lines = samples.entry(message.kind()).or_default();
         let fresh = line(&message, &lengths);
         if lines.len() < SAMPLES && !lines.contains(&fresh) {
             lines.push(fresh);
         }
     }
-    let full = full_job();
-    samples.entry(full.kind()).or_default().push(line(&full, &[]));
     let result = TrainingResult::gave_up("cut off");
     let gave_up = Finish { result, local_step: LocalStep(3), loss: 0.5, skipped: 1 }.into();
-    samples.entry(Message::kind(&gave_up)).or_default().push(line(&gave_up, &[]));
+    let rare = [full_job(), gave_up, Refusal::new(RefusalCode::Term, "taken").into()];
+    for rare in rare.into_iter().chain(handshake()) {
+        let (lines, rare) = (samples.entry(rare.kind()).or_default(), line(&rare, &[]));
+        if !lines.contains(&rare) {
+            lines.push(rare);
+        }
+    }
     samples.into_values().flatten().fold(String::new(), |mut all, line| {
         let _ = write!(all, "{line}");
         all
@@ -130,7 +164,8 @@ fn fresh_samples() -> String {
 fn earlier_builds_are_understood_byte_for_byte() {
     let path = golden_file();
     if std::env::var_os("PUSHPULL_WRITE_GOLDEN").is_some() {
-        std::fs::write(&path, fresh_samples()).unwrap();
+        let known = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, with_fresh_samples(&known)).unwrap();
     }
     let golden = std::fs::read_to_string(&path).unwrap();
     let mut kinds = std::collections::BTreeSet::new();
@@ -146,7 +181,7 @@ fn earlier_builds_are_understood_byte_for_byte() {
         assert_eq!(
             line(&message, &lengths),
             expected,
-            "{name} is encoded differently than before. If this is intended, write the golden file again: \
+            "{name} is encoded differently than before. If this is intended, delete its lines, and add new ones: \
              PUSHPULL_WRITE_GOLDEN=1 cargo test -p pushpull-messages golden"
         );
         kinds.insert(kind);

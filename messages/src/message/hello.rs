@@ -31,6 +31,14 @@ pub struct Hello {
     /// The `host:port` of the HTTP endpoint at which the dialling task can be observed, if it has one.
     #[serde(default)]
     pub http: Option<String>,
+    /// A random number that distinguishes the dialling task from another start of it with the same
+    /// incarnation; 0 if it has none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub nonce: u64,
+}
+
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl Content for Hello {
@@ -61,6 +69,10 @@ pub struct Welcome {
     /// The `host:port` of the HTTP endpoint at which the answering task can be observed, if it has one.
     #[serde(default)]
     pub http: Option<String>,
+    /// A random number that distinguishes the answering task from another start of it with the same
+    /// incarnation; 0 if it has none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub nonce: u64,
 }
 
 impl Content for Welcome {

@@ -3,6 +3,7 @@
 //!
 //! To add a message, add a file and a line in the table. Never reuse a kind for another message.
 
+mod claim;
 mod create_shard;
 mod decoder;
 mod evaluate;
@@ -25,10 +26,12 @@ mod stop;
 mod stop_at;
 #[cfg(test)]
 mod tests;
+mod withdraw;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+pub use claim::{Claim, Claimed};
 pub use create_shard::{CreateShard, ShardCreated, WORKERS_MAX};
 pub use evaluate::{Evaluated, Evaluation, MetricValue, StepEvaluation};
 pub use finish::{Finish, Finished, TrainingResult};
@@ -46,6 +49,7 @@ pub use save::{Save, SaveResult, Saved};
 pub use set_learning_rate::{LearningRateSet, SetLearningRate};
 pub use stop::{Stop, StopReason, Stopped};
 pub use stop_at::{StopAt, StoppingAt};
+pub use withdraw::{Withdraw, Withdrawn};
 
 /// The error for a message that could be decoded but breaks a rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -222,4 +226,8 @@ messages! {
     37 Holding: "Ps to chief: the shard's version.",
     38 SetLearningRate: "Chief to ps: a factor of the learning rate, from a version on.",
     39 LearningRateSet: "Ps to chief: the shard has the factor.",
+    40 Claim: "Chief to ps: obey this run of the chief.",
+    41 Claimed: "Ps to chief: the claim is granted.",
+    42 Withdraw: "Chief to ps: forget the chief's claims up to an attempt.",
+    43 Withdrawn: "Ps to chief: the claims are forgotten.",
 }

@@ -29,6 +29,9 @@ pub enum RefusalCode {
     Overloaded,
     /// The peer has sent the same request again. The reply to the later copy is the actual reply.
     Superseded,
+    /// The ps task does not obey the chief that sent the request: it obeys another chief, or has not granted
+    /// this chief's claim.
+    Term,
 }
 
 /// The reply to a request that was refused, with the reason.

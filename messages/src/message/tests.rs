@@ -222,6 +222,7 @@ fn spans_phases_trips_and_endpoints_are_bounded() {
         cluster: cluster.clone(),
         graph: None,
         http: Some("h".repeat(http)),
+        nonce: 0,
     };
     let welcome = |http: usize| Welcome {
         protocol: PROTOCOL,
@@ -231,6 +232,7 @@ fn spans_phases_trips_and_endpoints_are_bounded() {
         payload_bytes_max: 1,
         requests_max: 1,
         http: Some("h".repeat(http)),
+        nonce: 0,
     };
     // A host name has at most 253 bytes.
     reread(hello(259), &[]).unwrap();
@@ -297,6 +299,7 @@ fn a_peer_without_the_fields_of_observation_is_accepted() {
         payload_bytes_max: 1,
         requests_max: 1,
         http: None,
+        nonce: 0,
     };
     assert_eq!(without_fields(welcome.clone(), &["http"], &[]), welcome.into());
 }

@@ -18,6 +18,9 @@ pub struct Identity {
     /// The address of the task's HTTP server, which shows the task's state, as `host:port`; `None` if the
     /// task has no HTTP server.
     pub http: Option<String>,
+    /// A random number, which distinguishes two starts of the task that have the same incarnation; 0 if the
+    /// task has none.
+    pub nonce: u64,
 }
 
 impl Identity {
@@ -31,6 +34,7 @@ impl Identity {
             cluster: self.cluster.clone(),
             graph: self.graph,
             http: self.http.clone(),
+            nonce: self.nonce,
         }
     }
 

@@ -19,6 +19,8 @@ pub struct Peer {
     pub address: String,
     /// The address of the peer's HTTP server, as the peer reported it; `None` if it has none.
     pub http: Option<String>,
+    /// The random number of this start of the task; 0 if it has none.
+    pub nonce: u64,
 }
 
 /// A service that answers requests. The tokio task of a connection calls the methods, so each method must

@@ -141,6 +141,7 @@ async fn handshake(
         connection,
         address,
         http: hello.http.clone(),
+        nonce: hello.nonce,
     };
     if let Err(refusal) = host.identity.admit(&hello).and_then(|()| host.service.admit(&peer)) {
         answer(request, refusal.clone().into()).await?;
@@ -156,6 +157,7 @@ async fn handshake(
         payload_bytes_max: host.config.limits.payload_bytes_max,
         requests_max: host.config.requests_max(),
         http: host.identity.http.clone(),
+        nonce: host.identity.nonce,
     };
     answer(request, welcome.into()).await?;
     Ok(Some(admitted))

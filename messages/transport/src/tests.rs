@@ -16,7 +16,7 @@ const PS: TaskId = TaskId::ps(0);
 fn identity(task: TaskId) -> Identity {
     let jobs = [(JobName::Ps, vec!["p:1"]), (JobName::Worker, vec!["w:1", "w:2"])];
     let cluster = ClusterSpec::new(jobs).unwrap();
-    Identity { task, incarnation: Incarnation(1), cluster, graph: None, http: None }
+    Identity { task, incarnation: Incarnation(1), cluster, graph: None, http: None, nonce: 0 }
 }
 
 /// A service that answers a push with its gradients. It keeps the reply handle of an `Observe` until a
@@ -352,6 +352,7 @@ async fn a_silent_peer_is_lost_and_an_idle_one_is_not() {
             payload_bytes_max: 0,
             requests_max: 1,
             http: None,
+            nonce: 0,
         };
         let envelope =
             crate::wire::Envelope { request: RequestId(0), message: welcome.into(), payload: Payload::EMPTY };
@@ -395,6 +396,7 @@ async fn a_reply_without_a_request_closes_the_connection() {
         payload_bytes_max: 0,
         requests_max: 1,
         http: None,
+        nonce: 0,
     };
     let odd = async {
         let Link { mut sender, mut receiver, .. } = listener.accept().await.unwrap();

@@ -22,8 +22,14 @@ fn run(test: impl Future<Output = ()>) {
 async fn start(shards: u32) -> Ps {
     let jobs = [(JobName::Chief, vec!["c:1"]), (JobName::Ps, vec!["p:1"]), (JobName::Worker, vec!["w:1"])];
     let cluster = ClusterSpec::new(jobs).unwrap();
-    let identity =
-        Identity { task: TaskId::ps(0), incarnation: Incarnation(3), cluster, graph: None, http: None };
+    let identity = Identity {
+        task: TaskId::ps(0),
+        incarnation: Incarnation(3),
+        cluster,
+        graph: None,
+        http: None,
+        nonce: 0,
+    };
     let listener = InProcess::new().listen("p:1").await.unwrap();
     Ps::start(PsConfig { shards, ..PsConfig::default() }, identity, listener, &BufferPool::default()).unwrap()
 }
@@ -112,7 +118,7 @@ fn a_shard_that_has_not_answered_is_asked_once() {
             shards: vec![shard_view],
             checkpoints: Arc::default(),
             server: ps.view().0.server.clone(),
-            lifecycle: Lifecycle::default(),
+            lifecycle: Lifecycle::new(Duration::from_secs(10)),
             leaving: CancellationToken::new(),
             phase: Mutex::new(Phase::Running {
                 shards: vec![shard.recipient()],

@@ -1,6 +1,7 @@
 //! Tests a ps task through connections of a chief and workers. The task saves while it trains, continues
 //! from a checkpoint, and after a signal serves until the chief has saved the job.
 
+mod chiefs;
 mod observing;
 
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use pushpull_messages::id::*;
 use pushpull_messages::input::{DatasetSpec, InputSpec};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::*;
-use pushpull_messages::optimizer::{OptimizerSpec, RateSpec};
+use pushpull_messages::optimizer::{OptimizerSpec, RateChange, RateSpec};
 use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
 use pushpull_messages::sync::SyncSpec;
 use pushpull_messages::variable::InitializerSpec;
@@ -63,6 +64,13 @@ impl Task {
         dial(&*self.transport, "p:1", &identity, TaskId::ps(0), Patience::of(PATIENCE)).await.unwrap()
     }
 
+    /// Connects a chief, and claims the task for it.
+    async fn chief(&self) -> Connection {
+        let chief = self.call(TaskId::CHIEF).await;
+        chief.call::<Claimed>(Claim { attempt: 1 }, Payload::EMPTY).await.unwrap();
+        chief
+    }
+
     async fn ended(self) -> Result<(), PsError> {
         self.ended.await.unwrap()
     }
@@ -75,7 +83,14 @@ fn run(test: impl Future<Output = ()>) {
 }
 
 fn identity(cluster: &ClusterSpec, task: TaskId) -> Identity {
-    Identity { task, incarnation: Incarnation(1), cluster: cluster.clone(), graph: None, http: None }
+    Identity {
+        task,
+        incarnation: Incarnation(1),
+        cluster: cluster.clone(),
+        graph: None,
+        http: None,
+        nonce: 0,
+    }
 }
 
 /// Returns a job with one variable. Each shard owns half of the variable.
@@ -215,7 +230,7 @@ fn a_task_continues_from_what_another_saved_in_training() {
         |step| StartSpec::Resume { store: store.clone(), checkpoint: name(step), workers: Vec::new() };
     run(async {
         let task = Task::start(PATIENCE).await;
-        let (chief, worker) = (task.call(TaskId::CHIEF).await, task.call(TaskId::worker(0)).await);
+        let (chief, worker) = (task.chief().await, task.call(TaskId::worker(0)).await);
         create(&chief, &StartSpec::Initialise).await.unwrap();
         save(&chief, &store, 0, async {}).await;
         let mut expected = Vec::new();
@@ -231,7 +246,7 @@ fn a_task_continues_from_what_another_saved_in_training() {
         let trained = values(&worker).await;
 
         let other = Task::start(PATIENCE).await;
-        let (chief, worker) = (other.call(TaskId::CHIEF).await, other.call(TaskId::worker(0)).await);
+        let (chief, worker) = (other.chief().await, other.call(TaskId::worker(0)).await);
         // The newest checkpoint cannot be read while one of its files is missing.
         let file = directory.path().join(name(3).file("ps-0-shard-1.safetensors"));
         let away = directory.path().join("away");
@@ -259,7 +274,7 @@ fn a_task_continues_from_what_another_saved_in_training() {
 fn only_the_chief_may_save_and_stop() {
     run(async {
         let task = Task::start(PATIENCE).await;
-        let (chief, worker) = (task.call(TaskId::CHIEF).await, task.call(TaskId::worker(0)).await);
+        let (chief, worker) = (task.chief().await, task.call(TaskId::worker(0)).await);
         create(&chief, &StartSpec::Initialise).await.unwrap();
         let save = Save { shard: 0, store: "memory://".into(), checkpoint: name(0), at: Version(0) };
         let stop = StopAt { shard: 0, step: GlobalStep(1) };
@@ -287,7 +302,7 @@ async fn is_leaving(chief: &Connection) -> bool {
 fn after_a_signal_it_serves_until_the_job_is_saved() {
     run(async {
         let task = Task::start(PATIENCE).await;
-        let (chief, worker) = (task.call(TaskId::CHIEF).await, task.call(TaskId::worker(0)).await);
+        let (chief, worker) = (task.chief().await, task.call(TaskId::worker(0)).await);
         create(&chief, &StartSpec::Initialise).await.unwrap();
         assert!(!is_leaving(&chief).await);
         task.interrupt.cancel();
@@ -304,13 +319,13 @@ fn after_a_signal_it_serves_until_the_job_is_saved() {
 fn after_a_signal_it_ends_if_the_chief_is_late_or_away() {
     run(async {
         let slow = Task::start(Duration::from_millis(20)).await;
-        let chief = slow.call(TaskId::CHIEF).await;
+        let chief = slow.chief().await;
         slow.interrupt.cancel();
         assert!(matches!(slow.ended().await, Err(PsError::Interrupted)));
         drop(chief);
 
         let left = Task::start(PATIENCE).await;
-        let (chief, worker) = (left.call(TaskId::CHIEF).await, left.call(TaskId::worker(0)).await);
+        let (chief, worker) = (left.chief().await, left.call(TaskId::worker(0)).await);
         left.interrupt.cancel();
         drop(chief);
         assert!(matches!(left.ended().await, Err(PsError::Interrupted)));

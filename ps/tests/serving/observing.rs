@@ -49,7 +49,7 @@ fn assert_final_counts(ended: &TaskSnapshot) {
     assert_eq!((files.name.as_str(), files.state.as_str()), ("ps/0/checkpoints", "idle"));
     assert_eq!((files.handling.count(), files.queue), (3, 0));
     // A gradient is as large as the values in its reply; a refusal has no payload.
-    let requests = 2 * 6 + 2 + 3 + 1;
+    let requests = 1 + 2 * 6 + 2 + 3 + 1;
     assert_eq!(server.received, Traffic { messages: requests, payload_bytes: 2 * 6 * 16 });
     assert_eq!(server.sent, Traffic { messages: requests, payload_bytes: 2 * 5 * 16 });
     assert_eq!((server.accepted, server.writing.count()), (2, requests));
@@ -62,7 +62,7 @@ fn a_task_shows_its_state_and_exact_final_counts() {
     run(async {
         let task = Task::start(PATIENCE).await;
         let view = task.view.clone();
-        let (chief, worker) = (task.call(TaskId::CHIEF).await, task.call(TaskId::worker(0)).await);
+        let (chief, worker) = (task.chief().await, task.call(TaskId::worker(0)).await);
         assert_eq!(view.observe().await.state, TaskState::Starting);
         create(&chief, &StartSpec::Initialise).await.unwrap();
         let ready = seen_once(&view, |seen| seen.state == TaskState::Ready).await;
@@ -109,7 +109,7 @@ fn ordered(times: PushTimes) -> bool {
 fn only_a_traced_push_reports_its_times() {
     run(async {
         let task = Task::start(PATIENCE).await;
-        let (chief, worker) = (task.call(TaskId::CHIEF).await, task.call(TaskId::worker(0)).await);
+        let (chief, worker) = (task.chief().await, task.call(TaskId::worker(0)).await);
         create(&chief, &StartSpec::Initialise).await.unwrap();
         let mut last = 0;
         for number in 1..=6 {
@@ -134,7 +134,7 @@ fn only_a_traced_push_reports_its_times() {
 fn a_push_that_waits_is_answered_after_it_is_done() {
     run(async {
         let task = Task::start(PATIENCE).await;
-        let chief = task.call(TaskId::CHIEF).await;
+        let chief = task.chief().await;
         let workers = [task.call(TaskId::worker(0)).await, task.call(TaskId::worker(1)).await];
         create_for(&chief, &StartSpec::Initialise, SyncSpec::SYNC, 2).await.unwrap();
         let first = Push { traced: true, ..push_of(0, 0, 1) };

@@ -121,8 +121,14 @@ fn chief_that(config: ChiefConfig) -> Chief {
     let points = || DatasetSpec::Linear { seed: 0, examples: 9, weights: vec![1.0], bias: 0.0, noise: 0.0 };
     let job = JobSpec::new(graph.finish(loss, &[]).unwrap(), InputSpec::new(points(), points()), 5);
     let cluster = cluster();
-    let identity =
-        Identity { task: TaskId::CHIEF, incarnation: Incarnation(1), cluster, graph: None, http: None };
+    let identity = Identity {
+        task: TaskId::CHIEF,
+        incarnation: Incarnation(1),
+        cluster,
+        graph: None,
+        http: None,
+        nonce: 0,
+    };
     let (progress, transport) = (watch::channel(JobProgress::default()).0, Arc::new(InProcess::new()));
     Chief::new(config, identity, transport, job, progress, CancellationToken::new())
 }

@@ -30,7 +30,14 @@ impl Cluster {
     /// Returns an identity of worker 0 with an earlier incarnation than that of the real worker.
     pub(crate) fn impostor(&self) -> Identity {
         let cluster = self.spec.clone();
-        Identity { task: TaskId::worker(0), incarnation: Incarnation(1), cluster, graph: None, http: None }
+        Identity {
+            task: TaskId::worker(0),
+            incarnation: Incarnation(1),
+            cluster,
+            graph: None,
+            http: None,
+            nonce: 0,
+        }
     }
 }
 

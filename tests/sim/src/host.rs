@@ -13,13 +13,16 @@ use pushpull_messages::job::JobSpec;
 use pushpull_ps::{Ps, PsConfig};
 use pushpull_storage::Stores;
 use pushpull_transport::buffer::BufferPool;
-use pushpull_transport::{Identity, RetryConfig, Transport};
+use pushpull_transport::{Identity, RetryConfig, Transport, TransportError};
 use pushpull_worker::{Worker, WorkerConfig};
 use tokio::sync::watch;
 use tokio::task::LocalSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::network::{Host, Network};
+
+/// The host of a second chief. It has the identity of the chief, but a nonce of its own.
+pub const SECOND_CHIEF: TaskId = TaskId::new(JobName::Chief, 1);
 
 /// How a start of a task ended: `Ok` with the end of the job if the task is the chief.
 pub type TaskEnd = Result<Option<JobEnd>, String>;
@@ -52,18 +55,19 @@ impl Setting {
     pub fn start(&self, task: TaskId, start: u64) -> (Running, AbortHandle) {
         let host = self.network.join(task);
         let identity = Identity {
-            task,
+            task: if task == SECOND_CHIEF { TaskId::CHIEF } else { task },
             incarnation: Incarnation(start),
             cluster: self.cluster.clone(),
             graph: Some(self.job.graph.digest()),
             http: None,
+            nonce: u64::from(task == SECOND_CHIEF),
         };
         let run: LocalBoxFuture<'static, TaskEnd> = match task.job {
             JobName::Ps => Box::pin(ps(host, identity, self.ps_config())),
             JobName::Worker => Box::pin(worker(host, identity, self.worker_config())),
             _ => {
-                let (job, progress) = (self.job.clone(), self.progress.clone());
-                Box::pin(chief(host, identity, self.chief_config(), job, progress))
+                let own = if task == SECOND_CHIEF { Default::default() } else { self.progress.clone() };
+                Box::pin(chief(host, task, identity, self.chief_config(), self.job.clone(), own))
             }
         };
         let (kill, killed) = AbortHandle::new_pair();
@@ -117,12 +121,17 @@ async fn worker(host: Host, identity: Identity, config: WorkerConfig) -> TaskEnd
 
 async fn chief(
     host: Host,
+    task: TaskId,
     identity: Identity,
     config: ChiefConfig,
     job: JobSpec,
     progress: watch::Sender<JobProgress>,
 ) -> TaskEnd {
-    let listener = host.listen(&address(&identity)).await.map_err(|error| error.to_string())?;
+    let listener = match host.listen(&address(&identity)).await {
+        Err(TransportError::InUse { .. }) if task == SECOND_CHIEF => host.listen("chief1:1").await,
+        other => other,
+    };
+    let listener = listener.map_err(|error| error.to_string())?;
     let chief = Chief::new(config, identity, Arc::new(host), job, progress, CancellationToken::new());
     chief.run(listener).await.map(Some).map_err(|error| error.to_string())
 }

@@ -20,6 +20,8 @@ pub enum Fault {
     Block(TaskId, TaskId, Duration),
     /// Holds everything between two tasks for a time.
     Partition(TaskId, TaskId, Duration),
+    /// Starts a second chief of the same job. If the first one runs, it listens at an address of its own.
+    SecondChief,
 }
 
 /// The time after which a partition makes a task give up its peer: the silence after which a connection
@@ -126,6 +128,8 @@ impl Scenario {
             scenario.faults.push((when, Fault::Kill(lost, None)));
             scenario.expected = Expected::Ended;
         }
+        let second = scenario.second_chief(random).map(|when| (when, Fault::SecondChief));
+        scenario.faults.extend(second);
         scenario
     }
 
@@ -149,6 +153,11 @@ impl Scenario {
     pub fn loses_no_task(&self) -> bool {
         let harmless = |fault: &Fault| !matches!(fault, Fault::Kill(..)) && !fault.is_long();
         self.faults.iter().all(|(_, fault)| harmless(fault))
+    }
+
+    /// Returns whether the chief is never killed.
+    pub fn keeps_chief(&self) -> bool {
+        !self.faults.iter().any(|(_, fault)| matches!(fault, Fault::Kill(TaskId::CHIEF, _)))
     }
 
     /// Returns a random fault that the job must survive.
@@ -178,6 +187,18 @@ impl Scenario {
         // A worker that is killed for good before the job begins is missed, and the job then fails.
         let begun = matches!(fault, Fault::Kill(_, None)) || fault.is_long();
         (self.when(random, begun), fault)
+    }
+
+    /// Returns when a second chief is started, if one is: while the job trains, or after the first chief was
+    /// killed, as a scheduler starts it again.
+    fn second_chief(&self, random: &mut Random) -> Option<When> {
+        match self.faults.iter().find(|(_, fault)| matches!(fault, Fault::Kill(TaskId::CHIEF, _))) {
+            Some(&(when, _)) => random.one_in(2).then(|| {
+                let later = Duration::from_millis(random.between(1, 20_000));
+                When { delay: when.delay + later, ..when }
+            }),
+            None => random.one_in(8).then(|| self.when(random, true)),
+        }
     }
 
     /// Returns a random time: one after the job has begun if `begun` is true.

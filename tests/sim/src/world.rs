@@ -16,7 +16,7 @@ use pushpull_storage::Stores;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use crate::host::{Running, Setting, TaskEnd};
+use crate::host::{Running, SECOND_CHIEF, Setting, TaskEnd};
 use crate::invariants::check;
 use crate::job::job;
 use crate::network::Network;
@@ -107,6 +107,8 @@ struct World<'a> {
     /// The first task that ended with an error.
     failed: Option<String>,
     job_end: Option<TaskEnd>,
+    /// The end of the second chief.
+    second_end: Option<TaskEnd>,
 }
 
 impl<'a> World<'a> {
@@ -148,6 +150,7 @@ impl<'a> World<'a> {
             saved: 0,
             failed: None,
             job_end: None,
+            second_end: None,
         }
     }
 
@@ -256,6 +259,7 @@ impl<'a> World<'a> {
                     self.returning.extend(back.map(|back| (Instant::now() + back, task)));
                 }
             }
+            Fault::SecondChief => self.start(SECOND_CHIEF),
             Fault::Cut(one, other) => network.cut(one, other),
             Fault::Block(from, to, time) => network.block(from, to, time),
             Fault::Partition(one, other, time) => {
@@ -284,6 +288,10 @@ impl<'a> World<'a> {
             Ok(_) => format!("{task} ends"),
             Err(error) => format!("{task} ends: {error}"),
         });
+        if task == SECOND_CHIEF {
+            self.second_end = Some(end);
+            return;
+        }
         // When the chief has ended, a worker whose last reply was lost cannot learn how the job ended.
         if let (Err(error), None) = (&end, &self.job_end) {
             self.failed.get_or_insert_with(|| format!("{task} ended: {error}"));
@@ -317,6 +325,14 @@ impl<'a> World<'a> {
         }
         if let (true, Some(failed)) = (self.scenario.loses_no_task(), &self.failed) {
             return Err(failed.clone());
+        }
+        match &self.second_end {
+            // It may train the job if the first chief was killed before its workers had begun.
+            Some(Ok(Some(JobEnd::Completed(report)))) if !self.scenario.keeps_chief() => {
+                check(self.scenario, report)?;
+            }
+            Some(Ok(end)) => return Err(format!("the second chief ended as {end:?}")),
+            _ => {}
         }
         Ok(Held {
             trained: report.is_some(),

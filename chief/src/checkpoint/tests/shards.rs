@@ -63,6 +63,10 @@ struct FakePsState {
     silent: Option<u32>,
     /// The queries that the silent shard has not answered.
     unanswered: Vec<(u32, Reply)>,
+    /// Whether the task belongs to another chief.
+    taken: bool,
+    /// The claims, withdrawals and stops that have arrived, by name.
+    rules: Vec<&'static str>,
 }
 
 #[derive(Clone)]
@@ -124,6 +128,16 @@ impl FakePs {
         for (shard, reply) in std::mem::take(&mut state.unanswered) {
             reply.send(state.shards[shard as usize].snapshot(), Payload::EMPTY);
         }
+    }
+
+    /// Refuses the orders and claims of the chief from now on, or accepts them again.
+    pub(crate) fn take(&self, taken: bool) {
+        self.lock().taken = taken;
+    }
+
+    /// Returns the claims, withdrawals and stops that have arrived, by name.
+    pub(crate) fn rules(&self) -> Vec<&'static str> {
+        self.lock().rules.clone()
     }
 
     pub(super) fn starts(&self, shard: usize) -> Vec<StartSpec> {
@@ -195,10 +209,28 @@ async fn write(
     Ok(FileSpec { name, shard, version: save.at, bytes, tensors: tensors.collect() })
 }
 
+/// Handles what concerns the whole task. Returns a request for a shard with its reply handle, unless the task
+/// belongs to another chief.
+fn rule(state: &mut FakePsState, message: Message, reply: Reply) -> Option<(Message, Reply)> {
+    if matches!(message, Message::Claim(_) | Message::Withdraw(_) | Message::Stop(_)) {
+        state.rules.push(message.name());
+    }
+    match message {
+        Message::Withdraw(_) => reply.send(Withdrawn {}, Payload::EMPTY),
+        Message::Observe(_) => return Some((message, reply)),
+        _ if state.taken => reply.refuse(RefusalCode::Term, "ps/0 belongs to another chief"),
+        Message::Claim(_) => reply.send(Claimed {}, Payload::EMPTY),
+        Message::Stop(_) => reply.send(Stopped {}, Payload::EMPTY),
+        message => return Some((message, reply)),
+    }
+    None
+}
+
 impl Service for FakePs {
     fn call(&self, _: &Peer, message: Message, _: Payload, reply: Reply) {
         let mut state = self.lock();
         let ahead = state.ahead;
+        let Some((message, reply)) = rule(&mut state, message, reply) else { return };
         match message {
             Message::CreateShard(create) => {
                 state.placement = create.placement.clone();
@@ -262,7 +294,6 @@ impl Service for FakePs {
                 state.shards[leave.shard as usize].left += 1;
                 reply.send(Left {}, Payload::EMPTY);
             }
-            Message::Stop(_) => reply.send(Stopped {}, Payload::EMPTY),
             other => reply.refuse(RefusalCode::Malformed, other.name()),
         }
     }
@@ -291,6 +322,7 @@ impl FakeCluster {
             cluster: cluster.clone(),
             graph: None,
             http: None,
+            nonce: 0,
         };
         let placement = Placement { epoch: PlacementEpoch(1), shards: vec![], slices: vec![] };
         let shards = (0..2).map(|_| FakeShard::default()).collect();
@@ -303,6 +335,8 @@ impl FakeCluster {
             ahead: 0,
             silent: None,
             unanswered: vec![],
+            taken: false,
+            rules: vec![],
         };
         let ps = FakePs(Arc::new(Mutex::new(state)));
         let transport = InProcess::new();

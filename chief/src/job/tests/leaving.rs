@@ -2,7 +2,9 @@
 
 use pushpull_messages::message::{Evaluated, Ready, Register};
 
-use super::scripted_job::{Play, completed, evaluated, finish, input_ended, interrupted, report};
+use super::scripted_job::{
+    Play, completed, evaluated, finish, input_ended, interrupted, other_chief, report,
+};
 use super::*;
 
 #[test]
@@ -214,4 +216,24 @@ fn another_worker_evaluates_if_one_is_cut_off() {
     assert_eq!(play.log(), "7:Finished trained 6:Evaluate");
     play.say(1, 1, evaluated());
     assert!(play.ended.pop().unwrap().is_ok() && play.open.is_empty());
+}
+
+#[test]
+fn a_job_of_another_chief_ends_without_its_workers() {
+    let mut play = Play::training();
+    play.fail_with(other_chief());
+    let ended = "another chief leads this job: ps/0 belongs to another chief";
+    assert_eq!(play.ended, [Err(ended.to_owned())]);
+    let reply = play.say(0, 1, report(3));
+    assert_eq!(play.log.last(), Some(&format!("{reply}:Reported")), "it is not told to stop");
+    let reply = play.say(1, 1, completed());
+    assert_eq!(play.log.last(), Some(&format!("{reply}:Refusal(the job has ended: {ended})")));
+    assert!(play.left.is_empty());
+
+    // Workers that wait for this chief are told why it ends.
+    let mut play = Play::new(2);
+    let reply = play.say(0, 1, Register {});
+    play.fail_with(other_chief());
+    assert_eq!(play.log.last(), Some(&format!("{reply}:Refusal(the job is ending: {ended})")));
+    assert_eq!(play.ended.len(), 1, "it does not wait for the other worker");
 }

@@ -33,6 +33,8 @@ enum Action {
     StartAgain,
     /// The chief fails the job with an error.
     Fail,
+    /// Another chief leads the job.
+    Abandon,
     EndFailing,
     /// The job is told to stop.
     Stop,
@@ -52,7 +54,7 @@ fn action() -> impl Strategy<Value = Action> {
         4 => Just(StartAgain),
         6 => prop_oneof![Just(Register), Just(Ready), Just(Report), Just(Evaluate)],
         2 => prop_oneof![Just(Complete), Just(EndInput), Just(Interrupt)],
-        1 => prop_oneof![4 => Just(EndFailing), 1 => Just(Fail)],
+        1 => prop_oneof![4 => Just(EndFailing), 1 => Just(Fail), 1 => Just(Abandon)],
         1 => prop_oneof![2 => Just(Stop), 2 => Just(Drain), 3 => Just(Agree), 1 => Just(EndDrain)],
     ]
 }
@@ -195,6 +197,7 @@ impl Random {
                 self.mine[worker as usize] = WorkerLife { life: life + 1, connection: self.connections };
             }
             Action::Fail => self.play.fail(),
+            Action::Abandon => self.play.fail_with(other_chief()),
             Action::EndFailing => self.play.end_failing(),
             Action::Stop => self.stop(false),
             Action::Drain => self.stop(true),

@@ -25,7 +25,12 @@ pub(super) struct Play {
 /// Returns the peer for an incarnation of worker `worker` on one of its connections.
 pub(super) fn peer(worker: u32, life: u64, connection: u64) -> Peer {
     let (task, incarnation) = (TaskId::worker(worker), Incarnation(life));
-    Peer { task, incarnation, connection, address: "here".into(), http: None }
+    Peer { task, incarnation, connection, address: "here".into(), http: None, nonce: 0 }
+}
+
+/// Returns the error of a job that another chief leads.
+pub(super) fn other_chief() -> ChiefError {
+    ChiefError::OtherChief { task: TaskId::ps(0), reason: "ps/0 belongs to another chief".into() }
 }
 
 impl Play {

@@ -24,6 +24,7 @@ fn overview() -> Overview {
         cluster: ClusterSpec::new(addresses).unwrap(),
         graph: None,
         http: Some("chief0:80".into()),
+        nonce: 0,
     };
     Overview::new(&job(), &identity, Some("s3://key:secret@bucket/x"))
 }

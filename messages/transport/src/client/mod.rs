@@ -78,7 +78,7 @@ impl ReconnectingClient {
             address: address.to_owned(),
             identity: identity.clone(),
             to,
-            life: welcome.incarnation,
+            life: (welcome.incarnation, welcome.nonce),
             redial_for: retry.redial_for,
             state: sender,
             counters: Arc::clone(&counters),

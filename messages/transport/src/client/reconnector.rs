@@ -36,9 +36,9 @@ pub(super) struct Reconnector {
     pub address: String,
     pub identity: Identity,
     pub to: TaskId,
-    /// The incarnation of the peer in the first handshake; a peer with another incarnation has restarted and
+    /// The incarnation and the nonce of the peer in the first handshake; a peer with others has restarted and
     /// counts as lost.
-    pub life: Incarnation,
+    pub life: (Incarnation, u64),
     pub redial_for: Duration,
     pub state: watch::Sender<State>,
     pub counters: Arc<CallCounters>,
@@ -92,12 +92,16 @@ impl Reconnector {
         let dialled = dial_counted(&**transport, address, identity, *to, patience, &self.counters).await;
         let seconds = self.redial_for.as_secs_f32();
         match dialled {
-            Ok(connection) if connection.welcome().incarnation == *life => Ok(connection),
             Ok(connection) => {
-                let found = connection.welcome().incarnation;
-                Err(format!(
-                    "{to} has restarted: expected incarnation {life}, but incarnation {found} answered"
-                ))
+                let welcome = connection.welcome();
+                let ((life, nonce), found) = (*life, welcome.incarnation);
+                match (found == life, welcome.nonce == nonce) {
+                    (true, true) => Ok(connection),
+                    (true, false) => Err(format!("{to} has restarted with the same incarnation {life}")),
+                    _ => Err(format!(
+                        "{to} has restarted: expected incarnation {life}, but incarnation {found} answered"
+                    )),
+                }
             }
             Err(DialError::Missing { reason, .. }) => {
                 Err(format!("dialled again for {seconds} s without success: {reason}"))

@@ -22,7 +22,7 @@ pub(super) const PS: TaskId = TaskId::ps(0);
 pub(super) fn identity(task: TaskId, incarnation: u64) -> Identity {
     let jobs = [(JobName::Ps, vec!["p:1"]), (JobName::Worker, vec!["w:1", "w:2"])];
     let cluster = ClusterSpec::new(jobs).unwrap();
-    Identity { task, incarnation: Incarnation(incarnation), cluster, graph: None, http: None }
+    Identity { task, incarnation: Incarnation(incarnation), cluster, graph: None, http: None, nonce: 0 }
 }
 
 /// A service that answers a push with the push's version and payload, counts pushes, and holds back the reply
@@ -223,6 +223,10 @@ pub(super) struct Setup {
 }
 
 pub(super) async fn start(transport: Arc<dyn Transport>, address: &str, incarnation: u64) -> Setup {
+    start_as(transport, address, identity(PS, incarnation)).await
+}
+
+pub(super) async fn start_as(transport: Arc<dyn Transport>, address: &str, identity: Identity) -> Setup {
     // The port of a server that has just ended may remain taken for a moment.
     let listener = loop {
         match transport.listen(address).await {
@@ -234,7 +238,7 @@ pub(super) async fn start(transport: Arc<dyn Transport>, address: &str, incarnat
     let echo = Arc::new(Echo::default());
     let service = Arc::clone(&echo) as Arc<dyn Service>;
     let config = ServerConfig { drain_ms: 10, ..Default::default() };
-    let server = serve(listener, identity(PS, incarnation), service, config);
+    let server = serve(listener, identity, service, config);
     Setup { transport, address: server.address().to_owned(), echo, server }
 }
 

@@ -17,7 +17,7 @@ use super::*;
 use crate::buffer::{Buffer, Segment};
 use crate::wire::Envelope;
 use crate::{InProcess, Link, Tcp};
-use flaky::{Fate, Faults, Flaky, Judge, PS, Setup, both, identity, start};
+use flaky::{Fate, Faults, Flaky, Judge, PS, Setup, both, identity, start, start_as};
 
 /// Settings with long time limits, so that a test does not fail on a busy machine.
 const RETRY: RetryConfig = RetryConfig {
@@ -254,6 +254,21 @@ async fn another_life_of_the_peer_does_not_answer_for_the_first() {
 }
 
 #[tokio::test]
+async fn a_nonce_tells_two_starts_in_one_microsecond_apart() {
+    both(async |setup| {
+        let client = client(&setup, &Faults::none(), RETRY).await;
+        let Setup { transport, address, server, .. } = setup;
+        server.stop().await;
+        let next = start_as(transport, &address, Identity { nonce: 1, ..identity(PS, 1) }).await;
+        let reason = client.wait_lost().await;
+        assert!(reason.contains("ps/0 has restarted with the same incarnation 1"), "{reason}");
+        assert!(client.call::<Pushed>(push(1, 0), Payload::EMPTY).await.is_err());
+        assert!(next.echo.pushed.lock().unwrap().is_empty());
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_peer_that_refuses_is_lost_unless_it_is_not_ready() {
     both(async |setup| {
         let faults = Faults::none();
@@ -315,6 +330,7 @@ async fn a_peer_that_hangs_up_after_handshakes_is_lost() {
                 payload_bytes_max: 0,
                 requests_max: 1,
                 http: None,
+                nonce: 0,
             };
             let envelope =
                 Envelope { request: RequestId(0), message: welcome.into(), payload: Payload::EMPTY };

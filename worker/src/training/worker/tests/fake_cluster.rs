@@ -242,6 +242,7 @@ impl Play {
             cluster: cluster.clone(),
             graph: None,
             http: None,
+            nonce: 0,
         };
         let trace = Some(TraceSpec { every: 3, ops: 1 });
         let resume = Resume { drawn: 4, ..Default::default() };

@@ -99,7 +99,7 @@ fn a_stopped_worker_shows_that_it_stops() {
 fn a_worker_that_never_runs_has_ended() {
     let cluster = ClusterSpec::new([(JobName::Ps, vec!["p:1"]), (JobName::Worker, vec!["w:1"])]).unwrap();
     let (task, incarnation) = (TaskId::worker(0), Incarnation(1));
-    let identity = Identity { task, incarnation, cluster, graph: None, http: None };
+    let identity = Identity { task, incarnation, cluster, graph: None, http: None, nonce: 0 };
     let (transport, pool) = (Arc::new(InProcess::new()), BufferPool::default());
     let worker =
         Worker::new(WorkerConfig::default(), identity, transport, pool, CancellationToken::new()).unwrap();

@@ -1,0 +1,22 @@
+//! Claims a ps task for one run of the chief.
+
+use serde::{Deserialize, Serialize};
+
+use super::Content;
+
+/// A request from the chief to a ps task: obey this run of the chief. The handshake has identified the run.
+/// The task refuses the claim if it obeys another chief. Otherwise it keeps the claim for this chief, and
+/// obeys the chief from its first order on. Sending the request twice has no further effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    /// The number of the chief's attempt to claim all ps tasks, from 1.
+    pub attempt: u64,
+}
+
+impl Content for Claim {}
+
+/// The reply of a ps task to [`Claim`]: the claim is granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claimed {}
+
+impl Content for Claimed {}

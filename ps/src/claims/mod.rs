@@ -1,0 +1,218 @@
+//! Decides which chief a ps task obeys. Uses no socket and no clock.
+//!
+//! Wanted properties: (A) a task obeys at most one chief at a time, and no other one while this chief is
+//! connected or has been away for less than the lease; (B) it obeys only a chief whose claim it has granted;
+//! (C) a withdrawn claim stays withdrawn, even if a copy of it arrives later; (D) a repeated claim is granted
+//! again; (E) of several chiefs that claim all tasks, at most one gets them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use pushpull_messages::id::Incarnation;
+use pushpull_transport::Peer;
+use tokio::time::Instant;
+
+/// The identity of one run of the chief.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Term {
+    pub incarnation: Incarnation,
+    /// Distinguishes two runs with the same incarnation.
+    pub nonce: u64,
+}
+
+impl Term {
+    /// Returns the term of a chief.
+    pub(crate) const fn of(chief: &Peer) -> Self {
+        Self { incarnation: chief.incarnation, nonce: chief.nonce }
+    }
+}
+
+impl fmt::Display for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{:04x}", self.incarnation, self.nonce >> 48)
+    }
+}
+
+/// The reason why a task refuses a claim or an order of a chief.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ClaimError {
+    /// The task obeys another chief, or has granted its claim.
+    #[error(
+        "it belongs to the chief with term {holder} from {address}, {}, and this chief has term {term}: end one of the two",
+        heard(*.away)
+    )]
+    Taken {
+        /// The term of the chief that is refused.
+        term: Term,
+        /// The term of the other chief.
+        holder: Term,
+        /// The address from which the other chief has dialled.
+        address: String,
+        /// How long the other chief has been away; `None` if it is connected.
+        away: Option<Duration>,
+    },
+    /// The claim was withdrawn.
+    #[error("claim {attempt} of term {term} was withdrawn, expected a later one")]
+    Withdrawn {
+        /// The chief's term.
+        term: Term,
+        /// The number of the attempt.
+        attempt: u64,
+    },
+    /// The task has not granted a claim of the chief.
+    #[error(
+        "it has granted no claim of term {term}, or has lapsed it: start the job again, with the same version on all tasks"
+    )]
+    Unclaimed {
+        /// The chief's term.
+        term: Term,
+    },
+}
+
+/// Describes when a chief was heard last.
+fn heard(away: Option<Duration>) -> String {
+    match away {
+        Some(away) => format!("which was heard last {} s ago", away.as_secs()),
+        None => "which is connected".to_owned(),
+    }
+}
+
+/// A chief that is connected, obeyed, or has claimed the task.
+#[derive(Debug)]
+struct Chief {
+    /// The address from which it dialled last.
+    address: String,
+    connections: usize,
+    /// When its last connection ended; without meaning while it is connected.
+    left: Option<Instant>,
+    /// The greatest number of an attempt that it has withdrawn.
+    withdrawn: u64,
+}
+
+/// The chiefs of a ps task. One of them is obeyed.
+#[derive(Debug)]
+pub(crate) struct Claims {
+    /// How long a chief may be away before another one gets the task.
+    lease: Duration,
+    /// The chiefs that are connected, obeyed or have claimed the task.
+    chiefs: BTreeMap<Term, Chief>,
+    /// The chief that is obeyed.
+    holder: Option<Term>,
+    /// The chief whose claim was granted and that has given no order yet, with the number of its attempt.
+    /// Until its first order it can withdraw, and an earlier chief that comes back keeps the task.
+    claimant: Option<(Term, u64)>,
+}
+
+impl Claims {
+    /// Returns the claims of a task that obeys no chief yet. A chief that is away for `lease` may lose the
+    /// task.
+    pub(crate) const fn new(lease: Duration) -> Self {
+        Self { lease, chiefs: BTreeMap::new(), holder: None, claimant: None }
+    }
+
+    /// Records a new connection of a chief.
+    pub(crate) fn connected(&mut self, term: Term, address: &str) {
+        let new = Chief { address: String::new(), connections: 0, left: None, withdrawn: 0 };
+        let chief = self.chiefs.entry(term).or_insert(new);
+        chief.connections += 1;
+        address.clone_into(&mut chief.address);
+    }
+
+    /// Records the end of a chief's connection.
+    pub(crate) fn disconnected(&mut self, term: Term, now: Instant) {
+        if let Some(chief) = self.chiefs.get_mut(&term) {
+            chief.connections -= 1;
+            chief.left = Some(now);
+        }
+        self.forget();
+    }
+
+    /// Returns the number of connections of the chief that the task belongs to. If it belongs to none, those
+    /// of all chiefs count, because each of them may claim it.
+    pub(crate) fn connections(&self) -> usize {
+        let own = self.holder.or(self.claimant.map(|(term, _)| term));
+        let counted = self.chiefs.iter().filter(|(term, _)| own.is_none_or(|own| own == **term));
+        counted.map(|(_, chief)| chief.connections).sum()
+    }
+
+    /// Grants or refuses the claim of a chief. An attempt is refused if the chief has withdrawn it.
+    pub(crate) fn claim(&mut self, term: Term, attempt: u64, now: Instant) -> Result<(), ClaimError> {
+        if self.holder == Some(term) {
+            return Ok(());
+        }
+        let claimant = self.claimant.map(|(term, _)| term);
+        if let Some(taken) =
+            [self.holder, claimant].into_iter().find_map(|other| self.taken(term, other, now))
+        {
+            return Err(taken);
+        }
+        match self.chiefs.get(&term) {
+            Some(chief) if attempt <= chief.withdrawn => Err(ClaimError::Withdrawn { term, attempt }),
+            Some(_) => {
+                self.claimant = Some((term, attempt));
+                self.forget();
+                Ok(())
+            }
+            None => Err(ClaimError::Unclaimed { term }),
+        }
+    }
+
+    /// Forgets the claims of a chief up to an attempt, also those that arrive later.
+    pub(crate) fn withdraw(&mut self, term: Term, attempt: u64) {
+        if let Some(chief) = self.chiefs.get_mut(&term) {
+            chief.withdrawn = chief.withdrawn.max(attempt);
+        }
+        if self.claimant.is_some_and(|(claimant, claimed)| claimant == term && claimed <= attempt) {
+            self.claimant = None;
+            self.forget();
+        }
+    }
+
+    /// Returns whether the task obeys an order of a chief. With its first order, the chief whose claim was
+    /// granted becomes the one that is obeyed.
+    ///
+    /// # Errors
+    /// Refuses the order if the task belongs to another chief, or has not granted this chief's claim.
+    pub(crate) fn order(&mut self, term: Term, now: Instant) -> Result<(), ClaimError> {
+        if self.holder == Some(term) {
+            return Ok(());
+        }
+        if let Some(taken) = self.taken(term, self.holder, now) {
+            return Err(taken);
+        }
+        match self.claimant {
+            Some((claimant, _)) if claimant == term => {
+                (self.holder, self.claimant) = (Some(term), None);
+                self.forget();
+                Ok(())
+            }
+            other => Err(other
+                .and_then(|(other, _)| self.taken(term, Some(other), now))
+                .unwrap_or(ClaimError::Unclaimed { term })),
+        }
+    }
+
+    /// Returns the refusal of a chief if the task belongs to `other`, which is another one and is here.
+    fn taken(&self, term: Term, other: Option<Term>, now: Instant) -> Option<ClaimError> {
+        let holder = other.filter(|&other| other != term)?;
+        let chief = self.chiefs.get(&holder)?;
+        let away = match chief.left {
+            Some(left) if chief.connections == 0 => Some(now.duration_since(left)),
+            _ => None,
+        };
+        let address = chief.address.clone();
+        away.is_none_or(|away| away < self.lease).then_some(ClaimError::Taken { term, holder, address, away })
+    }
+
+    /// Forgets the chiefs that are not connected and have no claim. No copy of a message of theirs can
+    /// arrive any more, so the number of chiefs is bounded by that of the connections.
+    fn forget(&mut self) {
+        let claimant = self.claimant.map(|(term, _)| term);
+        let kept = [self.holder, claimant];
+        self.chiefs.retain(|term, chief| chief.connections > 0 || kept.contains(&Some(*term)));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,99 @@
+//! Tests of a ps task to which two chiefs are connected: it obeys one of them.
+
+use super::*;
+
+/// Connects a chief of another incarnation or with another nonce than the first one.
+async fn another(task: &Task, incarnation: u64, nonce: u64) -> Connection {
+    let own = identity(&task.cluster, TaskId::CHIEF);
+    let own = Identity { incarnation: Incarnation(incarnation), nonce, ..own };
+    dial(&*task.transport, "p:1", &own, TaskId::ps(0), Patience::of(PATIENCE)).await.unwrap()
+}
+
+async fn claim(chief: &Connection, attempt: u64) -> Result<(), Refusal> {
+    match chief.call::<Claimed>(Claim { attempt }, Payload::EMPTY).await {
+        Ok(_) => Ok(()),
+        Err(CallError::Refused { refusal, .. }) => Err(refusal),
+        Err(other) => panic!("{other}"),
+    }
+}
+
+#[test]
+fn a_second_chief_cannot_touch_a_running_job() {
+    run(async {
+        let task = Task::start(PATIENCE).await;
+        let (chief, worker) = (task.chief().await, task.call(TaskId::worker(0)).await);
+        create(&chief, &StartSpec::Initialise).await.unwrap();
+        push(&worker, 1).await;
+        for (incarnation, nonce) in [(2, 0), (1, 1)] {
+            let second = another(&task, incarnation, nonce).await;
+            let refusal = claim(&second, 1).await.unwrap_err();
+            assert_eq!(refusal.code, RefusalCode::Term);
+            assert!(
+                refusal.reason.contains("ps/0 refuses Claim: it belongs to the chief with term 1-"),
+                "{refusal}"
+            );
+            let (version, checkpoint) = (Version(1), name(1));
+            let change = RateChange { from: version, factor: 0.5 };
+            let orders: [Message; 6] = [
+                Stop { reason: StopReason::failed("the shard already serves another job") }.into(),
+                StopAt { shard: 0, step: GlobalStep(1) }.into(),
+                HoldAt { shard: 0, version }.into(),
+                SetLearningRate { shard: 0, change }.into(),
+                Leave { shard: 0, worker: 0, incarnation: Incarnation(1) }.into(),
+                Save { shard: 0, store: "memory://".into(), checkpoint, at: version }.into(),
+            ];
+            for order in orders {
+                let refused = second.call::<Heartbeat>(order, Payload::EMPTY).await.unwrap_err();
+                let CallError::Refused { refusal, .. } = refused else { panic!("{refused}") };
+                assert_eq!(refusal.code, RefusalCode::Term, "{refusal}");
+            }
+            let refused = create(&second, &StartSpec::Initialise).await.unwrap_err();
+            assert!(refused.to_string().contains("ps/0 refuses CreateShard"), "{refused}");
+        }
+        // The first chief and its worker have noticed nothing.
+        push(&worker, 2).await;
+        chief.call::<Stopped>(Stop { reason: StopReason::Completed }, Payload::EMPTY).await.unwrap();
+        task.ended().await.unwrap();
+    });
+}
+
+#[test]
+fn a_chief_that_comes_back_keeps_its_task() {
+    run(async {
+        let task = Task::start(PATIENCE).await;
+        let (chief, worker) = (task.chief().await, task.call(TaskId::worker(0)).await);
+        create(&chief, &StartSpec::Initialise).await.unwrap();
+        let second = another(&task, 2, 0).await;
+        // The connection breaks while the chief dials again.
+        let again = task.call(TaskId::CHIEF).await;
+        drop(chief);
+        claim(&second, 1).await.unwrap_err();
+        push(&worker, 1).await;
+        again.call::<Stopped>(Stop { reason: StopReason::Completed }, Payload::EMPTY).await.unwrap();
+        task.ended().await.unwrap();
+    });
+}
+
+#[test]
+fn a_chief_gets_the_task_of_one_that_is_lost() {
+    run(async {
+        let task = Task::start(PATIENCE).await;
+        let chief = task.chief().await;
+        create(&chief, &StartSpec::Initialise).await.unwrap();
+        let second = another(&task, 2, 0).await;
+        drop(chief);
+        let mut attempts = 1;
+        while let Err(refusal) = claim(&second, attempts).await {
+            assert_eq!(refusal.code, RefusalCode::Term, "{refusal}");
+            attempts += 1;
+            tokio::task::yield_now().await;
+        }
+        // No worker has used the shards yet, so they can be created again.
+        create(&second, &StartSpec::Initialise).await.unwrap();
+        let late = task.call(TaskId::CHIEF).await;
+        let refused = create(&late, &StartSpec::Initialise).await.unwrap_err().to_string();
+        assert!(refused.contains("it belongs to the chief with term 2-"), "{refused}");
+        second.call::<Stopped>(Stop { reason: StopReason::Completed }, Payload::EMPTY).await.unwrap();
+        task.ended().await.unwrap();
+    });
+}
