@@ -17,13 +17,15 @@ pub const RECONNECT_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 #[derive(Clone, Debug)]
 pub struct ChiefConfig {
     /// The time limit for the start of all tasks. Within it, the chief must reach every ps task, and every
-    /// worker must register with the chief.
+    /// worker must register with the chief. The store of the checkpoints has the same time to respond first.
     pub start_timeout: Duration,
     /// The time that workers have to leave when the job ends early. If the job never began, this is the time
     /// that workers have to connect and to receive the reason.
     pub leave_timeout: Duration,
     /// The time that a worker has to reconnect after its connection broke, before it counts as lost.
     pub reconnect_timeout: Duration,
+    /// The time that the shards of a trained job have to report their final counts.
+    pub conclude_timeout: Duration,
     /// The time limit for the function of
     /// [`Chief::with_before_stop`](crate::Chief::with_before_stop).
     pub before_stop_timeout: Duration,
@@ -51,6 +53,7 @@ impl Default for ChiefConfig {
             start_timeout: Duration::from_secs(300),
             leave_timeout: Duration::from_secs(10),
             reconnect_timeout: Duration::from_secs(3),
+            conclude_timeout: Duration::from_secs(60),
             before_stop_timeout: Duration::from_secs(600),
             retry: RetryConfig { redial_for: Duration::from_secs(3), ..Default::default() },
             log_placement: false,

@@ -469,6 +469,42 @@ fn a_checkpoint_is_saved_on_command() {
     });
 }
 
+/// Returns a configuration whose last save has a limit.
+fn hasty(path: &TempDir, last_save_timeout: Duration) -> ChiefConfig {
+    let usual = config(path, PATIENCE);
+    let checkpoint = usual.checkpoint.map(|usual| CheckpointConfig { last_save_timeout, ..usual });
+    ChiefConfig { checkpoint, ..usual }
+}
+
+#[test]
+fn a_trained_job_ends_although_its_last_save_hangs() {
+    block_on(async {
+        let path = tempfile::tempdir().unwrap();
+        let run = TestRun::training(&path, hasty(&path, Duration::from_millis(20))).await;
+        run.cluster.ps.hang();
+        run.cluster.ps.train(1000);
+        run.finish(TrainingResult::Completed).await;
+        let Ok(JobEnd::Completed(report)) = run.end().await else { panic!("it is trained") };
+        assert!(report.last_checkpoint.is_none_or(|last| last.step < report.steps), "{report:?}");
+        assert!(report.saves_failed > 0 && newest(&path).await != Some(10));
+    });
+}
+
+#[test]
+fn shards_that_do_not_report_end_a_trained_job() {
+    block_on(async {
+        let path = tempfile::tempdir().unwrap();
+        let conclude_timeout = Duration::from_millis(20);
+        let run = TestRun::training(&path, ChiefConfig { conclude_timeout, ..config(&path, PATIENCE) }).await;
+        run.cluster.ps.silence(0);
+        run.cluster.ps.train(1000);
+        run.finish(TrainingResult::Completed).await;
+        let error = run.end().await.unwrap_err().to_string();
+        assert!(error.starts_with("the job was trained to step 10, but some shards did not"), "{error}");
+        assert_eq!(newest(&path).await, Some(10), "it was saved before");
+    });
+}
+
 #[test]
 fn two_jobs_do_not_save_in_one_directory() {
     block_on(async {

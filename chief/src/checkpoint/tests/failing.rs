@@ -31,6 +31,11 @@ impl FailingStore {
         Self { inner, fuse: Arc::new(Fuse { left: AtomicU64::new(operations), late }) }
     }
 
+    /// Lets the store work for this number of operations.
+    pub(super) fn refill(&self, operations: u64) {
+        self.fuse.left.store(operations, Ordering::SeqCst);
+    }
+
     /// Returns the number of operations that are left before the failure.
     pub(super) fn left(&self) -> u64 {
         self.fuse.left.load(Ordering::SeqCst)
