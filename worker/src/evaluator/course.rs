@@ -29,6 +29,11 @@ fn age(name: &CheckpointName) -> (u64, u64) {
 }
 
 impl Course {
+    /// Returns whether no checkpoint is known yet.
+    pub(super) fn is_empty(&self) -> bool {
+        self.done.is_empty() && self.failed.is_empty()
+    }
+
     /// Returns the checkpoints among `there` that may be evaluated, newest first.
     pub(super) fn candidates(&self, there: &[CheckpointName]) -> Vec<CheckpointName> {
         let mut new: Vec<CheckpointName> =
