@@ -231,7 +231,7 @@ impl Saver {
                 schedule.ended(now);
             }
             Err(SaveError::Late(version)) => schedule.was_late(version),
-            Err(SaveError::Failed(reason)) => {
+            Err(SaveError::Failed(reason) | SaveError::PsLost(reason)) => {
                 schedule.failed(at, now);
                 let newest = self.status.borrow().newest();
                 error!(step = %at, reason, "checkpoint was not made; {newest}");
@@ -246,10 +246,14 @@ impl Saver {
         placement: &Placement,
         End { step, deadline }: End,
     ) -> Result<CheckpointName, String> {
-        let last = within(deadline, self.save_last(ps, placement, step)).await;
+        let mut reason = String::new();
+        let last = within(deadline, self.save_last(ps, placement, step, &mut reason)).await;
         let last = last.unwrap_or_else(|| {
             self.status.send_modify(|status| status.failed += 1);
-            Err("the last save did not finish in time".into())
+            Err(match reason.is_empty() {
+                true => "the last save did not finish in time".to_owned(),
+                false => format!("the last save did not finish in time; before, it failed: {reason}"),
+            })
         });
         if last.is_ok() && within(deadline, self.cleaner.clean_if_due()).await.is_none() {
             warn!("no time left to delete old checkpoints");
@@ -259,13 +263,14 @@ impl Saver {
 
     /// Makes the checkpoint of `step` or, if `step` is `None`, of the version that all shards have reached.
     /// Attempts it again if the save fails, for example because the store does not respond for a moment.
+    /// Writes the reason of each failed attempt to `reason`.
     async fn save_last(
         &mut self,
         ps: &PsTasks,
         placement: &Placement,
         step: Option<GlobalStep>,
+        reason: &mut String,
     ) -> Result<CheckpointName, String> {
-        let mut reason = String::new();
         let (mut pause, mut retry) = (Duration::ZERO, self.retry);
         for _ in 0..LOOKS_MAX {
             tokio::time::sleep(std::mem::replace(&mut pause, LOOK_AGAIN)).await;
@@ -274,7 +279,7 @@ impl Saver {
                 None => match same_version(ps).await {
                     Ok(at) => at,
                     Err(differing) => {
-                        reason = differing;
+                        *reason = differing;
                         continue;
                     }
                 },
@@ -286,16 +291,17 @@ impl Saver {
             let saved = self.writer.run(ps, placement, at).await;
             match self.count(saved) {
                 Err(SaveError::Late(version)) => {
-                    reason = format!("a shard has reached version {version}, expected at most {at}")
+                    *reason = format!("a shard has reached version {version}, expected at most {at}")
                 }
                 Err(SaveError::Failed(why)) => {
                     warn!(step = %at, reason = why, "last save failed");
-                    (reason, pause, retry) = (why, retry, 2 * retry);
+                    (*reason, pause, retry) = (why, retry, 2 * retry);
                 }
+                Err(SaveError::PsLost(reason)) => return Err(reason),
                 Ok(name) => return Ok(name),
             }
         }
-        Err(reason)
+        Err(std::mem::take(reason))
     }
 
     /// Counts a save, and logs it if it was committed.
