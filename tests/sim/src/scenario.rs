@@ -265,7 +265,7 @@ impl Scenario {
     fn second_life(&self, random: &mut Random, survivor: u32) -> Vec<(When, Fault)> {
         let mut faults: Vec<_> = (0..random.between(0, 2)).map(|_| self.fault(random, survivor)).collect();
         // The store may fail at the start already, because this life need not be trained.
-        if random.one_in(3) {
+        if random.one_in(2) {
             faults.push((When { step: None, delay: Duration::ZERO }, self.trouble(random)));
         }
         // A worker gives nothing to the first checkpoints, which must contain what it gave before.
@@ -284,8 +284,9 @@ impl Scenario {
     /// Returns a random trouble of the store: one that is over soon, one that outlasts a save, or one that
     /// would outlast the job if it waited.
     fn trouble(&self, random: &mut Random) -> Fault {
-        let troubles = [Trouble::Slow, Trouble::Failing, Trouble::Full, Trouble::Hanging];
-        let trouble = troubles[random.between(0, 3) as usize];
+        let troubles =
+            [Trouble::Slow, Trouble::Failing, Trouble::Full, Trouble::Unreadable, Trouble::Hanging];
+        let trouble = troubles[random.between(0, 4) as usize];
         let most = [SOON, 10 * SOON, 2000 * SOON][random.between(0, 2) as usize];
         Fault::Store(trouble, between(random, Duration::from_millis(1), most))
     }

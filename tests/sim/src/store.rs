@@ -34,6 +34,8 @@ pub enum Trouble {
     Failing,
     /// No file can be written.
     Full,
+    /// No file can be read, but the files can be listed.
+    Unreadable,
     /// No operation ends.
     Hanging,
 }
@@ -116,9 +118,12 @@ impl SimulatedStore {
         }
     }
 
-    fn fate(&self, writes: bool) -> Fate {
-        if writes && self.has(Trouble::Full).is_some() {
+    fn fate(&self, kind: Kind) -> Fate {
+        if kind == Kind::Writes && self.has(Trouble::Full).is_some() {
             return Fate::FailsBefore("no space left");
+        }
+        if kind == Kind::Reads && self.has(Trouble::Unreadable).is_some() {
+            return Fate::FailsBefore("input/output error");
         }
         let failing = self.has(Trouble::Failing).is_some();
         let random = &mut self.0.state.lock().random;
@@ -141,7 +146,15 @@ struct Client {
 struct Operation<'a> {
     verb: &'static str,
     name: &'a str,
-    writes: bool,
+    kind: Kind,
+}
+
+/// What an operation needs of the store.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Reads,
+    Writes,
+    Other,
 }
 
 fn failed<T>(reason: &'static str) -> Result<T> {
@@ -155,14 +168,14 @@ impl Client {
         operation: Operation<'_>,
         effect: impl Future<Output = Result<T>> + Send,
     ) -> Result<T> {
-        let Operation { verb, name, writes } = operation;
+        let Operation { verb, name, kind } = operation;
         let trace = |what: &str| self.store.0.trace.add(format!("store: {verb} {name}{what}"));
         self.store.wait().await;
         self.machine.running().await;
         if self.machine.is_killed() {
             return failed("the task was killed");
         }
-        let fate = self.store.fate(writes);
+        let fate = self.store.fate(kind);
         if let Fate::FailsBefore(reason) = fate {
             trace(&format!(" fails: {reason}"));
             return failed(reason);
@@ -170,7 +183,7 @@ impl Client {
         let result = effect.await;
         if fate == Fate::FailsAfter {
             trace(" fails after its effect");
-        } else if writes {
+        } else if kind == Kind::Writes {
             trace("");
         }
         self.store.wait().await;
@@ -185,7 +198,7 @@ impl fmt::Display for Client {
 }
 
 fn write<'a>(verb: &'static str, name: &'a Path) -> Operation<'a> {
-    Operation { verb, name: name.as_ref(), writes: true }
+    Operation { verb, name: name.as_ref(), kind: Kind::Writes }
 }
 
 #[async_trait]
@@ -206,7 +219,7 @@ impl ObjectStore for Client {
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        let read = Operation { verb: "read", name: location.as_ref(), writes: false };
+        let read = Operation { verb: "read", name: location.as_ref(), kind: Kind::Reads };
         self.run(read, self.store.0.files.get_opts(location, options)).await
     }
 
@@ -217,7 +230,7 @@ impl ObjectStore for Client {
             async move {
                 let location = location?;
                 // A full store can delete.
-                let delete = Operation { verb: "delete", name: location.as_ref(), writes: false };
+                let delete = Operation { verb: "delete", name: location.as_ref(), kind: Kind::Other };
                 client.run(delete, client.store.0.files.delete(&location)).await?;
                 Ok(location)
             }
@@ -229,7 +242,7 @@ impl ObjectStore for Client {
         let (client, prefix) = (self.clone(), prefix.cloned());
         let listed = async move {
             let name = prefix.as_ref().map_or("", AsRef::as_ref);
-            let list = Operation { verb: "list", name, writes: false };
+            let list = Operation { verb: "list", name, kind: Kind::Other };
             let all = client.store.0.files.list(prefix.as_ref()).try_collect::<Vec<_>>();
             client.run(list, all).await
         };
@@ -237,7 +250,7 @@ impl ObjectStore for Client {
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        let list = Operation { verb: "list", name: prefix.map_or("", AsRef::as_ref), writes: false };
+        let list = Operation { verb: "list", name: prefix.map_or("", AsRef::as_ref), kind: Kind::Other };
         self.run(list, self.store.0.files.list_with_delimiter(prefix)).await
     }
 
@@ -267,7 +280,7 @@ impl MultipartUpload for Upload {
     }
 
     async fn abort(&mut self) -> Result<()> {
-        let abort = Operation { verb: "abort", name: self.location.as_ref(), writes: false };
+        let abort = Operation { verb: "abort", name: self.location.as_ref(), kind: Kind::Other };
         self.client.run(abort, self.inner.abort()).await
     }
 }

@@ -111,8 +111,11 @@ struct World<'a> {
     lives: u32,
     began_life: Instant,
     struck: u32,
-    /// The newest checkpoint that was seen, or was in the store when the job was started last.
+    /// The newest checkpoint that was known when the job was started last: it was seen before, or was in the
+    /// store.
     saved: u64,
+    /// The newest checkpoint that the job has reported since then.
+    reported: u64,
     /// The tasks that may end with an error, because of a fault.
     excused: BTreeSet<TaskId>,
     /// The first other task that ended with an error.
@@ -163,6 +166,7 @@ impl<'a> World<'a> {
             began_life: Instant::now(),
             struck: 0,
             saved: 0,
+            reported: 0,
             excused: BTreeSet::new(),
             failed: None,
             evaluated: false,
@@ -209,7 +213,7 @@ impl<'a> World<'a> {
             self.alive.iter().filter(|(task, _)| **task != EVALUATOR).map(|(task, alive)| (*task, alive.0)),
         );
         self.alive.retain(|task, _| *task == EVALUATOR);
-        self.saved = self.saved.max(newest_step(&self.setting.store.files()).await?);
+        self.saved = self.reported.max(newest_step(&self.setting.store.files()).await?);
         Ok(())
     }
 
@@ -249,10 +253,7 @@ impl<'a> World<'a> {
                 Ok(()) = progress.changed() => {
                     let now = progress.borrow_and_update().clone();
                     let step = now.global_step.0;
-                    // The next start must not begin before the last save of this one.
-                    if self.must_live_again() {
-                        self.saved = self.saved.max(now.last_checkpoint.map_or(0, |name| name.step.0));
-                    }
+                    self.reported = self.reported.max(now.last_checkpoint.map_or(0, |name| name.step.0));
                     if self.reached.last().is_none_or(|&(last, _)| last < step) {
                         self.reached.push((step, Instant::now()));
                     }
