@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use object_store::memory::InMemory;
 use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_messages::id::{GlobalStep, LocalStep};
 use pushpull_messages::job::JobError;
@@ -13,7 +14,7 @@ use pushpull_messages::message::{
 };
 use pushpull_messages::observe::{ChiefSnapshot, JobPhase, Observed, TraceSpec, WorkerState};
 use pushpull_messages::sync::SyncSpec;
-use pushpull_storage::{Catalog, CheckpointState, Store};
+use pushpull_storage::{Catalog, CheckpointState, Store, Stores};
 use pushpull_transport::Connection;
 use pushpull_transport::buffer::Payload;
 use tempfile::TempDir;
@@ -21,6 +22,7 @@ use tokio::sync::mpsc;
 
 use super::*;
 use crate::checkpoint::CheckpointConfig;
+use crate::checkpoint::tests::failing::FailingStore;
 use crate::checkpoint::tests::shards::{FakeCluster, PATIENCE};
 use crate::command::Command;
 use crate::job::tests::job;
@@ -466,6 +468,18 @@ fn a_checkpoint_is_saved_on_command() {
         }
         assert!(newest(&path).await > Some(3));
         drop(run.interrupt);
+    });
+}
+
+#[test]
+fn a_store_that_hangs_at_the_start_is_an_error() {
+    block_on(async {
+        let path = tempfile::tempdir().unwrap();
+        let hanging = FailingStore::hanging(Arc::new(InMemory::new()));
+        let (stores, start_timeout) = (Stores::all_in(Arc::new(hanging)), Duration::from_millis(20));
+        let config = ChiefConfig { stores, start_timeout, ..config(&path, PATIENCE) };
+        let error = TestRun::start(&path, config, None).await.end().await.unwrap_err().to_string();
+        assert!(error.contains("did not respond within 0 s; check whether it can be reached"), "{error}");
     });
 }
 
