@@ -266,7 +266,12 @@ impl Scenario {
         let mut faults: Vec<_> = (0..random.between(0, 2)).map(|_| self.fault(random, survivor)).collect();
         // The store may fail at the start already, because this life need not be trained.
         if random.one_in(2) {
-            faults.push((When { step: None, delay: Duration::ZERO }, self.trouble(random)));
+            let trouble = match random.one_in(2) {
+                true => self.trouble(random),
+                // So long that the newest checkpoint cannot be read, and an older one perhaps can.
+                false => Fault::Store(Trouble::Unreadable, between(random, SOON / 2, 2 * SOON)),
+            };
+            faults.push((When { step: None, delay: Duration::ZERO }, trouble));
         }
         // A worker gives nothing to the first checkpoints, which must contain what it gave before.
         if self.sync != SyncSpec::SYNC {

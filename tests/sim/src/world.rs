@@ -341,11 +341,11 @@ impl<'a> World<'a> {
 
     fn start(&mut self, task: TaskId) {
         // A worker is refused while the chief believes that its earlier start is connected.
-        let mut refused = false;
         if let Some((stopped, _)) = self.alive.remove(&task) {
             self.zombies.insert((task, stopped));
-            refused = self.stopped.get(&task).is_some_and(|at| at.elapsed() < MISSED);
         }
+        let recent = self.stopped.get(&task).is_some_and(|at| at.elapsed() < MISSED);
+        let mut refused = recent && self.zombies.iter().any(|(zombie, _)| *zombie == task);
         // A worker that comes when the others have finished has nothing left to do.
         let progress = self.setting.progress.borrow().clone();
         refused |= self.starts.contains_key(&task) && progress.global_step >= progress.last_step;
