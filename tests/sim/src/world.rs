@@ -245,6 +245,8 @@ impl<'a> World<'a> {
     async fn go_on(&mut self, done: fn(&Self) -> bool) -> Result<(), String> {
         let mut progress = self.setting.progress.subscribe();
         let mut healed = false;
+        // Some faults are due at once.
+        self.let_happen();
         while !done(self) {
             let due = self.due();
             tokio::select! {
