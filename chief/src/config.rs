@@ -17,7 +17,7 @@ pub const RECONNECT_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 #[derive(Clone, Debug)]
 pub struct ChiefConfig {
     /// The time limit for the start of all tasks. Within it, the chief must reach every ps task, and every
-    /// worker must register with the chief.
+    /// worker must register with the chief. The store of the checkpoints has the same time to respond first.
     pub start_timeout: Duration,
     /// How long the chief waits for the workers to leave when the job ends early. If the job never began,
     /// the chief waits this long for workers to connect and to receive the reason why the job ended.
@@ -25,6 +25,8 @@ pub struct ChiefConfig {
     /// How long a worker may take to reconnect after its connection broke. A worker that takes longer counts
     /// as lost.
     pub reconnect_timeout: Duration,
+    /// The time limit for the shards of a trained job to report their final counts.
+    pub conclude_timeout: Duration,
     /// The time limit for the function that [`Chief::with_before_stop`](crate::Chief::with_before_stop)
     /// sets.
     pub before_stop_timeout: Duration,
@@ -52,6 +54,7 @@ impl Default for ChiefConfig {
             start_timeout: Duration::from_secs(300),
             leave_timeout: Duration::from_secs(10),
             reconnect_timeout: Duration::from_secs(3),
+            conclude_timeout: Duration::from_secs(60),
             before_stop_timeout: Duration::from_secs(600),
             retry: RetryConfig { redial_for: Duration::from_secs(3), ..Default::default() },
             log_placement: false,

@@ -83,6 +83,26 @@ pub enum ChiefError {
     /// The store for checkpoints cannot be used.
     #[error("checkpoints cannot be made: {0}")]
     Store(#[from] StoreError),
+    /// The store for checkpoints did not respond within the start timeout.
+    #[error(
+        "checkpoints cannot be made: {location} did not respond within {seconds} s; check whether it can be reached"
+    )]
+    SlowStore {
+        /// The location of the store.
+        location: String,
+        /// The start timeout, in seconds.
+        seconds: u64,
+    },
+    /// The shards of a job that was trained did not report their final counts.
+    #[error(
+        "the job was trained to step {step}, but some shards did not report their counts within {seconds} s"
+    )]
+    Silent {
+        /// The step to which the job was trained.
+        step: GlobalStep,
+        /// The time limit, in seconds.
+        seconds: u64,
+    },
     /// The connection to a ps task is lost, and the variables of the task are lost with it.
     #[error("lost {task} and its variables at step {step}: {reason}")]
     PsLost {

@@ -14,6 +14,7 @@ use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::SaveResult;
 use pushpull_messages::placement::Placement;
 use pushpull_storage::{Catalog, FORMAT, ManifestSpec, StoreError, missing_file};
+use pushpull_transport::CallError;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -51,6 +52,8 @@ pub(crate) enum SaveError {
     Late(Version),
     /// The save failed; the text is the reason.
     Failed(String),
+    /// A ps task is lost, so no other save can succeed either; the text is the reason.
+    PsLost(String),
 }
 
 impl CheckpointWriter {
@@ -101,6 +104,7 @@ impl CheckpointWriter {
                     return failed(format!("a later save replaced this save on {shard}"));
                 }
                 Ok(SaveResult::Failed(reason)) => return failed(reason),
+                Err(error @ CallError::Lost { .. }) => return Err(SaveError::PsLost(error.to_string())),
                 Err(error) => return failed(error),
             }
         }

@@ -12,6 +12,9 @@ pub const KEEP_MAX: usize = 10_000;
 /// The largest value of [`CheckpointConfig::drain_timeout`].
 pub const DRAIN_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 
+/// The largest value of [`CheckpointConfig::last_save_timeout`].
+pub const LAST_SAVE_TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
+
 /// The settings of checkpoints: where they are stored, when they are made, which are kept, and which one the
 /// job begins with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +38,9 @@ pub struct CheckpointConfig {
     /// whole time. When a job starts, this is also the longest time for which it waits while another job,
     /// such as its own earlier run, still saves at the same location.
     pub drain_timeout: Duration,
+    /// The time limit for the last save of a job that was trained to its end. If the save takes longer, the
+    /// job ends without it.
+    pub last_save_timeout: Duration,
 }
 
 /// The choice of the checkpoint that a job begins with.
@@ -69,6 +75,7 @@ impl CheckpointConfig {
             keep_every: None,
             restore: RestoreChoice::default(),
             drain_timeout: Duration::from_secs(25),
+            last_save_timeout: Duration::from_secs(1800),
         }
     }
 
@@ -106,6 +113,10 @@ impl CheckpointConfig {
                 format!("{:?}", self.drain_timeout),
             );
             return wrong("checkpoint.drain_timeout", expected, got);
+        }
+        if !(Duration::from_millis(1)..=LAST_SAVE_TIMEOUT_MAX).contains(&self.last_save_timeout) {
+            let expected = format!("from 1 ms to {} s", LAST_SAVE_TIMEOUT_MAX.as_secs());
+            return wrong("checkpoint.last_save_timeout", expected, format!("{:?}", self.last_save_timeout));
         }
         Ok(())
     }
@@ -173,7 +184,14 @@ mod tests {
                 CheckpointConfig { keep_every: Some(second / 2), ..usual.clone() },
                 "keep_every must be at least 1 s",
             ),
-            (CheckpointConfig { drain_timeout: Duration::ZERO, ..usual }, "drain_timeout must be from 1 ms"),
+            (
+                CheckpointConfig { drain_timeout: Duration::ZERO, ..usual.clone() },
+                "drain_timeout must be from 1 ms",
+            ),
+            (
+                CheckpointConfig { last_save_timeout: Duration::MAX, ..usual },
+                "last_save_timeout must be from 1 ms",
+            ),
         ] {
             let error = wrong.validate().unwrap_err().to_string();
             assert!(error.starts_with(&format!("checkpoint.{key}")), "{error}");

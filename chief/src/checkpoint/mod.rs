@@ -17,7 +17,9 @@ mod shard_initializer;
 pub(crate) mod tests;
 mod warm_start;
 
-pub use config::{CheckpointConfig, DRAIN_TIMEOUT_MAX, KEEP_MAX, RestoreChoice, RestoreChoiceError};
+pub use config::{
+    CheckpointConfig, DRAIN_TIMEOUT_MAX, KEEP_MAX, LAST_SAVE_TIMEOUT_MAX, RestoreChoice, RestoreChoiceError,
+};
 pub(crate) use drain::DrainShares;
 pub use error::{BrokenCheckpoint, RestoreError};
 pub(crate) use evaluations::follow;

@@ -25,8 +25,10 @@ use crate::report::JobProgress;
 const LOOKS_MAX: u32 = 5;
 /// The interval at which a save that is still unfinished is logged.
 const SLOW: Duration = Duration::from_secs(60);
-/// The time between two attempts at the last save.
+/// The time after which the last save is attempted again if the shards did not have the right version.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// The time after which a last save that failed is attempted again. It doubles with each attempt.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// The status of all saves so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,7 +56,7 @@ pub(crate) enum SaverCommand {
     Trained(GlobalStep),
     /// Makes the last checkpoint by the deadline, and then ends the saver. The checkpoint is that of `step`
     /// or, if `step` is `None`, of the version that all shards have reached.
-    End { step: Option<GlobalStep>, deadline: Option<Instant> },
+    End { step: Option<GlobalStep>, deadline: Instant },
 }
 
 /// The state of the shards when the job begins.
@@ -73,6 +75,8 @@ pub(crate) struct Saver {
     writer: CheckpointWriter,
     cleaner: Cleaner,
     status: watch::Sender<SaveStatus>,
+    /// The time after which a last save that failed is attempted again.
+    retry: Duration,
     /// The lock of the store, kept until the last checkpoint is saved; `None` if the store cannot be locked.
     _lock: Option<StoreLock>,
 }
@@ -96,13 +100,19 @@ impl Saver {
         let life = newest.unwrap_or_default().max(identity.incarnation);
         let cleaner = Cleaner::new(catalog.clone(), life, config.keep, config.keep_every);
         let writer = CheckpointWriter::new(catalog, job, identity.cluster.clone(), life);
-        Ok(Self { config, writer, cleaner, status, _lock: None })
+        Ok(Self { writer, cleaner, status, config, retry: RETRY, _lock: None })
     }
 
     /// Keeps the lock of the store until the saver has ended.
     #[must_use]
     pub(crate) fn with_lock(self, lock: Option<StoreLock>) -> Self {
         Self { _lock: lock, ..self }
+    }
+
+    /// Attempts a last save that failed again after this time, instead of after the usual one.
+    #[cfg(test)]
+    pub(super) fn retrying_after(self, retry: Duration) -> Self {
+        Self { retry, ..self }
     }
 
     /// Returns a catalog of the existing checkpoints, and the choice of the one that the job begins with.
@@ -221,7 +231,7 @@ impl Saver {
                 schedule.ended(now);
             }
             Err(SaveError::Late(version)) => schedule.was_late(version),
-            Err(SaveError::Failed(reason)) => {
+            Err(SaveError::Failed(reason) | SaveError::PsLost(reason)) => {
                 schedule.failed(at, now);
                 let newest = self.status.borrow().newest();
                 error!(step = %at, reason, "checkpoint was not made; {newest}");
@@ -236,10 +246,14 @@ impl Saver {
         placement: &Placement,
         End { step, deadline }: End,
     ) -> Result<CheckpointName, String> {
-        let last = within(deadline, self.save_last(ps, placement, step)).await;
+        let mut reason = String::new();
+        let last = within(deadline, self.save_last(ps, placement, step, &mut reason)).await;
         let last = last.unwrap_or_else(|| {
-            let seconds = self.config.drain_timeout.as_secs_f32();
-            Err(format!("the last save did not finish within {seconds} s (drain_timeout)"))
+            self.status.send_modify(|status| status.failed += 1);
+            Err(match reason.is_empty() {
+                true => "the last save did not finish in time".to_owned(),
+                false => format!("the last save did not finish in time; before, it failed: {reason}"),
+            })
         });
         if last.is_ok() && within(deadline, self.cleaner.clean_if_due()).await.is_none() {
             warn!("no time left to delete old checkpoints");
@@ -248,23 +262,24 @@ impl Saver {
     }
 
     /// Makes the checkpoint of `step` or, if `step` is `None`, of the version that all shards have reached.
+    /// Attempts it again if the save fails, for example because the store does not respond for a moment.
+    /// Writes the reason of each failed attempt to `reason`.
     async fn save_last(
         &mut self,
         ps: &PsTasks,
         placement: &Placement,
         step: Option<GlobalStep>,
+        reason: &mut String,
     ) -> Result<CheckpointName, String> {
-        let mut reason = String::new();
-        for look in 0..LOOKS_MAX {
-            if look > 0 {
-                tokio::time::sleep(LOOK_AGAIN).await;
-            }
+        let (mut pause, mut retry) = (Duration::ZERO, self.retry);
+        for _ in 0..LOOKS_MAX {
+            tokio::time::sleep(std::mem::replace(&mut pause, LOOK_AGAIN)).await;
             let at = match step {
                 Some(step) => Version(step.0),
                 None => match same_version(ps).await {
                     Ok(at) => at,
                     Err(differing) => {
-                        reason = differing;
+                        *reason = differing;
                         continue;
                     }
                 },
@@ -276,13 +291,17 @@ impl Saver {
             let saved = self.writer.run(ps, placement, at).await;
             match self.count(saved) {
                 Err(SaveError::Late(version)) => {
-                    reason = format!("a shard has reached version {version}, expected at most {at}")
+                    *reason = format!("a shard has reached version {version}, expected at most {at}")
                 }
-                Err(SaveError::Failed(reason)) => return Err(reason),
+                Err(SaveError::Failed(why)) => {
+                    warn!(step = %at, reason = why, "last save failed");
+                    (*reason, pause, retry) = (why, retry, 2 * retry);
+                }
+                Err(SaveError::PsLost(reason)) => return Err(reason),
                 Ok(name) => return Ok(name),
             }
         }
-        Err(reason)
+        Err(std::mem::take(reason))
     }
 
     /// Counts a save, and logs it if it was committed.
@@ -313,7 +332,7 @@ impl Saver {
 #[derive(Clone, Copy, Debug)]
 struct End {
     step: Option<GlobalStep>,
-    deadline: Option<Instant>,
+    deadline: Instant,
 }
 
 /// The training that the checkpoints save: its shards and its progress.
@@ -367,11 +386,8 @@ impl SaveStatus {
 }
 
 /// Returns the result of `work`, or `None` if the deadline comes first.
-async fn within<T>(deadline: Option<Instant>, work: impl Future<Output = T>) -> Option<T> {
-    match deadline {
-        Some(deadline) => tokio::time::timeout_at(deadline, work).await.ok(),
-        None => Some(work.await),
-    }
+async fn within<T>(deadline: Instant, work: impl Future<Output = T>) -> Option<T> {
+    tokio::time::timeout_at(deadline, work).await.ok()
 }
 
 /// Returns the version that all shards have reached, or an error if their versions differ.

@@ -327,13 +327,18 @@ impl JobRun {
             LastSave::Current => None,
         };
         let drain = saving.drain.get();
-        let deadline = match SaveLimit::new(drain.is_some(), ended.is_ok()) {
-            SaveLimit::Drain => drain.map(|drain| drain.deadline),
-            SaveLimit::DrainTimeout => Some(Instant::now() + config.drain_timeout),
-            SaveLimit::Unlimited => None,
+        let limit = SaveLimit::new(drain.is_some(), ended.is_ok());
+        let deadline = match (limit, drain) {
+            (SaveLimit::Drain, Some(drain)) => drain.deadline,
+            (SaveLimit::Drain, None) | (SaveLimit::DrainTimeout, _) => Instant::now() + config.drain_timeout,
+            (SaveLimit::LastSaveTimeout, _) => Instant::now() + config.last_save_timeout,
         };
         let _ = saving.commands.send(SaverCommand::End { step, deadline });
         let last = (&mut saving.work).await;
+        let last = last.map_err(|reason| match Instant::now() < deadline {
+            true => reason,
+            false => format!("{reason}; give it more time with {}", limit.flag()),
+        });
         if let (status, true) = saving.update() {
             self.announce(status, true);
         }
@@ -349,11 +354,15 @@ impl JobRun {
     ) -> Result<JobEnd, ChiefError> {
         let saves = *saving.status.borrow();
         if let Some(Err(reason)) = last {
-            error!(reason, "last step was not saved; {}", saves.newest());
+            let what = if training.ended.is_ok() { "the job was trained, but its" } else { "the job's" };
+            error!(reason, "{what} last step was not saved; {}", saves.newest());
         }
         let error = match training.ended.map(|end| *end) {
             Ok(TrainingEnd::Evaluated(outcome)) => {
-                let shards = self.ps.observe().await?;
+                let seconds = self.config.conclude_timeout.as_secs();
+                let silent = |_| ChiefError::Silent { step: outcome.step, seconds };
+                let observed = tokio::time::timeout(self.config.conclude_timeout, self.ps.observe());
+                let shards = observed.await.map_err(silent)??;
                 let report = conclude(&self.job, shards, outcome, training.took, saves)?;
                 return Ok(JobEnd::Completed(report));
             }

@@ -14,7 +14,7 @@ use pushpull_messages::id::{GlobalStep, TaskId};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::observe::{Clock, TaskState};
 use pushpull_messages::placement::Placement;
-use pushpull_storage::{Store, StoreError, StoreLock};
+use pushpull_storage::{Store, StoreError, StoreLock, without_passwords};
 use pushpull_transport::{Identity, Listener, Transport};
 use tokio::sync::watch;
 use tokio::time::{Duration, Instant};
@@ -173,13 +173,31 @@ impl Chief {
         let store = self.config.stores.create(&location)?;
         // Writes a test file, so that an unwritable store is reported at the start and not hours later.
         let probe = format!("probe-{}", self.identity.incarnation);
-        store.put(&probe, "").await?;
-        store.delete(&probe).await?;
+        self.responds(&store, async {
+            store.put(&probe, "").await?;
+            store.delete(&probe).await
+        })
+        .await?;
         // The other tasks dial meanwhile, and nobody answers them before the lock is held.
         let limit = config.drain_timeout.min(self.config.start_timeout / 2);
         let lock = self.lock(&store, limit).await?;
-        let saver = Saver::new(config, store, self.job.clone(), &self.identity).await?;
+        let saver = Saver::new(config, store.clone(), self.job.clone(), &self.identity);
+        let saver = self.responds(&store, saver).await?;
         Ok(Some(saver.with_lock(lock)))
+    }
+
+    /// Awaits an operation of the store, for as long as the start may take.
+    async fn responds<T>(
+        &self,
+        store: &Store,
+        operation: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, ChiefError> {
+        let limit = self.config.start_timeout;
+        let slow = |_| ChiefError::SlowStore {
+            location: without_passwords(store.location()),
+            seconds: limit.as_secs(),
+        };
+        Ok(tokio::time::timeout(limit, operation).await.map_err(slow)??)
     }
 
     /// Locks the store against other jobs. Waits for at most `limit` if another job holds the lock, because

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use object_store::memory::InMemory;
 use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_messages::id::{GlobalStep, LocalStep};
 use pushpull_messages::job::JobError;
@@ -13,7 +14,7 @@ use pushpull_messages::message::{
 };
 use pushpull_messages::observe::{ChiefSnapshot, JobPhase, Observed, TraceSpec, WorkerState};
 use pushpull_messages::sync::SyncSpec;
-use pushpull_storage::{Catalog, CheckpointState, Store};
+use pushpull_storage::{Catalog, CheckpointState, Store, Stores};
 use pushpull_transport::Connection;
 use pushpull_transport::buffer::Payload;
 use tempfile::TempDir;
@@ -21,6 +22,7 @@ use tokio::sync::mpsc;
 
 use super::*;
 use crate::checkpoint::CheckpointConfig;
+use crate::checkpoint::tests::failing::FailingStore;
 use crate::checkpoint::tests::shards::{FakeCluster, PATIENCE};
 use crate::command::Command;
 use crate::job::tests::job;
@@ -466,6 +468,54 @@ fn a_checkpoint_is_saved_on_command() {
         }
         assert!(newest(&path).await > Some(3));
         drop(run.interrupt);
+    });
+}
+
+#[test]
+fn a_store_that_hangs_at_the_start_is_an_error() {
+    block_on(async {
+        let path = tempfile::tempdir().unwrap();
+        let hanging = FailingStore::hanging(Arc::new(InMemory::new()));
+        let (stores, start_timeout) = (Stores::all_in(Arc::new(hanging)), Duration::from_millis(20));
+        let config = ChiefConfig { stores, start_timeout, ..config(&path, PATIENCE) };
+        let error = TestRun::start(&path, config, None).await.end().await.unwrap_err().to_string();
+        assert!(error.contains("did not respond within 0 s; check whether it can be reached"), "{error}");
+    });
+}
+
+/// Returns a configuration whose last save has a limit.
+fn hasty(path: &TempDir, last_save_timeout: Duration) -> ChiefConfig {
+    let usual = config(path, PATIENCE);
+    let checkpoint = usual.checkpoint.map(|usual| CheckpointConfig { last_save_timeout, ..usual });
+    ChiefConfig { checkpoint, ..usual }
+}
+
+#[test]
+fn a_trained_job_ends_although_its_last_save_hangs() {
+    block_on(async {
+        let path = tempfile::tempdir().unwrap();
+        let run = TestRun::training(&path, hasty(&path, Duration::from_millis(20))).await;
+        run.cluster.ps.hang();
+        run.cluster.ps.train(1000);
+        run.finish(TrainingResult::Completed).await;
+        let Ok(JobEnd::Completed(report)) = run.end().await else { panic!("it is trained") };
+        assert!(report.last_checkpoint.is_none_or(|last| last.step < report.steps), "{report:?}");
+        assert!(report.saves_failed > 0 && newest(&path).await != Some(10));
+    });
+}
+
+#[test]
+fn shards_that_do_not_report_end_a_trained_job() {
+    block_on(async {
+        let path = tempfile::tempdir().unwrap();
+        let conclude_timeout = Duration::from_millis(20);
+        let run = TestRun::training(&path, ChiefConfig { conclude_timeout, ..config(&path, PATIENCE) }).await;
+        run.cluster.ps.silence(0);
+        run.cluster.ps.train(1000);
+        run.finish(TrainingResult::Completed).await;
+        let error = run.end().await.unwrap_err().to_string();
+        assert!(error.starts_with("the job was trained to step 10, but some shards did not"), "{error}");
+        assert_eq!(newest(&path).await, Some(10), "it was saved before");
     });
 }
 

@@ -2,7 +2,7 @@
 //! end. Accesses no store and no clock. Wanted properties: (A) a job ends as `Saved` only with a last
 //! checkpoint, and at the step of that checkpoint; (B) a job that was told to stop and has a last checkpoint
 //! ends as `Saved`; (C) any other job keeps its error; (D) nothing is saved if the shards may be at fault;
-//! the last save has no time limit if the job was trained to its end and does not drain.
+//! (E) the last save always has a time limit, which is that of the drain if the job drains.
 
 use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_messages::id::GlobalStep;
@@ -45,8 +45,8 @@ pub(crate) enum SaveLimit {
     Drain,
     /// The save may take one drain timeout, counted from now.
     DrainTimeout,
-    /// The save has no time limit.
-    Unlimited,
+    /// The deadline of the save is one time limit of the last save from now.
+    LastSaveTimeout,
 }
 
 impl SaveLimit {
@@ -55,8 +55,16 @@ impl SaveLimit {
     pub(crate) const fn new(draining: bool, ended_well: bool) -> Self {
         match (draining, ended_well) {
             (true, _) => Self::Drain,
-            (false, true) => Self::Unlimited,
+            (false, true) => Self::LastSaveTimeout,
             (false, false) => Self::DrainTimeout,
+        }
+    }
+
+    /// Returns the flag that sets the limit.
+    pub(crate) const fn flag(self) -> &'static str {
+        match self {
+            Self::Drain | Self::DrainTimeout => "--drain-timeout-s",
+            Self::LastSaveTimeout => "--last-save-timeout-s",
         }
     }
 }
@@ -145,18 +153,18 @@ mod tests {
             prop_assert_eq!(LastSave::after(Err(&error)), wanted, "(D)");
         }
 
-        /// (D)
+        /// (E)
         #[test]
-        fn a_trained_job_saves_its_last_step_in_any_time(step in any::<u64>(), draining in any::<bool>()) {
+        fn a_trained_job_saves_its_last_step(step in any::<u64>(), draining in any::<bool>()) {
             let step = GlobalStep(step);
             let evaluation = Evaluation { loss: 0.1, metrics: vec![], examples: 1, variables_crc32c: 0 };
             let (workers, skipped, stopped) = (1, 0, None);
             let outcome = TrainingOutcome { train_loss: 0.5, evaluation, workers, skipped, step, stopped };
             prop_assert_eq!(LastSave::after(Ok(&TrainingEnd::Evaluated(outcome))), LastSave::At(step));
             prop_assert_eq!(LastSave::after(Ok(&TrainingEnd::Drained { step })), LastSave::Current);
-            prop_assert_eq!(SaveLimit::new(false, true), SaveLimit::Unlimited, "(D)");
-            prop_assert_eq!(SaveLimit::new(true, draining), SaveLimit::Drain);
-            prop_assert_eq!(SaveLimit::new(false, false), SaveLimit::DrainTimeout);
+            prop_assert_eq!(SaveLimit::new(false, true), SaveLimit::LastSaveTimeout, "(E)");
+            prop_assert_eq!(SaveLimit::new(true, draining), SaveLimit::Drain, "(E)");
+            prop_assert_eq!(SaveLimit::new(false, false), SaveLimit::DrainTimeout, "(E)");
         }
     }
 }

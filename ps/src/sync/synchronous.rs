@@ -41,7 +41,8 @@ impl Policy for Synchronous {
             return Admission::Stale { by: version.0 - push.read.0 };
         }
         members.pushed(push.worker, GlobalStep(version.0 + 1));
-        self.held.insert(push.worker);
+        let is_first = self.held.insert(push.worker);
+        debug_assert!(is_first, "(B): two gradients of worker/{} in one update", push.worker);
         Admission::Hold
     }
 

@@ -56,6 +56,10 @@ pub(super) struct SavingArgs {
     /// Time for saving and stopping after a signal, in seconds [default: 25]
     #[arg(long, value_name = "N", requires = "checkpoint_dir", value_parser = clap::value_parser!(u64).range(5..=3600))]
     drain_timeout_s: Option<u64>,
+    /// Time for the last save of a trained job, in seconds; after it, the job ends without that save
+    /// [default: 1800]
+    #[arg(long, value_name = "N", requires = "checkpoint_dir", value_parser = clap::value_parser!(u64).range(5..=86_400))]
+    last_save_timeout_s: Option<u64>,
     /// Directory of another job's checkpoints; the job takes its initial values from one of them, and begins
     /// at step 0
     #[arg(long, value_name = "DIR")]
@@ -313,6 +317,7 @@ impl SavingArgs {
             keep_every: self.keep_every_hours,
             restore: self.restore.unwrap_or_default(),
             drain_timeout: self.drain_timeout(),
+            last_save_timeout: self.last_save_timeout_s.map_or(usual.last_save_timeout, Duration::from_secs),
             ..usual
         }
     }
@@ -342,6 +347,7 @@ impl SavingArgs {
             ("keep-every-hours", hours.as_ref().map(|value| text(value))),
             ("restore", self.restore.as_ref().map(|value| text(value))),
             ("drain-timeout-s", self.drain_timeout_s.as_ref().map(|value| text(value))),
+            ("last-save-timeout-s", self.last_save_timeout_s.as_ref().map(|value| text(value))),
             ("warm-start", location("--warm-start", &self.warm_start)?),
             ("warm-start-step", self.warm_start_step.as_ref().map(|value| text(value))),
             ("warm-start-variables", self.warm_start_variables.clone()),
@@ -404,6 +410,7 @@ mod tests {
             "--keep-every-hours=0.5",
             "--restore=latest",
             "--drain-timeout-s=9",
+            "--last-save-timeout-s=99",
             "--warm-start=s3://b/w",
             "--warm-start-step=5",
             "--warm-start-variables=conv*",

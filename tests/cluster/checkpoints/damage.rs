@@ -110,7 +110,7 @@ fn a_disk_that_is_full_keeps_nobody_from_training() {
     let mut command = linear_regression();
     // The disk has room for several checkpoints, but not for 50.
     command.args(["--steps=20000", "--batch-size=2", "--save-steps=10", "--keep-checkpoints=50"]);
-    command.arg(format!("--checkpoint-dir={}", disk.display()));
+    command.arg(format!("--checkpoint-dir={}", disk.display())).arg("--last-save-timeout-s=5");
     let mount = format!("mount -t tmpfs -o size=60k none {}", disk.display());
     let Some(mut program) = on_small_disk(dir.path(), &mount, &command) else { return };
     let ended = program.wait().expect(0);

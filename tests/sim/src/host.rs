@@ -14,12 +14,20 @@ use pushpull_ps::{Ps, PsConfig};
 use pushpull_storage::Stores;
 use pushpull_transport::buffer::BufferPool;
 use pushpull_transport::{Identity, RetryConfig, Transport, TransportError};
-use pushpull_worker::{Worker, WorkerConfig};
+use pushpull_worker::{Evaluator, EvaluatorConfig, Worker, WorkerConfig};
 use tokio::sync::watch;
 use tokio::task::LocalSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::network::{Host, Network};
+use crate::store::{LOCATION, SimulatedStore};
+
+/// The time limit for the last save of a trained job.
+const LAST_SAVE: Duration = Duration::from_secs(60);
+/// The time between two looks of an evaluator at the store.
+const EVALUATOR_POLL: Duration = Duration::from_millis(100);
+/// The time without a new checkpoint after which an evaluator ends.
+const EVALUATOR_IDLE: Duration = Duration::from_secs(400);
 
 /// The host of a second chief. It has the identity of the chief, but a nonce of its own.
 pub const SECOND_CHIEF: TaskId = TaskId::new(JobName::Chief, 1);
@@ -41,7 +49,7 @@ pub struct Setting {
     /// The network between the tasks.
     pub network: Network,
     /// The store of the checkpoints.
-    pub stores: Stores,
+    pub store: SimulatedStore,
     /// The time between two reports of a worker.
     pub report_every: Duration,
     /// The number of steps between two checkpoints; `None` if the job makes none.
@@ -62,22 +70,27 @@ impl Setting {
             http: None,
             nonce: u64::from(task == SECOND_CHIEF),
         };
+        let machine = host.machine().clone();
+        let stores = self.store.stores(&machine);
         let run: LocalBoxFuture<'static, TaskEnd> = match task.job {
-            JobName::Ps => Box::pin(ps(host, identity, self.ps_config())),
+            JobName::Ps => Box::pin(ps(host, identity, self.ps_config(stores))),
             JobName::Worker => Box::pin(worker(host, identity, self.worker_config())),
-            _ => {
+            JobName::Evaluator => Box::pin(evaluator(self.evaluator_config(), stores)),
+            JobName::Chief => {
                 let own = if task == SECOND_CHIEF { Default::default() } else { self.progress.clone() };
-                Box::pin(chief(host, task, identity, self.chief_config(), self.job.clone(), own))
+                let config = self.chief_config(stores);
+                Box::pin(chief(host, task, identity, config, self.job.clone(), own))
             }
         };
         let (kill, killed) = AbortHandle::new_pair();
         let set = LocalSet::new();
-        let run = Abortable::new(async move { set.run_until(run).await }, killed);
+        let run = machine.run(Box::pin(async move { set.run_until(run).await }));
+        let run = Abortable::new(run, killed);
         (Box::pin(async move { (task, start, run.await.ok()) }), kill)
     }
 
-    fn ps_config(&self) -> PsConfig {
-        let (shards, stores) = (self.shards, self.stores.clone());
+    fn ps_config(&self, stores: Stores) -> PsConfig {
+        let shards = self.shards;
         PsConfig { shards, stores, own_threads: false, ..PsConfig::default() }
     }
 
@@ -86,11 +99,24 @@ impl Setting {
         WorkerConfig { own_threads: false, retry, report_every, ..WorkerConfig::default() }
     }
 
-    fn chief_config(&self) -> ChiefConfig {
+    fn evaluator_config(&self) -> EvaluatorConfig {
+        let worker = self.worker_config();
+        EvaluatorConfig {
+            worker,
+            poll_every: EVALUATOR_POLL,
+            idle_timeout: Some(EVALUATOR_IDLE),
+            ..EvaluatorConfig::default()
+        }
+    }
+
+    fn chief_config(&self, stores: Stores) -> ChiefConfig {
         let save_steps = self.save_steps;
-        let checkpoint =
-            save_steps.map(|_| CheckpointConfig { save_steps, ..CheckpointConfig::new("sim://checkpoints") });
-        let (retry, stores) = (retry(3), self.stores.clone());
+        let checkpoint = save_steps.map(|_| CheckpointConfig {
+            save_steps,
+            last_save_timeout: LAST_SAVE,
+            ..CheckpointConfig::new(LOCATION)
+        });
+        let retry = retry(3);
         ChiefConfig { retry, checkpoint, stores, ..ChiefConfig::default() }
     }
 }
@@ -117,6 +143,13 @@ async fn worker(host: Host, identity: Identity, config: WorkerConfig) -> TaskEnd
     let worker = Worker::new(config, identity, Arc::new(host), pool, interrupt);
     let worker = worker.map_err(|error| error.to_string())?;
     worker.run().await.map(|()| None).map_err(|error| error.to_string())
+}
+
+async fn evaluator(config: EvaluatorConfig, stores: Stores) -> TaskEnd {
+    let store = stores.open(LOCATION).map_err(|error| error.to_string())?;
+    let evaluator = Evaluator::new(config, store, BufferPool::default(), CancellationToken::new());
+    let evaluator = evaluator.map_err(|error| error.to_string())?;
+    evaluator.run(|_| {}).await.map(|()| None).map_err(|error| error.to_string())
 }
 
 async fn chief(

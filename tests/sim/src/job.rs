@@ -14,22 +14,26 @@ pub fn job(scenario: &Scenario) -> JobSpec {
     let mut g = GraphBuilder::new("simulated");
     let features = g.input("features", [3]);
     let labels = g.input("labels", []);
-    let x = dense("hidden", 4).relu().apply(&mut g, features);
+    // Every shard gets a slice, in a large cluster too.
+    let x = dense("hidden", scenario.ps.max(4) as usize).relu().apply(&mut g, features);
     let x = dense("plane", 1).apply(&mut g, x);
     let x = g.reshape(x, []);
     let loss = g.mean_squared_error(x, labels);
     let graph = g.finish(loss, &[]).expect("the graph is valid");
     let points = |seed| DatasetSpec::Linear {
         seed,
-        examples: 64,
+        examples: (4 * scenario.workers).max(64).into(),
         weights: vec![3.0, -2.0, 0.5],
         bias: 1.0,
         noise: 0.1,
     };
     JobSpec {
         batch_size: 4,
-        optimizer: OptimizerSpec::sgd(0.01),
-        placement: PlacementSpec { partitioner: PartitionerSpec::Fixed { slices: 3 }, ..Default::default() },
+        optimizer: OptimizerSpec::sgd(0.04 / scenario.workers.max(4) as f32),
+        placement: PlacementSpec {
+            partitioner: PartitionerSpec::Fixed { slices: scenario.ps.max(3) },
+            ..Default::default()
+        },
         sync: scenario.sync,
         deterministic: scenario.deterministic,
         seed: scenario.seed,

@@ -11,8 +11,11 @@ compile_error!(
 pub mod host;
 pub mod invariants;
 pub mod job;
+pub mod machine;
 pub mod network;
 pub mod random;
 pub mod scenario;
+pub mod store;
 pub mod trace;
+pub mod witness;
 pub mod world;

@@ -21,6 +21,9 @@ struct Args {
     /// First seed
     #[arg(long, default_value_t = 0)]
     first: u64,
+    /// Simulate this many large clusters instead: 200 workers and 20 ps tasks, without faults
+    #[arg(long, value_name = "N", conflicts_with = "seeds")]
+    large: Option<u64>,
     /// Stop after this many seconds
     #[arg(long)]
     seconds: Option<u64>,
@@ -48,13 +51,14 @@ fn main() -> ExitCode {
     }));
     let began = Instant::now();
     let (mut ran, mut trained, mut faults, mut struck, mut failed) = (0u64, 0u64, 0, 0, Vec::new());
-    for seed in args.first..args.first.saturating_add(args.seeds) {
+    for seed in args.first..args.first.saturating_add(args.large.unwrap_or(args.seeds)) {
         ran += 1;
-        match simulate(seed, args.twice_every) {
+        let scenario = if args.large.is_some() { Scenario::large(seed) } else { Scenario::of(seed) };
+        match simulate(&scenario, args.twice_every) {
             Ok(held) => {
                 trained += u64::from(held.trained);
                 struck += u64::from(held.struck);
-                faults += Scenario::of(seed).faults.len();
+                faults += scenario.faults.len();
             }
             Err(story) => {
                 println!("{story}\n");
@@ -76,11 +80,10 @@ fn main() -> ExitCode {
 
 /// Runs the scenario of a seed, compares its bits with those of the undisturbed job, and runs some scenarios
 /// twice.
-fn simulate(seed: u64, twice_every: u64) -> Result<Held, String> {
-    let scenario = Scenario::of(seed);
+fn simulate(scenario: &Scenario, twice_every: u64) -> Result<Held, String> {
     let run = |scenario: &Scenario| run(scenario).map_err(|failure| failure.to_string());
     let panics = PANICS.load(Ordering::Relaxed);
-    let held = run(&scenario)?;
+    let held = run(scenario)?;
     if PANICS.load(Ordering::Relaxed) > panics {
         return Err(format!("{}\n{scenario}\n  FAILED: a task panicked", story(&held.events)));
     }
@@ -93,8 +96,8 @@ fn simulate(seed: u64, twice_every: u64) -> Result<Held, String> {
             ));
         }
     }
-    if twice_every > 0 && seed.is_multiple_of(twice_every) {
-        let again = run(&scenario)?;
+    if twice_every > 0 && scenario.seed.is_multiple_of(twice_every) {
+        let again = run(scenario)?;
         if again != held {
             let same = again.events.iter().zip(&held.events).take_while(|(one, other)| one == other).count();
             let next = |held: &Held| story(&held.events[same..held.events.len().min(same + 5)]);

@@ -16,8 +16,10 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use crate::machine::Machine;
 use crate::random::Random;
 use crate::trace::Trace;
+use crate::witness::Witness;
 
 /// The largest number of envelopes on the way in one direction of a link.
 const ON_THE_WAY_MAX: usize = 64;
@@ -32,47 +34,70 @@ pub struct Network(Arc<Shared>);
 
 struct Shared {
     trace: Trace,
+    witness: Witness,
     latency: [Duration; 2],
     state: Mutex<State>,
 }
 
 struct State {
     random: Random,
-    listeners: BTreeMap<String, (TaskId, mpsc::Sender<Link>)>,
+    listeners: BTreeMap<String, Listening>,
     /// The links that were made, with both ends. A link that has ended stays in the list.
     links: Vec<([TaskId; 2], CancellationToken)>,
     /// For each direction that is blocked: until when.
     blocked: BTreeMap<(TaskId, TaskId), Instant>,
-    /// How often each task was started. The network serves only the newest start of a task.
-    starts: BTreeMap<TaskId, u64>,
+    /// The machine of the newest start of each task.
+    machines: BTreeMap<TaskId, Machine>,
+}
+
+/// A task that listens at an address.
+#[derive(Clone)]
+struct Listening {
+    task: TaskId,
+    machine: Machine,
+    links: mpsc::Sender<Link>,
 }
 
 impl Network {
     /// Makes a network whose envelopes take a time within `latency` to arrive.
-    pub fn new(seed: u64, latency: [Duration; 2], trace: Trace) -> Self {
+    pub fn new(seed: u64, latency: [Duration; 2], trace: Trace, witness: Witness) -> Self {
         let state = State {
             random: Random::new(seed),
             listeners: BTreeMap::new(),
             links: Vec::new(),
             blocked: BTreeMap::new(),
-            starts: BTreeMap::new(),
+            machines: BTreeMap::new(),
         };
-        Self(Arc::new(Shared { trace, latency, state: Mutex::new(state) }))
+        Self(Arc::new(Shared { trace, witness, latency, state: Mutex::new(state) }))
     }
 
-    /// Returns the transport of a task that starts now.
+    /// Returns the transport of a task that starts now, on a machine of its own.
     pub fn join(&self, task: TaskId) -> Host {
-        let starts = &mut self.0.state.lock().starts;
-        let start = starts.entry(task).or_default();
-        *start += 1;
-        Host { network: self.clone(), task, start: *start }
+        let machine = Machine::default();
+        self.0.state.lock().machines.insert(task, machine.clone());
+        Host { network: self.clone(), task, machine }
+    }
+
+    /// Stops the machine of a task for a time.
+    pub fn stop(&self, task: TaskId, time: Duration) {
+        if let Some(machine) = self.0.state.lock().machines.get(&task) {
+            machine.stop(time);
+        }
+    }
+
+    /// Returns whether the machine of a task is stopped.
+    pub fn is_stopped(&self, task: TaskId) -> bool {
+        let state = self.0.state.lock();
+        state.machines.get(&task).is_some_and(|machine| machine.stopped_until().is_some())
     }
 
     /// Breaks all links of a task that was killed, and closes its sockets.
     pub fn kill(&self, task: TaskId) {
         let mut state = self.0.state.lock();
-        *state.starts.entry(task).or_default() += 1;
-        state.listeners.retain(|_, (host, _)| *host != task);
+        if let Some(machine) = state.machines.remove(&task) {
+            machine.kill();
+        }
+        state.listeners.retain(|_, listening| listening.task != task);
         state.links.retain(|(ends, broken)| {
             let dies = ends.contains(&task);
             if dies {
@@ -125,10 +150,6 @@ impl Network {
             sleep_until(until.min(Instant::now() + Duration::from_millis(100))).await;
         }
     }
-
-    fn is_current(&self, task: TaskId, start: u64) -> bool {
-        self.0.state.lock().starts.get(&task) == Some(&start)
-    }
 }
 
 /// The transport of one start of a task.
@@ -136,20 +157,26 @@ impl Network {
 pub struct Host {
     network: Network,
     task: TaskId,
-    start: u64,
+    machine: Machine,
 }
 
 impl Host {
+    /// Returns the machine on which the task runs.
+    pub const fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
     /// Makes both ends of a link to `peer`.
-    fn link(&self, peer: TaskId) -> [Link; 2] {
+    fn link(&self, peer: TaskId, at_peer: &Machine) -> [Link; 2] {
         let broken = CancellationToken::new();
         self.network.0.state.lock().links.push(([self.task, peer], broken.clone()));
         let (here, there) = (self.task, peer);
-        let (out, at_peer) = mpsc::channel(ON_THE_WAY_MAX);
-        let (back, at_home) = mpsc::channel(ON_THE_WAY_MAX);
-        let end = |from: TaskId, to: TaskId, sender, receiver| Link {
+        let (out, arrives) = mpsc::channel(ON_THE_WAY_MAX);
+        let (back, comes_back) = mpsc::channel(ON_THE_WAY_MAX);
+        let end = |from: TaskId, to: TaskId, machine: &Machine, sender, receiver| Link {
             sender: Box::new(Sender {
                 network: self.network.clone(),
+                machine: machine.clone(),
                 broken: broken.clone(),
                 last: Instant::now(),
                 sender,
@@ -157,6 +184,7 @@ impl Host {
             receiver: Box::new(Receiver {
                 ends: (to, from),
                 network: self.network.clone(),
+                machine: machine.clone(),
                 broken: broken.clone(),
                 heard: Instant::now(),
                 next: None,
@@ -164,7 +192,7 @@ impl Host {
             }),
             peer: to.to_string(),
         };
-        [end(here, there, out, at_home), end(there, here, back, at_peer)]
+        [end(here, there, &self.machine, out, comes_back), end(there, here, at_peer, back, arrives)]
     }
 }
 
@@ -173,11 +201,15 @@ impl Transport for Host {
         async move {
             let (sender, links) = mpsc::channel(BACKLOG_MAX);
             let mut state = self.network.0.state.lock();
-            if state.listeners.get(address).is_some_and(|(_, sender)| !sender.is_closed()) {
+            // A task whose machine is stopped is started again on another machine, with the same name.
+            let runs = |held: &Listening| !held.links.is_closed() && held.machine.stopped_until().is_none();
+            if state.listeners.get(address).is_some_and(runs) {
                 return Err(TransportError::InUse { address: address.to_owned() });
             }
-            state.listeners.insert(address.to_owned(), (self.task, sender));
-            Ok(Box::new(Socket { address: address.to_owned(), links }) as Box<dyn Listener>)
+            let listening = Listening { task: self.task, machine: self.machine.clone(), links: sender };
+            state.listeners.insert(address.to_owned(), listening);
+            let machine = self.machine.clone();
+            Ok(Box::new(Socket { address: address.to_owned(), machine, links }) as Box<dyn Listener>)
         }
         .boxed()
     }
@@ -189,19 +221,21 @@ impl Transport for Host {
     fn dial<'a>(&'a self, address: &'a str) -> BoxFuture<'a, Result<Link, TransportError>> {
         async move {
             let failed = |kind: ErrorKind| TransportError::io(address, kind.into());
-            let peer = self.network.0.state.lock().listeners.get(address).map(|(peer, _)| *peer);
+            self.machine.running().await;
+            let peer = self.network.0.state.lock().listeners.get(address).map(|peer| peer.task);
             let arrival = self.network.arrival();
             match peer {
                 Some(peer) => self.network.arrive(self.task, peer, arrival).await,
                 None => sleep_until(arrival).await,
             }
-            if !self.network.is_current(self.task, self.start) {
+            self.machine.running().await;
+            if self.machine.is_killed() {
                 return Err(failed(ErrorKind::NetworkDown));
             }
             let found = self.network.0.state.lock().listeners.get(address).cloned();
-            let (peer, listener) = found.ok_or_else(|| failed(ErrorKind::ConnectionRefused))?;
-            let [here, there] = self.link(peer);
-            listener.try_send(there).map_err(|_| failed(ErrorKind::ConnectionRefused))?;
+            let peer = found.ok_or_else(|| failed(ErrorKind::ConnectionRefused))?;
+            let [here, there] = self.link(peer.task, &peer.machine);
+            peer.links.try_send(there).map_err(|_| failed(ErrorKind::ConnectionRefused))?;
             Ok(here)
         }
         .boxed()
@@ -210,16 +244,16 @@ impl Transport for Host {
 
 struct Socket {
     address: String,
+    machine: Machine,
     links: mpsc::Receiver<Link>,
 }
 
 impl Listener for Socket {
     fn accept(&mut self) -> BoxFuture<'_, std::io::Result<Link>> {
         async move {
-            match self.links.recv().await {
-                Some(link) => Ok(link),
-                None => std::future::pending().await,
-            }
+            let Some(link) = self.links.recv().await else { return std::future::pending().await };
+            self.machine.running().await;
+            Ok(link)
         }
         .boxed()
     }
@@ -231,6 +265,7 @@ impl Listener for Socket {
 
 struct Sender {
     network: Network,
+    machine: Machine,
     broken: CancellationToken,
     /// When the last envelope arrives. No later envelope arrives earlier.
     last: Instant,
@@ -245,17 +280,21 @@ impl FrameSender for Sender {
     fn send(&mut self, envelope: Envelope) -> BoxFuture<'_, Result<(), WireError>> {
         async move {
             let sent = async {
+                self.machine.running().await;
                 envelope.payload.ready().await?;
                 let place = self.sender.reserve().await.map_err(|_| reset())?;
                 self.last = self.last.max(self.network.arrival());
                 place.send((self.last, envelope));
                 Ok(())
             };
-            tokio::select! {
+            let sent = tokio::select! {
                 biased;
                 () = self.broken.cancelled() => Err(reset()),
                 sent = sent => sent,
-            }
+            };
+            // A stopped machine does not notice that a link broke.
+            self.machine.running().await;
+            sent
         }
         .boxed()
     }
@@ -265,6 +304,7 @@ struct Receiver {
     /// Who sends, and who receives.
     ends: (TaskId, TaskId),
     network: Network,
+    machine: Machine,
     broken: CancellationToken,
     /// When the peer was heard last.
     heard: Instant,
@@ -305,13 +345,18 @@ impl Receiver {
 impl FrameReceiver for Receiver {
     fn receive(&mut self) -> BoxFuture<'_, Result<Option<Envelope>, WireError>> {
         async move {
-            self.wait().await?;
+            let arrived = self.wait().await;
+            self.machine.running().await;
+            arrived?;
             let envelope = self.next.take().and_then(|(_, envelope)| envelope);
             self.heard = Instant::now();
             let (from, to) = self.ends;
             let what = envelope.as_ref().map_or("end of link", |envelope| envelope.message.name());
             if what != "Heartbeat" {
-                self.network.0.trace.add(format!("{from} > {to}: {what}"));
+                self.network.0.trace.arrived(from, to, what);
+            }
+            if let Some(envelope) = &envelope {
+                self.network.0.witness.saw(from, to, &envelope.message);
             }
             Ok(envelope)
         }

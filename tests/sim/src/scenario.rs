@@ -8,6 +8,10 @@ use pushpull_messages::id::{JobName, TaskId};
 use pushpull_messages::sync::SyncSpec;
 
 use crate::random::Random;
+use crate::store::Trouble;
+
+/// The task that evaluates checkpoints.
+pub const EVALUATOR: TaskId = TaskId::new(JobName::Evaluator, 0);
 
 /// A fault of a scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,10 +24,23 @@ pub enum Fault {
     Block(TaskId, TaskId, Duration),
     /// Holds everything between two tasks for a time.
     Partition(TaskId, TaskId, Duration),
+    /// Stops the machine of a task for a time, as SIGSTOP does. If there is a second time, the task is
+    /// started on another machine after it, and the stopped one then runs on beside it.
+    Stop(TaskId, Duration, Option<Duration>),
+    /// Disturbs the store of the checkpoints for a time.
+    Store(Trouble, Duration),
     /// Starts a second chief of the same job. If the first one runs, it listens at an address of its own.
     SecondChief,
 }
 
+/// The time for which a block or a stop harms nothing, whatever else happens.
+const HARMLESS: Duration = Duration::from_secs(2);
+/// The time for which a stop harms nothing if nothing else happens: shorter than the silence after which a
+/// connection counts as broken.
+const UNNOTICED: Duration = Duration::from_secs(15);
+/// The time for which the store may fail before the last step cannot be saved. The last of the attempts to
+/// save it come later.
+const SOON: Duration = Duration::from_secs(5);
 /// The time after which a partition makes a task give up its peer: the silence after which a connection
 /// counts as broken, and the time for which it is dialled again.
 const LOST_AFTER: Duration = Duration::from_secs(30);
@@ -31,7 +48,22 @@ const LOST_AFTER: Duration = Duration::from_secs(30);
 impl Fault {
     /// Returns whether the fault separates two tasks for so long that one of them gives up the other.
     fn is_long(&self) -> bool {
-        matches!(self, Self::Block(.., time) | Self::Partition(.., time) if *time >= LOST_AFTER)
+        match self {
+            Self::Block(.., time) | Self::Partition(.., time) => *time >= LOST_AFTER,
+            Self::Stop(_, time, back) => *time > UNNOTICED || back.is_some(),
+            Self::Kill(..) | Self::Cut(..) | Self::Store(..) | Self::SecondChief => false,
+        }
+    }
+
+    /// Returns the task that may end with an error because of the fault.
+    pub fn excused(&self) -> Option<TaskId> {
+        match *self {
+            Self::Block(one, other, _) | Self::Partition(one, other, _) if self.is_long() => {
+                Some(if one.job == JobName::Worker { one } else { other })
+            }
+            Self::Stop(task, time, _) => (time > UNNOTICED).then_some(task),
+            _ => None,
+        }
     }
 }
 
@@ -75,8 +107,12 @@ pub struct Scenario {
     pub save_steps: Option<u64>,
     /// The least and the greatest latency of the network.
     pub latency: [Duration; 2],
+    /// Whether an evaluator evaluates the checkpoints.
+    pub evaluator: bool,
     /// The faults, each with its time.
     pub faults: Vec<(When, Fault)>,
+    /// The faults after the job was started again. If there are any, it may have to be started a third time.
+    pub second: Vec<(When, Fault)>,
     /// What must come of it.
     pub expected: Expected,
 }
@@ -98,7 +134,8 @@ impl Scenario {
         let latency = [least, least * random.between(1, 8) as u32];
         let deterministic = sync == SyncSpec::SYNC && random.one_in(2);
         let save_steps = random.one_in(2).then(|| random.between(1, 5));
-        let (faults, expected) = (Vec::new(), Expected::Trained);
+        let evaluator = save_steps.is_some() && random.one_in(3);
+        let (faults, second, expected) = (Vec::new(), Vec::new(), Expected::Trained);
         let mut scenario = Self {
             seed,
             ps,
@@ -109,7 +146,9 @@ impl Scenario {
             deterministic,
             save_steps,
             latency,
+            evaluator,
             faults,
+            second,
             expected,
         };
         // One worker stays, so that the job has a worker at any time.
@@ -118,25 +157,51 @@ impl Scenario {
             let fault = scenario.fault(random, survivor);
             scenario.faults.push(fault);
         }
+        if random.one_in(4) {
+            let faults = scenario.combination(random, survivor);
+            scenario.faults.extend(faults);
+        }
+        if scenario.faults.is_empty() && random.one_in(3) {
+            let (when, task) = (scenario.when(random, false), scenario.any_task(random));
+            let time = between(random, HARMLESS, UNNOTICED);
+            scenario.faults.push((when, Fault::Stop(task, time, None)));
+        }
         // One scenario in four loses a task that the job cannot do without.
         if random.one_in(4) {
-            let lost = match random.between(0, u64::from(ps)) {
-                0 => TaskId::CHIEF,
-                index => TaskId::ps(index as u32 - 1),
-            };
-            let when = scenario.when(random, false);
-            scenario.faults.push((when, Fault::Kill(lost, None)));
+            let lost = scenario.loss(random, false);
+            scenario.faults.push(lost);
             scenario.expected = Expected::Ended;
+            if save_steps.is_some() && !random.one_in(3) {
+                scenario.second = scenario.second_life(random, survivor);
+            }
         }
         let second = scenario.second_chief(random).map(|when| (when, Fault::SecondChief));
         scenario.faults.extend(second);
         scenario
     }
 
+    /// Returns a large cluster without faults.
+    pub fn large(seed: u64) -> Self {
+        let sync = [SyncSpec::SYNC, SyncSpec::ASYNC, SyncSpec::Bounded { staleness: 1 }];
+        Self {
+            ps: 20,
+            shards: 1,
+            workers: 200,
+            sync: sync[(seed % 3) as usize],
+            steps: if seed.is_multiple_of(3) { 5 } else { 1000 },
+            deterministic: false,
+            save_steps: None,
+            latency: [Duration::from_micros(100), Duration::from_micros(500)],
+            evaluator: false,
+            ..Self::of(seed).undisturbed()
+        }
+    }
+
     /// Returns the same scenario without its faults.
     #[must_use]
     pub fn undisturbed(&self) -> Self {
-        Self { faults: Vec::new(), expected: Expected::Trained, ..self.clone() }
+        let (faults, second) = (Vec::new(), Vec::new());
+        Self { faults, second, evaluator: false, expected: Expected::Trained, ..self.clone() }
     }
 
     /// Returns whether the job must end with the bits of the undisturbed job: all of its workers push
@@ -146,18 +211,102 @@ impl Scenario {
             Fault::Kill(task, _) => task.job == JobName::Worker,
             other => other.is_long(),
         };
-        self.deterministic && !self.faults.iter().any(|(_, fault)| leaves(fault))
+        self.deterministic && !self.all_faults().any(leaves)
     }
 
-    /// Returns whether every task must end without an error.
-    pub fn loses_no_task(&self) -> bool {
-        let harmless = |fault: &Fault| !matches!(fault, Fault::Kill(..)) && !fault.is_long();
-        self.faults.iter().all(|(_, fault)| harmless(fault))
+    /// Returns whether the troubles of the store, if there are any, are over so soon that the last step is
+    /// saved and evaluated nevertheless.
+    pub fn saves_last(&self) -> bool {
+        let time = |fault: &Fault| if let Fault::Store(_, time) = fault { *time } else { Duration::ZERO };
+        self.all_faults().map(time).sum::<Duration>() <= SOON
     }
 
-    /// Returns whether the chief is never killed.
+    /// Returns the faults of all lives of the job.
+    pub fn all_faults(&self) -> impl Iterator<Item = &Fault> {
+        self.faults.iter().chain(&self.second).map(|(_, fault)| fault)
+    }
+
+    /// Returns a random task that is not the evaluator.
+    fn any_task(&self, random: &mut Random) -> TaskId {
+        match random.between(0, 2) {
+            0 => TaskId::CHIEF,
+            1 => TaskId::ps(random.between(0, u64::from(self.ps) - 1) as u32),
+            _ => TaskId::worker(random.between(0, u64::from(self.workers) - 1) as u32),
+        }
+    }
+
+    /// Returns the loss of a task that the job cannot do without. It is killed, or stopped until it is lost.
+    fn loss(&self, random: &mut Random, begun: bool) -> (When, Fault) {
+        let lost = match random.between(0, u64::from(self.ps)) {
+            0 => TaskId::CHIEF,
+            index => TaskId::ps(index as u32 - 1),
+        };
+        let when = self.when(random, begun);
+        if random.one_in(3) {
+            return (when, Fault::Stop(lost, between(random, LOST_AFTER, 3 * LOST_AFTER), None));
+        }
+        (when, Fault::Kill(lost, None))
+    }
+
+    /// Returns faults that matter most together: a worker is started again while a message of another task
+    /// is still on its way to a ps task.
+    fn combination(&self, random: &mut Random, survivor: u32) -> Vec<(When, Fault)> {
+        let worker = TaskId::worker(random.between(0, u64::from(self.workers) - 1) as u32);
+        if worker.index == survivor {
+            return Vec::new();
+        }
+        let when = self.when(random, true);
+        let back = self.latency[1] * random.between(0, 4) as u32;
+        let held = (self.latency[1] * random.between(8, 40) as u32).min(HARMLESS);
+        // The ps task learns late that the earlier incarnation has left, or another worker keeps the update
+        // open that has a gradient of the earlier incarnation.
+        let late = if random.one_in(2) { TaskId::CHIEF } else { TaskId::worker(survivor) };
+        let blocks = (0..self.ps).map(|ps| (when, Fault::Block(late, TaskId::ps(ps), held)));
+        blocks.chain([(when, Fault::Kill(worker, Some(back)))]).collect()
+    }
+
+    /// Returns the faults of a job that was started again. The last one ends it, as a rule.
+    fn second_life(&self, random: &mut Random, survivor: u32) -> Vec<(When, Fault)> {
+        let mut faults: Vec<_> = (0..random.between(0, 2)).map(|_| self.fault(random, survivor)).collect();
+        // The store may fail at the start already, because this life need not be trained.
+        if random.one_in(2) {
+            let trouble = match random.one_in(2) {
+                true => self.trouble(random),
+                // So long that the newest checkpoint cannot be read, and an older one perhaps can.
+                false => Fault::Store(Trouble::Unreadable, between(random, SOON / 2, 2 * SOON)),
+            };
+            faults.push((When { step: None, delay: Duration::ZERO }, trouble));
+        }
+        // A worker gives nothing to the first checkpoints, which must contain what it gave before.
+        if self.sync != SyncSpec::SYNC {
+            let held = (self.latency[1] * random.between(30, 80) as u32).min(HARMLESS);
+            let worker = TaskId::worker(random.between(0, u64::from(self.workers) - 1) as u32);
+            let when = When { step: Some(1), delay: Duration::ZERO };
+            faults.extend((0..self.ps).map(|ps| (when, Fault::Block(worker, TaskId::ps(ps), held))));
+        }
+        let (when, loss) = self.loss(random, true);
+        let step = Some(random.between(self.steps.div_ceil(2), self.steps));
+        faults.push((When { step, ..when }, loss));
+        faults
+    }
+
+    /// Returns a random trouble of the store: one that is over soon, one that outlasts a save, or one that
+    /// would outlast the job if it waited.
+    fn trouble(&self, random: &mut Random) -> Fault {
+        let troubles =
+            [Trouble::Slow, Trouble::Failing, Trouble::Full, Trouble::Unreadable, Trouble::Hanging];
+        let trouble = troubles[random.between(0, 4) as usize];
+        let most = [SOON, 10 * SOON, 2000 * SOON][random.between(0, 2) as usize];
+        Fault::Store(trouble, between(random, Duration::from_millis(1), most))
+    }
+
+    /// Returns whether the chief is never killed and never stopped for long.
     pub fn keeps_chief(&self) -> bool {
-        !self.faults.iter().any(|(_, fault)| matches!(fault, Fault::Kill(TaskId::CHIEF, _)))
+        !self.all_faults().any(|fault| match fault {
+            Fault::Kill(task, _) => *task == TaskId::CHIEF,
+            Fault::Stop(task, time, _) => *task == TaskId::CHIEF && *time > HARMLESS,
+            _ => false,
+        })
     }
 
     /// Returns a random fault that the job must survive.
@@ -169,9 +318,8 @@ impl Scenario {
         if random.one_in(2) {
             (one, other) = (other, one);
         }
-        // Shorter than any time after which a peer counts as lost.
-        let time = Duration::from_millis(random.between(1, 2000));
-        let fault = match random.between(0, 4) {
+        let time = between(random, Duration::from_millis(1), HARMLESS);
+        let fault = match random.between(0, 9) {
             0 if worker.index != survivor => {
                 let back = (!random.one_in(3)).then(|| Duration::from_millis(random.between(1, 5000)));
                 Fault::Kill(worker, back)
@@ -180,12 +328,24 @@ impl Scenario {
             2 => Fault::Partition(one, other, time),
             // The worker leaves when it can no longer reach its ps task, and the others finish the job.
             3 if worker.index != survivor => {
-                Fault::Partition(worker, ps, LOST_AFTER + Duration::from_millis(random.between(0, 60_000)))
+                Fault::Partition(worker, ps, between(random, LOST_AFTER, 3 * LOST_AFTER))
             }
+            4 => Fault::Stop(one, time, None),
+            5 if worker.index != survivor => {
+                let time = between(random, UNNOTICED, 3 * LOST_AFTER);
+                let back = random.one_in(2).then(|| between(random, Duration::from_millis(1), time));
+                Fault::Stop(worker, time, back)
+            }
+            6 if self.evaluator => {
+                let back = (!random.one_in(3)).then(|| Duration::from_millis(random.between(1, 5000)));
+                Fault::Kill(EVALUATOR, back)
+            }
+            7 | 8 if self.save_steps.is_some() => self.trouble(random),
             _ => Fault::Cut(one, other),
         };
-        // A worker that is killed for good before the job begins is missed, and the job then fails.
-        let begun = matches!(fault, Fault::Kill(_, None)) || fault.is_long();
+        // A worker that is killed for good before the job begins is missed, and the job then fails. So it
+        // does if its store fails at its start.
+        let begun = matches!(fault, Fault::Kill(_, None) | Fault::Store(..)) || fault.is_long();
         (self.when(random, begun), fault)
     }
 
@@ -210,6 +370,11 @@ impl Scenario {
     }
 }
 
+/// Returns a random time.
+fn between(random: &mut Random, least: Duration, most: Duration) -> Duration {
+    Duration::from_millis(random.between(least.as_millis() as u64, most.as_millis() as u64))
+}
+
 impl fmt::Display for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { seed, ps, shards, workers, sync, steps, latency: [least, most], .. } = self;
@@ -223,9 +388,14 @@ impl fmt::Display for Scenario {
         if let Some(steps) = self.save_steps {
             writeln!(f, "  a checkpoint every {steps} step(s)")?;
         }
-        for (When { step, delay }, fault) in &self.faults {
+        if self.evaluator {
+            writeln!(f, "  an evaluator")?;
+        }
+        let again = self.second.iter().map(|(when, fault)| ("when started again, ", when, fault));
+        let faults = self.faults.iter().map(|(when, fault)| ("", when, fault)).chain(again);
+        for (life, When { step, delay }, fault) in faults {
             let after = step.map_or("the start".to_owned(), |step| format!("step {step}"));
-            writeln!(f, "  {delay:?} after {after}: {fault:?}")?;
+            writeln!(f, "  {life}{delay:?} after {after}: {fault:?}")?;
         }
         write!(f, "  expected: {:?}", self.expected)
     }

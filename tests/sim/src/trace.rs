@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use pushpull_messages::id::TaskId;
 use tokio::time::Instant;
 
 /// The number of events in the story of a failure.
@@ -16,12 +17,26 @@ pub struct Event {
     /// When it happened.
     pub at: Duration,
     /// What happened.
-    pub what: String,
+    pub what: What,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// A message of this name arrived from the first task at the second. Events of this kind are the most
+    /// frequent ones, so they have no text of their own.
+    Arrived(TaskId, TaskId, &'static str),
+    /// Anything else.
+    Other(String),
 }
 
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:>10.3} ms  {}", self.at.as_secs_f64() * 1000.0, self.what)
+        write!(f, "{:>10.3} ms  ", self.at.as_secs_f64() * 1000.0)?;
+        match &self.what {
+            What::Arrived(from, to, message) => write!(f, "{from} > {to}: {message}"),
+            What::Other(text) => f.write_str(text),
+        }
     }
 }
 
@@ -43,8 +58,17 @@ impl Trace {
 
     /// Adds an event that happens now.
     pub fn add(&self, what: impl Into<String>) {
+        self.push(What::Other(what.into()));
+    }
+
+    /// Adds the event that a message has arrived.
+    pub fn arrived(&self, from: TaskId, to: TaskId, message: &'static str) {
+        self.push(What::Arrived(from, to, message));
+    }
+
+    fn push(&self, what: What) {
         let state = &mut *self.0.lock();
-        state.events.push(Event { at: state.began.elapsed(), what: what.into() });
+        state.events.push(Event { at: state.began.elapsed(), what });
     }
 
     /// Takes the events out of the trace.

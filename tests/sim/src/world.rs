@@ -1,33 +1,37 @@
 //! Runs a scenario: starts the tasks, lets the faults happen, and checks what comes of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::future::AbortHandle;
 use futures_util::stream::FuturesUnordered;
-use object_store::memory::InMemory;
 use pushpull_chief::{JobEnd, JobProgress, JobReport};
 use pushpull_messages::cluster::ClusterSpec;
 use pushpull_messages::id::{JobName, TaskId};
-use pushpull_storage::Stores;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use crate::host::{Running, SECOND_CHIEF, Setting, TaskEnd};
-use crate::invariants::check;
+use crate::invariants::{check, check_evaluated, check_store, newest_step};
 use crate::job::job;
 use crate::network::Network;
-use crate::scenario::{Expected, Fault, Scenario, When};
+use crate::scenario::{EVALUATOR, Expected, Fault, Scenario, When};
+use crate::store::SimulatedStore;
 use crate::trace::{Event, Trace, story};
+use crate::witness::Witness;
 
 /// The virtual time within which a scenario must end. The longest wait of a task is the one for a task that
 /// never starts, 300 s.
 const LIMIT: Duration = Duration::from_secs(1200);
 /// The virtual time after which all faults are over: the network is whole, and nothing is killed any more.
 const HEALED: Duration = Duration::from_secs(120);
+/// The time after which the chief misses a task that was stopped: the silence after which its connection
+/// counts as broken, and the time that it has to reconnect.
+const MISSED: Duration = Duration::from_secs(25);
+/// The time after which an evaluator that has ended with an error is started again.
+const EVALUATOR_BACK: Duration = Duration::from_secs(1);
 
 /// What came of a scenario that held.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,9 +91,14 @@ struct World<'a> {
     scenario: &'a Scenario,
     setting: Setting,
     trace: Trace,
+    witness: Witness,
     tasks: FuturesUnordered<Running>,
     /// The current start of each task, and the handle that kills it; absent if the task does not run.
     alive: BTreeMap<TaskId, (u64, AbortHandle)>,
+    /// The starts that were stopped, and replaced meanwhile.
+    zombies: BTreeSet<(TaskId, u64)>,
+    /// When each task was stopped last.
+    stopped: BTreeMap<TaskId, Instant>,
     starts: BTreeMap<TaskId, u64>,
     /// The faults to come.
     faults: Vec<(When, Fault)>,
@@ -102,10 +111,17 @@ struct World<'a> {
     lives: u32,
     began_life: Instant,
     struck: u32,
-    /// The newest checkpoint that was seen.
+    /// The newest checkpoint that was known when the job was started last: it was seen before, or was in the
+    /// store.
     saved: u64,
-    /// The first task that ended with an error.
+    /// The newest checkpoint that the job has reported since then.
+    reported: u64,
+    /// The tasks that may end with an error, because of a fault.
+    excused: BTreeSet<TaskId>,
+    /// The first other task that ended with an error.
     failed: Option<String>,
+    /// Whether the evaluator has ended after the job.
+    evaluated: bool,
     job_end: Option<TaskEnd>,
     /// The end of the second chief.
     second_end: Option<TaskEnd>,
@@ -121,13 +137,14 @@ impl<'a> World<'a> {
             addresses(JobName::Ps, scenario.ps),
             addresses(JobName::Worker, scenario.workers),
         ]);
-        let network = Network::new(scenario.seed, scenario.latency, trace.clone());
+        let witness = Witness::default();
+        let network = Network::new(scenario.seed, scenario.latency, trace.clone(), witness.clone());
         let setting = Setting {
             cluster: cluster.expect("a valid cluster"),
             job: job(scenario),
             shards: scenario.shards,
             network,
-            stores: Stores::all_in(Arc::new(InMemory::new())),
+            store: SimulatedStore::new(scenario.seed, scenario.latency, trace.clone()),
             save_steps: scenario.save_steps,
             // A report every few steps, so that faults that wait for a step strike while the job trains.
             report_every: (5 * scenario.latency[1]).max(Duration::from_millis(5)),
@@ -137,8 +154,11 @@ impl<'a> World<'a> {
             scenario,
             setting,
             trace,
+            witness,
             tasks: FuturesUnordered::new(),
             alive: BTreeMap::new(),
+            zombies: BTreeSet::new(),
+            stopped: BTreeMap::new(),
             starts: BTreeMap::new(),
             faults: scenario.faults.clone(),
             returning: Vec::new(),
@@ -148,7 +168,10 @@ impl<'a> World<'a> {
             began_life: Instant::now(),
             struck: 0,
             saved: 0,
+            reported: 0,
+            excused: BTreeSet::new(),
             failed: None,
+            evaluated: false,
             job_end: None,
             second_end: None,
         }
@@ -156,20 +179,48 @@ impl<'a> World<'a> {
 
     /// Runs the job, and runs it again if it had to end and has checkpoints.
     async fn run(&mut self) -> Result<Held, String> {
+        if self.scenario.evaluator {
+            self.start(EVALUATOR);
+        }
         self.live().await?;
-        let failed = !matches!(self.job_end, Some(Ok(_)));
-        if failed && self.scenario.expected == Expected::Ended && self.scenario.save_steps.is_some() {
-            self.trace.add("AGAIN");
-            self.faults.clear();
-            self.setting.network.heal();
-            self.lives += 1;
-            self.began_life = Instant::now();
+        while self.must_live_again() {
+            self.begin_life().await?;
             self.live().await?;
         }
-        self.conclude()
+        self.go_on(Self::is_quiet).await?;
+        self.conclude().await
     }
 
-    /// Starts all tasks, and waits until all have ended.
+    /// Returns whether the job ended early, as it may, and can go on from its checkpoints.
+    fn must_live_again(&self) -> bool {
+        let failed = !matches!(self.job_end, Some(Ok(_)));
+        let lives = if self.scenario.second.is_empty() { 2 } else { 3 };
+        let may_fail = self.scenario.expected == Expected::Ended && self.scenario.save_steps.is_some();
+        failed && may_fail && self.lives < lives
+    }
+
+    /// Prepares another life of the job.
+    async fn begin_life(&mut self) -> Result<(), String> {
+        self.trace.add("AGAIN");
+        self.lives += 1;
+        self.began_life = Instant::now();
+        self.reached.clear();
+        self.setting.network.heal();
+        self.setting.store.heal();
+        self.witness.begin_life();
+        // A chief that was stopped tells its own progress.
+        self.setting.progress = watch::channel(JobProgress::default()).0;
+        self.faults = if self.lives == 2 { self.scenario.second.clone() } else { Vec::new() };
+        // What still runs is stopped. The job is started again on other machines.
+        self.zombies.extend(
+            self.alive.iter().filter(|(task, _)| **task != EVALUATOR).map(|(task, alive)| (*task, alive.0)),
+        );
+        self.alive.retain(|task, _| *task == EVALUATOR);
+        self.saved = self.reported.max(newest_step(&self.setting.store.files()).await?);
+        Ok(())
+    }
+
+    /// Starts all tasks of the job, and waits until all have ended.
     async fn live(&mut self) -> Result<(), String> {
         self.job_end = None;
         let ps = (0..self.scenario.ps).map(TaskId::ps);
@@ -177,9 +228,29 @@ impl<'a> World<'a> {
         for task in ps.chain(workers).chain([TaskId::CHIEF]) {
             self.start(task);
         }
+        self.go_on(Self::is_over).await
+    }
+
+    /// Returns whether all tasks of the job have ended, or are stopped and are not waited for because the job
+    /// will be started again.
+    fn is_over(&self) -> bool {
+        let again = self.must_live_again();
+        let runs = |task: &TaskId| *task != EVALUATOR && !(again && self.setting.network.is_stopped(*task));
+        !self.alive.keys().any(runs) && self.returning.iter().all(|(_, task)| *task == EVALUATOR)
+    }
+
+    /// Returns whether no task runs any more.
+    fn is_quiet(&self) -> bool {
+        self.alive.is_empty() && self.returning.is_empty() && self.zombies.is_empty()
+    }
+
+    /// Lets the tasks run and the faults happen until `done` returns true.
+    async fn go_on(&mut self, done: fn(&Self) -> bool) -> Result<(), String> {
         let mut progress = self.setting.progress.subscribe();
         let mut healed = false;
-        while !self.alive.is_empty() || !self.returning.is_empty() {
+        // Some faults are due at once.
+        self.let_happen();
+        while !done(self) {
             let due = self.due();
             tokio::select! {
                 biased;
@@ -187,10 +258,7 @@ impl<'a> World<'a> {
                 Ok(()) = progress.changed() => {
                     let now = progress.borrow_and_update().clone();
                     let step = now.global_step.0;
-                    // The second start must not begin before the last save of the first one.
-                    if self.lives == 1 {
-                        self.saved = self.saved.max(now.last_checkpoint.map_or(0, |name| name.step.0));
-                    }
+                    self.reported = self.reported.max(now.last_checkpoint.map_or(0, |name| name.step.0));
                     if self.reached.last().is_none_or(|&(last, _)| last < step) {
                         self.reached.push((step, Instant::now()));
                     }
@@ -200,6 +268,7 @@ impl<'a> World<'a> {
                     healed = true;
                     self.faults.clear();
                     self.setting.network.heal();
+                    self.setting.store.heal_early();
                 }
                 () = sleep_until(self.began_life + LIMIT) => return Err(self.hang()),
             }
@@ -217,7 +286,7 @@ impl<'a> World<'a> {
 
     /// Returns the time of a fault; `None` if the job has not reached its step yet.
     fn time_of(&self, when: When) -> Option<Instant> {
-        let Some(wanted) = when.step else { return Some(self.began + when.delay) };
+        let Some(wanted) = when.step else { return Some(self.began_life + when.delay) };
         let reached = self.reached.iter().find(|&&(step, _)| step >= wanted);
         reached.map(|&(_, at)| at + when.delay)
     }
@@ -237,7 +306,7 @@ impl<'a> World<'a> {
         self.returning = later;
         for (_, task) in back {
             // A task whose job has ended is not started again.
-            if self.job_end.is_none() {
+            if self.job_end.is_none() || task == EVALUATOR {
                 self.start(task);
             }
         }
@@ -248,7 +317,14 @@ impl<'a> World<'a> {
         let progress = self.setting.progress.borrow().clone();
         self.struck += u32::from(progress.running && progress.global_step < progress.last_step);
         let network = &self.setting.network;
+        self.excused.extend(fault.excused());
         match *fault {
+            Fault::Stop(task, time, back) => {
+                network.stop(task, time);
+                self.stopped.insert(task, Instant::now());
+                self.returning.extend(back.map(|back| (Instant::now() + back, task)));
+            }
+            Fault::Store(trouble, time) => self.setting.store.trouble(trouble, time),
             Fault::Kill(task, back) => {
                 if let Some((_, kill)) = self.alive.remove(&task) {
                     kill.abort();
@@ -270,6 +346,19 @@ impl<'a> World<'a> {
     }
 
     fn start(&mut self, task: TaskId) {
+        // A worker is refused while the chief believes that its earlier start is connected.
+        if let Some((stopped, _)) = self.alive.remove(&task) {
+            self.zombies.insert((task, stopped));
+        }
+        let recent = self.stopped.get(&task).is_some_and(|at| at.elapsed() < MISSED);
+        let mut refused = recent && self.zombies.iter().any(|(zombie, _)| *zombie == task);
+        // A worker that comes when the others have finished has nothing left to do.
+        let progress = self.setting.progress.borrow().clone();
+        refused |= self.starts.contains_key(&task) && progress.global_step >= progress.last_step;
+        match refused {
+            true => self.excused.insert(task),
+            false => self.excused.remove(&task),
+        };
         let start = self.starts.entry(task).or_default();
         *start += 1;
         self.trace.add(format!("{task} starts"));
@@ -281,32 +370,52 @@ impl<'a> World<'a> {
     fn ended(&mut self, (task, start, end): (TaskId, u64, Option<TaskEnd>)) {
         // A start that was killed is not alive any more.
         let Some(end) = end else { return };
-        if self.alive.get(&task).is_some_and(|&(current, _)| current == start) {
-            self.alive.remove(&task);
-        }
+        let is_zombie = self.zombies.remove(&(task, start));
         self.trace.add(match &end {
             Ok(_) => format!("{task} ends"),
             Err(error) => format!("{task} ends: {error}"),
         });
         if task == SECOND_CHIEF {
+            self.alive.remove(&task);
             self.second_end = Some(end);
             return;
         }
-        // When the chief has ended, a worker whose last reply was lost cannot learn how the job ended.
-        if let (Err(error), None) = (&end, &self.job_end) {
-            self.failed.get_or_insert_with(|| format!("{task} ended: {error}"));
+        if is_zombie {
+            return;
         }
-        if task == TaskId::CHIEF {
-            self.job_end = Some(end);
+        self.alive.remove(&task);
+        let over = self.job_end.is_some();
+        match (task.job, &end) {
+            (JobName::Chief, _) => {
+                self.job_end = Some(end.clone());
+                // Only the evaluator may wait for a store that hangs for ever.
+                self.setting.store.heal();
+            }
+            (JobName::Evaluator, Ok(_)) => self.evaluated = self.job_end.is_some(),
+            // An evaluator whose store fails for long ends, and is started again. So does one that is started
+            // while the store fails.
+            (JobName::Evaluator, Err(_)) if !self.scenario.saves_last() || start > 1 => {
+                // It has waited long enough for a checkpoint that could not be saved.
+                if !over {
+                    self.returning.push((Instant::now() + EVALUATOR_BACK, task));
+                }
+                return;
+            }
+            _ => {}
+        }
+        // When the chief has ended, a worker whose last reply was lost cannot learn how the job ended.
+        if let (Err(error), false) = (&end, over || self.excused.contains(&task)) {
+            self.failed.get_or_insert_with(|| format!("{task} ended: {error}"));
         }
     }
 
     fn hang(&self) -> String {
-        let alive: Vec<_> = self.alive.keys().map(ToString::to_string).collect();
+        let zombies = self.zombies.iter().map(|(task, _)| task);
+        let alive: Vec<_> = self.alive.keys().chain(zombies).map(ToString::to_string).collect();
         format!("still running after {LIMIT:?} of virtual time: {}", alive.join(", "))
     }
 
-    fn conclude(&self) -> Result<Held, String> {
+    async fn conclude(&self) -> Result<Held, String> {
         let end = self.job_end.clone().expect("the chief has ended");
         let report: Option<JobReport> = match end {
             Ok(Some(JobEnd::Completed(report))) => Some(report),
@@ -318,12 +427,15 @@ impl<'a> World<'a> {
         };
         if let Some(report) = &report {
             check(self.scenario, report)?;
+            if self.evaluated {
+                check_evaluated(self.scenario, &self.setting.store.files(), report).await?;
+            }
             let began = report.shards.iter().map(|(_, shard)| shard.began.0).min().unwrap_or_default();
             if self.lives > 1 && began < self.saved {
                 return Err(format!("resumed from step {began}, but step {} was saved", self.saved));
             }
         }
-        if let (true, Some(failed)) = (self.scenario.loses_no_task(), &self.failed) {
+        if let (Expected::Trained, Some(failed)) = (self.scenario.expected, &self.failed) {
             return Err(failed.clone());
         }
         match &self.second_end {
@@ -334,6 +446,13 @@ impl<'a> World<'a> {
             Some(Ok(end)) => return Err(format!("the second chief ended as {end:?}")),
             _ => {}
         }
+        if let Some(fault) = self.witness.fault() {
+            return Err(fault);
+        }
+        // A chief that was stopped may commit a checkpoint whose files its successor has deleted.
+        let stops = |fault: &Fault| matches!(fault, Fault::Stop(TaskId::CHIEF, ..));
+        let may_break = self.lives > 1 && self.scenario.all_faults().any(stops);
+        check_store(&self.setting.store.files(), may_break).await?;
         Ok(Held {
             trained: report.is_some(),
             struck: self.struck,

@@ -29,6 +29,11 @@ fn age(name: &CheckpointName) -> (u64, u64) {
 }
 
 impl Course {
+    /// Returns whether no checkpoint is known yet.
+    pub(super) fn is_empty(&self) -> bool {
+        self.done.is_empty() && self.failed.is_empty()
+    }
+
     /// Returns those checkpoints of the store that may be evaluated, newest first. The parameter `there`
     /// lists the checkpoints that the store contains.
     pub(super) fn candidates(&self, there: &[CheckpointName]) -> Vec<CheckpointName> {

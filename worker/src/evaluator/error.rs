@@ -33,7 +33,7 @@ pub enum EvaluatorError {
         /// The reason why the checkpoint cannot be evaluated.
         reason: String,
     },
-    /// No new checkpoint appeared within the idle timeout.
+    /// No checkpoint appeared within the idle timeout.
     #[error(
         "no checkpoint appeared in {location} within {seconds} s: check that this is the --checkpoint-dir of the job"
     )]
@@ -43,4 +43,15 @@ pub enum EvaluatorError {
         /// The directory or bucket that the evaluator watched.
         location: String,
     },
+}
+
+impl EvaluatorError {
+    /// Returns whether the store failed, so that another attempt may succeed.
+    pub(super) const fn is_outage(&self) -> bool {
+        matches!(
+            self,
+            Self::Store(StoreError::Failed { .. } | StoreError::Directory { .. })
+                | Self::File(FileError::Store(StoreError::Failed { .. } | StoreError::Directory { .. }))
+        )
+    }
 }

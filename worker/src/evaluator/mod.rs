@@ -44,6 +44,8 @@ use crate::telemetry::{EndOfLife, Life};
 
 /// The folder of the best checkpoint. Its layout is that of a checkpoint store.
 const BEST: &str = "best";
+/// How often in a row the store may fail before the failure counts.
+const OUTAGES_MAX: u32 = 60;
 
 /// An evaluator task.
 pub struct Evaluator {
@@ -77,6 +79,16 @@ struct EvaluatorState {
     /// The error to return if the checkpoint of the job's last step cannot be read. No checkpoint follows
     /// that one.
     broken: Option<EvaluatorError>,
+    /// How often in a row the store has failed.
+    outages: u32,
+}
+
+impl EvaluatorState {
+    /// Returns whether the evaluator should try again after this error, because the store may recover.
+    fn may_recover(&mut self, error: &EvaluatorError) -> bool {
+        self.outages += u32::from(error.is_outage());
+        error.is_outage() && self.outages < OUTAGES_MAX
+    }
 }
 
 impl Evaluator {
@@ -107,8 +119,8 @@ impl Evaluator {
     /// when no new checkpoint has appeared within the idle timeout, or when the evaluator is interrupted.
     ///
     /// # Errors
-    /// If the model or its test set cannot be used; if the store cannot be written; if the job's last
-    /// checkpoint cannot be read.
+    /// If the model or its test set cannot be used; if the store cannot be written in 60 attempts in a row;
+    /// if the job's last checkpoint cannot be read.
     ///
     /// # Panics
     /// If called outside an actix system.
@@ -146,28 +158,36 @@ impl Evaluator {
         tracing::info!("waiting for checkpoints in {}", self.store.location());
         let mut state = self.restore().await?;
         self.life.ready();
-        let mut last_new = Instant::now();
+        let (mut last_new, mut newest) = (Instant::now(), None);
         if self.is_all_done(&state).await? {
             tracing::info!("the checkpoint of the job's last step has already been evaluated");
             return Ok(());
         }
         loop {
             if let Some((name, there)) = self.next(&state.course).await {
-                last_new = Instant::now();
+                if newest.replace(name) != Some(name) {
+                    last_new = Instant::now();
+                }
                 self.life.doing("reading");
                 match self.read(name).await {
-                    Ok((manifest, values)) => {
-                        self.life.doing("evaluating");
-                        let record = self.evaluate(name, &manifest, &values, &mut state).await?;
-                        told(&record);
-                        self.keep_best(&manifest, record, &mut state).await?;
-                        state.course.evaluated(name, &there);
-                        if manifest.step >= manifest.job.last_step {
-                            tracing::info!("evaluated the checkpoint of the job's last step");
-                            return Ok(());
+                    Ok((manifest, values)) => match self
+                        .process(name, &manifest, &values, &mut state, told)
+                        .await
+                    {
+                        Ok(()) => {
+                            state.outages = 0;
+                            state.course.evaluated(name, &there);
+                            if manifest.step >= manifest.job.last_step {
+                                tracing::info!("evaluated the checkpoint of the job's last step");
+                                return Ok(());
+                            }
+                            continue;
                         }
-                        continue;
-                    }
+                        Err(error) if state.may_recover(&error) => {
+                            tracing::warn!("could not store the evaluation of {name}; trying again: {error}");
+                        }
+                        Err(error) => return Err(error),
+                    },
                     Err(error) => self.pass_over(name, error, &there, &mut state).await,
                 }
             } else if let Some(error) = state.broken.take() {
@@ -175,7 +195,7 @@ impl Evaluator {
             }
             if let Some(limit) = self.config.idle_timeout.filter(|&limit| last_new.elapsed() >= limit) {
                 let seconds = limit.as_secs();
-                if state.bench.is_none() {
+                if state.bench.is_none() && state.course.is_empty() {
                     let location = self.store.location().to_owned();
                     return Err(EvaluatorError::Nothing { seconds, location });
                 }
@@ -205,7 +225,7 @@ impl Evaluator {
                 kept.extend(self.record(name).await?);
             }
         }
-        Ok(EvaluatorState { course, bench: None, kept, broken: None })
+        Ok(EvaluatorState { course, bench: None, kept, broken: None, outages: 0 })
     }
 
     /// Returns the record of an earlier evaluation of this checkpoint; `None` if there is no record, or if
@@ -260,6 +280,22 @@ impl Evaluator {
         let manifest = self.catalog.manifest(name).await?;
         let values = read_values(&self.store, name, &manifest, &self.pool).await?;
         Ok((manifest, values))
+    }
+
+    /// Evaluates a checkpoint that was read, calls `told`, and keeps the checkpoint if it is the best.
+    async fn process(
+        &self,
+        name: CheckpointName,
+        manifest: &ManifestSpec,
+        values: &Arc<Values>,
+        state: &mut EvaluatorState,
+        told: &mut dyn FnMut(&EvaluationRecord),
+    ) -> Result<(), EvaluatorError> {
+        self.life.doing("evaluating");
+        let record = self.evaluate(name, manifest, values, state).await?;
+        self.keep_best(manifest, &record, state).await?;
+        told(&record);
+        Ok(())
     }
 
     async fn evaluate(
@@ -335,7 +371,7 @@ impl Evaluator {
     async fn keep_best(
         &self,
         manifest: &ManifestSpec,
-        record: EvaluationRecord,
+        record: &EvaluationRecord,
         state: &mut EvaluatorState,
     ) -> Result<(), EvaluatorError> {
         let best = &state.bench.as_ref().expect("a checkpoint was just evaluated").best;
@@ -371,12 +407,13 @@ impl Evaluator {
         for former in Catalog::new(to.clone()).names().await?.into_iter().filter(|&former| former != name) {
             to.delete_folder(&former.to_string()).await?;
         }
-        state.kept = vec![record];
+        state.kept = vec![record.clone()];
         Ok(())
     }
 
     /// Records a failed attempt to read a checkpoint, and skips the checkpoint after several failures. The
-    /// checkpoint may have been deleted, or be damaged, or not yet be completely visible.
+    /// checkpoint may have been deleted, or be damaged, or not yet be completely visible. A failure of the
+    /// store counts only after many of them.
     async fn pass_over(
         &self,
         name: CheckpointName,
@@ -384,7 +421,7 @@ impl Evaluator {
         there: &[CheckpointName],
         state: &mut EvaluatorState,
     ) {
-        if !state.course.failed(name, there) {
+        if state.may_recover(&error) || !state.course.failed(name, there) {
             tracing::warn!("could not evaluate {name}; trying again: {error}");
             return;
         }

@@ -322,6 +322,26 @@ fn values_or_their_averages_are_evaluated() {
 }
 
 #[test]
+fn a_store_that_fails_for_a_moment_does_not_end_it() {
+    with_store(|store, path| async move {
+        let mut running = start(&store, config());
+        while seen(&running.view).await.0 != TaskState::Ready {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        // A file is in the place of the folder, so the copy of the best checkpoint fails.
+        std::fs::write(path.join(BEST), "").unwrap();
+        save_plane(&store, LAST_STEP, 0.5).await;
+        while seen(&running.view).await.1.evaluated < 2 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        std::fs::remove_file(path.join(BEST)).unwrap();
+        assert_eq!(running.next().await.step, GlobalStep(LAST_STEP));
+        running.end().await.unwrap();
+        assert_eq!(folders(&path.join(BEST)), [name(LAST_STEP).to_string()]);
+    });
+}
+
+#[test]
 fn errors_that_end_the_evaluator_are_returned() {
     with_store(|store, _| async move {
         let impatient = EvaluatorConfig { idle_timeout: Some(Duration::ZERO), ..config() };

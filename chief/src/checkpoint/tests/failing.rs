@@ -17,18 +17,30 @@ pub(super) struct Fuse {
     left: AtomicU64,
     /// Whether the first operation that fails still takes effect, and only its result is lost.
     late: bool,
+    /// Whether operations hang instead of failing.
+    hangs: bool,
 }
 
 /// A store that fails after a number of operations.
 #[derive(Clone, Debug)]
-pub(super) struct FailingStore {
+pub(crate) struct FailingStore {
     inner: Arc<dyn ObjectStore>,
     fuse: Arc<Fuse>,
 }
 
 impl FailingStore {
     pub(super) fn new(inner: Arc<dyn ObjectStore>, operations: u64, late: bool) -> Self {
-        Self { inner, fuse: Arc::new(Fuse { left: AtomicU64::new(operations), late }) }
+        Self { inner, fuse: Arc::new(Fuse { left: AtomicU64::new(operations), late, hangs: false }) }
+    }
+
+    /// Returns a store whose operations never end.
+    pub(crate) fn hanging(inner: Arc<dyn ObjectStore>) -> Self {
+        Self { inner, fuse: Arc::new(Fuse { left: AtomicU64::new(0), late: false, hangs: true }) }
+    }
+
+    /// Lets the store work for this number of operations.
+    pub(super) fn refill(&self, operations: u64) {
+        self.fuse.left.store(operations, Ordering::SeqCst);
     }
 
     /// Returns the number of operations that are left before the failure.
@@ -53,6 +65,9 @@ impl Fuse {
 
     async fn run<T>(&self, operation: impl Future<Output = Result<T>> + Send) -> Result<T> {
         let (works, has_effect) = self.blow();
+        if !works && self.hangs {
+            std::future::pending::<()>().await;
+        }
         let result = if has_effect { operation.await } else { broken() };
         if works { result } else { broken() }
     }

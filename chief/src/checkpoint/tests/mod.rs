@@ -1,6 +1,6 @@
 //! Fixtures for the tests of checkpoints.
 
-mod failing;
+pub(crate) mod failing;
 mod saving;
 pub(crate) mod shards;
 

@@ -61,6 +61,8 @@ struct FakePsState {
     ahead: u64,
     /// The shard that does not answer queries, if any.
     silent: Option<u32>,
+    /// Whether the shards begin no save, as if the store did not respond.
+    hangs: bool,
     /// The queries that the silent shard has not answered.
     unanswered: Vec<(u32, Reply)>,
     /// Whether the task belongs to another chief.
@@ -122,6 +124,11 @@ impl FakePs {
         self.lock().silent = Some(shard);
     }
 
+    /// Begins no save from now on, as if the store did not respond.
+    pub(crate) fn hang(&self) {
+        self.lock().hangs = true;
+    }
+
     pub(crate) fn answer_again(&self) {
         let mut state = self.lock();
         state.silent = None;
@@ -151,7 +158,7 @@ impl FakePs {
 
 fn save_if_due(state: &mut FakePsState, shard: usize) {
     let due = |(save, _): &(Save, Reply)| save.at.0 == state.shards[shard].version;
-    if !state.shards[shard].armed.as_ref().is_some_and(due) {
+    if state.hangs || !state.shards[shard].armed.as_ref().is_some_and(due) {
         return;
     }
     let (save, reply) = state.shards[shard].armed.take().expect("it is due");
@@ -334,6 +341,7 @@ impl FakeCluster {
             unreadable: vec![],
             ahead: 0,
             silent: None,
+            hangs: false,
             unanswered: vec![],
             taken: false,
             rules: vec![],
