@@ -289,9 +289,9 @@ async fn run_chief(
     }
 }
 
-/// Reports the end of a job that ended without an error: prints the report and writes the files, or prints
-/// the name of the checkpoint in which the job was saved. `collector` has the variables if the model is to be
-/// written.
+/// Reports the end of a job that ended without an error, and fails if the result of the training is saved
+/// nowhere. Prints the report and writes the files, or prints the name of the checkpoint in which the job
+/// was saved. `collector` has the variables if the model is to be written.
 pub(crate) fn tell_end(
     job: &JobSpec,
     cluster: &ClusterSpec,
@@ -312,6 +312,9 @@ pub(crate) fn tell_end(
             report.print();
             if let (Some(path), Some(collector)) = (files.model, collector) {
                 Trained::new(job, cluster, collector, None)?.save(path)?;
+            } else if let Some(reason) = &outcome.unsaved {
+                written?;
+                return Err(anyhow!("the job was trained, but its last step was not saved: {reason}").into());
             }
             Ok(written?)
         }

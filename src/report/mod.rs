@@ -40,6 +40,8 @@ pub struct Report {
     pub began: u64,
     /// The reason why the training ended before the last step, if it did.
     pub stopped: Option<String>,
+    /// The reason why the last step was not saved; `None` if it was saved, or if the job makes no checkpoints.
+    pub unsaved: Option<String>,
     /// The number of gradients that were applied to the variables, as counted by the first shard. With
     /// `sync`, each update combines several gradients.
     pub gradients: u64,
@@ -148,6 +150,7 @@ impl Report {
             updates_applied: report.steps.0,
             began: report.steps.0 - report.updates_applied,
             stopped: report.stopped.clone(),
+            unsaved: report.unsaved.clone(),
             gradients: report.gradients,
             skipped: report.skipped,
             seconds,
@@ -176,6 +179,9 @@ impl Report {
         }
         if let Some(reason) = &self.stopped {
             writeln!(out, "stopped early  {reason}")?;
+        }
+        if let Some(reason) = &self.unsaved {
+            writeln!(out, "not saved      {reason}")?;
         }
         // Every shard receives a part of every gradient, so all shards have the same counts; the first one
         // is shown.
@@ -259,6 +265,7 @@ mod tests {
             updates_applied: 10,
             began: 0,
             stopped: None,
+            unsaved: None,
             gradients: 10,
             skipped: 0,
             seconds: 2.0,

@@ -36,7 +36,7 @@ use crate::hooks::EpochTable;
 use crate::job::{JobState, LastSave, SaveLimit, TrainingEnd, conclude, early_end};
 use crate::launch::{FAREWELL, Launcher, PsTasks};
 use crate::monitor::{Feed, FeedReader, HookEvent, HookRunner, ShardMonitor};
-use crate::report::{JobEnd, JobProgress};
+use crate::report::{JobEnd, JobProgress, JobReport};
 use crate::status::{Overview, Publisher, PublisherTask, StatusBoard, publish};
 
 /// The state of a running job that all parts of the chief share.
@@ -364,7 +364,8 @@ impl JobRun {
                 let observed = tokio::time::timeout(self.config.conclude_timeout, self.ps.observe());
                 let shards = observed.await.map_err(silent)??;
                 let report = conclude(&self.job, shards, outcome, training.took, saves)?;
-                return Ok(JobEnd::Completed(report));
+                let unsaved = last.and_then(|saved| saved.as_ref().err().cloned());
+                return Ok(JobEnd::Completed(JobReport { unsaved, ..report }));
             }
             Ok(TrainingEnd::Drained { step }) => {
                 ChiefError::Interrupted { step, last_step: self.job.last_step }

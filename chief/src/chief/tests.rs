@@ -500,6 +500,7 @@ fn a_trained_job_ends_although_its_last_save_hangs() {
         run.finish(TrainingResult::Completed).await;
         let Ok(JobEnd::Completed(report)) = run.end().await else { panic!("it is trained") };
         assert!(report.last_checkpoint.is_none_or(|last| last.step < report.steps), "{report:?}");
+        assert!(report.unsaved.is_some_and(|reason| reason.contains("--last-save-timeout-s")));
         assert!(report.saves_failed > 0 && newest(&path).await != Some(10));
     });
 }

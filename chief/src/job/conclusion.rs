@@ -39,6 +39,7 @@ pub(crate) fn conclude(
         saves: saves.saves,
         saves_failed: saves.failed,
         last_checkpoint: saves.last,
+        unsaved: None,
         shards,
     })
 }

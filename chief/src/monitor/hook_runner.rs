@@ -305,6 +305,7 @@ mod tests {
             saves: 1,
             saves_failed: 0,
             last_checkpoint: None,
+            unsaved: None,
         }
     }
 

@@ -113,7 +113,9 @@ fn a_disk_that_is_full_keeps_nobody_from_training() {
     command.arg(format!("--checkpoint-dir={}", disk.display())).arg("--last-save-timeout-s=5");
     let mount = format!("mount -t tmpfs -o size=60k none {}", disk.display());
     let Some(mut program) = on_small_disk(dir.path(), &mount, &command) else { return };
-    let ended = program.wait().expect(0);
+    let ended = program.wait().expect(1);
+    let last = "error: the job was trained, but its last step was not saved: ";
+    assert!(ended.last_line().starts_with(last), "{}", ended.err);
     assert!(ended.err.contains("No space left on device"), "{}", ended.err);
     assert!(ended.err.contains("the newest checkpoint is step-"), "{}", ended.err);
 }

@@ -8,11 +8,12 @@ use pushpull_messages::sync::SyncSpec;
 use serde_json::Value;
 
 /// The keys that other programs rely on.
-const KEYS: [&str; 17] = [
+const KEYS: [&str; 18] = [
     "examples_per_second",
     "steps",
     "began",
     "stopped",
+    "unsaved",
     "seconds",
     "train_loss",
     "test_loss",

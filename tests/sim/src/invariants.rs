@@ -42,7 +42,7 @@ fn check_saved(scenario: &Scenario, report: &JobReport) -> Result<(), String> {
     if scenario.save_steps.is_none() || saved == Some(scenario.steps) {
         return Ok(());
     }
-    match report.saves_failed > 0 && !scenario.saves_last() {
+    match report.unsaved.is_some() && !scenario.saves_last() {
         true => Ok(()),
         false => Err(format!("C1: the last step was not saved, but {saved:?}")),
     }

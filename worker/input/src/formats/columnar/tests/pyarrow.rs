@@ -22,7 +22,7 @@ use crate::Column;
 //         out.write_table(table, max_chunksize=4)
 
 fn table(name: &str) -> TableSpec {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/columnar/testdata").join(name);
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/formats/columnar/testdata").join(name);
     let list = |field: &str, kind, shape: &[usize]| {
         TableFieldsSpec::List(ListSpec::new(field, kind, shape.to_vec()))
     };
