@@ -1,9 +1,8 @@
 //! Measures the cost of checkpoints with real processes: how fast a large model is saved and restored,
-//! compared with plain files of the same size; how much memory the ps needs for this; and how much saving
-//! slows down training.
-//!
+//! compared with writing and reading a plain file of the same size; how much memory the ps needs to save
+//! and to restore; and how much saving slows down training. Checkpoints and plain files are dropped from the
+//! page cache before they are read. Run it with
 //! `cargo bench --bench checkpoint -- [--rounds N] [--width N] [--dir DIR] [--steps N] [--save-steps N]`.
-//! Checkpoints and plain files are both dropped from the page cache before they are read.
 
 mod support;
 
@@ -59,7 +58,7 @@ impl Drop for Task {
     }
 }
 
-/// A chief and a ps. Saving and restoring need no workers.
+/// A chief process and a ps process. There is no worker, because saving and restoring need none.
 struct Pair {
     ps: Task,
     _chief: Task,
@@ -87,8 +86,8 @@ impl Pair {
         Ok(Self { ps, _chief: chief, log })
     }
 
-    /// Waits until the chief logs a line that contains `word`. Returns the seconds in that line, which has
-    /// the form `… in 1.23 s …`.
+    /// Waits until the chief logs a line that contains `word`. Returns the duration that the line states, in
+    /// seconds; the line has the form `… in 1.23 s …`.
     fn seconds(&self, word: &str) -> anyhow::Result<f64> {
         let deadline = Instant::now() + Duration::from_secs(300);
         while Instant::now() < deadline {
@@ -104,7 +103,7 @@ impl Pair {
         bail!("the chief did not log '{word}' within 300 s:\n{}", fs::read_to_string(&self.log)?)
     }
 
-    /// Returns the peak memory of the ps, in bytes.
+    /// Returns the peak resident memory of the ps so far, in bytes.
     fn peak(&self) -> anyhow::Result<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.ps.0.id()))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;
@@ -112,15 +111,15 @@ impl Pair {
     }
 }
 
-/// Waits long enough for a virtual machine to return freed memory to its host. Afterwards, allocating memory
-/// is slow, because the virtual machine must get it back. Both the ps and the plain files are measured after
-/// such a wait, so that the comparison is fair.
+/// Waits long enough for a virtual machine to return freed memory to its host. The next allocations are
+/// slow, because the virtual machine must get the memory back from the host. For a fair comparison, each
+/// round waits before it writes the plain file and the checkpoint, and before it reads each of them.
 fn settle() {
     std::thread::sleep(Duration::from_secs(6));
 }
 
-/// Writes a file of `bytes` bytes in parts, and waits until they are on the disk. Returns the duration in
-/// seconds.
+/// Writes a file of `bytes` bytes in parts, and waits until the file is on the disk. Returns the duration of
+/// both, in seconds.
 fn plain_write(path: &Path, bytes: u64) -> anyhow::Result<f64> {
     // The numbers are pseudorandom, so that the file is as hard to compress as a model.
     let mut state = 1u64;
@@ -141,7 +140,7 @@ fn plain_write(path: &Path, bytes: u64) -> anyhow::Result<f64> {
     Ok(begun.elapsed().as_secs_f64())
 }
 
-/// Reads a file in parts. Returns the duration in seconds.
+/// Reads a file in parts. Returns the duration of reading, in seconds.
 fn plain_read(path: &Path) -> anyhow::Result<f64> {
     let mut part = vec![0; 8 << 20];
     let begun = Instant::now();
@@ -150,7 +149,7 @@ fn plain_read(path: &Path) -> anyhow::Result<f64> {
     Ok(begun.elapsed().as_secs_f64())
 }
 
-/// Drops a file from the page cache, so that it is read from the disk.
+/// Drops all files under the folder `path` from the page cache, so that they are next read from the disk.
 fn forget(path: &Path) -> anyhow::Result<()> {
     for entry in fs::read_dir(path)? {
         let entry = entry?.path();

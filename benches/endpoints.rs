@@ -1,8 +1,9 @@
-//! Measures the cost of observation, with real processes. Each round trains without endpoints, with idle
-//! endpoints, and with a timeline. In a further job, the endpoints receive requests and the page is open,
-//! but only in some intervals. Run it with `cargo bench --bench endpoints -- [--rounds N] [--steps N]
-//! [--rate N] [--trace-every N]`. The speed of the further job is measured by the bytes that its tasks send
-//! over loopback, so no other program may use loopback. The clients' processor time is part of the cost.
+//! Measures the cost of observation with real processes. Each round trains four jobs: without endpoints,
+//! with idle endpoints, with a timeline but no endpoints, and with endpoints from which clients read the
+//! metrics and the page's data, but only in some intervals. The speed of the fourth job is measured by the
+//! bytes that its tasks send over loopback, so no other program may use loopback. The processor time of the
+//! clients is part of the cost. Run it with `cargo bench --bench endpoints -- [--rounds N] [--steps N]
+//! [--rate N] [--trace-every N]`.
 
 mod support;
 
@@ -43,7 +44,7 @@ struct Args {
     bench: bool,
 }
 
-/// The number of tasks of a job with one chief, one ps and two workers.
+/// The number of tasks of each job: one chief, one ps and two workers.
 const TASKS: u32 = 4;
 /// The length of one interval. Four intervals form a block, and [`ASKED`] says which of them have requests.
 /// A block begins and ends without requests, so that a gradual slowdown of the job affects both kinds of
@@ -51,7 +52,8 @@ const TASKS: u32 = 4;
 const WINDOW: Duration = Duration::from_secs(1);
 const ASKED: [bool; 4] = [false, true, true, false];
 
-/// The state that all clients share.
+/// The state that all clients share: `now` is true in an interval with requests, and `over` is true after
+/// the job has ended.
 #[derive(Default)]
 struct Asking {
     now: AtomicBool,
@@ -62,7 +64,8 @@ struct Asking {
 }
 
 impl Asking {
-    /// Waits until an interval with requests begins or the job ends. Returns false if the job has ended.
+    /// Returns true in an interval with requests, and waits for one if necessary. Returns false if the job
+    /// has ended.
     fn wait(&self) -> bool {
         while !self.now.load(Ordering::Relaxed) && !self.over.load(Ordering::Relaxed) {
             sleep(Duration::from_millis(5));
@@ -70,8 +73,8 @@ impl Asking {
         !self.over.load(Ordering::Relaxed)
     }
 
-    /// Requests the metrics of one endpoint at a steady rate. Uses one connection until it fails, and then
-    /// opens a new one.
+    /// Requests the metrics of one task once per `every`, in intervals with requests. Uses one connection
+    /// until it fails, and then opens a new one.
     fn ask(&self, address: &str, every: Duration) {
         while self.wait() {
             let Ok(mut stream) = TcpStream::connect(address) else { return };
@@ -86,7 +89,7 @@ impl Asking {
         }
     }
 
-    /// Reads the data that the chief's page would receive, as if the page were open.
+    /// Imitates an open page: reads the chief's events in intervals with requests.
     fn watch(&self, address: &str) {
         let mut buffer = vec![0; 1 << 16];
         while self.wait() {
@@ -105,7 +108,7 @@ impl Asking {
     }
 }
 
-/// Requests a path. Returns the number of bytes of the response.
+/// Sends a GET request for `path`. Returns the number of bytes of the response, with its head.
 fn get(stream: &mut TcpStream, path: &str) -> std::io::Result<u64> {
     stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes())?;
     let mut reader = BufReader::with_capacity(1 << 16, stream);
@@ -135,7 +138,7 @@ fn loopback() -> anyhow::Result<u64> {
 
 /// The result of one job whose endpoints received requests.
 struct Asked {
-    /// The job's speed during requests, divided by its speed without them.
+    /// The job's speed in intervals with requests, divided by its speed in intervals without requests.
     ratio: f64,
     requests_per_second: f64,
 }
@@ -164,8 +167,8 @@ fn asked(folder: &Path, job: &Path, rate: u32) -> anyhow::Result<Asked> {
     let reader = spawn(move || lines.map_while(Result::ok).for_each(drop));
     sleep(WINDOW);
     let (mut trained, mut seconds) = ([0.0; 2], [0.0; 2]);
-    // The first block is not counted, because a job is slower at its start, which would count as an interval
-    // without requests.
+    // The first block is not counted, because a job is slower at its start, and a block begins with an
+    // interval without requests.
     let mut is_warm = false;
     let status = 'job: loop {
         let (mut of_block, mut took) = ([0.0; 2], [0.0; 2]);

@@ -1,6 +1,6 @@
-//! Benchmark of streamed input: the examples per second and the memory of the worker. Compares a small data
-//! set that is held in memory with sets of packed TFRecord and CSV files that may be larger than memory and
-//! that the worker streams.
+//! Measures the examples per second and the memory of a worker that streams its data. Compares a small data
+//! set that the worker holds in memory with large sets of gzip-compressed TFRecord and CSV files, which the
+//! worker streams because they may be larger than memory.
 
 mod support;
 
@@ -22,7 +22,7 @@ use pushpull::{
 };
 use support::{local, mlp_of, reported, tell};
 
-/// The number of files of a large set.
+/// The number of files of each large data set.
 const FILES: usize = 8;
 const PIXELS: usize = 28 * 28;
 /// The time between two readings of the worker's memory.
@@ -96,7 +96,7 @@ fn run(flags: &Flags) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Measures how fast one thread reads each set.
+/// Measures and prints how many examples per second one thread reads from each data set.
 fn read(flags: &Flags, sets: &[(&str, DatasetSpec, StreamSpec)]) -> anyhow::Result<()> {
     let mut speeds = vec![Vec::new(); sets.len()];
     for _ in 0..flags.rounds {
@@ -120,7 +120,8 @@ fn read(flags: &Flags, sets: &[(&str, DatasetSpec, StreamSpec)]) -> anyhow::Resu
     Ok(())
 }
 
-/// Writes a large data set as [`FILES`] equal files, and returns their paths.
+/// Writes the first file of a large data set with `write`, and copies it until there are [`FILES`] files.
+/// Returns their paths.
 fn set(
     folder: &Path,
     ending: &str,
@@ -187,7 +188,7 @@ fn watch(run: &mut Child) -> anyhow::Result<u64> {
     }
 }
 
-/// Generated digits, which the files repeat.
+/// Generated digits. Each file repeats them until it has the required number of examples.
 struct Digits {
     pixels: Vec<u8>,
     labels: Vec<i32>,
@@ -218,12 +219,12 @@ impl Digits {
         format!("{numbers}{label}\n")
     }
 
-    /// Returns the number of bytes of a record, with its frame.
+    /// Returns the uncompressed size of a TFRecord record with its frame of 16 bytes, in bytes.
     fn record_bytes(&self) -> u64 {
         self.record(0).to_bytes().len() as u64 + 16
     }
 
-    /// Returns the mean number of bytes of a row.
+    /// Returns the mean uncompressed size of the first 100 CSV rows, in bytes.
     fn row_bytes(&self) -> u64 {
         (0..100).map(|index| self.row(index).len() as u64).sum::<u64>() / 100
     }

@@ -1,6 +1,6 @@
-//! Measures the throughput of the CPU kernels, mostly on one thread: the products of an MNIST MLP
-//! (784-512-512-10, batch 64), the convolutions and poolings of a small MNIST network, and the element-wise
-//! kernels over a million floats.
+//! Measures the throughput of the CPU kernels, mostly on one thread: the matrix products of an MNIST MLP
+//! (784-512-512-10, batch 64), the convolutions and poolings of a small MNIST network, and optimizers,
+//! reductions and element-wise kernels over a million floats.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -20,8 +20,8 @@ fn random(len: usize) -> Vec<f32> {
     x
 }
 
-/// Measures the three products of each dense layer, `y = x · w`, `dw = xᵀ · dy` and `dx = dy · wᵀ`. Also
-/// measures the products of attention heads. Throughput is in FLOP/s.
+/// Measures three matrix products of each dense layer of the MLP: `y = x · w`, `dw = xᵀ · dy` and
+/// `dx = dy · wᵀ`. Also measures the two products of 64 attention heads. Criterion prints FLOP/s as elem/s.
 fn matmul(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("matmul");
     for (inputs, outputs) in [(784, 512), (512, 512), (512, 10)] {
@@ -57,7 +57,7 @@ fn matmul(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Measures the optimizers over a million floats.
+/// Measures how fast some of the optimizers update a million floats.
 fn optimizers(criterion: &mut Criterion) {
     let (value, grad) = (random(ELEMENTS), random(ELEMENTS));
     let (mut next, mut m, mut v) = (vec![0.0; ELEMENTS], vec![0.0; ELEMENTS], vec![0.0; ELEMENTS]);
@@ -158,7 +158,7 @@ fn slices(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Measures the row kernels of the MLP's layers.
+/// Measures the MLP's bias gradients (`sum_rows`) and its softmax cross-entropy.
 fn layers(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("layers");
     for n in [512, 10] {

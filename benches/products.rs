@@ -1,7 +1,7 @@
-//! Compares our matrix products with those of the `gemm` crate, alternating in one process: `cargo bench
-//! --bench products -- [THREADS]`. The ratio is our time divided by that of `gemm`, so a ratio below 1 means
-//! that ours is faster. The output shows the median of the ratio over the rounds, and its tenth and
-//! ninetieth percentiles.
+//! Compares our matrix products with those of the `gemm` crate, with `cargo bench --bench products --
+//! [THREADS]`. Both run alternately in one process. The ratio is our time divided by that of `gemm`, so a
+//! ratio below 1 means that ours is faster. The output shows the median, the tenth and the ninetieth
+//! percentile of the ratio over all rounds.
 
 use std::time::Instant;
 
@@ -10,8 +10,8 @@ use pushpull_kernels::cpu::{self, Epilogue, Key, Product, Threads};
 
 type Shape = ([usize; 3], bool, bool);
 
-/// The products of one training step, for four cases: an MLP 784-512-512-10 with batch 64, a dense layer
-/// after convolutions, and the first and the second dense layer of a transformer block.
+/// The matrix products of one training step, in each of four cases: an MLP 784-512-512-10 with batch 64, a
+/// dense layer after convolutions, and the first and the second dense layer of a transformer block.
 const STEPS: [(&str, &[Shape]); 4] = [
     (
         "mlp",
@@ -45,10 +45,10 @@ const REPEATS: usize = 20;
 struct Case {
     shape: Shape,
     product: Product,
-    /// The memory of `a`, `b`, `dst` and scratch. Each has additional room, so that its content can begin at
-    /// a cache line.
+    /// The memory of `a`, `b`, `dst` and scratch. Each is one cache line too long, so that its content can
+    /// begin at a cache line.
     buffers: [Vec<f32>; 4],
-    /// The duration of each round in seconds, for our product and for that of `gemm`.
+    /// The mean duration of this product in each round, in seconds: ours, and that of `gemm`.
     times: [Vec<f64>; 2],
 }
 
@@ -64,7 +64,7 @@ impl Case {
         Self { shape, product, buffers, times: [vec![], vec![]] }
     }
 
-    /// Computes one product, and returns its duration in seconds.
+    /// Computes the product once, with `gemm` unless `ours` is true. Returns the duration in seconds.
     fn time(&mut self, ours: bool, threads: Threads) -> f64 {
         let ([m, k, n], ..) = self.shape;
         let [a, b, dst, scratch] = self.buffers.each_mut().map(|buffer| {

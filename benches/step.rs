@@ -1,5 +1,5 @@
-//! Measures one training step on the CPU (forward, backward and sgd), without a cluster. Compares the step
-//! with its matrix products alone, computed by the `gemm` crate; a convolution counts as a product of
+//! Measures one training step on the CPU (forward, backward and sgd), without a cluster. Also measures only
+//! the matrix products of the step, computed by the `gemm` crate; a convolution counts as a product of
 //! unrolled images. `cargo bench --bench step -- [--threads N] [--rounds N] [--peer 'COMMAND'] [--json
 //! FILE]`. COMMAND measures another system. It is run once per round and model, with the model's name as its
 //! last argument; its result is the last text `N ms` that it prints.
@@ -93,8 +93,8 @@ fn cnn() -> anyhow::Result<GraphSpec> {
     Ok(g.finish(loss, &[])?)
 }
 
-/// The forward product of a layer: its number of rows, its inner size and its number of columns, and whether
-/// the layer's input needs a gradient.
+/// The forward product of a layer as `[rows, inner size, columns]`, and true if the layer's input needs a
+/// gradient.
 type Products = ([usize; 3], bool);
 
 const MLP: &[Products] = &[([BATCH, 784, 512], false), ([BATCH, 512, 512], true), ([BATCH, 512, 10], true)];
@@ -141,7 +141,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the median duration of a step in milliseconds. The first few steps are not counted.
+/// Calls `step` repeatedly, and returns the median duration of the last `steps` calls in milliseconds.
 fn timed(steps: usize, mut step: impl FnMut()) -> f64 {
     for _ in 0..10 {
         step();
@@ -161,7 +161,7 @@ fn median(of: &mut [f64]) -> f64 {
     of[of.len() / 2]
 }
 
-/// The state of training. In a cluster, one part of this state is on a worker, and the rest is on a shard.
+/// The state of training. In a cluster, a worker has one part of this state, and a shard has the rest.
 struct Training {
     executor: Executor,
     layout: Arc<Layout>,
@@ -223,7 +223,7 @@ impl Training {
     }
 }
 
-/// The matrix products of a step, with buffers of their own.
+/// The matrix products of a training step, without the rest of the step.
 struct Bare {
     products: Vec<Product>,
     threads: usize,
@@ -299,7 +299,8 @@ impl Bare {
     }
 }
 
-/// Runs a command, and returns the N of the last text `N ms` that it prints.
+/// Runs a command with the model's name as its last argument. Returns the N of the last text `N ms` that the
+/// command prints.
 fn peer(command: &str, model: &str) -> anyhow::Result<f64> {
     let output = Command::new("sh")
         .args(["-c", &format!("{command} {model}")])

@@ -1,5 +1,5 @@
-//! Measures examples per second of training, in one process and as real processes on loopback. With
-//! `--peer`, another system is measured in the same rounds.
+//! Measures the examples per second of training: with all tasks in one process, and with one process per
+//! task over loopback. With `--peer`, each round also measures another system.
 //!
 //! `cargo bench --bench throughput -- [--rounds N] [--steps N] [--workers N] [--ps N] [--sync POLICY]
 //! [--peer 'COMMAND']`. COMMAND is run once per round. Its result is the last text of the form `N

@@ -83,7 +83,7 @@ mod tests {
         TensorSpec,
     };
 
-    /// The last step of a job that a test stops early. The job would take too long to reach this step.
+    /// The number of steps of a job that must end early: a test cannot wait until all of them are done.
     const ENDLESS: u64 = 1_000_000_000;
 
     fn points(seed: u64) -> DatasetSpec {
@@ -130,7 +130,7 @@ mod tests {
         assert!(last.loss.is_some() && !last.elapsed.is_zero(), "{last:?}");
     }
 
-    /// Sends each evaluation, with its step.
+    /// A hook that sends each evaluation and its step to the test.
     struct TellEvaluations(Sender<(u64, Evaluation)>);
 
     impl ChiefHook for TellEvaluations {
@@ -139,7 +139,7 @@ mod tests {
         }
     }
 
-    /// Trains a job, and returns the result with all evaluations.
+    /// Trains a job, and returns the result, and all evaluations with their steps.
     fn evaluations(job: Job, workers: u32) -> (Trained, Vec<(u64, Evaluation)>) {
         let (sender, received) = channel();
         let sender = Mutex::new(sender);
@@ -169,7 +169,7 @@ mod tests {
         }
     }
 
-    /// Records the threads on which a worker runs its steps.
+    /// A hook that records the threads on which a worker runs its steps.
     struct RecordThread(Arc<Mutex<HashSet<ThreadId>>>);
 
     impl WorkerHook for RecordThread {
@@ -397,7 +397,7 @@ mod tests {
         assert!(trained.values().all(|(_, tensor)| tensor.values.iter().all(|value| value.is_finite())));
     }
 
-    /// Sends a message when the job has ended.
+    /// A hook that sends a message when the job has ended.
     struct TellEnd(Sender<()>);
 
     impl ChiefHook for TellEnd {

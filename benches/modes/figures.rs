@@ -1,5 +1,5 @@
-//! Summarises several trials of one job as a row of a table, with medians and their spread. This module must
-//! not depend on how a job is trained.
+//! Summarises all trials of a job in one row of a table, mostly by the median, the minimum and the maximum
+//! of each figure. This module must not depend on how a job is trained.
 
 use pushpull::SyncSpec;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::trial::{Setting, Trial};
 use crate::{BACKUP, WORKERS};
 
-/// The settings of one job, and its trials: one for each round.
+/// The settings of a job and its trials, one trial for each round.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Figures {
     pub setting: Setting,
@@ -42,8 +42,8 @@ impl Trial {
         self.updates as f64 / self.seconds
     }
 
-    /// Returns the time, in seconds, after which the job first reached an accuracy of `target` per cent;
-    /// `None` if the job never reached this accuracy.
+    /// Returns the time from the start of training until the accuracy was first at least `target` per cent,
+    /// in seconds; `None` if the job never reached this accuracy.
     fn seconds_to(&self, target: f64) -> Option<f64> {
         self.points.iter().find(|point| point.accuracy >= target).map(|point| point.seconds)
     }
@@ -65,8 +65,8 @@ impl Figures {
         Spread::of(self.trials.iter().map(figure))
     }
 
-    /// Returns the spread of a ratio that is computed for each round: this job's updates per second, divided
-    /// by those of the other job.
+    /// Divides this job's updates per second by those of the other job, separately for each round. Returns
+    /// the spread of these ratios.
     fn rate_over(&self, other: &Self) -> Option<Spread> {
         let pairs = self.trials.iter().zip(&other.trials);
         Spread::of(pairs.map(|(one, other)| one.updates_per_second() / other.updates_per_second()))
@@ -102,8 +102,9 @@ fn find(all: &[Figures], sync: SyncSpec, workers: u32, slowed: bool) -> Option<&
     })
 }
 
-/// Prints a row for each job. Each figure is the median over the rounds, with the minimum and the maximum in
-/// parentheses.
+/// Prints a table with a row for each job, and then the ratios of some jobs' speeds. A figure is the median
+/// over the rounds, with the minimum and the maximum in parentheses; the last two columns contain only the
+/// maximum.
 pub(crate) fn print(all: &[Figures], target: f64) {
     let target_title = format!("s to {target} %");
     let titles = [

@@ -1,8 +1,8 @@
-//! Measures the speed and the accuracy of each synchronisation policy. With each policy, a classifier of
-//! digits is trained twice on the same number of examples: with three equal workers, and with one of them
-//! slowed down. `cargo bench --bench modes -- [--data-dir DIR] [--modes LIST] [--rounds N] [--epochs X]
-//! [--slow-down N] [--step-ms N] [--draw FILE.svg] [--json FILE]`. The MNIST files are read from DIR;
-//! without --data-dir, digits are generated.
+//! Measures the speed and the accuracy of each synchronisation policy. In each round, every policy trains a
+//! classifier of digits twice: with three equally fast workers, and with one of them slowed down. All jobs
+//! apply the same number of gradients. The MNIST files are read from DIR; without --data-dir, digits are
+//! generated. Run it with `cargo bench --bench modes -- [--data-dir DIR] [--modes LIST] [--rounds N]
+//! [--epochs X] [--slow-down N] [--step-ms N] [--draw FILE.svg] [--json FILE]`.
 
 mod figures;
 mod picture;
@@ -20,7 +20,7 @@ use trial::{Bench, Setting};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The number of workers of every job except the last job of a round.
+/// The number of workers of every job, except the job with one worker fewer that [`settings`] adds.
 const WORKERS: u32 = 3;
 /// The mode in which one of the workers is a backup worker: the slowest gradient of each step is dropped.
 const BACKUP: SyncSpec = SyncSpec::Sync { aggregate: Some(WORKERS - 1) };
@@ -66,8 +66,8 @@ struct Args {
     bench: bool,
 }
 
-/// Returns the settings of every job of a round. The last job has one worker fewer. The job with a backup
-/// worker should be as fast as that last job.
+/// Returns the settings of every job of a round. If `modes` contains [`BACKUP`], adds a job with one worker
+/// fewer, because the job with a backup worker should be as fast as that job.
 fn settings(modes: &[SyncSpec]) -> Vec<Setting> {
     let of_mode = |&sync: &SyncSpec| [false, true].map(|slowed| Setting { sync, workers: WORKERS, slowed });
     let alone = Setting { sync: SyncSpec::SYNC, workers: WORKERS - 1, slowed: false };

@@ -13,9 +13,9 @@ use crate::figures::Figures;
 use crate::trial::Point;
 
 const SIZE: (u32, u32) = (1080, 800);
-/// The range of accuracies in the picture, in per cent.
+/// The range of the accuracy axis, in per cent.
 const ACCURACY: (f64, f64) = (90.0, 98.5);
-/// The beginning of the axis of seconds. Earlier points are not shown.
+/// The start of the time axis, in seconds. Earlier points are not drawn in any plot.
 const FIRST_SECONDS: f64 = 0.3;
 /// Colours that can also be distinguished by people with colour blindness (Okabe and Ito, 2008).
 const COLORS: [RGBColor; 5] = [
@@ -30,7 +30,8 @@ const GRID: RGBColor = RGBColor(225, 225, 225);
 
 type Panel<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// Draws the picture into a file.
+/// Draws the plots and writes them to an SVG file: equal workers in the first row, one slow worker in the
+/// second.
 pub(crate) fn draw(all: &[Figures], file: &Path) -> anyhow::Result<()> {
     let area = SVGBackend::new(file, SIZE).into_drawing_area();
     area.fill(&WHITE)?;

@@ -1,6 +1,6 @@
-//! Runs one trial of a job. Every replica counts its steps, and the slow replica waits in each step. Some of
-//! the values that the first worker receives are kept, and evaluated when the job has ended. This module
-//! must not depend on other jobs or on how results are shown.
+//! Runs one trial of a job. Every replica counts its steps and may sleep at the end of each; the slow
+//! replica sleeps longest. Snapshots of the variables' values that worker 0 received are kept until the job
+//! has ended, and then evaluated. This module must not depend on other jobs or on how results are shown.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,21 +24,21 @@ use serde::{Deserialize, Serialize};
 
 /// The number of examples in one worker's batch.
 const BATCH: u32 = 64;
-/// The number of evaluations over the course of a job.
+/// The approximate number of snapshots of a job that are evaluated.
 const POINTS: u64 = 50;
-/// The number of test images that are evaluated at a time.
+/// The number of test images in one batch of an evaluation.
 const TEST_BATCH: usize = 250;
 
-/// The settings of a job.
+/// The settings in which the jobs of this benchmark differ.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Setting {
     pub sync: SyncSpec,
     pub workers: u32,
-    /// True if the last worker is slow.
+    /// True if the last worker is slowed down.
     pub slowed: bool,
 }
 
-/// The state of a job at one time.
+/// The progress and the test accuracy of a job at one time.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Point {
     pub seconds: f64,
@@ -57,11 +57,11 @@ pub(crate) struct Trial {
     pub points: Vec<Point>,
     pub received: u64,
     pub stale: u64,
-    /// The mean staleness of the gradients that were applied, in versions.
+    /// The mean staleness, in versions, of the pushes that were applied or held for a joint update.
     pub staleness_mean: f64,
     pub staleness_max: u64,
-    /// The maximum number of steps by which a worker was behind the fastest worker when the slower worker's
-    /// gradient was applied.
+    /// The maximum number of steps by which the sender of an applied or held push was behind the fastest
+    /// worker when the push arrived.
     pub steps_behind_max: u64,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct Bench {
     graph: GraphSpec,
     input: InputSpec,
     test: Mapped,
-    /// The number of gradients that all workers of a job compute together.
+    /// The number of gradients that all updates of a job use together.
     gradients: u64,
     learning_rate: f32,
     slow_down: u32,
@@ -120,7 +120,7 @@ impl Bench {
         Ok(Self { graph: mlp()?, input, test, gradients, learning_rate, slow_down, step })
     }
 
-    /// Trains one job to its end, and then evaluates the values that were kept during the training.
+    /// Trains one job to its end, and then evaluates the snapshots that were kept during the training.
     pub(crate) fn run(&self, setting: Setting, seed: u64) -> anyhow::Result<Trial> {
         let Setting { sync, workers, slowed } = setting;
         let updates = self.gradients / u64::from(sync.gradients_per_update(workers));
@@ -194,9 +194,9 @@ impl Bench {
 struct Watch {
     /// The time at which the job's first step began, on any replica.
     start: OnceLock<Instant>,
-    /// The number of pushes that the shard has answered, over all workers.
+    /// The number of pushes of all workers that the shard has answered.
     pushes: AtomicU64,
-    /// The number of pushes between two snapshots.
+    /// The minimum number of answered pushes between two snapshots.
     every: u64,
     kept: Mutex<Kept>,
 }
@@ -204,7 +204,7 @@ struct Watch {
 #[derive(Default)]
 struct Kept {
     snapshots: Vec<Snapshot>,
-    /// The time from `Watch::start` to the end of the last step of worker 0.
+    /// The time from `Watch::start` to the end of the latest step of worker 0.
     ended: Duration,
 }
 
@@ -215,13 +215,13 @@ struct Snapshot {
     values: Values,
 }
 
-/// A replica that records its steps in a [`Watch`].
+/// A replica that makes its steps longer and records them in a [`Watch`].
 struct Witness {
     replica: GraphReplica,
     worker: u32,
-    /// The minimum duration of a step, before `slow_down` is applied.
+    /// The minimum duration of a step, which is then multiplied by `slow_down`.
     least: Duration,
-    /// The factor by which a step is slowed down.
+    /// The factor by which the duration of a step is multiplied.
     slow_down: u32,
     steps: u64,
     watch: Arc<Watch>,

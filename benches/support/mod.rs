@@ -1,5 +1,5 @@
 //! Code that several benchmarks share: their model, a job that trains it on generated digits, training with
-//! real processes, and the format of figures. This module must not depend on what is measured.
+//! one process per task, and printing of figures. This module must not depend on what is measured.
 
 // Each benchmark uses only a part of this module.
 #![allow(dead_code)]
@@ -17,7 +17,7 @@ pub(crate) fn mlp(width: usize) -> anyhow::Result<GraphSpec> {
     mlp_of(&[28, 28], width)
 }
 
-/// Returns the same MLP for images of the given shape, which must have 784 elements.
+/// Returns the MLP 784-width-width-10 for images of the given shape, which must have 784 elements.
 pub(crate) fn mlp_of(shape: &[usize], width: usize) -> anyhow::Result<GraphSpec> {
     let mut g = GraphBuilder::new("mlp");
     let images = g.input("features", shape.to_vec());
@@ -43,7 +43,8 @@ pub(crate) fn job(
     Ok(JobSpec { optimizer, sync, seed: 1, ..JobSpec::new(mlp(width)?, input, steps) })
 }
 
-/// Returns the command that runs `pushpull local` with a job and writes the report to the folder.
+/// Returns the command that runs `pushpull local` with the job file `job`. The command writes its report to
+/// `folder`.
 pub(crate) fn local(folder: &Path, job: &Path, ps: u32, workers: u32) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pushpull"));
     command
@@ -60,7 +61,8 @@ pub(crate) fn reported(folder: &Path) -> anyhow::Result<f64> {
     report["examples_per_second"].as_f64().context("the report has no examples_per_second")
 }
 
-/// Runs a command that [`local`] made, and waits for its end. Returns the examples per second of training.
+/// Runs a command that [`local`] returned for the same folder. Waits for its end, and returns the examples
+/// per second of training.
 pub(crate) fn train(folder: &Path, mut local: Command) -> anyhow::Result<f64> {
     let status = local.env("RUST_LOG", "warn").status()?;
     if !status.success() {
@@ -69,7 +71,7 @@ pub(crate) fn train(folder: &Path, mut local: Command) -> anyhow::Result<f64> {
     reported(folder)
 }
 
-/// Prints the median, the minimum and the maximum of the figures on one line.
+/// Prints a measurement's median, minimum and maximum on one line.
 pub(crate) fn tell(name: &str, mut figures: Vec<f64>, unit: &str) {
     figures.sort_by(f64::total_cmp);
     let three = [figures[figures.len() / 2], figures[0], figures[figures.len() - 1]];

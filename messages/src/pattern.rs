@@ -28,7 +28,8 @@ mod tests {
 
     use super::matches;
 
-    /// Follows the definitions of `*` and `?`: a slow reference implementation of `matches`.
+    /// Does what `matches` does, but slowly: a reference implementation that follows the definitions of `*`
+    /// and `?`.
     fn slowly(pattern: &[u8], name: &[u8]) -> bool {
         match (pattern.split_first(), name.split_first()) {
             (None, None) => true,

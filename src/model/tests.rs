@@ -17,8 +17,8 @@ use crate::{
     Cluster, DatasetSpec, GraphBuilder, InputSpec, Job, OptimizerSpec, ReductionOp, SyncSpec, Trained,
 };
 
-/// Returns a graph with everything that differs between training and prediction: labels, dropout and moving
-/// statistics. Its metric is the mean of its only output.
+/// Returns a graph with labels, dropout and moving statistics, which training and prediction treat
+/// differently. Its metric is the mean of its only output.
 fn graph() -> GraphSpec {
     let mut g = GraphBuilder::new("plane");
     let features = g.input("features", [3]);
@@ -54,7 +54,7 @@ fn test_set() -> Examples {
 #[test]
 fn a_job_returns_its_report_and_its_values() {
     let trained = trained();
-    // 600 examples, twice, in synchronous updates of two batches of 20.
+    // 600 examples are read twice, and each synchronous update takes two batches of 20.
     assert_eq!((trained.report.updates_applied, trained.report.steps), (30, 30));
     let names: Vec<&str> = trained.values().map(|(name, _)| name).collect();
     let expected: Vec<String> = graph().variables.into_iter().map(|variable| variable.name).collect();
@@ -87,7 +87,7 @@ fn a_prediction_has_the_bits_of_the_evaluation() {
     assert_eq!((heights.shape, all.iter().count()), (&[300, 1][..], 1));
     let features = features(&test_set());
     for example in [0, 1, 249, 250, 299] {
-        // The metric over one example is its output.
+        // Over a single example, the metric equals the output.
         let row = features[example * 3..(example + 1) * 3].to_vec();
         let one = Examples::f32("features", [3], row).unwrap();
         let alone = trained.predict(&one).unwrap();
@@ -172,7 +172,8 @@ fn a_saved_model_predicts_the_same_bits() {
     assert_eq!(Model::load(&path).unwrap().graph(), &graph());
 }
 
-/// Saves a model, and returns the path of the file.
+/// Saves a model in a temporary directory. Returns the directory, which is deleted when it is dropped, and
+/// the path of the file.
 fn saved(model: &Model) -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("model.safetensors");
@@ -180,7 +181,7 @@ fn saved(model: &Model) -> (TempDir, PathBuf) {
     (dir, path)
 }
 
-/// Returns a model of [`graph`] whose values are 0, 0.5, 1 and so on.
+/// Returns a model of [`graph`] whose values are 0.5, 1, 1.5 and so on.
 fn model() -> Model {
     let graph = graph();
     let mut next = 0.0;
@@ -224,7 +225,7 @@ fn a_file_that_does_not_fit_is_named() {
     assert!(refusal(&path).contains("not a safetensors file"), "{}", refusal(&path));
 }
 
-/// Replaces the description of the model in a file, and writes the file again.
+/// Applies `change` to the description of the model in a file, and writes the file again.
 fn with_card(path: &Path, change: impl FnOnce(&mut serde_json::Value)) {
     let bytes = std::fs::read(path).unwrap();
     let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
@@ -387,7 +388,8 @@ fn a_model_replaces_no_device() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// A file with a changed byte is refused, or loaded with another value; nothing panics.
+    /// Changes one byte of a file. Checks that loading the file fails, or gives a model with which
+    /// predicting does not panic.
     #[test]
     fn a_damaged_file_harms_nobody(at: prop::sample::Index, change in 1u8..) {
         let (_dir, path) = saved(&model());
@@ -400,7 +402,7 @@ proptest! {
         }
     }
 
-    /// The card of a hostile file is checked before it is used.
+    /// Checks that a graph with an output of a node that does not exist is invalid.
     #[test]
     fn an_output_must_be_a_node(node: u32) {
         let mut graph = graph();

@@ -1,5 +1,5 @@
-//! Tests of every layer. Each has the right variables and shapes, shares its variables when it is applied
-//! again, and has its name in its errors.
+//! Tests of every layer. A layer creates the right variables and shapes, uses the same variables when it is
+//! applied again, and is named in its errors.
 
 use pushpull_messages::graph::{GraphBuilder, GraphError, GraphSpec, Op, UnaryOp};
 use pushpull_messages::id::NodeId;
@@ -32,7 +32,7 @@ impl Model {
         self
     }
 
-    /// Returns the type and the shape of the output for a batch of 2.
+    /// Returns the type and the shape of the output for a batch of 2, or "nothing" if the graph is invalid.
     fn gives(&self) -> String {
         self.g.tensor(self.x).map_or("nothing".into(), ToString::to_string)
     }

@@ -231,7 +231,7 @@ mod tests {
         g.finish(loss, &[]).unwrap()
     }
 
-    /// Writes the rows of two batches with one example each.
+    /// Returns the text that is written for two batches of one example each.
     fn written(format: RowFormat) -> String {
         let (graph, mut out) = (graph(), Vec::new());
         let mut rows = Rows::new(&mut out, format, &graph).unwrap();

@@ -88,8 +88,9 @@ mod tests {
     }
 
     proptest! {
-        /// (A) The limit is the lower bound or, if this is longer, 20 times the longest work so far; before
-        /// any work, it is 10 times the lower bound. (B) If the lower bound is zero, there is no limit.
+        /// Checks that (A) the limit is 20 times the longest work so far, but at least the lower bound;
+        /// before any work, it is 10 times the lower bound. Also checks that (B) there is no limit if the
+        /// lower bound is zero.
         #[test]
         fn a_lease_follows_the_longest_work(least in 0u64..1 << 40, longest in any::<Option<u32>>()) {
             let least = Duration::from_millis(least);

@@ -22,14 +22,14 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const EXAMPLES: usize = 16;
-/// The number of steps that are counted together.
+/// The number of steps whose allocations are counted together.
 const STEPS: usize = 8;
 const SAME: Stride = Stride { stride: [1, 1], padding: Padding::Same };
 
-/// The group of all fetches.
+/// The group to which all fetches of this test belong.
 const FETCHED: Groups = Groups::only(3);
 
-/// Returns the groups that a step fetches: every other step fetches all tensors.
+/// Returns the groups that a step fetches: even steps fetch all tensors, odd steps none.
 const fn groups(step: u64) -> Groups {
     if step.is_multiple_of(2) { FETCHED } else { Groups::NONE }
 }
@@ -210,7 +210,7 @@ impl Trial {
         Self { graph, columns, batch, values, gradients: Gradients::take(&layout, &pool) }
     }
 
-    /// Returns fetches of an input of the loss, of the loss, and of every metric.
+    /// Returns fetches of the logits (the first input of the loss), of the loss, and of every metric.
     fn fetches(&self) -> Vec<Fetch> {
         let graph = &self.graph;
         let logits = graph.nodes[graph.loss.index()].inputs[0];
@@ -228,7 +228,7 @@ impl Trial {
     }
 }
 
-/// A wrapper of gradients that counts how many of them were completed.
+/// A receiver of gradients that counts the gradients reported as complete.
 struct Counted<'a> {
     gradients: &'a mut Gradients,
     told: usize,
@@ -244,8 +244,8 @@ impl GradientSink for Counted<'_> {
     }
 }
 
-/// Returns the number of allocations during some steps, as the minimum of three attempts. Other code of the
-/// process may allocate during one attempt, but hardly during all three.
+/// Calls `steps` three times, and returns the number of allocations of the call with the fewest. Other code
+/// of the process may allocate during one call, but hardly during all three.
 fn allocations(mut steps: impl FnMut()) -> usize {
     let count = |_| {
         let region = Region::new(ALLOCATOR);

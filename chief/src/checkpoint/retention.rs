@@ -43,7 +43,8 @@ mod tests {
     use crate::checkpoint::tests::named;
 
     proptest! {
-        /// Repeatedly adds a checkpoint and then deletes old ones.
+        /// Checks (A), (B) and (C) after each of many checkpoints. Sometimes the job restarts from an
+        /// earlier step.
         #[test]
         fn the_newest_stay_and_one_of_every_interval(
             pauses in prop::collection::vec(0u64..100, 1..60),

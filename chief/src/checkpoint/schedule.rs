@@ -176,9 +176,9 @@ mod tests {
 
     #[derive(Clone, Copy, Debug)]
     enum TrainingEvent {
-        /// The shards make this many updates.
+        /// An event: the shards make this number of updates.
         Train(u64),
-        /// This many seconds go by.
+        /// An event: this number of seconds passes.
         Wait(u64),
         Request,
         Late(u64),

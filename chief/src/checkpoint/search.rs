@@ -148,7 +148,7 @@ mod tests {
 
     type Store = Vec<(CheckpointName, Kind)>;
 
-    /// Generates stores with checkpoints of several incarnations.
+    /// Draws a store: checkpoints of up to three incarnations, each valid, broken or unfinished.
     fn there() -> impl Strategy<Value = Store> {
         let made = prop_oneof![Just(Kind::Valid), Just(Kind::Broken), Just(Kind::Unfinished)];
         prop::collection::btree_map((1u64..4, 0u64..6), made, 0..8)

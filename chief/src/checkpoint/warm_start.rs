@@ -149,7 +149,7 @@ mod tests {
             prop_assert_eq!(matches(&pattern, &text), pattern == text, "(A)");
         }
 
-        /// Compares `matches` with a plain recursive implementation.
+        /// Checks that `matches` returns the same result as a plain recursive implementation.
         #[test]
         fn matching_follows_the_definition(pattern in "[ab*]{0,6}", text in "[ab]{0,7}") {
             fn defined(pattern: &[u8], text: &[u8]) -> bool {

@@ -1,5 +1,5 @@
-//! Whole runs of the chief. The ps task is a fake that only counts updates, and the workers only send
-//! messages.
+//! Tests of whole runs of the chief. The ps task is a fake that only counts updates, and the workers are
+//! connections over which the tests send messages.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -82,8 +82,8 @@ impl TestRun {
         Self { workers, ..self }
     }
 
-    /// Starts a chief without workers. The chief calls `before_stop`, if it is given, before the ps tasks
-    /// stop.
+    /// Starts a chief, to which no worker is connected yet. If `before_stop` is given, the chief calls it
+    /// before the ps tasks stop.
     async fn start(path: &TempDir, config: ChiefConfig, before_stop: Option<BeforeStop>) -> Self {
         Self::start_job(path, config, before_stop, job()).await
     }
@@ -119,7 +119,8 @@ impl TestRun {
         self.cluster.ps.train(1000);
     }
 
-    /// Sends `result` from every remaining worker. Returns the replies.
+    /// Sends `result` from every remaining worker, and an evaluation from a worker that is told to evaluate.
+    /// Returns the replies to `result`.
     async fn finish(&self, result: TrainingResult) -> Vec<Finished> {
         let finish = Finish { result, local_step: LocalStep(2), loss: 0.5, skipped: 0 };
         let requests =
@@ -549,7 +550,8 @@ fn two_jobs_do_not_save_in_one_directory() {
     });
 }
 
-/// Returns a function that never ends. It stores what it is called with.
+/// Returns a list and a `before_stop` function that never completes. Each call of the function adds the
+/// trained job to the list.
 fn endless() -> (Rc<RefCell<Vec<TrainedJob>>>, BeforeStop) {
     let seen = Rc::<RefCell<Vec<TrainedJob>>>::default();
     let kept = Rc::clone(&seen);

@@ -1,4 +1,4 @@
-//! A coordinator that serves two workers over in-process connections.
+//! Tests of a coordinator that serves two workers over in-process connections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::job::{JobStart, JobState};
 use crate::monitor::Feed;
 use crate::report::JobProgress;
 
-/// A timeout that is long enough on any machine.
+/// The time limit for everything that a test waits for. It is long enough on any machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn report() -> Report {
@@ -86,7 +86,8 @@ impl TestCoordinator {
         dial(&self.transport, "chief0:1", &identity, TaskId::CHIEF, patience).await.unwrap()
     }
 
-    /// Returns the connections of two workers that have been told to begin.
+    /// Connects and registers two workers, and waits until both are told to begin. Returns their
+    /// connections.
     async fn training(&self) -> [Connection; 2] {
         let workers = [self.worker(0, 7).await, self.worker(1, 7).await];
         for worker in &workers {
@@ -113,8 +114,8 @@ impl TestCoordinator {
         }
     }
 
-    /// Ends the job, and checks that nothing keeps running and that the coordinator drops everything that it
-    /// holds.
+    /// Fails the job and stops the server. Checks that the coordinator reports the end of the job and then
+    /// stops, so that its channels close.
     async fn end(self) {
         let Self { coordinator, server, mut milestones, mut departures, .. } = self;
         let (step, last_step) = (job().last_step, job().last_step);

@@ -62,7 +62,8 @@ mod tests {
         Evaluation { loss, metrics, examples: 1, variables_crc32c: 0 }
     }
 
-    /// Returns, for each value, whether the hook requests a stop after it.
+    /// Passes one evaluation for each value of the metric to the hook. Returns, for each evaluation, true if
+    /// the hook then requests a stop.
     fn stops(hook: &mut EarlyStopping, values: &[f32], metric: &str) -> Vec<bool> {
         let mut stops = Vec::new();
         for (step, &value) in values.iter().enumerate() {
@@ -75,8 +76,8 @@ mod tests {
     }
 
     proptest! {
-        /// (A) and (B) of `plateau`: compares the hook with a computation from all earlier values, for a
-        /// metric that should rise and for one that should fall.
+        /// Checks the hook, and with it (A) and (B) of `plateau`, against a computation from all values so
+        /// far. The draw also decides if the metric should rise or fall.
         #[test]
         fn it_stops_when_nothing_improved_for_long_enough(
             values in prop::collection::vec(prop_oneof![9 => (0u8..8).prop_map(f32::from), 1 => Just(f32::NAN)], 1..30),

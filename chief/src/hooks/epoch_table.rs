@@ -287,7 +287,7 @@ mod tests {
         Evaluation { loss, metrics, examples: 1, variables_crc32c: 0 }
     }
 
-    /// Returns the words of a line.
+    /// Splits a line at white space.
     fn words(line: &str) -> Vec<&str> {
         line.split_whitespace().collect()
     }
@@ -359,7 +359,8 @@ mod tests {
     }
 
     proptest! {
-        /// (A), (B) and (C) hold at whatever times snapshots and evaluations arrive.
+        /// Checks (A), (B) and (C): draws the steps between snapshots, and after which snapshots an
+        /// evaluation arrives.
         #[test]
         fn each_epoch_is_in_one_line(
             events in prop::collection::vec((0u64..9, any::<bool>()), 1..40),

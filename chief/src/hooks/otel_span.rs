@@ -169,7 +169,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// (A) and (B) hold for spans of pushes that come in any order and are nested in any way.
+        /// Checks (A) and (B) for spans of up to four pushes, on a worker or a shard, with random times in a
+        /// random order.
         #[test]
         fn a_push_is_a_trace_and_parents_contain_children(
             parts in prop::collection::vec((0u64..4, 0i64..30, 0i64..30, any::<bool>()), 1..60),

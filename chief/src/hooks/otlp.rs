@@ -151,8 +151,8 @@ mod tests {
     use super::super::spool::tests::one_push;
     use super::*;
 
-    /// Starts a collector that accepts one request. Returns the collector's endpoint, and a receiver of the
-    /// request's first line and body.
+    /// Starts a collector that answers one request with `status`. Returns the collector's endpoint, and a
+    /// receiver for the request's first line and body.
     fn collector(status: &'static str) -> (String, Receiver<(String, Vec<u8>)>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());

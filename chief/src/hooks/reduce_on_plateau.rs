@@ -127,7 +127,8 @@ mod tests {
     }
 
     proptest! {
-        /// (A) and (B): the hook requests the factors that the test computes from the list of all values.
+        /// Checks (A) and (B): after each random value, the hook must request the factor that the test
+        /// computes, or none.
         #[test]
         fn the_rate_is_reduced_at_every_plateau(
             values in prop::collection::vec((0u8..8).prop_map(f32::from), 1..40),

@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// (A) and (B): there are two lanes, and their spans overlap arbitrarily.
+        /// Checks (A) and (B) for spans with random times in two lanes of a ps task.
         #[test]
         fn spans_of_a_thread_are_apart_or_nested(
             spans in prop::collection::vec((0i64..60, 0i64..40, any::<bool>()), 1..60),
@@ -276,7 +276,7 @@ mod tests {
             }
         }
 
-        /// (C)
+        /// Checks for (C) that different pushes, and a push to two shards, have different ids.
         #[test]
         fn a_push_has_one_identity(sequences in prop::collection::hash_set(any::<u64>(), 2..50)) {
             let ids: std::collections::HashSet<u64> = sequences
@@ -293,8 +293,8 @@ mod tests {
         }
     }
 
-    /// (A): each worker reports all its pushes of a second in one report. On the shard, the spans of
-    /// different workers alternate.
+    /// Checks (A) for the spans of one shard that four workers report. Each report has the spans of many
+    /// pushes of one worker; they overlap with those of other workers.
     #[test]
     fn spans_of_several_workers_do_not_cross() {
         let mut events = TraceEvents::new();

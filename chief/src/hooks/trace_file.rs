@@ -125,7 +125,7 @@ mod tests {
         std::fs::read_to_string(path).unwrap()
     }
 
-    /// Returns the span that encloses an event on the same thread.
+    /// Returns the span that is on the same thread as an event, and contains the event's time.
     fn around<'a>(events: &'a [Value], event: &Value) -> &'a Value {
         let at = event["ts"].as_i64().unwrap();
         let here = |span: &&Value| {

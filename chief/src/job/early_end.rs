@@ -120,7 +120,8 @@ mod tests {
     }
 
     proptest! {
-        /// (A), (B) and (C): they hold for any error, with or without a drain and a last checkpoint.
+        /// Checks (A), (B) and (C) for random errors, with and without a drain, and with a last save that
+        /// succeeded, failed or was not made.
         #[test]
         fn an_early_end_is_good_only_if_it_was_wanted_and_saved(
             error in any_error(),
@@ -142,7 +143,7 @@ mod tests {
             }
         }
 
-        /// (D)
+        /// Checks the first part of (D).
         #[test]
         fn nothing_is_saved_where_the_shards_may_be_at_fault(error in any_error()) {
             let harmless = matches!(
@@ -153,7 +154,7 @@ mod tests {
             prop_assert_eq!(LastSave::after(Err(&error)), wanted, "(D)");
         }
 
-        /// (E)
+        /// Checks (E).
         #[test]
         fn a_trained_job_saves_its_last_step(step in any::<u64>(), draining in any::<bool>()) {
             let step = GlobalStep(step);

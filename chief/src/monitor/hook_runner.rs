@@ -230,7 +230,7 @@ mod tests {
     use crate::job::tests::job;
     use crate::report::JobReport;
 
-    /// A hook that records its calls.
+    /// A hook that records one line of text for each call of its methods.
     #[derive(Clone, Default)]
     struct CallLog(Arc<Mutex<Vec<String>>>);
 

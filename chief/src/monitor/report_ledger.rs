@@ -134,7 +134,8 @@ mod tests {
         Peer { task, incarnation, connection, address: String::new(), http: None, nonce: 0 }
     }
 
-    /// Returns the report with this number.
+    /// Returns a report whose summary, span and evaluation can be recognised by `number`. The report's own
+    /// number is `number + 1`, because numbers of reports begin with 1.
     fn report(number: u64, local_step: u64, loss: f32) -> Report {
         let local_step = LocalStep(local_step);
         let snapshot = WorkerSnapshot { local_step, drawn: number, ..Default::default() };
@@ -164,12 +165,13 @@ mod tests {
     enum Fate {
         Lost,
         Received,
-        /// The report arrives late: after this number of later reports have arrived.
+        /// The report arrives only after it was repeated, and after this number of later reports.
         Late(u64),
     }
 
     proptest! {
-        /// (A): the worker repeats each report until it is answered, each time over a newer connection.
+        /// Checks (A) for a worker that repeats each report, each time over a new connection, until it
+        /// receives a reply.
         #[test]
         fn reports_count_once_over_all_connections(
             reports in prop::collection::vec(
@@ -219,7 +221,7 @@ mod tests {
             prop_assert_eq!(evaluated, (0..total as u64).collect::<Vec<_>>(), "(A)");
         }
 
-        /// (C): the worker takes steps, reports at any time, and is sometimes started again.
+        /// Checks (C) for a worker that takes steps, reports them, and is sometimes restarted.
         #[test]
         fn steps_add_up_over_all_lives(
             reported in prop::collection::vec((0u64..5, any::<bool>(), 0u8..10), 1..40),
@@ -242,7 +244,7 @@ mod tests {
             }
         }
 
-        /// (B)
+        /// Checks (B) for spans of random tasks with random times.
         #[test]
         fn implausible_spans_are_left_out(
             parts in prop::collection::vec((0u8..4, 0u32..5, any::<i64>(), 0u32..60, any::<i64>(), 0u32..60), 1..50),
@@ -277,7 +279,7 @@ mod tests {
         assert_eq!((ledger.latest()[&1].local_step, ledger.take()[&1].steps), (LocalStep(2), 11));
     }
 
-    /// (A): two reports that look the same are distinguished by their numbers.
+    /// Checks (A) for two reports that differ only in their numbers, or not at all.
     #[test]
     fn a_report_is_known_by_its_number() {
         let passed_on = |numbers: [u64; 2]| {

@@ -96,8 +96,8 @@ mod tests {
     }
 
     proptest! {
-        /// Checks (A) and (B) for a worker that takes steps with arbitrary losses and reports at arbitrary
-        /// times.
+        /// Checks (A) and (B) for one worker: draws its number of steps between two reports, the loss of
+        /// each step, and when an interval ends.
         #[test]
         fn steps_add_up_and_the_loss_is_their_mean(
             reported in prop::collection::vec((prop::collection::vec(-4i8..4, 0..5), any::<bool>()), 1..40),

@@ -1,5 +1,5 @@
-//! Tests of placement: one property test for each wanted property, and a test of every error. The tests use
-//! only the exported functions.
+//! Tests of placement: one property test for each of the properties (A) to (H) in `place.rs`, and a test of
+//! every error. The tests use only the exported functions.
 
 use proptest::prelude::*;
 use pushpull_messages::id::{PlacementEpoch, ShardId, VariableId};
@@ -43,7 +43,8 @@ fn placed(
     place(&PlacementSpec { strategy, partitioner }, &update, variables, shards, PlacementEpoch(1))
 }
 
-/// Returns the number of rows of each slice of a single variable.
+/// Places one variable with the shape `shape` on `shards` ps tasks. Returns the number of rows of each
+/// slice.
 fn rows(partitioner: PartitionerSpec, shape: &[usize], shards: u32) -> Vec<u64> {
     let placement =
         placed(ROUND_ROBIN, partitioner, &[variable("v", shape)], &one_shard_each(shards)).unwrap();
@@ -247,7 +248,7 @@ fn free_variables() -> impl Strategy<Value = Vec<VariableSpec>> {
         .prop_map(|shapes| shapes.into_iter().map(|shape| (shape, None)).enumerate().map(named).collect())
 }
 
-/// Returns the shards of up to 5 ps tasks, each with up to 3 shards.
+/// Draws the shards of up to 5 ps tasks, each with up to 3 shards.
 fn any_shards() -> impl Strategy<Value = Vec<ShardId>> {
     prop::collection::vec(1..4u32, 1..6).prop_map(|counts| {
         let task = |(ps, count)| (0..count).map(move |shard| ShardId::new(ps, shard));
@@ -255,7 +256,7 @@ fn any_shards() -> impl Strategy<Value = Vec<ShardId>> {
     })
 }
 
-/// Returns shards and variables. Some of the variables request one of the shards.
+/// Draws shards and variables. Some of the variables request one of these shards as their device.
 fn any_job() -> impl Strategy<Value = (Vec<ShardId>, Vec<VariableSpec>)> {
     any_shards().prop_flat_map(|shards| {
         let device = prop::option::weighted(0.3, prop::sample::select(shards.clone()));
@@ -380,7 +381,8 @@ proptest! {
         }
     }
 
-    /// LAMB trains all variables, or those of a group, or those outside of a group.
+    /// Checks (H) for drawn jobs in which LAMB trains all variables, none, those of a group, or those
+    /// outside of the group.
     #[test]
     fn h_variables_that_lamb_trains_are_not_split(
         (strategy, partitioner, (shards, variables)) in (any_strategy(), any_partitioner(), any_job()),

@@ -259,8 +259,8 @@ mod tests {
     use crate::monitor::WorkerReport;
     use crate::report::JobProgress;
 
-    /// The counts of a shard between two snapshots: the number of pushes with each verdict except `applied`,
-    /// and the staleness of each applied push.
+    /// The pushes that a shard answers between two snapshots: their number for each verdict except
+    /// `applied`, and the staleness of each applied push.
     type Interval = ([u8; 5], Vec<u16>);
 
     fn interval() -> impl Strategy<Value = Interval> {
@@ -299,7 +299,7 @@ mod tests {
     }
 
     proptest! {
-        /// (A), (B) and (C), with two shards.
+        /// Checks (A), (B) and (C) for two shards that answer random pushes between snapshots.
         #[test]
         fn intervals_add_up_and_every_histogram_is_one(
             intervals in prop::collection::vec((interval(), interval()), 1..20),
@@ -351,7 +351,7 @@ mod tests {
             prop_assert_eq!(gradients.0 as f64 * f64::from(job().batch_size), gradients.1);
         }
 
-        /// (C) and (D), with arbitrary counts.
+        /// Checks (C) and (D): each snapshot has random counts, which may be lower than the previous ones.
         #[test]
         fn counts_of_any_kind_are_plotted_or_left_out(
             shards in prop::collection::vec((any::<[u64; 6]>(), any::<[u64; 16]>(), any::<u64>(), any::<u64>()), 1..6),

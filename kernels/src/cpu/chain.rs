@@ -234,7 +234,8 @@ mod tests {
         ]
     }
 
-    /// Applies the steps by calling the single kernels one after the other.
+    /// Applies the steps one after the other, with one call of a single kernel for each step. Returns the
+    /// result, with which that of `chain` is compared.
     fn one_by_one(x: &[f32], steps: &[Step], operands: &[&[f32]], [rows, n]: [usize; 2]) -> Vec<f32> {
         let mut x = x.to_vec();
         for step in steps {
@@ -262,8 +263,8 @@ mod tests {
         x
     }
 
-    /// Returns the bits of `x`, with the same bits for every NaN. The payload of a NaN depends on the order
-    /// of the operands, which may differ between a chain and the single kernels.
+    /// Returns the bits of `x`, after every NaN was replaced with the same NaN. The payload of a NaN depends
+    /// on the order of the operands, in which a chain may differ from the single kernels.
     fn bits_of(x: &[f32]) -> Vec<u32> {
         bits(&x.iter().map(|&x| if x.is_nan() { f32::NAN } else { x }).collect::<Vec<_>>())
     }

@@ -160,7 +160,7 @@ mod tests {
     use super::*;
     use crate::cpu::tests::{bits, each_arch, floats};
 
-    /// Tries every operation that an element-wise kernel uses, at lengths around every vector width.
+    /// Runs `+ − × ÷` and a square root at lengths below, at and above the width of every vector register.
     #[test]
     fn every_instruction_set_gives_the_same_bits() {
         for len in (0..70).chain([1000, 1023]) {

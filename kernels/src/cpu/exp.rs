@@ -115,7 +115,8 @@ pub(super) fn ln_1p(x: f32) -> f32 {
 mod tests {
     use super::*;
 
-    /// Returns the largest error of `f` in units in the last place, over `x` in `low..high`.
+    /// Returns the largest difference between `f` and `want`, in units in the last place of `want`. Compares
+    /// them at evenly spaced arguments from `low` to `high`.
     fn worst(f: impl Fn(f32) -> f32, want: impl Fn(f64) -> f64, low: f32, high: f32) -> f64 {
         const STEPS: usize = 2_000_000;
         let xs = (0..=STEPS).map(|i| low + (high - low) * (i as f32 / STEPS as f32));

@@ -36,7 +36,8 @@ pub(super) fn words(x: u64) -> [u32; 2] {
 mod tests {
     use super::philox4x32;
 
-    /// Checks the `philox4x32 10` lines of `kat_vectors` in the authors' Random123 distribution.
+    /// Compares the output with the `philox4x32 10` lines of `kat_vectors`, a file of the authors' Random123
+    /// distribution.
     #[test]
     fn known_answers() {
         assert_eq!(philox4x32([0; 4], [0; 2]), [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);

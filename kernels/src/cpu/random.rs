@@ -167,8 +167,8 @@ mod tests {
         }
     }
 
-    /// Compares the mean, the variance and the fraction of elements beyond one standard deviation with
-    /// theory, with a tolerance of at least five standard errors.
+    /// Compares the mean, the variance and the fraction of elements beyond ±1 with their theoretical values.
+    /// The tolerance is at least five standard errors.
     #[test]
     fn moments() {
         const N: usize = 200_000;

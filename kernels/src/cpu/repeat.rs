@@ -74,8 +74,8 @@ mod tests {
     use crate::cpu::tests::floats;
 
     proptest! {
-        /// Expanding is the transpose of summing: ⟨expand x, z⟩ = ⟨x, sum z⟩. A maximum's gradient is
-        /// nonzero only at maxima, and its sum is the incoming gradient.
+        /// Checks that expanding is the transpose of summing: ⟨expand x, z⟩ = ⟨x, sum z⟩. Also checks that
+        /// the gradient of a maximum is 0 except at the maxima, where it adds up to the incoming gradient.
         #[test]
         fn agree_with_the_reductions(
             extents in prop::collection::vec((1usize..5, any::<bool>()), 0..5),

@@ -1,5 +1,5 @@
-//! Tests of the cluster: the three ways of writing one cluster give equal specs, and every mistake gives an
-//! error of one line.
+//! Tests of cluster specs: `TF_CONFIG`, `--cluster-spec` and lists of hosts give equal specs for the same
+//! cluster, and every mistake gives an error of one line.
 
 use proptest::prelude::*;
 
@@ -352,7 +352,7 @@ fn host() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Returns random hosts for the chief, the ps tasks and the workers. The ports make the addresses distinct.
+/// Draws the addresses of the chief, the ps tasks and the workers. Their ports make them distinct.
 fn random_hosts() -> impl Strategy<Value = [Vec<String>; 3]> {
     let hosts = |count| prop::collection::vec(host(), count);
     (hosts(0..2), hosts(1..5), hosts(1..5)).prop_map(|(chief, ps, worker)| {

@@ -11,7 +11,8 @@ use crate::observe::*;
 use crate::optimizer::{GroupSpec, OptimizerSpec, UpdateSpec};
 use crate::placement::{PlacedSlice, Placement, SHARDS_MAX, SliceSpec};
 
-/// Encodes a message without checking it, and decodes the bytes.
+/// Encodes a message without checking it, and decodes the bytes. `segments` are the lengths of the payload
+/// segments in bytes.
 fn reread(message: impl Into<Message>, segments: &[u64]) -> Result<Message, String> {
     let message = message.into();
     Message::decode(message.kind(), &message.encode(), segments).map_err(|error| error.to_string())
@@ -244,8 +245,8 @@ fn spans_phases_trips_and_endpoints_are_bounded() {
     }
 }
 
-/// Returns the message as it arrives from a peer of an earlier build, whose message does not have these
-/// fields.
+/// Removes these fields from an encoded message and decodes it, as if a peer of an earlier build had sent
+/// it.
 fn without_fields(message: impl Into<Message>, fields: &[&str], segments: &[u64]) -> Message {
     let message = message.into();
     let mut content: serde_json::Map<String, serde_json::Value> =

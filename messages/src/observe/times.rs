@@ -155,8 +155,8 @@ mod tests {
     }
 
     proptest! {
-        /// (A) and (C): every duration is counted once, and counts can be subtracted. (B): an estimated
-        /// quantile lies in the bucket of the exact quantile.
+        /// Checks (A) for threads that record at the same time, (B) against the sorted durations, and (C)
+        /// for two snapshots.
         #[test]
         fn quantiles_lie_in_the_bucket_of_the_exact_ones(
             mut before in prop::collection::vec(0u64..300_000_000, 0..50),

@@ -323,8 +323,7 @@ mod tests {
     }
 
     proptest! {
-        /// (A) and (B): the rule is that of the first matching group alone; without a matching group, it is
-        /// the job's.
+        /// Checks (A) and (B), and that a variable that no group matches has the rule of the job.
         #[test]
         fn the_first_match_decides(groups in prop::collection::vec(any_group(), 0..5), name in "[ab]{1,3}") {
             let all = update(OptimizerSpec::adamw(0.1), groups.clone());

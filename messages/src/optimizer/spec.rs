@@ -304,7 +304,7 @@ mod tests {
         }
     }
 
-    /// If a hyperparameter of any optimizer is out of range, the error names it as the job file does.
+    /// Checks that an error about a hyperparameter that is out of range contains its key in the job file.
     #[test]
     fn an_error_names_the_number_out_of_range() {
         for optimizer in usual() {

@@ -153,8 +153,8 @@ mod tests {
     }
 
     proptest! {
-        /// Decoding an encoded record gives the same record, except that numbers that are not finite become
-        /// NaN.
+        /// Checks that a record that is encoded and decoded stays the same, except that infinite numbers
+        /// become NaN.
         #[test]
         fn a_record_round_trips(loss: u32, accuracy: u32) {
             let (loss, accuracy) = (f32::from_bits(loss), f32::from_bits(accuracy));

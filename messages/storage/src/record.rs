@@ -99,7 +99,7 @@ mod tests {
     }
 
     proptest! {
-        /// (A) and (B): a record is read back as written, and every flipped bit is detected.
+        /// Checks (A), and (B) for one flipped bit at a random place.
         #[test]
         fn records_round_trip_and_changed_bits_are_detected(
             data in prop::collection::vec(any::<u8>(), 0..100),

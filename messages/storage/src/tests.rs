@@ -9,7 +9,7 @@ use pushpull_messages::id::*;
 use pushpull_messages::input::FilesDigest;
 use pushpull_messages::optimizer::{RateChange, RateSpec};
 
-/// Returns a manifest of one shard with one variable.
+/// Returns the manifest of a checkpoint of one shard with one variable.
 pub(crate) fn manifest(step: u64) -> ManifestSpec {
     ManifestSpec {
         format: FORMAT,
@@ -99,7 +99,8 @@ fn names_round_trip_and_other_texts_are_refused() {
 }
 
 proptest! {
-    /// The returned pieces contain each requested row exactly once.
+    /// Checks that the pieces of a variable that was saved by two shards contain each requested row exactly
+    /// once, in order.
     #[test]
     fn pieces_cover_the_requested_rows(cut in 1u64..3, start in 0u64..3, rows in 1u64..4) {
         let mut manifest = manifest(1);
@@ -264,7 +265,7 @@ fn a_directory_is_locked_until_its_holder_ends() {
     let location = path.path().to_str().unwrap();
     let open = |location: &str| Store::open(location).unwrap();
     let lock = open(location).lock("the job 'one'").unwrap().expect("it is locked");
-    // The same directory by another name.
+    // The same directory, with its location written as a URL.
     let second = open(&format!("file://{location}"));
     let error = second.lock("the job 'two'").unwrap_err().to_string();
     assert!(error.contains("is in use by the job 'one': wait until it has ended"), "{error}");
@@ -272,7 +273,7 @@ fn a_directory_is_locked_until_its_holder_ends() {
     let lock = second.lock("two").unwrap();
     let error = open(location).lock("three").unwrap_err().to_string();
     assert!(lock.is_some() && error.contains("is in use by two: wait"), "{error}");
-    // The lock is no checkpoint.
+    // The file of the lock is not listed among the folders of checkpoints.
     let folders = tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(second.folders());
     assert!(folders.unwrap().is_empty());
     let nowhere = path.path().join("missing");
@@ -280,7 +281,7 @@ fn a_directory_is_locked_until_its_holder_ends() {
         Store::with(std::sync::Arc::new(object_store::memory::InMemory::new()), nowhere.to_str().unwrap());
     let error = gone.lock("four").unwrap_err().to_string();
     assert!(error.starts_with("cannot open job.lock in "), "{error}");
-    // A file that may not be written is locked, too.
+    // The lock also works if the process may not write to the file.
     drop(lock);
     let file = path.path().join("job.lock");
     let mut permissions = std::fs::metadata(&file).unwrap().permissions();

@@ -19,8 +19,8 @@ fn identity(task: TaskId) -> Identity {
     Identity { task, incarnation: Incarnation(1), cluster, graph: None, http: None, nonce: 0 }
 }
 
-/// A service that answers a push with its gradients. It keeps the reply handle of an `Observe` until a
-/// `Stop` arrives, and then drops the handle without an answer.
+/// A service that answers a push with the gradients of that push. It keeps the reply handle of an `Observe`
+/// until a `Stop` arrives, and then drops the handle without answering.
 #[derive(Default)]
 struct Echo {
     kept: Mutex<Vec<Reply>>,

@@ -125,8 +125,8 @@ mod tests {
         (total.slices().map(<[f32]>::to_vec).collect(), count)
     }
 
-    /// Generates gradients in the order of workers; a worker may have several gradients. All gradients have
-    /// slices of the same lengths.
+    /// Draws gradients, each with the index of its worker, and sorts them by worker. A worker may have
+    /// several gradients. All gradients have slices of the same lengths.
     fn gradients() -> impl Strategy<Value = Vec<(u32, Vec<Vec<f32>>)>> {
         (1usize..8, 1u32..5, prop::collection::vec(0usize..9, 1..4)).prop_flat_map(
             |(count, workers, lengths)| {
@@ -141,8 +141,8 @@ mod tests {
         )
     }
 
-    /// Returns `gradients` in another order of arrival, which `order` selects. The gradients of one worker
-    /// keep their order.
+    /// Returns `gradients` in a shuffled order of arrival: each number in `order` selects the worker whose
+    /// next gradient arrives. The gradients of one worker keep their order.
     fn interleaved(gradients: &[(u32, Vec<Vec<f32>>)], order: &[u32]) -> Vec<(u32, Vec<Vec<f32>>)> {
         let mut left: BTreeMap<u32, VecDeque<_>> = BTreeMap::new();
         for (worker, own) in gradients {

@@ -173,7 +173,8 @@ mod tests {
         DeferredPush { push, gradients: Payload::EMPTY, connection: 1, reply: () }
     }
 
-    /// Checks (B), also if a worker leaves, comes back, pushes and leaves again.
+    /// Checks (B) for a worker that pushes, leaves, comes back as a new incarnation, and pushes and leaves
+    /// again.
     #[test]
     fn an_incarnation_ends_behind_its_last_push() {
         let mut queue = DeferredQueue::default();

@@ -176,7 +176,7 @@ mod tests {
     /// The number of gradients that are summed for each update.
     const GRADIENTS: u32 = 3;
 
-    /// The reference model: one element in `f64`, with its slots and average.
+    /// A reference implementation for one element, in `f64`: its value, its slots and its moving average.
     struct Model {
         value: f64,
         slots: [f64; 2],
@@ -184,7 +184,9 @@ mod tests {
     }
 
     impl Model {
-        /// Applies the update that follows `version`, with the formulas of the optimizers' papers.
+        /// Applies the update that turns `version` into the next version, with the formulas of the
+        /// optimizers' papers. `sum` is the sum of the gradients, and `rate` is a factor of the learning
+        /// rate.
         fn apply(&mut self, spec: &UpdateSpec, sum: f64, version: u64, rate: f64) {
             let share = version as f64 / LAST_STEP.0 as f64;
             let warm = ((version + 1) as f64 / spec.warm_up as f64).min(1.0);
@@ -255,7 +257,7 @@ mod tests {
         UpdateSpec { schedule, warm_up: 3, weight_decay: 0.05, average, ..optimizer.into() }
     }
 
-    /// Returns the sum of one update's gradients for an element.
+    /// Returns the made-up number that the tests use as the sum of an element's gradients in one update.
     fn sum(step: u64, element: usize) -> f32 {
         ((step * 31 + element as u64 * 17) % 23) as f32 / 4.0 - 2.5
     }

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// (A) and (B): an update counts once, including the time of aggregating its gradients.
+        /// Checks (A) and (B) with a clock on which every call takes 7 µs.
         #[test]
         fn an_update_includes_the_time_of_its_aggregation(calls in prop::collection::vec(0u8..3, 0..50)) {
             let measure: Measure = |work| {

@@ -73,7 +73,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// (A) to (C): the parameters of an update follow from the job and the version.
+        /// Checks (A) to (C), and that the weight decay and the learning rate do not affect untrained
+        /// variables.
         #[test]
         fn parameters_follow_from_the_job_and_the_version(
             version in 0u64..1000,

@@ -1,4 +1,5 @@
-//! Tests of a view whose shards are busy, are observed often, or have ended.
+//! Tests of a ps task's view: when its shards are busy, when it is observed often, and after the task has
+//! ended.
 
 use std::sync::mpsc;
 
@@ -11,10 +12,10 @@ use pushpull_transport::{Identity, InProcess, Transport};
 use super::*;
 use crate::{Ps, PsConfig};
 
-/// A time limit that only a hanging test exceeds.
+/// The time limit of a test. Only a test that hangs exceeds it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Runs a test on an actix system, within the limit.
+/// Runs a test on an actix system. Panics if the test takes longer than [`PATIENCE`].
 fn run(test: impl Future<Output = ()>) {
     actix_rt::System::new().block_on(async { timeout(PATIENCE, test).await.expect("the test ends") });
 }
@@ -79,8 +80,8 @@ fn a_busy_shard_is_shown_as_busy_and_delays_no_observer() {
     });
 }
 
-/// An actor that counts the snapshot requests that it gets, and stays busy with the first one until it is
-/// released.
+/// An actor that takes the place of a shard. It counts the snapshot requests that it gets, and stays busy
+/// with the first request until the test drops the sender of `until`.
 struct Counting {
     publisher: Publisher,
     asked: u32,

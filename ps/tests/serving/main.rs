@@ -1,5 +1,6 @@
-//! Tests a ps task through connections of a chief and workers. The task saves while it trains, continues
-//! from a checkpoint, and after a signal serves until the chief has saved the job.
+//! Tests a ps task through connections of a chief and workers: the task saves while it trains and resumes
+//! from a checkpoint. After a signal, the task keeps serving until the chief has saved the job, is late or
+//! is gone.
 
 mod chiefs;
 mod observing;
@@ -24,11 +25,11 @@ use pushpull_transport::buffer::{Buffer, BufferPool, Payload, Segment};
 use pushpull_transport::{CallError, Connection, Identity, InProcess, Patience, Transport, dial};
 use tokio_util::sync::CancellationToken;
 
-/// A time limit that only a hanging test exceeds.
+/// The time limit of a test. Only a test that hangs exceeds it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long a task waits for a chief that has disconnected. Connections within a process do not break, so a
-/// chief that drops its connection does not come back.
+/// How long a task waits for a chief that has disconnected. It is short because connections within a process
+/// do not break: a chief that drops its connection does not come back.
 const DESERTED_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// A ps task with two shards, and the means to connect to it, observe it and interrupt it.
@@ -76,7 +77,7 @@ impl Task {
     }
 }
 
-/// Runs a test on an actix system, within the limit.
+/// Runs a test on an actix system. Panics if the test takes longer than [`PATIENCE`].
 fn run(test: impl Future<Output = ()>) {
     actix_rt::System::new()
         .block_on(async { tokio::time::timeout(PATIENCE, test).await.expect("the test ends") });
@@ -147,7 +148,8 @@ async fn create_for(
     Ok(versions)
 }
 
-/// Returns a worker's push to a shard, with the sequence number `number`, computed from the initial values.
+/// Returns a worker's push to a shard. Its sequence number is `number`, and its version says that the
+/// gradient was computed from the initial values.
 fn push_of(worker: u32, shard: u32, number: u64) -> Push {
     Push {
         shard,
@@ -188,7 +190,8 @@ fn name(step: u64) -> CheckpointName {
     CheckpointName { step: GlobalStep(step), life: Incarnation(1) }
 }
 
-/// Saves every shard at the version `at` while `meanwhile` runs, and then writes the manifest.
+/// Tells both shards to save their values at version `at`, and runs `meanwhile` until they have done so.
+/// Then writes the manifest and returns it.
 async fn save(chief: &Connection, store: &str, at: u64, meanwhile: impl Future<Output = ()>) -> ManifestSpec {
     let save = |shard| Save { shard, store: store.to_owned(), checkpoint: name(at), at: Version(at) };
     let saves = async {

@@ -1,5 +1,5 @@
-//! Tests of the view of a ps task while the task runs and after it has ended, and of the times of a traced
-//! push.
+//! Tests of a ps task's view, while the task runs and after it has ended, and of the times that the reply to
+//! a traced push reports.
 
 use pushpull_messages::observe::{
     Observed, PsSnapshot, PushTimes, RoleSnapshot, TaskSnapshot, TaskState, Traffic,
@@ -23,7 +23,7 @@ async fn seen_once(view: &PsView, wanted: impl Fn(&TaskSnapshot) -> bool) -> Tas
     }
 }
 
-/// Compares the last snapshot's counts with the requests that the test below sends.
+/// Checks that the last snapshot counts exactly the requests that the test below sends.
 fn assert_final_counts(ended: &TaskSnapshot) {
     let PsSnapshot { server, shards, chief_connected, .. } = shown(ended);
     assert!(!chief_connected);

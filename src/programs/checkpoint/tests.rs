@@ -1,5 +1,5 @@
-//! Tests of the tool on checkpoints that they make themselves. For every placement, an exported model is
-//! imported unchanged.
+//! Tests of the checkpoint tool on checkpoints that the tests write. For every placement, a model is
+//! unchanged after it is exported and imported.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -51,8 +51,8 @@ fn bytes_of(numbers: &[f32]) -> Bytes {
     numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>().into()
 }
 
-/// Returns a placement that splits every variable into at most `slices_max` slices and gives them to the
-/// shards in turn.
+/// Returns a placement that splits every variable into at most `slices_max` slices and assigns the slices to
+/// the shards round-robin.
 fn placement(job: &JobSpec, shards: u32, slices_max: u64) -> Placement {
     let shards: Vec<ShardId> = (0..shards).map(|ps| ShardId::new(ps, 0)).collect();
     let mut slices: Vec<PlacedSlice> = Vec::new();
@@ -67,7 +67,8 @@ fn placement(job: &JobSpec, shards: u32, slices_max: u64) -> Placement {
     Placement { epoch: PlacementEpoch(1), shards, slices }
 }
 
-/// Writes a checkpoint in the same way as ps tasks and a chief.
+/// Writes a checkpoint as ps tasks and a chief would. `parts` lists the parts to write, each with its
+/// numbers for every variable.
 async fn save(store: &Store, step: u64, job: &JobSpec, placement: &Placement, parts: &[(Part, &[Vec<f32>])]) {
     let mut files = Vec::new();
     for &shard in &placement.shards {
@@ -177,9 +178,10 @@ fn shapes() -> impl Strategy<Value = Vec<(Shape, bool)>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// For every placement, the exported file contains the values or the averages bit for bit. Importing the
-    /// file gives a valid checkpoint with these values, initial slots, and averages equal to the values. A
-    /// frozen variable has neither slots nor an average.
+    /// Checks that, for a drawn placement, the exported file contains the exact bits of the values or of the
+    /// averages. Importing the file must give a valid checkpoint: its values and averages equal the file's
+    /// tensors, and its slots have their initial values. A variable that is not trained has neither slots
+    /// nor an average.
     #[test]
     fn a_model_leaves_and_comes_back_as_it_is(
         variables in shapes(), shards in 1u32..4, slices in 1u64..5, seed: u32, averages: bool, frozen: bool,
@@ -353,7 +355,7 @@ fn a_catalog_says_what_is_whole_broken_and_unfinished() {
     });
 }
 
-/// Makes a safetensors file with this header and this number of bytes after it.
+/// Returns the contents of a safetensors file: the length of the header, the header, and `bytes` zeros.
 fn file(header: &str, bytes: usize) -> Vec<u8> {
     let mut file = (header.len() as u64).to_le_bytes().to_vec();
     file.extend(header.as_bytes());

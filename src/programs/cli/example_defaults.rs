@@ -133,8 +133,8 @@ mod tests {
         train: TrainArgs,
     }
 
-    /// Reads the flags, and describes the job that they request: its length, batch size, optimizer and
-    /// learning rate.
+    /// Parses the flags, and returns a text with the length, batch size, optimizer and learning rate of the
+    /// job that they describe.
     fn read(defaults: Defaults, flags: &[&str]) -> String {
         let command = defaults.apply(<Example as clap::CommandFactory>::command());
         let args = std::iter::once("example").chain(flags.iter().copied());

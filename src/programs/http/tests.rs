@@ -1,4 +1,4 @@
-//! Tests of the endpoint from the view of its clients, including hostile clients.
+//! Tests of the endpoint from the point of view of its clients, including hostile clients.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -32,7 +32,7 @@ struct Task {
     actor: &'static str,
     busy_us: Option<u64>,
     asked: AtomicU64,
-    /// True if the task never answers.
+    /// True if the task never answers these requests.
     stuck: bool,
 }
 
@@ -162,7 +162,7 @@ impl Answer {
     }
 }
 
-/// Sends the bytes, and reads the answer to its end.
+/// Sends `bytes` on a new connection, and returns the complete answer.
 fn send(endpoint: &Endpoint, bytes: &[u8]) -> Answer {
     let mut stream = connect(endpoint);
     stream.write_all(bytes).unwrap();
@@ -479,7 +479,8 @@ fn an_address_in_use_is_one_line() {
     }
 }
 
-/// Requests the events, and reads the head of the answer. Returns the status, and a reader of the events.
+/// Requests `/events`, and reads the head of the answer. Returns the status, and a reader for the events
+/// that follow.
 fn listen(endpoint: &Endpoint) -> (u16, BufReader<TcpStream>) {
     let mut stream = connect(endpoint);
     stream.write_all(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
@@ -495,7 +496,7 @@ fn listen(endpoint: &Endpoint) -> (u16, BufReader<TcpStream>) {
     (status, reader)
 }
 
-/// Returns the names of the events up to and including `event`, or until the answer ends.
+/// Reads events up to and including the first `event`, or to the end of the answer. Returns their names.
 fn until(reader: &mut BufReader<TcpStream>, event: Option<&str>) -> Vec<String> {
     let mut events = Vec::new();
     let mut line = String::new();
@@ -600,8 +601,9 @@ fn hostile_clients_delay_nothing() {
     assert!(String::from_utf8_lossy(&said).contains("408"), "{said:?}");
 }
 
-/// Many clients connect, send nothing, and connect again when they are closed. A client with a request is
-/// answered all the same, and a client that receives events keeps receiving them.
+/// Opens many connections, sends nothing on them, and replaces those that the server closes. Checks that a
+/// client that sends a request still gets its answer, and that a client that receives events keeps receiving
+/// them.
 #[test]
 fn who_asks_finds_room_among_those_who_say_nothing() {
     let (endpoint, chief) = (endpoint(), chief());

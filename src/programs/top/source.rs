@@ -136,7 +136,7 @@ mod tests {
         }
     }
 
-    /// Fetches a snapshot from a server that gives this answer.
+    /// Starts a server that replies with `answer`, and fetches a snapshot from it.
     fn answered(answer: &'static str) -> Result<ChiefSnapshot, String> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();

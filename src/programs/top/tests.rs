@@ -1,4 +1,4 @@
-//! Tests of frames, drawn from made-up jobs.
+//! Tests of the frames that `pushpull top` shows for made-up jobs.
 
 use proptest::prelude::*;
 use pushpull_messages::id::{GlobalStep, LocalStep, ShardId, TaskId, Version};
@@ -161,7 +161,8 @@ fn control_characters_are_shown_harmlessly() {
     );
 }
 
-/// A loss that is NaN becomes `null` in JSON, because JSON has no NaN.
+/// Checks that numbers that are not finite become `null` in JSON, which has no NaN, and are read back as
+/// NaN.
 #[test]
 fn a_model_that_has_diverged_is_still_shown() {
     let mut job = job(1, 1);

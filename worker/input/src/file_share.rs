@@ -82,8 +82,8 @@ mod tests {
     }
 
     proptest! {
-        /// (A): the shares are disjoint and cover the set. With sharding, each example is read by exactly
-        /// one worker. Without sharding, every worker reads all examples.
+        /// Checks (A): with sharding, each example is read by exactly one worker. Without sharding, every
+        /// worker must read all examples.
         #[test]
         fn shares_are_disjoint_and_cover_the_set(files in 1usize..12, workers in 1u32..6, each in 6usize..20, policy in 0..4) {
             let policy = [ShardSpec::Auto, ShardSpec::File, ShardSpec::Data, ShardSpec::Off][policy as usize];

@@ -255,8 +255,7 @@ mod tests {
             prop_assert_eq!(position.epoch as usize * len + position.offset as usize, read.len());
         }
 
-        /// (A): an epoch reads every example once. (D): a buffer of n examples moves an example by fewer
-        /// than n positions towards the start.
+        /// Checks (A) and (D). The order must not change without shuffling, or with a buffer of one example.
         #[test]
         fn a_buffer_bounds_how_far_examples_move(examples in 1usize..100, size in 1u32..120, seed: u64) {
             let share = DataShare::new(0, 1, examples).unwrap();
@@ -279,8 +278,8 @@ mod tests {
             prop_assert_eq!(sorted, in_order);
         }
 
-        /// (E): the number of batches in n epochs is the number of examples in n epochs, divided by `batch`
-        /// and rounded down.
+        /// Checks (E), and the epoch of each example. If `restore` is true, the sampler is restored after
+        /// every batch.
         #[test]
         fn ends_after_the_last_full_batch(
             examples in 1usize..40, batch in 1usize..50, epochs in 1u64..5, restore: bool,

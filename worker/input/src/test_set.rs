@@ -210,7 +210,7 @@ mod tests {
         InMemory::images(Shape::from([1, 2, 1]), pixels, labels, None).unwrap()
     }
 
-    /// A data set that hides that it is in memory.
+    /// A data set in memory that is read as if it were not: `in_memory` and `examples` return `None`.
     struct Hidden(InMemory);
 
     impl Dataset for Hidden {
@@ -236,7 +236,7 @@ mod tests {
     }
 
     proptest! {
-        /// (A)
+        /// Checks (A).
         #[test]
         fn streamed_batches_have_the_bits_of_held_ones(examples in 1usize..40, batch in 1usize..50) {
             let map = [

@@ -130,8 +130,8 @@ mod tests {
         }
     }
 
-    /// The input is written by hand, in the format of RFC 8878, section 3.1.1: a magic number, and a frame
-    /// of one raw block that ends with a checksum.
+    /// Builds the input by hand, as RFC 8878 defines it in section 3.1.1: the magic number, the header of
+    /// the frame, one raw block, and the checksum.
     #[test]
     fn a_wrong_checksum_is_found() {
         let frame =

@@ -118,7 +118,8 @@ mod tests {
     use crate::client::Gradients;
 
     proptest! {
-        /// With every layout, gradients are split into payloads and assembled again without a change.
+        /// Draws variables and their placement, turns gradients into payloads, and assembles the payloads as
+        /// values. The values must equal the gradients.
         #[test]
         fn gradients_and_values_agree_on_every_layout(
             variables in prop::collection::vec((1usize..6, 1usize..20, any::<u8>()), 1..6),

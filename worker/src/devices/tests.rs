@@ -28,7 +28,7 @@ fn graph() -> GraphSpec {
     g.finish(loss, &[]).unwrap()
 }
 
-/// The buffers of a model, and the values of its variables.
+/// A graph, the values of its variables, and buffers for its gradients.
 struct Model {
     graph: GraphSpec,
     layout: Arc<Layout>,
@@ -53,7 +53,8 @@ impl Model {
         Self { graph, layout, pool, values: Arc::new(start.into_values()) }
     }
 
-    /// Returns the loss and the gradients of one step. `numbers` has 4 numbers for each example.
+    /// Runs one step, which adds up the gradients of `batches` batches. Returns its loss and its gradients.
+    /// `numbers` has three features and a label for each example.
     async fn step(&self, numbers: &[f32], batches: usize, devices: usize) -> (f32, Vec<f32>) {
         let examples = numbers.len() / 4 / batches;
         let example = |name: &str, example| ColumnSpec { name: name.into(), example };

@@ -153,7 +153,7 @@ mod tests {
     }
 
     proptest! {
-        /// (A): the best is never worse than an earlier evaluation. (B): NaN is never the best.
+        /// Checks (A) and (B) for sequences of evaluations, some of which are NaN.
         #[test]
         fn the_first_of_the_best_is_kept(
             values in prop::collection::vec(prop_oneof![1 => Just(f32::NAN), 4 => (1i8..5).prop_map(f32::from)], 0..12),

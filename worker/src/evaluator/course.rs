@@ -84,9 +84,8 @@ mod tests {
     }
 
     proptest! {
-        /// (A): the newest checkpoint is next. (B): no checkpoint is evaluated twice. (C): broken
-        /// checkpoints delay no other checkpoint. The checkpoints appear in the order of their age, and some
-        /// of them are deleted or broken.
+        /// Checks (A) to (C). Checkpoints appear one after another, and some of them are deleted. Some are
+        /// broken: every attempt to evaluate them fails.
         #[test]
         fn the_newest_is_next_and_broken_ones_hold_up_none(
             script in prop::collection::vec((0u8..4, any::<prop::sample::Index>()), 1..60),

@@ -59,8 +59,8 @@ fn name(step: u64) -> CheckpointName {
     CheckpointName { step: GlobalStep(step), life: Incarnation(7) }
 }
 
-/// Saves a checkpoint whose kernel is split over two shards. Only variables of which the job keeps averages
-/// have one.
+/// Saves a checkpoint whose kernel is split over two shards. If `averages` is given, the checkpoint also
+/// contains these averages, but only for variables of which the job keeps averages.
 async fn save(
     store: &Store,
     step: u64,

@@ -95,7 +95,7 @@ mod tests {
         g.finish(loss, &[("metric", metric)]).unwrap()
     }
 
-    /// (A) and (B)
+    /// Checks (A) and (B), and that costly metrics are not computed in every step.
     #[test]
     fn cheap_metrics_are_computed_in_every_step() {
         for (inputs, classes, batch) in [(784, 10, 64), (784, 10, 1), (4, 2, 8), (512, 1000, 256)] {

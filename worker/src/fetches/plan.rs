@@ -334,8 +334,8 @@ mod tests {
 
     const BATCH: usize = 6;
 
-    /// Returns a job whose graph has the tensors x `[B, 2]`, kernel `[2]`, y `[B, 2]` and the loss `[]`, with
-    /// the loss as its metric.
+    /// Returns a job whose graph multiplies the input x `[B, 2]` by the variable kernel `[2]`. If `metrics`
+    /// is true, the loss is also a metric.
     fn job(metrics_every: Option<u64>, metrics: bool) -> JobSpec {
         let mut g = GraphBuilder::new("small");
         let x = g.input("x", [2]);
@@ -353,8 +353,9 @@ mod tests {
         FetchPlan::new(job, parts, &hooks.iter().map(config).collect::<Vec<_>>()).unwrap()
     }
 
-    /// Returns what devices fetch in a step: each element of x is the number of its example, the kernel is
-    /// 7, and the loss is the mean of the examples' numbers.
+    /// Returns what the devices fetch in a step if device i computes `parts[i]` examples. In x and in the
+    /// product, each element is the index of its example; the kernel is 7, and the loss of a device is the
+    /// mean of its examples' indices.
     fn fetched(plan: &FetchPlan, job: &JobSpec, parts: &[usize], step: LocalStep) -> StepFetches {
         let (groups, mut first, mut all) = (plan.groups(step), 0, Vec::new());
         for &examples in parts {
@@ -374,7 +375,7 @@ mod tests {
     }
 
     proptest! {
-        /// (A) and (B)
+        /// Checks (A) and (B).
         #[test]
         fn each_hook_gets_its_tensors_at_its_steps(
             hooks in prop::collection::vec((prop::collection::vec(0usize..6, 1..4), 1u64..4), 0..8),

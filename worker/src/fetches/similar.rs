@@ -57,7 +57,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the distance, computed recursively as it is defined.
+    /// Returns the distance of two names, computed by its recursive definition.
     fn by_definition(a: &[char], b: &[char]) -> usize {
         match (a, b) {
             ([], rest) | (rest, []) => rest.len(),
@@ -70,7 +70,7 @@ mod tests {
     }
 
     proptest! {
-        /// (A)
+        /// Checks (A).
         #[test]
         fn the_distance_counts_changed_letters(a in "[abc]{0,5}", b in "[abc]{0,5}") {
             let letters = |text: &str| text.chars().collect::<Vec<_>>();
@@ -79,7 +79,7 @@ mod tests {
         }
     }
 
-    /// (B)
+    /// Checks (B).
     #[test]
     fn the_nearest_names_come_first_and_are_few() {
         let names = ["dense1/kernel", "logits/kernel", "logits", "log", "x"];

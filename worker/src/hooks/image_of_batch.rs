@@ -111,8 +111,7 @@ mod tests {
     use crate::hooks::tests::{job, step};
 
     proptest! {
-        /// (A), (B) and (C): an image of pixels from 0 to 1 is unchanged, any other image is scaled, and the
-        /// result is always valid.
+        /// Checks (A) to (C), and that a greater number is never shown darker than a smaller one.
         #[test]
         fn larger_values_are_brighter(
             values in prop::collection::vec(prop_oneof![0f32..1.0, any::<f32>()], 1..20),

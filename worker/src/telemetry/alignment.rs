@@ -90,8 +90,9 @@ mod tests {
 
     use super::*;
 
-    /// Returns a call to a task whose clock is ahead by `ahead`. The call begins at `at` on this task's
-    /// clock. The request takes `out`, the work on the other task takes `there`, and the reply takes `home`.
+    /// Returns the times of a call to a task whose clock is ahead of this task's clock by `ahead`. The call
+    /// begins at `at` on this task's clock. The durations are `out` for the request, `there` for the work on
+    /// the other task, and `home` for the reply.
     fn call(at: Micros, ahead: Micros, [out, there, home]: [Micros; 3]) -> CallTimes {
         let received = at + out + ahead;
         CallTimes { sent: at, received, answered: received + there, back: at + out + there + home }
@@ -112,7 +113,8 @@ mod tests {
     }
 
     proptest! {
-        /// (A): the error is at most half of the shortest round trip.
+        /// Checks (A). In the call with the shortest round trip, the request and the reply may take
+        /// different times: the error must also be at most half of the difference.
         #[test]
         fn the_offset_is_off_by_half_of_the_ways_difference(
             ahead in -1_000_000_000i64..1_000_000_000,
@@ -135,7 +137,7 @@ mod tests {
             }
         }
 
-        /// (B) and (C): placed times lie within their call, in order, whatever times the other task reports.
+        /// Checks (B) and (C) for any times that the other task reports.
         #[test]
         fn placed_times_lie_within_their_call_in_order(
             ahead in any::<i64>(),

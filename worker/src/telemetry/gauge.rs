@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// (A) and (B): the first step is measured, and measured steps are far enough apart.
+        /// Checks (A) and (B), and that a step is measured as soon as (B) allows it.
         #[test]
         fn steps_are_measured_rarely(took in prop::collection::vec(0u64..500, 1..200)) {
             let every = Duration::from_secs(1);

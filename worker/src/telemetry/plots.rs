@@ -68,8 +68,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// (A) and (B): the summaries that are taken together fit in a report, and every summary is taken or
-        /// counted as lost.
+        /// Checks (A) and (B) for texts of random lengths, which are taken at random moments.
         #[test]
         fn taken_summaries_fit_in_a_report_and_losses_are_counted(
             plotted in prop::collection::vec((0usize..SUMMARY_BYTES_MAX + 10, 0u8..4), 1..30),

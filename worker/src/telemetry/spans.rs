@@ -80,7 +80,7 @@ mod tests {
     }
 
     proptest! {
-        /// (A) and (B): taken spans fit in a report, and the spans of a step are taken or lost together.
+        /// Checks (A) and (B) for steps with random numbers of spans, which are taken at random moments.
         #[test]
         fn the_spans_of_a_step_are_taken_together_or_lost(
             steps in prop::collection::vec((1usize..1500, 0u8..4), 1..20),
@@ -104,8 +104,7 @@ mod tests {
             prop_assert_eq!(taken + spans.lost(), put, "(B)");
         }
 
-        /// (C): consecutive steps, each with one span inside, keep their order and nesting while the
-        /// estimated clock offset changes.
+        /// Checks (C) for consecutive steps. The span of each step contains one other span.
         #[test]
         fn order_and_nesting_outlive_a_new_estimate(
             steps in prop::collection::vec((0i64..1000, 0i64..1000, -50i64..50, any::<bool>()), 1..40),

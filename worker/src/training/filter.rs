@@ -214,7 +214,7 @@ mod tests {
     }
 
     proptest! {
-        /// (B) and (C): the bounds hold, and gradients within the bounds do not change.
+        /// Checks (B) and (C), and that the filter measures the norm before it clips the gradients by norm.
         #[test]
         fn bounds_hold_and_nothing_else_changes(
             before in some(),
@@ -248,9 +248,9 @@ mod tests {
             }
         }
 
-        /// (A): if a value of a trained or untrained variable is not finite, the filter does one of three
-        /// things: it drops the step, returns an error that names the variable, or lets the value pass
-        /// without making it finite.
+        /// Checks (A) with one value that is not finite, in a trained or an untrained variable. `Skip` must
+        /// drop the step. `Stop` must return an error that names the variable, or let the value pass without
+        /// making it finite.
         #[test]
         fn gradients_that_are_not_finite_are_named_or_dropped(
             mut values in some(),

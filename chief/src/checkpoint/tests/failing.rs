@@ -1,5 +1,5 @@
-//! A store that fails after a given number of operations. The first operation that fails may still take
-//! effect.
+//! A store that works at first and fails from a given operation on. The first operation that fails may still
+//! take effect.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use futures_util::stream::BoxStream;
 use object_store::path::Path;
 use object_store::*;
 
-/// A countdown of operations until the store fails.
+/// Decides which operations of a store fail: counts down to the first one.
 #[derive(Debug)]
 pub(super) struct Fuse {
     left: AtomicU64,
-    /// Whether the first operation that fails still takes effect, and only its result is lost.
+    /// Whether the first operation that fails still takes effect. Its caller gets an error in any case.
     late: bool,
     /// Whether operations hang instead of failing.
     hangs: bool,
 }
 
-/// A store that fails after a number of operations.
+/// A store that passes its operations to `inner`, until `fuse` makes them fail.
 #[derive(Clone, Debug)]
 pub(crate) struct FailingStore {
     inner: Arc<dyn ObjectStore>,
@@ -43,7 +43,8 @@ impl FailingStore {
         self.fuse.left.store(operations, Ordering::SeqCst);
     }
 
-    /// Returns the number of operations that are left before the failure.
+    /// Returns the number of operations until the first failure, including the one that fails. Returns 0 if
+    /// the store has failed.
     pub(super) fn left(&self) -> u64 {
         self.fuse.left.load(Ordering::SeqCst)
     }
@@ -54,7 +55,8 @@ fn broken<T>() -> Result<T> {
 }
 
 impl Fuse {
-    /// Counts an operation. Returns whether it succeeds, and whether it takes effect.
+    /// Counts an operation. Returns whether it succeeds, and whether it takes effect, which it may do even
+    /// if it fails.
     fn blow(&self) -> (bool, bool) {
         match self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)) {
             Ok(1) => (false, self.late),

@@ -11,12 +11,12 @@ use pushpull_messages::optimizer::RateSpec;
 use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
 use pushpull_storage::{FORMAT, ManifestSpec};
 
-/// Returns the name of a checkpoint.
+/// Returns the name of the checkpoint that incarnation `life` of the chief made at `step`.
 pub(super) fn named(step: u64, life: u64) -> CheckpointName {
     CheckpointName { step: GlobalStep(step), life: Incarnation(life) }
 }
 
-/// Returns a manifest of a job whose variables are all on one shard.
+/// Returns a valid manifest for a checkpoint of `job` at `step`. All variables are on one shard.
 pub(super) fn manifest_of(job: JobSpec, step: u64) -> ManifestSpec {
     let shard = ShardId::new(0, 0);
     let whole = |(variable, rows): (u32, usize)| PlacedSlice {

@@ -1,5 +1,5 @@
-//! Tests the checkpoints of a job that trains, on a store that works and on stores that fail at each
-//! operation in turn.
+//! Tests how a job with fake shards saves and restores checkpoints: on a store that works, and on stores
+//! that fail, each from a different operation on.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +39,8 @@ fn split(job: JobSpec) -> JobSpec {
     JobSpec { placement: PlacementSpec { partitioner, ..job.placement.clone() }, ..job }
 }
 
-/// Returns a store in a directory. The store does not wait for the disk.
+/// Returns a store in the directory `path`. It does not wait until data are on the disk, so the tests are
+/// fast.
 fn directory(path: &TempDir) -> Arc<LocalFileSystem> {
     Arc::new(LocalFileSystem::new_with_prefix(path.path()).unwrap())
 }
@@ -53,7 +54,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     runtime.block_on(async { tokio::time::timeout(2 * PATIENCE, future).await.expect("it is done in time") })
 }
 
-/// One incarnation of a chief whose only work is to make checkpoints.
+/// One incarnation of a chief that only restores and makes checkpoints, with its fake ps task.
 struct ChiefLife {
     cluster: FakeCluster,
     tasks: PsTasks,
@@ -62,7 +63,7 @@ struct ChiefLife {
     job: JobSpec,
 }
 
-/// The result of one incarnation.
+/// The result of `ChiefLife::live`: the last checkpoint or an error, and the saver's status.
 struct LifeResult {
     last: Result<CheckpointName, String>,
     status: SaveStatus,
@@ -89,8 +90,8 @@ impl ChiefLife {
         Ok(saver.retrying_after(Duration::from_micros(1)))
     }
 
-    /// Trains to the last step. Before each step that is to be saved, waits until the shards expect the
-    /// save.
+    /// Begins or resumes the job, and lets the shards train to step 10. Before the step of each save, waits
+    /// until the shards have received the request for this save.
     async fn live(&self) -> LifeResult {
         let failed = |reason: String| LifeResult { last: Err(reason), status: SaveStatus::default() };
         let saver = match self.saver().await {
@@ -130,8 +131,8 @@ impl ChiefLife {
     }
 }
 
-/// Reads every tensor of the valid checkpoints. Returns the steps of these checkpoints, the oldest first, and
-/// the number of unfinished checkpoints.
+/// Reads every tensor of the committed checkpoints. Returns the steps of these checkpoints, the oldest
+/// first, and the number of unfinished checkpoints.
 async fn found(store: &Store) -> (Vec<u64>, usize) {
     let (mut whole, mut others) = (Vec::new(), 0);
     for (name, state) in Catalog::new(store.clone()).list().await.unwrap() {
@@ -258,9 +259,9 @@ fn a_warm_start_takes_values_and_no_steps() {
     });
 }
 
-/// (C1): the store fails at each operation in turn, before or after the effect of the operation. The last
-/// committed checkpoint stays valid, and the next run resumes from it and leaves no unfinished files. Tries
-/// every second operation, from `first` on, so that two tests share the work.
+/// Checks (C1): if the store fails, the last committed checkpoint stays valid, and the next run resumes from
+/// it and leaves no unfinished files. Tries every second operation, from `first` on, as the first that
+/// fails; two tests share the work. If `late` is true, this operation still takes effect.
 fn the_last_checkpoint_survives(first: u64, late: bool) {
     let often = CheckpointConfig { save_steps: Some(1), ..config() };
     for operations in (first..).step_by(2) {

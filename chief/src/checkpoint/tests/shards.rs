@@ -1,4 +1,5 @@
-//! A fake ps task. Its shards hold no values: they only count updates, and they save and stop on request.
+//! A fake ps task. Its shards have no variables: they only count updates, and they save and stop on request.
+//! When a shard saves, it writes its version as the value of every element.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +23,7 @@ use pushpull_transport::{
 
 use crate::launch::PsTasks;
 
-/// A timeout that is long enough on any machine.
+/// The time limit for everything that a test waits for. It is long enough on any machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
@@ -30,12 +31,12 @@ struct FakeShard {
     version: u64,
     began: u64,
     end: u64,
-    /// The version that the shard does not pass.
+    /// The version at which the shard waits until its learning rate is set, if any.
     hold: Option<u64>,
-    /// The last change of the learning rate.
+    /// The last change of the learning rate that the shard has received.
     rate: Option<RateChange>,
     armed: Option<(Save, Reply)>,
-    /// The number of messages that a worker has left.
+    /// The number of `Leave` messages that the shard has received. The chief sends one when a worker leaves.
     left: u32,
     /// The field `start` of each request to create this shard, in the order of arrival.
     starts: Vec<StartSpec>,
@@ -57,13 +58,14 @@ struct FakePsState {
     shards: Vec<FakeShard>,
     /// The checkpoints that the second shard cannot read.
     unreadable: Vec<CheckpointName>,
-    /// The number of updates that a shard applies whenever it receives a request to save or to stop.
+    /// The number of updates that a shard applies whenever it receives a request to save or to stop, before
+    /// it handles the request.
     ahead: u64,
-    /// The shard that does not answer queries, if any.
+    /// The shard that does not answer `Observe` requests, if any.
     silent: Option<u32>,
     /// Whether the shards begin no save, as if the store did not respond.
     hangs: bool,
-    /// The queries that the silent shard has not answered.
+    /// The `Observe` requests without an answer: the index of the silent shard, and the reply handle.
     unanswered: Vec<(u32, Reply)>,
     /// Whether the task belongs to another chief.
     taken: bool,
@@ -79,8 +81,8 @@ impl FakePs {
         self.0.lock()
     }
 
-    /// Trains every shard to `version`, or to its last step if that is earlier. Makes the saves that become
-    /// due.
+    /// Trains every shard to `version`, but not past its last step or a version at which it waits. Makes the
+    /// saves that become due.
     pub(crate) fn train(&self, version: u64) {
         let shards = 0..self.lock().shards.len();
         shards.for_each(|shard| self.train_one(shard, version));
@@ -100,7 +102,8 @@ impl FakePs {
         self.lock().unreadable.push(name);
     }
 
-    /// Lets each shard apply this number of updates whenever it receives a request to save or to stop.
+    /// Lets each shard apply `by` updates whenever it receives a request to save or to stop, before it
+    /// handles the request.
     pub(super) fn run_ahead(&self, by: u64) {
         self.lock().ahead = by;
     }
@@ -110,7 +113,7 @@ impl FakePs {
         self.lock().shards.iter().map(|shard| shard.rate).collect()
     }
 
-    /// Returns how often each shard was informed that a worker has left.
+    /// Returns the number of `Leave` messages that each shard has received.
     pub(crate) fn left(&self) -> Vec<u32> {
         self.lock().shards.iter().map(|shard| shard.left).collect()
     }
@@ -119,7 +122,7 @@ impl FakePs {
         self.lock().shards.iter().map(|shard| shard.end).collect()
     }
 
-    /// Stops answering queries of this shard.
+    /// Leaves `Observe` requests to this shard unanswered until `answer_again` is called.
     pub(crate) fn silence(&self, shard: u32) {
         self.lock().silent = Some(shard);
     }
@@ -306,12 +309,13 @@ impl Service for FakePs {
     }
 }
 
-/// A running ps task with two shards, and the addresses of the other tasks.
+/// A running fake ps task with two shards, and the identity of the chief, which has the addresses of all
+/// tasks.
 pub(crate) struct FakeCluster {
     pub transport: InProcess,
     pub identity: Identity,
     pub ps: FakePs,
-    /// Kept here because the server stops when it is dropped.
+    /// The server of the ps task. It stops when it is dropped.
     _server: Server,
 }
 
@@ -354,7 +358,7 @@ impl FakeCluster {
         Self { transport, identity: identity(TaskId::CHIEF, 5), ps, _server: server }
     }
 
-    /// Returns a connection to the chief from an incarnation of a worker.
+    /// Connects to the chief as incarnation `life` of worker `index`.
     pub(crate) async fn worker(&self, index: u32, life: u64) -> Connection {
         let (task, incarnation) = (TaskId::worker(index), Incarnation(life));
         let identity = Identity { task, incarnation, ..self.identity.clone() };
@@ -372,7 +376,8 @@ impl FakeCluster {
     }
 }
 
-/// Reads every tensor of a manifest, and checks that all values are of the checkpoint's version.
+/// Reads the values of every variable from a checkpoint. Checks that each element equals the checkpoint's
+/// step, which is what the fake shards write.
 pub(super) async fn read_all(store: &Store, name: CheckpointName, manifest: &ManifestSpec) {
     for (variable, id) in manifest.job.graph.variables.iter().zip(0u32..) {
         for piece in manifest.pieces(VariableId(id), Part::Value, 0..variable.rows() as u64) {

@@ -1,5 +1,5 @@
-//! Properties (A)-(F) of `JobState` under random actions: correct and incorrect workers, repeated requests,
-//! broken connections, new incarnations, and timers that expire.
+//! Tests the properties (A)-(F) of `JobState` under random actions: correct and incorrect workers, repeated
+//! requests, broken connections, new incarnations, and timers that expire.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,10 +12,11 @@ use super::*;
 
 const WORKERS: u32 = 3;
 
+/// A random action. It concerns one drawn worker, unless its name or description says otherwise.
 #[derive(Clone, Copy, Debug)]
 enum Action {
     Created,
-    /// The worker sends a message that is correct in its state.
+    /// The worker sends the message that a correct worker sends in its state.
     Next,
     Register,
     Ready,
@@ -27,7 +28,7 @@ enum Action {
     /// The worker opens a new connection.
     Connect,
     Break,
-    /// The end of an earlier connection is noticed late.
+    /// The chief notices late that an earlier connection of the worker has ended.
     BreakEarlier,
     TimeOut,
     StartAgain,
@@ -36,10 +37,10 @@ enum Action {
     /// Another chief leads the job.
     Abandon,
     EndFailing,
-    /// The job is told to stop.
+    /// The job is told to stop early, without a drain.
     Stop,
     Drain,
-    /// The shards have agreed on the step at which they stop.
+    /// The job learns the step at which the shards have agreed to stop.
     Agree,
     EndDrain,
 }
@@ -70,14 +71,14 @@ struct Random {
     play: Play,
     mine: Vec<WorkerLife>,
     created: bool,
-    /// The worker and incarnation that wait for each reply.
+    /// The worker and incarnation that sent each request, by reply handle.
     asked: BTreeMap<u32, (u32, u64)>,
-    /// The incarnations that were told to begin.
+    /// The workers and incarnations that were told to begin.
     begun: BTreeSet<(u32, u64)>,
-    /// The incarnations that finished while they trained.
+    /// The workers and incarnations that were training when they reported that the training is complete.
     finished: BTreeSet<(u32, u64)>,
     connections: u64,
-    /// The step at which the shards have agreed to stop.
+    /// The step at which the shards have agreed to stop, if any.
     agreed: Option<u64>,
     /// Whether the job began to drain before any worker was told to evaluate.
     drains: bool,
@@ -121,7 +122,7 @@ impl Random {
         self.hear(seen);
     }
 
-    /// Records the incarnations that were told to begin.
+    /// Records the incarnations that were told to begin, according to the log from entry `seen` on.
     fn hear(&mut self, seen: usize) {
         for line in &self.play.log[seen..] {
             if let Some(reply) = line.strip_suffix(":Go") {
@@ -139,7 +140,7 @@ impl Random {
         }
     }
 
-    /// Returns whether the chief counts this incarnation of the worker as training.
+    /// Returns whether the chief counts the current incarnation of `worker` as training.
     fn trains(&self, worker: u32) -> bool {
         let known = &self.play.state.members[&worker];
         known.incarnation == Some(Incarnation(self.mine[worker as usize].life))
@@ -265,7 +266,8 @@ impl Random {
         Ok(())
     }
 
-    /// Lets every reachable worker do what the chief tells it, and checks that the job ends.
+    /// Ends the waits for unreachable workers, lets every other worker do what the chief tells it, and
+    /// checks that the job ends.
     fn settles(&mut self) -> Result<(), TestCaseError> {
         self.take(0, Action::Created);
         self.take(0, Action::Agree);

@@ -15,14 +15,15 @@ pub(super) struct Play {
     pub log: Vec<String>,
     pub left: Vec<(u32, u64)>,
     pub ended: Vec<Result<TrainingOutcome, String>>,
-    /// The steps that workers were told to evaluate.
+    /// The steps at which workers were told to evaluate the model, one for each such reply.
     pub evaluates: Vec<u64>,
     /// The data sent to each registered worker: its position in its input, and whether the job makes
     /// checkpoints.
     pub registered: Vec<(Resume, bool)>,
 }
 
-/// Returns the peer for an incarnation of worker `worker` on one of its connections.
+/// Returns what the chief knows of the sender of a message: incarnation `life` of worker `worker`, on the
+/// connection with the number `connection`.
 pub(super) fn peer(worker: u32, life: u64, connection: u64) -> Peer {
     let (task, incarnation) = (TaskId::worker(worker), Incarnation(life));
     Peer { task, incarnation, connection, address: "here".into(), http: None, nonce: 0 }
@@ -77,8 +78,8 @@ impl Play {
         }
     }
 
-    /// Sends a message over the first connection of an incarnation. This connection has the same number as
-    /// the incarnation.
+    /// Sends a message over the first connection of incarnation `life`, which has the number `life`, too.
+    /// Returns the reply handle.
     pub(super) fn say(&mut self, worker: u32, life: u64, message: impl Into<Message>) -> u32 {
         self.say_over(worker, life, life, message)
     }
@@ -112,18 +113,19 @@ impl Play {
         self.carry_out(effects);
     }
 
-    /// Breaks the connection of a worker, which may reconnect.
+    /// Breaks a connection of a worker. The worker may still reconnect.
     pub(super) fn away(&mut self, worker: u32, life: u64, connection: u64) {
         self.state.disconnected(&peer(worker, life, connection));
     }
 
-    /// Ends the time that a worker has to reconnect.
+    /// Tells the job that a worker did not reconnect in time after `connection` broke.
     pub(super) fn lost(&mut self, worker: u32, connection: u64) {
         let effects = self.state.lost(worker, connection);
         self.carry_out(effects);
     }
 
-    /// Breaks the connection of a worker that does not reconnect.
+    /// Breaks the first connection of incarnation `life`, and tells the job that the worker did not
+    /// reconnect in time.
     pub(super) fn gone(&mut self, worker: u32, life: u64) {
         self.away(worker, life, life);
         self.lost(worker, life);

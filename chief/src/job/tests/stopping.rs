@@ -1,4 +1,5 @@
-//! Jobs that stop before their last step, for good or in a drain, and jobs that continue from a checkpoint.
+//! Tests of jobs that stop before their last step, either for good or in a drain, and of jobs that continue
+//! from a checkpoint.
 
 use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_messages::message::{Ready, Register};

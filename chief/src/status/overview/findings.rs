@@ -91,7 +91,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// (A) and (B): evidence against one worker is present, unclear or absent at arbitrary times.
+        /// Checks (A) and (B) for one worker: draws the times of updates, and whether each has clear,
+        /// unclear or no evidence against the worker.
         #[test]
         fn findings_begin_and_end_with_their_evidence(
             updates in prop::collection::vec((1u64..2500, any::<bool>(), any::<bool>()), 1..60),

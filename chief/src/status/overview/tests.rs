@@ -43,7 +43,8 @@ fn worker(worker: u32, state: WorkerState) -> MemberStatus {
     }
 }
 
-/// Returns a snapshot in which all workers train, and the last one takes `slow_us` for a step.
+/// Returns a snapshot after `second` seconds, in which three workers train. The last one computes for
+/// `slow_us` microseconds in each step, the others for 10 000.
 fn trains(second: u64, slow_us: u64) -> CoordinatorSnapshot {
     let at = Duration::from_secs(second);
     let mut snapshot = CoordinatorSnapshot::default();
@@ -97,7 +98,8 @@ fn ps(up: bool) -> PsStatus {
     PsStatus { task: TaskId::ps(1), http: None, up }
 }
 
-/// Returns an overview after twelve seconds of training and an evaluation.
+/// Returns an overview after twelve seconds of training, in which the last worker was slow, and an
+/// evaluation.
 fn trained() -> Overview {
     let mut overview = overview();
     overview.ps(vec![ps(true)]);

@@ -116,7 +116,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// (A), (B) and (C): counts are added at arbitrary times, and the window is read some time later.
+        /// Checks (A), (B) and (C): adds counts at random times, and reads the rate up to 8 s after the last
+        /// of them.
         #[test]
         fn it_covers_the_last_seconds(
             counts in prop::collection::vec((0u64..4000, 0u64..1000), 1..200),

@@ -166,7 +166,7 @@ mod tests {
     }
 
     proptest! {
-        /// Checks (A)–(C) for a worker that takes steps, sends reports, and is sometimes started again.
+        /// Checks (A), (B) and (C) for a worker that takes steps, sends reports, and is sometimes restarted.
         #[test]
         fn reports_add_up_over_all_lives(
             reports in prop::collection::vec((0u64..40, 1u64..4000, 0u64..3, 0u8..6), 1..60),

@@ -6,7 +6,7 @@ use super::*;
 use crate::cpu::Threads;
 use crate::cpu::tests::{assert_close, floats};
 
-/// Draws two shapes that can be broadcast, with the shape of the result.
+/// Draws two shapes that can be broadcast together, and the shape of the result.
 fn shapes() -> impl Strategy<Value = [Vec<usize>; 3]> {
     let axis = (prop_oneof![0usize..6, 15usize..18], 0..4);
     (prop::collection::vec(axis, 0..5), 0usize..5, any::<bool>()).prop_map(|(axes, cut, swap)| {
@@ -23,8 +23,8 @@ fn shapes() -> impl Strategy<Value = [Vec<usize>; 3]> {
     })
 }
 
-/// Returns the index of the element that is read for element `index` of the result. The element is in a
-/// tensor of the shape `shape`.
+/// Returns the index of the element that element `index` of the result comes from, when a tensor of the
+/// shape `shape` is broadcast to the shape `result`.
 fn source(mut index: usize, result: &[usize], shape: &[usize]) -> usize {
     let (mut at, mut step) = (0, 1);
     for from_last in 0..result.len() {

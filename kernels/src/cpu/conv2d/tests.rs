@@ -7,8 +7,8 @@ use super::*;
 use crate::cpu::tests::{assert_close, bits, each_arch, floats};
 use crate::cpu::window::{BadGeometry, Padding};
 
-/// Calls `f` for every product, with the index of the first factor in the images, of the second factor in
-/// the kernel, and of the result in the output.
+/// Calls `f` for every product that the convolution adds up. The arguments are the index of one factor in
+/// the images, the index of the other factor in the kernel, and the index of the sum in the output.
 fn for_each_product(conv: &Conv2d, mut f: impl FnMut(usize, usize, usize)) {
     let [n, h, w, cin] = conv.input();
     let [kh, kw, _, cout] = conv.kernel();
@@ -31,8 +31,10 @@ fn for_each_product(conv: &Conv2d, mut f: impl FnMut(usize, usize, usize)) {
     }
 }
 
-/// Returns the sum of the products `a · b` for each element of the result, and the largest sum of their
-/// magnitudes. [`for_each_product`] and `at` assign each product to an element.
+/// Returns a result of `len` elements, each a sum of products. Also returns 1 plus the largest sum of the
+/// magnitudes of one element's products, from which a tolerance follows. `at` takes the indices from
+/// [`for_each_product`], and returns the index of an element and the two factors of the product that is
+/// added to it.
 fn reference(
     len: usize,
     conv: &Conv2d,
@@ -100,8 +102,8 @@ proptest! {
         assert_close(&dk, want, size);
     }
 
-    /// In the forward pass and the kernel gradient, terms are always added in the same order, so the bits
-    /// depend only on the use of fused multiply-add.
+    /// Checks that all instruction sets with fused multiply-add give equal bits in the forward pass and in
+    /// the kernel gradient: both always add the terms in the same order.
     #[test]
     fn every_fused_instruction_set_gives_the_same_bits(conv in geometry()) {
         let x = floats(conv.padded_len(), 1);
@@ -121,7 +123,8 @@ proptest! {
     }
 }
 
-/// Instruction sets with narrow vectors divide the columns at other positions than those with wide vectors.
+/// Checks the input gradient on each instruction set, because the width of the vectors decides where the
+/// columns are divided.
 #[test]
 fn every_instruction_set_gives_the_input_gradient() {
     for (cin, cout) in [(1, 1), (3, 20), (9, 4), (13, 33), (30, 5)] {

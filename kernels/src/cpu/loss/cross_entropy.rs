@@ -136,7 +136,8 @@ mod tests {
     use crate::cpu::tests::{assert_close, bits, floats};
     use crate::cpu::{count_correct, count_in_top_k};
 
-    /// Returns logits from −`scale` to `scale`, and valid labels.
+    /// Returns a batch: normally distributed logits with standard deviation `scale`, and a valid label for
+    /// each row.
     fn batch(rows: usize, classes: usize, scale: f32, seed: u32) -> (Vec<f32>, Vec<i32>) {
         let logits = floats(rows * classes, seed.into()).into_iter().map(|x| x * scale).collect();
         (logits, (0..rows).map(|row| ((row * 7 + seed as usize % 97) % classes) as i32).collect())

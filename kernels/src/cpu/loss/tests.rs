@@ -1,4 +1,4 @@
-//! Tests the losses against dense targets, and their gradients against difference quotients.
+//! Tests the losses that take dense targets against `f64`, and their gradients against difference quotients.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::cpu::Threads;
 use crate::cpu::tests::{assert_close, floats};
 
-/// Checks a gradient against difference quotients of the loss in `f64`.
+/// Checks `grad` against the difference quotients of `loss` at `x`, multiplied by `upstream`, in `f64`.
 fn check_grad(grad: &[f32], x: &[f64], upstream: f32, loss: impl Fn(&[f64]) -> f64) {
     let h = 1e-5;
     let slope = |i: usize| {

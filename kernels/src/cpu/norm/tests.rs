@@ -1,4 +1,5 @@
-//! Tests the norms against `f64` and difference quotients, and on several numbers of threads.
+//! Tests the norms against `f64`, their gradients against difference quotients, and both on several numbers
+//! of threads.
 
 use proptest::prelude::*;
 
@@ -77,8 +78,8 @@ proptest! {
     }
 }
 
-/// With many blocks, the results have the same bits on any number of threads, and are close to those of the
-/// definition.
+/// Checks inputs with many blocks: all results have the same bits on any number of threads, and the moments
+/// and the gradients of beta agree with the definition in `f64`.
 #[test]
 fn blocks_are_summed_alike_on_any_threads() {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();

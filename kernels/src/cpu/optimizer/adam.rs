@@ -71,8 +71,8 @@ mod tests {
 
     const STEP: AdamStep = AdamStep { learning_rate: 0.01, beta1: 0.9, beta2: 0.999, epsilon: 1e-7, step: 1 };
 
-    /// With the bias correction, the length of the first step is the learning rate. After many steps, the
-    /// correction has no effect.
+    /// Checks that the first step moves a value by the learning rate, however large the gradient is. After
+    /// many steps, the bias correction must have no effect.
     #[test]
     fn the_bias_is_corrected() {
         for gradient in [1.0, 1e3, 1e6] {

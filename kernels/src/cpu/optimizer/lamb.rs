@@ -67,7 +67,7 @@ mod tests {
     const ADAM: AdamStep = AdamStep { learning_rate: 0.01, beta1: 0.9, beta2: 0.999, epsilon: 1e-6, step: 1 };
     const PENALTY: GradientTerms = GradientTerms { scale: 0.25, weight_decay: 0.125 };
 
-    /// Returns the values after three steps, computed in `f64` with the formulas of the paper.
+    /// Returns the values after three steps, computed in `f64` with the formulas of the LAMB paper.
     fn model(len: usize, terms: GradientTerms, decay: f64) -> Vec<f64> {
         let wide = |x: Vec<f32>| x.into_iter().map(f64::from).collect::<Vec<_>>();
         let (mut value, mut m, mut v) = (wide(floats(len, 1)), vec![0.0; len], vec![0.0; len]);
@@ -103,8 +103,8 @@ mod tests {
             }
         }
 
-        /// The norm of a step is the learning rate times the norm of the value, whatever the gradient's
-        /// scale.
+        /// Checks that the norm of a step is the learning rate times the norm of the variable, whatever the
+        /// gradient's scale.
         #[test]
         fn a_step_scales_with_the_value(scale in 1e-3f32..1e3, size in 1e-3f32..1e3) {
             let value = floats(50, 1).into_iter().map(|x| size * x).collect::<Vec<_>>();

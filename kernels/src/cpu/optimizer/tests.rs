@@ -13,14 +13,14 @@ const FTRL: FtrlStep = FtrlStep { learning_rate: 0.1, rate: 0.5, l1: 0.01, l2: 0
 const LION: LionStep = LionStep { learning_rate: 0.01, beta1: 0.9, beta2: 0.99, weight_decay: 0.5 };
 const DECAY: f32 = 0.25;
 
-/// The terms that every optimizer is tested with.
+/// The gradient terms with which every optimizer is tested.
 const TERMS: [GradientTerms; 2] = [GradientTerms::PLAIN, GradientTerms { scale: 0.25, weight_decay: 0.125 }];
 
 /// The value and two slots of a variable.
 #[derive(Clone)]
 struct State([Vec<f32>; 3]);
 
-/// The slices and numbers of one update.
+/// The arguments of one update of a part of a variable.
 struct Step<'a> {
     next: &'a mut [f32],
     value: &'a [f32],
@@ -30,8 +30,8 @@ struct Step<'a> {
     step: u64,
 }
 
-/// The update of one element in `f64`. Changes the value and the slots, given the gradient and the number of
-/// the step.
+/// A function that updates one element in `f64`. Its arguments are the value and the slots, which it
+/// changes, the gradient, and the number of the step.
 type Model = fn(&mut f64, &mut [f64; 2], f64, i32);
 
 /// An optimizer: its kernel, the same update in `f64`, and the initial values of its slots.
@@ -159,7 +159,8 @@ const OPTIMIZERS: [Optimizer; 10] = [
     },
 ];
 
-/// Applies three steps of an optimizer, each to the parts between successive `cuts`, and averages the values.
+/// Applies three steps of an optimizer to `len` elements. Each step updates the parts between successive
+/// `cuts` one by one. Returns the state and the moving averages of the values.
 fn train(optimizer: &Optimizer, terms: GradientTerms, len: usize, cuts: &[usize]) -> (State, Vec<f32>) {
     let [a, b] = optimizer.start;
     let mut state = State([floats(len, 1), vec![a; len], vec![b; len]]);
@@ -190,8 +191,8 @@ fn all_bits((State(state), averaged): (State, Vec<f32>)) -> Vec<Vec<u32>> {
 }
 
 proptest! {
-    /// (A) Updates of parts give the same bits as an update of the whole, even if a part or the whole is
-    /// empty.
+    /// Checks (A): updates of parts give the same bits as an update of the whole, even if a part or the
+    /// whole is empty.
     #[test]
     fn partition_does_not_change_the_bits(len in 0usize..300, cut: prop::sample::Index) {
         let cut = cut.index(len + 1);
@@ -204,7 +205,8 @@ proptest! {
         }
     }
 
-    /// (B) The updates agree with `f64`.
+    /// Checks (B): after three updates, the values and their moving averages agree with those computed in
+    /// `f64`.
     #[test]
     fn agree_with_f64(len in 0usize..200) {
         for optimizer in &OPTIMIZERS {
@@ -229,8 +231,8 @@ proptest! {
     }
 }
 
-/// (C) Terms without effect change no bit, even at zeros of either sign and at infinity. Adding 0 · value
-/// would change bits there.
+/// Checks (C): the terms `PLAIN` change no bit of an update, even at zeros of either sign and at infinity.
+/// Adding `0 · value` to the gradient would change bits there.
 #[test]
 fn plain_terms_change_no_bit() {
     let (value, gradient) = ([-0.0, 0.0, f32::INFINITY, 1.0, -0.0], [-0.0, -0.0, 1.0, -0.0, 0.0]);
@@ -240,7 +242,7 @@ fn plain_terms_change_no_bit() {
     assert_eq!(bits(&next), bits(&want));
 }
 
-/// If the gradient is 0, a step multiplies the value by `1 − learning_rate · weight_decay`.
+/// Checks that a step of SGD with gradient 0 multiplies the value by `1 − learning_rate · weight_decay`.
 #[test]
 fn a_decay_alone_shrinks_the_value() {
     let mut next = [f32::NAN];

@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::cpu::tests::{assert_close, bits, each_arch, floats};
 
-/// Returns `a · b` in `f64`, and the largest sum of the magnitudes of an element's terms.
+/// Returns `a · b` in `f64`. Also returns the largest sum of the magnitudes of one element's terms, but at
+/// least 1; a tolerance follows from it.
 fn reference(a: &[f32], b: &[f32], product: &Product) -> (Vec<f64>, f64) {
     let Product { m, k, n, transpose_a, transpose_b } = *product;
     let mut size = 1.0f64;
@@ -26,8 +27,8 @@ fn scratch(product: &Product, threads: Threads) -> Vec<f32> {
     vec![f32::NAN; product.scratch(threads)]
 }
 
-/// Draws shapes around the sizes of tiles and panels and the length of passes; the shapes lead to every kind
-/// of plan.
+/// Draws products whose sizes are close to those of tiles, panels and passes, so that every kind of plan
+/// occurs.
 fn products() -> impl Strategy<Value = Product> {
     let side = || prop_oneof![0usize..3, 3usize..20, 47usize..51, 60usize..70, 128usize..134];
     let depth = prop_oneof![0usize..3, 3usize..40, 126usize..130, 380usize..390];
@@ -39,7 +40,7 @@ fn products() -> impl Strategy<Value = Product> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
-    /// The products agree with `f64` with every epilogue and on every instruction set.
+    /// Checks that the products agree with `f64`, with every epilogue and on every instruction set.
     #[test]
     fn agree_with_f64(product in products(), seed: u32) {
         let [m, k, n] = product.sizes();
@@ -65,8 +66,8 @@ proptest! {
         }
     }
 
-    /// An element's terms are always added in the same order, so the bits depend only on the use of fused
-    /// multiply-add.
+    /// Checks that all layouts and all instruction sets with fused multiply-add give equal bits, because an
+    /// element's terms are always added in the same order.
     #[test]
     fn layouts_and_fused_instruction_sets_give_the_same_bits(product in products()) {
         let [m, k, n] = product.sizes();

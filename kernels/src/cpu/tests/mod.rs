@@ -4,20 +4,22 @@ use pulp::Arch;
 
 use super::random::{Key, fill_normal};
 
-/// Returns normally distributed numbers.
+/// Returns `len` numbers with the standard normal distribution. The same `stream` always gives the same
+/// numbers.
 pub fn floats(len: usize, stream: u64) -> Vec<f32> {
     let mut x = vec![0.0; len];
     fill_normal(&mut x, Key { seed: 0, stream }, 0, 0.0, 1.0);
     x
 }
 
-/// Returns the bits of `x`. In comparisons of bits, identical NaNs are equal, and 0 and -0 differ.
+/// Returns the bits of each element of `x`, for comparisons in which 0 and -0 differ, and NaNs with the same
+/// bits are equal.
 pub fn bits(x: &[f32]) -> Vec<u32> {
     x.iter().map(|x| x.to_bits()).collect()
 }
 
-/// Checks `got` against an `f64` reference, with a tolerance of a few units in the last place of the
-/// reference or of `scale`.
+/// Checks that each element of `got` differs from the `f64` reference `want` by at most 1e-6 times the sum
+/// of `|want|` and `scale`. This is a few units in the last place of an `f32`.
 #[track_caller]
 pub fn assert_close(got: &[f32], want: impl IntoIterator<Item = f64>, scale: f64) {
     let want: Vec<f64> = want.into_iter().collect();
@@ -28,7 +30,7 @@ pub fn assert_close(got: &[f32], want: impl IntoIterator<Item = f64>, scale: f64
     }
 }
 
-/// Returns the instruction sets of this machine.
+/// Returns the instruction sets that kernels can use on this machine, including the scalar one.
 pub fn each_arch() -> Vec<Arch> {
     #[cfg(target_arch = "x86_64")]
     let more = [pulp::x86::V3::try_new().map(Arch::V3), pulp::x86::V4::try_new().map(Arch::V4)];

@@ -1,4 +1,4 @@
-//! Tests the functions and their gradients against `f64`.
+//! Tests the unary functions and their gradients against `f64`.
 
 use proptest::prelude::*;
 

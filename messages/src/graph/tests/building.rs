@@ -8,7 +8,7 @@ fn names(graph: &GraphSpec) -> Vec<&str> {
     graph.variables.iter().map(|variable| variable.name.as_str()).collect()
 }
 
-/// Builds a layer that multiplies x by a kernel.
+/// Builds a layer that multiplies `x` by a kernel.
 fn layer(g: &mut GraphBuilder, name: &str, id: LayerId, x: NodeId, units: usize) -> NodeId {
     g.layer(name, id, |g| {
         let width = g.example_shape(x).map_or(1, |shape| shape.0[0]);

@@ -1,4 +1,5 @@
-//! Strategies and lists of all operations, valid and hostile. Tests of properties that all operations have.
+//! A list of all operations, a strategy that also draws invalid ones, and tests of properties that all
+//! operations have.
 
 use proptest::prelude::*;
 
@@ -22,7 +23,7 @@ pub(super) const UNARY: [UnaryOp; 11] = [
 pub(super) const BINARY: [BinaryOp; 4] = [BinaryOp::Add, BinaryOp::Sub, BinaryOp::Mul, BinaryOp::Div];
 pub(super) const REDUCTIONS: [ReductionOp; 3] = [ReductionOp::Sum, ReductionOp::Mean, ReductionOp::Max];
 
-/// Returns each operation once, with valid numbers.
+/// Returns every operation at least once, with valid numbers.
 pub(super) fn every_op() -> Vec<Op> {
     let window = Window { window: [3, 2], stride: [2, 1], padding: Padding::Same };
     let mut ops = vec![
@@ -64,7 +65,7 @@ fn extent() -> impl Strategy<Value = usize> {
     prop_oneof![6 => 0usize..5, 1 => Just(1 << 33), 1 => Just(usize::MAX), 1 => Just(usize::MAX / 2 + 1)]
 }
 
-/// Returns a random shape with at most one axis more than is allowed.
+/// Draws a shape. It may have one axis more than is allowed.
 fn shape() -> impl Strategy<Value = Shape> {
     prop_oneof![4 => 0..4usize, 1 => 4..=RANK_MAX + 1]
         .prop_flat_map(|rank| prop::collection::vec(extent(), rank).prop_map(Shape))
@@ -74,7 +75,7 @@ fn number() -> impl Strategy<Value = f32> {
     prop_oneof![2 => 0f32..1.0, 1 => any::<f32>(), 1 => Just(f32::NAN), 1 => Just(f32::INFINITY)]
 }
 
-/// Returns any operation with random numbers, most of which are invalid.
+/// Draws an operation: a valid one from [`every_op`], or one with random numbers, many of which are invalid.
 pub(super) fn any_op() -> impl Strategy<Value = Op> {
     let axes = || prop::collection::vec(extent(), 0..=RANK_MAX + 1);
     let pair = || [extent(), extent()];
@@ -113,8 +114,9 @@ pub(super) fn any_op() -> impl Strategy<Value = Op> {
     prop_oneof![2 => sources, 2 => moves, 2 => numbered, 3 => prop::sample::select(every_op())]
 }
 
-/// Returns the number of the operation's variant. If a variant is added, this function does not compile until
-/// it has a line for it, and the test below fails until [`every_op`] returns it.
+/// Returns a number for the operation's variant. If a variant is added, this function does not compile until
+/// it has a line for the variant. Then raise the count in the test below, which fails until [`every_op`]
+/// returns the variant.
 fn variant(op: &Op) -> usize {
     match op {
         Op::Input { .. } => 0,
@@ -157,7 +159,8 @@ fn every_variant_is_covered() {
     assert_eq!(variants, (0..29).collect::<Vec<_>>());
 }
 
-/// The names are part of the job file's format.
+/// Checks that an error names each operation as a job file does. The names are part of the job file's
+/// format.
 #[test]
 fn every_name_is_the_same_in_errors_and_job_files() {
     for op in every_op() {
@@ -210,8 +213,8 @@ fn every_operation_round_trips() {
 }
 
 proptest! {
-    /// NaN and infinity are left out: JSON cannot express them, NaN does not equal itself, and a graph that
-    /// has one is refused anyway.
+    /// Checks drawn operations without NaN and infinity: JSON cannot express these, NaN does not equal
+    /// itself, and a graph that contains one of them is refused anyway.
     #[test]
     fn any_operation_round_trips(op in any_op()) {
         let text = format!("{op:?}");

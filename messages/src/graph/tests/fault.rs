@@ -1,4 +1,5 @@
-//! Tests that each fault of a whole graph is refused with an error that names it.
+//! Tests of whole graphs: a graph round-trips, different graphs have different digests, and each fault is
+//! refused with an error that names it.
 
 use super::*;
 use crate::id::{NodeId, VariableId};
@@ -23,7 +24,8 @@ fn different_graphs_have_different_digests() {
     assert_ne!(graph.digest(), other.digest());
 }
 
-/// An omitted field must not be confused with the next one.
+/// Checks that a digest includes the names of fields. Without them, graphs that omit different fields could
+/// have the same digest.
 #[test]
 fn a_digest_includes_the_names_of_fields() {
     let graph = classifier();

@@ -8,13 +8,13 @@ use crate::id::{NodeId, VariableId};
 use crate::tensor::{Shape, TensorSpec};
 use crate::variable::VariableSpec;
 
-/// Returns a random node of a hostile graph: an operation and the positions of its inputs, which may not
-/// exist.
+/// Draws a node of a hostile graph: an operation, and the positions of its input nodes, some of which may
+/// not exist.
 fn any_node() -> impl Strategy<Value = (Op, Vec<u32>)> {
     (any_op(), prop::collection::vec(0u32..14, 0..6))
 }
 
-/// Adds variables of several other ranks, one of them untrained.
+/// Adds a variable with four axes, an untrained variable with one axis, and the nodes that read them.
 fn with_variables(mut graph: GraphSpec) -> GraphSpec {
     for (name, shape, trainable) in [("image", &[2, 3, 3, 4][..], true), ("moving", &[4], false)] {
         let (name, shape, initializer) = (name.to_owned(), Shape(shape.to_vec()), InitializerSpec::Zeros);
@@ -40,8 +40,8 @@ fn replace(graph: &mut GraphSpec, nodes: Vec<(Op, Vec<u32>)>) {
         .collect();
 }
 
-/// Checks that the shapes of a valid graph can be inferred for its own batch size and for others, and that no
-/// output exceeds the limits.
+/// If the graph is valid, checks that its shapes can be inferred and are within the limits, and that
+/// inference with another batch size does not panic. Otherwise, checks that the error is not too long.
 fn check(graph: &GraphSpec, batch: usize) -> Result<(), TestCaseError> {
     match graph.validate(batch) {
         Ok(()) => {
@@ -73,7 +73,8 @@ proptest! {
         check(&graph, batch)?;
     }
 
-    /// Nodes that do not fit are left out, so the remaining nodes are applied to tensors of unusual shapes.
+    /// Builds a graph of drawn nodes, without those that do not fit. The remaining operations get outputs of
+    /// unusual shapes as inputs, and must not panic.
     #[test]
     fn operations_never_panic_on_the_outputs_of_others(nodes in prop::collection::vec(any_node(), 1..32)) {
         let mut graph = with_variables(classifier());
@@ -92,8 +93,8 @@ proptest! {
         check(&graph, 2)?;
     }
 
-    /// A graph with a single change passes most of the check, so this test reaches the later parts of the
-    /// check, too.
+    /// Checks a valid graph in which a single node was changed. It passes most of the validation, so this
+    /// test also reaches the later parts.
     #[test]
     fn any_single_change_is_accepted_or_refused(
         position in 0usize..12,
@@ -109,7 +110,8 @@ proptest! {
         check(&graph, 3)?;
     }
 
-    /// The builder continues after an error, and `finish` returns the first error.
+    /// Checks that building a graph of drawn nodes never panics, although the builder continues after an
+    /// error. If `finish` returns a graph instead of the first error, the graph must be valid.
     #[test]
     fn any_nodes_are_built_or_refused(nodes in prop::collection::vec(any_node(), 0..10)) {
         let mut g = GraphBuilder::new("any");

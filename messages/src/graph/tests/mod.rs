@@ -10,7 +10,7 @@ mod shapes;
 use super::*;
 use crate::variable::InitializerSpec;
 
-/// Returns a small classifier with layers of 6, 4 and 3 units.
+/// Returns a small classifier with 6 inputs, 4 hidden units and 3 classes.
 fn classifier() -> GraphSpec {
     let mut g = GraphBuilder::new("classifier");
     let x = g.input("features", [2, 3]);

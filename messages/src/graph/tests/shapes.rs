@@ -1,5 +1,5 @@
-//! Two tables: the output of each operation for valid inputs, and the error of each operation for invalid
-//! inputs.
+//! Tests each operation by two tables: one lists its output for valid inputs, the other its error for inputs
+//! or numbers with a fault.
 
 use super::every_op::{BINARY, REDUCTIONS, UNARY, every_op};
 use super::*;
@@ -7,7 +7,7 @@ use crate::id::{NodeId, VariableId};
 use crate::tensor::{Shape, TensorSpec};
 use crate::variable::VariableSpec;
 
-/// Parses a tensor such as `f32[2, 3]`.
+/// Parses the type and shape of a tensor, such as `f32[2, 3]`.
 fn tensor(text: &str) -> TensorSpec {
     let (dtype, extents) = text.strip_suffix(']').unwrap().split_once('[').unwrap();
     let extents = extents.split(", ").filter(|extent| !extent.is_empty());
@@ -15,8 +15,9 @@ fn tensor(text: &str) -> TensorSpec {
     if dtype == "i32" { TensorSpec::i32(shape) } else { TensorSpec::f32(shape) }
 }
 
-/// Returns the output of the operation for these inputs. Inputs of floats are variables, which have no batch.
-/// Inputs of integers are columns of the data, for a batch of 2.
+/// Returns the type and shape of the operation's output, or its error. Inputs of floats become variables,
+/// which have no batch axis. Inputs of integers become columns of a dataset with batch size 2, so their
+/// first extent is 2.
 fn gives(op: &Op, inputs: &[&str]) -> Result<String, String> {
     let mut graph = classifier();
     (graph.nodes, graph.variables) = (Vec::new(), Vec::new());
@@ -79,13 +80,13 @@ fn slice(axis: usize, start: usize, length: usize) -> Op {
     Op::Slice { axis, start, length }
 }
 
-/// An operation, its inputs, and the expected output or a part of the expected error.
+/// A row of a table: an operation, its inputs, and the expected output or a part of the expected error.
 type Row = (Op, Vec<&'static str>, &'static str);
 
 const BATCH_NORM: Op = Op::BatchNorm { epsilon: 1e-3, momentum: 0.99 };
 const LAYER_NORM: Op = Op::LayerNorm { epsilon: 1e-5 };
 
-/// Returns operations that move or convert elements, with valid inputs.
+/// Returns rows with valid inputs for sources and for operations that move or convert elements.
 fn good_moves() -> Vec<Row> {
     vec![
         (Op::Input { example: TensorSpec::f32([3]) }, vec![], "f32[2, 3]"),
@@ -105,7 +106,7 @@ fn good_moves() -> Vec<Row> {
     ]
 }
 
-/// Returns products and convolutions, with valid inputs.
+/// Returns rows with valid inputs for products, convolutions and similar operations.
 fn good_products() -> Vec<Row> {
     use Padding::{Same, Valid};
     vec![
@@ -129,7 +130,7 @@ fn good_products() -> Vec<Row> {
     ]
 }
 
-/// Returns normalisations, dropout and softmax, with valid inputs.
+/// Returns rows with valid inputs for normalisations, dropout and softmax.
 fn good_norms() -> Vec<Row> {
     vec![
         (BATCH_NORM, vec!["f32[5, 3]", "f32[3]", "f32[3]", "f32[3]", "f32[3]"], "f32[5, 3]"),
@@ -143,7 +144,7 @@ fn good_norms() -> Vec<Row> {
     ]
 }
 
-/// Returns losses and metrics, with valid inputs.
+/// Returns rows with valid inputs for losses and metrics.
 fn good_losses() -> Vec<Row> {
     vec![
         (Op::SoftmaxCrossEntropy, vec!["f32[2, 3]", "i32[2]"], "f32[]"),
@@ -160,7 +161,7 @@ fn good_losses() -> Vec<Row> {
     ]
 }
 
-/// Returns each operation with valid inputs and the expected output.
+/// Returns the whole table of valid inputs.
 fn good() -> Vec<Row> {
     use Padding::{Same, Valid};
     let mut table = [good_moves(), good_products(), good_norms(), good_losses()].concat();
@@ -198,7 +199,7 @@ fn good() -> Vec<Row> {
     table
 }
 
-/// Returns operations that move or convert elements, each with a fault.
+/// Returns rows with a fault for sources and for operations that move or convert elements.
 fn bad_moves() -> Vec<Row> {
     const MAX: usize = usize::MAX;
     let [nan, infinite] = [f32::NAN, f32::INFINITY];
@@ -243,7 +244,7 @@ fn bad_moves() -> Vec<Row> {
     ]
 }
 
-/// Returns products and convolutions, each with a fault.
+/// Returns rows with a fault for products, convolutions and similar operations.
 fn bad_products() -> Vec<Row> {
     use Padding::{Same, Valid};
     let image = || vec!["f32[5, 8, 8, 3]", "f32[3, 3, 3, 4]"];
@@ -273,7 +274,7 @@ fn bad_products() -> Vec<Row> {
     ]
 }
 
-/// Returns normalisations, dropout and softmax, each with a fault.
+/// Returns rows with a fault for normalisations, dropout and softmax.
 fn bad_norms() -> Vec<Row> {
     let [nan, infinite] = [f32::NAN, f32::INFINITY];
     let five = |x| vec![x, "f32[3]", "f32[3]", "f32[3]", "f32[3]"];
@@ -312,7 +313,7 @@ fn bad_norms() -> Vec<Row> {
     ]
 }
 
-/// Returns losses and metrics, each with a fault.
+/// Returns rows with a fault for losses and metrics.
 fn bad_losses() -> Vec<Row> {
     const MAX: usize = usize::MAX;
     vec![
@@ -347,8 +348,7 @@ fn bad_losses() -> Vec<Row> {
     ]
 }
 
-/// Returns each operation with inputs that do not fit or numbers that are out of range, and a part of the
-/// error.
+/// Returns the whole table of faults. In each row, the inputs do not fit or a number is out of range.
 fn bad() -> Vec<Row> {
     use Padding::{Same, Valid};
     const MAX: usize = usize::MAX;
@@ -392,8 +392,8 @@ fn an_error_names_the_node_that_does_not_fit() {
     }
 }
 
-/// The operation that reads a variable is left out, because its shape and faults are those of the variable's
-/// spec.
+/// Checks that both tables have every operation, except the one that reads a variable: its shape and faults
+/// are those of the variable's spec.
 #[test]
 fn the_tables_have_every_operation() {
     for op in every_op().iter().filter(|op| !matches!(op, Op::Variable { .. })) {

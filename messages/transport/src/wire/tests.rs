@@ -1,5 +1,5 @@
-//! Property W1: decode(encode(m)) = m; decoding any bytes returns, never panics, and never allocates more
-//! than the limits allow.
+//! Tests of property W1: decode(encode(m)) = m; decoding any bytes returns a frame or an error, never
+//! panics, and never allocates more than the limits allow.
 
 use std::sync::Arc;
 
@@ -62,8 +62,8 @@ proptest! {
         let _ = from_bytes(&bytes, &Limits::default());
     }
 
-    /// Random bytes with a correct prefix before them pass the checksum, so they reach the MessagePack
-    /// decoder.
+    /// Checks that headers of random bytes are refused or decoded without a panic. A correct prefix precedes
+    /// them, so that they pass the checksum and reach the MessagePack decoder.
     #[test]
     fn any_header_is_refused_or_decoded_without_panic(
         header in prop::collection::vec(any::<u8>(), 0..200),
@@ -83,8 +83,8 @@ proptest! {
         let _ = from_bytes(&bytes, &Limits::default());
     }
 
-    /// A flipped bit is detected anywhere in the prefix and the header; if the payload has a checksum, also
-    /// anywhere in the payload.
+    /// Checks that a flipped bit in the prefix or the header is detected and, if the payload has a checksum,
+    /// also a flipped bit in the payload.
     #[test]
     fn a_flipped_bit_is_detected(
         (message, segments) in any_message(),

@@ -1,5 +1,6 @@
-//! Tests of saving and restoring. Shards with any other placement continue from a checkpoint bit for bit
-//! (C2). A file that is damaged or does not fit is refused with an error that names it.
+//! Tests of saving and restoring. Shards continue from a checkpoint bit for bit, even with another placement
+//! (C2). A damaged file is refused with an error that names the file, and a variable that does not fit the
+//! job with an error that names the variable.
 
 mod shards;
 
@@ -29,7 +30,7 @@ fn any_optimizer() -> impl Strategy<Value = OptimizerSpec> {
     ])
 }
 
-/// Generates groups of the variable `v0`, or of all variables.
+/// Generates no group, or one group that contains the variable `v0` or all variables.
 fn any_groups() -> impl Strategy<Value = Vec<GroupSpec>> {
     let group = (prop::sample::select(vec!["v0", "v*"]), any_optimizer(), any::<bool>());
     let group = group.prop_map(|(pattern, optimizer, frozen)| GroupSpec {
@@ -65,8 +66,9 @@ fn any_world() -> impl Strategy<Value = (JobSpec, Placement, Placement)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Property (A): any placement continues bit for bit. All saved values have one version, even if more
-    /// gradients are pushed before the values are written.
+    /// Checks property (A) of `read`: shards that are restored with another placement have and compute the
+    /// same bits as the saved shards. All saved values have the requested version, even if more gradients
+    /// are pushed before the values are written.
     #[test]
     fn another_placement_continues_bit_for_bit(
         (job, one, other) in any_world(),
@@ -105,7 +107,8 @@ proptest! {
         prop_assert_eq!(restored.contents(), shards.contents());
     }
 
-    /// Property (B): a damaged file is refused with an error that names it.
+    /// Checks property (B) of `read`: flips a bit of a file, truncates the file or removes it. The restore
+    /// then fails with an error that names the file, unless the damage has no effect.
     #[test]
     fn a_damaged_file_is_refused_and_named(
         place in any::<prop::sample::Index>(),
@@ -150,7 +153,8 @@ proptest! {
     }
 }
 
-/// Trains a job for some steps and saves it in a directory.
+/// Trains a job for `steps` steps and saves it in a directory. Returns the shards, and the start that
+/// resumes from the saved checkpoint.
 fn saved(job: &JobSpec, directory: &Path, steps: u64) -> (Shards, StartSpec) {
     let store = directory.to_str().unwrap().to_owned();
     let mut shards = Shards::new(job, &whole(job), &StartSpec::Initialise).unwrap();
@@ -217,7 +221,8 @@ fn slots_are_restored_by_name_and_averages_from_values() {
     assert_eq!(restored.keys().map(|&(_, part)| part).collect::<Vec<_>>(), [Part::Value; 2]);
 }
 
-/// Each variable follows the rule for changed optimizers on its own.
+/// Checks that a restore decides for each variable separately which slots the checkpoint must contain: those
+/// that the optimizer of that variable needs.
 #[test]
 fn a_variable_that_was_frozen_lacks_slots() {
     let directory = tempfile::tempdir().unwrap();

@@ -68,7 +68,7 @@ pub(super) fn whole(job: &JobSpec) -> Placement {
     Placement { epoch: PlacementEpoch(1), shards: vec![shard], slices: slices.collect() }
 }
 
-/// Generates placements of these variables.
+/// Generates placements that cut these variables into slices, and put the slices on up to five shards.
 pub(super) fn any_placement(variables: Vec<VariableSpec>) -> impl Strategy<Value = Placement> {
     let all: usize = variables.iter().map(VariableSpec::rows).sum();
     // For each row: whether a slice begins there, and the shard that gets the slice.
@@ -95,11 +95,11 @@ pub(super) struct Shards {
     pub(super) job: JobSpec,
     pub(super) placement: Placement,
     pub(super) states: Vec<ShardState<u32>>,
-    /// The learning rate, as the chief knows it.
+    /// The factor of the learning rate and its next change, as the chief writes them into a manifest.
     pub(super) rate: RateSpec,
 }
 
-/// Every part of every variable, with all rows, as the bits of its elements.
+/// The bits of all elements, for each part of each variable. The number in the key is the variable's id.
 pub(super) type Bits = BTreeMap<(u32, Part), Vec<u32>>;
 
 impl Shards {
@@ -152,7 +152,8 @@ impl Shards {
         }
     }
 
-    /// Sends push `number` to every shard; its gradients do not depend on the placement.
+    /// Sends the push with sequence number `number` to every shard. The gradients do not depend on the
+    /// placement.
     pub(super) fn push(&mut self, number: u64) {
         for state in &mut self.states {
             let version = state.observe().version;
@@ -185,7 +186,8 @@ impl Shards {
         }
     }
 
-    /// Requests a save of all shards, and returns the cuts that are to be written now.
+    /// Requests a save of all shards, and returns the cuts of the shards that have reached the version of
+    /// the save.
     pub(super) fn arm(&mut self, save: &Save) -> Vec<Cut> {
         let ask = |state: &mut ShardState<u32>| {
             let save = Save { shard: state.id().shard, ..save.clone() };
@@ -243,7 +245,7 @@ impl Shards {
         versions[0]
     }
 
-    /// Returns the current values of all shards and the current records of the workers.
+    /// Returns the current values, averages and slots of all shards, and the current records of the workers.
     pub(super) fn contents(&mut self) -> (Bits, Vec<WorkerRecord>) {
         let at = self.version();
         let checkpoint = CheckpointName { step: GlobalStep(at.0), life: Incarnation(99) };

@@ -1,5 +1,5 @@
-//! Several shards whose learning rate a chief changes while workers push, die and join again. Messages of
-//! different senders arrive in any order.
+//! Simulates several shards. The chief changes their learning rate while workers push, die and join again.
+//! Messages of different senders arrive in any order.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use pushpull_messages::sync::SyncSpec;
 
 use super::rates::{Trial, WORKERS};
 
-/// A message of the chief that has not arrived yet.
+/// A message from the chief to a shard that has not arrived yet.
 #[derive(Clone, Copy)]
 enum FromChief {
     Hold(u64),
@@ -18,24 +18,26 @@ enum FromChief {
     Leave(u32),
 }
 
-/// What the chief does about the learning rate.
+/// The state of the chief's change of the learning rate.
 enum Chief {
     Idle,
-    /// It waits for the versions of all shards, which hold at a version.
+    /// The chief has asked all shards to hold at `version`. It waits until each has replied with its own
+    /// version.
     Holding {
         version: u64,
         factor: f32,
         replies: Vec<u64>,
     },
-    /// All shards make the change, or have made it.
+    /// The chief has sent all shards the change that begins at this version. It waits until each has passed
+    /// that version.
     Setting(u64),
 }
 
 struct Cluster {
     shards: Vec<Trial>,
-    /// For each shard, the chief's messages to it.
+    /// For each shard, the chief's messages to it that have not arrived yet.
     mail: Vec<VecDeque<FromChief>>,
-    /// For each shard, the workers whose push has not arrived yet.
+    /// For each shard and each worker, whether a push of the worker is on its way to the shard.
     sent: Vec<[bool; WORKERS as usize]>,
     /// For each worker, whether it has pulled the values for its first step.
     began: [bool; WORKERS as usize],
@@ -45,17 +47,18 @@ struct Cluster {
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// The worker sends its gradients to all shards, if it has all values.
+    /// The worker sends its gradients to all shards, if it has the values of all shards.
     Compute(u32),
-    /// A push arrives at a shard.
+    /// The worker's push arrives at a shard, if one is on its way.
     Arrive(u32, usize),
     /// The next message of the chief arrives at a shard.
     Deliver(usize),
-    /// The worker dies unless it is the last one. Its pushes that have not arrived are lost.
+    /// The worker dies, unless it is the last one alive. Its pushes that have not arrived are lost.
     Kill(u32),
-    /// A dead worker starts again, if all shards know that it has died.
+    /// A dead worker starts again, if no message of the chief is on its way: all shards then know that the
+    /// worker has died.
     Join(u32),
-    /// A hook asks for another factor of the learning rate.
+    /// A hook asks for a factor of the learning rate: this number, divided by four.
     Change(u8),
 }
 
@@ -142,7 +145,8 @@ impl Cluster {
         self.settle();
     }
 
-    /// Begins to change the learning rate, as the launcher of the chief does.
+    /// Begins to change the learning rate as the chief's launcher does, unless another change is in
+    /// progress.
     fn change(&mut self, factor: f32) {
         if matches!(self.chief, Chief::Idle) {
             let furthest = self.shards.iter().map(Trial::version).max().expect("a shard");
@@ -155,7 +159,8 @@ impl Cluster {
         self.mail.iter_mut().for_each(|mail| mail.push_back(FromChief::Hold(version)));
     }
 
-    /// Takes the next step of the chief, and of workers that have joined all shards.
+    /// Lets the chief take the next step of its change, if it can. Lets each worker that has joined all
+    /// shards pull the values for its first step.
     fn settle(&mut self) {
         match self.chief {
             Chief::Holding { version, factor, ref replies } if replies.len() == self.shards.len() => {
@@ -185,7 +190,7 @@ impl Cluster {
         }
     }
 
-    /// Lets everything that was sent arrive, and every worker compute once.
+    /// Lets every worker compute once, and then lets everything that was sent arrive.
     fn round(&mut self) {
         let shards = self.shards.len();
         (0..WORKERS).for_each(|worker| self.happen(Event::Compute(worker)));
@@ -210,8 +215,8 @@ fn any_event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    /// Workers that die while the learning rate changes neither stop the change nor make it differ between
-    /// shards, and every push that has arrived counts on its shard.
+    /// Checks that every change of the learning rate begins at one version on all shards, and is completed,
+    /// even if workers die meanwhile. Every push that has arrived counts on its shard.
     #[test]
     fn shards_change_their_rate_together_while_workers_die(
         sync in prop::sample::select(vec!["async", "bounded:1", "sync"]),

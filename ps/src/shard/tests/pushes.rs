@@ -14,7 +14,7 @@ use pushpull_transport::buffer::{Buffer, BufferPool, Payload, Segment};
 
 use crate::shard::{Answer, ShardLimits, ShardState};
 
-/// A shard that answers every request at once.
+/// A shard under test. Its functions assert that each request is answered once, immediately.
 struct Tested(ShardState<()>);
 
 fn only<T: TryFrom<Message, Error = Message>>(mut answers: Vec<Answer<()>>) -> Result<(T, Payload), Refusal> {
@@ -50,8 +50,8 @@ fn variable(name: &str, rows: usize, initializer: InitializerSpec) -> VariableSp
     VariableSpec { name: name.into(), shape: [rows, 2].into(), initializer, trainable: true, device: None }
 }
 
-/// Returns the request to create a shard of a job with two variables. The first variable is split after its
-/// second row. `ps/0/shard/0` owns all slices except the second.
+/// Returns the request to create `ps/0/shard/0` of a job with two variables. The shard owns the first two
+/// rows of the first variable and the whole second variable; another shard owns the rest.
 fn create(optimizer: OptimizerSpec, last_step: u64) -> CreateShard {
     let placed = |variable, row, rows, ps| PlacedSlice {
         slice: SliceSpec { variable: VariableId(variable), row, rows },
@@ -262,7 +262,8 @@ fn a_shard_that_a_worker_used_refuses_another_job() {
 }
 
 proptest! {
-    /// V1 to V3 hold under pushes that are new, repeated, invalid or too late, in any order.
+    /// Checks V1 to V3 under pushes that are new, repeated, invalid or sent after the shard's last step, in
+    /// any order.
     #[test]
     fn versions_never_decrease_and_counts_add_up(
         last_step in 1u64..20,

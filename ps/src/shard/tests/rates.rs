@@ -20,13 +20,13 @@ type Handle = (u32, u64);
 pub(super) const CHIEF: Handle = (99, 0);
 pub(super) const WORKERS: u32 = 3;
 
-/// A worker that is a member, or waits for the answer to its join.
+/// A worker. It waits for the answer to its join, is a member, or is gone.
 #[derive(Clone, Default)]
 pub(super) struct Worker {
     life: u64,
-    /// The version of the worker's values; `None` while the worker waits.
+    /// The version of the worker's values; `None` while the worker waits for an answer, and when it is gone.
     pub(super) read: Option<u64>,
-    /// The number of pushes of this incarnation.
+    /// The number of pushes that this incarnation has sent.
     pushes: u64,
     /// The worker's first step; `None` until its join is answered.
     pub(super) joined: Option<GlobalStep>,
@@ -40,9 +40,10 @@ pub(super) struct Trial {
     pub(super) workers: Vec<Worker>,
     /// The workers' requests that have not been answered yet.
     open: Vec<Handle>,
-    /// The number of pushes of all workers.
+    /// The number of pushes that all workers have sent.
     pub(super) pushes: u64,
-    /// Whether a worker that has joined pulls the values for its first step at once.
+    /// Whether each worker pulls the values for its first step as soon as it has joined. Otherwise, the test
+    /// calls `begin`.
     alone: bool,
     held: Option<u64>,
     /// The version of the values from which the latest push was computed.
@@ -136,7 +137,8 @@ impl Trial {
         self.receive(answers);
     }
 
-    /// Sends the latest push of a worker on a connection.
+    /// Sends the latest push of a worker on the connection with this number, even if the push was sent
+    /// before.
     fn repeat(&mut self, worker: u32, connection: u64) -> Vec<Answer<Handle>> {
         let Worker { life, pushes, .. } = self.workers[worker as usize];
         let push = Push {
@@ -165,7 +167,8 @@ impl Trial {
         self.state.observe().version.0
     }
 
-    /// Lets the shard hold at a version, and returns whether it does.
+    /// Asks the shard to hold at a version. Returns false if the shard has already passed that version and
+    /// therefore goes on.
     pub(super) fn hold(&mut self, version: u64) -> bool {
         let seen = self.version();
         let answers = self.state.hold_at(&HoldAt { shard: 0, version: Version(version) }, CHIEF);
@@ -196,13 +199,14 @@ impl Trial {
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Push(u32),
-    /// Holds at this number of versions after the current one, minus one.
+    /// The chief asks the shard to hold at the shard's version, plus this number, minus one. The shard may
+    /// thus have passed the requested version.
     Hold(u64),
     Set(u8),
     Leave(u32),
-    /// Leaves if it has not left, and joins as a new incarnation.
+    /// The worker leaves, if it has not left yet, and joins as a new incarnation.
     Join(u32),
-    /// The requests of an earlier change arrive again.
+    /// Both requests of an earlier change (to hold, and to set the learning rate) arrive again.
     Late(prop::sample::Index),
 }
 
@@ -218,8 +222,8 @@ fn any_event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    /// The shard never passes a version at which it holds, each update has the factor of its version, and no
-    /// push that has arrived is lost, even if its worker leaves while the push waits.
+    /// Checks that the shard never passes a version at which it holds, and that each update has the factor
+    /// of its version. No push that has arrived is lost, even if its worker leaves while the push waits.
     #[test]
     fn every_update_has_the_rate_of_its_version(
         sync in prop::sample::select(vec!["async", "bounded:1", "sync", "sync:2", "sync:5"]),
@@ -322,7 +326,7 @@ fn a_shard_that_stops_answers_the_pushes_that_wait() {
 
 #[test]
 fn a_push_counts_although_its_worker_leaves_in_a_hold() {
-    // One shard holds, and another one has its learning rate already.
+    // Compares a shard that holds with one that does not.
     for (sync, version) in [("async", 2), ("bounded:0", 2), ("sync", 1)] {
         for holds in [false, true] {
             let mut trial = Trial::new(sync.parse().unwrap());

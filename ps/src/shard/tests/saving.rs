@@ -16,20 +16,21 @@ use crate::shard::{Answer, Cut, FileRequest, Restored, ShardLimits, ShardState};
 
 const LAST_STEP: u64 = 30;
 
-/// A shard, with a plain model of its saves. The shard's only value is the negative of its version.
+/// A shard, and a plain model of its saves. The shard's only value is the negative of its version.
 struct Saving {
     state: ShardState<u32>,
     digest: u32,
     pushes: u64,
     /// For each version: the number of drawn examples, as reported by the push that made the version.
     drawn: Vec<u64>,
-    /// The number of the last save request.
+    /// The number of the latest save request. Requests are numbered from 1, and the number is the reply
+    /// handle.
     asked: u32,
     open: BTreeSet<u32>,
     /// The cut that is being written.
     writing: Option<Cut>,
     writing_asked: u32,
-    /// The next save, and the number of the last request for it.
+    /// The save whose write has not begun yet, and the number of the latest request for it.
     next: Option<(Save, u32)>,
     written: Option<Save>,
 }
@@ -101,7 +102,7 @@ impl Saving {
         }
     }
 
-    /// Requests a save, and compares the answers to this and earlier requests with the model's.
+    /// Requests a save, and compares the answers to this and earlier requests with those of the model.
     fn ask(&mut self, wanted: Save, connection: u64) {
         self.asked += 1;
         let (asked, version) = (self.asked, self.version());
@@ -128,7 +129,7 @@ impl Saving {
         self.take_cut();
     }
 
-    /// Ends the write of the current cut, successfully or not.
+    /// Checks the cut that is being written, and tells the shard that the write succeeded or failed.
     fn finish(&mut self, success: bool) {
         let Some(cut) = self.writing.take() else { return };
         let at = cut.save.at.0;
@@ -167,8 +168,8 @@ fn told(answer: &Answer<u32>) -> &'static str {
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Push,
-    /// Requests a save. The version of the save is the current version, plus the first number, minus one.
-    /// The second number is that of the checkpoint.
+    /// Requests a save at the shard's version, plus the first number, minus one. The second number becomes
+    /// the incarnation in the checkpoint's name.
     Ask(u64, u64),
     Again,
     Finish(bool),
@@ -186,7 +187,8 @@ fn any_event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    /// Properties (A) to (D) of saves hold for any order of events.
+    /// Checks (A) to (D) of `saves` for pushes, save requests, ends of writes and changes of the last step,
+    /// in any order.
     #[test]
     fn every_save_is_answered_once_at_its_version(
         events in prop::collection::vec(any_event(), 0..150),
@@ -249,7 +251,7 @@ fn a_shard_created_anew_abandons_its_next_save() {
     assert!(saving.state.take_file_request().is_none());
 }
 
-/// Returns a request to create a shard with values from a checkpoint.
+/// Returns a request to create a shard with the values of the checkpoint of this step.
 fn resume(step: u64) -> CreateShard {
     let checkpoint = CheckpointName { step: GlobalStep(step), life: Incarnation(1) };
     let start = StartSpec::Resume { store: "memory://".into(), checkpoint, workers: Vec::new() };

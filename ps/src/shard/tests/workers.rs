@@ -59,7 +59,7 @@ struct Worker {
 /// A reply handle: the worker's index, its incarnation, and the number of the request.
 type Handle = (u32, u64, u64);
 
-/// A shard with its workers.
+/// A shard, its simulated workers, and the model of its value.
 struct Shard {
     state: ShardState<Handle>,
     digest: u32,
@@ -67,13 +67,13 @@ struct Shard {
     handles: u64,
     /// The handles of the requests that have not been answered yet.
     open: Vec<Handle>,
-    /// The gradients that were applied to the value, or may have been applied because their push was not
-    /// answered. Each has the version of the values from which it was computed.
+    /// The gradients of all pushes that were applied or held, and of unanswered pushes, which may have been
+    /// applied. The number in each entry is the version of the values from which the gradient was computed.
     gradients: Vec<(u64, f64)>,
     lives: u64,
 }
 
-/// Returns a gradient that is different for every push.
+/// Returns a gradient that differs between workers, and between the pushes of one incarnation.
 fn gradient(worker: u32, sequence: u64) -> f32 {
     (worker + 1) as f32 * 0.25 + sequence as f32
 }
@@ -150,7 +150,8 @@ impl Shard {
         self.send(&push);
     }
 
-    /// Sends the worker's last push again, even if it has been answered.
+    /// Sends the worker's last push again, even if it has been answered, and checks that the shard's version
+    /// and members stay the same.
     fn repeat(&mut self, worker: u32) {
         let last = self.workers.get(&worker).and_then(|entry| entry.last.clone());
         if let Some(push) = last {
@@ -194,8 +195,8 @@ impl Shard {
         );
     }
 
-    /// Adds the worker's unanswered push to the model. The shard may have applied the push, or the push may
-    /// have arrived too late.
+    /// Adds the worker's unanswered push, if there is one, to `gradients`. The shard may have applied the
+    /// push, or the push may have arrived after the last step.
     fn count_unanswered(&mut self, worker: u32) {
         if let Some(Worker { read: None, told: None, last: Some(push), .. }) = self.workers.get(&worker) {
             self.gradients.push((push.version.0, f64::from(gradient(worker, push.id.sequence.0))));
@@ -214,7 +215,7 @@ impl Shard {
         stopping.version
     }
 
-    /// Returns the last step that replies report.
+    /// Returns the shard's last step, as the shard states it in its replies.
     fn last_step(&mut self) -> u64 {
         let mut answers = self.state.pull(&self.ask(PullAt::Latest), None, (u32::MAX, 0, 0));
         let pulled: Pulled = answers.remove(0).result.unwrap().0.try_into().unwrap();
@@ -274,7 +275,8 @@ enum Event {
     Repeat(u32),
     Leave(u32),
     Join(u32),
-    /// Sets the step at which the shard stops to the shard's version, plus this number, minus two.
+    /// Asks the shard to stop at the shard's version, plus this number, minus two. The shard may thus have
+    /// passed the requested step.
     StopAt(u64),
 }
 
@@ -299,8 +301,8 @@ fn any_sync() -> impl Strategy<Value = (SyncSpec, bool)> {
 }
 
 proptest! {
-    /// For any policy and order of events: V1 to V3 hold, the staleness bounds of the policies hold (S1, S2),
-    /// every push counts exactly once, and no worker is left waiting.
+    /// Checks V1 to V3 and the staleness bounds of the policies (S1, S2) for any policy and any order of
+    /// events. Every push counts exactly once, and no worker is left waiting.
     #[test]
     fn every_gradient_counts_once_whatever_happens(
         (sync, deterministic) in any_sync(),
@@ -365,8 +367,8 @@ proptest! {
         }
     }
 
-    /// In any order of arrival, with retries in between, each update is the mean of all gradients of its
-    /// version. In deterministic mode, the bits of the update do not depend on the order.
+    /// Checks that each update is the mean of all gradients of its version, even if gradients arrive in any
+    /// order and repeatedly. In deterministic mode, the bits of the update do not depend on the order.
     #[test]
     fn synchronous_updates_are_means_in_any_order(
         workers in 1u32..5,
@@ -397,8 +399,9 @@ proptest! {
     }
 }
 
-/// With more gradients than workers, each worker gives its part of every update, and the bits of a
-/// deterministic update do not depend on the order in which the parts arrive.
+/// Checks updates that need more gradients than there are workers: each worker contributes its part to every
+/// update. In deterministic mode, the bits of the update do not depend on the order in which gradients
+/// arrive.
 #[test]
 fn repeated_gradients_are_added_in_a_fixed_order() {
     let (sync, workers) = (SyncSpec::Sync { aggregate: Some(5) }, 2);

@@ -1,4 +1,4 @@
-//! The simulation that the tests of all policies share, and one of several shards.
+//! A simulated shard, which the tests of all policies share, and a simulation of several shards.
 
 mod several_shards;
 pub(super) mod simulation;

@@ -1,5 +1,6 @@
-//! Several simulated shards and the workers that push to all of them, for the policy under which workers
-//! repeat. Messages to different shards arrive in any order, and a worker may die between them.
+//! Simulates several shards and workers that push to all of them, under the policy that collects several
+//! gradients of each worker into one update. Pushes to different shards arrive in any order, and a worker
+//! may die when only some of its pushes have arrived.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,8 @@ struct Shard {
     version: u64,
     /// The workers whose gradients are held, in the order of arrival.
     held: Vec<u32>,
-    /// For each update, the workers whose gradients it has.
+    /// For each update, the workers whose gradients it contains. A worker is listed once for each of its
+    /// gradients.
     updates: Vec<Vec<u32>>,
     stale: u64,
 }
@@ -26,7 +28,8 @@ struct Worker {
     life: u64,
     /// For each shard, the version of the values that the worker has; `None` while it waits for them.
     read: Vec<Option<u64>>,
-    /// For each shard, the version that was read for a push that has not arrived yet.
+    /// For each shard, the version from which a push that is on its way was computed; `None` if no push is
+    /// on its way.
     sent: Vec<Option<u64>>,
 }
 
@@ -34,13 +37,13 @@ struct Cluster {
     shards: Vec<Shard>,
     workers: BTreeMap<u32, Worker>,
     lives: u64,
-    /// The number of gradients that were computed from values of different versions.
+    /// How often a worker computed from values that had different versions on different shards.
     mixed: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// The worker sends its gradients, if it has all values.
+    /// The worker sends its gradients, if it has the values of all shards.
     Compute(u32),
     /// The worker's push arrives at a shard.
     Arrive(u32, usize),
@@ -74,7 +77,8 @@ impl Cluster {
         }
     }
 
-    /// Lets a worker push as the client does: to all shards, or only to those that are behind.
+    /// Lets a worker push as the client does: to all shards if their values have the same version, and
+    /// otherwise only to the shards that are behind.
     fn compute(&mut self, worker: u32) {
         let Some(Worker { read, sent, .. }) = self.workers.get_mut(&worker) else { return };
         let Some(versions) = read.iter().copied().collect::<Option<Vec<u64>>>() else { return };
@@ -83,7 +87,7 @@ impl Cluster {
         self.mixed += u64::from(behind);
         for (shard, version) in versions.into_iter().enumerate() {
             if behind && version == newest {
-                // It pulls the latest values, which are there at once.
+                // The worker pulls the latest values, which it gets at once.
                 read[shard] = Some(self.shards[shard].version);
             } else {
                 (read[shard], sent[shard]) = (None, Some(version));
@@ -133,7 +137,8 @@ impl Cluster {
         }
     }
 
-    /// Makes the update of a shard if it is due, and answers every worker that may begin.
+    /// Makes the update of a shard if it is due, and gives values to every waiting worker whose next step
+    /// may begin.
     fn settle(&mut self, shard: usize) {
         let Shard { policy, members, version, held, updates, .. } = &mut self.shards[shard];
         while policy.is_due(Version(*version), members) {
@@ -149,7 +154,7 @@ impl Cluster {
         }
     }
 
-    /// Lets every worker compute once, and all pushes arrive.
+    /// Lets every worker compute once, and then lets all pushes arrive.
     fn round(&mut self, workers: u32) {
         (0..workers).for_each(|worker| self.compute(worker));
         for shard in 0..self.shards.len() {
@@ -178,8 +183,9 @@ fn any_event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    /// Whatever happens, every update of every shard has exactly K gradients. When no worker dies any more,
-    /// the training continues, and all gradients are computed from one version again.
+    /// Checks that every update of every shard has exactly K gradients, whatever happens. Once workers
+    /// neither die nor join, the training continues, all shards come to the same version again, and every
+    /// gradient is computed from values of one version.
     #[test]
     fn shards_come_to_the_same_version_again(
         more in 1u32..7,
@@ -213,8 +219,8 @@ proptest! {
         }
     }
 
-    /// While the members stay the same, each update of every shard has the same gradients, in whatever order
-    /// they arrive, and none is stale.
+    /// Checks that, while no worker joins or leaves, each worker contributes its fixed number of gradients
+    /// to every update of every shard. The order of arrival does not matter, and no gradient is stale.
     #[test]
     fn the_parts_of_an_update_do_not_depend_on_the_order(
         more in 1u32..7,

@@ -1,5 +1,5 @@
-//! A simulated shard and its workers, without gradients. It executes the decisions of a policy, and records
-//! them.
+//! Simulates a shard and its workers without computing gradients. The simulated shard carries out the
+//! decisions of a policy, and records them.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,8 @@ use pushpull_messages::sync::SyncSpec;
 
 use super::super::{Admission, Candidate, Members, Policy, policy};
 
-/// An action of a worker. It has no effect if the worker cannot do it: a worker that waits cannot push.
+/// An action of a worker. It has no effect if it is impossible; for example, a worker that waits cannot
+/// push.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event {
     Push(u32),
@@ -45,14 +46,14 @@ pub(crate) struct Taken {
     /// The shard's version when the push arrived.
     pub version: u64,
     pub learning_rate_factor: f32,
-    /// The number of steps by which the furthest other member was ahead.
+    /// The number of steps by which the furthest other member was ahead of this push.
     pub behind: u64,
 }
 
 /// The pushes that became one update.
 #[derive(Debug)]
 pub(crate) struct Update {
-    /// The version to which the update was applied.
+    /// The shard's version before the update.
     pub version: u64,
     pub gradients: Vec<Taken>,
 }
@@ -63,11 +64,11 @@ struct Worker {
     life: u64,
     /// The version of the values with which the worker computes; `None` while it waits for values.
     read: Option<u64>,
-    /// The last step for which the worker's gradient was accepted.
+    /// The last step for which a gradient of the worker was applied or held.
     pushed: Option<u64>,
 }
 
-/// A shard's policy and members, with the workers that push to it.
+/// A simulated shard with its policy and members, and the workers that push to it.
 pub(crate) struct Simulation {
     policy: Box<dyn Policy>,
     members: Members,

@@ -1,7 +1,7 @@
 //! Tests that the text for Prometheus is well-formed for all snapshots. A parser in this file and promtool
 //! check the text.
 //!
-//! Wanted properties: (A)–(C) of the exposition; (D) every sample has the value that the snapshot contains.
+//! Wanted properties: (A)–(C) of `exposition.rs`; (D) every sample has the value that the snapshot contains.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -256,7 +256,7 @@ impl Numbers {
         }
     }
 
-    /// Returns snapshots of one task of each role, and of two of some roles.
+    /// Returns snapshots of a chief, two ps tasks, two workers and an evaluator.
     fn cluster(&mut self) -> Vec<TaskSnapshot> {
         let roles = [
             (TaskId::CHIEF, RoleSnapshot::Chief(Box::new(self.chief()))),
@@ -277,7 +277,7 @@ impl Numbers {
     }
 }
 
-/// Returns every sample: its name with its labels, and its value.
+/// Returns the value of every sample in `text`, by the sample's name and labels.
 fn samples(text: &str) -> BTreeMap<&str, f64> {
     let mut samples = BTreeMap::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -390,11 +390,11 @@ fn promtool_finds_nothing_to_complain_of() {
     assert!(said.as_deref().is_none_or(|said| said.trim().is_empty()), "{said:?}\n{page}");
 }
 
-/// The list of names that dashboards and alerts rely on.
+/// The file that lists the metric names that dashboards and alerts rely on.
 const NAMES: &str = "tests/golden/metrics.txt";
 
-/// Returns one line for each family that a role shows: role, name, kind and labels. Several snapshots are
-/// used, because no single snapshot has all samples.
+/// Returns a line for each family that a role shows, with the role and the family's name, kind and labels.
+/// Many snapshots are used because no single snapshot has all samples.
 fn names() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for snapshot in (1..40).flat_map(|seed| Numbers(seed).cluster()) {

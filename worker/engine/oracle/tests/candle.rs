@@ -1,8 +1,9 @@
-//! Compares the engine with another engine, candle: the results of each operation, forward and backward. The
-//! interpreter was written together with our engine, so both might misunderstand an operation in the same
-//! way. Candle was written independently.
+//! Compares the results and gradients of each operation with those of another engine, candle. The
+//! interpreter in the engine's own tests was written together with the engine, so both might misunderstand
+//! an operation in the same way. Candle was written independently.
 //!
-//! Tolerance: 10⁻⁵ of the largest number of each tensor (but at least 10⁻⁵); both engines compute in f32.
+//! Tolerance: 10⁻⁵ of the largest number of candle's tensor (but at least 10⁻⁵); both engines compute in
+//! f32.
 
 use candle_core::{Device, Result, Tensor, Var};
 use candle_nn::{loss, ops};
@@ -26,7 +27,7 @@ mod interpreter;
 #[path = "../../src/tests/trial.rs"]
 mod trial;
 
-/// The number of examples for which a builder infers shapes; columns of labels have this number of rows.
+/// The number of examples in a batch. This is also the batch size for which a graph builder infers shapes.
 const EXAMPLES: usize = 2;
 const ROUNDS: u64 = 6;
 
@@ -99,13 +100,13 @@ fn close(what: &str, got: &[f32], wanted: &[f32]) {
     }
 }
 
-/// Returns sizes in 1..=`most`.
+/// Draws `N` sizes from 1 to `most`.
 fn extents<const N: usize>(seed: u64, most: usize) -> [usize; N] {
     let mut numbers = Numbers::new(seed);
     [(); N].map(|()| 1 + numbers.below(most))
 }
 
-/// Returns a column of integers of a trial as a candle tensor.
+/// Returns the trial's first column of integers as a candle tensor.
 fn integers(trial: &Trial, shape: &[usize]) -> Result<Tensor> {
     let column = trial.batch.columns.iter().find_map(Column::i32).expect("a column of integers");
     Tensor::from_vec(column.iter().map(|&label| label as u32).collect::<Vec<u32>>(), shape, &Device::Cpu)
@@ -368,8 +369,7 @@ fn operations_that_move_elements() {
     }
 }
 
-/// An attention head with the operations around it: products, scale, softmax, residual and layer
-/// normalisation.
+/// Compares an attention head with its residual connection, its layer normalisation and a GELU.
 #[test]
 fn attention() {
     for seed in 0..ROUNDS {

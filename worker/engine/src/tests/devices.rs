@@ -1,7 +1,8 @@
-//! Tests several devices: for every division of a batch, the results of the parts add up to the result of
-//! the whole batch.
+//! Tests that several devices can share a batch: however the batch is divided, the gradients and the
+//! weighted losses of the parts add up to those of the whole batch.
 //!
-//! Tolerance: 10⁻⁴ of the largest gradient, since the sums are taken in another order.
+//! Tolerance for gradients: 10⁻⁴ of the largest gradient (but at least 10⁻⁵), since the parts are summed in
+//! another order.
 
 use proptest::prelude::*;
 use pushpull_messages::graph::GraphBuilder;
@@ -12,7 +13,7 @@ use super::gradients::any_choices;
 use super::random_graph::RandomGraph;
 use super::trial::{Bounds, Trained, Trial};
 
-/// Returns consecutive ranges of examples, which together are the whole batch.
+/// Cuts a batch at `cuts` into consecutive ranges of examples.
 fn parts(examples: usize, cuts: &[prop::sample::Index]) -> Vec<std::ops::Range<usize>> {
     let mut bounds: Vec<usize> = cuts.iter().map(|cut| cut.index(examples + 1)).collect();
     bounds.extend([0, examples]);
@@ -63,8 +64,8 @@ proptest! {
     }
 }
 
-/// A device draws the mask that its examples would get in the whole batch. Therefore the sum of the parts'
-/// gradients has exactly the zeros of the whole batch's gradient.
+/// Checks that a device draws for its examples the dropout mask that they would get in the whole batch: the
+/// gradients of the parts must add up to the gradient of the whole batch.
 #[test]
 fn a_device_drops_what_the_whole_batch_would() {
     const EXAMPLES: usize = 9;
@@ -88,8 +89,7 @@ fn a_device_drops_what_the_whole_batch_would() {
     assert_ne!(trial.train().gradients, whole.gradients, "every step draws others");
 }
 
-/// Each device contributes a part of the update of the moving statistics, so all devices together take one
-/// step.
+/// Checks that the updates of the moving statistics by all devices add up to a single update.
 #[test]
 fn moving_statistics_take_one_step_for_all_devices_together() {
     let mut g = GraphBuilder::new("norm");

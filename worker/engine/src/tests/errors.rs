@@ -1,4 +1,4 @@
-//! Tests the errors for graphs and batches that are rejected. Each error names the node.
+//! Tests the errors for rejected graphs and batches. If a node is at fault, the error names it.
 
 use pushpull_kernels::cpu::Threads;
 use pushpull_messages::graph::{GraphBuilder, GraphSpec, Op, Stride};
@@ -12,8 +12,8 @@ use crate::{CompileError, Executor, Feed, Program, StepError, StepFault};
 
 const ZEROS: InitializerSpec = InitializerSpec::Zeros;
 
-/// Returns a graph that computes the logits of three classes from the rows of a table and a column of
-/// floats.
+/// Returns a classifier of three classes, whose inputs are a column of floats and a column of ids of an
+/// embedding. Its metrics are the accuracy and the AUC.
 fn classifier() -> GraphSpec {
     let mut g = GraphBuilder::new("classifier");
     let x = g.input("x", [2]);
@@ -168,8 +168,8 @@ fn labels_and_ids_out_of_range_fail_the_step_and_name_the_node() {
     assert!(error.to_string().contains("(auc 'auc')"), "{error}");
 }
 
-/// A program is compiled for batches of one size; passing a smaller batch is a bug of the caller, not a data
-/// error.
+/// Checks that running a program on a batch smaller than the size for which it was compiled panics: this is
+/// a bug of the caller, not a data error.
 #[test]
 #[should_panic(expected = "the program was compiled for a larger batch")]
 fn a_batch_that_is_too_small_is_never_read_beyond_its_end() {

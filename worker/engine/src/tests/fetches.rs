@@ -1,4 +1,5 @@
-//! Tests of fetches: they change no bit of a step, and cost nothing in steps that do not ask for them.
+//! Tests of fetches: they change no bit of a step's loss and gradients, and cost nothing in steps that do
+//! not request them. For the properties (A) and (B), see `fetch.rs`.
 
 use proptest::prelude::*;
 use pushpull_kernels::cpu::Threads;
@@ -16,8 +17,9 @@ use crate::{Executor, Feed, Fetch, Groups, Program};
 
 const GROUPS: [Groups; 3] = [Groups::only(0), Groups::only(1), Groups::only(6)];
 
-/// Runs a step with each set of groups, one after another in the same memory. Returns the bits of the loss
-/// and of the gradients of each step, and what it has fetched.
+/// Runs a step for each set of groups in `asked`, all in the same memory. For each step, returns a pair:
+/// first, the bits of the gradients and the loss, and the order of the gradients; second, the values that
+/// the step fetched.
 fn run(trial: &Trial, fetches: &[Fetch], asked: &[Groups]) -> Vec<(Vec<u32>, Vec<f32>)> {
     let program =
         Program::training_with(&trial.graph, trial.batch.examples, &trial.columns, Threads::One, fetches);
@@ -41,7 +43,7 @@ fn is_float(graph: &GraphSpec, node: NodeId) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// (A), and a fetch returns the value of its node.
+    /// Checks (A), and that a fetch returns the value of its node.
     #[test]
     fn fetches_change_no_bit_of_a_step(
         choices in any_choices(1..12),
@@ -74,7 +76,8 @@ proptest! {
     }
 }
 
-/// Returns a classifier of two classes, its logits, and its metrics: the accuracy and the counts of the AUC.
+/// Returns the graph of a classifier of two classes, the node of its logits, and the nodes of its metrics:
+/// the accuracy and the counts from which the AUC is computed.
 fn classifier() -> (GraphSpec, NodeId, [NodeId; 2]) {
     let mut g = GraphBuilder::new("classifier");
     let x = g.input("features", [3]);
@@ -92,7 +95,7 @@ fn classifier() -> (GraphSpec, NodeId, [NodeId; 2]) {
     (graph, logits, [accuracy, auc])
 }
 
-/// (B)
+/// Checks (B).
 #[test]
 fn what_only_fetches_need_runs_only_on_request() {
     let (graph, logits, [accuracy, auc]) = classifier();

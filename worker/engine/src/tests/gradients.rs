@@ -1,9 +1,9 @@
 //! G1: every gradient agrees with central finite differences of the interpreter, which computes in f64. The
-//! compiled program gives the results of the interpreter, although it fuses kernels and overwrites values.
+//! compiled program agrees with the interpreter, although it fuses kernels and overwrites values.
 //!
 //! Tolerances: for a loss, 10⁻⁴ of its magnitude (but at least 10⁻⁴); for a gradient, 3·10⁻⁴ of the largest
-//! gradient of the graph (but at least 3·10⁻⁵). This is the accuracy of f32 for numbers below 100. The
-//! finite differences themselves are accurate to 10⁻⁸.
+//! gradient of the graph (but at least 3·10⁻⁵). f32 is this accurate for numbers below 100. The finite
+//! differences themselves are accurate to 10⁻⁸.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ use crate::{Executor, Feed, Program};
 /// The step of a central difference.
 const STEP: f64 = 1e-5;
 
-/// Compares a training step with the interpreter.
+/// Compares a training step with the interpreter, and its gradients with finite differences.
 fn check(trial: &Trial, seed: u64) -> Result<(), TestCaseError> {
     let Trained { loss, gradients, order } = trial.train();
     let expected = trial.interpret(Pass::Training);
@@ -43,7 +43,7 @@ fn check(trial: &Trial, seed: u64) -> Result<(), TestCaseError> {
     check_differences(trial, &gradients, seed)
 }
 
-/// Checks the updates of variables that are not trained.
+/// Compares the updates of variables that are not trained with the interpreter's updates.
 fn check_updates(
     trial: &Trial,
     updates: &[(VariableId, Vec<f64>)],
@@ -64,7 +64,7 @@ fn check_updates(
 }
 
 /// Checks the gradients of trained variables against finite differences: some elements one by one, then all
-/// together in a random direction.
+/// elements along one random direction.
 fn check_differences(trial: &Trial, gradients: &[Vec<f32>], seed: u64) -> Result<(), TestCaseError> {
     let largest = gradients.iter().flatten().fold(0.0f64, |most, &x| most.max(f64::from(x).abs()));
     let tolerance = 3e-4 * largest.max(0.1);
@@ -115,7 +115,7 @@ fn check_differences(trial: &Trial, gradients: &[Vec<f32>], seed: u64) -> Result
     Ok(())
 }
 
-/// Compares an evaluation with the interpreter: the loss, and the means of some nodes.
+/// Compares the loss and the metrics of an evaluation with the interpreter.
 fn check_evaluation(trial: &Trial) -> Result<(), TestCaseError> {
     let results = trial.evaluate();
     let expected = trial.interpret(Pass::Evaluation).values;
@@ -129,8 +129,8 @@ fn check_evaluation(trial: &Trial) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Predicts up to three nodes of the trial's graph, and compares them with the interpreter. The data have
-/// only the columns that the prediction needs.
+/// Predicts the values of up to three nodes of the trial's graph, and compares them with the interpreter.
+/// The program gets only the columns that the prediction needs.
 fn check_prediction(mut trial: Trial, picks: [prop::sample::Index; 3]) -> Result<(), TestCaseError> {
     let examples = trial.batch.examples;
     let output = |node: NodeId| OutputSpec { name: format!("output {node}"), node };
@@ -175,15 +175,15 @@ pub(super) fn any_choices(length: std::ops::Range<usize>) -> impl Strategy<Value
     prop::collection::vec((0..KINDS, any::<[u8; 6]>()), length)
 }
 
-/// Draws a graph with metrics, and data for it. Returns `None` if the data are too near to a kink.
+/// Draws a graph with metrics, and data for it. Returns `None` if [`Trial::smooth`] finds no suitable data.
 fn measured_trial(choices: &[Choice], end: [u8; 6], examples: usize, seed: u64) -> Option<Trial> {
     let drawn = RandomGraph::new(examples, false).draw(choices, end);
     let (graph, bounds) = RandomGraph::measure(drawn, examples);
     Trial::smooth(&graph, &bounds, examples, seed)
 }
 
-/// Configures the number of cases. A case that is too near to a kink is rejected and checks nothing.
-/// Therefore at most one rejection is allowed for every five cases.
+/// Configures the number of cases. A case too near to a kink is rejected and checks nothing. If more than
+/// one case is rejected for every five that pass, the test fails, because it would check too little.
 fn cases(cases: u32) -> ProptestConfig {
     ProptestConfig { max_global_rejects: cases / 5, ..ProptestConfig::with_cases(cases) }
 }
@@ -270,7 +270,8 @@ fn every_name() -> Vec<&'static str> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Tests the counting metrics for several numbers of classes and ranks `k`, and with ties.
+    /// Tests the metrics that count examples, with several numbers of classes and several `k`, and with
+    /// ties.
     #[test]
     fn metrics_count_as_the_interpreter_does(
         examples in 1usize..9,
@@ -387,7 +388,7 @@ fn a_loss_that_is_a_variable_itself_runs() {
     assert_eq!(trial.evaluate(), [2.5]);
 }
 
-/// Equal elements get equal parts of the gradient of their maximum.
+/// Checks that elements that are equal to the maximum get equal parts of its gradient.
 #[test]
 fn equal_maxima_share_the_gradient() {
     let mut g = GraphBuilder::new("ties");
@@ -400,8 +401,8 @@ fn equal_maxima_share_the_gradient() {
     assert_eq!(trial.train().gradients[0], [0.5, 0.5, 0.0, 1.0]);
 }
 
-/// The same kernel on the same inputs may have outputs of different shapes; these must remain separate
-/// values.
+/// Checks that two outputs of different shapes remain separate values, even if the same kernel computes them
+/// from the same inputs.
 #[test]
 fn nodes_that_differ_in_shape_alone_are_distinct() {
     // The adjoint of both sums is the same, but one bias has 3 elements, and the other has 6.
@@ -440,8 +441,8 @@ fn nodes_that_differ_in_shape_alone_are_distinct() {
     }
 }
 
-/// If the stride is larger than the image, there is one window. This also holds for strides whose products
-/// overflow.
+/// Checks that there is one window if the stride is at least as large as the image, even if products of
+/// strides overflow.
 #[test]
 fn a_stride_beyond_the_image_leaves_one_window() {
     for padding in [Padding::Valid, Padding::Same] {

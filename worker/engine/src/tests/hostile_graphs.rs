@@ -1,5 +1,5 @@
-//! Tests graphs that an attacker might write. A graph that passes validation compiles and runs, or is
-//! rejected with an error; it does not cause a panic.
+//! Tests graphs that an attacker might write. Each graph compiles and runs, or is rejected with an error;
+//! none causes a panic.
 
 use proptest::prelude::*;
 use pushpull_messages::graph::{
@@ -18,7 +18,8 @@ const EXAMPLES: usize = 2;
 /// The size of the largest arena that these tests allocate, in bytes.
 const ARENA_BYTES_MAX: usize = 1 << 20;
 
-/// Draws mostly small numbers, which may fit, and sometimes a number that overflows in any multiplication.
+/// Draws mostly numbers below 9, which may be valid, and sometimes a number so large that products with it
+/// may overflow.
 fn any_number() -> impl Strategy<Value = usize> {
     prop_oneof![
         12 => 0usize..4,
@@ -220,7 +221,8 @@ fn any_graph() -> impl Strategy<Value = GraphSpec> {
     })
 }
 
-/// Adds outputs to a graph, as far as they are valid. The last output repeats the first one.
+/// Adds outputs at the positions `ends`, and a second one at the first position. Omits outputs that would
+/// make the graph invalid.
 fn add_outputs(graph: &mut GraphSpec, ends: &[prop::sample::Index]) {
     for (position, end) in ends.iter().chain(&ends[..1]).enumerate() {
         let node = NodeId(end.index(graph.nodes.len()) as u32);
@@ -231,7 +233,8 @@ fn add_outputs(graph: &mut GraphSpec, ends: &[prop::sample::Index]) {
     }
 }
 
-/// Compiles and runs the graph as far as possible, on data that mostly fit. Returns true if a program ran.
+/// Compiles the graph for each purpose, and runs the programs that are small enough, on random data that may
+/// be invalid. Returns true if a training step or an evaluation succeeded.
 fn run(graph: &GraphSpec, seed: u64) -> bool {
     let columns: Vec<ColumnSpec> = graph
         .nodes
@@ -286,7 +289,8 @@ proptest! {
         run(&graph, seed);
     }
 
-    /// If one number, operation or link of a valid graph is changed, the graph runs or is rejected.
+    /// Replaces the operation, the inputs, or both, of one node of a graph. Checks that the graph runs or is
+    /// rejected.
     #[test]
     fn any_change_of_a_graph_is_taken_or_refused(
         graph in any_graph(),
@@ -307,7 +311,7 @@ proptest! {
     }
 }
 
-/// Most graphs in these tests can be run, so the tests are meaningful.
+/// Checks that more than half of the drawn graphs run. Otherwise the tests above would check little.
 #[test]
 fn most_wild_graphs_run() {
     use proptest::strategy::ValueTree;

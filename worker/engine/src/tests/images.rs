@@ -1,8 +1,9 @@
-//! Images, and the positions of every window's pixels in them. This module must not depend on operations.
+//! Computes which pixels of an image each window of a convolution or a pooling covers. This module must not
+//! depend on operations.
 
 use pushpull_messages::graph::Padding;
 
-/// Images `[n, h, w, c]`.
+/// The shape of a batch of images, `[n, h, w, c]`.
 pub(super) struct Images {
     count: usize,
     extents: [usize; 2],
@@ -14,7 +15,7 @@ impl Images {
         Self { count: shape[0], extents: [shape[1], shape[2]], channels: shape[3] }
     }
 
-    /// Returns every window, with the offset of each of its pixels; `None` for padding.
+    /// Returns, for every window, the offset of each of its pixels, or `None` for a pixel of padding.
     pub fn windows(
         &self,
         window: [usize; 2],
@@ -22,7 +23,7 @@ impl Images {
         padding: Padding,
     ) -> Vec<Vec<Option<usize>>> {
         // This is TensorFlow's rule. With `same`, the number of windows is the extent divided by the stride,
-        // rounded up. An odd pixel of padding is at the end.
+        // rounded up. If the number of padding pixels is odd, the extra pixel is at the end.
         let along = |axis: usize| match padding {
             Padding::Valid => ((self.extents[axis] - window[axis]) / stride[axis] + 1, 0),
             Padding::Same => {

@@ -11,7 +11,7 @@ impl<'a> Index<'a> {
         Self { shape, next: (!shape.contains(&0)).then(|| vec![0; shape.len()]) }
     }
 
-    /// Returns the offset of a position among the elements.
+    /// Returns the offset, in elements, of the position `at` in a tensor of this shape.
     pub fn flat(shape: &[usize], at: &[usize]) -> usize {
         assert_eq!(shape.len(), at.len());
         shape.iter().zip(at).fold(0, |flat, (extent, at)| flat * extent + at)
@@ -36,8 +36,8 @@ impl Iterator for Index<'_> {
     }
 }
 
-/// Returns the offset of the operand's element that is read at a position of the result, by NumPy's
-/// broadcasting rule.
+/// Returns the offset of the operand's element from which the result's element at the position `at` is
+/// computed, by NumPy's broadcasting rule.
 pub(super) fn broadcast(operand: &[usize], at: &[usize]) -> usize {
     let own = &at[at.len() - operand.len()..];
     operand.iter().zip(own).fold(0, |flat, (&extent, &at)| flat * extent + if extent == 1 { 0 } else { at })

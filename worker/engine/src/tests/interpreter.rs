@@ -12,14 +12,15 @@ use super::index::{Index, broadcast};
 
 /// The result of interpreting a graph.
 pub(super) struct Interpretation {
-    /// The value of every node; integers are stored as floats, too.
+    /// The value of every node. Integers are stored as floats, too.
     pub values: Vec<Vec<f64>>,
-    /// The values that each batch norm subtracts from its moving mean and variance.
+    /// The updates to subtract from moving means and variances: one entry for each use of such a variable by
+    /// a batch norm.
     pub updates: Vec<(VariableId, Vec<f64>)>,
-    /// The distance to the nearest kink. For a relu, this is the distance of its input from 0. For a
-    /// maximum, it is the difference between the largest element and the second largest. A distance of
-    /// exactly 0 is ignored: the numbers are random, so in this case both sides are the same function and
-    /// have the same slope.
+    /// The distance to the nearest kink: a point where the slope of an operation jumps. For a relu, this is
+    /// the distance of its input from 0. For a maximum, it is the difference between the largest element and
+    /// the second largest. A distance of exactly 0 is ignored: as the numbers are random, such a distance
+    /// stays 0 when the variables change slightly.
     pub margin: f64,
 }
 
@@ -33,7 +34,8 @@ pub(super) struct Given<'a> {
     pub pass: Pass,
 }
 
-/// The purpose of a run of the graph, which changes what some operations compute.
+/// The purpose for which a graph is run. Some operations, such as dropout, compute different values in
+/// training and in evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pass {
     Training,
@@ -79,7 +81,7 @@ impl<'a> Interpreter<'a> {
         &self.shapes[self.graph.nodes[self.node].inputs[position].index()]
     }
 
-    /// Returns the rows of an input, along its last axis.
+    /// Returns the rows of an input: its slices along the last axis.
     fn rows(&self, position: usize) -> std::slice::Chunks<'_, f64> {
         self.input(position).chunks(*self.shape(position).last().unwrap())
     }
@@ -154,7 +156,7 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    /// Returns the value of an operation that moves elements.
+    /// Returns the value of a transposition, a concatenation or a slice.
     fn moved(&self) -> Vec<f64> {
         let graph: &'a GraphSpec = self.graph;
         match &graph.nodes[self.node].op {
@@ -438,7 +440,7 @@ fn mean(numbers: impl ExactSizeIterator<Item = f64>) -> f64 {
     numbers.sum::<f64>() / count
 }
 
-/// Returns the mean and the biased variance.
+/// Returns the mean and the biased variance of `numbers`.
 fn moments(numbers: impl ExactSizeIterator<Item = f64> + Clone) -> (f64, f64) {
     let center = mean(numbers.clone());
     (center, mean(numbers.map(|x| (x - center).powi(2))))

@@ -1,6 +1,6 @@
 //! Tests the compiled graph against an interpreter in f64 and against finite differences of that
 //! interpreter. Also tests the instructions to which a graph is compiled. The package pushpull-engine-oracle
-//! compares it with another engine.
+//! compares the engine with another engine, candle.
 
 mod devices;
 mod errors;

@@ -10,10 +10,10 @@ use pushpull_messages::variable::{InitializerSpec, VariableSpec};
 
 use super::trial::Bounds;
 
-/// The number of kinds of steps.
+/// The number of kinds of steps that build a graph.
 pub(super) const KINDS: u8 = 26;
 
-/// A step: its kind, and the choices that it depends on.
+/// A step that adds nodes to a graph: its kind, and six random bytes that choose its details.
 pub(super) type Choice = (u8, [u8; 6]);
 
 /// A random graph that is being built.
@@ -24,10 +24,10 @@ pub(super) struct RandomGraph {
     /// For each node, true if the node depends on data, and false if it depends only on variables.
     of_data: Vec<bool>,
     examples: usize,
-    /// The nodes of floats, which later steps may use as inputs.
+    /// The nodes whose outputs are floats. Later steps may use them as inputs.
     pool: Vec<NodeId>,
     bounds: Bounds,
-    /// Gamma, beta, moving mean and moving variance of earlier normalisations. Later normalisations may
+    /// The gamma, beta, moving mean and moving variance of each batch norm so far. Later batch norms may
     /// share them.
     norms: Vec<[NodeId; 4]>,
     /// True if all operations keep the examples separate, and keep the batch as the first axis.
@@ -64,7 +64,8 @@ impl RandomGraph {
         sketch
     }
 
-    /// Adds these steps and a loss. Returns the graph, and the bounds of its inputs.
+    /// Performs the steps `choices`, and adds a loss that `end` chooses. Returns the graph, and the bounds
+    /// of its inputs.
     pub fn draw(mut self, choices: &[Choice], end: [u8; 6]) -> (GraphSpec, Bounds) {
         for &(kind, picks) in choices {
             self.step(kind % KINDS, picks);
@@ -78,7 +79,7 @@ impl RandomGraph {
         (self.graph, self.bounds)
     }
 
-    /// Adds the means of some nodes as metrics, so that an evaluation shows their values.
+    /// Adds the means of the last nodes as metrics, so that an evaluation returns them.
     pub fn measure((mut graph, bounds): (GraphSpec, Bounds), examples: usize) -> (GraphSpec, Bounds) {
         let tensors = graph.infer(examples).unwrap();
         for (position, tensor) in tensors.iter().enumerate().rev().take(8) {
@@ -100,7 +101,7 @@ impl RandomGraph {
         (graph, bounds)
     }
 
-    /// Adds a node if its inputs fit and its output is small enough.
+    /// Adds a node, or returns `None` if its inputs do not fit or its output is too large.
     fn push(&mut self, op: Op, inputs: &[NodeId]) -> Option<NodeId> {
         let name = format!("n{}", self.graph.nodes.len());
         self.graph.nodes.push(NodeSpec { name, op, inputs: inputs.to_vec(), device: None });
@@ -150,7 +151,7 @@ impl RandomGraph {
         self.tensors[node.index()].shape.0.clone()
     }
 
-    /// Returns one of the nodes, usually one of the last four.
+    /// Returns a node from the pool, usually one of the last four.
     fn pick(&self, choice: u8) -> NodeId {
         let few = if choice.is_multiple_of(4) { self.pool.len() } else { self.pool.len().min(4) };
         let node = self.pool[self.pool.len() - 1 - choice as usize / 4 % few];
@@ -166,7 +167,7 @@ impl RandomGraph {
         self.push(Op::Unary(op), &[x])
     }
 
-    /// Returns x² + 1/2.
+    /// Adds nodes that compute x² + 1/2, which is positive. Returns the last node.
     fn positive(&mut self, x: NodeId) -> Option<NodeId> {
         let square = self.unary(UnaryOp::Square, x)?;
         let half = self.push(Op::Constant { value: 0.5 }, &[])?;
@@ -195,14 +196,15 @@ impl RandomGraph {
         }
     }
 
-    /// Pushes a copy of an existing node: a variable, or an operation on the same inputs.
+    /// Adds a copy of an existing node: the same operation on the same inputs. Inputs of the graph are not
+    /// copied.
     fn repeat(&mut self, b: u8) -> Option<NodeId> {
         let node = &self.graph.nodes[b as usize % self.graph.nodes.len()];
         let (op, inputs) = (node.op.clone(), node.inputs.clone());
         if matches!(op, Op::Input { .. }) { None } else { self.push(op, &inputs) }
     }
 
-    /// Pushes a function of elements.
+    /// Adds an elementwise operation with one or two operands.
     fn element_step(&mut self, kind: u8, x: NodeId, [_, b, c, d, e, f]: [u8; 6]) -> Option<NodeId> {
         let shape = self.shape(x);
         let rank = shape.len();
@@ -263,7 +265,7 @@ impl RandomGraph {
         }
     }
 
-    /// Pushes a reduction, or an operation that moves elements.
+    /// Adds a reduction, a reshape, a transposition, a concatenation or a slice.
     fn move_step(&mut self, kind: u8, x: NodeId, [_, b, c, d, e, f]: [u8; 6]) -> Option<NodeId> {
         let shape = self.shape(x);
         let rank = shape.len();
@@ -330,7 +332,7 @@ impl RandomGraph {
         }
     }
 
-    /// Pushes a product, a bias or an embedding.
+    /// Adds a matrix product, a bias or an embedding.
     fn product_step(&mut self, kind: u8, x: NodeId, [_, b, c, d, e, f]: [u8; 6]) -> Option<NodeId> {
         let shape = self.shape(x);
         let rank = shape.len();
@@ -380,7 +382,7 @@ impl RandomGraph {
         }
     }
 
-    /// Pushes a convolution or a pooling.
+    /// Adds a convolution or a pooling.
     fn image_step(&mut self, kind: u8, [a, _, c, d, e, f]: [u8; 6]) -> Option<NodeId> {
         let padding = [Padding::Valid, Padding::Same][c as usize % 2];
         let stride = [1 + d as usize % 3, 1 + d as usize / 3 % 3];
@@ -406,7 +408,7 @@ impl RandomGraph {
         }
     }
 
-    /// Pushes a normalisation, a dropout, a softmax or a column of labels.
+    /// Adds a normalisation, a dropout, a softmax or a column of labels.
     fn row_step(&mut self, kind: u8, x: NodeId, [_, b, c, _, _, _]: [u8; 6]) -> Option<NodeId> {
         let shape = self.shape(x);
         let rank = shape.len();
@@ -443,7 +445,7 @@ impl RandomGraph {
         }
     }
 
-    /// Returns a node with 4 axes.
+    /// Returns a node from the pool whose output has 4 axes, as a batch of images has.
     fn image(&self, choice: u8) -> NodeId {
         let images: Vec<NodeId> =
             self.pool.iter().copied().filter(|&node| self.shape(node).len() == 4).collect();
@@ -452,8 +454,8 @@ impl RandomGraph {
         images[images.len() - 1 - choice as usize % images.len()]
     }
 
-    /// Returns a scalar that is computed from one of the nodes: a loss if a loss fits the node, otherwise
-    /// the mean of the node's squares.
+    /// Adds a scalar node that is computed from a node of the pool: a loss if the chosen loss fits that
+    /// node's shape, otherwise the mean of that node's squares. Returns the scalar.
     fn scalar(&mut self, kind: u8, choice: u8, more: u8) -> NodeId {
         let x = self.pick(choice);
         let shape = self.shape(x);

@@ -17,7 +17,7 @@ use crate::memory::{Instruction, Place};
 use crate::{Executor, Feed, GradientSink, Program};
 use pushpull_kernels::cpu::Step;
 
-/// A receiver of gradients that stops the step with a panic once `left` gradients are complete.
+/// A receiver of gradients that stops the step with a panic when `left` more gradients are complete.
 struct CutShort {
     gradients: TrialGradients,
     left: usize,
@@ -101,7 +101,7 @@ fn kernels(program: &Program) -> Vec<&Kernel> {
     program.instructions.iter().map(|instruction| &instruction.kernel).collect()
 }
 
-/// Returns the steps of all passes over elements.
+/// Returns the steps of all elementwise instructions.
 fn steps(program: &Program) -> Vec<Step> {
     let steps = program.instructions.iter().filter_map(|instruction| match &instruction.kernel {
         Kernel::Chain(steps) => Some(steps.clone()),
@@ -254,8 +254,8 @@ fn a_value_that_is_read_again_is_not_written_over() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// A gradient does not change after it was reported as complete. The test stops a run after each number
-    /// of reports. Every gradient reported by then must equal its final value.
+    /// Checks that no gradient changes after it was reported as complete: for each n, a run is stopped at
+    /// its n-th report. The gradients reported by then must be bitwise equal to those of a whole run.
     #[test]
     fn a_gradient_that_is_complete_stays_as_it_is(
         choices in any_choices(1..10),
@@ -285,8 +285,8 @@ proptest! {
         }
     }
 
-    /// The memory that an instruction writes does not overlap the memory that it reads, and a single
-    /// instruction writes each gradient.
+    /// Checks that a range of the arena that an instruction writes overlaps no other range that it reads or
+    /// writes. No instruction may read a gradient, and no two instructions may write the same gradient.
     #[test]
     fn writes_never_overlap_reads(choices in any_choices(1..14), end: [u8; 6]) {
         let (graph, bounds) = RandomGraph::new(2, false).draw(&choices, end);

@@ -13,7 +13,7 @@ use pushpull_messages::tensor::DType;
 use super::interpreter::{Given, Interpretation, Pass, interpret};
 use crate::{CompileError, Executor, Feed, GradientSink, Program};
 
-/// A reproducible stream of numbers in −1..1.
+/// A reproducible stream of pseudorandom numbers in −1..1.
 pub(super) struct Numbers(u64);
 
 impl Numbers {
@@ -31,8 +31,9 @@ impl Numbers {
     }
 }
 
-/// The bounds of a graph's inputs, by name. Integers with the bound n are from 0 to n − 1. Floats are from 0
-/// to 1 if the input has a bound, and from −1 to 1 otherwise.
+/// The bounds of a graph's inputs, by the input's name. Data for an integer input with the bound n are from
+/// 0 to n − 1, and 0 or 1 without a bound. Data for a float input are from 0 to 1 if it has any bound, and
+/// from −`scale` to `scale` otherwise (see [`Trial::new`]).
 pub(super) type Bounds = BTreeMap<String, usize>;
 
 #[derive(Clone, Debug)]
@@ -45,14 +46,15 @@ pub(super) struct Trial {
     pub random: u64,
 }
 
-/// The data of a trial.
+/// The batch of examples on which a trial runs.
 #[derive(Clone, Debug)]
 pub(super) struct TrialBatch {
     pub columns: Vec<Column>,
     pub examples: usize,
 }
 
-/// The gradients, one vector for each variable, and the order in which they were completed.
+/// A receiver of gradients, with one vector for each variable. `order` lists the variables in the order in
+/// which their gradients were reported as complete.
 pub(super) struct TrialGradients {
     pub gradients: Vec<Vec<f32>>,
     pub order: Vec<VariableId>,
@@ -74,12 +76,13 @@ pub(super) struct Trained {
     pub loss: f32,
     /// The gradient of each variable.
     pub gradients: Vec<Vec<f32>>,
-    /// The variables in the order in which their gradients were complete.
+    /// The variables, in the order in which their gradients were reported as complete.
     pub order: Vec<VariableId>,
 }
 
 impl Trial {
-    /// Draws random data and values, with magnitudes up to `scale`.
+    /// Draws random data (see [`Bounds`]) and random values of the variables. The values of trainable
+    /// variables are from −`scale` to `scale`.
     pub fn new(graph: &GraphSpec, bounds: &Bounds, examples: usize, scale: f64, seed: u64) -> Self {
         let mut numbers = Numbers::new(seed);
         let (mut columns, mut fed) = (Vec::new(), Vec::new());
@@ -115,8 +118,9 @@ impl Trial {
         Self { graph: graph.clone(), columns, batch, variables, random: seed }
     }
 
-    /// Draws random data and values that are at least 10⁻³ away from every kink, and small enough that
-    /// rounding does not matter. Returns `None` if 24 attempts fail.
+    /// Draws a trial whose results can be compared with those of the interpreter: no operation is within
+    /// 10⁻³ of a kink, where its slope jumps, and all values are below 100 in magnitude, so that rounding
+    /// does not matter. Returns `None` after 24 failed attempts.
     pub fn smooth(graph: &GraphSpec, bounds: &Bounds, examples: usize, seed: u64) -> Option<Self> {
         (0..24u64).find_map(|attempt| {
             let scale = [1.0, 0.7, 0.5, 1.4][attempt as usize % 4];
@@ -154,8 +158,8 @@ impl Trial {
         Program::evaluation(&self.graph, self.batch.examples, &self.columns, Threads::One)
     }
 
-    /// Runs two steps of the compiled program. Both must give the same result, although the first step
-    /// leaves its values in memory.
+    /// Runs two steps of the compiled program, and returns the result of the first. The second must give the
+    /// same bits, although the first leaves its values in memory.
     pub fn train(&self) -> Trained {
         let mut executor = Executor::new(self.training().unwrap());
         let first = self.step(&mut executor, 0);
@@ -185,7 +189,7 @@ impl Trial {
         first
     }
 
-    /// Returns the feed of the whole batch, with the seed 0.
+    /// Returns the feed of the whole batch, with the random seed 0.
     pub fn feed(&self) -> Feed<'_> {
         Feed::whole(&self.batch.columns, self.batch.examples)
     }
@@ -194,7 +198,8 @@ impl Trial {
         self.variables.iter().map(|variable| variable.iter().map(|&x| x as f32).collect()).collect()
     }
 
-    /// Returns memory for gradients, filled with numbers that must all be overwritten.
+    /// Returns memory for gradients. It is filled with NaN, so that a test notices elements that are not
+    /// overwritten.
     pub fn gradients(&self) -> TrialGradients {
         let gradients = self.variables.iter().map(|variable| vec![f32::NAN; variable.len()]);
         TrialGradients { gradients: gradients.collect(), order: Vec::new() }

@@ -14,13 +14,14 @@ fn column(name: &str, example: TensorSpec) -> ColumnSpec {
     ColumnSpec { name: name.to_owned(), example }
 }
 
-/// Returns a set of `examples` examples whose `id` counts from `first`.
+/// Returns a data set of `examples` examples, in which the column `id` counts up from `first`.
 fn ids(first: i32, examples: u64) -> impl Dataset + Clone {
     let make = move |index| vec![Column::I32(vec![first + index as i32])];
     from_fn(vec![column("id", TensorSpec::i32([]))], Some(examples), make)
 }
 
-/// Reads the `id` of every example, after `skipped` examples, `block` examples at a time.
+/// Skips `skipped` examples, then reads the others, `block` at a time. Returns the `id` of every example
+/// that was read.
 fn read_after(set: &dyn Dataset, skipped: u64, block: usize) -> Vec<i32> {
     let (mut reader, mut rows) = (set.reader().unwrap(), set.rows().unwrap());
     let count = reader.skip(skipped, &mut rows).unwrap();
@@ -41,7 +42,8 @@ fn read_after(set: &dyn Dataset, skipped: u64, block: usize) -> Vec<i32> {
     all
 }
 
-/// Checks that `set` has the examples `expected`, however it is read.
+/// Checks that reading `set` gives the examples with the ids `expected`, for several numbers of skipped
+/// examples and block sizes.
 #[track_caller]
 fn check(set: &dyn Dataset, expected: &[i32]) {
     for (skipped, block) in [(0, 1), (0, 7), (3, 2), (expected.len() as u64, 1), (1000, 5)] {
@@ -77,7 +79,8 @@ proptest! {
         prop_assert_eq!(both.columns().len(), 2);
     }
 
-    /// (A) of `Interleave`: each example once, one from each open set in turn.
+    /// Checks (A) of `Interleave`: each example is read exactly once. The open sets must take turns, with
+    /// one example per turn.
     #[test]
     fn interleave_takes_one_example_from_each(sizes in prop::collection::vec(0u64..20, 1..7), cycle in 0usize..5) {
         let set = |(at, &size): (usize, &u64)| Arc::new(ids(100 * at as i32, size)) as Arc<dyn Dataset>;
@@ -191,7 +194,7 @@ fn a_set_without_an_end_is_never_counted_or_held() {
     check(&ids(0, 7).zip(weights).unwrap(), &[0, 1, 2, 3, 4, 5, 6]);
 }
 
-/// A reader that does other things than it says.
+/// A reader that appends `appended` examples, but returns `told` as their number.
 struct Liar {
     told: usize,
     appended: usize,

@@ -107,7 +107,7 @@ mod tests {
         assert_eq!(short.columns(), columns());
     }
 
-    /// Compares a checksum (FNV-1a) of the images with the expected one: the images must not depend on the
+    /// Compares a checksum (FNV-1a) of the images with a constant, because the images must not depend on the
     /// machine or the build profile.
     #[test]
     fn images_are_the_same_on_every_machine() {
@@ -128,7 +128,8 @@ mod tests {
         }
     }
 
-    /// Classifies each image by the nearest of the ten mean images. This must do better than chance.
+    /// Assigns each test image to the class whose mean training image is nearest. This must be right more
+    /// than twice as often as a guess.
     #[test]
     fn classes_can_be_told_apart() {
         let (train, test) = (draw(1, 2000).unwrap(), draw(2, 500).unwrap());

@@ -1,5 +1,5 @@
-//! Tests the whole input, from a worker's part of the data to its batches. After a position is restored, the
-//! batches are bitwise identical under any settings.
+//! Tests the whole input, from a worker's part of the data to its batches. An input that is restored to a
+//! saved position must give the same bits as the input that went on from there.
 
 use proptest::prelude::*;
 use pushpull_messages::input::{RepeatSpec, ShuffleSpec, StageSpec};
@@ -8,7 +8,7 @@ use pushpull_messages::tensor::{Shape, TensorSpec};
 use super::*;
 use crate::{Batch, DataShare, Pipeline, Position, Prefetch, Sampler, Storage};
 
-/// Returns small images with three channels. Each example also has a label and two numbers.
+/// Returns small images with three channels. Each example also has a label, an index and a weight.
 fn images(examples: usize) -> InMemory {
     let pixels = (0..examples * 4 * 5 * 3).map(|at| (at * 7 % 251) as u8).collect();
     let column = |name: &str, example| ColumnSpec { name: name.to_owned(), example };
@@ -91,7 +91,8 @@ proptest! {
         }
     }
 
-    /// The result for an example in an epoch does not depend on the other examples of its batch.
+    /// Fills a batch, then each of its examples alone. The values must be equal: random stages may depend
+    /// only on the seed, the epoch and the example.
     #[test]
     fn randomness_depends_only_on_seed_epoch_and_example(
         map in any_map(), seed: u64, picks in prop::collection::vec((0u64..4, 0u32..9), 1..20),

@@ -1,5 +1,5 @@
-//! Tests the pipeline with real files: streamed batches have the bits of batches from memory, for every
-//! format.
+//! Tests the pipeline with real files of every format: streamed batches must be bitwise equal to batches of
+//! the same files loaded into memory.
 
 use std::path::{Path, PathBuf};
 
@@ -31,7 +31,7 @@ const FORMATS: &[&str] = &[
     "arrow",
 ];
 
-/// Packs a file in one of three ways.
+/// Returns the bytes of a file unchanged, gzipped, or compressed with zstd, depending on `how` modulo 3.
 fn packed(bytes: &[u8], how: usize) -> Vec<u8> {
     match how % 3 {
         0 => bytes.to_vec(),
@@ -40,7 +40,8 @@ fn packed(bytes: &[u8], how: usize) -> Vec<u8> {
     }
 }
 
-/// Writes files of `format` with these numbers of examples, and returns the spec of their data set.
+/// Writes a data set of `format` and returns its spec. Each file has the number of examples given in
+/// `sizes`; IDX has all examples in one pair of files.
 fn files(folder: &Path, format: &str, sizes: &[usize]) -> DatasetSpec {
     let mut first = 0;
     let mut paths = Vec::new();
@@ -97,7 +98,7 @@ fn tf_record(files: Vec<PathBuf>) -> TfRecordSpec {
     TfRecordSpec { files, features }
 }
 
-/// Returns the bytes of a file with the examples from `first` on.
+/// Returns the bytes of a file with `size` examples, of which the first has the number `first`.
 fn file(format: &str, first: usize, size: usize) -> Vec<u8> {
     let examples = first..first + size;
     match format {
@@ -134,12 +135,12 @@ fn open(input: &InputSpec, batch: usize, worker: PipelineWorker) -> Result<Pipel
     Pipeline::open(input, &Datasets::default(), batch, 5, worker)
 }
 
-/// Returns the address of a folder. Its files are then objects of a store.
+/// Returns the `file://` address of a folder. Under this address, its files are read as objects of a store.
 fn address(folder: &Path) -> PathBuf {
     format!("file://{}", folder.display()).into()
 }
 
-/// Returns the next batches, at most `count`.
+/// Returns the next `count` batches, or fewer if the input ends earlier.
 fn take(pipeline: &mut Pipeline, count: usize) -> Vec<Vec<Column>> {
     let mut next = || {
         let mut batch = Batch::default();
@@ -180,7 +181,7 @@ proptest! {
     }
 }
 
-/// Every kind of damage that reading into memory finds is found by streaming, too.
+/// Checks that streaming finds every kind of damage that [`bad_inputs`] makes.
 #[test]
 fn damaged_files_are_found_while_streaming() {
     for (format, records) in [("cifar10", 1), ("csv", 3), ("tfrecord", 3)] {
@@ -255,8 +256,8 @@ fn damaged_rows_are_counted_whatever_ends_a_line() {
     }
 }
 
-/// A job that resumes with another number of workers, on other parts of the files, reads the same examples as
-/// the same job in memory.
+/// Restores the pipelines of one to three workers to a position that another number of workers may have
+/// saved. Each must give the same batches whether it streams the files or has them in memory.
 #[test]
 fn other_workers_resume_a_stream() {
     for (format, workers) in FORMATS.iter().flat_map(|format| (1..4).map(move |workers| (format, workers))) {

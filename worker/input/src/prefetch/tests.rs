@@ -20,7 +20,7 @@ fn sampler(set: &Mapped) -> Sampler {
     Sampler::new(DataShare::new(0, 1, set.len()).unwrap(), 4, 9).unwrap()
 }
 
-/// Starts a prefetch whose input never ends.
+/// Starts a prefetch whose batches come from `fill` and never end.
 fn start_filling(
     ready: usize,
     mut fill: impl FnMut(&mut Batch) + Send + 'static,
@@ -31,7 +31,8 @@ fn start_filling(
     })
 }
 
-/// A guard that counts how often it is dropped. It is dropped once, when the thread ends.
+/// A guard that counts its drops. The tests move it into a prefetch's thread, so it is dropped once, when
+/// the thread ends.
 struct Guard(Arc<AtomicUsize>);
 
 impl Drop for Guard {
@@ -160,7 +161,7 @@ fn dropping_it_ends_the_thread() {
     }
 }
 
-/// Waits until a guard has been dropped.
+/// Waits at most 60 s until a [`Guard`] has been dropped.
 #[track_caller]
 fn wait_for(ended: &AtomicUsize) {
     let limit = std::time::Instant::now() + std::time::Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! Data sets loaded from specs: small files that the tests write, and the real MNIST if it is present.
+//! Tests data sets loaded from specs: small files that the tests write, and the real MNIST if it is present.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,4 +1,5 @@
-//! Tests that a stream has the bits of the same data set in memory, from the start and after it is restored.
+//! Tests that a stream's batches are bitwise equal to those of the same data set in memory, from the start
+//! and after the stream is restored.
 
 use proptest::prelude::*;
 use pushpull_messages::input::{Column, StageSpec};
@@ -37,7 +38,7 @@ fn stages() -> Vec<MapSpec> {
     ]
 }
 
-/// Hides how many examples a set has. Its readers skip by reading.
+/// A data set that hides its number of examples. Its readers skip examples by reading them.
 struct Unknown(InMemory);
 
 struct UnknownReader(Box<dyn Reader>);
@@ -74,7 +75,8 @@ fn repetition() -> impl Strategy<Value = RepeatSpec> {
     prop_oneof![Just(RepeatSpec::Endless), (1u64..4).prop_map(RepeatSpec::Epochs)]
 }
 
-/// Returns the columns of the next batches, at most `count`, and true if the input ended before.
+/// Calls `fill` for `count` batches, or until the input ends. Returns the batches' columns, and true if the
+/// input ended.
 fn take(
     mut fill: impl FnMut(&mut Batch) -> Result<(), InputError>,
     count: usize,
@@ -94,7 +96,7 @@ fn take(
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// (A) and (B), with and without a known number of examples.
+    /// Checks (A) and (B) for data sets that know their number of examples, and for others.
     #[test]
     fn a_stream_has_the_bits_of_memory(
         more in 0usize..60, workers in 1u32..4, whole: bool, batch in 1usize..14, seed: u64, shuffle in shuffling(),

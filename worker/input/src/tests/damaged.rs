@@ -23,8 +23,8 @@ pub(crate) fn write(folder: &Path, name: &str, bytes: &[u8]) -> PathBuf {
     path
 }
 
-/// Checks that `read` refuses a damaged version of a valid file. The plain file is emptied, replaced by a
-/// file of another format, or cut. The lengths in `whole` are excluded, because a cut there leaves a valid
+/// Checks that `read` refuses damaged versions of the valid file `good`. The plain file is emptied, replaced
+/// by a file of another format, or cut to any length, except for the lengths in `whole`, which leave a valid
 /// file. The gzipped file is cut, gets a wrong checksum, or is followed by other bytes.
 #[track_caller]
 pub(crate) fn bad_inputs(

@@ -1,4 +1,4 @@
-//! Tests with hand-made rows of training workers.
+//! Tests the search for slow workers with hand-made rows of training workers.
 
 use proptest::prelude::*;
 use pushpull_messages::id::LocalStep;
@@ -27,7 +27,8 @@ fn worker(worker: u32, compute: u64, exchange: u64) -> WorkerRow {
     }
 }
 
-/// Returns a worker that takes steps.
+/// Returns the data of a worker that took a step half a second ago, and has been in the phase `compute` for
+/// no longer than usual.
 fn trains(row: &WorkerRow) -> Trainer<'_> {
     let at = Some(("compute", Duration::from_micros(phase(row, "compute").unwrap_or(0))));
     Trainer { row, at, stood: Duration::from_millis(500), usual_us: &row.phases_us }
@@ -60,8 +61,8 @@ fn any_hindrance() -> impl Strategy<Value = Hindrance> {
 }
 
 proptest! {
-    /// (A) and (B): the step times of the workers differ by a third at most, except that one worker may be
-    /// slow.
+    /// Checks (A) with workers whose compute times differ by a third at most, and (B) after the time of one
+    /// of them was replaced, possibly by a much longer one.
     #[test]
     fn only_the_slow_worker_is_found(
         times in prop::collection::vec(0.87f64..1.13, 1..9),
@@ -89,7 +90,8 @@ proptest! {
         }
     }
 
-    /// (A) and (C): no worker takes steps any more, and at most one worker is the cause.
+    /// Checks (A) and (C) with workers that no longer take steps: at most one is silent or stays in a phase,
+    /// and only this one must be found. The others wait in the exchange.
     #[test]
     fn only_the_worker_that_holds_up_all_is_found(
         workers in 3u32..9,
@@ -128,7 +130,8 @@ proptest! {
         }
     }
 
-    /// (A): all workers begin, or most are stalled in the same phase.
+    /// Checks (A) with workers that have all just begun, and with workers most of which are stalled in the
+    /// same phase.
     #[test]
     fn nothing_is_found_where_most_are_alike(
         at in prop::collection::vec((prop::sample::select(vec!["input", "compute", "exchange"]), 0u64..29_000), 1..9),
@@ -198,7 +201,8 @@ fn a_slow_connection_is_found_only_under_async() {
     assert!(both.against.is_empty() && both.unclear.contains(&("worker/1".into(), Cause::Stalled)));
 }
 
-/// Also (D): a worker that trains alone is not slow, even if it was before.
+/// Checks (D): a worker that trains alone is certainly not slow, so an earlier finding ends. It is unclear
+/// whether a worker is slow if the only other one has not reported a step yet.
 #[test]
 fn a_worker_alone_is_not_slow() {
     let slow = worker(1, 80_000, 0);

@@ -1,5 +1,5 @@
-//! A transport that loses frames, doubles frames and cuts links as a test specifies, and an echo server
-//! behind it.
+//! A transport that loses frames, doubles frames and cuts links as a test specifies, and a server that
+//! echoes pushes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -29,7 +29,7 @@ pub(super) fn identity(task: TaskId, incarnation: u64) -> Identity {
 /// to the latest `Observe`.
 #[derive(Default)]
 pub(super) struct Echo {
-    /// The number of pushes that arrived, by the version that they name.
+    /// For each version: the number of pushes that arrived with it.
     pub(super) pushed: Mutex<BTreeMap<u64, u32>>,
     pub(super) kept: Mutex<Vec<Reply>>,
     pub(super) refuses: Mutex<Option<Refusal>>,
@@ -79,7 +79,8 @@ pub(super) enum Fate {
 
 pub(super) type Judge = Box<dyn FnMut(&Message) -> Fate + Send>;
 
-/// The fates of the frames that the dialling end writes or reads after the handshake.
+/// The faults that a test injects. `request` judges the frames that the dialling end writes, and `reply`
+/// those that it reads; handshakes, refusals and heartbeats always pass.
 pub(super) struct Faults {
     pub(super) request: Mutex<Judge>,
     pub(super) reply: Mutex<Judge>,

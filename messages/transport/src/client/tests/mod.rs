@@ -1,5 +1,5 @@
 //! Tests, on every transport, of a client whose connections are cut, whose frames are lost or doubled, or
-//! whose peer does not return.
+//! whose peer stays away.
 
 mod flaky;
 
@@ -19,7 +19,7 @@ use crate::wire::Envelope;
 use crate::{InProcess, Link, Tcp};
 use flaky::{Fate, Faults, Flaky, Judge, PS, Setup, both, identity, start, start_as};
 
-/// Settings with long time limits, so that a test does not fail on a busy machine.
+/// Retry settings with long time limits, so that a test does not fail on a busy machine.
 const RETRY: RetryConfig = RetryConfig {
     redial_for: Duration::from_secs(30),
     resend_after: Duration::from_secs(60),
@@ -178,7 +178,8 @@ async fn the_reply_to_a_dropped_call_is_ignored() {
         }
         let reply = setup.echo.kept.lock().unwrap().pop().unwrap();
         reply.send(ShardSnapshot::default(), Payload::EMPTY);
-        // This reply arrives after the doubled reply, so the client has read the doubled reply.
+        // The reply to this push arrives after the reply to the dropped call, so the client has then read
+        // both.
         echoed(&client, 1).await;
         assert_eq!(client.counters().snapshot().ignored, 1);
     })
@@ -364,7 +365,7 @@ async fn a_caller_that_is_dropped_closes_its_connection() {
     .await;
 }
 
-/// Returns a function that chooses a pseudo-random fate for each frame, in order.
+/// Returns a judge that takes the fate of each frame from a pseudo-random sequence.
 fn fates(seed: u64) -> Judge {
     let mut state = seed | 1;
     Box::new(move |_| {
@@ -384,8 +385,8 @@ fn fates(seed: u64) -> Judge {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// (A) to (D): every call ends with its own reply, for any choice of lost and doubled frames and cut
-    /// links.
+    /// Checks (A) to (D) of the client: whichever frames are lost or doubled, and whichever links are cut,
+    /// every call ends with its own reply.
     #[test]
     fn every_call_is_answered_once(seed in any::<u64>(), tcp in any::<bool>(), tasks in 1u64..12) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -1,4 +1,4 @@
-//! Valid and damaged CIFAR-10 files, and the real data set if it is present.
+//! Tests valid and damaged CIFAR-10 files, and the real data set if it is present.
 
 use std::path::PathBuf;
 
@@ -18,7 +18,8 @@ fn describe(files: &[PathBuf]) -> Result<Description, InputError> {
     crate::tests::describe(&DatasetSpec::Cifar10 { files: files.to_vec() }, &[])
 }
 
-/// Returns one record for each label; all pixels are numbered.
+/// Returns the bytes of one record for each label. A pixel's value depends on its position, its channel and
+/// the label.
 fn records(labels: &[u8]) -> Vec<u8> {
     let record = |&label: &u8| {
         let planes =

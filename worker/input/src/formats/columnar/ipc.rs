@@ -394,8 +394,8 @@ mod tests {
     use super::*;
     use crate::formats::columnar::written::{How, bytes};
 
-    /// Returns the metadata of a record batch of many fields, and the number of its buffers. Each buffer is
-    /// the whole body of `size` bytes.
+    /// Returns the metadata of a record batch with 600 fields, and the number of its buffers. All buffers
+    /// overlap: each one claims the whole body, which has `size` bytes.
     fn overlapping(compression: Option<CompressionType>, size: u64) -> (Vec<u8>, u64) {
         let field = |at: i32| (at.to_string(), Arc::new(Int32Array::from(vec![at])) as ArrayRef);
         let table = RecordBatch::try_from_iter((0..600).map(field)).unwrap();

@@ -1,4 +1,4 @@
-//! Valid and damaged CSV files, and the real Adult data set if it is present.
+//! Tests valid and damaged CSV files, and the real Adult data set if it is present.
 
 use proptest::prelude::*;
 use pushpull_messages::input::{
@@ -15,7 +15,7 @@ fn column(name: &str, fields: CsvFieldsSpec) -> CsvColumnSpec {
     CsvColumnSpec { name: name.to_owned(), fields }
 }
 
-/// Returns a spec with two columns of numbers, two of categories, and a label.
+/// Returns a spec with three columns: two numbers, two categories, and a label.
 fn spec() -> CsvSpec {
     CsvSpec {
         columns: vec![

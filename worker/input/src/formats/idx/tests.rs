@@ -1,4 +1,4 @@
-//! Valid and damaged IDX files.
+//! Tests valid and damaged IDX files.
 
 use std::fs;
 use std::io::Write;
@@ -32,8 +32,8 @@ fn read(bytes: &[u8]) -> Result<(Vec<u32>, Vec<u8>), InputError> {
     Ok((file.extents().to_vec(), file.read()?))
 }
 
-/// Checks that the plain and the gzipped file are refused with the same error, and returns the error for the
-/// gzipped file.
+/// Checks that a file with these bytes is refused with the same kind of error whether it is plain or
+/// gzipped. Returns the error for the gzipped file.
 fn refused(bytes: &[u8]) -> InputError {
     let plain = read(bytes).unwrap_err();
     let packed = read(&gzip(bytes)).unwrap_err();

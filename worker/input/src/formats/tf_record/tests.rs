@@ -53,7 +53,7 @@ fn problem(features: Vec<FeatureSpec>, bytes: &[u8]) -> (u64, u64, RecordError) 
     }
 }
 
-/// Returns the example that `testdata/generate.py` writes for this index.
+/// Returns the example that `testdata/generate.py` writes at this index of `five.tfrecord`.
 fn five(index: i64) -> Example {
     Example::new()
         .ints("label", [index % 3])
@@ -226,7 +226,7 @@ proptest! {
         prop_assert_eq!(read.unwrap_err().to_string().lines().count(), 1);
     }
 
-    /// The bytes of a valid example, with one byte changed and the end cut off.
+    /// Changes one byte of a valid example, and cuts its end off. Reading it must not panic.
     #[test]
     fn any_changed_example_is_read_or_refused(at in 0usize..114, byte: u8, cut in 0usize..115) {
         let mut bytes = five(1).to_bytes();

@@ -39,8 +39,8 @@ fn every_byte_is_a_token() {
 }
 
 proptest! {
-    /// (A) and (B): parts share no byte, and a window does not extend beyond its part. Also, `description`
-    /// agrees with `dataset`.
+    /// Checks (A) and (B): parts share no byte, and no window extends beyond its part. Also, `description`
+    /// must agree with `dataset`.
     #[test]
     fn windows_stay_within_their_part(
         bytes in 1usize..300, length in 1u32..20, stride in 1u32..20, split in 0.0f64..1.0,

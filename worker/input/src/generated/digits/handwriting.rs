@@ -179,7 +179,7 @@ mod tests {
         assert!((0..20).all(|i| short.pixels(i) == long.pixels(i)));
     }
 
-    /// Compares a checksum (FNV-1a) of the images with the expected one: the images must not depend on the
+    /// Compares a checksum (FNV-1a) of the images with a constant, because the images must not depend on the
     /// machine or the build profile.
     #[test]
     fn images_are_the_same_on_every_machine() {

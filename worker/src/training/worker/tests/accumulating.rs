@@ -1,5 +1,5 @@
-//! Tests of steps that accumulate the gradients of several batches. The script `testdata/generate.py` wrote
-//! the file of numbers with PyTorch.
+//! Tests of steps that accumulate the gradients of several batches. The expected losses and values are from
+//! PyTorch: `testdata/generate.py` wrote them to `testdata/accumulation.json`.
 
 use std::sync::Mutex;
 
@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::fake_cluster::job;
 use super::*;
 
-/// A run with PyTorch.
+/// A job with its data and its initial values, and the steps that PyTorch made with them.
 struct Case {
     job: JobSpec,
     datasets: Datasets,
@@ -23,7 +23,7 @@ struct Case {
     steps: Vec<Step>,
 }
 
-/// The loss of a step, and the values after it.
+/// The loss of a step, and the values of both variables after it.
 type Step = (f32, [Vec<f32>; 2]);
 
 fn floats(value: &Value) -> Vec<f32> {
@@ -69,7 +69,7 @@ fn case() -> Case {
     Case { job, datasets, start, learning_rate, steps }
 }
 
-/// A hook that records the loss and the values after every step.
+/// A hook that records the loss and the variables' values after every step.
 struct Recorder(Arc<Mutex<Vec<Step>>>);
 
 impl Hook for Recorder {

@@ -10,7 +10,7 @@ use crate::hooks::{OnGradients, StepGradients};
 
 type Seen = Arc<Mutex<Vec<[Vec<f32>; 2]>>>;
 
-/// A hook that records the values after every step.
+/// A hook that records the variables' values after every step.
 struct Recorder(Seen);
 
 impl Hook for Recorder {
@@ -21,8 +21,8 @@ impl Hook for Recorder {
     }
 }
 
-/// Trains with plain gradient descent and further hooks. Returns the values after every step, and the
-/// snapshot of the worker at its end.
+/// Runs a worker with `hooks` to its end, while the shards apply plain gradient descent. Returns the
+/// variables' values after every step, and the worker's final snapshot.
 fn train(
     job: JobSpec,
     learning_rate: f32,

@@ -21,11 +21,11 @@ use super::super::*;
 const PATIENCE: Duration = Duration::from_secs(60);
 pub(super) const SHARDS: [ShardId; 2] = [ShardId::new(0, 0), ShardId::new(0, 1)];
 pub(super) const BATCH: u32 = 16;
-/// The chief's clock is ahead of the worker's clock by this time, and the clock of the ps task is behind the
-/// worker's clock by the same time.
+/// The time by which the chief's clock is ahead of the worker's clock, and by which the ps task's clock is
+/// behind it: one hour.
 pub(super) const AHEAD_US: Micros = 3_600_000_000;
 
-/// Returns a job with one variable on each shard.
+/// Returns a job that fits a plane. It has two variables, one for each shard.
 pub(super) fn job(last_step: u64) -> JobSpec {
     let mut g = GraphBuilder::new("plane");
     let (features, labels) = (g.input("features", [2]), g.input("labels", []));
@@ -46,7 +46,7 @@ pub(super) fn job(last_step: u64) -> JobSpec {
     JobSpec { batch_size: BATCH, ..JobSpec::new(graph, input, last_step) }
 }
 
-/// Returns a placement with one variable on each shard.
+/// Places one variable on each shard.
 fn placement(job: &JobSpec) -> Placement {
     let placed = |(id, &shard): (usize, &ShardId)| PlacedSlice {
         slice: SliceSpec::whole(VariableId(id as u32), &job.graph.variables[id]),
@@ -65,16 +65,17 @@ pub(super) struct Chief {
 
 #[derive(Default)]
 pub(super) struct Words {
-    /// True if the chief says that all workers are ready.
+    /// True if the chief answers at once that all workers are ready. Otherwise, [`Chief::go`] sends this
+    /// answer.
     go: bool,
     pub(super) ready: Option<Reply>,
     pub(super) stop: Option<String>,
     pub(super) reports: Vec<Report>,
-    /// True if reports are collected in `unheard` and not answered.
+    /// True if reports are collected in `unheard` until [`Chief::hear`] answers them.
     pub(super) deaf: bool,
     pub(super) unheard: Vec<(Report, Reply)>,
     pub(super) finish: Option<Finish>,
-    /// True if the chief asks for an evaluation at the end.
+    /// True if the chief tells a worker that has finished training to evaluate the final values.
     pub(super) evaluate: bool,
 }
 
@@ -88,7 +89,7 @@ impl Chief {
         ready.send(Go {}, Payload::EMPTY);
     }
 
-    /// Answers the reports that were collected.
+    /// Answers the reports collected in `unheard`, and lets the chief answer later reports at once.
     pub(super) fn hear(&self) {
         let mut words = self.words();
         words.deaf = false;
@@ -123,16 +124,18 @@ impl Service for Chief {
     }
 }
 
-/// The simulated shards, each with one variable that plain gradient descent changes.
+/// The simulated shards. Each has one variable, which it updates by plain gradient descent.
 struct Shards {
     last_step: GlobalStep,
     learning_rate: f32,
     values: Mutex<[Vec<f32>; 2]>,
-    /// For each push to the first shard, the number of batches drawn.
+    /// The number of batches that the worker had drawn from its input, for each push that the first shard
+    /// applied.
     drawn: Mutex<Vec<u64>>,
     clock: Clock,
     versions: Mutex<[u64; 2]>,
-    /// The pushes that were not answered, because the version of the shard was `keep_from` or later.
+    /// The withheld pushes: neither applied nor answered, because the shard's version was `keep_from` or
+    /// later.
     kept: Mutex<Vec<(Push, Payload, Reply)>>,
     keep_from: AtomicU64,
 }
@@ -205,7 +208,7 @@ pub(super) struct Script {
     /// The initial values of both variables.
     pub(super) start: [Vec<f32>; 2],
     pub(super) learning_rate: f32,
-    /// The first version at which a shard stops answering pushes.
+    /// The version from which on a shard withholds pushes: it neither applies nor answers them.
     pub(super) keep_from: u64,
     pub(super) go: bool,
     pub(super) config: WorkerConfig,
@@ -283,7 +286,7 @@ impl Play {
         tokio::time::timeout(PATIENCE, &mut self.ended).await.expect("an end within a minute").unwrap()
     }
 
-    /// Waits until `is_so` returns true, and returns the snapshot of the view at that time.
+    /// Waits until `is_so` returns true, then returns a snapshot of the worker.
     pub(super) async fn see(&self, is_so: impl Fn(&Self) -> bool) -> TaskSnapshot {
         let waits = async {
             while !is_so(self) {
@@ -294,14 +297,15 @@ impl Play {
         self.view.observe().await
     }
 
-    /// Answers all withheld pushes, and from then on every push at once.
+    /// Applies and answers all withheld pushes, and lets the shards answer later pushes at once.
     pub(super) fn release(&self) {
         self.shards.keep_from.store(u64::MAX, Ordering::Relaxed);
         let kept = std::mem::take(&mut *self.shards.kept.lock().unwrap());
         kept.into_iter().for_each(|(push, gradient, reply)| self.shards.push(push, gradient, reply));
     }
 
-    /// Returns, for each push to the first shard, the number of batches drawn.
+    /// Returns the number of batches that the worker had drawn from its input, for each push that the first
+    /// shard applied.
     pub(super) fn drawn(&self) -> Vec<u64> {
         self.shards.drawn.lock().unwrap().clone()
     }

@@ -13,7 +13,7 @@ use super::*;
 use crate::client::{Gradients, Values};
 use crate::devices::{Complete, GraphReplica, Replica, ReplicaConfig, ReplicaError};
 
-/// What hangs waits here until the test drops the sender.
+/// The receiver at which a hanging replica or data set waits until the test drops the sender.
 type Gate = Mutex<mpsc::Receiver<()>>;
 
 /// A replica that hangs in its third step.
@@ -55,8 +55,8 @@ impl Replica for Hanging {
     }
 }
 
-/// Trains, and evaluates at the end, until the worker gives up. Checks what the worker tells the chief, and
-/// that it has taken at most `steps` steps.
+/// Runs a worker that is told to evaluate after its last step. Checks that it ends because `what` hangs,
+/// that it tells the chief so, and that it has taken at most `steps` steps.
 fn gives_up(job: JobSpec, config: WorkerConfig, what: &'static str, steps: u64) {
     let config = WorkerConfig { hung_after: Duration::from_millis(50), ..config };
     play(Script { job, config, ..Default::default() }, |mut play| async move {
@@ -110,8 +110,8 @@ fn a_worker_whose_test_set_hangs_gives_up() {
     }
 }
 
-/// Returns data sets with the set `gated`, of the given length. Readers of its fourth batch hang until the
-/// sender is dropped.
+/// Returns a sender, and a collection with the data set `gated`, which has `length` examples or no end. A
+/// reader that reaches the fourth batch of examples hangs until the sender is dropped.
 fn gated(length: Option<u64>) -> (mpsc::Sender<()>, Datasets) {
     let (open, gate) = mpsc::channel::<()>();
     let gate: Arc<Gate> = Arc::new(Mutex::new(gate));

@@ -22,7 +22,8 @@ use super::*;
 use crate::hooks::{Hook, HookError, MakeHook, StepInfo};
 use crate::telemetry::nest;
 
-/// The maximum error of a time on the chief's clock.
+/// The tolerance for times that the worker has converted to the chief's clock: one minute. Without a
+/// conversion, they would be wrong by at least an hour ([`AHEAD_US`]).
 const OFF_US_MAX: Micros = 60_000_000;
 
 fn worker_of(seen: &TaskSnapshot) -> &WorkerSnapshot {
@@ -30,7 +31,7 @@ fn worker_of(seen: &TaskSnapshot) -> &WorkerSnapshot {
     worker
 }
 
-/// Returns the snapshot as a report contains it.
+/// Returns the snapshot as a report contains it: without `chief_connected`.
 fn as_told(worker: &WorkerSnapshot) -> WorkerSnapshot {
     WorkerSnapshot { chief_connected: None, ..worker.clone() }
 }
@@ -145,7 +146,8 @@ fn a_report_on_its_way_and_a_last_one_are_answered() {
     });
 }
 
-/// (A) and (B) of the evaluations while a worker trains. The simulated values never change.
+/// Checks (A) and (B) of `validation.rs`. The simulated shards never change their values, so all evaluations
+/// must be equal.
 #[test]
 fn evaluations_are_made_one_after_the_other() {
     for every in 1..5 {
@@ -223,8 +225,8 @@ fn whole(tcp: bool, devices: usize) {
     });
 }
 
-/// Checks the spans of the steps 0, 3 and 6. They must end by `end`, a time on the chief's clock, with an
-/// error of at most [`OFF_US_MAX`].
+/// Checks that exactly the steps 0, 3 and 6 have spans, and that these spans nest. They must end by `end`, a
+/// time on the chief's clock, with a tolerance of [`OFF_US_MAX`].
 fn check_spans(spans: &[&SpanSpec], end: Micros, devices: usize) {
     let steps: BTreeSet<u64> = spans.iter().filter_map(|span| span.local_step).collect();
     assert_eq!(steps, BTreeSet::from([0, 3, 6]));

@@ -150,7 +150,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns a footer whose schema has `children.len()` elements; element `i` has `children[i]` children.
+    /// Returns a footer whose schema has `children.len()` elements. Element `i` claims to have `children[i]`
+    /// children.
     fn footer(children: &[i32]) -> Vec<u8> {
         let mut bytes = vec![0x15, 2, 0x19]; // version 1, then a list
         let mut size = children.len();

@@ -1,4 +1,4 @@
-//! Damaged files: each is read or refused, without a panic and within the limits of memory.
+//! Tests with damaged files: each must be read or refused, without a panic and within the limits of memory.
 
 use std::path::Path;
 
@@ -40,7 +40,8 @@ fn a_file_that_is_cut_anywhere_is_refused() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Some bits are flipped, anywhere or in the last bytes, where Parquet has its footer.
+    /// Flips one to three bits, anywhere in the file or in its last third, where Parquet has its footer. The
+    /// reader must not panic, and an error must have one line.
     #[test]
     fn any_flipped_bits_are_read_or_refused(
         how: How, flips in prop::collection::vec((any::<prop::sample::Index>(), 0u8..8), 1..4), at_end: bool,
@@ -84,7 +85,8 @@ fn a_stream_without_an_end_mark_is_refused() {
     assert!(error.contains("the file ends inside the head of a message"), "{error}");
 }
 
-/// The words of the dictionary are no UTF-8, which only matters if they are read.
+/// Makes a word of a dictionary invalid UTF-8. This must be an error only if `label`, the column with the
+/// words, is read.
 #[test]
 fn a_dictionary_that_is_not_named_is_not_decoded() {
     let folder = TempDir::new().unwrap();
@@ -99,7 +101,7 @@ fn a_dictionary_that_is_not_named_is_not_decoded() {
     }
 }
 
-/// A record batch declares buffers that would take too much memory when they are unpacked.
+/// Makes a record batch declare a buffer that would take 1 TiB of memory when it is unpacked.
 #[test]
 fn a_packed_batch_with_a_large_buffer_is_refused() {
     let folder = TempDir::new().unwrap();

@@ -24,13 +24,14 @@ use crate::dataset::{Dataset, Rows, read_some};
 use crate::tests::damaged::gzip;
 use crate::{Column, Datasets, InputError, Reading, TableError, load_from, open};
 
-/// Opens a data set that skips at most `bad` rows.
+/// Opens a data set whose readers skip at most `bad` damaged rows.
 fn opened(spec: &DatasetSpec, bad: u64) -> Result<std::sync::Arc<dyn Dataset>, InputError> {
     let custom = Datasets::default();
     open(spec, &Reading { skip_bad_records: bad, ..Reading::plain(&custom) })
 }
 
-/// Reads the rest of a data set behind its first `skipped` examples, `block` examples at a time.
+/// Skips the first `skipped` examples of a data set, and returns the values of the others, which are read
+/// `block` at a time.
 fn rest(set: &dyn Dataset, skipped: u64, block: usize) -> Result<Vec<Vec<Column>>, InputError> {
     let (mut reader, mut rows) = (set.reader()?, set.rows()?);
     assert_eq!(reader.skip(skipped, &mut rows)?, skipped);
@@ -38,7 +39,7 @@ fn rest(set: &dyn Dataset, skipped: u64, block: usize) -> Result<Vec<Vec<Column>
     Ok((0..rows.len()).map(|row| rows.row(row).values()).collect())
 }
 
-/// Returns the error of reading a data set of one table.
+/// Checks that the table `path` is refused with an error of one line, and returns the error's text.
 fn refused(how: How, path: &Path, columns: Vec<TableColumnSpec>) -> String {
     let error = opened(&how.spec(vec![path.to_path_buf()], columns), 0).and_then(|set| rest(&*set, 0, 10));
     let error = error.expect_err("it should be refused").to_string();
@@ -49,7 +50,8 @@ fn refused(how: How, path: &Path, columns: Vec<TableColumnSpec>) -> String {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// What is read is what was written, from the start and behind any row.
+    /// Checks that the rows that are read equal those that were written, from the start and from any later
+    /// row.
     #[test]
     fn a_table_is_read_as_it_was_written(
         people in prop::collection::vec(any::<Person>(), 1..80), how: How, group in 1usize..30,
@@ -65,7 +67,8 @@ proptest! {
         prop_assert_eq!(&rest(&*set, skipped as u64, block).unwrap()[..], &expected[skipped..]);
     }
 
-    /// Rows are skipped and read in turn, as several workers do with one file.
+    /// Alternately skips and reads rows, as a worker does that shares a file with other workers. The rows
+    /// that are read must equal those that were written.
     #[test]
     fn rows_are_skipped_at_any_place(
         people in prop::collection::vec(any::<Person>(), 1..60), how: How, group in 1usize..30,
@@ -97,7 +100,7 @@ proptest! {
     }
 }
 
-/// A table in memory has the batches of the file, and the columns that the spec says.
+/// Checks that a table loaded into memory has the columns of the spec and the rows that were written.
 #[test]
 fn a_loaded_table_is_an_in_memory_set() {
     let folder = TempDir::new().unwrap();
@@ -236,7 +239,8 @@ fn booleans_and_large_integers_are_categories() {
     }
 }
 
-/// The type says how long each value is, so a file cannot make the rows of a batch larger than the spec does.
+/// Checks that values of a fixed size are refused if this size differs from the spec's shape. Otherwise, a
+/// file could make the rows of a batch larger than the spec says.
 #[test]
 fn values_of_a_fixed_size_have_the_size_of_the_shape() {
     let folder = TempDir::new().unwrap();
@@ -256,7 +260,7 @@ fn values_of_a_fixed_size_have_the_size_of_the_shape() {
     }
 }
 
-/// The header of a page is as long as the two values in its statistics.
+/// Makes a page with a long header: its statistics contain whole values of 20 000 bytes.
 #[test]
 fn pages_with_long_statistics_are_read() {
     let folder = TempDir::new().unwrap();

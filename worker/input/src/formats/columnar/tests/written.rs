@@ -1,4 +1,4 @@
-//! Tables that tests write in each format, and the columns that are expected of them.
+//! Tables that tests write in each format, and the columns that are expected when they are read.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use pushpull_messages::input::{
 
 use crate::Column;
 
-/// How a table is written.
+/// The format, compression and encoding with which a test writes a table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum How {
     Parquet { compression: Compression, dictionary: bool, version: WriterVersion },
@@ -39,7 +39,7 @@ impl How {
     };
     pub(crate) const FILE: Self = Self::Arrow { is_file: true, compression: None };
 
-    /// Returns each format with every compression.
+    /// Returns the tested ways of writing a table: each format with several compressions.
     pub(crate) fn all() -> Vec<Self> {
         let zstd = Compression::ZSTD(ZstdLevel::default());
         let (one, two) = (WriterVersion::PARQUET_1_0, WriterVersion::PARQUET_2_0);
@@ -62,7 +62,7 @@ impl How {
         matches!(self, Self::Parquet { .. })
     }
 
-    /// Returns the spec of files that were written like this.
+    /// Returns the spec of a data set whose `files` were written in this way.
     pub(crate) fn spec(self, files: Vec<PathBuf>, columns: Vec<TableColumnSpec>) -> DatasetSpec {
         let table = TableSpec { files, columns };
         if self.is_parquet() { DatasetSpec::Parquet(table) } else { DatasetSpec::Arrow(table) }
@@ -78,7 +78,7 @@ impl Arbitrary for How {
     }
 }
 
-/// A row of the table.
+/// A row of a [`table`]. `None` is written as null.
 #[derive(Clone, Debug)]
 pub(crate) struct Person {
     pub(crate) height: Option<f32>,
@@ -114,12 +114,12 @@ impl Arbitrary for Person {
 }
 
 impl Person {
-    /// Returns the number of the person's word.
+    /// Returns the category that `word` is read as; −1 for null.
     pub(crate) fn id(&self) -> i32 {
         self.word.map_or(-1, i32::from)
     }
 
-    /// Returns the values of the columns of [`columns`].
+    /// Returns the values that are expected when the [`columns`] of this row are read.
     pub(crate) fn values(&self) -> Vec<Column> {
         let height = self.height.unwrap_or(f32::NAN);
         let image = self.image.map(|pixel| f32::from(pixel) / 255.0);
@@ -134,7 +134,7 @@ impl Person {
     }
 }
 
-/// Returns some rows.
+/// Returns `count` fixed rows, all different.
 pub(crate) fn people(count: usize) -> Vec<Person> {
     let person = |at: usize| {
         let byte = at as u8;
@@ -155,7 +155,7 @@ pub(crate) fn column(name: &str, fields: TableFieldsSpec) -> TableColumnSpec {
     TableColumnSpec::new(name, fields)
 }
 
-/// Returns columns of every kind.
+/// Returns the column specs with which most tests read a [`table`].
 pub(crate) fn columns() -> Vec<TableColumnSpec> {
     let numbers = ["height", "tall", "age"].map(NumberSpec::new);
     let ids =
@@ -178,7 +178,7 @@ pub(crate) fn spec(how: How, files: Vec<PathBuf>) -> DatasetSpec {
     how.spec(files, columns())
 }
 
-/// Returns the table of these rows.
+/// Returns a table with these rows. It also has fields that no column of [`columns`] reads.
 pub(crate) fn table(people: &[Person]) -> RecordBatch {
     let word = |person: &Person| person.word.map(|word| format!("word {word}"));
     let words: DictionaryArray<Int32Type> =
@@ -214,7 +214,8 @@ pub(crate) fn table(people: &[Person]) -> RecordBatch {
     RecordBatch::try_from_iter_with_nullable(fields).unwrap()
 }
 
-/// Returns the table of the examples of the pipeline's tests: `x`, `id` and `bytes`.
+/// Returns the table of the pipeline's tests, with the fields `x`, `id` and `bytes`. Each number in
+/// `examples` becomes one row.
 pub(crate) fn small_table(examples: std::ops::Range<usize>) -> RecordBatch {
     let mut x = ListBuilder::new(Float32Builder::new());
     examples.clone().for_each(|at| x.append_value([Some(at as f32), Some(-(at as f32))]));
@@ -227,7 +228,7 @@ pub(crate) fn small_table(examples: std::ops::Range<usize>) -> RecordBatch {
     RecordBatch::try_from_iter(fields).unwrap()
 }
 
-/// Returns the columns of [`small_table`].
+/// Returns the column specs with which the pipeline's tests read a [`small_table`].
 pub(crate) fn small_columns() -> Vec<TableColumnSpec> {
     let id = CategorySpec { field: "id".into(), vocabulary: VocabularySpec::Ids, unknown: None };
     vec![
@@ -237,7 +238,8 @@ pub(crate) fn small_columns() -> Vec<TableColumnSpec> {
     ]
 }
 
-/// Returns the bytes of a file with row groups or record batches of at most `group` rows.
+/// Returns the bytes of a file that contains `table`, in row groups (Parquet) or record batches (Arrow) of
+/// at most `group` rows.
 pub(crate) fn bytes(table: &RecordBatch, how: How, group: usize) -> Vec<u8> {
     let rows = table.num_rows();
     let parts = (0..rows).step_by(group).map(|begin| table.slice(begin, group.min(rows - begin)));
@@ -278,7 +280,7 @@ pub(crate) fn bytes(table: &RecordBatch, how: How, group: usize) -> Vec<u8> {
     }
 }
 
-/// Writes a file, and returns its path.
+/// Writes the [`bytes`] of a table to a file, and returns the file's path.
 pub(crate) fn write(folder: &Path, name: &str, table: &RecordBatch, how: How, group: usize) -> PathBuf {
     let path = folder.join(name);
     std::fs::write(&path, bytes(table, how, group)).unwrap();
