@@ -87,6 +87,7 @@ pub struct JobReport {
     pub saves_failed: u64,
     /// The newest valid checkpoint.
     pub last_checkpoint: Option<CheckpointName>,
-    /// The reason why the last step was not saved; `None` if it was saved, or if the job makes no checkpoints.
+    /// The reason why the last step was not saved; `None` if it was saved, or if the job makes no
+    /// checkpoints.
     pub unsaved: Option<String>,
 }

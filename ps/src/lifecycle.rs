@@ -84,6 +84,16 @@ impl Lifecycle {
         self.change(|claims| claims.order(Term::of(chief), Instant::now()))
     }
 
+    /// Returns whether the task obeys a chief's order to stop.
+    pub(crate) fn stop(&self, chief: &Peer) -> Result<(), ClaimError> {
+        self.change(|claims| claims.stop(Term::of(chief), Instant::now()))
+    }
+
+    /// Returns whether a chief may see the shards.
+    pub(crate) fn observe(&self, chief: &Peer) -> Result<(), ClaimError> {
+        self.0.borrow().claims.observe(Term::of(chief), Instant::now())
+    }
+
     fn change<T>(&self, change: impl FnOnce(&mut Claims) -> T) -> T {
         let mut result = None;
         self.0.send_modify(|status| result = Some(change(&mut status.claims)));

@@ -43,7 +43,8 @@ fn shard_of(peer: &Peer, message: &Message) -> Option<u32> {
     }
 }
 
-/// Returns whether a request of the chief is an order, which only the chief may give that the task obeys.
+/// Returns whether a request of the chief is an order to the shards, which only the chief may give that the
+/// task obeys.
 const fn is_order(message: &Message) -> bool {
     matches!(
         message,
@@ -53,7 +54,6 @@ const fn is_order(message: &Message) -> bool {
             | Message::StopAt(_)
             | Message::HoldAt(_)
             | Message::SetLearningRate(_)
-            | Message::Stop(_)
     )
 }
 
@@ -62,6 +62,8 @@ impl Router {
     fn rule(&self, chief: &Peer, message: Message, reply: Reply) -> Option<(Message, Reply)> {
         let ruled = match &message {
             Message::Claim(claim) => self.lifecycle.claim(chief, claim.attempt),
+            Message::Stop(_) => self.lifecycle.stop(chief),
+            Message::Observe(_) => self.lifecycle.observe(chief),
             order if is_order(order) => self.lifecycle.order(chief),
             _ => Ok(()),
         };

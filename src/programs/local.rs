@@ -139,9 +139,9 @@ impl Sockets {
 }
 
 /// Waits until all children have ended, and returns one description for each failure. If the chief fails, the
-/// other tasks have [`GRACE`] to learn of it, and are then told to stop: they may still wait for the chief. Passes the first
-/// signal on to the chief. Once the chief has ended or the signal has arrived, waits no longer than the time
-/// `leave`, and then kills the children that still run.
+/// other tasks have [`GRACE`] to learn of it, and are then told to stop: they may still wait for the chief.
+/// Passes the first signal on to the chief. Once the chief has ended or the signal has arrived, waits no
+/// longer than the time `leave`, and then kills the children that still run.
 async fn wait(
     children: &mut JoinSet<anyhow::Result<(TaskId, ExitStatus)>>,
     running: &Running,

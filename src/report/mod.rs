@@ -40,7 +40,8 @@ pub struct Report {
     pub began: u64,
     /// The reason why the training ended before the last step, if it did.
     pub stopped: Option<String>,
-    /// The reason why the last step was not saved; `None` if it was saved, or if the job makes no checkpoints.
+    /// The reason why the last step was not saved; `None` if it was saved, or if the job makes no
+    /// checkpoints.
     pub unsaved: Option<String>,
     /// The number of gradients that were applied to the variables, as counted by the first shard. With
     /// `sync`, each update combines several gradients.

@@ -159,17 +159,24 @@ impl Launcher<'_> {
     /// Claims the ps tasks for this run of the chief. If they belong to another chief, waits until the
     /// deadline for its end, because it may be an earlier run of this job that is about to end.
     async fn claim(&self, deadline: Instant) -> Result<(), ChiefError> {
-        let mut waits = false;
+        let mut refused = None;
         loop {
-            let error = match self.ps.claim().await {
-                Err(error) if error.is_other_chief() && Instant::now() < deadline => error,
-                other => return other,
+            let error = match tokio::time::timeout_at(deadline, self.ps.claim()).await {
+                Ok(Err(error)) if error.is_other_chief() => error,
+                Ok(other) => return other,
+                Err(_) => return Err(refused.unwrap_or_else(|| self.missing())),
             };
-            if !std::mem::replace(&mut waits, true) {
-                let seconds = (deadline - Instant::now()).as_secs();
+            if refused.is_none() {
+                let seconds = deadline.saturating_duration_since(Instant::now()).as_secs();
                 warn!(seconds, "waiting for another chief to end: {error}");
             }
-            tokio::time::sleep_until(deadline.min(Instant::now() + CLAIM_PAUSE)).await;
+            let next = Instant::now() + CLAIM_PAUSE;
+            if next >= deadline {
+                tokio::time::sleep_until(deadline).await;
+                return Err(error);
+            }
+            refused = Some(error);
+            tokio::time::sleep_until(next).await;
         }
     }
 

@@ -83,12 +83,17 @@ where
     A: TryFrom<Message, Error = Message>,
 {
     let reply = caller.call::<A>(order, Payload::EMPTY).await;
-    if let Err(error) = &reply
-        && is_refused(error)
-    {
-        refused.send_if_modified(|first| first.is_none() && first.replace(error.clone()).is_none());
+    if let Err(error) = &reply {
+        note(refused, error);
     }
     reply.map(|(reply, _)| reply)
+}
+
+/// Records an error if it is the first refusal because a task obeys another chief.
+fn note(refused: &Refused, error: &CallError) {
+    if is_refused(error) {
+        refused.send_if_modified(|first| first.is_none() && first.replace(error.clone()).is_none());
+    }
 }
 
 /// The status of a ps task that has been reached.
@@ -135,6 +140,16 @@ impl PsTasks {
         claim_all(&self.callers(), attempt).await?;
         self.claimed.set(true);
         Ok(())
+    }
+
+    /// Records the error of a request that was sent without this object.
+    pub(crate) fn note(&self, error: &CallError) {
+        note(&self.refused, error);
+    }
+
+    /// Returns whether a task has refused a request because it obeys another chief.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.refused.borrow().is_some()
     }
 
     /// Waits until a task has refused an order because it obeys another chief, and returns the refusal.
@@ -217,7 +232,12 @@ impl PsTasks {
         let mut versions = Vec::new();
         // Waits for the replies of all shards, so that no shard is still busy with this request when the
         // next request arrives.
-        for (shard, created) in futures_util::future::join_all(creations).await {
+        let created = futures_util::future::join_all(creations).await;
+        // Another shard may have failed because it serves the job of the other chief.
+        if let Some(refused) = self.refused.borrow().clone() {
+            return Err(CreateError::Other(refused.into()));
+        }
+        for (shard, created) in created {
             match created {
                 Ok(created) => versions.push((shard, created.version)),
                 Err(CallError::Refused { refusal, .. }) if refusal.code == RefusalCode::Unavailable => {

@@ -70,6 +70,9 @@ impl ShardMonitor {
                 _ = ticks.tick() => {}
                 () = self.now.notified() => ticks.reset(),
                 Some((shard, asked, answer)) = queries.next() => {
+                    if let Err(error) = &answer {
+                        ps.note(error);
+                    }
                     self.record(shard, asked, answer);
                     continue;
                 }

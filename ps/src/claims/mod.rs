@@ -39,8 +39,8 @@ impl fmt::Display for Term {
 pub(crate) enum ClaimError {
     /// The task obeys another chief, or has granted its claim.
     #[error(
-        "it belongs to the chief with term {holder} from {address}, {}, and this chief has term {term}: end one of the two",
-        heard(*.away)
+        "it belongs to the chief with term {holder} from {address}, which {}; this chief has term {term}",
+        presence(*.away)
     )]
     Taken {
         /// The term of the chief that is refused.
@@ -70,11 +70,11 @@ pub(crate) enum ClaimError {
     },
 }
 
-/// Describes when a chief was heard last.
-fn heard(away: Option<Duration>) -> String {
+/// Describes whether a chief is connected, and what to do if it is.
+fn presence(away: Option<Duration>) -> String {
     match away {
-        Some(away) => format!("which was heard last {} s ago", away.as_secs()),
-        None => "which is connected".to_owned(),
+        Some(away) => format!("left {} s ago and may come back", away.as_secs()),
+        None => "is connected: end one of the two".to_owned(),
     }
 }
 
@@ -191,6 +191,31 @@ impl Claims {
                 .and_then(|(other, _)| self.taken(term, Some(other), now))
                 .unwrap_or(ClaimError::Unclaimed { term })),
         }
+    }
+
+    /// Does the same as [`order`](Self::order) for the order to stop. If it is the first order of its chief,
+    /// it is also refused while another chief is connected: that one may be about to claim the task.
+    ///
+    /// # Errors
+    /// Those of [`order`](Self::order).
+    pub(crate) fn stop(&mut self, term: Term, now: Instant) -> Result<(), ClaimError> {
+        let connected = |(&other, chief): (&Term, &Chief)| (chief.connections > 0).then_some(other);
+        let mut others = self.chiefs.iter().filter_map(connected).filter(|&other| other != term);
+        if self.holder != Some(term)
+            && let Some(taken) = others.find_map(|other| self.taken(term, Some(other), now))
+        {
+            return Err(taken);
+        }
+        self.order(term, now)
+    }
+
+    /// Returns whether a chief may see the shards: any chief, unless the task obeys another one. In this way,
+    /// a chief that has lost the task learns of it.
+    ///
+    /// # Errors
+    /// Refuses the chief if the task obeys another one.
+    pub(crate) fn observe(&self, term: Term, now: Instant) -> Result<(), ClaimError> {
+        self.taken(term, self.holder, now).map_or(Ok(()), Err)
     }
 
     /// Returns the refusal of a chief if the task belongs to `other`, which is another one and is here.

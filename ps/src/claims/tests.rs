@@ -312,12 +312,12 @@ fn a_chief_that_is_away_loses_its_task_only_to_an_order() {
     let refused = claims.claim(second, 1, now).unwrap_err().to_string();
     assert_eq!(
         refused,
-        "it belongs to the chief with term 1-0000 from there, which is connected, and this chief has term 2-0000: end one of the two"
+        "it belongs to the chief with term 1-0000 from there, which is connected: end one of the two; this chief has term 2-0000"
     );
     claims.disconnected(first, now);
     let early = now + LEASE - Duration::from_secs(1);
     let refused = claims.claim(second, 2, early).unwrap_err().to_string();
-    assert!(refused.contains("which was heard last 9 s ago"), "{refused}");
+    assert!(refused.contains("which left 9 s ago and may come back; this chief"), "{refused}");
     // The second chief's claim is granted and withdrawn, so the first one has lost nothing.
     let late = now + LEASE;
     claims.claim(second, 3, late).unwrap();
@@ -333,4 +333,21 @@ fn a_chief_that_is_away_loses_its_task_only_to_an_order() {
     claims.order(second, later).unwrap();
     claims.connected(first, "there");
     assert!(matches!(claims.order(first, later), Err(ClaimError::Taken { .. })), "(A)");
+    // The first chief learns of it even if it gives no order.
+    assert!(matches!(claims.observe(first, later), Err(ClaimError::Taken { .. })));
+    claims.observe(second, later).unwrap();
+}
+
+#[test]
+fn a_chief_that_never_began_stops_no_task_of_another() {
+    let (now, [first, second]) = (Instant::now(), [0, 2].map(term));
+    let mut claims = Claims::new(LEASE);
+    [first, second].into_iter().for_each(|chief| claims.connected(chief, "there"));
+    // The first chief waits for other ps tasks, and has claimed none.
+    claims.claim(second, 1, now).unwrap();
+    assert!(matches!(claims.stop(second, now), Err(ClaimError::Taken { holder, .. }) if holder == first));
+    claims.disconnected(first, now);
+    assert_eq!(claims.stop(second, now), Ok(()), "nobody else is there");
+    claims.connected(first, "there");
+    assert_eq!(claims.stop(second, now), Ok(()), "it is obeyed already");
 }
