@@ -1,6 +1,6 @@
-//! The evaluator: a separate task that watches a checkpoint store, evaluates every new checkpoint on the
-//! test set, and keeps a copy of the best checkpoint. The checkpoints contain everything that it needs to
-//! know about the job, so it contacts no other task.
+//! The evaluator: a separate task that watches a checkpoint store, evaluates the newest checkpoint whenever
+//! there is a new one, and keeps a copy of the best checkpoint. The checkpoints contain everything that it
+//! needs to know about the job, so it contacts no other task.
 
 mod best;
 mod config;
