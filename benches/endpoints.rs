@@ -64,8 +64,8 @@ struct Asking {
 }
 
 impl Asking {
-    /// Returns true in an interval with requests, and waits for one if necessary. Returns false if the job
-    /// has ended.
+    /// Waits until an interval with requests is running, and returns true. Returns false if the job has
+    /// ended.
     fn wait(&self) -> bool {
         while !self.now.load(Ordering::Relaxed) && !self.over.load(Ordering::Relaxed) {
             sleep(Duration::from_millis(5));

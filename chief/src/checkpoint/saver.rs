@@ -294,7 +294,7 @@ impl Saver {
                     *reason = format!("a shard has reached version {version}, expected at most {at}")
                 }
                 Err(SaveError::Failed(why)) => {
-                    warn!(step = %at, reason = why, "last save failed");
+                    warn!(step = %at, reason = why, "saving the last step failed");
                     (*reason, pause, retry) = (why, retry, 2 * retry);
                 }
                 Err(SaveError::PsLost(reason)) => return Err(reason),

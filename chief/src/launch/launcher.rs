@@ -71,7 +71,7 @@ pub(crate) struct Drain {
 
 /// The unfinished work of accepted commands.
 struct Pending<F> {
-    /// The running agreement on the step to stop at; the set has at most one element.
+    /// The agreement with the shards on the step to stop at, while it is being made. There is at most one.
     agreement: FuturesUnordered<F>,
     /// Whether the job was told to stop.
     stopping: bool,

@@ -9,8 +9,8 @@ use std::collections::VecDeque;
 use pushpull_messages::id::Version;
 use pushpull_messages::optimizer::{RateChange, RateSpec};
 
-/// The maximum number of changes that are remembered. A checkpoint is written long before this many further
-/// changes are made.
+/// The maximum number of changes that are remembered. A checkpoint that is being written needs the rate of
+/// its own version; it is complete long before so many later changes are made.
 const CHANGES_MAX: usize = 256;
 
 /// The changes of a job's learning rate, in the order of their versions.

@@ -155,8 +155,8 @@ mod tests {
     }
 
     proptest! {
-        /// Checks (A) for threads that record at the same time, (B) against the sorted durations, and (C)
-        /// for two snapshots.
+        /// Checks property (A) with threads that record at the same time, (B) against the sorted durations,
+        /// and (C) with two snapshots.
         #[test]
         fn quantiles_lie_in_the_bucket_of_the_exact_ones(
             mut before in prop::collection::vec(0u64..300_000_000, 0..50),

@@ -1,8 +1,8 @@
 //! Reads a new shard's state from a checkpoint. The checkpoint may have been saved with another placement,
 //! so the rows of one slice may be in several files. The rows are read directly into the buffers that the
-//! shard trains in. Wanted properties: (A) the saved state is restored bit for bit (C2), with any placement;
-//! (B) if a file is missing, truncated or changed, the restore fails with an error that names the file; (C)
-//! if a variable does not fit the job, the restore fails with an error that names the variable.
+//! shard trains in. Wanted properties: (A) the saved state is restored bit for bit, with any placement; (B)
+//! if a file is missing, truncated or changed, the restore fails with an error that names the file; (C) if a
+//! variable does not fit the job, the restore fails with an error that names the variable.
 
 use std::collections::HashMap;
 use std::sync::Arc;

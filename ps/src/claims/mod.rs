@@ -37,7 +37,7 @@ impl fmt::Display for Term {
 /// The reason why a task refuses a claim or an order of a chief.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ClaimError {
-    /// The task obeys another chief, or has granted its claim.
+    /// The task obeys another chief, or has granted the claim of another chief.
     #[error(
         "it belongs to the chief with term {holder} from {address}, which {}; this chief has term {term}",
         presence(*.away)
@@ -62,7 +62,7 @@ pub(crate) enum ClaimError {
     },
     /// The task has not granted a claim of the chief.
     #[error(
-        "it has granted no claim of term {term}, or has lapsed it: start the job again, with the same version on all tasks"
+        "it has granted no claim of term {term}, or the claim has lapsed: start the job again, with the same version on all tasks"
     )]
     Unclaimed {
         /// The chief's term.

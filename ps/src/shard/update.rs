@@ -52,8 +52,9 @@ impl<'a> Update<'a> {
         Update { optimizer: &rule.optimizer, terms, ..*self }
     }
 
-    /// Returns the same update for an untrained variable: the mean of the pushed values is subtracted,
-    /// unscaled, from the variable.
+    /// Returns the same update for a variable that is not trainable, such as a moving statistic. Workers
+    /// push differences for it; their mean is subtracted from the variable, with learning rate 1 and without
+    /// decay.
     pub(super) const fn untrained(&self) -> Self {
         Self {
             optimizer: &OptimizerSpec::Sgd { learning_rate: 1.0 },

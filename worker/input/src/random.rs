@@ -18,7 +18,8 @@ impl SplitMix64 {
     /// indices.
     ///
     /// The numbers are mixed in order, so seed 1 with index 0 and seed 0 with index 1 give unrelated
-    /// streams. Two streams begin in different states if only the last of their numbers differs.
+    /// streams. Two streams whose lists of numbers are equal except for the last number always begin in
+    /// different states.
     pub fn stream(numbers: &[u64]) -> Self {
         Self { state: numbers.iter().fold(0, |state, &number| mix(state.wrapping_add(GAMMA) ^ number)) }
     }

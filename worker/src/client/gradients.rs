@@ -61,7 +61,7 @@ impl Gradients {
     /// Returns the gradient of one variable, row-major. The caller must overwrite all of it.
     ///
     /// # Panics
-    /// If the gradient was promised and is complete.
+    /// If the gradient was promised and is complete, because its buffer is then being sent.
     pub fn variable_mut(&mut self, variable: VariableId) -> &mut [f32] {
         self.variables[variable.index()].as_mut().expect("a gradient that has not been sent").as_f32_mut()
     }
@@ -69,7 +69,7 @@ impl Gradients {
     /// Returns the gradient of one variable, row-major.
     ///
     /// # Panics
-    /// If the gradient was promised and is complete.
+    /// If the gradient was promised and is complete, because its buffer is then being sent.
     pub fn variable(&self, variable: VariableId) -> &[f32] {
         self.variables[variable.index()].as_ref().expect("a gradient that has not been sent").as_f32()
     }

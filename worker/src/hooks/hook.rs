@@ -65,7 +65,8 @@ pub trait Hook: Send {
 
     /// Changes the gradients of a step before they are checked, clipped and pushed. Called once per step,
     /// even if the step has several batches; each hook gets the gradients as the hooks before it have left
-    /// them. A step whose gradients were dropped is taken again.
+    /// them. If the worker then drops the gradients because they are not finite, it takes the step again,
+    /// and calls this method again.
     ///
     /// # Errors
     /// Any error ends the worker.

@@ -75,7 +75,7 @@ struct Random {
     asked: BTreeMap<u32, (u32, u64)>,
     /// The workers and incarnations that were told to begin.
     begun: BTreeSet<(u32, u64)>,
-    /// The workers and incarnations that were training when they reported that the training is complete.
+    /// The incarnations of workers that trained until they reported that the training is complete.
     finished: BTreeSet<(u32, u64)>,
     connections: u64,
     /// The step at which the shards have agreed to stop, if any.

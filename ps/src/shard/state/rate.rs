@@ -11,8 +11,8 @@ use crate::shard::answer::Answer;
 use crate::shard::deferred::{Deferred, DeferredJoin, DeferredPush};
 
 impl<R> ShardState<R> {
-    /// Makes the shard stay at a version until its learning rate is set. A shard that has already passed the
-    /// version goes on, even if an earlier request made it stay.
+    /// Makes the shard stay at a version until its learning rate is set. A shard that is already beyond the
+    /// version goes on, even if an earlier request made it wait at a later version.
     pub fn hold_at(&mut self, hold: &HoldAt, reply: R) -> Vec<Answer<R>> {
         let contents = match created(&mut self.contents, self.id) {
             Ok(contents) => contents,

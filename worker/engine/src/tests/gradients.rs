@@ -175,7 +175,8 @@ pub(super) fn any_choices(length: std::ops::Range<usize>) -> impl Strategy<Value
     prop::collection::vec((0..KINDS, any::<[u8; 6]>()), length)
 }
 
-/// Draws a graph with metrics, and data for it. Returns `None` if [`Trial::smooth`] finds no suitable data.
+/// Generates a random computation graph that has metrics, and random input data for it. Returns `None` if
+/// [`Trial::smooth`] finds no suitable data.
 fn measured_trial(choices: &[Choice], end: [u8; 6], examples: usize, seed: u64) -> Option<Trial> {
     let drawn = RandomGraph::new(examples, false).draw(choices, end);
     let (graph, bounds) = RandomGraph::measure(drawn, examples);

@@ -100,7 +100,7 @@ pub enum RecordError {
         feature: String,
         /// The number found.
         value: f32,
-        /// The position of the number among those of the feature, from 0.
+        /// The position of the number among the numbers of the feature, from 0.
         at: usize,
     },
     /// A row lacks a field that the spec names.

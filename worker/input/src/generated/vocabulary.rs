@@ -64,7 +64,8 @@ impl Vocabulary {
         }
     }
 
-    /// Returns the id of a null; `None` if it has no id.
+    /// Returns the id of a field that is not in the vocabulary, or that is missing; `None` if there is no
+    /// such id.
     pub(crate) fn unknown(&self) -> Option<i32> {
         self.unknown
     }
