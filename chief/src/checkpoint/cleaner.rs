@@ -1,6 +1,6 @@
-//! Deletes unneeded files from a store after a checkpoint has been committed: checkpoints that need not be
-//! kept, and the files of failed saves. Wanted property: (C1) the cleaner never deletes the newest committed
-//! checkpoint, or a file that another chief may be writing.
+//! Deletes unneeded files from a store after a checkpoint has been committed: checkpoints beyond those that
+//! are kept, and the files of failed saves. Wanted property: (C1) the cleaner never deletes the newest
+//! committed checkpoint, or a file that another chief may be writing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -178,7 +178,7 @@ impl Chief {
             store.delete(&probe).await
         })
         .await?;
-        // The other tasks dial meanwhile, and nobody answers them before the lock is held.
+        // The other tasks dial meanwhile, and get no answer before the lock is held.
         let limit = config.drain_timeout.min(self.config.start_timeout / 2);
         let lock = self.lock(&store, limit).await?;
         let saver = Saver::new(config, store.clone(), self.job.clone(), &self.identity);

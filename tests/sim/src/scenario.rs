@@ -268,7 +268,7 @@ impl Scenario {
     /// Returns the faults of a job that was started again. The last one ends it, as a rule.
     fn second_life(&self, random: &mut Random, survivor: u32) -> Vec<(When, Fault)> {
         let mut faults: Vec<_> = (0..random.between(0, 2)).map(|_| self.fault(random, survivor)).collect();
-        // The store may fail at the start already, because this life need not be trained.
+        // The store may fail at the start already, because this life usually fails anyway.
         if random.one_in(2) {
             let trouble = match random.one_in(2) {
                 true => self.trouble(random),
