@@ -133,3 +133,15 @@ fn a_lost_ps_ends_all_processes_and_is_named() {
         wait_until(&format!("the end of {name}"), PATIENCE, || is_gone(id).then_some(()));
     }
 }
+
+#[test]
+fn a_chief_that_cannot_start_ends_the_others_soon() {
+    let dir = tempfile::tempdir().unwrap();
+    let job = Job::with(dir.path(), 10, &[]);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("--http-addr={}", taken.local_addr().unwrap());
+    let ended = Program::run(dir.path(), "local", &mut local(&job, &[&address])).expect(1);
+    // The others were told to stop: they are neither killed nor listed as failures of their own.
+    assert_eq!(ended.last_line(), "error: chief/0 ended with exit status: 1");
+    assert!(ended.err.contains("[ps/0] interrupted before the job ended"), "{}", ended.err);
+}
