@@ -51,7 +51,7 @@ pub(super) struct Schedule {
     /// The version that a fresh job begins with; `None` after the first decision.
     first: Option<Version>,
     margin: u64,
-    /// The time at which the next save is due; used only with `every`.
+    /// The time at which the next save is due; used only if the job sets `every`, the time between saves.
     due: Duration,
     /// The version of the last failed save. The shards may not have reached it yet.
     failed: Version,

@@ -36,7 +36,7 @@ impl Key {
 /// If `low` equals `high`, every element has this value.
 ///
 /// # Panics
-/// If `low > high`, or if one of them is not finite.
+/// If `low > high`, or if `low` or `high` is not finite.
 #[track_caller]
 pub fn fill_uniform(dst: &mut [f32], key: Key, first_index: u64, low: f32, high: f32) {
     assert!(
