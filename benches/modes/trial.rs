@@ -70,7 +70,7 @@ pub(crate) struct Bench {
     graph: GraphSpec,
     input: InputSpec,
     test: Mapped,
-    /// The number of gradients that all updates of a job use together.
+    /// The number of gradients of a job, summed over all its updates.
     gradients: u64,
     learning_rate: f32,
     slow_down: u32,

@@ -90,7 +90,7 @@ pub enum PlacementError {
         shard: ShardId,
     },
     /// A slice is not the expected next slice: there is a gap, an overlap, a wrong order or an unknown
-    /// variable. The slices therefore do not cover the variables without overlap (P1).
+    /// variable. Each element of each variable must be in exactly one slice (P1).
     #[error(
         "slice {slice} is out of order or too long, expected a slice that begins at row {expected_row} of variable {expected} and ends within it"
     )]

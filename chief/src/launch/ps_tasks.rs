@@ -362,7 +362,7 @@ impl PsTasks {
             && let Ok(Err(ChiefError::OtherChief { reason, .. })) =
                 tokio::time::timeout(FAREWELL, self.claim()).await
         {
-            info!(reason, "left the ps tasks of another chief running");
+            info!(reason, "stopped no ps task, because they belong to another chief");
             return self.leave_alone();
         }
         let stops = self.callers.take().into_values().map(|caller| {

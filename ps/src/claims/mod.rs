@@ -95,7 +95,8 @@ struct Chief {
 pub(crate) struct Claims {
     /// How long a chief may be away before another one gets the task.
     lease: Duration,
-    /// The chiefs that are connected, the chief that the task obeys, and the chief whose claim was granted.
+    /// All chiefs that the task remembers: those that are connected, and, even if they are not, the one that
+    /// the task obeys and the one whose claim was granted.
     chiefs: BTreeMap<Term, Chief>,
     /// The chief that is obeyed.
     holder: Option<Term>,

@@ -59,7 +59,7 @@ struct Worker {
 /// A reply handle: the worker's index, its incarnation, and the number of the request.
 type Handle = (u32, u64, u64);
 
-/// A shard, its simulated workers, and the model of its value.
+/// A shard, its simulated workers, and the value that the test expects of it.
 struct Shard {
     state: ShardState<Handle>,
     digest: u32,

@@ -276,7 +276,8 @@ fn buffer_size(shuffle: ShuffleSpec) -> u32 {
     }
 }
 
-/// Returns the error of a worker without examples, in a set of `examples` examples.
+/// Returns the error for a worker whose share of a set has no examples. The whole set has `examples`
+/// examples.
 fn no_share(config: &StreamConfig, examples: Option<u64>) -> InputError {
     let StreamConfig { worker, workers, .. } = *config;
     // If the number is unknown, the set ended before the worker's first example.
