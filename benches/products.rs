@@ -45,8 +45,8 @@ const REPEATS: usize = 20;
 struct Case {
     shape: Shape,
     product: Product,
-    /// The memory of `a`, `b`, `dst` and scratch. Each is one cache line too long, so that its content can
-    /// begin at a cache line.
+    /// The memory of `a`, `b`, `dst` and scratch. Each buffer is one cache line longer than its content, so
+    /// that the content can begin at a cache line.
     buffers: [Vec<f32>; 4],
     /// The mean duration of this product in each round, in seconds: ours, and that of `gemm`.
     times: [Vec<f64>; 2],
@@ -64,7 +64,8 @@ impl Case {
         Self { shape, product, buffers, times: [vec![], vec![]] }
     }
 
-    /// Computes the product once, with `gemm` unless `ours` is true. Returns the duration in seconds.
+    /// Computes the product once: with our kernel if `ours` is true, otherwise with `gemm`. Returns the
+    /// duration in seconds.
     fn time(&mut self, ours: bool, threads: Threads) -> f64 {
         let ([m, k, n], ..) = self.shape;
         let [a, b, dst, scratch] = self.buffers.each_mut().map(|buffer| {

@@ -14,8 +14,8 @@ pub(crate) fn incarnation() -> Incarnation {
     Incarnation(u64::try_from(now.as_micros()).unwrap_or(u64::MAX))
 }
 
-/// Returns a random number, which distinguishes this start of a task from another one that happens in the
-/// same microsecond.
+/// Returns a random number, which distinguishes this start of a task from another start in the same
+/// microsecond.
 pub(crate) fn nonce() -> u64 {
     // The keys of the hasher are random.
     RandomState::new().build_hasher().finish()

@@ -70,7 +70,7 @@ pub(crate) struct Bench {
     graph: GraphSpec,
     input: InputSpec,
     test: Mapped,
-    /// The number of gradients that all updates of a job use together.
+    /// The number of gradients of a job, summed over all its updates.
     gradients: u64,
     learning_rate: f32,
     slow_down: u32,
@@ -219,7 +219,7 @@ struct Snapshot {
 struct Witness {
     replica: GraphReplica,
     worker: u32,
-    /// The minimum duration of a step, which is then multiplied by `slow_down`.
+    /// The minimum duration of a step before the duration is multiplied by `slow_down`.
     least: Duration,
     /// The factor by which the duration of a step is multiplied.
     slow_down: u32,

@@ -17,7 +17,8 @@ pub const RECONNECT_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 #[derive(Clone, Debug)]
 pub struct ChiefConfig {
     /// The time limit for the start of all tasks. Within it, the chief must reach every ps task, and every
-    /// worker must register with the chief. The store of the checkpoints has the same time to respond first.
+    /// worker must register with the chief. Before that, the store of the checkpoints must respond within
+    /// the same limit.
     pub start_timeout: Duration,
     /// How long the chief waits for the workers to leave when the job ends early. If the job never began,
     /// the chief waits this long for workers to connect and to receive the reason why the job ended.
@@ -42,7 +43,7 @@ pub struct ChiefConfig {
     pub warm_start: Option<WarmStartConfig>,
     /// The steps that are traced, if any; their spans are passed to [`Hook::spans`](crate::Hook::spans).
     pub trace: Option<TraceSpec>,
-    /// Opens the stores of checkpoints.
+    /// The opener of the stores of checkpoints.
     pub stores: Stores,
     /// The limits of the workers' connections.
     pub server: ServerConfig,

@@ -123,7 +123,7 @@ impl HookContext {
         self.stop.get_or_insert_with(|| reason.into());
     }
 
-    /// Plots a summary. At most [`SUMMARIES_MAX`] summaries are accepted in one call; further ones are
+    /// Plots a summary. At most [`SUMMARIES_MAX`] summaries are accepted in one call; further summaries are
     /// dropped.
     pub fn plot(&mut self, summary: SummarySpec) {
         if self.summaries.len() < SUMMARIES_MAX {

@@ -14,9 +14,9 @@ use crate::id::GlobalStep;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum EvalEverySpec {
-    /// Whenever the number of updates reaches a multiple of this number.
+    /// The model is evaluated whenever the number of updates reaches a multiple of this number.
     Steps(u64),
-    /// At the end of each epoch.
+    /// The model is evaluated at the end of each epoch.
     Epoch,
 }
 
@@ -78,7 +78,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Checks (A) by counting the examples that each update uses.
+        /// Checks that an epoch ends when its examples have been used (A), by counting the examples of each
+        /// update.
         #[test]
         fn an_epoch_ends_when_its_examples_are_used(examples in 1u64..100, update in 1u64..40) {
             let epochs = Epochs::new(examples, update);

@@ -54,7 +54,7 @@ number!(
     PlacementEpoch(u64)
 );
 number!(
-    /// The id of a request on one connection; its reply carries the same id.
+    /// The id of a request on one connection; the reply to the request carries the same id.
     RequestId(u64)
 );
 number!(

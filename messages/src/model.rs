@@ -15,7 +15,8 @@ pub const STAGES_MAX: usize = 1024;
 pub struct ModelSpec {
     /// The graph.
     pub graph: GraphSpec,
-    /// The map stages of the job's input. They also apply to examples that the model predicts.
+    /// The map stages of the job's input. They also apply to the examples for which the model makes
+    /// predictions.
     #[serde(default)]
     pub map: Vec<MapSpec>,
     /// The number of examples in a batch of an evaluation.

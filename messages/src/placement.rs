@@ -89,8 +89,8 @@ pub enum PlacementError {
         /// The shard that is not listed.
         shard: ShardId,
     },
-    /// A slice is not the expected next slice, which breaks P1. There is a gap, an overlap, a wrong order or
-    /// an unknown variable.
+    /// A slice is not the expected next slice: there is a gap, an overlap, a wrong order or an unknown
+    /// variable. Each element of each variable must be in exactly one slice (P1).
     #[error(
         "slice {slice} is out of order or too long, expected a slice that begins at row {expected_row} of variable {expected} and ends within it"
     )]
@@ -102,7 +102,7 @@ pub enum PlacementError {
         /// The row at which the slice was expected to begin.
         expected_row: u64,
     },
-    /// The slices of a variable do not reach its last row, which breaks P1.
+    /// The slices of a variable do not reach its last row, so they do not cover the variable (P1).
     #[error("the slices of variable {0} end before its last row, expected slices of all rows")]
     Incomplete(VariableId),
 }

@@ -56,8 +56,8 @@ impl SyncSpec {
         matches!(self, Self::Sync { aggregate: Some(aggregate) } if aggregate > workers)
     }
 
-    /// Returns true if the order in which gradients arrive does not change which gradients make an update,
-    /// in a job with `workers` workers.
+    /// Returns true if, in a job with `workers` workers, each update consists of the same gradients whatever
+    /// the order in which gradients arrive.
     pub const fn is_ordered(self, workers: u32) -> bool {
         match self {
             Self::Async { .. } | Self::Bounded { .. } => false,
@@ -85,7 +85,7 @@ impl fmt::Display for SyncSpec {
     }
 }
 
-/// An error: a text that is not a synchronisation policy.
+/// The error for a text that is not a synchronisation policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "unknown policy '{0}': expected async, async:staleness-lr, bounded:S with a staleness of at most S steps, sync, or sync:K with K of at least 1"
@@ -132,7 +132,7 @@ impl TryFrom<String> for SyncSpec {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LeaveSpec {
-    /// The other workers continue, and the synchronisation policy no longer counts the worker.
+    /// The other workers continue, and the synchronisation policy no longer counts the worker that is gone.
     #[default]
     Continue,
     /// The job ends with an error.

@@ -80,8 +80,8 @@ impl Shard {
         self.publisher.publish(self.state.stage(), self.snapshot());
     }
 
-    /// Calls the state machine, sends the answers that are due, and passes its file requests to the
-    /// checkpoint thread.
+    /// Changes the state machine with `change`, sends the answers that are due, and passes the machine's
+    /// file requests to the checkpoint thread.
     fn act(
         &mut self,
         ctx: &mut Context<Self>,
@@ -141,7 +141,7 @@ impl Drop for Shard {
     }
 }
 
-/// A message that ends a shard. The requests that wait in its mailbox are refused.
+/// A message that ends a shard. The requests that wait in the shard's mailbox are refused.
 #[derive(actix::Message)]
 #[rtype(result = "()")]
 pub(crate) struct StopShard;

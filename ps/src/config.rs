@@ -26,7 +26,7 @@ pub struct PsConfig {
     /// for that save, which can be at most one hour. The default here is longer, so that the chief's limit
     /// always expires first.
     pub drain_timeout: Duration,
-    /// Opens the stores of checkpoints.
+    /// The opener of the stores of checkpoints.
     pub stores: Stores,
     /// The limits on connections and requests.
     pub server: ServerConfig,

@@ -42,7 +42,7 @@ pub(crate) struct Lifecycle(Arc<watch::Sender<Status>>);
 
 impl Lifecycle {
     /// Returns the record of a task without connections. A chief that is away for `lease` may lose the task
-    /// to another one.
+    /// to another chief.
     pub(crate) fn new(lease: Duration) -> Self {
         let status = Status { chief_seen: false, connections: 0, claims: Claims::new(lease), end: None };
         Self(Arc::new(watch::Sender::new(status)))

@@ -1,5 +1,5 @@
-//! Routes each request of a peer to the shard that the request names. Refuses requests that this kind of peer
-//! may not send, and orders of a chief that the task does not obey.
+//! Routes each request of a peer to the shard that the request names. Refuses a request that a peer of its
+//! kind may not send, and an order if the task does not obey the chief that sent it.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ fn shard_of(peer: &Peer, message: &Message) -> Option<u32> {
     }
 }
 
-/// Returns whether a request of the chief is an order to the shards, which only the chief may give that the
+/// Returns whether a request is an order to the shards. Such orders may come only from the chief that the
 /// task obeys.
 const fn is_order(message: &Message) -> bool {
     matches!(
@@ -58,7 +58,8 @@ const fn is_order(message: &Message) -> bool {
 }
 
 impl Router {
-    /// Handles what concerns the whole task. Returns the request and its reply handle if it is for a shard.
+    /// Handles a chief's request that concerns the whole task, or that the task must refuse. Returns every
+    /// other request, with its reply handle.
     fn rule(&self, chief: &Peer, message: Message, reply: Reply) -> Option<(Message, Reply)> {
         let ruled = match &message {
             Message::Claim(claim) => self.lifecycle.claim(chief, claim.attempt),

@@ -140,8 +140,8 @@ impl Model {
     /// batch by batch, so that only one batch of examples is in memory at a time.
     ///
     /// # Errors
-    /// The same as those of [`predict_each`](Self::predict_each), and those of reading the set. In case of
-    /// an error, `told` has been called for every batch before the one that failed.
+    /// The same as those of [`predict_each`](Self::predict_each), and the errors of reading the set. In case
+    /// of an error, `told` has been called for every batch before the one that failed.
     pub fn predict_dataset(
         &self,
         set: impl Dataset + 'static,

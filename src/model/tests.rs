@@ -225,7 +225,8 @@ fn a_file_that_does_not_fit_is_named() {
     assert!(refusal(&path).contains("not a safetensors file"), "{}", refusal(&path));
 }
 
-/// Applies `change` to the description of the model in a file, and writes the file again.
+/// Applies `change` to the description of the model that the file `path` contains, and writes the file
+/// again.
 fn with_card(path: &Path, change: impl FnOnce(&mut serde_json::Value)) {
     let bytes = std::fs::read(path).unwrap();
     let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
@@ -402,7 +403,7 @@ proptest! {
         }
     }
 
-    /// Checks that a graph with an output of a node that does not exist is invalid.
+    /// Checks that a graph is invalid if one of its outputs names a node that does not exist.
     #[test]
     fn an_output_must_be_a_node(node: u32) {
         let mut graph = graph();

@@ -28,9 +28,9 @@ pub fn batch_norm(name: impl Into<String>) -> BatchNorm {
 }
 
 impl BatchNorm {
-    /// Sets the momentum m, from 0 to 1. At each step, the new moving mean is m times the old one plus 1 − m
-    /// times the mean of the batch; the same holds for the variance. A job of a few hundred steps needs a
-    /// momentum below the default 0.99.
+    /// Sets the momentum m, from 0 to 1. At each step, the new moving mean is m times the old moving mean,
+    /// plus 1 − m times the mean of the batch. The moving variance is computed in the same way. A job of a
+    /// few hundred steps needs a momentum below the default 0.99.
     pub fn momentum(mut self, momentum: f32) -> Self {
         self.momentum = momentum;
         self

@@ -8,9 +8,9 @@ use pushpull_messages::id::NodeId;
 use super::layer::floats;
 use super::{Layer, Sequential, sequential};
 
-/// A residual block, which computes shortcut(x) + layers(x) (He et al. 2015). Its variables are in a scope
-/// with the block's name. By default the shortcut is x itself. The shortcut must have the same shape as the
-/// layers' output.
+/// A residual block, which computes shortcut(x) + layers(x) from its input x (He et al. 2015). Its variables
+/// are in a scope with the block's name. By default the shortcut is x itself. The shortcut must have the
+/// same shape as the layers' output.
 #[derive(Clone)]
 #[must_use = "a layer does nothing before it is applied"]
 pub struct Residual {
@@ -31,8 +31,8 @@ impl Residual {
         self
     }
 
-    /// Sets the layer that computes the shortcut from x. This layer is needed if the other layers change the
-    /// shape.
+    /// Sets the layer that computes the shortcut from the block's input. This layer is needed if the other
+    /// layers change the shape.
     pub fn shortcut(mut self, layer: impl Layer + 'static) -> Self {
         self.shortcut = Some(Rc::new(layer));
         self

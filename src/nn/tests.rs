@@ -317,14 +317,14 @@ fn a_shared_layer_that_does_not_fit_is_named() {
         let error = Model { g, x }.error();
         assert!(error.starts_with(expected), "{error}");
     }
-    refuses(dense("it", 5), [&[3], &[4]], "layer 'it' is used again where variable 'it/kernel'");
+    refuses(dense("it", 5), [&[3], &[4]], "layer 'it' is used again, but variable 'it/kernel'");
     refuses(conv2d("it", 5, [1, 1]), [&[3, 3, 1], &[3, 3, 2]], "layer 'it' is used again");
-    refuses(batch_norm("it"), [&[3], &[4]], "layer 'it' is used again where variable 'it/gamma'");
-    refuses(layer_norm("it"), [&[3], &[4]], "layer 'it' is used again where variable 'it/gamma'");
+    refuses(batch_norm("it"), [&[3], &[4]], "layer 'it' is used again, but variable 'it/gamma'");
+    refuses(layer_norm("it"), [&[3], &[4]], "layer 'it' is used again, but variable 'it/gamma'");
     refuses(
         multi_head_attention("it", 1),
         [&[3, 3], &[3, 4]],
-        "layer 'it/query' is used again where variable 'it/query/kernel'",
+        "layer 'it/query' is used again, but variable 'it/query/kernel'",
     );
     refuses(sequential("it").add(dense("in", 5)), [&[3], &[4]], "layer 'it/in' is used again");
 }

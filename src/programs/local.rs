@@ -28,7 +28,7 @@ use crate::programs::signals::Signals;
 
 /// The time limit for the tasks to end after the chief has saved the job or has ended.
 const LEAVE: Duration = Duration::from_secs(15);
-/// The time in which the other tasks learn that the chief has failed.
+/// The time limit for the other tasks to learn that the chief has failed.
 const GRACE: Duration = Duration::from_secs(2);
 /// The file descriptor of the first inherited socket in systemd's protocol.
 const FIRST_INHERITED_FD: i32 = 3;
@@ -138,10 +138,10 @@ impl Sockets {
     }
 }
 
-/// Waits until all children have ended, and returns one description for each failure. If the chief fails, the
-/// other tasks have [`GRACE`] to learn of it, and are then told to stop: they may still wait for the chief.
-/// Passes the first signal on to the chief. Once the chief has ended or the signal has arrived, waits no
-/// longer than the time `leave`, and then kills the children that still run.
+/// Waits until all children have ended, and returns one description for each failure. If the chief fails,
+/// the other tasks have [`GRACE`] to learn of it, and are then told to stop: they may still wait for the
+/// chief. Passes the first signal on to the chief. Once the chief has ended or the signal has arrived, waits
+/// for at most `leave`, and then kills the children that still run.
 async fn wait(
     children: &mut JoinSet<anyhow::Result<(TaskId, ExitStatus)>>,
     running: &Running,
@@ -189,7 +189,7 @@ async fn wait(
     Ok(failed)
 }
 
-/// Waits until a time; for ever if it is `None`.
+/// Waits until `time`; for ever if `time` is `None`.
 async fn until(time: Option<Instant>) {
     match time {
         Some(time) => tokio::time::sleep_until(time).await,

@@ -103,8 +103,8 @@ fn panicked<T>(result: Result<T, RecvError>) -> anyhow::Result<T> {
     result.map_err(|_| anyhow!("a thread of this task panicked: see the message above"))
 }
 
-/// Ends the endpoint of a task that has ended, after the configured linger time or as soon as a signal
-/// arrives.
+/// Closes the endpoint of a task that has ended. Before that, waits for the configured linger time, or until
+/// a signal arrives.
 pub(crate) async fn closed(endpoint: Endpoint, task: TaskId, outcome: Outcome, signals: &Signals) -> Outcome {
     if let Err(failure) = &outcome {
         endpoint.fail(task, failure);

@@ -75,7 +75,7 @@ impl SignalGuard {
 
 /// Remembers how the process reacts to signals before a training handles them. When it is dropped, the
 /// signals that used to end the process end it again, with the exit status 128 + the signal's number.
-/// Signals that the program itself handles or ignores are left to it.
+/// Signals that the program itself handles or ignores are left to the program.
 pub(crate) struct SignalsKept(Defaults);
 
 impl SignalsKept {

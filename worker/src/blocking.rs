@@ -7,9 +7,9 @@ use tokio::sync::oneshot;
 
 use crate::error::WorkerError;
 
-/// Runs slow work on a new thread called `name`, so that this thread stays free for heartbeats and signals.
-/// If `own_threads` is false, runs the work on this thread. The new thread does not belong to the runtime: a
-/// runtime that ends waits for its own threads, even if one of them hangs.
+/// Runs slow work on a new thread called `name`, so that the calling thread stays free for heartbeats and
+/// signals. If `own_threads` is false, runs the work on the calling thread. The new thread does not belong
+/// to the runtime: when a runtime ends, it waits for its own threads, even if one of them hangs.
 ///
 /// # Errors
 /// If the work fails or panics; if the operating system cannot start a thread.

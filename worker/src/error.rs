@@ -57,7 +57,7 @@ pub enum WorkerError {
     /// The input or a device takes much longer than ever before.
     #[error("{what} has taken longer than {seconds} s: it hangs, or hung_after is too small for it")]
     Hung {
-        /// What takes so long.
+        /// What has exceeded the limit.
         what: &'static str,
         /// The limit in seconds.
         seconds: f32,

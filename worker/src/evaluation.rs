@@ -1,6 +1,6 @@
 //! Evaluates the model: computes the loss and the metrics over all test examples at given values of the
-//! variables. At the end of a job, these are the values after the last step, or their moving averages if the
-//! job maintains averages. This module must not depend on connections.
+//! variables. At the end of a job, the evaluation uses the values after the last step, or their moving
+//! averages if the job maintains averages. This module must not depend on connections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,8 +28,8 @@ fn batch(job: &JobSpec) -> usize {
     (job.batch_size as usize).min(BATCH_MAX)
 }
 
-/// Returns the distinct batch sizes in an evaluation of `examples` examples: that of the full batches, and
-/// that of the last batch if it is smaller.
+/// Returns the distinct batch sizes in an evaluation of `examples` examples: the size of the full batches,
+/// and the size of the last batch if it is smaller.
 pub(crate) fn batch_sizes(job: &JobSpec, examples: u64) -> Vec<usize> {
     let batch = batch(job);
     let (whole, rest) = (examples / batch as u64, (examples % batch as u64) as usize);
@@ -68,8 +68,8 @@ pub(crate) async fn evaluate(
 }
 
 /// Evaluates the model at the given values. If the devices have threads of their own, other threads read the
-/// batches and compute the checksum of the values, and this thread only waits. The evaluation of a batch
-/// counts as hung when it exceeds a time limit; `hung_after` is the lower bound of this limit, see
+/// batches and compute the checksum of the values, and the calling thread only waits. The evaluation of a
+/// batch counts as hung when it exceeds a time limit; `hung_after` is the lower bound of this limit, see
 /// [`Lease`].
 ///
 /// # Errors
@@ -113,7 +113,7 @@ pub(crate) async fn evaluate_values(
 enum Reading<'a> {
     /// Another thread reads the batches. It sends `None` after the last one.
     Beside(mpsc::Receiver<Result<Option<Batch>, InputError>>),
-    /// The other thread has read the last batch.
+    /// The other thread has read all batches, and all have been returned.
     Ended,
     /// The calling thread reads the batches.
     Here(Box<dyn Iterator<Item = Result<Batch, InputError>> + 'a>),

@@ -6,7 +6,7 @@
 use pushpull_kernels::cpu::auc;
 use pushpull_messages::graph::{GraphSpec, MetricKind};
 
-/// The sums of metrics over the batches that were added.
+/// The sums of metrics over the batches that have been added so far.
 #[derive(Clone, Debug)]
 pub(crate) struct MetricTotals {
     /// For each metric, how the results of several batches are combined, and the sum of the results so far.

@@ -132,8 +132,8 @@ impl Preparation {
         Ok(own.iter().zip(parts).map(replica).collect::<Result<_, _>>()?)
     }
 
-    /// Prepares the evaluation before the training. Otherwise, a missing or unsuitable test set would be
-    /// reported only after hours of training.
+    /// Prepares the evaluation before the training begins. Otherwise, a missing or unsuitable test set would
+    /// be reported only after hours of training.
     fn prepare_evaluation(
         &self,
         train: &[ColumnSpec],
@@ -166,8 +166,8 @@ impl Preparation {
     }
 }
 
-/// Checks that a worker that continues earlier training reads the same files as before. With other files, it
-/// would skip examples that it has not used.
+/// Checks that a worker that continues earlier training reads the same files as before. With other files,
+/// the worker would skip examples that it has not used.
 fn check_files(resume: &Resume, found: Option<FilesDigest>, accept: bool) -> Result<(), InputError> {
     match (resume.files, found) {
         (Some(expected), Some(found)) if expected != found && resume.examples > 0 => {

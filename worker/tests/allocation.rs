@@ -244,8 +244,8 @@ impl GradientSink for Counted<'_> {
     }
 }
 
-/// Calls `steps` three times, and returns the number of allocations of the call with the fewest. Other code
-/// of the process may allocate during one call, but hardly during all three.
+/// Calls the function `steps` three times. Returns the number of allocations of the call that allocated
+/// least often. Other code of the process may allocate during one call, but hardly during all three.
 fn allocations(mut steps: impl FnMut()) -> usize {
     let count = |_| {
         let region = Region::new(ALLOCATOR);

@@ -35,8 +35,8 @@ pub struct CheckpointConfig {
     pub restore: RestoreChoice,
     /// The time limit for ending the job after a signal. Workers have three fifths of this time to finish,
     /// and the rest is left for the last save. If the job fails without a signal, its last save has the
-    /// whole time. When a job starts, this is also the longest time for which it waits while another job,
-    /// such as its own earlier run, still saves at the same location.
+    /// whole time. If another job, such as an earlier run of this job, still saves at the same location when
+    /// this job starts, this job waits for at most this time.
     pub drain_timeout: Duration,
     /// The time limit for the last save of a job that was trained to its end. If the save takes longer, the
     /// job ends without it.

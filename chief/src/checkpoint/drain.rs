@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// (A) and (B)
+        /// Checks that the parts add up (A), and that the workers have three fifths (B).
         #[test]
         fn shares_add_up(nanos in 0..=DRAIN_TIMEOUT_MAX.as_nanos() as u64) {
             let timeout = Duration::from_nanos(nanos);

@@ -2,7 +2,7 @@
 //! properties: (A) if the number of workers and the batch size are unchanged, each worker continues exactly
 //! where it stopped; (B) otherwise each worker continues after an equal share of all examples that were
 //! read, rounded down to whole batches, and no example is counted twice; (C) if the number of workers is
-//! unchanged, each worker is told the checkpoint's digest of its input files.
+//! unchanged, each worker gets the digest that the checkpoint contains for the worker's input files.
 
 use pushpull_messages::checkpoint::WorkerRecord;
 use pushpull_messages::job::JobSpec;
@@ -30,8 +30,8 @@ pub(super) fn resumes(manifest: &ManifestSpec, job: &JobSpec, workers: u32) -> V
     (0..workers).map(|worker| after(worker, examples / batch_size)).collect()
 }
 
-/// Returns one record per worker for the shards to keep: the worker's position in its input, and its last
-/// push if the checkpoint has one.
+/// Returns one record per worker for the shards to keep: the worker's position in its input, and the record
+/// of its last push if the checkpoint has such a record.
 pub(super) fn records(manifest: &ManifestSpec, resumes: &[Resume]) -> Vec<WorkerRecord> {
     let known = |worker: u32, drawn: u64| {
         let found = manifest.workers.iter().find(|record| record.worker == worker);
@@ -80,7 +80,8 @@ mod tests {
             let resumed: u64 = resumes.iter().map(|resume| resume.examples).sum();
             prop_assert!(resumed <= read && read - resumed < u64::from(workers * (now + 1)), "(B)");
             prop_assert!(resumes.iter().all(|resume| resume.examples == resume.drawn * u64::from(now)));
-            // (A) holds for the next run, even if this run changed the batch size or the number of workers.
+            // A next run with the same settings continues at these positions (A), even if this run changed
+            // the batch size or the number of workers.
             manifest.workers = records(&manifest, &resumes);
             manifest.job.batch_size = now;
             let next = super::resumes(&manifest, &JobSpec { batch_size: now, ..job() }, workers);

@@ -43,8 +43,8 @@ mod tests {
     use crate::checkpoint::tests::named;
 
     proptest! {
-        /// Checks (A), (B) and (C) after each of many checkpoints. Sometimes the job restarts from an
-        /// earlier step.
+        /// Checks after each of many checkpoints that the newest stay (A), that one of every interval stays
+        /// (B), and that a second call deletes nothing (C). Sometimes the job restarts from an earlier step.
         #[test]
         fn the_newest_stay_and_one_of_every_interval(
             pauses in prop::collection::vec(0u64..100, 1..60),

@@ -27,7 +27,7 @@ const LOOKS_MAX: u32 = 5;
 const SLOW: Duration = Duration::from_secs(60);
 /// The time after which the last save is attempted again if the shards did not have the right version.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// The time after which a last save that failed is attempted again. It doubles with each attempt.
+/// The time after which a failed last save is attempted again. It doubles with each attempt.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// The status of all saves so far.
@@ -75,7 +75,7 @@ pub(crate) struct Saver {
     writer: CheckpointWriter,
     cleaner: Cleaner,
     status: watch::Sender<SaveStatus>,
-    /// The time after which a last save that failed is attempted again.
+    /// The time after which a failed last save is attempted again.
     retry: Duration,
     /// The lock of the store, kept until the last checkpoint is saved; `None` if the store cannot be locked.
     _lock: Option<StoreLock>,
@@ -109,13 +109,14 @@ impl Saver {
         Self { _lock: lock, ..self }
     }
 
-    /// Attempts a last save that failed again after this time, instead of after the usual one.
+    /// Sets the time after which a failed last save is repeated, in place of the usual time.
     #[cfg(test)]
     pub(super) fn retrying_after(self, retry: Duration) -> Self {
         Self { retry, ..self }
     }
 
-    /// Returns a catalog of the existing checkpoints, and the choice of the one that the job begins with.
+    /// Returns a catalog of the existing checkpoints, and the setting that chooses the checkpoint that the
+    /// job begins with.
     pub(crate) fn checkpoints(&self) -> (Catalog, RestoreChoice) {
         (self.writer.catalog().clone(), self.config.restore)
     }

@@ -1,9 +1,9 @@
 //! Decides at which step the next checkpoint is made. Reads no clock; times count from the start of the job.
 //! Wanted properties: (A) no step is chosen twice; (B) every chosen step is after all steps seen so far, or
-//! is the job's first or last step; (C) with `save_steps`, all other chosen steps are multiples of
-//! `save_steps`, unless they were requested; (D) if shards repeatedly pass the chosen step before they learn
-//! of it, steps are chosen further ahead until a save succeeds; (E) after a failed save, the next multiple
-//! is chosen only when a shard has reached the step of the failed save.
+//! is the job's first or last step; (C) with `save_steps`, a chosen step is a multiple of `save_steps`, is
+//! the job's first or last step, or was requested; (D) if shards repeatedly pass the chosen step before they
+//! learn of it, steps are chosen further ahead until a save succeeds; (E) after a failed save, the next
+//! multiple is chosen only when a shard has reached the step of the failed save.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -51,7 +51,7 @@ pub(super) struct Schedule {
     /// The version that a fresh job begins with; `None` after the first decision.
     first: Option<Version>,
     margin: u64,
-    /// The time at which the next save is due; used only with `every`.
+    /// The time at which the next save is due; used only if the job sets `every`, the time between saves.
     due: Duration,
     /// The version of the last failed save. The shards may not have reached it yet.
     failed: Version,

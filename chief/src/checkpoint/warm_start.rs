@@ -1,7 +1,7 @@
 //! Selects the variables of a new job that take their values from another job's checkpoint, and finds the
 //! source of each. Accesses no store. Wanted properties of a pattern: (A) a pattern without `*` matches only
-//! the same text; (B) if parts of a text are replaced with `*`, the result is a pattern that matches the
-//! original text.
+//! the text that equals the pattern; (B) if parts of a text are replaced with `*`, the result is a pattern
+//! that matches the original text.
 
 use std::collections::BTreeMap;
 

@@ -400,8 +400,8 @@ impl JobRun {
         }
     }
 
-    /// Tells all tasks that the job has ended, and waits until the workers have left. If another chief leads
-    /// the job, its tasks are left alone.
+    /// Tells all tasks that the job has ended, and waits until the workers have left. If the ps tasks obey
+    /// another chief, they are left alone.
     async fn stop(&self, result: &Result<JobEnd, ChiefError>, server: Server) {
         if self.ps.is_refused() || result.as_ref().is_err_and(ChiefError::is_other_chief) {
             self.ps.leave_alone();

@@ -33,7 +33,7 @@ use job_run::JobRun;
 /// The time between two attempts to lock the store of checkpoints.
 const LOCK_PAUSE: Duration = Duration::from_millis(100);
 
-/// What is known of a job that was trained and evaluated, while its variables are still on the ps tasks.
+/// A job that was trained and evaluated, and whose variables are still on the ps tasks.
 #[derive(Clone, Debug)]
 pub struct TrainedJob {
     /// The shard of each slice of each variable.
@@ -43,7 +43,7 @@ pub struct TrainedJob {
 }
 
 /// A function that the chief calls once, after the job was trained and evaluated and before the ps tasks are
-/// told to stop. It can still read the variables; the chief itself carries no tensors.
+/// told to stop. The function can still read the variables; the chief itself carries no tensors.
 pub type BeforeStop = Box<dyn FnOnce(TrainedJob) -> LocalBoxFuture<'static, ()>>;
 
 /// A chief task that has not been started yet.
@@ -55,7 +55,8 @@ pub struct Chief {
     progress: watch::Sender<JobProgress>,
     /// Cancelled when a signal asks the job to stop.
     interrupt: CancellationToken,
-    /// The reason for which the program stops the job before its last step; `None` until it does so.
+    /// The reason for which the program stops the job before its last step; `None` until the program stops
+    /// the job.
     stop: watch::Receiver<Option<String>>,
     hooks: Vec<Box<dyn Hook>>,
     before_stop: Option<BeforeStop>,
@@ -186,7 +187,7 @@ impl Chief {
         Ok(Some(saver.with_lock(lock)))
     }
 
-    /// Awaits an operation of the store, for as long as the start may take.
+    /// Awaits an operation of the store, within the time limit for the start of the job.
     async fn responds<T>(
         &self,
         store: &Store,

@@ -484,7 +484,7 @@ fn a_store_that_hangs_at_the_start_is_an_error() {
     });
 }
 
-/// Returns a configuration whose last save has a limit.
+/// Returns a configuration that limits the time of the job's last save.
 fn hasty(path: &TempDir, last_save_timeout: Duration) -> ChiefConfig {
     let usual = config(path, PATIENCE);
     let checkpoint = usual.checkpoint.map(|usual| CheckpointConfig { last_save_timeout, ..usual });
@@ -599,7 +599,8 @@ fn the_variables_of_a_failed_job_are_not_read() {
     });
 }
 
-/// Returns the settings of a chief without checkpoints that starts within this time.
+/// Returns the settings of a chief that makes no checkpoints, and that fails if the job has not started
+/// within `start_timeout`.
 fn started_within(start_timeout: Duration) -> ChiefConfig {
     let (reconnect_timeout, leave_timeout) = (Duration::from_millis(50), PATIENCE);
     ChiefConfig { start_timeout, reconnect_timeout, leave_timeout, ..Default::default() }

@@ -58,7 +58,7 @@ pub(crate) struct Coordinator {
     state: JobState<Reply>,
     progress: watch::Sender<JobProgress>,
     milestones: mpsc::UnboundedSender<Milestone>,
-    /// Set to `None` when the job has ended, because no worker leaves after that.
+    /// The sender of departures; `None` when the job has ended, because no worker leaves after that.
     departures: Option<mpsc::UnboundedSender<(u32, Incarnation)>>,
     feed: Feed,
     bell: Arc<Notify>,

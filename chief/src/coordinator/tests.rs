@@ -102,8 +102,8 @@ impl TestCoordinator {
         self.coordinator.send(Observe).await.unwrap()
     }
 
-    /// Waits until the second worker is no longer training. Returns the states of the second and of the
-    /// first worker.
+    /// Waits until the second worker is no longer training. Returns two states: the second worker's, then
+    /// the first worker's.
     async fn second_worker_changes(&self) -> (WorkerState, WorkerState) {
         loop {
             self.bell.notified().await;

@@ -76,8 +76,9 @@ mod tests {
     }
 
     proptest! {
-        /// Checks the hook, and with it (A) and (B) of `plateau`, against a computation from all values so
-        /// far. The draw also decides if the metric should rise or fall.
+        /// Checks when the hook requests a stop, and thereby when `plateau` finds a plateau (its properties
+        /// A and B), against a computation from all values so far. The metric should rise if `higher` is
+        /// true, and fall otherwise.
         #[test]
         fn it_stops_when_nothing_improved_for_long_enough(
             values in prop::collection::vec(prop_oneof![9 => (0u8..8).prop_map(f32::from), 1 => Just(f32::NAN)], 1..30),

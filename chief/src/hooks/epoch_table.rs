@@ -163,8 +163,8 @@ impl EpochTable {
         }
     }
 
-    /// Returns the line that waits for its evaluation, if there is one. At the first call that returns a
-    /// line, returns the header before it.
+    /// Returns the line that waits for its evaluation, if there is one. The first call that returns a line
+    /// also returns the header, before the line.
     fn flush(&mut self) -> Vec<String> {
         let Some(line) = self.pending.take() else { return Vec::new() };
         let [first, last] = line.epochs;
@@ -359,8 +359,9 @@ mod tests {
     }
 
     proptest! {
-        /// Checks (A), (B) and (C): draws the steps between snapshots, and after which snapshots an
-        /// evaluation arrives.
+        /// Checks that each epoch is in one line (A), that an evaluation is in the line of its epoch (B),
+        /// and that all lines are as long as the header (C). Draws the steps between snapshots, and after
+        /// which snapshots an evaluation arrives.
         #[test]
         fn each_epoch_is_in_one_line(
             events in prop::collection::vec((0u64..9, any::<bool>()), 1..40),

@@ -45,7 +45,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Checks (A) and (B): inserts random keys, and compares the map with a list of all keys so far.
+        /// Checks that the map has the latest keys (A) and no others (B): inserts random keys, and compares
+        /// the map with a list of all keys so far.
         #[test]
         fn the_latest_keys_are_known(keys in prop::collection::vec(0u8..30, 0..200)) {
             let mut latest = Latest::<u8, usize, 7>::new();

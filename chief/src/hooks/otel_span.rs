@@ -117,9 +117,9 @@ impl OtelSpans {
     }
 }
 
-/// Returns the index of a span's parent, if any. The parent is the innermost span of the same trace that
-/// contains the span. If there is no such span, and the given span is a shard's handling of a push, the
-/// parent is the worker's span of that push.
+/// Returns the index of a span's parent, if any. Of the spans in the same trace, the parent is the innermost
+/// one that contains the given span. If there is no such span, and the given span is a shard's handling of a
+/// push, the parent is the worker's span of that push.
 fn parent(spans: &[SpanSpec], index: usize, own: impl Iterator<Item = usize>) -> Option<usize> {
     let span = &spans[index];
     let time = |span: &SpanSpec| (span.start_us, span.start_us.saturating_add(span.took_us.max(0)));
@@ -169,7 +169,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Checks (A) and (B) for spans of up to four pushes, on a worker or a shard, with random times in a
+        /// Checks that each push has its own trace (A), and that parents contain their children (B). The
+        /// spans belong to up to four pushes, come from a worker or a shard, and have random times in a
         /// random order.
         #[test]
         fn a_push_is_a_trace_and_parents_contain_children(

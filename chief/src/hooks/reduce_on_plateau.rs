@@ -127,8 +127,9 @@ mod tests {
     }
 
     proptest! {
-        /// Checks (A) and (B): after each random value, the hook must request the factor that the test
-        /// computes, or none.
+        /// Checks that the factor is reduced on each plateau (A), and never below the minimum (B): after
+        /// each random value, the hook must request the factor that the test computes, or nothing if the
+        /// factor stays.
         #[test]
         fn the_rate_is_reduced_at_every_plateau(
             values in prop::collection::vec((0u8..8).prop_map(f32::from), 1..40),

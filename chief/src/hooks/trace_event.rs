@@ -245,7 +245,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Checks (A) and (B) for spans with random times in two lanes of a ps task.
+        /// Checks that the spans of a thread nest or are disjoint (A), and that the number of rows is
+        /// bounded (B), for spans with random times in two lanes of a ps task.
         #[test]
         fn spans_of_a_thread_are_apart_or_nested(
             spans in prop::collection::vec((0i64..60, 0i64..40, any::<bool>()), 1..60),
@@ -276,7 +277,8 @@ mod tests {
             }
         }
 
-        /// Checks for (C) that different pushes, and a push to two shards, have different ids.
+        /// Checks that different pushes have different ids, and that one push has different ids for two
+        /// shards (C).
         #[test]
         fn a_push_has_one_identity(sequences in prop::collection::hash_set(any::<u64>(), 2..50)) {
             let ids: std::collections::HashSet<u64> = sequences
@@ -293,8 +295,9 @@ mod tests {
         }
     }
 
-    /// Checks (A) for the spans of one shard that four workers report. Each report has the spans of many
-    /// pushes of one worker; they overlap with those of other workers.
+    /// Checks that the spans of a thread nest or are disjoint (A) if four workers report spans of one shard.
+    /// Each report has the spans of many pushes of one worker, which overlap with the spans of other
+    /// workers.
     #[test]
     fn spans_of_several_workers_do_not_cross() {
         let mut events = TraceEvents::new();

@@ -86,7 +86,7 @@ mod tests {
     }
 
     /// Concludes a run of ten updates that began at step `began`. The only shard has the counters `pushes`,
-    /// and a maximum of `behind` steps behind the fastest worker.
+    /// and has accepted a push of a worker that was `behind` steps behind the fastest worker.
     fn counted_from(began: u64, sync: &str, pushes: ShardCounters, behind: u64) -> Result<JobReport, String> {
         let job = JobSpec { sync: sync.parse().unwrap(), ..job() };
         let mut steps_behind = StalenessHistogram::default();

@@ -45,7 +45,7 @@ pub(crate) enum SaveLimit {
     Drain,
     /// The save may take one drain timeout, counted from now.
     DrainTimeout,
-    /// The deadline of the save is one time limit of the last save from now.
+    /// The save may take the time that `--last-save-timeout-s` allows, counted from now.
     LastSaveTimeout,
 }
 
@@ -70,8 +70,8 @@ impl SaveLimit {
 }
 
 /// Returns the result of a job whose training ended early; `error` is the cause. `drain` is the reason why
-/// the job was told to stop, or `None` if it was not. `last` is the last checkpoint, or an error with the
-/// reason why it was not saved; `None` if no checkpoint was to be saved.
+/// the job was told to stop, or `None` if the job was not told to stop. `last` is the last checkpoint, or an
+/// error with the reason why it was not saved; `None` if no checkpoint was to be saved.
 pub(crate) fn early_end(
     error: ChiefError,
     drain: Option<String>,
@@ -120,8 +120,9 @@ mod tests {
     }
 
     proptest! {
-        /// Checks (A), (B) and (C) for random errors, with and without a drain, and with a last save that
-        /// succeeded, failed or was not made.
+        /// Checks that a job ends as `Saved` only with a last checkpoint (A), that it does so if it was told
+        /// to stop (B), and that it keeps its error otherwise (C). The errors are random, with and without a
+        /// drain; the last save succeeded, failed or was not made.
         #[test]
         fn an_early_end_is_good_only_if_it_was_wanted_and_saved(
             error in any_error(),
@@ -143,7 +144,7 @@ mod tests {
             }
         }
 
-        /// Checks the first part of (D).
+        /// Checks that nothing is saved after an error for which the shards may be at fault (D).
         #[test]
         fn nothing_is_saved_where_the_shards_may_be_at_fault(error in any_error()) {
             let harmless = matches!(
@@ -154,7 +155,7 @@ mod tests {
             prop_assert_eq!(LastSave::after(Err(&error)), wanted, "(D)");
         }
 
-        /// Checks (E).
+        /// Checks that the last save has a time limit, which is that of the drain if the job drains (E).
         #[test]
         fn a_trained_job_saves_its_last_step(step in any::<u64>(), draining in any::<bool>()) {
             let step = GlobalStep(step);

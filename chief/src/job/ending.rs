@@ -216,8 +216,8 @@ impl<R> JobState<R> {
         }
     }
 
-    /// Handles the message `Evaluated` of the worker that was told to evaluate: its evaluation, or the
-    /// reason why it failed.
+    /// Handles the message `Evaluated` of the worker that was told to evaluate: the message has the
+    /// evaluation, or the reason why the evaluation failed.
     pub(super) fn evaluated(&mut self, index: u32, evaluated: Evaluated, reply: R) -> Vec<Effect<R>> {
         self.member(index).state = MemberState::Left;
         if let Some(reason) = self.over() {

@@ -59,7 +59,7 @@ pub(crate) enum TrainingEnd {
 /// The outcome of a job that was evaluated.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TrainingOutcome {
-    /// The mean, over the workers that stayed to the end, of the last loss that each has reported.
+    /// The mean of the workers' last reported losses. Only the workers that stayed to the end count.
     pub train_loss: f32,
     pub evaluation: Evaluation,
     /// The number of workers whose losses are averaged in `train_loss`.
@@ -111,7 +111,7 @@ pub(crate) struct JobState<R> {
     members: BTreeMap<u32, Member<R>>,
     phase: Phase,
     stopping: Option<EarlyStop>,
-    /// Whether another chief leads the job. Its workers are not told to stop.
+    /// Whether another chief leads the job. If so, the workers that train are not told to stop.
     abandoned: bool,
     /// Whether the job makes checkpoints.
     saves: bool,
@@ -218,8 +218,8 @@ impl<R> JobState<R> {
         away.map(|(&index, member)| (index, member.connection))
     }
 
-    /// Returns the progress of the job. Its loss is the mean, over the workers that take part, of the last
-    /// loss that each has reported.
+    /// Returns the progress of the job. The progress contains the mean of the last losses that workers have
+    /// reported. Only workers that take part count.
     pub(crate) fn progress(&self) -> JobProgress {
         let trains =
             |member: &&Member<R>| member.is_present() && matches!(member.state, MemberState::Training);
@@ -243,16 +243,16 @@ impl<R> JobState<R> {
         }
     }
 
-    /// Returns the mean, over the workers that take part, of the last loss that each has reported, and the
-    /// number of these losses; `None` if there are none. The loss of a worker that leaves or is lost no
-    /// longer counts.
+    /// Returns the mean of the last losses that workers have reported, and the number of these losses;
+    /// `None` if there are none. Only workers that take part count: the loss of a worker that leaves or is
+    /// lost is dropped.
     fn mean_loss(&self) -> Option<(f32, usize)> {
         let losses: Vec<f32> = self.members.values().filter_map(|member| member.loss).collect();
         (!losses.is_empty()).then(|| (losses.iter().sum::<f32>() / losses.len() as f32, losses.len()))
     }
 
-    /// Returns each metric's mean, over the workers that take part, of the last value that each has
-    /// reported. Values that are not finite do not count.
+    /// Returns, for each metric, the mean of the last values that workers have reported. Only workers that
+    /// take part count, and only finite values.
     fn mean_metrics(&self) -> Vec<MetricValue> {
         let mean = |(position, metric): (usize, &MetricSpec)| {
             let values = self.members.values().filter_map(|member| member.metrics.get(position));

@@ -50,7 +50,7 @@ pub(crate) struct Launcher<'a> {
     pub stop: &'a watch::Receiver<Option<String>>,
     pub coordinator: &'a Addr<Coordinator>,
     pub ps: &'a PsTasks,
-    /// The channel for commands to the saver, if the job makes checkpoints.
+    /// The channel for commands to the saver. If the job makes no checkpoints, the commands have no effect.
     pub saver: mpsc::UnboundedSender<SaverCommand>,
     /// The job's own checkpoints, and the choice of the checkpoint that the job resumes from.
     pub checkpoints: Option<(Catalog, RestoreChoice)>,
@@ -156,8 +156,9 @@ impl Launcher<'_> {
         Ok(deadline)
     }
 
-    /// Claims the ps tasks for this run of the chief. If they belong to another chief, waits until the
-    /// deadline for its end, because it may be an earlier run of this job that is about to end.
+    /// Claims the ps tasks for this run of the chief. If they belong to another chief, waits for that chief
+    /// to end, but at most until the deadline: that chief may be an earlier run of this job that is about to
+    /// end.
     async fn claim(&self, deadline: Instant) -> Result<(), ChiefError> {
         let mut refused = None;
         loop {

@@ -62,7 +62,7 @@ pub(crate) struct PsTasks {
     attempts: Cell<u64>,
     /// Whether all tasks have granted the claim of this chief.
     claimed: Cell<bool>,
-    /// The first refusal of an order because a task obeys another chief.
+    /// The first error that says that a task obeys another chief.
     refused: Refused,
     /// The history of the shards' learning rate.
     rates: RefCell<RateHistory>,
@@ -70,10 +70,11 @@ pub(crate) struct PsTasks {
     stops: CancellationToken,
 }
 
-/// The first refusal of an order because a ps task obeys another chief.
+/// The first error that says that a ps task obeys another chief.
 type Refused = watch::Sender<Option<CallError>>;
 
-/// Sends an order to a ps task. Records a refusal because the task obeys another chief.
+/// Sends an order to a ps task. If the task refuses the order because it obeys another chief, records the
+/// refusal.
 async fn order<A>(
     refused: &Refused,
     caller: &ReconnectingClient,
@@ -89,7 +90,8 @@ where
     reply.map(|(reply, _)| reply)
 }
 
-/// Records an error if it is the first refusal because a task obeys another chief.
+/// Records an error if it says that a task obeys another chief, and if no such error has been recorded
+/// before.
 fn note(refused: &Refused, error: &CallError) {
     if is_refused(error) {
         refused.send_if_modified(|first| first.is_none() && first.replace(error.clone()).is_none());
@@ -142,7 +144,8 @@ impl PsTasks {
         Ok(())
     }
 
-    /// Records the error of a request that was sent without this object.
+    /// Records the error of a request that other code has sent, if the error says that a task obeys another
+    /// chief.
     pub(crate) fn note(&self, error: &CallError) {
         note(&self.refused, error);
     }
@@ -351,15 +354,15 @@ impl PsTasks {
     }
 
     /// Tells every ps task that the job has ended, and closes the connections. Tasks that are lost are
-    /// skipped. If the job has failed before this chief had claimed the tasks, it claims those that it has
-    /// reached; if one of them belongs to another chief, none is stopped.
+    /// skipped. If the job has failed before this chief claimed the tasks, the chief first claims the tasks
+    /// that it has reached; if one of them belongs to another chief, no task is stopped.
     pub(crate) async fn stop(&self, reason: StopReason) {
         self.stops.cancel();
         if !self.claimed.get()
             && let Ok(Err(ChiefError::OtherChief { reason, .. })) =
                 tokio::time::timeout(FAREWELL, self.claim()).await
         {
-            info!(reason, "no ps task is stopped");
+            info!(reason, "stopped no ps task, because they belong to another chief");
             return self.leave_alone();
         }
         let stops = self.callers.take().into_values().map(|caller| {
@@ -376,7 +379,7 @@ impl PsTasks {
         futures_util::future::join_all(stops).await;
     }
 
-    /// Closes the connections to all tasks, which belong to another chief.
+    /// Closes the connections to all tasks without stopping the tasks, because they belong to another chief.
     pub(crate) fn leave_alone(&self) {
         self.stops.cancel();
         self.callers.take();

@@ -165,13 +165,13 @@ mod tests {
     enum Fate {
         Lost,
         Received,
-        /// The report arrives only after it was repeated, and after this number of later reports.
+        /// The report arrives late: after its repetition, and after this number of later reports.
         Late(u64),
     }
 
     proptest! {
-        /// Checks (A) for a worker that repeats each report, each time over a new connection, until it
-        /// receives a reply.
+        /// Checks that a repeated report counts once (A). The worker repeats each report, each time over a
+        /// new connection, until it receives a reply.
         #[test]
         fn reports_count_once_over_all_connections(
             reports in prop::collection::vec(
@@ -221,7 +221,8 @@ mod tests {
             prop_assert_eq!(evaluated, (0..total as u64).collect::<Vec<_>>(), "(A)");
         }
 
-        /// Checks (C) for a worker that takes steps, reports them, and is sometimes restarted.
+        /// Checks that the steps of all incarnations add up (C). The worker takes steps, reports them, and
+        /// is sometimes restarted.
         #[test]
         fn steps_add_up_over_all_lives(
             reported in prop::collection::vec((0u64..5, any::<bool>(), 0u8..10), 1..40),
@@ -244,7 +245,8 @@ mod tests {
             }
         }
 
-        /// Checks (B) for spans of random tasks with random times.
+        /// Checks that implausible spans are dropped and counted (B). The tasks and the times of the spans
+        /// are random.
         #[test]
         fn implausible_spans_are_left_out(
             parts in prop::collection::vec((0u8..4, 0u32..5, any::<i64>(), 0u32..60, any::<i64>(), 0u32..60), 1..50),
@@ -279,7 +281,8 @@ mod tests {
         assert_eq!((ledger.latest()[&1].local_step, ledger.take()[&1].steps), (LocalStep(2), 11));
     }
 
-    /// Checks (A) for two reports that differ only in their numbers, or not at all.
+    /// Checks that a report is recognised by its number (A). The two reports differ only in their numbers,
+    /// or not at all.
     #[test]
     fn a_report_is_known_by_its_number() {
         let passed_on = |numbers: [u64; 2]| {

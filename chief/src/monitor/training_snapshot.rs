@@ -96,8 +96,9 @@ mod tests {
     }
 
     proptest! {
-        /// Checks (A) and (B) for one worker: draws its number of steps between two reports, the loss of
-        /// each step, and when an interval ends.
+        /// Checks that the combined reports of one worker have the sum of its steps (A) and the mean of
+        /// their losses (B). The steps between two reports, the losses and the ends of the intervals are
+        /// random.
         #[test]
         fn steps_add_up_and_the_loss_is_their_mean(
             reported in prop::collection::vec((prop::collection::vec(-4i8..4, 0..5), any::<bool>()), 1..40),

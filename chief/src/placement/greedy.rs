@@ -5,14 +5,15 @@ use std::collections::BTreeSet;
 
 /// The strategy's state: the number of bytes on each shard so far.
 ///
-/// Why (C) of `place` holds: the shard that gets a slice had the fewest bytes, so its load was at most the
-/// mean. The slice raises this load to at most the mean plus the size of the slice, and the mean never
-/// decreases. Sorting by size first would balance better (Graham, 1969), but then adding a variable could
-/// move all other variables to other shards, which (D) forbids.
+/// The heaviest shard exceeds the mean by at most the largest slice, as (C) of `place` requires. The reason:
+/// the shard that gets a slice had the fewest bytes, so its load was at most the mean. The slice raises this
+/// load to at most the mean plus the size of the slice, and the mean never decreases. Sorting by size first
+/// would balance better (Graham, 1969), but then adding a variable could move all other variables to other
+/// shards, which (D) of `place` forbids.
 pub(super) struct Greedy {
     bytes: Vec<u64>,
     /// The shards, ordered by bytes and then by position. Among shards with equal bytes the lowest position
-    /// wins, so that the result is deterministic, as (A) requires.
+    /// wins, so that the result is deterministic, as (A) of `place` requires.
     queue: BTreeSet<(u64, usize)>,
 }
 

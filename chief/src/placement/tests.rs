@@ -51,7 +51,7 @@ fn rows(partitioner: PartitionerSpec, shape: &[usize], shards: u32) -> Vec<u64> 
     placement.slices.iter().map(|placed| placed.slice.rows).collect()
 }
 
-/// Returns the ps task of each slice.
+/// Returns, for each slice, the index of the ps task that owns it.
 fn tasks(placement: &Placement) -> Vec<u32> {
     placement.slices.iter().map(|placed| placed.shard.ps).collect()
 }
@@ -381,8 +381,8 @@ proptest! {
         }
     }
 
-    /// Checks (H) for drawn jobs in which LAMB trains all variables, none, those of a group, or those
-    /// outside of the group.
+    /// Checks that a variable whose optimizer needs it whole has one slice (H). In the drawn jobs, LAMB
+    /// trains all variables, no variables, only those of a group, or only those outside of the group.
     #[test]
     fn h_variables_that_lamb_trains_are_not_split(
         (strategy, partitioner, (shards, variables)) in (any_strategy(), any_partitioner(), any_job()),

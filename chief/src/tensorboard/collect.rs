@@ -299,7 +299,9 @@ mod tests {
     }
 
     proptest! {
-        /// Checks (A), (B) and (C) for two shards that answer random pushes between snapshots.
+        /// Checks that the counts of the intervals add up (A), that each histogram agrees with its values
+        /// (B), and that only finite values are plotted (C), for two shards that answer random pushes
+        /// between snapshots.
         #[test]
         fn intervals_add_up_and_every_histogram_is_one(
             intervals in prop::collection::vec((interval(), interval()), 1..20),
@@ -351,7 +353,8 @@ mod tests {
             prop_assert_eq!(gradients.0 as f64 * f64::from(job().batch_size), gradients.1);
         }
 
-        /// Checks (C) and (D): each snapshot has random counts, which may be lower than the previous ones.
+        /// Checks that only finite values are plotted (C) and that arbitrary counts are accepted (D): each
+        /// snapshot has random counts, which may be lower than the previous ones.
         #[test]
         fn counts_of_any_kind_are_plotted_or_left_out(
             shards in prop::collection::vec((any::<[u64; 6]>(), any::<[u64; 16]>(), any::<u64>(), any::<u64>()), 1..6),

@@ -235,7 +235,7 @@ mod tests {
     }
 
     /// Applies the steps one after the other, with one call of a single kernel for each step. Returns the
-    /// result, with which that of `chain` is compared.
+    /// result, with which a test compares the result of `chain`.
     fn one_by_one(x: &[f32], steps: &[Step], operands: &[&[f32]], [rows, n]: [usize; 2]) -> Vec<f32> {
         let mut x = x.to_vec();
         for step in steps {

@@ -13,9 +13,9 @@ use super::threads::{ELEMENTS_PER_TASK, Threads, share_rows};
 /// The error for an id that is not a row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdOutOfRange {
-    /// The position of the first such id in `ids`.
+    /// The position in `ids` of the first id that is not a row of the table.
     pub position: usize,
-    /// The id that was found.
+    /// The id at this position.
     pub id: i32,
     /// The number of rows of the table; ids must be in `0..rows`.
     pub rows: usize,

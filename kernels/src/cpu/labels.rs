@@ -9,9 +9,9 @@ use super::shape::expect_len;
 /// The error for a label that is not a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LabelOutOfRange {
-    /// The first row with such a label.
+    /// The first row whose label is not a class.
     pub row: usize,
-    /// The label that was found.
+    /// The label of this row.
     pub label: i32,
     /// The number of classes; labels must be in `0..classes`.
     pub classes: usize,

@@ -36,7 +36,7 @@ impl Key {
 /// If `low` equals `high`, every element has this value.
 ///
 /// # Panics
-/// If `low > high`, or if one of them is not finite.
+/// If `low > high`, or if `low` or `high` is not finite.
 #[track_caller]
 pub fn fill_uniform(dst: &mut [f32], key: Key, first_index: u64, low: f32, high: f32) {
     assert!(
@@ -112,7 +112,7 @@ fn at(z: f64, mean: f32, stddev: f32) -> f32 {
     (f64::from(mean) + f64::from(stddev) * z) as f32
 }
 
-/// Fills `dst` with consecutive elements of a sequence, of which the first is element `first_index`. The
+/// Fills `dst` with consecutive elements of a sequence, beginning with the element `first_index`. The
 /// sequence is computed four elements at a time: `four(n)` returns the elements `4n..4n + 4`.
 #[inline(always)]
 fn fill_by_fours(dst: &mut [f32], first_index: u64, four: impl Fn(u64) -> [f32; 4]) {

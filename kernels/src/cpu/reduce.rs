@@ -135,7 +135,7 @@ mod tests {
     use super::*;
     use crate::cpu::tests::{assert_close, each_arch, floats};
 
-    /// Draws lengths: below 200, around one block, or below three blocks.
+    /// Draws lengths of slices: below 200 elements, around one block, or below three blocks.
     fn lengths() -> impl Strategy<Value = usize> {
         prop_oneof![0usize..200, BLOCK - 2..BLOCK + 100, 0..3 * BLOCK]
     }

@@ -96,8 +96,8 @@ pub(super) fn multiply<S: Simd, const P: usize, const V: usize, const PARTIAL: b
     }
 }
 
-/// Computes the same as [`multiply`] for `x[p]` of `R` elements each. Since `R` is a constant, the compiler
-/// can unroll the loop.
+/// Computes the same as [`multiply`], where each `x[p]` has `R` elements. Since `R` is a constant, the
+/// compiler can unroll the loop.
 #[inline(always)]
 pub(super) fn multiply_short<S: Simd, const P: usize, const V: usize, const PARTIAL: bool, const R: usize>(
     simd: S,

@@ -99,7 +99,7 @@ pub enum ClusterError {
     NoCluster(&'static str),
     /// A cluster is given without the task of this process.
     #[error(
-        "a cluster is given without the task of this process, expected --job-name (one of {valid}) and --task-index"
+        "the cluster is given, but not which of its tasks this process is: expected --job-name (one of {valid}) and --task-index"
     )]
     NoJobName {
         /// The names of the cluster's jobs.

@@ -53,7 +53,7 @@ pub enum GraphError {
     },
     /// A variable of a layer would have a different shape in a later use of the layer than in the first use.
     #[error(
-        "layer '{layer}' is used again where variable '{variable}' would have shape {got}, expected {expected} as in the first use"
+        "layer '{layer}' is used again, but variable '{variable}' would have shape {got} here, expected {expected} as in the first use"
     )]
     SharedShape {
         /// The full name of the layer, with its scopes.

@@ -108,9 +108,9 @@ pub enum Op {
 
     /// x `[…, c]`, gamma `[c]`, beta `[c]`, moving mean `[c]`, moving variance `[c]` → `[…, c]`: normalises
     /// each channel to mean 0 and variance 1, then multiplies by gamma and adds beta (Ioffe & Szegedy 2015).
-    /// Training normalises by the mean and variance of the batch. It also moves the moving mean and
-    /// variance, two untrained variables, towards those of the batch. Evaluation normalises by the moving
-    /// mean and variance.
+    /// Training normalises by the mean and variance of the batch. Training also moves the moving mean and
+    /// variance, two untrained variables, towards the mean and variance of the batch. Evaluation normalises
+    /// by the moving mean and variance.
     ///
     /// With several devices, each device normalises its own part of the batch. The moving mean and variance
     /// then move towards the average over the parts. With several asynchronous workers, the updates that

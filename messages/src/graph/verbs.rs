@@ -150,7 +150,7 @@ impl GraphBuilder {
         self.push("layer_norm", Op::LayerNorm { epsilon }, &[x, gamma, beta])
     }
 
-    /// Sets each element to 0 with probability `rate` in training, and divides the others by 1 − rate.
+    /// Sets each element to 0 with probability `rate` in training, and divides the rest by 1 − rate.
     pub fn dropout(&mut self, x: NodeId, rate: f32) -> NodeId {
         self.push("dropout", Op::Dropout { rate }, &[x])
     }

@@ -12,7 +12,7 @@ use super::{
 use crate::tensor::{DType, Shape, TensorSpec};
 
 /// The spec of Parquet or Arrow files in which each row is an example. To tell the columns of a file from
-/// those of the data set, the spec calls them fields, as it does for CSV.
+/// those of the data set, the spec calls the columns of a file fields, as the spec of CSV files does.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TableSpec {

@@ -121,9 +121,9 @@ fn handshake() -> [Message; 2] {
     [hello.into(), welcome.into()]
 }
 
-/// Returns the lines of the golden file, and adds samples of the kinds that have none. They are drawn from
-/// the strategy that the codec's tests use, and are the same on every run. Messages with rare contents are
-/// added at the end of their kinds.
+/// Returns the lines of the golden file, and adds samples of the kinds that have none. The samples are drawn
+/// from the strategy that the codec's tests use, and are the same on every run. Messages with rare contents
+/// are added at the end of their kinds.
 fn with_fresh_samples(golden: &str) -> String {
     let mut runner = TestRunner::deterministic();
     let strategy = any_message();

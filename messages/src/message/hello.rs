@@ -31,8 +31,8 @@ pub struct Hello {
     /// The `host:port` of the HTTP endpoint at which the dialling task can be observed, if it has one.
     #[serde(default)]
     pub http: Option<String>,
-    /// A random number that distinguishes the dialling task from another start of it with the same
-    /// incarnation; 0 if it has none.
+    /// A random number that distinguishes two starts of the dialling task that have the same incarnation
+    /// number; 0 if the task has no such number.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub nonce: u64,
 }
@@ -69,8 +69,8 @@ pub struct Welcome {
     /// The `host:port` of the HTTP endpoint at which the answering task can be observed, if it has one.
     #[serde(default)]
     pub http: Option<String>,
-    /// A random number that distinguishes the answering task from another start of it with the same
-    /// incarnation; 0 if it has none.
+    /// A random number that distinguishes two starts of the answering task that have the same incarnation
+    /// number; 0 if the task has no such number.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub nonce: u64,
 }

@@ -31,7 +31,7 @@ pub struct Push {
     pub local_step: LocalStep,
     /// The epoch of the worker's placement.
     pub epoch: PlacementEpoch,
-    /// The digest of the worker's placement (P2).
+    /// The digest of the worker's placement, which must equal that of the shard's placement (P2).
     pub placement_digest: u32,
     /// The shard's version from which the gradients were computed.
     pub version: Version,

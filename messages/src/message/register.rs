@@ -28,7 +28,7 @@ pub struct Registered {
     /// The position in the worker's input at which training continues.
     #[serde(default)]
     pub resume: Resume,
-    /// Whether the job saves checkpoints. If it does, the job loses no progress when the worker leaves
+    /// Whether the job saves checkpoints. A job with checkpoints loses no progress when the worker leaves
     /// because of a signal.
     #[serde(default)]
     pub saves: bool,

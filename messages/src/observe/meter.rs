@@ -130,7 +130,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Checks (A), (B) and (C) for one actor that handles one message at a time.
+        /// Checks the length of the queue (A), the number of handled messages (B) and the number of waiting
+        /// times (C), for one actor that handles one message at a time.
         #[test]
         fn messages_are_queued_until_they_are_handled(turns in prop::collection::vec(0u8..5, 1..100)) {
             let meter = Arc::new(Meter::default());

@@ -155,8 +155,9 @@ mod tests {
     }
 
     proptest! {
-        /// Checks property (A) with threads that record at the same time, (B) against the sorted durations,
-        /// and (C) with two snapshots.
+        /// Checks that every duration is counted once, even if several threads record at the same time (A);
+        /// that an estimated quantile lies in the bucket of the exact one, which is taken from the sorted
+        /// durations (B); and that the counts since a snapshot are those of the later durations (C).
         #[test]
         fn quantiles_lie_in_the_bucket_of_the_exact_ones(
             mut before in prop::collection::vec(0u64..300_000_000, 0..50),

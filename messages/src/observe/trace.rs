@@ -19,8 +19,8 @@ pub struct TraceSpec {
     /// The interval between traced steps, in steps; at least 1. In each sequence of this many steps, a
     /// worker traces the first step.
     pub every: u64,
-    /// How many traced steps of each worker also record the time of every operation, if the reports have
-    /// room. These are the worker's first traced steps.
+    /// In this number of traced steps, a worker also records the time of every operation. The times are
+    /// dropped if its reports have no room for them. They are the first steps that the worker traces.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub ops: u32,
 }

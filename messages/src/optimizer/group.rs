@@ -323,7 +323,8 @@ mod tests {
     }
 
     proptest! {
-        /// Checks (A) and (B), and that a variable that no group matches has the rule of the job.
+        /// Checks that only the first group that matches a variable applies to it (A), and that a variable
+        /// that no group matches has the rule of the job, as it has without groups (B).
         #[test]
         fn the_first_match_decides(groups in prop::collection::vec(any_group(), 0..5), name in "[ab]{1,3}") {
             let all = update(OptimizerSpec::adamw(0.1), groups.clone());

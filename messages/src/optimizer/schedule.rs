@@ -172,8 +172,8 @@ pub(super) mod tests {
             }
         }
 
-        /// From one step to the next, a cosine or linear schedule falls by at most the steepest slope of its
-        /// curve, and an exponential schedule falls by a fixed ratio.
+        /// Checks that, from one step to the next, a cosine or linear schedule falls by at most the steepest
+        /// slope of its curve, and an exponential schedule falls by a fixed ratio.
         #[test]
         fn continuous_schedules_have_no_jumps(last_step in 1u64..1000, every in 1u64..100, factor in 0.01f32..1.0) {
             let slopes = [(ScheduleSpec::Cosine, std::f32::consts::FRAC_PI_2), (ScheduleSpec::Linear, 1.0)];

@@ -118,8 +118,8 @@ impl Catalog {
     }
 }
 
-/// Checks that the files in the manifest exist and have the listed lengths. Returns the first file for which
-/// this is false, with the reason.
+/// Checks that the files in the manifest exist and have the listed lengths. Returns the first file that is
+/// missing or has another length, with the reason.
 ///
 /// # Errors
 /// If the store cannot be read.

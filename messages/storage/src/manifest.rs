@@ -96,8 +96,9 @@ pub enum ManifestError {
     TooLarge(u64),
 }
 
-/// Writes and reads a job with functions of `pushpull-messages`, the crate that defines it. Otherwise, the
-/// serializers of all specs would be compiled again in this crate and make up half of its machine code.
+/// Writes and reads a job with functions of `pushpull-messages`, the crate that defines it. Without these
+/// functions, the serializers of all specs would be compiled again in this crate and make up half of its
+/// machine code.
 mod job_text {
     use pushpull_messages::job::JobSpec;
     use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};

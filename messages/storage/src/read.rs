@@ -1,5 +1,5 @@
-//! Reads pieces of a checkpoint's tensors, and checks the bytes against the manifest's checksums before it
-//! returns them (C2).
+//! Reads pieces of a checkpoint's tensors. Wanted property: (C2) bytes are returned only if they match the
+//! checksums in the manifest.
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -36,7 +36,7 @@ pub struct PieceReader<'a> {
     last: Option<Block>,
 }
 
-/// A block of a tensor. Its checksum was correct.
+/// A block of a tensor, after its checksum was found to be correct.
 struct Block {
     file: String,
     /// The offset of the block's tensor in the file.

@@ -99,7 +99,8 @@ mod tests {
     }
 
     proptest! {
-        /// Checks (A), and (B) for one flipped bit at a random place.
+        /// Checks that a written record is read back (A), and that a flipped bit at a random place is
+        /// detected (B).
         #[test]
         fn records_round_trip_and_changed_bits_are_detected(
             data in prop::collection::vec(any::<u8>(), 0..100),

@@ -7,13 +7,14 @@ use object_store::ObjectStore;
 
 use crate::store::{Store, StoreError};
 
-/// Opens stores by their locations. The default opens directories and buckets, as [`Store::open`] does.
+/// An opener of stores, each given by its location. The default opens directories and buckets, as
+/// [`Store::open`] does.
 #[derive(Clone, Default)]
 pub struct Stores(Option<Arc<dyn ObjectStore>>);
 
 impl Stores {
-    /// Makes stores that all keep their files in `inner`, whatever location is opened. A simulation uses
-    /// this.
+    /// Makes an opener whose stores all keep their files in `inner`, whatever their locations. A simulation
+    /// uses this.
     pub fn all_in(inner: Arc<dyn ObjectStore>) -> Self {
         Self(Some(inner))
     }

@@ -1,4 +1,5 @@
-//! Tests manifests and stores: round trips, and the detection of any change.
+//! Tests manifests and stores: what is written can be read again, and any change of the written data is
+//! detected.
 
 use proptest::prelude::*;
 
@@ -99,8 +100,8 @@ fn names_round_trip_and_other_texts_are_refused() {
 }
 
 proptest! {
-    /// Checks that the pieces of a variable that was saved by two shards contain each requested row exactly
-    /// once, in order.
+    /// Each of two shards saves some rows of a variable. Checks that the pieces of the variable contain each
+    /// requested row exactly once, in order.
     #[test]
     fn pieces_cover_the_requested_rows(cut in 1u64..3, start in 0u64..3, rows in 1u64..4) {
         let mut manifest = manifest(1);

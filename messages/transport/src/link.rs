@@ -19,8 +19,8 @@ pub struct Link {
 /// The half of a link that writes.
 pub trait FrameSender: Send {
     /// Writes one envelope, and returns when the transport has taken all of it. If the peer does not read,
-    /// this may never return, so the caller must set a time limit or check by other means that the peer is
-    /// alive.
+    /// the call may never return, so the caller must set a time limit or check by other means that the peer
+    /// is alive.
     fn send(&mut self, envelope: Envelope) -> BoxFuture<'_, Result<(), WireError>>;
 }
 

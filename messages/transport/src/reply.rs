@@ -27,7 +27,7 @@ pub(crate) struct Outgoing {
 
 impl Reply {
     /// Returns the handle to answer `request`. The answer will be put into the queue `outgoing`, which must
-    /// have room for one reply per permit.
+    /// have room for the reply of every request that holds a permit.
     pub(crate) const fn new(
         request: RequestId,
         outgoing: mpsc::Sender<Outgoing>,

@@ -19,7 +19,8 @@ pub struct Peer {
     pub address: String,
     /// The address of the peer's HTTP server, as the peer reported it; `None` if it has none.
     pub http: Option<String>,
-    /// The random number of this start of the task; 0 if it has none.
+    /// The random number that distinguishes this start of the task from others with the same incarnation; 0
+    /// if the task has none.
     pub nonce: u64,
 }
 

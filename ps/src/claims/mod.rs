@@ -78,15 +78,15 @@ fn presence(away: Option<Duration>) -> String {
     }
 }
 
-/// A chief that is connected, obeyed, or has claimed the task.
+/// A chief that is connected, that the task obeys, or whose claim was granted.
 #[derive(Debug)]
 struct Chief {
-    /// The address from which it dialled last.
+    /// The address from which the chief dialled last.
     address: String,
     connections: usize,
-    /// When its last connection ended; without meaning while it is connected.
+    /// When the chief's last connection ended; without meaning while the chief is connected.
     left: Option<Instant>,
-    /// The greatest number of an attempt that it has withdrawn.
+    /// The number of the latest attempt that the chief has withdrawn; 0 if there is none.
     withdrawn: u64,
 }
 
@@ -95,7 +95,8 @@ struct Chief {
 pub(crate) struct Claims {
     /// How long a chief may be away before another one gets the task.
     lease: Duration,
-    /// The chiefs that are connected, obeyed or have claimed the task.
+    /// All chiefs that the task remembers: those that are connected, and, even if they are not, the one that
+    /// the task obeys and the one whose claim was granted.
     chiefs: BTreeMap<Term, Chief>,
     /// The chief that is obeyed.
     holder: Option<Term>,
@@ -128,8 +129,8 @@ impl Claims {
         self.forget();
     }
 
-    /// Returns the number of connections of the chief that the task belongs to. If it belongs to none, those
-    /// of all chiefs count, because each of them may claim it.
+    /// Returns the number of connections of the chief that the task belongs to. If the task belongs to no
+    /// chief, the connections of all chiefs count, because each chief may claim the task.
     pub(crate) fn connections(&self) -> usize {
         let own = self.holder.or(self.claimant.map(|(term, _)| term));
         let counted = self.chiefs.iter().filter(|(term, _)| own.is_none_or(|own| own == **term));
@@ -158,7 +159,7 @@ impl Claims {
         }
     }
 
-    /// Forgets the claims of a chief up to an attempt, also those that arrive later.
+    /// Withdraws the claims of a chief up to and including `attempt`, even claims that arrive later.
     pub(crate) fn withdraw(&mut self, term: Term, attempt: u64) {
         if let Some(chief) = self.chiefs.get_mut(&term) {
             chief.withdrawn = chief.withdrawn.max(attempt);
@@ -169,8 +170,8 @@ impl Claims {
         }
     }
 
-    /// Returns whether the task obeys an order of a chief. With its first order, the chief whose claim was
-    /// granted becomes the one that is obeyed.
+    /// Checks that the task obeys an order of a chief. The first order of the chief whose claim was granted
+    /// makes this chief the one that the task obeys.
     ///
     /// # Errors
     /// Refuses the order if the task belongs to another chief, or has not granted this chief's claim.
@@ -193,8 +194,9 @@ impl Claims {
         }
     }
 
-    /// Does the same as [`order`](Self::order) for the order to stop. If it is the first order of its chief,
-    /// it is also refused while another chief is connected: that one may be about to claim the task.
+    /// Checks that the task obeys a chief's order to stop, as [`order`](Self::order) does for other orders.
+    /// A chief whose first order is to stop is also refused while another chief is connected, because the
+    /// other chief may be about to claim the task.
     ///
     /// # Errors
     /// Those of [`order`](Self::order).
@@ -209,8 +211,8 @@ impl Claims {
         self.order(term, now)
     }
 
-    /// Returns whether a chief may see the shards: any chief, unless the task obeys another one. In this way,
-    /// a chief that has lost the task learns of it.
+    /// Checks that a chief may see the shards: any chief may, unless the task obeys another one. By the
+    /// refusal, a chief that has lost the task learns of the loss.
     ///
     /// # Errors
     /// Refuses the chief if the task obeys another one.
@@ -218,7 +220,8 @@ impl Claims {
         self.taken(term, self.holder, now).map_or(Ok(()), Err)
     }
 
-    /// Returns the refusal of a chief if the task belongs to `other`, which is another one and is here.
+    /// Returns the refusal of the chief with the term `term` if `other` is another chief that is connected
+    /// or has been away for less than the lease.
     fn taken(&self, term: Term, other: Option<Term>, now: Instant) -> Option<ClaimError> {
         let holder = other.filter(|&other| other != term)?;
         let chief = self.chiefs.get(&holder)?;
@@ -230,8 +233,8 @@ impl Claims {
         away.is_none_or(|away| away < self.lease).then_some(ClaimError::Taken { term, holder, address, away })
     }
 
-    /// Forgets the chiefs that are not connected and have no claim. No copy of a message of theirs can
-    /// arrive any more, so the number of chiefs is bounded by that of the connections.
+    /// Forgets the chiefs that are not connected and have no claim. None of their messages can arrive any
+    /// more, so they can be forgotten. The number of chiefs is then bounded by that of the connections.
     fn forget(&mut self) {
         let claimant = self.claimant.map(|(term, _)| term);
         let kept = [self.holder, claimant];

@@ -1,5 +1,6 @@
-//! Properties (A) to (E) of claims: of one task under random events, and of several chiefs that claim the
-//! tasks of one cluster over a network that delays, reorders and repeats their messages.
+//! Tests the properties (A) to (E) of claims that `mod.rs` lists. The tests cover one task under random
+//! events, and several chiefs that claim the tasks of one cluster over a network that delays, reorders and
+//! repeats messages.
 
 use std::collections::BTreeMap;
 
@@ -18,11 +19,13 @@ fn term(chief: u64) -> Term {
 enum Event {
     Connect,
     Disconnect,
-    /// A claim with the next number, or a copy of an earlier one.
+    /// A claim of the chief arrives. If `copy_of` is the number of an earlier claim that can still arrive,
+    /// it is a copy of that claim; otherwise, it is a new claim with the next number.
     Claim {
         copy_of: Option<u64>,
     },
-    /// A withdrawal of the latest claim, or a copy of an earlier one.
+    /// The chief's withdrawal of the claim `copy_of` arrives, or of its latest claim if `copy_of` is `None`
+    /// or a later number.
     Withdraw {
         copy_of: Option<u64>,
     },
@@ -49,7 +52,8 @@ struct Known {
     left: Instant,
     attempts: u64,
     withdrawn: u64,
-    /// No copy of a message of an attempt up to this one can arrive, because the connections are closed.
+    /// The number of an attempt. Messages of this attempt and of earlier ones can no longer arrive, not even
+    /// as copies, because the connections over which they were sent are closed.
     gone: u64,
 }
 
@@ -59,18 +63,19 @@ impl Known {
     }
 }
 
-/// The claims of a task, with what must hold of them.
+/// The claims of one task, and what the test knows about its chiefs, from which the expected replies follow.
 struct OneTask {
     claims: Claims,
     chiefs: BTreeMap<Term, Known>,
     now: Instant,
     obeyed: Option<Term>,
-    /// The chief whose claim was granted last, unless it has given an order or withdrawn the claim.
+    /// The chief whose claim was granted last, and the number of that claim. `None` if the chief has then
+    /// given an order or withdrawn the claim.
     claimant: Option<(Term, u64)>,
 }
 
 impl OneTask {
-    /// Returns whether the task is another chief's, which is here.
+    /// Returns true if `other`, the chief that has the task, is not `chief` and is still here.
     fn is_taken(&self, chief: Term, other: Option<Term>) -> bool {
         other.is_some_and(|other| other != chief && self.chiefs[&other].is_here(self.now))
     }
@@ -173,12 +178,12 @@ enum Sent {
     Order,
 }
 
-/// A chief that claims all tasks: the first one, then all others at once. It withdraws its claim if a task
-/// refuses it, and gives orders if all have granted it.
+/// A chief that claims all tasks: the first one, then all others at once. The chief withdraws its claim if a
+/// task refuses the claim, and gives orders once all tasks have granted it.
 #[derive(Clone, Debug, Default)]
 struct Claiming {
     attempt: u64,
-    /// The tasks whose replies are awaited.
+    /// The tasks whose replies to the claim the chief still awaits.
     awaited: Vec<usize>,
     first_granted: bool,
     refused: bool,
@@ -186,13 +191,14 @@ struct Claiming {
     orders: bool,
 }
 
-/// A cluster with several chiefs. A message on its way is repeated or overtaken by others.
+/// A cluster with several chiefs. A message that is on its way may be repeated, and other messages may
+/// overtake it.
 struct Cluster {
     tasks: Vec<Claims>,
     chiefs: Vec<Claiming>,
     on_the_way: Vec<(usize, usize, Sent)>,
     now: Instant,
-    /// The chief that each task has obeyed.
+    /// For each task, the chief that the task has obeyed, if any.
     obeyed: Vec<Option<usize>>,
 }
 
@@ -223,7 +229,8 @@ impl Cluster {
         self.send(chief, [0], Sent::Claim(attempt));
     }
 
-    /// Delivers a message on its way; a copy of it stays there if `again` is true.
+    /// Delivers the message at index `which` of `on_the_way`. If `again` is true, the message also stays on
+    /// its way, so that it arrives once more.
     fn deliver(&mut self, which: usize, again: bool) -> Result<(), TestCaseError> {
         let (chief, task, sent) = self.on_the_way[which];
         if !again {
@@ -245,7 +252,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Passes the reply to a claim to its chief, which ignores all but the first one.
+    /// Passes a task's reply to the chief that sent the claim. The chief ignores repeated replies and
+    /// replies to its earlier attempts.
     fn hear(&mut self, chief: usize, task: usize, attempt: u64, granted: bool) {
         let all = self.tasks.len();
         let claiming = &mut self.chiefs[chief];
@@ -271,7 +279,7 @@ impl Cluster {
 }
 
 proptest! {
-    /// (E), and one of the chiefs gets all tasks in the end.
+    /// Checks that at most one chief gets all tasks (E), and that one of the chiefs does in the end.
     #[test]
     fn one_chief_gets_all_tasks_or_none(
         tasks in 1usize..5,

@@ -173,8 +173,8 @@ mod tests {
         DeferredPush { push, gradients: Payload::EMPTY, connection: 1, reply: () }
     }
 
-    /// Checks (B) for a worker that pushes, leaves, comes back as a new incarnation, and pushes and leaves
-    /// again.
+    /// Checks that the end of an incarnation waits behind the pushes of that incarnation (B). The worker
+    /// pushes, leaves, comes back as a new incarnation, and pushes and leaves again.
     #[test]
     fn an_incarnation_ends_behind_its_last_push() {
         let mut queue = DeferredQueue::default();

@@ -2,7 +2,7 @@
 //! properties: (A) a push is new only once; every retry is a duplicate and gets the verdict of the original;
 //! (B) pushes of one incarnation are accepted in order, without a gap; (C) a later incarnation numbers its
 //! pushes from 1, and pushes of earlier incarnations are then refused; (D) each worker has one entry; (E) a
-//! ledger made from another ledger's records equals that ledger; (F) the examples of a push count as drawn
+//! ledger made from another ledger's records equals that ledger; (F) the batches of a push count as drawn
 //! when its gradient is applied or stale, but not while the gradient is held.
 
 use std::collections::BTreeMap;
@@ -15,8 +15,8 @@ use pushpull_messages::message::{PushId, Verdict};
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     records: BTreeMap<u32, WorkerRecord>,
-    /// For each worker with a held gradient: the number of examples that it had drawn when it pushed the
-    /// gradient.
+    /// For each worker with a held gradient: the number of batches that the worker had drawn when it pushed
+    /// the gradient.
     held: BTreeMap<u32, u64>,
 }
 
@@ -58,8 +58,8 @@ impl Ledger {
         }
     }
 
-    /// Records the verdict of a new push, and the number of examples that the worker had drawn from its
-    /// input. Examples whose gradient is still held or came after the last step do not count as drawn,
+    /// Records the verdict of a new push, and the number of batches that the worker had drawn from its
+    /// input. Batches whose gradient is still held or came after the last step do not count as drawn,
     /// because a job that continues from the records draws them again.
     pub(super) fn record(&mut self, id: &PushId, verdict: Verdict, drawn: u64) {
         debug_assert_eq!(self.classify(id), Delivery::New);
@@ -123,8 +123,9 @@ mod tests {
     }
 
     proptest! {
-        /// Checks (A) to (D) and (F) against a plain list of all accepted pushes, and (E) at a random
-        /// moment.
+        /// Checks the ledger against a plain list of all accepted pushes: their verdicts, order and
+        /// incarnations, the number of entries, and the drawn batches (A to D and F). At a random moment,
+        /// replaces the ledger by one made from its records (E).
         #[test]
         fn a_push_is_new_exactly_once(
             pushes in prop::collection::vec((0u32..3, 1u64..4, 1u64..6, any::<bool>()), 0..200),
@@ -134,7 +135,7 @@ mod tests {
             let verdicts = [Verdict::Applied, Verdict::Stopped, Verdict::Held];
             let mut ledger = Ledger::default();
             let mut accepted: Vec<PushId> = Vec::new();
-            // For each worker: the number of examples drawn, without and with those of the held gradient.
+            // For each worker: the number of batches drawn, without and with those of the held gradient.
             let (mut drawn, mut held) = ([0; 3], [0; 3]);
             for (number, (worker, incarnation, sequence, update)) in (1..).zip(pushes) {
                 if number == restored {

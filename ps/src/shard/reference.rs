@@ -1,4 +1,4 @@
-//! Compares the updates of slices with those of other libraries, step by step. The script
+//! Compares the updates of slices, step by step, with the updates that other libraries make. The script
 //! `testdata/generate.py` trained with those libraries and wrote the expected values to files.
 
 use std::collections::BTreeMap;

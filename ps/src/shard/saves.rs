@@ -59,7 +59,7 @@ impl<R> Saves<R> {
         (next.save.at == version).then_some(&next.save)
     }
 
-    /// Stores the cut of the save that [`due`](Self::due) has returned.
+    /// Keeps the cut of the save that [`due`](Self::due) has returned, until it is written.
     pub(super) fn store(&mut self, cut: Cut) {
         self.next.as_mut().expect("a save is due").cut = Some(cut);
     }

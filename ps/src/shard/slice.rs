@@ -185,8 +185,7 @@ mod tests {
 
     impl Model {
         /// Applies the update that turns `version` into the next version, with the formulas of the
-        /// optimizers' papers. `sum` is the sum of the gradients, and `rate` is a factor of the learning
-        /// rate.
+        /// optimizers' papers. `sum` is the sum of the gradients. The learning rate is multiplied by `rate`.
         fn apply(&mut self, spec: &UpdateSpec, sum: f64, version: u64, rate: f64) {
             let share = version as f64 / LAST_STEP.0 as f64;
             let warm = ((version + 1) as f64 / spec.warm_up as f64).min(1.0);

@@ -60,7 +60,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Checks (A) and (B) with a clock on which every call takes 7 µs.
+        /// Checks that every update counts once (A), together with the time of its aggregation (B). On the
+        /// clock of the test, every call takes 7 µs.
         #[test]
         fn an_update_includes_the_time_of_its_aggregation(calls in prop::collection::vec(0u8..3, 0..50)) {
             let measure: Measure = |work| {

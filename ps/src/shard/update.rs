@@ -74,8 +74,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Checks (A) to (C), and that the weight decay and the learning rate do not affect untrained
-        /// variables.
+        /// Checks the factor of the gradients (A), the learning rate (B) and the decay of averages (C). Also
+        /// checks that the weight decay and the learning rate do not affect untrained variables.
         #[test]
         fn parameters_follow_from_the_job_and_the_version(
             version in 0u64..1000,

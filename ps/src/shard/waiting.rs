@@ -70,7 +70,7 @@ impl<R> Default for Waiting<R> {
 }
 
 impl<R> Waiting<R> {
-    /// Returns the number of workers that wait here or are among `others`.
+    /// Returns the number of workers that have a waiting pull or are among `others`.
     pub(super) fn count(&self, mut others: BTreeSet<u32>) -> usize {
         others.extend(self.0.keys());
         others.len()

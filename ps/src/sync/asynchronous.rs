@@ -1,8 +1,8 @@
 //! Asynchronous: each push is applied as it arrives, and no worker waits for another.
 //!
-//! Wanted properties: (A) every push is applied; (B) no step has to wait before it begins; (C) with
-//! `staleness_lr`, a push with staleness s is applied with the learning rate divided by 1 + s (Zhang et al.,
-//! IJCAI 2016), and otherwise with the full learning rate.
+//! Wanted properties: (A) every push is applied; (B) no step has to wait before it begins; (C) if
+//! `staleness_lr` is true, the learning rate for a push with staleness s is divided by 1 + s (Zhang et al.,
+//! IJCAI 2016); otherwise, every push gets the full learning rate.
 
 use pushpull_messages::id::{GlobalStep, Version};
 

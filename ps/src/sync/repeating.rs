@@ -1,9 +1,9 @@
-//! The synchronous policy with more gradients than workers: the members share the K gradients of an update
-//! evenly and compute them from the same version. Wanted properties: (A) the gradients of an update were
-//! computed at the version before it (S1); (B) an update has exactly K gradients; (C) while no member joins
-//! or leaves, each gives its part, parts differ by at most 1, and no gradient is stale; (D) a member whose
-//! part is incomplete never waits, so the update is made; (E) the others take over the part of a worker that
-//! leaves; (F) shards that saw a worker leave at different times reach the same version again.
+//! The synchronous policy with more gradients per update than workers: the members share the K gradients of
+//! an update evenly and compute them from the same version. Wanted properties: (A) an update's gradients
+//! were computed at the version before it (S1); (B) an update has exactly K gradients; (C) while no member
+//! joins or leaves, each gives its part, parts differ by at most 1, and no gradient is stale; (D) a member
+//! whose part is incomplete never waits, so the update is made; (E) the others take over the part of a
+//! member that leaves; (F) shards that saw a worker leave at different times reach the same version again.
 
 use std::collections::BTreeMap;
 

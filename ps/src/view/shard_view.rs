@@ -36,7 +36,7 @@ struct Published {
     snapshot: Arc<ShardSnapshot>,
 }
 
-/// The publishing end of a view. The shard holds it and publishes snapshots with it.
+/// The publishing end of a view. The shard owns this end, and publishes snapshots with it.
 #[derive(Debug)]
 pub(crate) struct Publisher {
     meter: Arc<Meter>,

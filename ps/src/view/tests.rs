@@ -1,5 +1,5 @@
-//! Tests of a ps task's view: when its shards are busy, when it is observed often, and after the task has
-//! ended.
+//! Tests of the view of a ps task: while shards are busy, while the task is observed often, and after the
+//! task has ended.
 
 use std::sync::mpsc;
 

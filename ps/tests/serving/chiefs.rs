@@ -1,8 +1,9 @@
-//! Tests of a ps task to which two chiefs are connected: it obeys one of them.
+//! Tests of a ps task to which two chiefs are connected: the task obeys only one of the chiefs.
 
 use super::*;
 
-/// Connects a chief of another incarnation or with another nonce than the first one.
+/// Connects a second chief, with this incarnation and nonce. At least one of the two differs from that of
+/// the first chief.
 async fn another(task: &Task, incarnation: u64, nonce: u64) -> Connection {
     let own = identity(&task.cluster, TaskId::CHIEF);
     let own = Identity { incarnation: Incarnation(incarnation), nonce, ..own };

@@ -1,6 +1,6 @@
 //! Tests a ps task through connections of a chief and workers: the task saves while it trains and resumes
-//! from a checkpoint. After a signal, the task keeps serving until the chief has saved the job, is late or
-//! is gone.
+//! from a checkpoint. After a signal, the task keeps serving until the chief has saved the job, takes too
+//! long or is gone.
 
 mod chiefs;
 mod observing;
@@ -190,8 +190,8 @@ fn name(step: u64) -> CheckpointName {
     CheckpointName { step: GlobalStep(step), life: Incarnation(1) }
 }
 
-/// Tells both shards to save their values at version `at`, and runs `meanwhile` until they have done so.
-/// Then writes the manifest and returns it.
+/// Tells both shards to save their values at version `at`, and runs `meanwhile` at the same time. When both
+/// shards have replied, writes the manifest and returns it.
 async fn save(chief: &Connection, store: &str, at: u64, meanwhile: impl Future<Output = ()>) -> ManifestSpec {
     let save = |shard| Save { shard, store: store.to_owned(), checkpoint: name(at), at: Version(at) };
     let saves = async {

@@ -1,5 +1,5 @@
-//! Tests of a ps task's view, while the task runs and after it has ended, and of the times that the reply to
-//! a traced push reports.
+//! Tests the view of a ps task, while the task runs and after it has ended. Also tests the times that the
+//! reply to a traced push contains.
 
 use pushpull_messages::observe::{
     Observed, PsSnapshot, PushTimes, RoleSnapshot, TaskSnapshot, TaskState, Traffic,
@@ -23,7 +23,8 @@ async fn seen_once(view: &PsView, wanted: impl Fn(&TaskSnapshot) -> bool) -> Tas
     }
 }
 
-/// Checks that the last snapshot counts exactly the requests that the test below sends.
+/// Checks that the last snapshot of a task counts exactly the requests that the test
+/// `a_task_shows_its_state_and_exact_final_counts` sends.
 fn assert_final_counts(ended: &TaskSnapshot) {
     let PsSnapshot { server, shards, chief_connected, .. } = shown(ended);
     assert!(!chief_connected);

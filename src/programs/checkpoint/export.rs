@@ -1,7 +1,7 @@
 //! Writes the whole model of a checkpoint, whatever its placement, as one safetensors file.
 //!
-//! (A) The file contains the values bit for bit, for every placement. (B) The file is written completely, or
-//! the directory stays unchanged.
+//! Wanted properties: (A) the file contains the values bit for bit, for every placement; (B) the file is
+//! written completely, or the directory stays unchanged.
 
 use std::collections::HashMap;
 

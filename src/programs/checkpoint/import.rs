@@ -22,11 +22,11 @@ const SHARD: ShardId = ShardId::new(0, 0);
 /// The maximum number of tensors that an error lists.
 const NAMES_SHOWN: usize = 4;
 
-/// The checkpoint that is made from a file.
+/// The settings of a checkpoint that is made from a file.
 pub(crate) struct Import {
     pub name: CheckpointName,
     pub job: JobSpec,
-    /// The time of the save that is written into the manifest, in milliseconds since 1970.
+    /// The time that the manifest gives as the time of the save, in milliseconds since 1970.
     pub saved_ms: u64,
     /// If true, tensors that the model does not have are ignored; if false, they are an error.
     pub allow_extra: bool,

@@ -67,8 +67,8 @@ fn placement(job: &JobSpec, shards: u32, slices_max: u64) -> Placement {
     Placement { epoch: PlacementEpoch(1), shards, slices }
 }
 
-/// Writes a checkpoint as ps tasks and a chief would. `parts` lists the parts to write, each with its
-/// numbers for every variable.
+/// Writes a checkpoint as ps tasks and a chief would. `parts` lists the parts to write (such as values or
+/// averages). Each part comes with its elements for every variable.
 async fn save(store: &Store, step: u64, job: &JobSpec, placement: &Placement, parts: &[(Part, &[Vec<f32>])]) {
     let mut files = Vec::new();
     for &shard in &placement.shards {

@@ -73,8 +73,8 @@ impl Defaults {
     }
 
     /// Returns the command with these defaults. If the user selects a different optimizer, the default
-    /// learning rate and weight decay are that optimizer's usual ones. The default length is dropped if the
-    /// user gives the length in the other unit: epochs instead of steps, or steps instead of epochs.
+    /// learning rate and weight decay are the usual values of that optimizer. The default length is dropped
+    /// if the user gives the length in the other unit: epochs instead of steps, or steps instead of epochs.
     pub(super) fn apply(self, command: Command) -> Command {
         let command = match self.length {
             Length::Epochs(epochs) => command.mut_arg("epochs", |arg| arg.default_value(epochs.to_string())),

@@ -6,7 +6,7 @@ use pushpull_chief::tensorboard::{EventWriter, evaluated};
 use pushpull_storage::EvaluationRecord;
 
 /// Returns a function that writes each evaluation to event files in `dir`. Without `dir` the function does
-/// nothing. It logs the first error, and writes nothing after that; the evaluations continue.
+/// nothing. With `dir`, it logs the first error, and writes nothing after that; the evaluations continue.
 pub(super) fn plotter(dir: Option<PathBuf>) -> impl FnMut(&EvaluationRecord) + Send + 'static {
     let mut writer = None;
     let mut failed = dir.is_none();

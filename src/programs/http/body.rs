@@ -79,7 +79,7 @@ mod tests {
     }
 
     proptest! {
-        /// Checks (A).
+        /// Checks that the pieces together are the whole body (A).
         #[test]
         fn pieces_are_the_whole(bytes in prop::collection::vec(any::<u8>(), 0..5 * PIECE)) {
             let got = timed().block_on(async {
@@ -96,7 +96,7 @@ mod tests {
             prop_assert!(got == bytes);
         }
 
-        /// Checks (B).
+        /// Checks that a body releases its bytes after the time limit (B).
         #[test]
         fn no_bytes_are_held_for_long(taken in 0usize..5) {
             let (piece, rest) = timed().block_on(async {

@@ -175,7 +175,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
 
-        /// Checks (A)–(C).
+        /// Checks that connections are closed until few enough are left or all of those left are in use (A),
+        /// that a connection that has been silent for longer is closed earlier (B), and that those with
+        /// events stay open (C).
         #[test]
         fn the_longest_silent_are_closed_first(
             turns in prop::collection::vec((0u8..16, any::<prop::sample::Index>(), 0u64..4), 1..300),

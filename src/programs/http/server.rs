@@ -167,8 +167,8 @@ fn accept(socket: &TcpStream, connections: &Connections, extensions: &mut Extens
     }
 }
 
-/// Returns the address of a server that listens at every address of this host. It contains the host's name
-/// in the cluster or, without a cluster, the host name that the operating system reports.
+/// Returns the address of a server that listens at every address of this host. The address contains the
+/// host's name in the cluster or, without a cluster, the host name that the operating system reports.
 fn reached_as(host: Option<&str>, port: u16) -> String {
     let system = rustix::system::uname();
     let host = host.unwrap_or_else(|| system.nodename().to_str().unwrap_or("localhost"));

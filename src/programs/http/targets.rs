@@ -7,7 +7,7 @@ use pushpull_messages::observe::ChiefSnapshot;
 use serde::Serialize;
 
 /// A group of targets: the addresses of endpoints, and the labels that Prometheus adds to every metric that
-/// it reads there.
+/// it reads from these endpoints.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(super) struct TargetGroup {
     targets: [String; 1],

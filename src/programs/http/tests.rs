@@ -32,7 +32,7 @@ struct Task {
     actor: &'static str,
     busy_us: Option<u64>,
     asked: AtomicU64,
-    /// True if the task never answers these requests.
+    /// True if the task never answers a request for its snapshot.
     stuck: bool,
 }
 
@@ -496,7 +496,8 @@ fn listen(endpoint: &Endpoint) -> (u16, BufReader<TcpStream>) {
     (status, reader)
 }
 
-/// Reads events up to and including the first `event`, or to the end of the answer. Returns their names.
+/// Reads events until one has the name `event`, or until the answer ends. Returns the names of all events
+/// that it has read.
 fn until(reader: &mut BufReader<TcpStream>, event: Option<&str>) -> Vec<String> {
     let mut events = Vec::new();
     let mut line = String::new();

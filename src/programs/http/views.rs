@@ -2,8 +2,8 @@
 //! module must not depend on HTTP.
 //!
 //! Wanted properties: (A) each task is observed at most once per [`FRESH`], for any number of clients; (B) a
-//! client waits for at most [`PATIENCE`] plus [`FRESH`]. If a task does not answer in that time, its last
-//! snapshot is used.
+//! client waits for at most [`PATIENCE`] plus [`FRESH`]. If a task does not answer within [`PATIENCE`], its
+//! last snapshot is used.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

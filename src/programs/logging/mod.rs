@@ -19,8 +19,8 @@ use self::lines::{Human, Json};
 
 pub(crate) use self::recent::Recent;
 
-/// The environment variable with which a parent process says that it puts the task's name in front of every
-/// line itself.
+/// The environment variable that a parent process sets if the parent itself puts the task's name in front of
+/// every line.
 pub(crate) const PREFIXED: &str = "PUSHPULL_LOG_PREFIXED";
 
 /// The format of log lines.
@@ -94,8 +94,8 @@ fn start_with(task: &str, format: LogFormat, keeps_all: bool) -> Log {
 }
 
 /// The filter directives that are put before those of the user. Most events of the HTTP server's libraries
-/// are left out, because they say nothing about the job. The spans that tell to which task and to which log
-/// a line belongs are always enabled.
+/// are left out, because they say nothing about the job. The spans that determine the task and the log of a
+/// line are always enabled.
 const DEFAULTS: &str = "actix_server=warn,actix_http=off,pushpull::spans=error";
 
 /// Returns the filter for `told`, the value of `RUST_LOG`. If the value is missing, empty or not a valid

@@ -223,7 +223,8 @@ fn a_chief_that_is_gone_has_ended_its_job_or_not() {
 }
 
 proptest! {
-    /// Checks (A) and (C).
+    /// Checks that a frame is no larger than requested (A), and that text from the snapshot contains no
+    /// control characters when it is shown (C).
     #[test]
     fn a_frame_fits(
         columns in 0usize..160,

@@ -16,7 +16,7 @@ pub(super) enum Kernel {
     Variable(VariableId),
     /// () → a constant number.
     Constant(f32),
-    /// () → the adjoint of the loss, which is the fraction of the whole batch that this device computes.
+    /// () → the adjoint of the loss: this device's share of the examples of the whole batch, as a fraction.
     Share,
     /// x → the same elements in another shape.
     View,
@@ -90,8 +90,8 @@ pub(super) enum Kernel {
     MaxPool2dGrad(Pool2d),
     AveragePool2d(Pool2d),
     AveragePool2dGrad(Pool2d),
-    /// Images → the mean of each channel. The field holds the number of images, of pixels in an image, and
-    /// of channels.
+    /// Images → the mean of each channel. The field holds three numbers: that of the images, that of the
+    /// pixels in an image, and that of the channels.
     GlobalAveragePool([usize; 3]),
     GlobalAveragePoolGrad([usize; 3]),
 
@@ -111,7 +111,7 @@ pub(super) enum Kernel {
         /// The number of rows, and the number of channels in each row.
         rows: [usize; 2],
     },
-    /// x, gamma, beta → y, mean and reciprocal stddev of each row.
+    /// x, gamma, beta → y, and the mean and the reciprocal stddev of each row.
     LayerNorm {
         epsilon: f32,
     },

@@ -19,14 +19,14 @@ pub(super) struct Instruction {
     pub outputs: Vec<Place>,
     /// True if the first output is written over the first input.
     pub in_place: bool,
-    /// The range of the arena that the kernel may use while it runs.
+    /// The range of the arena that the kernel uses as scratch memory.
     pub scratch: Range<usize>,
     /// The variable whose gradient is complete after this instruction.
     pub completes: Option<VariableId>,
     /// The node of the graph that the instruction belongs to.
     pub origin: NodeId,
-    /// The groups of results that need the instruction. It is executed only in runs of the program that
-    /// compute one of these groups.
+    /// The groups of results that need the instruction. The instruction is executed only in runs of the
+    /// program that compute one of these groups.
     pub groups: Groups,
 }
 

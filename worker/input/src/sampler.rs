@@ -255,7 +255,8 @@ mod tests {
             prop_assert_eq!(position.epoch as usize * len + position.offset as usize, read.len());
         }
 
-        /// Checks (A) and (D). The order must not change without shuffling, or with a buffer of one example.
+        /// Checks that every example is read once (A), and that the buffer bounds how far examples move (D).
+        /// Without shuffling, or with a buffer of one example, the order must be that of the set.
         #[test]
         fn a_buffer_bounds_how_far_examples_move(examples in 1usize..100, size in 1u32..120, seed: u64) {
             let share = DataShare::new(0, 1, examples).unwrap();
@@ -278,8 +279,8 @@ mod tests {
             prop_assert_eq!(sorted, in_order);
         }
 
-        /// Checks (E), and the epoch of each example. If `restore` is true, the sampler is restored after
-        /// every batch.
+        /// Checks the number of batches (E), and the epoch of each example. If `restore` is true, a new
+        /// sampler continues from the saved position after every batch.
         #[test]
         fn ends_after_the_last_full_batch(
             examples in 1usize..40, batch in 1usize..50, epochs in 1u64..5, restore: bool,

@@ -68,8 +68,8 @@ impl TestSet {
         Ok(Self(Kind::Streamed { set, stages }))
     }
 
-    /// Describes the test set that [`open`](Self::open) would open. The description is the one that the
-    /// function [`describe`] returns.
+    /// Describes the test set that [`open`](Self::open) would open, in the same way as the function
+    /// [`describe`].
     ///
     /// # Errors
     /// Those of [`describe`]; [`InputError::TestHeld`] if the set must be held in memory and is too large
@@ -210,7 +210,8 @@ mod tests {
         InMemory::images(Shape::from([1, 2, 1]), pixels, labels, None).unwrap()
     }
 
-    /// A data set in memory that is read as if it were not: `in_memory` and `examples` return `None`.
+    /// A data set in memory that is read as if it were not in memory: `in_memory` and `examples` return
+    /// `None`.
     struct Hidden(InMemory);
 
     impl Dataset for Hidden {

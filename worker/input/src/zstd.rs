@@ -1,5 +1,5 @@
-//! Unpacks zstd files: any number of frames, each checked against its checksum if it has one. This module
-//! must not depend on files or formats.
+//! Unpacks zstd files: any number of frames. Each frame that has a checksum is checked against it. This
+//! module must not depend on files or formats.
 
 use std::io::{self, BufRead, Read};
 

@@ -24,7 +24,7 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// Returns true if a shard refused gradients that are not finite.
+    /// Returns true if this error says that a shard refused a push because its gradients are not finite.
     pub fn is_not_finite(&self) -> bool {
         matches!(self, Self::Call(CallError::Refused { refusal, .. }) if refusal.code == RefusalCode::NotFinite)
     }

@@ -48,8 +48,8 @@ impl Gradients {
 
     /// Declares that these gradients belong to a further batch of a step. `sum` is the sum of the gradients
     /// of the earlier batches; all batches use the same values. When a gradient is
-    /// [`complete`](Self::complete), its variable's part of `sum` is added to it, and the result is
-    /// multiplied by `factor`.
+    /// [`complete`](Self::complete), the gradient of the same variable in `sum` is added to it, and the
+    /// result is multiplied by `factor`.
     ///
     /// # Panics
     /// If `sum` has another layout.
@@ -139,7 +139,7 @@ impl Gradients {
     /// Converts the gradients to values of the variables. The elements remain the same, and are not copied.
     ///
     /// # Panics
-    /// If a gradient was promised and is already complete, because it may have been sent.
+    /// If a gradient was promised and is already complete, because that gradient may have been sent.
     pub fn into_values(self) -> Values {
         let whole = |buffer: Option<Buffer>| {
             Segment::whole(Arc::new(buffer.expect("a gradient that has not been sent")))

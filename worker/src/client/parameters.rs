@@ -163,9 +163,8 @@ impl Parameters {
     ///
     /// Some shards may still be behind the step at which this worker joined, if no other worker is left to
     /// advance them. The push then goes to these shards only, and only their verdicts are returned. If
-    /// workers compute several gradients for one update, some shards may be behind the others because a
-    /// worker died after it had pushed to the others but not to these. In this case, too, the push goes only
-    /// to the shards that are behind.
+    /// workers compute several gradients for one update, a worker may have died after its push had reached
+    /// only some of the shards. The remaining shards are then behind, and the push goes only to them.
     ///
     /// # Errors
     /// If a shard refuses the push, or cannot be reached.

@@ -75,7 +75,7 @@ pub(crate) struct Computed {
 
 impl Devices {
     /// Starts a device for each replica of a graph, each on a thread of its own if `own_threads` is true.
-    /// `parts` holds the range of examples of each replica, in the same order.
+    /// `parts` holds the range of examples of each replica, in the order of the replicas.
     pub(crate) fn start(
         replicas: Vec<Box<dyn Replica>>,
         own_threads: bool,

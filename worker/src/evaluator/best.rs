@@ -153,7 +153,8 @@ mod tests {
     }
 
     proptest! {
-        /// Checks (A) and (B) for sequences of evaluations, some of which are NaN.
+        /// Checks that the first of the best evaluations is kept (A), and that NaN is never the best (B).
+        /// Some of the evaluations are NaN.
         #[test]
         fn the_first_of_the_best_is_kept(
             values in prop::collection::vec(prop_oneof![1 => Just(f32::NAN), 4 => (1i8..5).prop_map(f32::from)], 0..12),

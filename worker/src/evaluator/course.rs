@@ -84,8 +84,9 @@ mod tests {
     }
 
     proptest! {
-        /// Checks (A) to (C). Checkpoints appear one after another, and some of them are deleted. Some are
-        /// broken: every attempt to evaluate them fails.
+        /// Checks that the newest checkpoint is next (A), that none is evaluated twice (B), and that a
+        /// broken one is skipped after [`ATTEMPTS_MAX`] failures (C). Checkpoints appear one after another,
+        /// and some of them are deleted. All attempts to evaluate a broken checkpoint fail.
         #[test]
         fn the_newest_is_next_and_broken_ones_hold_up_none(
             script in prop::collection::vec((0u8..4, any::<prop::sample::Index>()), 1..60),

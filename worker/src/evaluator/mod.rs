@@ -44,7 +44,8 @@ use crate::telemetry::{EndOfLife, Life};
 
 /// The folder of the best checkpoint. Its layout is that of a checkpoint store.
 const BEST: &str = "best";
-/// How often in a row the store may fail before the failure counts.
+/// The number of failures of the store in a row at which the evaluator no longer assumes that the store will
+/// recover.
 const OUTAGES_MAX: u32 = 60;
 
 /// An evaluator task.
@@ -79,7 +80,7 @@ struct EvaluatorState {
     /// The error to return if the checkpoint of the job's last step cannot be read. No checkpoint follows
     /// that one.
     broken: Option<EvaluatorError>,
-    /// How often in a row the store has failed.
+    /// The number of failures of the store since the last successful evaluation.
     outages: u32,
 }
 
@@ -282,7 +283,7 @@ impl Evaluator {
         Ok((manifest, values))
     }
 
-    /// Evaluates a checkpoint that was read, calls `told`, and keeps the checkpoint if it is the best.
+    /// Evaluates a checkpoint that was read, keeps the checkpoint if it is the best, and calls `told`.
     async fn process(
         &self,
         name: CheckpointName,
@@ -413,7 +414,7 @@ impl Evaluator {
 
     /// Records a failed attempt to read a checkpoint, and skips the checkpoint after several failures. The
     /// checkpoint may have been deleted, or be damaged, or not yet be completely visible. A failure of the
-    /// store counts only after many of them.
+    /// store counts as a failed attempt only after [`OUTAGES_MAX`] failures in a row.
     async fn pass_over(
         &self,
         name: CheckpointName,

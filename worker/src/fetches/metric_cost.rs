@@ -9,8 +9,8 @@ use pushpull_messages::tensor::TensorSpec;
 
 /// The interval, in steps, at which a worker computes metrics that cost more than a small part of a step.
 const COSTLY_EVERY: u64 = 10;
-/// The number of elements that metrics may touch in every step, however little the rest of the step touches.
-/// Touching them takes a few microseconds, less than the push and pull of any step.
+/// The number of elements that metrics may touch in every step, even if the rest of the step touches only a
+/// few. Touching them takes a few microseconds, less than the push and pull of any step.
 const ELEMENTS_FREE: usize = 4096;
 /// The number of elements that the rest of the step must touch for each element that metrics touch. If the
 /// rest touches fewer, the metrics are not computed in every step.
@@ -95,7 +95,8 @@ mod tests {
         g.finish(loss, &[("metric", metric)]).unwrap()
     }
 
-    /// Checks (A) and (B), and that costly metrics are not computed in every step.
+    /// Checks that cheap metrics are computed in every step (A), where a layer that the loss needs anyway
+    /// adds no cost (B), and that costly metrics are not computed in every step.
     #[test]
     fn cheap_metrics_are_computed_in_every_step() {
         for (inputs, classes, batch) in [(784, 10, 64), (784, 10, 1), (4, 2, 8), (512, 1000, 256)] {

@@ -17,8 +17,8 @@ use crate::metric_totals::MetricTotals;
 
 /// The group of the graph's metrics.
 const METRICS: Groups = Groups::only(0);
-/// The index of the first group that belongs to a hook. Each hook has a group of its own, except that all
-/// remaining hooks share the last group.
+/// The index of the first group that belongs to a hook. Each hook has a group of its own as long as there
+/// are groups; all further hooks share the last group.
 const FIRST_HOOK: usize = 1;
 
 /// The fetches of a worker's steps.
@@ -375,7 +375,8 @@ mod tests {
     }
 
     proptest! {
-        /// Checks (A) and (B).
+        /// Checks that a hook gets its tensors at its steps, whatever else is fetched (A), and that a
+        /// fetched tensor covers the whole batch (B).
         #[test]
         fn each_hook_gets_its_tensors_at_its_steps(
             hooks in prop::collection::vec((prop::collection::vec(0usize..6, 1..4), 1u64..4), 0..8),

@@ -57,7 +57,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the distance of two names, computed by its recursive definition.
+    /// Returns the distance of two names, computed by the recursive definition of the distance.
     fn by_definition(a: &[char], b: &[char]) -> usize {
         match (a, b) {
             ([], rest) | (rest, []) => rest.len(),

@@ -111,7 +111,9 @@ mod tests {
     use crate::hooks::tests::{job, step};
 
     proptest! {
-        /// Checks (A) to (C), and that a greater number is never shown darker than a smaller one.
+        /// Checks that pixels from 0 to 1 are unchanged (A), that other pixels are scaled (B), and that any
+        /// numbers give an image (C). Also checks that a greater number is never shown darker than a smaller
+        /// one.
         #[test]
         fn larger_values_are_brighter(
             values in prop::collection::vec(prop_oneof![0f32..1.0, any::<f32>()], 1..20),

@@ -33,7 +33,7 @@ pub(crate) struct CallTimes {
 /// The estimate from one call.
 #[derive(Clone, Copy, Debug)]
 struct Estimate {
-    /// The time that the request and the reply spent on the wire together.
+    /// The total time that the request and the reply spent on the wire.
     round_trip: Micros,
     /// The time on the other task's clock minus the time on this task's clock.
     offset: Micros,
@@ -113,8 +113,9 @@ mod tests {
     }
 
     proptest! {
-        /// Checks (A). In the call with the shortest round trip, the request and the reply may take
-        /// different times: the error must also be at most half of the difference.
+        /// Checks that the error is at most half of the shortest round trip (A). In the call with that round
+        /// trip, the request and the reply may take different times: the error must also be at most half of
+        /// their difference.
         #[test]
         fn the_offset_is_off_by_half_of_the_ways_difference(
             ahead in -1_000_000_000i64..1_000_000_000,
@@ -137,7 +138,8 @@ mod tests {
             }
         }
 
-        /// Checks (B) and (C) for any times that the other task reports.
+        /// Checks that the placed times lie within the call (B) and keep their order (C), for any times that
+        /// the other task reports.
         #[test]
         fn placed_times_lie_within_their_call_in_order(
             ahead in any::<i64>(),

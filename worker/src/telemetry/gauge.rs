@@ -45,7 +45,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Checks (A) and (B), and that a step is measured as soon as (B) allows it.
+        /// Checks that the first step is measured (A), and that every later step is measured as soon as the
+        /// minimum distance to the last measured step allows it (B).
         #[test]
         fn steps_are_measured_rarely(took in prop::collection::vec(0u64..500, 1..200)) {
             let every = Duration::from_secs(1);

@@ -79,7 +79,7 @@ impl Journal {
         self.0.lock().skipped = Some(skipped);
     }
 
-    /// Sets the graph. When later steps are recorded, its metrics are recorded as well.
+    /// Sets the graph, whose metrics are then recorded with each later step.
     pub(crate) fn metrics(&self, graph: &GraphSpec) {
         self.0.lock().metrics = Some(MetricTotals::new(MetricTotals::kinds(graph)));
     }

@@ -78,7 +78,7 @@ impl Life {
         self.now.lock().chief = Some(Arc::downgrade(chief));
     }
 
-    /// Returns whether the task is connected to the chief; `None` if it never was.
+    /// Returns whether the task is connected to the chief; `None` if the task has never been connected.
     pub(crate) fn is_chief_connected(&self) -> Option<bool> {
         let chief = self.now.lock().chief.clone()?;
         Some(chief.upgrade().is_some_and(|chief| chief.is_up()))

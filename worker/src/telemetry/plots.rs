@@ -68,7 +68,9 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Checks (A) and (B) for texts of random lengths, which are taken at random moments.
+        /// Checks that the summaries taken together fit in a report (A), and that each is taken once or
+        /// counted as lost (B). The summaries are texts of random lengths, which are taken at random
+        /// moments.
         #[test]
         fn taken_summaries_fit_in_a_report_and_losses_are_counted(
             plotted in prop::collection::vec((0usize..SUMMARY_BYTES_MAX + 10, 0u8..4), 1..30),

@@ -80,7 +80,8 @@ mod tests {
     }
 
     proptest! {
-        /// Checks (A) and (B) for steps with random numbers of spans, which are taken at random moments.
+        /// Checks that the spans taken together fit in a report (A), and that the spans of a step are taken
+        /// together or lost (B). The steps have random numbers of spans, which are taken at random moments.
         #[test]
         fn the_spans_of_a_step_are_taken_together_or_lost(
             steps in prop::collection::vec((1usize..1500, 0u8..4), 1..20),
@@ -104,7 +105,8 @@ mod tests {
             prop_assert_eq!(taken + spans.lost(), put, "(B)");
         }
 
-        /// Checks (C) for consecutive steps. The span of each step contains one other span.
+        /// Checks that order and nesting are preserved (C) for consecutive steps. The span of each step
+        /// contains one other span.
         #[test]
         fn order_and_nesting_outlive_a_new_estimate(
             steps in prop::collection::vec((0i64..1000, 0i64..1000, -50i64..50, any::<bool>()), 1..40),

@@ -21,7 +21,8 @@ use crate::devices::Work;
 /// it is sent.
 const WAIT_MIN_US: Micros = 20;
 
-/// The maximum number of pieces of work that a traced step shows. The longest ones are shown.
+/// The maximum number of pieces of work that a traced step shows. If there are more, the longest pieces are
+/// shown.
 const WORK_MAX: usize = 1024;
 
 /// A converter of traced steps to spans.
@@ -230,7 +231,8 @@ pub(crate) mod tests {
     }
 
     proptest! {
-        /// (A) and (B) hold for the true times of the ps tasks, and for arbitrary times.
+        /// Checks that the spans of each lane nest or do not overlap (A), and that the spans of each push
+        /// lie within the push (B), for the true times of the ps tasks and for arbitrary times.
         #[test]
         fn spans_of_a_step_nest_and_pushes_hold_their_parts(
             took in any::<[u16; 6]>(),

@@ -13,7 +13,7 @@ use pushpull_messages::variable::VariableSpec;
 use crate::client::Gradients;
 use crate::error::WorkerError;
 
-/// The worker ends with an error when it has dropped this number of consecutive steps.
+/// The number of consecutive dropped steps after which the worker ends with an error.
 const DROPPED_IN_A_ROW_MAX: u32 = 100;
 
 /// The filter for the gradients of one worker. It counts the steps that it has dropped.
@@ -214,7 +214,8 @@ mod tests {
     }
 
     proptest! {
-        /// Checks (B) and (C), and that the filter measures the norm before it clips the gradients by norm.
+        /// Checks that the gradients are within the bounds (B) and otherwise unchanged (C), and that the
+        /// filter measures the norm before it clips the gradients by norm.
         #[test]
         fn bounds_hold_and_nothing_else_changes(
             before in some(),
@@ -248,9 +249,10 @@ mod tests {
             }
         }
 
-        /// Checks (A) with one value that is not finite, in a trained or an untrained variable. `Skip` must
-        /// drop the step. `Stop` must return an error that names the variable, or let the value pass without
-        /// making it finite.
+        /// Checks that a value that is not finite never becomes finite (A). One value, in a trained or an
+        /// untrained variable, is not finite. With the setting `Skip`, the filter must drop the step. With
+        /// `Stop`, it must return an error that names the variable, or let the value pass without making it
+        /// finite.
         #[test]
         fn gradients_that_are_not_finite_are_named_or_dropped(
             mut values in some(),

@@ -17,9 +17,9 @@ use crate::fetches::{StepFetches, WantedGradient};
 use crate::lease::Lease;
 use crate::telemetry::{Gauge, Journal};
 
-/// The limit on the duration of the previous computation: if it took longer, a push begins only when all
-/// gradients are complete. If the push began earlier, its frame would stall during a long computation, and
-/// the receiver would close the connection.
+/// The limit on the duration of the previous computation: if that computation took longer, a push begins
+/// only when all gradients are complete. If the push began earlier, its frame would stall during a long
+/// computation, and the receiver would close the connection.
 const EARLY_MAX: Duration = Duration::from_secs(5);
 
 /// The stepper of a worker: takes its steps with its devices, its filter and its connections to the shards.
@@ -54,7 +54,7 @@ pub(super) struct StepInput<'a> {
 /// The totals of all batches of a step except the last one.
 pub(super) struct EarlierBatches {
     loss: f32,
-    /// For each device, the sum of its gradients over these batches.
+    /// For each device, the sum of its gradients over all batches of the step except the last one.
     gradients: Vec<Gradients>,
     work: Vec<Work>,
 }

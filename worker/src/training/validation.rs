@@ -1,8 +1,8 @@
 //! Evaluates the model while it trains. The evaluation shares the devices with the training: it adds one
 //! batch at a time to the queue of each device, so no step waits for more than one batch. Other threads read
-//! the batches. Wanted properties: (A) one evaluation runs at a time; (B) when an evaluation is due and none
-//! runs, it begins with the values of that moment; the training never waits for an evaluation, except for
-//! the pull of the moving averages if the job keeps them.
+//! the batches. Wanted properties: (A) at most one evaluation runs at a time; (B) when an evaluation is due
+//! and none runs, it begins with the values of that moment; the training never waits for an evaluation,
+//! except for the pull of the moving averages if the job keeps them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,8 +57,8 @@ pub(super) struct Validated {
 }
 
 impl Validation {
-    /// Returns the evaluations of one training, none of which has begun. Their results are added to
-    /// `reported`.
+    /// Returns the state before the first evaluation of a training. The results of all evaluations are added
+    /// to `reported`.
     pub(super) fn new(setting: ValidationSetting, reported: Evaluations) -> Self {
         let setting = Arc::new(setting);
         Self { setting, reported, due: 0, running: None }

@@ -11,13 +11,14 @@ use futures_util::stream::BoxStream;
 use object_store::path::Path;
 use object_store::*;
 
-/// Decides which operations of a store fail: counts down to the first one.
+/// Decides which operations of a store fail: counts down to the first operation that fails. All later
+/// operations fail, too.
 #[derive(Debug)]
 pub(super) struct Fuse {
     left: AtomicU64,
     /// Whether the first operation that fails still takes effect. Its caller gets an error in any case.
     late: bool,
-    /// Whether operations hang instead of failing.
+    /// Whether operations hang instead of failing. Only `list` fails in any case.
     hangs: bool,
 }
 
@@ -33,12 +34,13 @@ impl FailingStore {
         Self { inner, fuse: Arc::new(Fuse { left: AtomicU64::new(operations), late, hangs: false }) }
     }
 
-    /// Returns a store whose operations never end.
+    /// Returns a store whose operations never end, except for `list`, which fails.
     pub(crate) fn hanging(inner: Arc<dyn ObjectStore>) -> Self {
         Self { inner, fuse: Arc::new(Fuse { left: AtomicU64::new(0), late: false, hangs: true }) }
     }
 
-    /// Lets the store work for this number of operations.
+    /// Restarts the count: of the operations from now on, number `operations` is the first that fails. If
+    /// `operations` is 0, all fail.
     pub(super) fn refill(&self, operations: u64) {
         self.fuse.left.store(operations, Ordering::SeqCst);
     }
@@ -55,8 +57,8 @@ fn broken<T>() -> Result<T> {
 }
 
 impl Fuse {
-    /// Counts an operation. Returns whether it succeeds, and whether it takes effect, which it may do even
-    /// if it fails.
+    /// Counts an operation. Returns whether the operation succeeds, and whether it takes effect. An
+    /// operation that fails may still take effect.
     fn blow(&self) -> (bool, bool) {
         match self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)) {
             Ok(1) => (false, self.late),

@@ -54,7 +54,8 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     runtime.block_on(async { tokio::time::timeout(2 * PATIENCE, future).await.expect("it is done in time") })
 }
 
-/// One incarnation of a chief that only restores and makes checkpoints, with its fake ps task.
+/// One incarnation of a chief, with its fake ps task. This chief only restores checkpoints and makes new
+/// ones.
 struct ChiefLife {
     cluster: FakeCluster,
     tasks: PsTasks,
@@ -259,9 +260,10 @@ fn a_warm_start_takes_values_and_no_steps() {
     });
 }
 
-/// Checks (C1): if the store fails, the last committed checkpoint stays valid, and the next run resumes from
-/// it and leaves no unfinished files. Tries every second operation, from `first` on, as the first that
-/// fails; two tests share the work. If `late` is true, this operation still takes effect.
+/// Checks that, if the store fails, the last committed checkpoint stays valid (C1), and that the next run
+/// resumes from it and leaves no unfinished files. Each run of the loop chooses another operation as the
+/// first that fails: every second operation, from number `first` on, because two tests share the work. If
+/// `late` is true, the first operation that fails still takes effect.
 fn the_last_checkpoint_survives(first: u64, late: bool) {
     let often = CheckpointConfig { save_steps: Some(1), ..config() };
     for operations in (first..).step_by(2) {

@@ -69,7 +69,7 @@ struct FakePsState {
     unanswered: Vec<(u32, Reply)>,
     /// Whether the task belongs to another chief.
     taken: bool,
-    /// The claims, withdrawals and stops that have arrived, by name.
+    /// The names of the `Claim`, `Withdraw` and `Stop` messages that have arrived, in the order of arrival.
     rules: Vec<&'static str>,
 }
 
@@ -81,8 +81,8 @@ impl FakePs {
         self.0.lock()
     }
 
-    /// Trains every shard to `version`, but not past its last step or a version at which it waits. Makes the
-    /// saves that become due.
+    /// Trains every shard to `version`, but not past the shard's last step, or past the version at which the
+    /// shard holds. Makes the saves that become due.
     pub(crate) fn train(&self, version: u64) {
         let shards = 0..self.lock().shards.len();
         shards.for_each(|shard| self.train_one(shard, version));
@@ -122,12 +122,12 @@ impl FakePs {
         self.lock().shards.iter().map(|shard| shard.end).collect()
     }
 
-    /// Leaves `Observe` requests to this shard unanswered until `answer_again` is called.
+    /// Leaves `Observe` requests to the shard `shard` unanswered until the test calls `answer_again`.
     pub(crate) fn silence(&self, shard: u32) {
         self.lock().silent = Some(shard);
     }
 
-    /// Begins no save from now on, as if the store did not respond.
+    /// Makes the shards begin no save from now on, as if the store did not respond.
     pub(crate) fn hang(&self) {
         self.lock().hangs = true;
     }
@@ -140,12 +140,14 @@ impl FakePs {
         }
     }
 
-    /// Refuses the orders and claims of the chief from now on, or accepts them again.
+    /// Makes the ps task refuse the orders and claims of the chief, as if it belonged to another chief, or
+    /// accept them again if `taken` is false.
     pub(crate) fn take(&self, taken: bool) {
         self.lock().taken = taken;
     }
 
-    /// Returns the claims, withdrawals and stops that have arrived, by name.
+    /// Returns the names of the `Claim`, `Withdraw` and `Stop` messages that have arrived, in the order of
+    /// arrival.
     pub(crate) fn rules(&self) -> Vec<&'static str> {
         self.lock().rules.clone()
     }
@@ -219,8 +221,9 @@ async fn write(
     Ok(FileSpec { name, shard, version: save.at, bytes, tensors: tensors.collect() })
 }
 
-/// Handles what concerns the whole task. Returns a request for a shard with its reply handle, unless the task
-/// belongs to another chief.
+/// Handles the messages that concern the whole task. Returns any other message, which is for a shard, with
+/// its reply handle. If the task belongs to another chief, refuses every message except `Withdraw` and
+/// `Observe`.
 fn rule(state: &mut FakePsState, message: Message, reply: Reply) -> Option<(Message, Reply)> {
     if matches!(message, Message::Claim(_) | Message::Withdraw(_) | Message::Stop(_)) {
         state.rules.push(message.name());
@@ -309,8 +312,8 @@ impl Service for FakePs {
     }
 }
 
-/// A running fake ps task with two shards, and the identity of the chief, which has the addresses of all
-/// tasks.
+/// A running fake ps task with two shards, and the identity with which the chief connects to it. The
+/// identity contains the addresses of all tasks.
 pub(crate) struct FakeCluster {
     pub transport: InProcess,
     pub identity: Identity,

@@ -1,4 +1,4 @@
-//! Tests of workers that leave or are lost before the end, and of jobs that fail.
+//! Tests of workers that leave or are lost before the job ends, and of jobs that fail.
 
 use pushpull_messages::message::{Evaluated, Ready, Register};
 

@@ -16,7 +16,7 @@ const WORKERS: u32 = 3;
 #[derive(Clone, Copy, Debug)]
 enum Action {
     Created,
-    /// The worker sends the message that a correct worker sends in its state.
+    /// The worker sends the message that a correct worker would send next.
     Next,
     Register,
     Ready,
@@ -34,7 +34,7 @@ enum Action {
     StartAgain,
     /// The chief fails the job with an error.
     Fail,
-    /// Another chief leads the job.
+    /// The job fails, because another chief leads it.
     Abandon,
     EndFailing,
     /// The job is told to stop early, without a drain.
@@ -75,7 +75,7 @@ struct Random {
     asked: BTreeMap<u32, (u32, u64)>,
     /// The workers and incarnations that were told to begin.
     begun: BTreeSet<(u32, u64)>,
-    /// The incarnations of workers that trained until they reported that the training is complete.
+    /// The workers and incarnations that trained until they reported that the training is complete.
     finished: BTreeSet<(u32, u64)>,
     connections: u64,
     /// The step at which the shards have agreed to stop, if any.

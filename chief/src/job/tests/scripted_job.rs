@@ -17,8 +17,8 @@ pub(super) struct Play {
     pub ended: Vec<Result<TrainingOutcome, String>>,
     /// The steps at which workers were told to evaluate the model, one for each such reply.
     pub evaluates: Vec<u64>,
-    /// The data sent to each registered worker: its position in its input, and whether the job makes
-    /// checkpoints.
+    /// The contents of the replies to registrations: the position at which the worker resumes its input, and
+    /// whether the job makes checkpoints.
     pub registered: Vec<(Resume, bool)>,
 }
 
@@ -29,7 +29,7 @@ pub(super) fn peer(worker: u32, life: u64, connection: u64) -> Peer {
     Peer { task, incarnation, connection, address: "here".into(), http: None, nonce: 0 }
 }
 
-/// Returns the error of a job that another chief leads.
+/// Returns the error that ends the job when another chief leads it.
 pub(super) fn other_chief() -> ChiefError {
     ChiefError::OtherChief { task: TaskId::ps(0), reason: "ps/0 belongs to another chief".into() }
 }
@@ -78,8 +78,8 @@ impl Play {
         }
     }
 
-    /// Sends a message over the first connection of incarnation `life`, which has the number `life`, too.
-    /// Returns the reply handle.
+    /// Sends a message over the first connection of incarnation `life`. The number of this connection is
+    /// `life`, too. Returns the reply handle.
     pub(super) fn say(&mut self, worker: u32, life: u64, message: impl Into<Message>) -> u32 {
         self.say_over(worker, life, life, message)
     }

@@ -2,8 +2,8 @@
 //! not depend on the source of the evidence.
 //!
 //! Wanted properties: (A) a finding begins only when there has been evidence for 3 s, or when the evidence
-//! shows that the condition has lasted for 3 s; (B) a finding ends after 2 s without evidence; while it is
-//! unclear whether its cause still applies, the 2 s start again.
+//! shows that the condition has lasted for 3 s; (B) a finding ends after 2 s without evidence; the 2 s begin
+//! only after the last update in which it was unclear whether the cause of the finding still applies.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -91,8 +91,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Checks (A) and (B) for one worker: draws the times of updates, and whether each has clear,
-        /// unclear or no evidence against the worker.
+        /// Checks when a finding about one worker begins (A) and ends (B). Draws the times of updates, and
+        /// whether each has clear, unclear or no evidence against the worker.
         #[test]
         fn findings_begin_and_end_with_their_evidence(
             updates in prop::collection::vec((1u64..2500, any::<bool>(), any::<bool>()), 1..60),

@@ -74,8 +74,8 @@ pub(crate) struct Overview {
     /// The time at which the last checkpoint was saved.
     saved: Option<Duration>,
     curves: Curves,
-    /// The segment of the job's history that follows the last point of the curves. It is still open, and not
-    /// yet part of them.
+    /// The segment of the job's history that follows the last point of the curves. This segment is still
+    /// open, and not yet part of the curves.
     open: Segment,
     findings: Findings,
     spans_lost: u64,

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// (A)
+        /// Checks that a time is compared with the median of all other times (A).
         #[test]
         fn the_median_is_that_of_the_others(times in prop::collection::vec(0u64..9, 1..20), at in 0usize..20) {
             let at = at % times.len();

@@ -30,8 +30,8 @@ impl ShardHistory {
         Self { shard, heard: Duration::ZERO, past: Window::default() }
     }
 
-    /// Records the time at which the shard last replied (or the chief connected to its task), and the shard's
-    /// snapshot, if there is any.
+    /// Records the shard's last snapshot, if there is any. `at` is the time at which the shard last replied
+    /// or, before its first reply, the time at which the chief connected to its task.
     pub(crate) fn update(&mut self, at: Duration, snapshot: Option<ShardSnapshot>) {
         self.heard = at;
         if let Some(snapshot) = snapshot {

@@ -43,8 +43,8 @@ fn worker(worker: u32, state: WorkerState) -> MemberStatus {
     }
 }
 
-/// Returns a snapshot after `second` seconds, in which three workers train. The last one computes for
-/// `slow_us` microseconds in each step, the others for 10 000.
+/// Returns a snapshot after `second` seconds, in which three workers train. The last worker computes for
+/// `slow_us` microseconds in each step, the others for 10 000 microseconds.
 fn trains(second: u64, slow_us: u64) -> CoordinatorSnapshot {
     let at = Duration::from_secs(second);
     let mut snapshot = CoordinatorSnapshot::default();
@@ -98,8 +98,8 @@ fn ps(up: bool) -> PsStatus {
     PsStatus { task: TaskId::ps(1), http: None, up }
 }
 
-/// Returns an overview after twelve seconds of training, in which the last worker was slow, and an
-/// evaluation.
+/// Returns the overview of a job that has trained for twelve seconds and was then evaluated. The last worker
+/// was slow in all this time.
 fn trained() -> Overview {
     let mut overview = overview();
     overview.ps(vec![ps(true)]);

@@ -1,8 +1,9 @@
 //! The recent values of a count, and its rate of increase over the last seconds. Reads no clock.
 //!
-//! Wanted properties: (A) the stored counts cover the last seconds, or the last few increments if these are
-//! seconds apart, and the number of stored counts is bounded; (B) every stored count was added at the time
-//! that is stored with it; (C) if no count was added for [`SPAN`], `ends` returns `None` and the rate is 0.
+//! Wanted properties: (A) the stored counts cover the last seconds or, if the increments are seconds apart,
+//! the last few increments; the number of stored counts is bounded; (B) every stored count was added at the
+//! time that is stored with it; (C) if no count was added for [`SPAN`], `ends` returns `None` and the rate
+//! is 0.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use std::time::Duration;
 pub(crate) const SPAN: Duration = Duration::from_secs(5);
 /// The longest time that a window covers, for a count that rarely increases.
 const LONG: Duration = Duration::from_secs(60);
-/// The number of increments that a window should cover; for this, it may grow up to [`LONG`].
+/// The number of increments that a window should cover. If they are rare, the window covers up to [`LONG`].
 const FEW: u32 = 4;
 /// The largest number of counts that are stored.
 const COUNTS_MAX: usize = 64;
@@ -37,7 +38,7 @@ pub(crate) struct Window<T> {
     counts: VecDeque<(Duration, T)>,
     /// The time of the last increment; before the first increment, the time of the first count.
     increased: Duration,
-    /// The average time per increment, as of the last increment.
+    /// The average time per increment, computed at the last increment.
     pace: Option<Duration>,
 }
 
@@ -116,8 +117,9 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Checks (A), (B) and (C): adds counts at random times, and reads the rate up to 8 s after the last
-        /// of them.
+        /// Checks that the stored counts are few and cover the last seconds (A), that each is stored with
+        /// its own time (B), and that the rate is 0 without new counts (C). Adds counts at random times, and
+        /// reads the rate up to 8 s after the last of them.
         #[test]
         fn it_covers_the_last_seconds(
             counts in prop::collection::vec((0u64..4000, 0u64..1000), 1..200),

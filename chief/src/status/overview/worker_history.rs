@@ -97,8 +97,8 @@ impl WorkerHistory {
         after.round_trips.iter().enumerate().map(since).collect()
     }
 
-    /// Returns the data for judging whether the worker holds up the others. `row` is the worker's row at the
-    /// time `now`.
+    /// Returns the data for judging whether the worker delays the other workers. `row` is the worker's row
+    /// at the time `now`.
     pub(crate) fn trainer<'a>(&'a self, now: Duration, row: &'a WorkerRow) -> Trainer<'a> {
         let last = self.past.last().map(|(_, last)| last);
         let at = last.and_then(|last| Some((last.phase.as_deref()?, Duration::from_micros(last.phase_us))));
@@ -166,7 +166,8 @@ mod tests {
     }
 
     proptest! {
-        /// Checks (A), (B) and (C) for a worker that takes steps, sends reports, and is sometimes restarted.
+        /// Checks that rates are never negative (A), and that the sums (B) and the lost spans (C) cover all
+        /// incarnations, for a worker that takes steps, sends reports, and is sometimes restarted.
         #[test]
         fn reports_add_up_over_all_lives(
             reports in prop::collection::vec((0u64..40, 1u64..4000, 0u64..3, 0u8..6), 1..60),

@@ -23,8 +23,8 @@ fn shapes() -> impl Strategy<Value = [Vec<usize>; 3]> {
     })
 }
 
-/// Returns the index of the element that element `index` of the result comes from, when a tensor of the
-/// shape `shape` is broadcast to the shape `result`.
+/// Broadcasts a tensor of the shape `shape` to the shape `result`. Returns the index, in the tensor, of the
+/// element that becomes element `index` of the result.
 fn source(mut index: usize, result: &[usize], shape: &[usize]) -> usize {
     let (mut at, mut step) = (0, 1);
     for from_last in 0..result.len() {

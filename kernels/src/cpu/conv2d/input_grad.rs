@@ -18,8 +18,8 @@ pub(super) fn transpose_kernel(dst: &mut [f32], kernel: &[f32], conv: &Conv2d) {
     }
 }
 
-/// The computation of the gradient with respect to some padded images, which is added to `dst`. `kernel` is
-/// the transposed kernel.
+/// A computation that adds the gradient with respect to some padded images to `dst`. `kernel` is the
+/// transposed kernel.
 pub(super) struct InputGrad<'a> {
     pub dst: &'a mut [f32],
     pub dy: &'a [f32],

@@ -31,10 +31,10 @@ fn for_each_product(conv: &Conv2d, mut f: impl FnMut(usize, usize, usize)) {
     }
 }
 
-/// Returns a result of `len` elements, each a sum of products. Also returns 1 plus the largest sum of the
-/// magnitudes of one element's products, from which a tolerance follows. `at` takes the indices from
-/// [`for_each_product`], and returns the index of an element and the two factors of the product that is
-/// added to it.
+/// Returns a result of `len` elements, each a sum of products, and a scale for the tolerance. To find the
+/// scale, adds up the magnitudes of the products of each element; the scale is 1 plus the largest of these
+/// sums. `at` takes the indices from [`for_each_product`]. It returns the index of an element of the result,
+/// and the two factors of a product that is added to this element.
 fn reference(
     len: usize,
     conv: &Conv2d,

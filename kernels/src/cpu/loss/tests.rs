@@ -6,7 +6,8 @@ use super::*;
 use crate::cpu::Threads;
 use crate::cpu::tests::{assert_close, floats};
 
-/// Checks `grad` against the difference quotients of `loss` at `x`, multiplied by `upstream`, in `f64`.
+/// Checks that `grad` agrees with the difference quotients of `loss` at `x`, which are computed in `f64` and
+/// multiplied by `upstream`.
 fn check_grad(grad: &[f32], x: &[f64], upstream: f32, loss: impl Fn(&[f64]) -> f64) {
     let h = 1e-5;
     let slope = |i: usize| {

@@ -191,8 +191,8 @@ fn all_bits((State(state), averaged): (State, Vec<f32>)) -> Vec<Vec<u32>> {
 }
 
 proptest! {
-    /// Checks (A): updates of parts give the same bits as an update of the whole, even if a part or the
-    /// whole is empty.
+    /// Checks that updates of parts give the same bits as an update of the whole, even if a part or the
+    /// whole is empty (A).
     #[test]
     fn partition_does_not_change_the_bits(len in 0usize..300, cut: prop::sample::Index) {
         let cut = cut.index(len + 1);
@@ -205,8 +205,8 @@ proptest! {
         }
     }
 
-    /// Checks (B): after three updates, the values and their moving averages agree with those computed in
-    /// `f64`.
+    /// Checks that, after three updates, the values and their moving averages agree with those computed in
+    /// `f64` (B).
     #[test]
     fn agree_with_f64(len in 0usize..200) {
         for optimizer in &OPTIMIZERS {
@@ -231,8 +231,8 @@ proptest! {
     }
 }
 
-/// Checks (C): the terms `PLAIN` change no bit of an update, even at zeros of either sign and at infinity.
-/// Adding `0 · value` to the gradient would change bits there.
+/// Checks that the terms `PLAIN` change no bit of an update, even at zeros of either sign and at infinity
+/// (C). Adding `0 · value` to the gradient would change bits there.
 #[test]
 fn plain_terms_change_no_bit() {
     let (value, gradient) = ([-0.0, 0.0, f32::INFINITY, 1.0, -0.0], [-0.0, -0.0, 1.0, -0.0, 0.0]);

@@ -17,8 +17,9 @@ fn geometry() -> impl Strategy<Value = Pool2d> {
     )
 }
 
-/// Returns a window for each element of the output: a list of the elements of the input, without the
-/// padding. Each of them is given by its number within the window and its index in the input.
+/// Returns a window for each element of the output. A window lists the elements of the input that it covers,
+/// without the padding. Each element is given by its number within the window, and by its index in the
+/// input.
 fn windows(pool: &Pool2d) -> Vec<Vec<(u8, usize)>> {
     let [n, h, w, c] = pool.input();
     let [_, ho, wo, _] = pool.output();

@@ -70,8 +70,8 @@ impl Product {
     ///
     /// The right-hand matrix, `b` or `aᵀ`, is read in vectors along its rows, so it must be transposed first
     /// if it is stored transposed. The product is flipped if the flipped product is less work in total. The
-    /// work includes all transpositions (when flipped, also that of the result), and the unused part of the
-    /// last vector of each row.
+    /// work includes all transpositions (if the product is flipped, also that of the result), and the unused
+    /// part of the last vector of each row.
     pub(super) fn is_flipped(&self) -> bool {
         let cost = |flipped: bool| {
             let cols = if flipped { self.m } else { self.n };

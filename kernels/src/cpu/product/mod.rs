@@ -29,7 +29,8 @@ use super::threads::Threads;
 /// The number of columns in a panel. Each pass over the left-hand matrix reads one panel of the right-hand
 /// matrix.
 const PANEL: usize = 64;
-/// The approximate number of rows of a panel that are read in one pass. They stay in the second-level cache.
+/// The approximate number of rows of a panel that are read in one pass. These rows stay in the second-level
+/// cache.
 const DEPTH: usize = 256;
 /// The least number of rows in a block of the left-hand matrix. A block is multiplied with one panel after
 /// the other.

@@ -30,8 +30,8 @@ impl Source<'_> {
     }
 
     /// Copies the columns `cols`, which form one or more whole panels. If they form several panels, `rows`
-    /// must be all rows. If they form a single panel, `rows` may be any range of its rows, so that several
-    /// tasks can share the panel.
+    /// must be all rows. If they form a single panel, `rows` may be any range of the panel's rows, so that
+    /// several tasks can share the panel.
     fn share(self, dst: &mut [f32], cols: Range<usize>, rows: Range<usize>, tasks: usize) {
         if tasks < 2 || rows.len() < 32 {
             return self.arch.dispatch(Pack { dst, source: self, cols, rows });

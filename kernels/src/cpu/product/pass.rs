@@ -12,9 +12,9 @@ use super::job::{Job, Left, Panels, Start};
 use super::region::Region;
 use crate::cpu::tile::{Columns, ROWS, for_columns, load, multiply, multiply_transposed, rectify, store};
 
-/// The addition of the terms whose indices are in `terms` to some rows of one panel of the result. Each pass
-/// is dispatched to the instruction set separately. So the tiles, which are most of the code, are compiled
-/// only once for each instruction set.
+/// A pass over some rows of one panel of the result: adds the terms whose indices are in `terms`. Each pass
+/// is dispatched to the instruction set separately. The code of the tiles, which is most of the code, is
+/// therefore compiled once for each instruction set, and not again for each caller of a pass.
 pub(super) struct Pass<'a, 'r> {
     pub job: &'a Job<'a>,
     pub left: Left<'a>,

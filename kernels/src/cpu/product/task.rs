@@ -1,5 +1,5 @@
-//! The division of a product into tasks, and the passes of each task. This module must not depend on the
-//! tiles.
+//! The division of a product into tasks, and of each task into passes. Each pass adds a range of the terms.
+//! This module must not depend on the tiles.
 
 use std::ops::Range;
 

@@ -5,8 +5,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::cpu::tests::{assert_close, bits, each_arch, floats};
 
-/// Returns `a · b` in `f64`. Also returns the largest sum of the magnitudes of one element's terms, but at
-/// least 1; a tolerance follows from it.
+/// Returns the matrix product `a · b`, computed in `f64`, and a scale for the tolerance. To find the scale,
+/// adds up the magnitudes of the terms of each element of the result; the scale is the largest of these
+/// sums, but at least 1.
 fn reference(a: &[f32], b: &[f32], product: &Product) -> (Vec<f64>, f64) {
     let Product { m, k, n, transpose_a, transpose_b } = *product;
     let mut size = 1.0f64;

@@ -100,13 +100,13 @@ impl Unary {
 /// The functions are named functions instead of closures. A closure would have a different type in each
 /// caller, and so every loop that takes it would be compiled again for each caller.
 pub(in crate::cpu) trait UnaryWork {
-    /// Runs the loop. Mark it `#[inline(always)]`.
+    /// Runs the loop. Mark every implementation `#[inline(always)]`.
     fn run(self, f: impl Fn(f32) -> f32 + Copy + Sync);
 }
 
 /// A loop that applies the gradient of a [`Unary`], which is a function of the saved value and `dy`.
 pub(in crate::cpu) trait UnaryGradWork {
-    /// Runs the loop. Mark it `#[inline(always)]`.
+    /// Runs the loop. Mark every implementation `#[inline(always)]`.
     fn run(self, f: impl Fn(f32, f32) -> f32 + Copy + Sync);
 }
 

@@ -213,8 +213,9 @@ fn every_operation_round_trips() {
 }
 
 proptest! {
-    /// Checks drawn operations without NaN and infinity: JSON cannot express these, NaN does not equal
-    /// itself, and a graph that contains one of them is refused anyway.
+    /// Checks that drawn operations stay the same if they are encoded and decoded. Operations with NaN or
+    /// infinity are skipped: JSON cannot express these numbers, NaN does not equal itself, and a graph that
+    /// contains one of them is refused anyway.
     #[test]
     fn any_operation_round_trips(op in any_op()) {
         let text = format!("{op:?}");

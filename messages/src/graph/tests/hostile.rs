@@ -41,7 +41,8 @@ fn replace(graph: &mut GraphSpec, nodes: Vec<(Op, Vec<u32>)>) {
 }
 
 /// If the graph is valid, checks that its shapes can be inferred and are within the limits, and that
-/// inference with another batch size does not panic. Otherwise, checks that the error is not too long.
+/// inference with another batch size does not panic. If the graph is invalid, checks that the error has
+/// fewer than 4096 bytes.
 fn check(graph: &GraphSpec, batch: usize) -> Result<(), TestCaseError> {
     match graph.validate(batch) {
         Ok(()) => {
@@ -73,8 +74,8 @@ proptest! {
         check(&graph, batch)?;
     }
 
-    /// Builds a graph of drawn nodes, without those that do not fit. The remaining operations get outputs of
-    /// unusual shapes as inputs, and must not panic.
+    /// Builds a graph of drawn nodes, and leaves out nodes that do not fit. The inputs of the remaining
+    /// nodes have unusual shapes. Checks that their operations do not panic.
     #[test]
     fn operations_never_panic_on_the_outputs_of_others(nodes in prop::collection::vec(any_node(), 1..32)) {
         let mut graph = with_variables(classifier());
@@ -93,8 +94,8 @@ proptest! {
         check(&graph, 2)?;
     }
 
-    /// Checks a valid graph in which a single node was changed. It passes most of the validation, so this
-    /// test also reaches the later parts.
+    /// Checks a valid graph in which a single node was changed. Such a graph passes most of the validation,
+    /// so this test also reaches the validation's later parts.
     #[test]
     fn any_single_change_is_accepted_or_refused(
         position in 0usize..12,

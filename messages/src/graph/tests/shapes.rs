@@ -1,5 +1,5 @@
-//! Tests each operation by two tables: one lists its output for valid inputs, the other its error for inputs
-//! or numbers with a fault.
+//! Tests each operation by two tables: one lists the operation's output for valid inputs, the other its
+//! error if an input or a number has a fault.
 
 use super::every_op::{BINARY, REDUCTIONS, UNARY, every_op};
 use super::*;
@@ -199,7 +199,8 @@ fn good() -> Vec<Row> {
     table
 }
 
-/// Returns rows with a fault for sources and for operations that move or convert elements.
+/// Returns rows whose inputs or numbers have a fault, for sources and for operations that move or convert
+/// elements.
 fn bad_moves() -> Vec<Row> {
     const MAX: usize = usize::MAX;
     let [nan, infinite] = [f32::NAN, f32::INFINITY];
@@ -244,7 +245,7 @@ fn bad_moves() -> Vec<Row> {
     ]
 }
 
-/// Returns rows with a fault for products, convolutions and similar operations.
+/// Returns rows whose inputs or numbers have a fault, for products, convolutions and similar operations.
 fn bad_products() -> Vec<Row> {
     use Padding::{Same, Valid};
     let image = || vec!["f32[5, 8, 8, 3]", "f32[3, 3, 3, 4]"];
@@ -274,7 +275,7 @@ fn bad_products() -> Vec<Row> {
     ]
 }
 
-/// Returns rows with a fault for normalisations, dropout and softmax.
+/// Returns rows whose inputs or numbers have a fault, for normalisations, dropout and softmax.
 fn bad_norms() -> Vec<Row> {
     let [nan, infinite] = [f32::NAN, f32::INFINITY];
     let five = |x| vec![x, "f32[3]", "f32[3]", "f32[3]", "f32[3]"];
@@ -313,7 +314,7 @@ fn bad_norms() -> Vec<Row> {
     ]
 }
 
-/// Returns rows with a fault for losses and metrics.
+/// Returns rows whose inputs or numbers have a fault, for losses and metrics.
 fn bad_losses() -> Vec<Row> {
     const MAX: usize = usize::MAX;
     vec![

@@ -12,7 +12,8 @@ pub struct Buffer {
     lines: Vec<Line>,
     bytes: usize,
     free_list: Option<FreeList>,
-    /// The credit for these bytes from a budget, held until the memory is freed or goes back to the pool.
+    /// The credit that was taken from a budget for the buffer's bytes. It is held until the memory is freed
+    /// or goes back to the pool.
     credit: Option<Credit>,
 }
 

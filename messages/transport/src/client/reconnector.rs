@@ -36,8 +36,8 @@ pub(super) struct Reconnector {
     pub address: String,
     pub identity: Identity,
     pub to: TaskId,
-    /// The incarnation and the nonce of the peer in the first handshake; a peer with others has restarted and
-    /// counts as lost.
+    /// The incarnation and the nonce that the peer sent in the first handshake. If the peer sends different
+    /// ones in a later handshake, it has restarted and counts as lost.
     pub life: (Incarnation, u64),
     pub redial_for: Duration,
     pub state: watch::Sender<State>,

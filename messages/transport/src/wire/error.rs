@@ -34,7 +34,7 @@ pub enum WireError {
         what: &'static str,
         /// The largest size allowed, in bytes.
         max: u64,
-        /// The size in the prefix, in bytes.
+        /// The size that the frame's prefix states, in bytes.
         got: u64,
     },
     /// A checksum does not match: bytes changed in transit.
@@ -53,7 +53,7 @@ pub enum WireError {
     Segments {
         /// The payload's size according to the segments, in bytes.
         described: u64,
-        /// The size in the prefix, in bytes.
+        /// The size that the frame's prefix states, in bytes.
         got: u64,
     },
     /// The header cannot be decoded. The value is the reason.

@@ -30,7 +30,8 @@ fn any_optimizer() -> impl Strategy<Value = OptimizerSpec> {
     ])
 }
 
-/// Generates no group, or one group that contains the variable `v0` or all variables.
+/// Generates an empty list, or a list of one group. The group contains either the variable `v0` or all
+/// variables.
 fn any_groups() -> impl Strategy<Value = Vec<GroupSpec>> {
     let group = (prop::sample::select(vec!["v0", "v*"]), any_optimizer(), any::<bool>());
     let group = group.prop_map(|(pattern, optimizer, frozen)| GroupSpec {
@@ -66,9 +67,9 @@ fn any_world() -> impl Strategy<Value = (JobSpec, Placement, Placement)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Checks property (A) of `read`: shards that are restored with another placement have and compute the
-    /// same bits as the saved shards. All saved values have the requested version, even if more gradients
-    /// are pushed before the values are written.
+    /// Checks that shards that are restored with another placement have and compute the same bits as the
+    /// saved shards (property A of `read`). All saved values have the requested version, even if more
+    /// gradients are pushed before the values are written.
     #[test]
     fn another_placement_continues_bit_for_bit(
         (job, one, other) in any_world(),
@@ -107,8 +108,8 @@ proptest! {
         prop_assert_eq!(restored.contents(), shards.contents());
     }
 
-    /// Checks property (B) of `read`: flips a bit of a file, truncates the file or removes it. The restore
-    /// then fails with an error that names the file, unless the damage has no effect.
+    /// Flips a bit of a file, truncates the file or removes it. Checks that the restore then fails with an
+    /// error that names the file, unless the damage has no effect (property B of `read`).
     #[test]
     fn a_damaged_file_is_refused_and_named(
         place in any::<prop::sample::Index>(),
@@ -153,8 +154,8 @@ proptest! {
     }
 }
 
-/// Trains a job for `steps` steps and saves it in a directory. Returns the shards, and the start that
-/// resumes from the saved checkpoint.
+/// Trains a job for `steps` steps and saves it in a directory. Returns the shards, and the `StartSpec` that
+/// makes other shards resume from the saved checkpoint.
 fn saved(job: &JobSpec, directory: &Path, steps: u64) -> (Shards, StartSpec) {
     let store = directory.to_str().unwrap().to_owned();
     let mut shards = Shards::new(job, &whole(job), &StartSpec::Initialise).unwrap();

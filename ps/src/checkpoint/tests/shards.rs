@@ -95,7 +95,8 @@ pub(super) struct Shards {
     pub(super) job: JobSpec,
     pub(super) placement: Placement,
     pub(super) states: Vec<ShardState<u32>>,
-    /// The factor of the learning rate and its next change, as the chief writes them into a manifest.
+    /// The factor of the learning rate, and the next change of this factor, as the chief writes them into a
+    /// manifest.
     pub(super) rate: RateSpec,
 }
 
@@ -142,7 +143,7 @@ impl Shards {
         }
     }
 
-    /// Sets the learning rate of every shard.
+    /// Makes every shard change its learning rate at the version that `change` names.
     pub(super) fn set_rate(&mut self, change: RateChange) {
         self.rate = RateSpec { next: Some(change), ..self.rate };
         for state in &mut self.states {

@@ -38,7 +38,7 @@ impl<R> ShardState<R> {
     }
 
     /// Keeps a push for later if the shard waits for its learning rate. If another copy of the push already
-    /// waits, returns the refusal of the copy on the earlier connection.
+    /// waits, keeps only the copy on the later connection, and returns the refusal of the other copy.
     ///
     /// # Errors
     /// Returns `gradients` and `reply` unused if the shard does not wait.

@@ -10,7 +10,7 @@ use pushpull_messages::sync::SyncSpec;
 
 use super::rates::{Trial, WORKERS};
 
-/// A message from the chief to a shard that has not arrived yet.
+/// A message that the chief has sent to a shard, and that has not arrived there yet.
 #[derive(Clone, Copy)]
 enum FromChief {
     Hold(u64),
@@ -18,18 +18,18 @@ enum FromChief {
     Leave(u32),
 }
 
-/// The state of the chief's change of the learning rate.
+/// What the chief waits for while it changes the learning rate.
 enum Chief {
     Idle,
-    /// The chief has asked all shards to hold at `version`. It waits until each has replied with its own
-    /// version.
+    /// The chief has asked all shards to hold at `version`, and waits for their replies. Each reply contains
+    /// the version that the shard had reached.
     Holding {
         version: u64,
         factor: f32,
         replies: Vec<u64>,
     },
-    /// The chief has sent all shards the change that begins at this version. It waits until each has passed
-    /// that version.
+    /// The chief has sent the new learning rate to all shards, and waits until every shard has passed the
+    /// version at which the change begins: the value of this field.
     Setting(u64),
 }
 
@@ -47,7 +47,8 @@ struct Cluster {
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// The worker sends its gradients to all shards, if it has the values of all shards.
+    /// The worker sends its gradients to all shards, if it has the values of all shards and none of its
+    /// earlier pushes is on its way.
     Compute(u32),
     /// The worker's push arrives at a shard, if one is on its way.
     Arrive(u32, usize),
@@ -55,10 +56,10 @@ enum Event {
     Deliver(usize),
     /// The worker dies, unless it is the last one alive. Its pushes that have not arrived are lost.
     Kill(u32),
-    /// A dead worker starts again, if no message of the chief is on its way: all shards then know that the
-    /// worker has died.
+    /// The worker starts again if it is dead. Has no effect while a message of the chief is on its way,
+    /// because a shard may then not know yet that the worker has died.
     Join(u32),
-    /// A hook asks for a factor of the learning rate: this number, divided by four.
+    /// A hook asks for another factor of the learning rate: a quarter of this field's value.
     Change(u8),
 }
 
@@ -159,8 +160,8 @@ impl Cluster {
         self.mail.iter_mut().for_each(|mail| mail.push_back(FromChief::Hold(version)));
     }
 
-    /// Lets the chief take the next step of its change, if it can. Lets each worker that has joined all
-    /// shards pull the values for its first step.
+    /// Lets the chief go on with a change of the learning rate, if the shards have done what it waits for.
+    /// Lets each worker that has joined all shards pull the values for its first step.
     fn settle(&mut self) {
         match self.chief {
             Chief::Holding { version, factor, ref replies } if replies.len() == self.shards.len() => {
@@ -190,7 +191,7 @@ impl Cluster {
         }
     }
 
-    /// Lets every worker compute once, and then lets everything that was sent arrive.
+    /// Lets every worker compute once, and then lets all pushes and all messages of the chief arrive.
     fn round(&mut self) {
         let shards = self.shards.len();
         (0..WORKERS).for_each(|worker| self.happen(Event::Compute(worker)));
@@ -215,8 +216,9 @@ fn any_event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    /// Checks that every change of the learning rate begins at one version on all shards, and is completed,
-    /// even if workers die meanwhile. Every push that has arrived counts on its shard.
+    /// Checks that every change of the learning rate begins at the same version on all shards, and that all
+    /// shards complete the change, even if workers die meanwhile. Every push that arrives is counted, and
+    /// none is refused.
     #[test]
     fn shards_change_their_rate_together_while_workers_die(
         sync in prop::sample::select(vec!["async", "bounded:1", "sync"]),

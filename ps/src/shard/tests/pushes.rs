@@ -1,4 +1,5 @@
-//! Tests that the invariants V1 to V3 of a shard (see its state machine) hold under pushes of every kind.
+//! Tests a shard's invariants under pushes of every kind: the version never decreases (V1), every push is
+//! counted under exactly one verdict (V2), and exactly `last_step` updates are applied (V3).
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use pushpull_transport::buffer::{Buffer, BufferPool, Payload, Segment};
 
 use crate::shard::{Answer, ShardLimits, ShardState};
 
-/// A shard under test. Its functions assert that each request is answered once, immediately.
+/// A shard under test. Its functions assert that each request gets exactly one answer, at once.
 struct Tested(ShardState<()>);
 
 fn only<T: TryFrom<Message, Error = Message>>(mut answers: Vec<Answer<()>>) -> Result<(T, Payload), Refusal> {
@@ -262,8 +263,8 @@ fn a_shard_that_a_worker_used_refuses_another_job() {
 }
 
 proptest! {
-    /// Checks V1 to V3 under pushes that are new, repeated, invalid or sent after the shard's last step, in
-    /// any order.
+    /// Checks the invariants of a shard (V1 to V3, see the head of this file) under pushes that are new,
+    /// repeated, invalid or sent after the shard's last step, in any order.
     #[test]
     fn versions_never_decrease_and_counts_add_up(
         last_step in 1u64..20,

@@ -42,8 +42,8 @@ pub(super) struct Trial {
     open: Vec<Handle>,
     /// The number of pushes that all workers have sent.
     pub(super) pushes: u64,
-    /// Whether each worker pulls the values for its first step as soon as it has joined. Otherwise, the test
-    /// calls `begin`.
+    /// True if each worker pulls the values for its first step as soon as it has joined. If false, a worker
+    /// pulls them when the test calls [`Trial::begin`].
     alone: bool,
     held: Option<u64>,
     /// The version of the values from which the latest push was computed.
@@ -137,8 +137,8 @@ impl Trial {
         self.receive(answers);
     }
 
-    /// Sends the latest push of a worker on the connection with this number, even if the push was sent
-    /// before.
+    /// Sends the latest push of a worker over the connection with the number `connection`, even if the push
+    /// was sent before.
     fn repeat(&mut self, worker: u32, connection: u64) -> Vec<Answer<Handle>> {
         let Worker { life, pushes, .. } = self.workers[worker as usize];
         let push = Push {
@@ -199,14 +199,15 @@ impl Trial {
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Push(u32),
-    /// The chief asks the shard to hold at the shard's version, plus this number, minus one. The shard may
-    /// thus have passed the requested version.
+    /// The chief asks the shard to hold at a version: the shard's current version, plus this field's value,
+    /// minus one. If the value is 0, the shard may have passed that version.
     Hold(u64),
     Set(u8),
     Leave(u32),
     /// The worker leaves, if it has not left yet, and joins as a new incarnation.
     Join(u32),
-    /// Both requests of an earlier change (to hold, and to set the learning rate) arrive again.
+    /// The two requests of an earlier change of the learning rate, one to hold and one to set the rate,
+    /// arrive again. The index chooses the change.
     Late(prop::sample::Index),
 }
 
@@ -223,7 +224,8 @@ fn any_event() -> impl Strategy<Value = Event> {
 
 proptest! {
     /// Checks that the shard never passes a version at which it holds, and that each update has the factor
-    /// of its version. No push that has arrived is lost, even if its worker leaves while the push waits.
+    /// of the learning rate that was set for its version. No push that has arrived is lost, even if its
+    /// worker leaves while the push waits.
     #[test]
     fn every_update_has_the_rate_of_its_version(
         sync in prop::sample::select(vec!["async", "bounded:1", "sync", "sync:2", "sync:5"]),

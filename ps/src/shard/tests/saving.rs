@@ -21,7 +21,8 @@ struct Saving {
     state: ShardState<u32>,
     digest: u32,
     pushes: u64,
-    /// For each version: the number of drawn examples, as reported by the push that made the version.
+    /// For each version, the number of batches that the worker had drawn from its input, according to the
+    /// push that made the version.
     drawn: Vec<u64>,
     /// The number of the latest save request. Requests are numbered from 1, and the number is the reply
     /// handle.
@@ -135,7 +136,7 @@ impl Saving {
         let at = cut.save.at.0;
         assert_eq!(cut.slices[0].value.as_f32(), [-(at as f32)], "the values of version {at}");
         let drawn = cut.workers.first().map_or(0, |record| record.drawn);
-        assert_eq!(drawn, self.drawn[at as usize], "the examples drawn at version {at}");
+        assert_eq!(drawn, self.drawn[at as usize], "the batches drawn at version {at}");
         let name = CheckpointName::shard_file(cut.created.shard);
         let file =
             FileSpec { name, shard: cut.created.shard, version: cut.save.at, bytes: 0, tensors: vec![] };
@@ -168,8 +169,9 @@ fn told(answer: &Answer<u32>) -> &'static str {
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Push,
-    /// Requests a save at the shard's version, plus the first number, minus one. The second number becomes
-    /// the incarnation in the checkpoint's name.
+    /// Requests a save at a version: the shard's current version, plus the first field, minus one. If the
+    /// first field is 0, the shard may have passed that version. The second field becomes the incarnation in
+    /// the checkpoint's name.
     Ask(u64, u64),
     Again,
     Finish(bool),
@@ -187,8 +189,9 @@ fn any_event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    /// Checks (A) to (D) of `saves` for pushes, save requests, ends of writes and changes of the last step,
-    /// in any order.
+    /// Checks that every save request is answered once (A) and every cut has the requested version (B), that
+    /// there are at most two cuts (C), and that no save is written twice (D). Pushes, save requests, ends of
+    /// writes and changes of the last step come in any order.
     #[test]
     fn every_save_is_answered_once_at_its_version(
         events in prop::collection::vec(any_event(), 0..150),

@@ -59,7 +59,7 @@ struct Worker {
 /// A reply handle: the worker's index, its incarnation, and the number of the request.
 type Handle = (u32, u64, u64);
 
-/// A shard, its simulated workers, and the model of its value.
+/// A shard, its simulated workers, and the value that the test expects of it.
 struct Shard {
     state: ShardState<Handle>,
     digest: u32,
@@ -68,7 +68,7 @@ struct Shard {
     /// The handles of the requests that have not been answered yet.
     open: Vec<Handle>,
     /// The gradients of all pushes that were applied or held, and of unanswered pushes, which may have been
-    /// applied. The number in each entry is the version of the values from which the gradient was computed.
+    /// applied. The integer in each entry is the version of the values from which the gradient was computed.
     gradients: Vec<(u64, f64)>,
     lives: u64,
 }
@@ -275,8 +275,8 @@ enum Event {
     Repeat(u32),
     Leave(u32),
     Join(u32),
-    /// Asks the shard to stop at the shard's version, plus this number, minus two. The shard may thus have
-    /// passed the requested step.
+    /// The chief asks the shard to stop at a step: the shard's version, plus this field's value, minus two.
+    /// If the value is 0 or 1, the shard may have passed that step.
     StopAt(u64),
 }
 
@@ -301,8 +301,9 @@ fn any_sync() -> impl Strategy<Value = (SyncSpec, bool)> {
 }
 
 proptest! {
-    /// Checks V1 to V3 and the staleness bounds of the policies (S1, S2) for any policy and any order of
-    /// events. Every push counts exactly once, and no worker is left waiting.
+    /// Checks, for any policy and any order of events, that the version never decreases (V1), every push is
+    /// counted exactly once (V2), no update follows the last step (V3), and gradients are no more stale than
+    /// the policy allows (S1, S2). At least one worker can always go on.
     #[test]
     fn every_gradient_counts_once_whatever_happens(
         (sync, deterministic) in any_sync(),
@@ -367,8 +368,9 @@ proptest! {
         }
     }
 
-    /// Checks that each update is the mean of all gradients of its version, even if gradients arrive in any
-    /// order and repeatedly. In deterministic mode, the bits of the update do not depend on the order.
+    /// Checks that each update is the mean of the gradients that all workers computed at the same version.
+    /// The gradients arrive in any order, and some of them twice. In deterministic mode, the bits of the
+    /// update do not depend on the order.
     #[test]
     fn synchronous_updates_are_means_in_any_order(
         workers in 1u32..5,
@@ -399,9 +401,9 @@ proptest! {
     }
 }
 
-/// Checks updates that need more gradients than there are workers: each worker contributes its part to every
-/// update. In deterministic mode, the bits of the update do not depend on the order in which gradients
-/// arrive.
+/// Checks updates that need more gradients than there are workers: each worker contributes several gradients
+/// to every update. In deterministic mode, the bits of the update do not depend on the order in which
+/// gradients arrive.
 #[test]
 fn repeated_gradients_are_added_in_a_fixed_order() {
     let (sync, workers) = (SyncSpec::Sync { aggregate: Some(5) }, 2);

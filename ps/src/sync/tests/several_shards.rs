@@ -37,15 +37,17 @@ struct Cluster {
     shards: Vec<Shard>,
     workers: BTreeMap<u32, Worker>,
     lives: u64,
-    /// How often a worker computed from values that had different versions on different shards.
+    /// The number of times that a worker had values of different versions from different shards when it
+    /// computed.
     mixed: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// The worker sends its gradients, if it has the values of all shards.
+    /// The worker sends its gradients, if it has the values of all shards. If these differ in version, only
+    /// the shards that are behind get a gradient.
     Compute(u32),
-    /// The worker's push arrives at a shard.
+    /// The worker's push arrives at a shard, if one is on its way.
     Arrive(u32, usize),
     /// The worker dies. Its pushes that have not arrived are lost.
     Die(u32),
@@ -137,8 +139,8 @@ impl Cluster {
         }
     }
 
-    /// Makes the update of a shard if it is due, and gives values to every waiting worker whose next step
-    /// may begin.
+    /// Makes all updates of a shard that are due, and gives its values to every waiting worker whose next
+    /// step may begin.
     fn settle(&mut self, shard: usize) {
         let Shard { policy, members, version, held, updates, .. } = &mut self.shards[shard];
         while policy.is_due(Version(*version), members) {
@@ -183,9 +185,9 @@ fn any_event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    /// Checks that every update of every shard has exactly K gradients, whatever happens. Once workers
-    /// neither die nor join, the training continues, all shards come to the same version again, and every
-    /// gradient is computed from values of one version.
+    /// Checks that every update of every shard has exactly K gradients, the number that the policy collects,
+    /// whatever happens. When workers no longer die or join, the training must continue, all shards must
+    /// come to the same version again, and every gradient must be computed from values of the same version.
     #[test]
     fn shards_come_to_the_same_version_again(
         more in 1u32..7,

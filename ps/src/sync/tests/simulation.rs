@@ -169,7 +169,7 @@ impl Simulation {
         self.settle();
     }
 
-    /// Lets a worker join as a new incarnation, which ends its earlier one.
+    /// Lets a worker join as a new incarnation, which replaces the worker's earlier incarnation.
     pub(crate) fn join(&mut self, worker: u32) {
         self.has_left |= self.workers.contains_key(&worker);
         self.lives += 1;
@@ -182,7 +182,7 @@ impl Simulation {
         self.settle();
     }
 
-    /// Makes the update if it is due, and gives values to every waiting worker whose step may begin.
+    /// Makes all updates that are due, and gives values to every waiting worker whose next step may begin.
     fn settle(&mut self) {
         while self.policy.is_due(Version(self.version), &self.members) {
             self.policy.updated();

@@ -1,4 +1,4 @@
-//! Samples of the chief: the job as a whole, its tasks, and its bottlenecks.
+//! The Prometheus samples of the chief: the job as a whole, its tasks, and its bottlenecks.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! Samples of an evaluator: the number of its evaluations, and the results of the last evaluation. The
-//! chief's own evaluations become samples through the same code.
+//! The Prometheus samples of an evaluator: the number of its evaluations, and the results of the last
+//! evaluation. The chief's own evaluations become samples through the same code.
 
 use pushpull_messages::message::MetricValue;
 use pushpull_messages::observe::EvaluatorSnapshot;

@@ -1,4 +1,4 @@
-//! Samples of a ps task: its connections and its shards.
+//! The metric samples of a ps task: its connections and its shards.
 
 use pushpull_messages::id::ShardId;
 use pushpull_messages::message::ShardSnapshot;

@@ -1,7 +1,8 @@
 //! Tests that the text for Prometheus is well-formed for all snapshots. A parser in this file and promtool
 //! check the text.
 //!
-//! Wanted properties: (A)–(C) of `exposition.rs`; (D) every sample has the value that the snapshot contains.
+//! Wanted properties: those of `exposition.rs`, which concern buckets, labels and empty families (A to C);
+//! every sample has the value that the snapshot contains (D).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -393,8 +394,8 @@ fn promtool_finds_nothing_to_complain_of() {
 /// The file that lists the metric names that dashboards and alerts rely on.
 const NAMES: &str = "tests/golden/metrics.txt";
 
-/// Returns a line for each family that a role shows, with the role and the family's name, kind and labels.
-/// Many snapshots are used because no single snapshot has all samples.
+/// Returns a line for each metric family that a role shows, with the role and the family's name, kind and
+/// labels. Many snapshots are used because no single snapshot has all samples.
 fn names() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for snapshot in (1..40).flat_map(|seed| Numbers(seed).cluster()) {

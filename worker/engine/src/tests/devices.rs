@@ -64,8 +64,8 @@ proptest! {
     }
 }
 
-/// Checks that a device draws for its examples the dropout mask that they would get in the whole batch: the
-/// gradients of the parts must add up to the gradient of the whole batch.
+/// Checks that an example gets the same dropout mask on a device, which has only a part of the batch, as in
+/// the whole batch. The gradients of the parts must then add up to the gradient of the whole batch.
 #[test]
 fn a_device_drops_what_the_whole_batch_would() {
     const EXAMPLES: usize = 9;
@@ -89,7 +89,8 @@ fn a_device_drops_what_the_whole_batch_would() {
     assert_ne!(trial.train().gradients, whole.gradients, "every step draws others");
 }
 
-/// Checks that the updates of the moving statistics by all devices add up to a single update.
+/// Checks that the devices' updates of the moving mean and the moving variance add up to the update that the
+/// whole batch makes.
 #[test]
 fn moving_statistics_take_one_step_for_all_devices_together() {
     let mut g = GraphBuilder::new("norm");

@@ -1,5 +1,5 @@
-//! Tests of fetches: they change no bit of a step's loss and gradients, and cost nothing in steps that do
-//! not request them. For the properties (A) and (B), see `fetch.rs`.
+//! Tests of fetches: they change no bit of a step's loss and gradients (A), and cost nothing in steps that
+//! do not request them (B). `fetch.rs` defines these properties.
 
 use proptest::prelude::*;
 use pushpull_kernels::cpu::Threads;
@@ -17,9 +17,9 @@ use crate::{Executor, Feed, Fetch, Groups, Program};
 
 const GROUPS: [Groups; 3] = [Groups::only(0), Groups::only(1), Groups::only(6)];
 
-/// Runs a step for each set of groups in `asked`, all in the same memory. For each step, returns a pair:
-/// first, the bits of the gradients and the loss, and the order of the gradients; second, the values that
-/// the step fetched.
+/// Runs a step for each set of groups in `asked`, all in the same memory. Returns a pair for each step. The
+/// first part of a pair contains the bits of the gradients and the loss, and the order in which the
+/// gradients were complete. The second part contains the values that the step fetched.
 fn run(trial: &Trial, fetches: &[Fetch], asked: &[Groups]) -> Vec<(Vec<u32>, Vec<f32>)> {
     let program =
         Program::training_with(&trial.graph, trial.batch.examples, &trial.columns, Threads::One, fetches);
@@ -43,7 +43,7 @@ fn is_float(graph: &GraphSpec, node: NodeId) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Checks (A), and that a fetch returns the value of its node.
+    /// Checks that fetches change no bit of a step (A), and that a fetch returns the value of its node.
     #[test]
     fn fetches_change_no_bit_of_a_step(
         choices in any_choices(1..12),
@@ -95,7 +95,7 @@ fn classifier() -> (GraphSpec, NodeId, [NodeId; 2]) {
     (graph, logits, [accuracy, auc])
 }
 
-/// Checks (B).
+/// Checks that instructions that only fetches need run only on request (B).
 #[test]
 fn what_only_fetches_need_runs_only_on_request() {
     let (graph, logits, [accuracy, auc]) = classifier();

@@ -1,5 +1,5 @@
-//! G1: every gradient agrees with central finite differences of the interpreter, which computes in f64. The
-//! compiled program agrees with the interpreter, although it fuses kernels and overwrites values.
+//! Tests that every gradient agrees with central finite differences of the f64 interpreter (G1), and that
+//! the compiled program agrees with the interpreter, although it fuses kernels and overwrites values.
 //!
 //! Tolerances: for a loss, 10⁻⁴ of its magnitude (but at least 10⁻⁴); for a gradient, 3·10⁻⁴ of the largest
 //! gradient of the graph (but at least 3·10⁻⁵). f32 is this accurate for numbers below 100. The finite
@@ -271,8 +271,8 @@ fn every_name() -> Vec<&'static str> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Tests the metrics that count examples, with several numbers of classes and several `k`, and with
-    /// ties.
+    /// Tests the metrics that count examples, with several numbers of classes, several values of `k`, and
+    /// equal scores.
     #[test]
     fn metrics_count_as_the_interpreter_does(
         examples in 1usize..9,
@@ -442,8 +442,8 @@ fn nodes_that_differ_in_shape_alone_are_distinct() {
     }
 }
 
-/// Checks that there is one window if the stride is at least as large as the image, even if products of
-/// strides overflow.
+/// Checks that a convolution or pooling has exactly one window in an image if the stride is at least as
+/// large as the image, even if products of strides overflow.
 #[test]
 fn a_stride_beyond_the_image_leaves_one_window() {
     for padding in [Padding::Valid, Padding::Same] {

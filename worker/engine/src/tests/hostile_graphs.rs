@@ -221,8 +221,8 @@ fn any_graph() -> impl Strategy<Value = GraphSpec> {
     })
 }
 
-/// Adds outputs at the positions `ends`, and a second one at the first position. Omits outputs that would
-/// make the graph invalid.
+/// Adds an output for each node that `ends` chooses, and a second output for the first of these nodes. Omits
+/// outputs that would make the graph invalid.
 fn add_outputs(graph: &mut GraphSpec, ends: &[prop::sample::Index]) {
     for (position, end) in ends.iter().chain(&ends[..1]).enumerate() {
         let node = NodeId(end.index(graph.nodes.len()) as u32);
@@ -289,8 +289,8 @@ proptest! {
         run(&graph, seed);
     }
 
-    /// Replaces the operation, the inputs, or both, of one node of a graph. Checks that the graph runs or is
-    /// rejected.
+    /// Replaces the operation of one node of a graph, or the node's inputs, or both. Checks that the graph
+    /// runs or is rejected.
     #[test]
     fn any_change_of_a_graph_is_taken_or_refused(
         graph in any_graph(),

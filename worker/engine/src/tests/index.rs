@@ -36,8 +36,8 @@ impl Iterator for Index<'_> {
     }
 }
 
-/// Returns the offset of the operand's element from which the result's element at the position `at` is
-/// computed, by NumPy's broadcasting rule.
+/// Broadcasts an operand of the shape `operand` by NumPy's rule. Returns the offset of the operand's element
+/// from which the element of the result at the position `at` is computed.
 pub(super) fn broadcast(operand: &[usize], at: &[usize]) -> usize {
     let own = &at[at.len() - operand.len()..];
     operand.iter().zip(own).fold(0, |flat, (&extent, &at)| flat * extent + if extent == 1 { 0 } else { at })

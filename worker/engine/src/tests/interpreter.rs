@@ -14,8 +14,8 @@ use super::index::{Index, broadcast};
 pub(super) struct Interpretation {
     /// The value of every node. Integers are stored as floats, too.
     pub values: Vec<Vec<f64>>,
-    /// The updates to subtract from moving means and variances: one entry for each use of such a variable by
-    /// a batch norm.
+    /// The updates to subtract from moving means and variances: one entry for each batch norm that uses the
+    /// variable.
     pub updates: Vec<(VariableId, Vec<f64>)>,
     /// The distance to the nearest kink: a point where the slope of an operation jumps. For a relu, this is
     /// the distance of its input from 0. For a maximum, it is the difference between the largest element and

@@ -10,7 +10,7 @@ use pushpull_messages::variable::{InitializerSpec, VariableSpec};
 
 use super::trial::Bounds;
 
-/// The number of kinds of steps that build a graph.
+/// The number of different kinds of steps (see [`Choice`]) from which a graph is built.
 pub(super) const KINDS: u8 = 26;
 
 /// A step that adds nodes to a graph: its kind, and six random bytes that choose its details.
@@ -64,8 +64,8 @@ impl RandomGraph {
         sketch
     }
 
-    /// Performs the steps `choices`, and adds a loss that `end` chooses. Returns the graph, and the bounds
-    /// of its inputs.
+    /// Performs the steps in `choices`, and adds a loss, whose details the random bytes `end` choose.
+    /// Returns the graph, and the bounds of its inputs.
     pub fn draw(mut self, choices: &[Choice], end: [u8; 6]) -> (GraphSpec, Bounds) {
         for &(kind, picks) in choices {
             self.step(kind % KINDS, picks);
@@ -408,7 +408,7 @@ impl RandomGraph {
         }
     }
 
-    /// Adds a normalisation, a dropout, a softmax or a column of labels.
+    /// Adds a normalisation, a dropout or a softmax, or an input of labels that are converted to floats.
     fn row_step(&mut self, kind: u8, x: NodeId, [_, b, c, _, _, _]: [u8; 6]) -> Option<NodeId> {
         let shape = self.shape(x);
         let rank = shape.len();

@@ -1,5 +1,5 @@
 //! Tests the instructions to which a graph is compiled: they contain no needless pass over memory, compute
-//! no value twice or without a reader, and overwrite no value before its last read.
+//! no value twice, compute no value that is never read, and overwrite no value before its last read.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -17,7 +17,8 @@ use crate::memory::{Instruction, Place};
 use crate::{Executor, Feed, GradientSink, Program};
 use pushpull_kernels::cpu::Step;
 
-/// A receiver of gradients that stops the step with a panic when `left` more gradients are complete.
+/// A receiver of gradients that stops a training step by a panic: `left` counts down the gradients that may
+/// still be reported as complete.
 struct CutShort {
     gradients: TrialGradients,
     left: usize,
@@ -101,7 +102,7 @@ fn kernels(program: &Program) -> Vec<&Kernel> {
     program.instructions.iter().map(|instruction| &instruction.kernel).collect()
 }
 
-/// Returns the steps of all elementwise instructions.
+/// Returns the elementwise functions of all instructions that apply a chain of such functions.
 fn steps(program: &Program) -> Vec<Step> {
     let steps = program.instructions.iter().filter_map(|instruction| match &instruction.kernel {
         Kernel::Chain(steps) => Some(steps.clone()),
@@ -255,7 +256,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     /// Checks that no gradient changes after it was reported as complete: for each n, a run is stopped at
-    /// its n-th report. The gradients reported by then must be bitwise equal to those of a whole run.
+    /// its n-th report. The gradients that were reported before the stop must be bitwise equal to those of a
+    /// run that was not stopped.
     #[test]
     fn a_gradient_that_is_complete_stays_as_it_is(
         choices in any_choices(1..10),

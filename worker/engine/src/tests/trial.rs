@@ -1,5 +1,6 @@
-//! A graph with everything that it needs to run: data, values of its variables, and memory for its
-//! gradients. Runs the graph both compiled and interpreted. This module must not depend on operations.
+//! A trial: a graph with everything that it needs to run, which is data, values of its variables, and memory
+//! for its gradients. A trial runs the graph both compiled and interpreted. This module must not depend on
+//! operations.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -31,9 +32,10 @@ impl Numbers {
     }
 }
 
-/// The bounds of a graph's inputs, by the input's name. Data for an integer input with the bound n are from
-/// 0 to n − 1, and 0 or 1 without a bound. Data for a float input are from 0 to 1 if it has any bound, and
-/// from −`scale` to `scale` otherwise (see [`Trial::new`]).
+/// The bounds of a graph's inputs, by the input's name. The data for an integer input are from 0 to n − 1 if
+/// the input has the bound n, and 0 or 1 if it has no bound. The data for a float input are from 0 to 1 if
+/// the input has a bound, which may be any number; otherwise, they are from −`scale` to `scale` (see
+/// [`Trial::new`]).
 pub(super) type Bounds = BTreeMap<String, usize>;
 
 #[derive(Clone, Debug)]

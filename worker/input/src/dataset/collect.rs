@@ -29,7 +29,8 @@ pub(crate) fn collect(set: &dyn Dataset) -> Result<InMemory, InputError> {
 }
 
 /// Reads all examples of `set` into memory, as [`collect`] does. Stops and returns `None` as soon as it is
-/// known that they take more than `bytes_max` bytes. A set that is in memory already may be of any size.
+/// known that the examples take more than `bytes_max` bytes. A set that is in memory already may be of any
+/// size.
 pub(crate) fn collect_within(set: &dyn Dataset, bytes_max: u64) -> Result<Option<InMemory>, InputError> {
     if let Some(held) = set.in_memory() {
         return Ok(Some(held));

@@ -16,9 +16,9 @@ pub struct FromFn<F> {
     make: F,
 }
 
-/// Makes a data set of the examples `make(0)`, `make(1)` and so on. `examples` is their number; `None`
-/// makes a set without an end. `make` returns a value for each of `columns`, in their order, or a `Result` if
-/// it may fail. It must return the same values each time it is called with the same number.
+/// Makes a data set of the examples `make(0)`, `make(1)` and so on. `examples` is their number; `None` makes
+/// a set without an end. `make` returns a value for each of `columns`, in their order, or a `Result` if it
+/// may fail. `make` must return the same values each time it is called with the same number.
 pub fn from_fn<F, R>(columns: Vec<ColumnSpec>, examples: Option<u64>, make: F) -> FromFn<F>
 where
     F: Fn(u64) -> R + Clone + Send + Sync + 'static,

@@ -103,8 +103,8 @@ struct InterleaveReader {
 }
 
 impl InterleaveReader {
-    /// Opens the next waiting set. It replaces the open set at `place` or, if `place` is `None`, is added
-    /// after the others. Returns false if no set was waiting.
+    /// Opens the next waiting set. The opened set replaces the set at `place` or, if `place` is `None`, is
+    /// added after the other open sets. Returns false if no set was waiting.
     fn open_next(&mut self, place: Option<usize>) -> Result<bool, InputError> {
         let Some(set) = self.waiting.pop_front() else { return Ok(false) };
         let open = Open { reader: set.reader()?, rows: set.rows()? };

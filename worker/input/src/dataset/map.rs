@@ -9,8 +9,8 @@ use super::into_example::{IntoExample, example};
 use super::{Dataset, Reader, Row, Rows, read_some};
 use crate::InputError;
 
-/// A data set whose examples are computed by a function from those of another set. [`Dataset::map`] makes
-/// it.
+/// A data set whose examples are computed by a function from the examples of another set. [`Dataset::map`]
+/// makes such a set.
 #[derive(Clone)]
 pub struct Map<D, F> {
     inner: D,

@@ -155,12 +155,12 @@ pub(super) fn block(rows: &Rows) -> usize {
     BLOCK.min((BLOCK_BYTES / rows.example_bytes().max(1)) as usize).max(1)
 }
 
-/// Reads at most `most` examples, and checks that the reader has appended exactly the number of examples
-/// that it returned.
+/// Reads at most `most` examples, and checks that the reader has appended exactly as many examples as it has
+/// reported in its return value.
 ///
 /// # Errors
-/// Those of the reader; [`InputError::Reader`] if the number that it returned differs from the number of
-/// examples appended, or is greater than `most`.
+/// Those of the reader; [`InputError::Reader`] if the reported number differs from the number of examples
+/// appended, or is greater than `most`.
 pub(super) fn read_some(
     reader: &mut (impl Reader + ?Sized),
     most: usize,
@@ -176,7 +176,7 @@ pub(super) fn read_some(
 }
 
 /// Checks how a data set describes itself: there must be at least one column, the names must differ, the
-/// shapes must be storable, and the blocks must have these columns.
+/// shapes must be storable, and the blocks that the set makes must have these columns.
 ///
 /// # Errors
 /// [`InputError::NoColumn`], [`InputError::Extent`], [`InputError::Column`] or [`InputError::Example`].

@@ -1,5 +1,5 @@
 //! Tests the data sets that are made of other data sets: a reader returns the expected examples, and a
-//! reader that skips some returns the rest.
+//! reader that skips some examples returns the rest.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -79,7 +79,7 @@ proptest! {
         prop_assert_eq!(both.columns().len(), 2);
     }
 
-    /// Checks (A) of `Interleave`: each example is read exactly once. The open sets must take turns, with
+    /// Checks that `Interleave` reads each example exactly once (A), and that its open sets take turns, with
     /// one example per turn.
     #[test]
     fn interleave_takes_one_example_from_each(sizes in prop::collection::vec(0u64..20, 1..7), cycle in 0usize..5) {

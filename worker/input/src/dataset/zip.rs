@@ -8,7 +8,7 @@ use pushpull_messages::input::ColumnSpec;
 use super::{Dataset, Reader, Rows, read_some};
 use crate::InputError;
 
-/// A data set whose examples have the columns of two sets. [`Dataset::zip`] makes it.
+/// A data set whose examples have the columns of two sets. [`Dataset::zip`] makes such a set.
 #[derive(Clone)]
 pub struct Zip<A, B> {
     first: A,

@@ -44,7 +44,8 @@ pub(super) trait Format: Send + Sync {
 }
 
 /// Returns the data set of all examples in `files`. Reads `cycle` files at a time, and takes one example
-/// from each of them in round-robin order. If there are several files, leaves out those without examples.
+/// from each of them in round-robin order. If there are several files, leaves out the files without
+/// examples.
 ///
 /// # Errors
 /// [`InputError::NoColumn`] if there is no file.

@@ -41,7 +41,7 @@ fn is_pattern(file: &Path) -> bool {
     file.to_str().is_some_and(object::is_pattern) && (Address::of(file).is_some() || !file.exists())
 }
 
-/// Appends the addresses of the objects that match the pattern.
+/// Appends to `all` the addresses of the objects that match the pattern, and adds their sizes to `sizes`.
 fn objects(
     pattern: &Path,
     address: &Address,

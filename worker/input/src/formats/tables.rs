@@ -10,8 +10,8 @@ use crate::dataset::Dataset;
 use crate::files::BadRecords;
 use crate::formats::table_kind::TableKind;
 
-/// Opens the data set of `table`, whose file name patterns are already expanded. Reads `cycle` files at a
-/// time.
+/// Opens the data set of `table`, whose file name patterns are already expanded. `cycle` is the number of
+/// files that are read at a time.
 ///
 /// # Errors
 /// [`InputError::NoColumn`] if `table` lists no file.

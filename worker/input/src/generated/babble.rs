@@ -132,8 +132,8 @@ mod tests {
         }
     }
 
-    /// Checks that the entropy of a letter is less than 1 bit if the four letters before it are known. If
-    /// none is known, it must be from 3.5 to 5 bits.
+    /// Checks that the entropy of a letter is less than 1 bit if the four letters before it are known. If no
+    /// letter before it is known, the entropy must be from 3.5 to 5 bits.
     #[test]
     fn the_next_letter_is_predictable() {
         let text = text(2, 200_000).unwrap();

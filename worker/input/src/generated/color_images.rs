@@ -128,8 +128,8 @@ mod tests {
         }
     }
 
-    /// Assigns each test image to the class whose mean training image is nearest. This must be right more
-    /// than twice as often as a guess.
+    /// Assigns each test image to the class whose mean training image is nearest. The assigned class must be
+    /// right more than twice as often as a guess.
     #[test]
     fn classes_can_be_told_apart() {
         let (train, test) = (draw(1, 2000).unwrap(), draw(2, 500).unwrap());

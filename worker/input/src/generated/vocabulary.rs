@@ -8,7 +8,7 @@ use pushpull_messages::input::{CategorySpec, VocabularySpec};
 pub(crate) struct Vocabulary {
     /// The id of each word; `None` if the field holds the id itself.
     ids: Option<BTreeMap<Vec<u8>, i32>>,
-    /// The id of all other words; `None` if they have no id.
+    /// The id of every word that has no other id; `None` if the spec gives no such id.
     unknown: Option<i32>,
 }
 
@@ -64,8 +64,8 @@ impl Vocabulary {
         }
     }
 
-    /// Returns the id of a field that is not in the vocabulary, or that is missing; `None` if there is no
-    /// such id.
+    /// Returns the id of a field that is missing, or whose word is not in the vocabulary; `None` if such
+    /// fields have no id.
     pub(crate) fn unknown(&self) -> Option<i32> {
         self.unknown
     }

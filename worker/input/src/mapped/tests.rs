@@ -1,5 +1,5 @@
 //! Tests the whole input, from a worker's part of the data to its batches. An input that is restored to a
-//! saved position must give the same bits as the input that went on from there.
+//! saved position must give the same bits as an input that was not interrupted at that position.
 
 use proptest::prelude::*;
 use pushpull_messages::input::{RepeatSpec, ShuffleSpec, StageSpec};
@@ -91,8 +91,8 @@ proptest! {
         }
     }
 
-    /// Fills a batch, then each of its examples alone. The values must be equal: random stages may depend
-    /// only on the seed, the epoch and the example.
+    /// Fills a batch, and then a batch of a single example for each of its examples. The values must be
+    /// equal: random stages may depend only on the seed, the epoch and the example.
     #[test]
     fn randomness_depends_only_on_seed_epoch_and_example(
         map in any_map(), seed: u64, picks in prop::collection::vec((0u64..4, 0u32..9), 1..20),

@@ -1,5 +1,5 @@
 //! Reads the bytes of an object in pieces, which are requested ahead of their use. This module must not
-//! depend on addresses.
+//! depend on the addresses of objects.
 //!
 //! Wanted properties: (A) the bytes are those of the object, in order, without gaps; (B) besides the piece
 //! that is being read, at most [`PIECES_AHEAD_MAX`] pieces are requested or have arrived; (C) a piece is
@@ -74,8 +74,8 @@ impl Pieces {
         Self { runtime, fetch, size, sizes, requested: 0, ahead, piece }
     }
 
-    /// Requests further pieces. Only the first piece is requested at first, because the caller may need
-    /// nothing but the header.
+    /// Requests pieces ahead of their use. The first call requests only the first piece, because the caller
+    /// may need nothing but the header.
     fn request(&mut self) {
         let most = if self.requested == 0 { 1 } else { PIECES_AHEAD_MAX };
         while self.ahead.len() < most && self.requested < self.size {
@@ -153,8 +153,9 @@ mod tests {
     }
 
     proptest! {
-        /// Checks (A), (B) and (C) with a store that fails some requests, and a caller that reads a
-        /// different number of bytes each time.
+        /// Checks that the bytes are read in order (A), that few pieces are requested ahead (B), and that
+        /// the attempts are limited (C). The store fails some requests, and the caller reads a different
+        /// number of bytes each time.
         #[test]
         fn an_object_is_read_as_it_is(
             object in prop::collection::vec(any::<u8>(), 0..200),

@@ -55,7 +55,7 @@ pub struct PipelineWorker {
 
 impl Pipeline {
     /// Opens the training set of a job for one worker. `custom` has the data sets that the job refers to by
-    /// name, `batch` is the number of examples in a batch, and `seed` the seed of the job.
+    /// name, `batch` is the number of examples in a batch, and `seed` is the seed of the job.
     ///
     /// # Errors
     /// Any [`InputError`] that concerns the spec, the files, the worker's part or the batch.

@@ -135,7 +135,8 @@ fn open(input: &InputSpec, batch: usize, worker: PipelineWorker) -> Result<Pipel
     Pipeline::open(input, &Datasets::default(), batch, 5, worker)
 }
 
-/// Returns the `file://` address of a folder. Under this address, its files are read as objects of a store.
+/// Returns the `file://` address of a folder. If files are given by such addresses, they are read as objects
+/// of a store.
 fn address(folder: &Path) -> PathBuf {
     format!("file://{}", folder.display()).into()
 }
@@ -256,8 +257,8 @@ fn damaged_rows_are_counted_whatever_ends_a_line() {
     }
 }
 
-/// Restores the pipelines of one to three workers to a position that another number of workers may have
-/// saved. Each must give the same batches whether it streams the files or has them in memory.
+/// Restores the pipelines of one to three workers to a position that may have been saved by another number
+/// of workers. Each pipeline must give the same batches whether it streams the files or has them in memory.
 #[test]
 fn other_workers_resume_a_stream() {
     for (format, workers) in FORMATS.iter().flat_map(|format| (1..4).map(move |workers| (format, workers))) {

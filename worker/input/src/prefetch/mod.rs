@@ -59,7 +59,7 @@ type Fill = Box<dyn FnMut(&mut Batch) -> Result<(), InputError> + Send>;
 /// The source of batches that are filled on the thread that asks for them.
 struct OnDemand {
     fill: Fill,
-    /// The batches that were given back.
+    /// The batches that the caller has given back, whose memory is used for later batches.
     spent: sync_mpsc::Receiver<Batch>,
 }
 
@@ -126,7 +126,8 @@ impl Prefetch {
         })
     }
 
-    /// Prepares each batch of `pipeline` when it is asked for, on the thread that asks.
+    /// Creates a source without a thread of its own: each batch of `pipeline` is prepared when it is asked
+    /// for, on the thread that asks.
     ///
     /// # Errors
     /// [`InputError::ReadyBytes`] if two batches would take more than [`READY_BYTES_MAX`].
@@ -206,7 +207,7 @@ impl Prefetch {
 }
 
 /// Tells the thread to stop. Does not wait for it: the thread may be reading a large file for its current
-/// batch, and the caller's thread also sends heartbeats.
+/// batch, and the caller's thread must go on sending heartbeats.
 impl Drop for Prefetch {
     fn drop(&mut self) {
         self.ready.close();

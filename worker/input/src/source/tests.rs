@@ -113,7 +113,7 @@ fn digits_are_drawn() {
     assert!(matches!(describe(&endless, &[]), Err(InputError::Extent { .. })));
 }
 
-/// The known facts about one of MNIST's two sets.
+/// The known facts about the training set or the test set of MNIST.
 struct Known {
     name: &'static str,
     examples: u64,

@@ -42,7 +42,7 @@ struct Plan {
     /// The number of elements of one example in the data set, before the stages.
     elements: usize,
     steps: Vec<Step>,
-    /// True if one of these stages changes the shape of the example.
+    /// True if one of the column's stages changes the shape of the example.
     reshapes: bool,
 }
 

@@ -113,8 +113,8 @@ impl Buffer {
         self.rows.storage(position)
     }
 
-    /// Replaces the example of a slot by the next one, which is at index `index` of `from` and at index
-    /// `example` of the worker's part of the data set.
+    /// Replaces the example of a slot with the next example, which is at index `index` of `from`. Its index
+    /// in the worker's part of the data set is `example`.
     pub(super) fn replace(&mut self, slot: usize, example: u64, from: &Rows, index: usize) {
         let row = self.slots[slot].row;
         self.rows.replace(row, from, index);

@@ -63,7 +63,7 @@ struct Source {
     /// The examples that were read last. Those before index `next` have been used already.
     block: Rows,
     next: usize,
-    /// The index of the example at `next` within the part.
+    /// The index, within the worker's part, of the example at `next`.
     index: u64,
     /// The number of examples of the set to skip before the next one is read.
     skip: u64,
@@ -245,8 +245,8 @@ impl Source {
         Ok(true)
     }
 
-    /// Skips `examples` examples of the part. Returns the number of skipped examples, which is smaller only
-    /// at the end of the part.
+    /// Skips `examples` examples of the part. Returns the number of skipped examples, which is less than
+    /// `examples` only at the end of the part.
     fn skip(&mut self, examples: u64) -> Result<u64, InputError> {
         let ready = ((self.block.len() - self.next) as u64).min(examples);
         self.next += ready as usize;
@@ -276,7 +276,8 @@ fn buffer_size(shuffle: ShuffleSpec) -> u32 {
     }
 }
 
-/// Returns the error of a worker without examples, in a set of `examples` examples.
+/// Returns the error for a worker whose share of a set has no examples. The whole set has `examples`
+/// examples.
 fn no_share(config: &StreamConfig, examples: Option<u64>) -> InputError {
     let StreamConfig { worker, workers, .. } = *config;
     // If the number is unknown, the set ended before the worker's first example.

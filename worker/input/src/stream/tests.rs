@@ -9,7 +9,7 @@ use super::*;
 use crate::dataset::from_fn;
 use crate::{DataShare, InMemory, Mapped, Pipeline, Position, Prefetch, Sampler, Storage};
 
-/// Returns small images with labels and numbers.
+/// Returns a data set of small images. Each example also has a label and two numbers.
 fn images(examples: usize) -> InMemory {
     let column = |name: &str, example| ColumnSpec { name: name.to_owned(), example };
     let pixels = (0..examples * 12).map(|at| (at * 7 % 251) as u8).collect();
@@ -75,8 +75,8 @@ fn repetition() -> impl Strategy<Value = RepeatSpec> {
     prop_oneof![Just(RepeatSpec::Endless), (1u64..4).prop_map(RepeatSpec::Epochs)]
 }
 
-/// Calls `fill` for `count` batches, or until the input ends. Returns the batches' columns, and true if the
-/// input ended.
+/// Fills `count` batches, or fewer if the input ends earlier. Returns the columns of each batch, and whether
+/// the input ended.
 fn take(
     mut fill: impl FnMut(&mut Batch) -> Result<(), InputError>,
     count: usize,
@@ -96,7 +96,8 @@ fn take(
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Checks (A) and (B) for data sets that know their number of examples, and for others.
+    /// Checks that a stream gives the same bits as the data set in memory (A), even after the stream is
+    /// restored (B). Tests data sets that know their number of examples, and others.
     #[test]
     fn a_stream_has_the_bits_of_memory(
         more in 0usize..60, workers in 1u32..4, whole: bool, batch in 1usize..14, seed: u64, shuffle in shuffling(),

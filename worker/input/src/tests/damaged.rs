@@ -24,8 +24,9 @@ pub(crate) fn write(folder: &Path, name: &str, bytes: &[u8]) -> PathBuf {
 }
 
 /// Checks that `read` refuses damaged versions of the valid file `good`. The plain file is emptied, replaced
-/// by a file of another format, or cut to any length, except for the lengths in `whole`, which leave a valid
-/// file. The gzipped file is cut, gets a wrong checksum, or is followed by other bytes.
+/// by a file of another format, or cut to any length. The lengths in `whole` are left out, because a file
+/// that is cut to one of them is still valid. A gzipped copy of the file is cut, gets a wrong checksum, or
+/// is followed by other bytes.
 #[track_caller]
 pub(crate) fn bad_inputs(
     good: &[u8],

@@ -61,8 +61,9 @@ fn any_hindrance() -> impl Strategy<Value = Hindrance> {
 }
 
 proptest! {
-    /// Checks (A) with workers whose compute times differ by a third at most, and (B) after the time of one
-    /// of them was replaced, possibly by a much longer one.
+    /// Checks that no worker is found if the workers' compute times differ by a third at most (A). Then
+    /// replaces the time of one worker, possibly by a much longer one, and checks that only this worker may
+    /// be found, and is found if it is clearly slower (B).
     #[test]
     fn only_the_slow_worker_is_found(
         times in prop::collection::vec(0.87f64..1.13, 1..9),
@@ -90,8 +91,8 @@ proptest! {
         }
     }
 
-    /// Checks (A) and (C) with workers that no longer take steps: at most one is silent or stays in a phase,
-    /// and only this one must be found. The others wait in the exchange.
+    /// No worker takes steps any more. At most one of them is silent or stays in a phase; the others wait in
+    /// the exchange. Checks that the search finds this worker (C) and no other one (A).
     #[test]
     fn only_the_worker_that_holds_up_all_is_found(
         workers in 3u32..9,
@@ -130,8 +131,7 @@ proptest! {
         }
     }
 
-    /// Checks (A) with workers that have all just begun, and with workers most of which are stalled in the
-    /// same phase.
+    /// Checks that no worker is found (A) if all have just begun, or if most are stalled in the same phase.
     #[test]
     fn nothing_is_found_where_most_are_alike(
         at in prop::collection::vec((prop::sample::select(vec!["input", "compute", "exchange"]), 0u64..29_000), 1..9),
@@ -201,8 +201,9 @@ fn a_slow_connection_is_found_only_under_async() {
     assert!(both.against.is_empty() && both.unclear.contains(&("worker/1".into(), Cause::Stalled)));
 }
 
-/// Checks (D): a worker that trains alone is certainly not slow, so an earlier finding ends. It is unclear
-/// whether a worker is slow if the only other one has not reported a step yet.
+/// Checks when it is unclear whether a worker is slow (D). A worker that trains alone is certainly not slow,
+/// so an earlier finding about it ends. If the only other worker has not reported a step yet, the answer is
+/// unclear.
 #[test]
 fn a_worker_alone_is_not_slow() {
     let slow = worker(1, 80_000, 0);

@@ -29,7 +29,7 @@ pub(super) fn identity(task: TaskId, incarnation: u64) -> Identity {
 /// to the latest `Observe`.
 #[derive(Default)]
 pub(super) struct Echo {
-    /// For each version: the number of pushes that arrived with it.
+    /// For each version, the number of pushes that arrived with this version.
     pub(super) pushed: Mutex<BTreeMap<u64, u32>>,
     pub(super) kept: Mutex<Vec<Reply>>,
     pub(super) refuses: Mutex<Option<Refusal>>,
@@ -79,8 +79,9 @@ pub(super) enum Fate {
 
 pub(super) type Judge = Box<dyn FnMut(&Message) -> Fate + Send>;
 
-/// The faults that a test injects. `request` judges the frames that the dialling end writes, and `reply`
-/// those that it reads; handshakes, refusals and heartbeats always pass.
+/// The faults that a test injects. `request` chooses the fate of each frame that the dialling end writes,
+/// and `reply` the fate of each frame that the dialling end reads; handshakes, refusals and heartbeats
+/// always pass.
 pub(super) struct Faults {
     pub(super) request: Mutex<Judge>,
     pub(super) reply: Mutex<Judge>,

@@ -1,5 +1,5 @@
-//! Tests, on every transport, of a client whose connections are cut, whose frames are lost or doubled, or
-//! whose peer stays away.
+//! Tests a client on every transport. Its connections are cut, its frames are lost or doubled, or its peer
+//! stays away.
 
 mod flaky;
 
@@ -365,7 +365,8 @@ async fn a_caller_that_is_dropped_closes_its_connection() {
     .await;
 }
 
-/// Returns a judge that takes the fate of each frame from a pseudo-random sequence.
+/// Returns a judge, a function that chooses the fate of a frame. It takes the fates from a pseudo-random
+/// sequence.
 fn fates(seed: u64) -> Judge {
     let mut state = seed | 1;
     Box::new(move |_| {
@@ -385,8 +386,8 @@ fn fates(seed: u64) -> Judge {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Checks (A) to (D) of the client: whichever frames are lost or doubled, and whichever links are cut,
-    /// every call ends with its own reply.
+    /// Checks that every call of a client ends with its own reply, whichever frames are lost or doubled, and
+    /// whichever links are cut (A to D in `client/mod.rs`).
     #[test]
     fn every_call_is_answered_once(seed in any::<u64>(), tcp in any::<bool>(), tasks in 1u64..12) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

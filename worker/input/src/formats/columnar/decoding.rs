@@ -1,5 +1,5 @@
-//! Calls the crates that decode files, and turns their panics into errors: they may panic if a file is
-//! damaged. This module must not depend on formats.
+//! Calls the crates that decode files, and turns their panics into errors, because these crates may panic if
+//! a file is damaged. This module must not depend on formats.
 
 use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};

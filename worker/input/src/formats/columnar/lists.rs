@@ -51,8 +51,8 @@ impl List {
     }
 
     /// Returns true if lists of this type can be converted: they are flat, or have a level for each axis of
-    /// the shape. If the type itself contains a size, that size must equal the size in the shape, because it
-    /// determines how much memory each row takes.
+    /// the shape. If the type itself contains a size, that size must equal the size in the shape, because
+    /// the type's size determines how much memory each row takes.
     pub(super) fn suits(&self, kind: &DataType) -> bool {
         let (depth, leaf) = leaf(kind);
         let levels = depth == 1 || (depth == self.spec.shape.0.len() && depth <= DEPTH_MAX);

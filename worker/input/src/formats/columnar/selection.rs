@@ -22,9 +22,9 @@ pub(super) struct Wanted {
 pub(super) struct Selection {
     /// The positions of the fields in the file, ascending.
     pub(super) fields: Vec<usize>,
-    /// For each of these fields, the maximum number of elements that it has in a valid row.
+    /// For each entry of `fields`, the maximum number of elements that the field has in a valid row.
     pub(super) elements: Vec<usize>,
-    /// For each wanted field, its position among the fields that are read.
+    /// For each wanted field, its position in `fields`.
     pub(super) positions: Vec<usize>,
 }
 

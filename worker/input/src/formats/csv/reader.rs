@@ -19,8 +19,8 @@ use crate::{InputError, RecordError, Storage};
 const ROW_BYTES_MAX: u64 = 16 << 20;
 
 /// The bytes that the CSV parser reads after the bytes of a file. If the file ends inside a quoted field,
-/// they become a part of this field; otherwise, they are a row of their own. No text has this control
-/// character.
+/// they become a part of this field; otherwise, they form a row of their own. The reader recognises them in
+/// either case, because no text has the control character `\x1a`.
 const END: &[u8] = b"\n\x1aend of file";
 
 /// The maximum number of bytes of a header that an error message quotes.

@@ -15,7 +15,8 @@ fn column(name: &str, fields: CsvFieldsSpec) -> CsvColumnSpec {
     CsvColumnSpec { name: name.to_owned(), fields }
 }
 
-/// Returns a spec with three columns: two numbers, two categories, and a label.
+/// Returns a spec with three columns: the first consists of two numbers, the second of two categories, and
+/// the third of a label.
 fn spec() -> CsvSpec {
     CsvSpec {
         columns: vec![

@@ -72,7 +72,7 @@ impl Example {
         self.with(name, Values::Ints(Int64List { value: value.into() }))
     }
 
-    /// Returns the example with a feature of a single byte string added.
+    /// Adds a feature whose value is one byte string, and returns the example.
     #[must_use]
     pub fn bytes(self, name: &str, value: impl Into<Vec<u8>>) -> Self {
         self.strings(name, vec![value.into()])

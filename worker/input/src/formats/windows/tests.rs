@@ -39,8 +39,8 @@ fn every_byte_is_a_token() {
 }
 
 proptest! {
-    /// Checks (A) and (B): parts share no byte, and no window extends beyond its part. Also, `description`
-    /// must agree with `dataset`.
+    /// Checks that the two parts of a text share no byte (A), that no window extends beyond its part (B),
+    /// and that the functions `description` and `dataset` agree.
     #[test]
     fn windows_stay_within_their_part(
         bytes in 1usize..300, length in 1u32..20, stride in 1u32..20, split in 0.0f64..1.0,

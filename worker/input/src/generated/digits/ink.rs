@@ -44,7 +44,7 @@ impl Sheet {
     }
 
     /// Returns the ink of each pixel, from 0 to 1. The ink is 1 for a pixel more than `fade` pixels inside a
-    /// stroke, and 0 for a pixel more than `fade` pixels outside. Between these distances, it falls
+    /// stroke, and 0 for a pixel more than `fade` pixels outside. Between these distances, the ink falls
     /// gradually.
     ///
     /// # Panics

@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::fake_cluster::job;
 use super::*;
 
-/// A job with its data and its initial values, and the steps that PyTorch made with them.
+/// A job with its data and its initial values, and the results of the steps that PyTorch computed from them.
 struct Case {
     job: JobSpec,
     datasets: Datasets,

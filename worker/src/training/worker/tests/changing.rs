@@ -21,8 +21,8 @@ impl Hook for Recorder {
     }
 }
 
-/// Runs a worker with `hooks` to its end, while the shards apply plain gradient descent. Returns the
-/// variables' values after every step, and the worker's final snapshot.
+/// Runs a worker that has the given hooks until it ends. The shards apply plain gradient descent. Returns
+/// the variables' values after every step, and the worker's final snapshot.
 fn train(
     job: JobSpec,
     learning_rate: f32,

@@ -21,11 +21,12 @@ use super::super::*;
 const PATIENCE: Duration = Duration::from_secs(60);
 pub(super) const SHARDS: [ShardId; 2] = [ShardId::new(0, 0), ShardId::new(0, 1)];
 pub(super) const BATCH: u32 = 16;
-/// The time by which the chief's clock is ahead of the worker's clock, and by which the ps task's clock is
-/// behind it: one hour.
+/// The difference between clocks, one hour: the chief's clock is ahead of the worker's clock by this time,
+/// and the ps task's clock is behind the worker's clock by the same time.
 pub(super) const AHEAD_US: Micros = 3_600_000_000;
 
-/// Returns a job that fits a plane. It has two variables, one for each shard.
+/// Returns a job that trains a linear model of two features (a plane). Its two variables are the kernel and
+/// the bias.
 pub(super) fn job(last_step: u64) -> JobSpec {
     let mut g = GraphBuilder::new("plane");
     let (features, labels) = (g.input("features", [2]), g.input("labels", []));
@@ -65,13 +66,14 @@ pub(super) struct Chief {
 
 #[derive(Default)]
 pub(super) struct Words {
-    /// True if the chief answers at once that all workers are ready. Otherwise, [`Chief::go`] sends this
-    /// answer.
+    /// True if the chief answers a `Ready` message at once with `Go`. If false, the worker waits until the
+    /// test calls [`Chief::go`].
     go: bool,
     pub(super) ready: Option<Reply>,
     pub(super) stop: Option<String>,
     pub(super) reports: Vec<Report>,
-    /// True if reports are collected in `unheard` until [`Chief::hear`] answers them.
+    /// True if the chief answers no reports. It collects them in `unheard` until the test calls
+    /// [`Chief::hear`].
     pub(super) deaf: bool,
     pub(super) unheard: Vec<(Report, Reply)>,
     pub(super) finish: Option<Finish>,
@@ -129,13 +131,13 @@ struct Shards {
     last_step: GlobalStep,
     learning_rate: f32,
     values: Mutex<[Vec<f32>; 2]>,
-    /// The number of batches that the worker had drawn from its input, for each push that the first shard
-    /// applied.
+    /// For each push that the first shard applied: the number of batches that the worker had drawn from its
+    /// input when it sent the push.
     drawn: Mutex<Vec<u64>>,
     clock: Clock,
     versions: Mutex<[u64; 2]>,
-    /// The withheld pushes: neither applied nor answered, because the shard's version was `keep_from` or
-    /// later.
+    /// The pushes that a shard received at version `keep_from` or later. They are withheld, that is, neither
+    /// applied nor answered, until the test calls [`Play::release`].
     kept: Mutex<Vec<(Push, Payload, Reply)>>,
     keep_from: AtomicU64,
 }
@@ -208,7 +210,7 @@ pub(super) struct Script {
     /// The initial values of both variables.
     pub(super) start: [Vec<f32>; 2],
     pub(super) learning_rate: f32,
-    /// The version from which on a shard withholds pushes: it neither applies nor answers them.
+    /// A shard that has reached this version withholds pushes: it neither applies nor answers them.
     pub(super) keep_from: u64,
     pub(super) go: bool,
     pub(super) config: WorkerConfig,
@@ -304,8 +306,8 @@ impl Play {
         kept.into_iter().for_each(|(push, gradient, reply)| self.shards.push(push, gradient, reply));
     }
 
-    /// Returns the number of batches that the worker had drawn from its input, for each push that the first
-    /// shard applied.
+    /// Returns, for each push that the first shard applied, the number of batches that the worker had drawn
+    /// from its input when it sent the push.
     pub(super) fn drawn(&self) -> Vec<u64> {
         self.shards.drawn.lock().unwrap().clone()
     }

@@ -55,8 +55,8 @@ impl Replica for Hanging {
     }
 }
 
-/// Runs a worker that is told to evaluate after its last step. Checks that it ends because `what` hangs,
-/// that it tells the chief so, and that it has taken at most `steps` steps.
+/// Runs a worker that is told to evaluate after its last step. Checks that the worker ends with the error
+/// that `what` hangs, that it reports this error to the chief, and that it has taken at most `steps` steps.
 fn gives_up(job: JobSpec, config: WorkerConfig, what: &'static str, steps: u64) {
     let config = WorkerConfig { hung_after: Duration::from_millis(50), ..config };
     play(Script { job, config, ..Default::default() }, |mut play| async move {
@@ -110,8 +110,9 @@ fn a_worker_whose_test_set_hangs_gives_up() {
     }
 }
 
-/// Returns a sender, and a collection with the data set `gated`, which has `length` examples or no end. A
-/// reader that reaches the fourth batch of examples hangs until the sender is dropped.
+/// Returns a sender, and a collection that contains the data set `gated`. This data set has `length`
+/// examples, or is endless if `length` is `None`. A reader that reaches the fourth batch of the data set
+/// hangs until the sender is dropped.
 fn gated(length: Option<u64>) -> (mpsc::Sender<()>, Datasets) {
     let (open, gate) = mpsc::channel::<()>();
     let gate: Arc<Gate> = Arc::new(Mutex::new(gate));

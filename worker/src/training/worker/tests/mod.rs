@@ -146,8 +146,8 @@ fn a_report_on_its_way_and_a_last_one_are_answered() {
     });
 }
 
-/// Checks (A) and (B) of `validation.rs`. The simulated shards never change their values, so all evaluations
-/// must be equal.
+/// Checks that one evaluation runs at a time (A), and that an evaluation that is due begins if none runs (B;
+/// see `validation.rs`). The simulated shards never change their values, so all evaluations must be equal.
 #[test]
 fn evaluations_are_made_one_after_the_other() {
     for every in 1..5 {

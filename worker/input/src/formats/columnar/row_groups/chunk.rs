@@ -194,9 +194,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Checks that a read returns the bytes of the file, and fails only if it ends beyond the chunk. The
-        /// window must lie within the chunk, and be no longer than the longest read or `HEADER_BYTES`,
-        /// whichever is greater.
+        /// Checks that a read that ends within the chunk returns the bytes of the file, and that any other
+        /// read fails. The window must lie within the chunk, and be no longer than the longest read or
+        /// `HEADER_BYTES`, whichever is greater.
         #[test]
         fn a_chunk_is_read_in_windows(
             begin in 0u64..20_000, reads in prop::collection::vec((0u64..40_000, 0usize..30_000), 1..20),

@@ -44,11 +44,11 @@ const MAGIC: &[u8; 4] = b"PAR1";
 const TAIL_BYTES: u64 = 8;
 /// The maximum number of bytes of a footer.
 const FOOTER_BYTES_MAX: u64 = 64 << 20;
-/// The number of values by which a row group may exceed what its rows can have if they are valid. The margin
-/// allows rows whose lists are too long, because these are errors of the rows, not of the file.
+/// The number of values that a row group may have beyond the maximum for valid rows. The margin allows rows
+/// whose lists are too long, because these are errors of the rows, not of the file.
 const MORE_VALUES_MAX: u64 = 1 << 24;
 
-/// The names of the parts of a file, for errors.
+/// The names of two parts of a file, for errors.
 const FOOTER: &str = "the footer";
 const GROUP: &str = "a row group";
 
@@ -63,7 +63,7 @@ impl ParquetFile {
     /// Opens a file or an object, and reads its footer.
     ///
     /// # Errors
-    /// If it does not exist, cannot be read, or is no Parquet file.
+    /// If the file does not exist, cannot be read, or is not a Parquet file.
     pub(super) fn open(path: &Path) -> Result<Self, InputError> {
         // A packed file is found, too, so that the error can say that it is packed.
         let path = open_either(path)?.path;

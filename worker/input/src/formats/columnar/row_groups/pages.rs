@@ -16,8 +16,8 @@ use super::delta::lengths_fit;
 
 /// The maximum number of values of a page. Even a page of few bytes may declare many values.
 const PAGE_VALUES_MAX: u32 = 1 << 26;
-/// The maximum number of bytes of the values that are decoded at a time. Every value counts as being as long
-/// as the longest one.
+/// The maximum number of bytes of the values that are decoded at a time. Each value is counted as if it were
+/// as long as the longest one.
 const DECODED_BYTES_MAX: u64 = 1 << 30;
 
 /// A column of a row group.
@@ -27,7 +27,7 @@ pub(super) struct Leaf {
     pub(super) range: Range<u64>,
     /// True if the column has a list in each row.
     pub(super) is_list: bool,
-    /// The maximum number of values in all pages that are read to their end for one batch of rows.
+    /// The maximum total number of values in the pages that one batch of rows uses up.
     pub(super) batch: u64,
 }
 
@@ -86,17 +86,17 @@ struct Limits {
     strings: bool,
     /// The maximum number of values that are decoded at a time.
     decoded: u64,
-    /// The maximum number of values in all pages that are read to their end for one batch.
+    /// The maximum total number of values in the pages that one batch of rows uses up.
     most: u64,
     /// The number of values in the pages that were read for the current batch.
     used: u64,
-    /// The number of the current batch.
+    /// The current batch of rows, as the number of batches begun.
     batch: u64,
 }
 
 impl Limits {
-    /// Checks the counts and lengths that a page declares. `batch` is the number of the batch that needs the
-    /// page.
+    /// Checks the counts and lengths that a page declares. `batch` is the number of batches begun, and so
+    /// identifies the batch of rows that needs the page.
     fn check(&mut self, page: &Page, batch: u64) -> Result<()> {
         let values = page.num_values();
         if values > PAGE_VALUES_MAX {
@@ -128,8 +128,8 @@ impl Limits {
         }
     }
 
-    /// Checks a dictionary. Any of its entries may be used many times, so every decoded value counts as
-    /// being as long as the longest entry.
+    /// Checks a dictionary. Any of its entries may be used many times, so each decoded value is counted as
+    /// if it were as long as the longest entry.
     fn check_dictionary(&self, entries: u32, bytes: &[u8]) -> Result<()> {
         if entries as usize > bytes.len() {
             return Err(bad(format!("a dictionary of {} bytes has {entries} entries", bytes.len())));

@@ -30,8 +30,8 @@ fn opened(spec: &DatasetSpec, bad: u64) -> Result<std::sync::Arc<dyn Dataset>, I
     open(spec, &Reading { skip_bad_records: bad, ..Reading::plain(&custom) })
 }
 
-/// Skips the first `skipped` examples of a data set, and returns the values of the others, which are read
-/// `block` at a time.
+/// Skips the first `skipped` examples of a data set, and reads the others, `block` at a time. Returns the
+/// values of the examples that were read.
 fn rest(set: &dyn Dataset, skipped: u64, block: usize) -> Result<Vec<Vec<Column>>, InputError> {
     let (mut reader, mut rows) = (set.reader()?, set.rows()?);
     assert_eq!(reader.skip(skipped, &mut rows)?, skipped);
@@ -67,8 +67,8 @@ proptest! {
         prop_assert_eq!(&rest(&*set, skipped as u64, block).unwrap()[..], &expected[skipped..]);
     }
 
-    /// Alternately skips and reads rows, as a worker does that shares a file with other workers. The rows
-    /// that are read must equal those that were written.
+    /// Alternately skips and reads rows, like a worker that shares a file with other workers. The rows that
+    /// are read must equal those that were written.
     #[test]
     fn rows_are_skipped_at_any_place(
         people in prop::collection::vec(any::<Person>(), 1..60), how: How, group in 1usize..30,

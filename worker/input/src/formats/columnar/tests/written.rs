@@ -114,12 +114,12 @@ impl Arbitrary for Person {
 }
 
 impl Person {
-    /// Returns the category that `word` is read as; −1 for null.
+    /// Returns the category as which the field `word` is read; −1 if `word` is null.
     pub(crate) fn id(&self) -> i32 {
         self.word.map_or(-1, i32::from)
     }
 
-    /// Returns the values that are expected when the [`columns`] of this row are read.
+    /// Returns the values that a reader is expected to give for this row, one for each of [`columns`].
     pub(crate) fn values(&self) -> Vec<Column> {
         let height = self.height.unwrap_or(f32::NAN);
         let image = self.image.map(|pixel| f32::from(pixel) / 255.0);
