@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use pushpull_messages::message::Message;
 use tokio::sync::watch;
 use tracing::Instrument;
 
@@ -14,6 +15,7 @@ use crate::listener::{Listener, accept_all};
 use crate::server_config::ServerConfig;
 use crate::service::Service;
 use crate::session::{Host, serve_link};
+use crate::wire::Limits;
 
 /// A running server.
 #[derive(Debug)]
@@ -64,11 +66,14 @@ pub fn serve(
     let budget = Budget::new(config.in_flight_bytes_max);
     let observer = ServerObserver::new(Arc::clone(&counters), budget.clone());
     let connections_max = config.connections_max;
+    let hello = Message::from(identity.hello(identity.task));
+    let hello_limits = Limits::for_hello(hello.encode().len());
     let host = Arc::new(Host {
         budget,
         identity,
         service,
         config,
+        hello_limits,
         counters,
         next: AtomicU64::new(1),
         peers: Arc::new(count),

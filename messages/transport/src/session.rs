@@ -13,13 +13,13 @@ use tokio::time::timeout;
 
 use crate::buffer::{Budget, Payload};
 use crate::counters::ConnectionCounters;
-use crate::handshake::Identity;
+use crate::handshake::{Identity, Rejection};
 use crate::link::{FrameReceiver, FrameSender, Link};
 use crate::liveness;
 use crate::reply::{Outgoing, Reply};
 use crate::server_config::ServerConfig;
 use crate::service::{Peer, Service};
-use crate::wire::{Envelope, WireError};
+use crate::wire::{Envelope, Limits, WireError};
 
 /// The state that all sessions of a server share.
 pub(crate) struct Host {
@@ -27,6 +27,8 @@ pub(crate) struct Host {
     pub service: Arc<dyn Service>,
     pub budget: Budget,
     pub config: ServerConfig,
+    /// The limits on the first frame of a connection.
+    pub hello_limits: Limits,
     pub counters: Arc<ConnectionCounters>,
     /// The number that the next connection gets.
     pub next: AtomicU64,
@@ -43,8 +45,9 @@ enum SessionError {
     NoHandshake(u64),
     #[error("the first frame is {0}, expected Hello")]
     NotHello(&'static str),
+    /// The value is the details, which the peer may not know.
     #[error("refused: {0}")]
-    Refused(Refusal),
+    Refused(String),
 }
 
 impl SessionError {
@@ -77,6 +80,7 @@ pub(crate) async fn serve_link(host: Arc<Host>, link: Link, stopping: watch::Rec
 async fn serve(host: &Host, link: Link, mut stopping: watch::Receiver<bool>) -> Result<(), SessionError> {
     let Link { mut sender, mut receiver, peer: address } = link;
     let limit = Duration::from_millis(host.config.handshake_ms);
+    receiver.trust(host.hello_limits, None);
     let shaken = tokio::select! {
         biased;
         shaken = timeout(limit, handshake(host, &mut *sender, &mut *receiver, address)) => shaken,
@@ -124,6 +128,11 @@ async fn handshake(
             answer(RequestId(0), Refusal::new(RefusalCode::Protocol, &error).into()).await?;
             return Err(error.into());
         }
+        Err(error @ WireError::TooLarge { .. }) => {
+            // Most likely, the peer has a much longer cluster spec.
+            answer(RequestId(0), Identity::other_cluster().into()).await?;
+            return Err(error.into());
+        }
         Err(error) => return Err(error.into()),
     };
     let hello = match Hello::try_from(message) {
@@ -143,9 +152,12 @@ async fn handshake(
         http: hello.http.clone(),
         nonce: hello.nonce,
     };
-    if let Err(refusal) = host.identity.admit(&hello).and_then(|()| host.service.admit(&peer)) {
-        answer(request, refusal.clone().into()).await?;
-        return Err(SessionError::Refused(refusal));
+    let admitted = host.identity.admit(&hello).and_then(|()| Ok(host.service.admit(&peer)?));
+    // A hello may be large, and sending the answer may take a while.
+    drop(hello);
+    if let Err(Rejection { refusal, details }) = admitted {
+        answer(request, refusal.into()).await?;
+        return Err(SessionError::Refused(details));
     }
     host.peers.send_modify(|peers| *peers += 1);
     let admitted = Admitted { peer, service: Arc::clone(&host.service), peers: Arc::clone(&host.peers) };

@@ -206,7 +206,7 @@ impl FrameReceiver for Receiver {
             read_full(&mut self.stream, &mut prefix_bytes[first..]).await?;
             let prefix = Prefix::decode(&prefix_bytes, &self.limits)?;
             self.read_header(prefix.header_bytes as usize).await?;
-            let incoming = Incoming::decode(&prefix_bytes, prefix, &self.header)?;
+            let incoming = Incoming::decode(&prefix_bytes, prefix, &self.header, &self.limits)?;
             let payload = self.read_payload(incoming.payload_bytes()).await?;
             incoming.complete(payload).map(Some)
         }

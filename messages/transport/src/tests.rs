@@ -189,10 +189,10 @@ async fn a_misfit_peer_is_refused_with_the_difference() {
             let jobs = [(JobName::Ps, vec!["p:1"]), (JobName::Worker, vec!["w:1", "w:3"])];
             identity.cluster = ClusterSpec::new(jobs).unwrap();
         };
-        let message = refused(other).await;
-        assert!(
-            message.contains("worker/1") && message.contains("w:2") && message.contains("w:3"),
-            "{message}"
+        assert_eq!(
+            refused(other).await,
+            "ps/0 refused this task: ps/0 has another cluster spec than worker/0, which has \
+             'ps|p:1,worker|w:1;w:3'; start every task with the same one: the log of ps/0 says how the two differ"
         );
         assert!(refused(|identity| identity.task = TaskId::worker(7)).await.contains("worker/7 is not in"));
         assert!(refused(|identity| identity.task = TaskId::worker(1)).await.contains("not wanted"));
@@ -314,7 +314,8 @@ async fn a_peer_of_another_version_learns_both_versions() {
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await.unwrap();
     let text = String::from_utf8_lossy(&answer);
-    assert!(text.contains("speaks protocol version 9, and this task speaks 2"), "{text}");
+    let expected = format!("speaks protocol version 9, and this task speaks {PROTOCOL}");
+    assert!(text.contains(&expected), "{text}");
     // Conversely, a client treats a server of a later version as a refusal, and does not dial again.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -331,6 +332,36 @@ async fn a_peer_of_another_version_learns_both_versions() {
         matches!(&error, DialError::Refused { refusal, .. } if refusal.code == RefusalCode::Protocol),
         "{error}"
     );
+}
+
+#[tokio::test]
+async fn a_stranger_learns_nothing_of_the_cluster() {
+    let setup = setup(Box::new(Tcp::default()), "127.0.0.1:0", ServerConfig::default()).await;
+    let answer = async |hello: Hello| {
+        let envelope =
+            crate::wire::Envelope { request: RequestId(0), message: hello.into(), payload: Payload::EMPTY };
+        let mut stream = tokio::net::TcpStream::connect(&setup.address).await.unwrap();
+        // The server may close the link before it has read everything.
+        let _ = stream.write_all(&crate::wire::encode_head(&envelope, false).unwrap().bytes).await;
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer).await;
+        String::from_utf8_lossy(&answer).into_owned()
+    };
+    let stranger = |workers: usize| {
+        let workers = (1..=workers).map(|port| format!("a-name-of-some-length.example:{port}")).collect();
+        let jobs = [(JobName::Ps, vec!["q:1".to_owned()]), (JobName::Worker, workers)];
+        let cluster = ClusterSpec::new(jobs).unwrap();
+        Identity { cluster, ..identity(TaskId::worker(0)) }.hello(PS)
+    };
+    // A much longer hello is refused before it is read.
+    for (workers, reason) in [(2, "refused"), (3000, "too_large")] {
+        let answer = answer(stranger(workers)).await;
+        assert!(answer.contains("another cluster spec"), "{answer}");
+        for secret in ["p:1", "w:1", "w:2", "ps/0"] {
+            assert!(!answer.contains(secret), "{secret} in {answer}");
+        }
+        assert_eq!(setup.server.observer().snapshot().closed.get(reason), Some(&1));
+    }
 }
 
 #[tokio::test]
