@@ -16,7 +16,7 @@ use crate::counters::ConnectionCounters;
 use crate::handshake::{Identity, Rejection};
 use crate::link::{FrameReceiver, FrameSender, Link};
 use crate::liveness;
-use crate::reply::{Outgoing, Reply};
+use crate::reply::{Outgoing, Place, Reply};
 use crate::server_config::ServerConfig;
 use crate::service::{Peer, Service};
 use crate::wire::{Envelope, Limits, WireError};
@@ -89,7 +89,7 @@ async fn serve(host: &Host, link: Link, mut stopping: watch::Receiver<bool>) -> 
     let Some(admitted) = shaken.map_err(|_| SessionError::NoHandshake(host.config.handshake_ms))?? else {
         return Ok(());
     };
-    receiver.trust(host.config.limits, Some(host.budget.clone()));
+    receiver.trust(host.config.limits, Some(host.budget.share(host.config.connection_bytes_max)));
     Ok(exchange(host, &admitted.peer, sender, receiver, stopping).await?)
 }
 
@@ -229,7 +229,8 @@ async fn read_requests(
             return Ok(false);
         };
         host.counters.received.count(payload.bytes());
-        host.service.call(peer, message, payload, Reply::new(request, outgoing.clone(), permit));
+        let place = Place { _permit: permit, _credit: receiver.take_header_credit() };
+        host.service.call(peer, message, payload, Reply::new(request, outgoing.clone(), place));
     }
 }
 
@@ -240,27 +241,20 @@ async fn write_replies(
     mut queue: mpsc::Receiver<Outgoing>,
 ) -> Result<(), WireError> {
     while let Some(next) = liveness::next(&mut queue).await {
-        let (envelope, permit) = match next {
-            Ok(Outgoing { envelope, permit }) => (envelope, Some(permit)),
+        let (envelope, place) = match next {
+            Ok(Outgoing { envelope, place }) => (envelope, Some(place)),
             Err(heartbeat) => (heartbeat, None),
         };
         let (bytes, began) = (envelope.payload.bytes(), Instant::now());
-        let limit = write_limit(bytes);
+        // A slower peer is disconnected, because the unread reply occupies memory.
+        let limit = host.config.limits.time_for(bytes as u64);
         match timeout(limit, sender.send(envelope)).await {
             Ok(sent) => sent?,
             Err(_) => return Err(WireError::Stalled(limit.as_secs())),
         }
-        if permit.is_some() {
+        if place.is_some() {
             host.counters.send(bytes, began.elapsed());
         }
     }
     Ok(())
-}
-
-/// Returns the time limit for a peer to read a reply of `bytes` bytes. A slower peer is disconnected, because
-/// the unread reply occupies memory.
-fn write_limit(bytes: usize) -> Duration {
-    const PATIENCE: Duration = Duration::from_secs(30);
-    const BYTES_PER_SECOND_MIN: u64 = 1 << 20;
-    PATIENCE + Duration::from_secs(bytes as u64 / BYTES_PER_SECOND_MIN)
 }

@@ -59,7 +59,7 @@ impl Service for Echo {
                 };
                 reply.send(pushed, payload);
             }
-            Message::Observe(_) => self.kept.lock().unwrap().push(reply),
+            Message::Observe(_) | Message::Finish(_) => self.kept.lock().unwrap().push(reply),
             Message::Stop(_) => {
                 reply.send(Stopped {}, Payload::EMPTY);
                 self.kept.lock().unwrap().clear();
@@ -259,6 +259,103 @@ async fn a_payload_is_in_flight_until_it_is_dropped() {
     assert_eq!(observer.snapshot().in_flight_bytes, 2 * 4096);
     *setup.echo.keeps.lock().unwrap() = None;
     assert_eq!(observer.snapshot().in_flight_bytes, 0);
+}
+
+/// Waits until a server has this number of bytes in flight.
+async fn wait_for_in_flight(observer: &ServerObserver, bytes: u64) {
+    let wait = async {
+        while observer.snapshot().in_flight_bytes != bytes {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), wait).await.expect("the bytes in flight");
+}
+
+#[tokio::test]
+async fn a_large_header_is_in_flight_until_its_reply() {
+    let setup = setup(Box::new(Tcp::default()), "127.0.0.1:0", ServerConfig::default()).await;
+    let observer = setup.server.observer();
+    let client = client(&setup, TaskId::worker(0)).await.unwrap();
+    let finish = |reason: usize| Finish {
+        result: TrainingResult::failed("r".repeat(reason)),
+        local_step: LocalStep(0),
+        loss: 0.0,
+        skipped: 0,
+    };
+    let long = client.call::<Finished>(finish(8000), Payload::EMPTY);
+    let short = client.call::<Finished>(finish(10), Payload::EMPTY);
+    let check = async {
+        while setup.echo.kept.lock().unwrap().len() < 2 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(observer.snapshot().in_flight_bytes, 8 << 10, "the long header, in KiB");
+        setup.echo.kept.lock().unwrap().clear();
+    };
+    let (long, short, ()) = tokio::join!(long, short, check);
+    assert!(long.is_err() && short.is_err(), "both replies were dropped");
+    wait_for_in_flight(&observer, 0).await;
+}
+
+#[tokio::test]
+async fn one_connection_cannot_take_the_whole_budget() {
+    let (in_flight_bytes_max, connection_bytes_max) = (64 << 10, 32 << 10);
+    let config = ServerConfig { in_flight_bytes_max, connection_bytes_max, ..Default::default() };
+    let setup = setup(Box::new(Tcp::default()), "127.0.0.1:0", config).await;
+    let observer = setup.server.observer();
+    // The pushes are answered, but the service keeps their payloads.
+    *setup.echo.keeps.lock().unwrap() = Some(Vec::new());
+    let payload =
+        |kib: usize| Payload::new(vec![Segment::whole(Arc::new(Buffer::from_f32(&vec![1.0; kib << 8])))]);
+    let [greedy, modest] = [client(&setup, TaskId::worker(0)).await, client(&setup, TaskId::worker(0)).await];
+    let (greedy, modest) = (greedy.unwrap(), modest.unwrap());
+    for version in [1, 2] {
+        greedy.call::<Pushed>(push(version, 1), payload(16)).await.unwrap();
+    }
+    let more = greedy.call::<Pushed>(push(3, 1), payload(16));
+    let others = async {
+        let whole = modest.call::<Pushed>(push(4, 1), payload(32));
+        tokio::time::timeout(Duration::from_secs(20), whole).await.expect("a share is left").unwrap();
+        wait_for_in_flight(&observer, 64 << 10).await;
+        *setup.echo.keeps.lock().unwrap() = None;
+    };
+    let (more, ()) = tokio::join!(more, others);
+    more.unwrap();
+}
+
+#[tokio::test]
+async fn a_trickled_payload_ends_in_time() {
+    // The payload is far too slow if it takes longer than `frame_ms`.
+    let limits = wire::Limits { frame_ms: 200, frame_bytes_per_second_min: 1 << 60, ..Default::default() };
+    let config = ServerConfig { limits, ..Default::default() };
+    let setup = setup(Box::new(Tcp::default()), "127.0.0.1:0", config).await;
+    let observer = setup.server.observer();
+    let frame = |request: u64, message: Message, payload: Payload| {
+        let envelope = wire::Envelope { request: RequestId(request), message, payload };
+        wire::encode_head(&envelope, false).unwrap().bytes
+    };
+    let hello = frame(0, identity(TaskId::worker(0)).hello(PS).into(), Payload::EMPTY);
+    let large = Payload::new(vec![Segment::whole(Arc::new(Buffer::zeroed(1 << 24)))]);
+    let head = frame(1, push(1, 1).into(), large);
+    for trickles in [true, false] {
+        let mut stream = tokio::net::TcpStream::connect(&setup.address).await.unwrap();
+        stream.write_all(&[&hello[..], &head].concat()).await.unwrap();
+        wait_for_in_flight(&observer, 1 << 24).await;
+        let (mut read, mut write) = stream.into_split();
+        let closed = async {
+            let mut answer = Vec::new();
+            let _ = read.read_to_end(&mut answer).await;
+        };
+        let send = async {
+            while trickles && write.write_all(&[0]).await.is_ok() {
+                tokio::task::yield_now().await;
+            }
+        };
+        let both = async { tokio::join!(closed, send) };
+        tokio::time::timeout(Duration::from_secs(20), both).await.expect("the connection is closed");
+        wait_for_in_flight(&observer, 0).await;
+    }
+    let closed = observer.snapshot().closed;
+    assert_eq!(closed.get("slow"), Some(&2), "{closed:?}");
 }
 
 #[tokio::test]

@@ -112,7 +112,7 @@ fn every_kind_of_bad_frame_has_its_own_error() {
     let with = |at: usize, bytes: &[u8]| {
         let mut frame = good.clone();
         frame[at..at + bytes.len()].copy_from_slice(bytes);
-        from_bytes(&frame, &Limits { header_bytes_max: 1000, payload_bytes_max: 1000, segments_max: 9 })
+        from_bytes(&frame, &Limits { header_bytes_max: 1000, payload_bytes_max: 1000, ..Limits::default() })
             .unwrap_err()
     };
     assert!(matches!(with(0, b"HTTP"), WireError::Magic { .. }));
