@@ -22,6 +22,8 @@ struct Unanswered {
 /// until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
+    /// The name of the request, for the log.
+    pub request: &'static str,
     pub _permit: OwnedSemaphorePermit,
     /// The credit for the request's header, if it is large.
     pub _credit: Option<Credit>,

@@ -15,6 +15,7 @@ use crate::listener::{Listener, accept_all};
 use crate::server_config::ServerConfig;
 use crate::service::Service;
 use crate::session::{Host, serve_link};
+use crate::warnings::Warnings;
 use crate::wire::Limits;
 
 /// A running server.
@@ -68,12 +69,14 @@ pub fn serve(
     let connections_max = config.connections_max;
     let hello = Message::from(identity.hello(identity.task));
     let hello_limits = Limits::for_hello(hello.encode().len());
+    let warnings = Arc::new(Warnings::default());
     let host = Arc::new(Host {
         budget,
         identity,
         service,
         config,
         hello_limits,
+        warnings: Arc::clone(&warnings),
         counters,
         next: AtomicU64::new(1),
         peers: Arc::new(count),
@@ -81,7 +84,7 @@ pub fn serve(
     let run = async move {
         let stopped = stopping.clone();
         let handle = |link| serve_link(Arc::clone(&host), link, stopped.clone());
-        accept_all(listener, connections_max, stopping, handle).await;
+        accept_all(listener, connections_max, stopping, &warnings, handle).await;
         end.send_replace(true);
     };
     // The server's log lines get the span of the task that started the server.

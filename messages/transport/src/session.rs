@@ -19,6 +19,7 @@ use crate::liveness;
 use crate::reply::{Outgoing, Place, Reply};
 use crate::server_config::ServerConfig;
 use crate::service::{Peer, Service};
+use crate::warnings::Warnings;
 use crate::wire::{Envelope, Limits, WireError};
 
 /// The state that all sessions of a server share.
@@ -29,6 +30,7 @@ pub(crate) struct Host {
     pub config: ServerConfig,
     /// The limits on the first frame of a connection.
     pub hello_limits: Limits,
+    pub warnings: Arc<Warnings>,
     pub counters: Arc<ConnectionCounters>,
     /// The number that the next connection gets.
     pub next: AtomicU64,
@@ -70,8 +72,11 @@ pub(crate) async fn serve_link(host: Arc<Host>, link: Link, stopping: watch::Rec
     let reason = match serve(&host, link, stopping).await {
         Ok(()) => "closed",
         Err(error) => {
-            tracing::warn!("closed the connection from {address}: {error}");
-            error.reason()
+            let reason = error.reason();
+            host.warnings.limit(&address, reason, || {
+                tracing::warn!("closed the connection from {address}: {error}");
+            });
+            reason
         }
     };
     host.counters.close(reason);
@@ -185,7 +190,7 @@ async fn exchange(
     stopping: watch::Receiver<bool>,
 ) -> Result<(), WireError> {
     let (outgoing, queue) = mpsc::channel(host.config.requests_max() as usize);
-    let mut write = std::pin::pin!(write_replies(host, sender, queue));
+    let mut write = std::pin::pin!(write_replies(host, peer, sender, queue));
     let stopped = tokio::select! {
         biased;
         read = read_requests(host, peer, receiver, outgoing, stopping) => read?,
@@ -229,7 +234,8 @@ async fn read_requests(
             return Ok(false);
         };
         host.counters.received.count(payload.bytes());
-        let place = Place { _permit: permit, _credit: receiver.take_header_credit() };
+        let (request_name, credit) = (message.name(), receiver.take_header_credit());
+        let place = Place { request: request_name, _permit: permit, _credit: credit };
         host.service.call(peer, message, payload, Reply::new(request, outgoing.clone(), place));
     }
 }
@@ -237,6 +243,7 @@ async fn read_requests(
 /// Writes replies, and heartbeats between them, until the queue is closed.
 async fn write_replies(
     host: &Host,
+    peer: &Peer,
     mut sender: Box<dyn FrameSender>,
     mut queue: mpsc::Receiver<Outgoing>,
 ) -> Result<(), WireError> {
@@ -245,6 +252,9 @@ async fn write_replies(
             Ok(Outgoing { envelope, place }) => (envelope, Some(place)),
             Err(heartbeat) => (heartbeat, None),
         };
+        if let (Message::Refusal(refusal), Some(place)) = (&envelope.message, &place) {
+            log_refusal(host, peer, place.request, refusal);
+        }
         let (bytes, began) = (envelope.payload.bytes(), Instant::now());
         // A slower peer is disconnected, because the unread reply occupies memory.
         let limit = host.config.limits.time_for(bytes as u64);
@@ -257,4 +267,20 @@ async fn write_replies(
         }
     }
     Ok(())
+}
+
+/// Logs that a request was refused.
+fn log_refusal(host: &Host, peer: &Peer, request: &'static str, refusal: &Refusal) {
+    let Peer { task, address, .. } = peer;
+    match refusal.code {
+        // A request that comes too early, too late or twice is normal.
+        RefusalCode::Unavailable | RefusalCode::Superseded => {
+            tracing::debug!(peer = %task, "refused {request}: {refusal}");
+        }
+        // The service logs it, because only the service knows whether it is news.
+        RefusalCode::Term => {}
+        _ => host.warnings.limit(address, "refused_request", || {
+            tracing::warn!(peer = %task, address, "refused {request}: {refusal}");
+        }),
+    }
 }

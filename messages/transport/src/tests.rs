@@ -358,6 +358,69 @@ async fn a_trickled_payload_ends_in_time() {
     assert_eq!(closed.get("slow"), Some(&2), "{closed:?}");
 }
 
+/// Counts the log lines of level `WARN` by the end of their text.
+#[derive(Clone, Default)]
+struct WarningCounter(Arc<Mutex<Vec<String>>>);
+
+impl tracing::Subscriber for WarningCounter {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() == tracing::Level::WARN
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        struct Text<'a>(&'a mut String);
+        impl tracing::field::Visit for Text<'_> {
+            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+                if field.name() == "message" {
+                    *self.0 = format!("{value:?}");
+                }
+            }
+        }
+        let mut text = String::new();
+        event.record(&mut Text(&mut text));
+        self.0.lock().unwrap().push(text);
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[tokio::test]
+async fn a_peer_cannot_fill_the_log() {
+    let log = WarningCounter::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let setup = setup(Box::new(Tcp::default()), "127.0.0.1:0", ServerConfig::default()).await;
+    let member = client(&setup, TaskId::worker(0)).await.unwrap();
+    for _ in 0..25 {
+        let mut stream = tokio::net::TcpStream::connect(&setup.address).await.unwrap();
+        stream.write_all(&[b'x'; 40]).await.unwrap();
+        let _ = stream.read_to_end(&mut Vec::new()).await;
+        member.call::<Registered>(Register {}, Payload::EMPTY).await.unwrap_err();
+    }
+    drop(member);
+    setup.server.stop().await;
+    // The server's state is dropped by its own task.
+    while !log.0.lock().unwrap().iter().any(|line| line.contains("magic")) {
+        tokio::task::yield_now().await;
+    }
+    let lines = log.0.lock().unwrap().clone();
+    let count = |text: &str| lines.iter().filter(|line| line.contains(text)).count();
+    assert_eq!((count("closed the connection"), count("refused Register: no Register here")), (10, 10));
+    for kind in ["magic", "refused_request"] {
+        let left_out = format!("left out 15 more warning(s) about 127.0.0.1 (reason: {kind})");
+        assert_eq!(count(&left_out), 1, "{lines:#?}");
+    }
+}
+
 #[tokio::test]
 async fn foreign_bytes_close_their_own_connection() {
     let config = ServerConfig { handshake_ms: 200, ..Default::default() };

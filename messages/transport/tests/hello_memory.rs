@@ -18,6 +18,8 @@ const HEADER_BYTES: usize = Limits::STRANGER.header_bytes_max as usize;
 /// The largest number of bytes that are allocated for each byte of a header. This counts every allocation,
 /// so the memory at one moment is less.
 const BYTES_PER_BYTE_MAX: usize = 32;
+/// The largest number of bytes that are allocated for an error.
+const ERROR_BYTES_MAX: usize = 4 << 10;
 
 /// Bytes that serialize as MessagePack's `bin`.
 struct Bin<'a>(&'a [u8]);
@@ -94,6 +96,8 @@ fn strangers() -> Vec<(Vec<u8>, &'static str)> {
         (encoded(&claimed(&JOBS[1..3], 100, |at| format!("{}:{}", "a".repeat(63), at + 1))), ""),
         (encoded(&http(60_000)), "has 60000 bytes, expected at most 264"),
         (header(&vec![0; 60_000], &rmp_serde::to_vec_named(&http(9)).unwrap()), "at most 0 segment lengths"),
+        (encoded(&claimed(&["\n\u{1b}[2J 12:00 INFO"], 1, |_| "a:1".into())), "\\n\\u{1b}[2J 12:00 INFO"),
+        (encoded(&claimed(&["ps"], 1, |_| "\n\u{1b}[2J".into())), "'\\n\\u{1b}[2J' is not host:port"),
         (header(&[], &vec![0x91; 60_000]), "cannot be decoded"),
         (header(&[], &vec![0xa0; 60_000]), "cannot be decoded"),
         (vec![0x92; 60_000], "wrong msgpack marker"),
@@ -108,8 +112,8 @@ fn a_strangers_hello_costs_little_memory() {
         let (bytes, decoded) = allocated(&header, &limits);
         let error = decoded.map_or_else(|error| error.to_string(), |()| String::new());
         assert!(error.contains(reason) && error.is_empty() == reason.is_empty(), "'{reason}' in '{error}'");
-        assert!(error.len() < 1000, "{} bytes of an error", error.len());
-        let most = BYTES_PER_BYTE_MAX * header.len();
+        assert!(error.len() < 1000 && !error.contains(char::is_control), "an error for the log: {error:?}");
+        let most = BYTES_PER_BYTE_MAX * header.len() + ERROR_BYTES_MAX;
         assert!(bytes <= most, "{} bytes cost {bytes} bytes ({reason})", header.len());
     }
     let long = encoded(&claimed(&["ps"], HEADER_BYTES, |_| String::new()));
