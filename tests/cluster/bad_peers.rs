@@ -54,6 +54,10 @@ fn a_port_that_one_of_ours_has() {
         .expect_failure()
         .says(&in_use(PS))
         .says("ps/0: is the same task started");
+    let mut other = cluster.role(PS);
+    other.env("TF_CONFIG", moved(&cluster, WORKER).to_tf_config(PS));
+    let ended = cluster.spawn(PS, &mut other).wait_within(PROMPT).expect_failure();
+    ended.says(&format!("{}a pushpull task of another cluster", in_use(PS)));
     let mut chief = cluster.start(CHIEF);
     chief.wait_for("waiting for 1 ps");
     cluster

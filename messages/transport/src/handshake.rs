@@ -5,6 +5,8 @@ use pushpull_messages::excerpt::excerpt;
 use pushpull_messages::id::{Incarnation, TaskId};
 use pushpull_messages::message::{Hello, PROTOCOL, Refusal, RefusalCode};
 
+use crate::wire::WireError;
+
 /// The largest number of characters of a cluster spec in an error.
 const CLUSTER_CHARS_MAX: usize = 1000;
 
@@ -67,9 +69,10 @@ impl Identity {
         let mismatch = |reason: String| Err(Refusal::new(RefusalCode::Mismatch, reason).into());
         let (me, peer) = (self.task, hello.task);
         if hello.protocol != PROTOCOL {
-            let theirs = hello.protocol;
-            let reason = format!("{peer} speaks protocol version {theirs}, but {me} speaks {PROTOCOL}");
-            return Err(Refusal::new(RefusalCode::Protocol, reason).into());
+            // This peer may be a stranger, too.
+            let (expected, got) = (PROTOCOL, hello.protocol);
+            let error = WireError::Version { expected, got };
+            return Err(Refusal::new(RefusalCode::Protocol, error).into());
         }
         if let Some(difference) = self.cluster.difference(&hello.cluster) {
             let details = format!("the cluster specs of {me} (here) and {peer} (there) differ: {difference}");
@@ -135,6 +138,10 @@ mod tests {
         assert_eq!(refusal, Identity::other_cluster());
         let told = worker.explain(TaskId::ps(0), refusal);
         assert!(told.reason.contains("'ps|p:1,worker|w:1;w:3'"), "{told}");
+        let newer = Hello { protocol: 99, ..worker.hello(TaskId::ps(0)) };
+        let Rejection { refusal, .. } = ps.admit(&newer).unwrap_err();
+        let expected = format!("the peer speaks protocol version 99, and this task speaks {PROTOCOL}");
+        assert_eq!((refusal.code, refusal.reason), (RefusalCode::Protocol, expected));
     }
 
     #[test]

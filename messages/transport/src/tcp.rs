@@ -274,6 +274,7 @@ impl Receiver {
 
     /// Reads a header. Memory is allocated as bytes arrive: a prefix alone must not cause a large allocation.
     async fn read_header(&mut self, bytes: usize, arrival: &mut Arrival) -> Result<(), WireError> {
+        debug_assert!(self.header.is_empty(), "a frame that was not read whole ends its connection");
         while self.header.len() < bytes {
             let start = self.header.len();
             self.header.resize(bytes.min(start + HEADER_CHUNK_BYTES), 0);

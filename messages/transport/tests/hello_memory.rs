@@ -17,7 +17,7 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 const HEADER_BYTES: usize = Limits::STRANGER.header_bytes_max as usize;
 /// The largest number of bytes that are allocated for each byte of a header. This counts every allocation,
 /// so the memory at one moment is less.
-const BYTES_PER_BYTE_MAX: usize = 32;
+const BYTES_PER_BYTE_MAX: usize = 20;
 /// The largest number of bytes that are allocated for an error.
 const ERROR_BYTES_MAX: usize = 4 << 10;
 
