@@ -10,6 +10,7 @@ pub mod cadence;
 pub mod checkpoint;
 pub mod cluster;
 pub mod device;
+pub mod excerpt;
 #[cfg(test)]
 #[path = "../tests/fixtures/mod.rs"]
 mod fixtures;

@@ -111,17 +111,7 @@ impl Shard {
     fn send(&self, Answer { reply, result }: Answer<TracedReply>) {
         match result {
             Ok((message, payload)) => reply.send(message, payload),
-            Err(refusal) => {
-                let shard = self.state.id();
-                // Requests that come too early or too late are normal, so they are logged at debug level
-                // only.
-                if matches!(refusal.code, RefusalCode::Unavailable | RefusalCode::Superseded) {
-                    tracing::debug!(%shard, "refused a request: {refusal}");
-                } else {
-                    tracing::warn!(%shard, "refused a request: {refusal}");
-                }
-                reply.send(refusal.into(), Payload::EMPTY);
-            }
+            Err(refusal) => reply.send(refusal.into(), Payload::EMPTY),
         }
     }
 }

@@ -11,7 +11,7 @@ use pushpull_messages::id::{ShardId, TaskId};
 use pushpull_messages::message::StopReason;
 use pushpull_messages::observe::{Clock, Meter};
 use pushpull_transport::buffer::BufferPool;
-use pushpull_transport::{Identity, Listener, Server, ServerConfig, serve};
+use pushpull_transport::{Identity, Listener, Server, ServerConfig, Warnings, serve};
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -118,7 +118,8 @@ impl Ps {
             Shards::start(task, &config, pool, &checkpoints, &lifecycle, &leaving);
         let shards: Vec<_> = addresses.iter().map(|(address, _)| address.clone()).collect();
         let recipients = shards.iter().map(|shard| shard.clone().recipient()).collect();
-        let service = Arc::new(Router { task, shards: addresses, lifecycle: lifecycle.clone() });
+        let warnings = Warnings::default();
+        let service = Arc::new(Router { task, shards: addresses, lifecycle: lifecycle.clone(), warnings });
         // A save request is answered only when the file is written. Meanwhile the chief must be able to send
         // other requests to every shard.
         let requests_max = config.server.requests_max.max(4 * config.shards);

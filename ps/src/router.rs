@@ -8,7 +8,7 @@ use pushpull_messages::id::{JobName, TaskId};
 use pushpull_messages::message::{Claimed, Message, Refusal, RefusalCode, Stopped, Withdrawn};
 use pushpull_messages::observe::Meter;
 use pushpull_transport::buffer::Payload;
-use pushpull_transport::{Peer, Reply, Service};
+use pushpull_transport::{Peer, Reply, Service, Warnings};
 
 use crate::actor::{Shard, ShardRequest};
 use crate::lifecycle::{End, Lifecycle};
@@ -20,6 +20,7 @@ pub(crate) struct Router {
     /// The shards' actors, each with the meter of its mailbox.
     pub shards: Vec<(Addr<Shard>, Arc<Meter>)>,
     pub lifecycle: Lifecycle,
+    pub warnings: Warnings,
 }
 
 /// Returns the index of the shard that a request is for; `None` if this peer may not send the request.
@@ -72,7 +73,9 @@ impl Router {
             // A chief that waits for another one to end repeats its claim.
             match &message {
                 Message::Claim(claim) if claim.attempt > 1 => tracing::debug!("refused a claim: {error}"),
-                other => tracing::warn!(from = chief.address, "refused {}: {error}", other.name()),
+                other => self.warnings.limit(&chief.address, "term", || {
+                    tracing::warn!(from = chief.address, "refused {}: {error}", other.name());
+                }),
             }
             reply.refuse(RefusalCode::Term, format!("{} refuses {}: {error}", self.task, message.name()));
             return None;

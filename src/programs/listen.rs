@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use pushpull_messages::cluster::ClusterConfig;
 use pushpull_messages::graph::GraphSpec;
+use pushpull_messages::message::RefusalCode;
 use pushpull_transport::{DialError, Identity, Listener, Patience, Tcp, Transport, TransportError, dial};
 
 use crate::incarnation::{incarnation, nonce};
@@ -68,6 +69,9 @@ async fn owner_of(tcp: &Tcp, address: &str, identity: &Identity) -> String {
     let ask = dial(tcp, address, identity, identity.task, patience);
     match tokio::time::timeout(Duration::from_secs(2), ask).await {
         Ok(Ok(client)) => format!("{}: is the same task started twice?", client.welcome().task),
+        Ok(Err(DialError::Refused { refusal, .. })) if refusal.code == RefusalCode::Cluster => {
+            "a pushpull task of another cluster".to_owned()
+        }
         Ok(Err(DialError::Refused { refusal, .. })) => format!("a pushpull task, which refused: {refusal}"),
         _ => "another program".to_owned(),
     }

@@ -23,6 +23,7 @@ use tokio::time::Instant;
 
 use crate::programs::exit::{Failure, Outcome};
 use crate::programs::logging::{LogFormat, PREFIXED};
+use crate::programs::open_files;
 use crate::programs::parent::end_with_this;
 use crate::programs::signals::Signals;
 
@@ -54,6 +55,7 @@ pub(crate) struct Local {
 impl Local {
     /// Runs the cluster until the job has ended.
     pub(crate) async fn run(self) -> Outcome {
+        open_files::allow_children(1 + u64::from(self.ps) + u64::from(self.workers))?;
         let running = Running::default();
         let last = running.clone();
         let signals = Signals::listen_and(move || last.kill_all())?;

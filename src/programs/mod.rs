@@ -10,6 +10,7 @@ mod http;
 mod listen;
 mod local;
 mod logging;
+mod open_files;
 mod parent;
 mod progress;
 mod roles;

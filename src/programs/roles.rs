@@ -27,6 +27,7 @@ use crate::collector::Collector;
 use crate::programs::exit::{Failure, Outcome};
 use crate::programs::http::{About, Endpoint, EndpointConfig};
 use crate::programs::listen::{identity, listen};
+use crate::programs::open_files;
 use crate::programs::parent::end_with_parent;
 use crate::programs::progress;
 use crate::programs::signals::Signals;
@@ -132,6 +133,7 @@ pub(crate) async fn ps(
     graph: Option<&GraphSpec>,
 ) -> Outcome {
     config.validate().map_err(Failure::usage)?;
+    open_files::allow_task(cluster, config.shards)?;
     let signals = task_signals()?;
     let endpoint = network.endpoint(cluster)?;
     let outcome = run_ps(cluster, network, config, graph, &endpoint, &signals).await;
@@ -174,6 +176,7 @@ pub(crate) async fn worker(
 ) -> Outcome {
     config.validate().map_err(Failure::usage)?;
     let orders = orders.map(|orders| network.order(orders)).transpose()?;
+    open_files::allow_task(cluster, 0)?;
     let signals = task_signals()?;
     let endpoint = network.endpoint(cluster)?;
     let outcome = run_worker(cluster, network, config, graph, orders, &endpoint, &signals).await;
@@ -220,6 +223,7 @@ async fn run_worker(
 /// Runs the chief until the job has ended.
 pub(crate) async fn chief(cluster: &ClusterConfig, network: &Network, orders: ChiefOrders<'_>) -> Outcome {
     let orders = network.order(orders)?;
+    open_files::allow_task(cluster, 0)?;
     let signals = task_signals()?;
     let endpoint = network.endpoint(cluster)?;
     let identity = identity(cluster, Some(&orders.job.graph), endpoint.advertised());

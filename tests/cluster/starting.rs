@@ -1,10 +1,13 @@
 //! Tests of tasks that are started one by one, in any order and with any form of the cluster flags. The
 //! tasks find each other, train, and end by themselves.
 
+use std::process::{Command, Stdio};
+
+use pushpull_messages::cluster::ClusterSpec;
 use pushpull_messages::id::{JobName, TaskId};
 use rustix::process::Signal;
 
-use crate::harness::{Cluster, ENDLESS, Program, Slowed, example, role, wait_for_version};
+use crate::harness::{Cluster, ENDLESS, Job, Program, Slowed, example, role, tool, wait_for_version};
 
 const PS: TaskId = TaskId::ps(0);
 const WORKER: TaskId = TaskId::worker(0);
@@ -170,6 +173,60 @@ fn a_worker_that_dies_in_the_middle_may_come_again() {
     again.wait_for("ready: model");
     cluster.stop(&mut chief);
     all_end_well([chief, again, lives].into_iter().chain(ps));
+    cluster.finished();
+}
+
+/// Returns a command that runs another one after a command of the shell, in the same process.
+fn after(shell: &str, command: &Command) -> Command {
+    let mut limited = Command::new("sh");
+    limited.args(["-c", &format!("{shell} && exec \"$0\" \"$@\"")]);
+    limited.arg(command.get_program()).args(command.get_args()).stdin(Stdio::null());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => limited.env(name, value),
+            None => limited.env_remove(name),
+        };
+    }
+    limited
+}
+
+#[test]
+fn too_few_open_files_are_told_at_the_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let workers = (1..=300).map(|port| format!("w:{port}")).collect();
+    let jobs = [
+        (JobName::Chief, vec!["c:1".to_owned()]),
+        (JobName::Ps, vec!["p:1".to_owned()]),
+        (JobName::Worker, workers),
+    ];
+    let cluster = ClusterSpec::new(jobs).unwrap();
+    let mut ps = role(JobName::Ps);
+    ps.env("TF_CONFIG", cluster.to_tf_config(PS));
+    let mut local = tool();
+    local.args(["local", "--workers=40", "--job"]).arg(Job::new(dir.path(), 10).path());
+    for (command, said) in [
+        (
+            ps,
+            "error: ps/0 needs up to 374 open files for this cluster, but may open only 200: raise the limit",
+        ),
+        (local, "error: pushpull local needs up to 400 open files for this cluster, but may open only 200"),
+    ] {
+        let ended =
+            Program::run(dir.path(), "limited", &mut after("ulimit -n 200", &command)).expect_failure();
+        assert!(ended.last_line().starts_with(said), "{}", ended.err);
+    }
+}
+
+#[test]
+fn a_low_limit_on_open_files_is_raised() {
+    let cluster = Cluster::new(1, 1, 10);
+    let mut ps = cluster.spawn(PS, &mut after("ulimit -S -n 70", &cluster.role(PS)));
+    ps.wait_for("serving");
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", ps.id())).expect("it runs");
+    let files = limits.lines().find_map(|line| line.strip_prefix("Max open files")).expect("Linux says so");
+    let [soft, hard] = [0, 1].map(|at| files.split_whitespace().nth(at).expect("two limits"));
+    assert_eq!(soft, hard);
+    all_end_well([cluster.start(TaskId::CHIEF), cluster.start(WORKER), ps]);
     cluster.finished();
 }
 

@@ -39,6 +39,10 @@ use crate::monitor::{Feed, FeedReader, HookEvent, HookRunner, ShardMonitor};
 use crate::report::{JobEnd, JobProgress, JobReport};
 use crate::status::{Overview, Publisher, PublisherTask, StatusBoard, publish};
 
+/// The largest number of bytes of large headers of unanswered requests. The largest header has 64 MiB, and
+/// those of reports are much smaller.
+const REQUEST_BYTES_MAX: u64 = 256 << 20;
+
 /// The state of a running job that all parts of the chief share.
 pub(super) struct JobRun {
     config: ChiefConfig,
@@ -143,8 +147,14 @@ impl JobRun {
         let meter = Arc::clone(self.board.meter());
         let service = CoordinatorService { coordinator: self.coordinator.clone(), meter };
         // Messages to the chief have no tensors, so payloads are refused.
-        let limits = Limits { payload_bytes_max: 0, ..self.config.server.limits };
-        let config = ServerConfig { limits, ..self.config.server.clone() };
+        let server = &self.config.server;
+        let limits = Limits { payload_bytes_max: 0, ..server.limits };
+        let config = ServerConfig {
+            limits,
+            in_flight_bytes_max: server.in_flight_bytes_max.min(REQUEST_BYTES_MAX),
+            connection_bytes_max: server.connection_bytes_max.min(REQUEST_BYTES_MAX / 2),
+            ..server.clone()
+        };
         let server = serve(listener, self.identity.clone(), Arc::new(service), config);
         let tasks = |job| self.identity.cluster.addresses(job).len();
         let (ps, workers) = (tasks(JobName::Ps), tasks(JobName::Worker));

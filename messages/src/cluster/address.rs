@@ -23,7 +23,8 @@ const LABEL_BYTES_MAX: usize = 63;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Address {
-    text: String,
+    // A cluster may have thousands of addresses, and a stranger may send as many.
+    text: Box<str>,
     port: u16,
 }
 
@@ -69,7 +70,7 @@ impl FromStr for Address {
         let digits = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
         let port = Some(port).filter(|_| digits).and_then(|port| port.parse().ok()).filter(|&port| port > 0);
         let port: u16 = port.ok_or_else(|| error("expected a port from 1 to 65535 after the last ':'"))?;
-        Ok(Self { text: format!("{host}:{port}"), port })
+        Ok(Self { text: format!("{host}:{port}").into(), port })
     }
 }
 
@@ -121,6 +122,6 @@ impl TryFrom<String> for Address {
 
 impl From<Address> for String {
     fn from(address: Address) -> Self {
-        address.text
+        address.text.into()
     }
 }

@@ -2,6 +2,7 @@
 //! connections or read the environment; the caller passes the user's settings.
 
 mod address;
+mod addresses;
 mod config;
 mod error;
 mod flags;

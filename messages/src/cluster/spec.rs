@@ -3,11 +3,14 @@
 //! formats in which a user writes a cluster.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
+use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use super::TASKS_PER_JOB_MAX;
 use super::address::Address;
+use super::addresses::AddressesOf;
 use super::error::ClusterError;
 use crate::id::{JobName, TaskId};
 
@@ -15,27 +18,12 @@ use crate::id::{JobName, TaskId};
 ///
 /// A cluster has at least one ps, at least one worker and at most one chief, and no two tasks have the same
 /// address. Evaluators may be left out, because they take no part in the training.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Jobs", into = "Jobs")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterSpec {
     chief: Vec<Address>,
     ps: Vec<Address>,
     worker: Vec<Address>,
     evaluator: Vec<Address>,
-}
-
-/// The serialized form of a cluster spec, which has not been checked yet.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Jobs {
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    chief: Vec<String>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    ps: Vec<String>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    worker: Vec<String>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    evaluator: Vec<String>,
 }
 
 impl ClusterSpec {
@@ -60,21 +48,30 @@ impl ClusterSpec {
             worker: checked(JobName::Worker)?,
             evaluator: checked(JobName::Evaluator)?,
         };
-        if cluster.chief.len() > 1 {
-            return Err(ClusterError::ManyChiefs(cluster.chief.len()));
+        cluster.checked()
+    }
+
+    /// Returns the cluster if its jobs and addresses fit together.
+    fn checked(self) -> Result<Self, ClusterError> {
+        if self.chief.len() > 1 {
+            return Err(ClusterError::ManyChiefs(self.chief.len()));
         }
         for job in [JobName::Ps, JobName::Worker] {
-            if cluster.addresses(job).is_empty() {
+            if self.addresses(job).is_empty() {
                 return Err(ClusterError::NoTask(job));
             }
         }
-        let mut owners = BTreeMap::new();
-        for (second, address) in cluster.tasks() {
-            if let Some(first) = owners.insert(address, second) {
+        // In this order, the tasks of one address follow each other.
+        let mut owners = Vec::with_capacity(self.jobs().map(|(_, addresses)| addresses.len()).sum());
+        owners.extend(self.tasks().map(|(task, address)| (address, task)));
+        owners.sort_unstable();
+        for pair in owners.windows(2) {
+            let [(address, first), (other, second)] = [pair[0], pair[1]];
+            if address == other {
                 return Err(ClusterError::DuplicateAddress { address: address.clone(), first, second });
             }
         }
-        Ok(cluster)
+        Ok(self)
     }
 
     /// Returns the addresses of one job's tasks in the order of their indices; empty if the cluster does not
@@ -161,27 +158,47 @@ fn checked_job<A: AsRef<str>>(job: JobName, addresses: Vec<A>) -> Result<Vec<Add
     (0u32..).zip(addresses).map(parse).collect()
 }
 
-impl TryFrom<Jobs> for ClusterSpec {
-    type Error = ClusterError;
-
-    fn try_from(jobs: Jobs) -> Result<Self, ClusterError> {
-        Self::new([
-            (JobName::Chief, jobs.chief),
-            (JobName::Ps, jobs.ps),
-            (JobName::Worker, jobs.worker),
-            (JobName::Evaluator, jobs.evaluator),
-        ])
+impl Serialize for ClusterSpec {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.jobs().count()))?;
+        for (job, addresses) in self.jobs() {
+            map.serialize_entry(&job, addresses)?;
+        }
+        map.end()
     }
 }
 
-impl From<ClusterSpec> for Jobs {
-    fn from(cluster: ClusterSpec) -> Self {
-        let texts = |addresses: Vec<Address>| addresses.into_iter().map(String::from).collect();
-        Self {
-            chief: texts(cluster.chief),
-            ps: texts(cluster.ps),
-            worker: texts(cluster.worker),
-            evaluator: texts(cluster.evaluator),
+impl<'de> Deserialize<'de> for ClusterSpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Jobs)
+    }
+}
+
+/// Reads the jobs of a cluster and checks them.
+struct Jobs;
+
+impl<'de> Visitor<'de> for Jobs {
+    type Value = ClusterSpec;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a cluster spec: the addresses of each job")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut jobs: A) -> Result<ClusterSpec, A::Error> {
+        let mut given = BTreeMap::new();
+        while let Some(job) = jobs.next_key::<JobName>()? {
+            if given.contains_key(&job) {
+                return Err(de::Error::custom(ClusterError::DuplicateJob(job)));
+            }
+            given.insert(job, jobs.next_value_seed(AddressesOf(job))?);
         }
+        let mut take = |job| given.remove(&job).unwrap_or_default();
+        let cluster = ClusterSpec {
+            chief: take(JobName::Chief),
+            ps: take(JobName::Ps),
+            worker: take(JobName::Worker),
+            evaluator: take(JobName::Evaluator),
+        };
+        cluster.checked().map_err(de::Error::custom)
     }
 }

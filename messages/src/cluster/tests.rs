@@ -141,10 +141,30 @@ fn a_received_spec_is_checked_again() {
         (r#"{"ps":["p:1"],"worker":["w"]}"#, "worker/0"),
         (r#"{"ps":["p:1"]}"#, "'worker' has no task"),
         (r#"{"ps":["p:1"],"worker":["w:1"],"gpu":[]}"#, "gpu"),
+        (r#"{"ps":["p:1"],"worker":["w:1"],"ps":["p:2"]}"#, "job 'ps' is given twice"),
+        (r#"{"ps":["p:1"],"worker":"w:1"}"#, "at most 4096 addresses of job 'worker'"),
+        (r#"{"ps":["p:1"],"worker":[1]}"#, "the address of worker/0"),
     ] {
         let error = serde_json::from_str::<ClusterSpec>(bad).unwrap_err().to_string();
         assert!(error.contains(why), "{bad} gave: {error}");
     }
+}
+
+#[test]
+fn a_received_spec_is_bounded_while_it_is_read() {
+    let spec = |workers: &[String]| {
+        let ports = |of: &str| (1..=TASKS_PER_JOB_MAX).map(|port| format!("{of}:{port}")).collect();
+        let jobs: [(&str, Vec<String>); 2] = [("ps", ports("p")), ("worker", workers.to_vec())];
+        rmp_serde::to_vec(&jobs.into_iter().collect::<std::collections::BTreeMap<_, _>>()).unwrap()
+    };
+    let read = |workers: &[String]| rmp_serde::from_slice::<ClusterSpec>(&spec(workers));
+    let mut workers: Vec<String> = (1..=TASKS_PER_JOB_MAX).map(|port| format!("w:{port}")).collect();
+    assert_eq!(read(&workers).unwrap().addresses(JobName::Worker).len(), TASKS_PER_JOB_MAX);
+    workers.push("w:5000".into());
+    let error = read(&workers).unwrap_err().to_string();
+    assert!(error.contains("invalid length 4097, expected at most 4096 addresses"), "{error}");
+    let error = read(&["w".repeat(300)]).unwrap_err().to_string();
+    assert!(error.contains("address of worker/0") && error.len() < 300, "{error}");
 }
 
 #[test]

@@ -8,7 +8,9 @@ use std::path::PathBuf;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 
-use super::{Finish, Hello, Message, Refusal, RefusalCode, Registered, Resume, TrainingResult, Welcome};
+use super::{
+    Finish, Hello, Message, PROTOCOL, Refusal, RefusalCode, Registered, Resume, TrainingResult, Welcome,
+};
 use crate::cadence::EvalEverySpec;
 use crate::cluster::ClusterSpec;
 use crate::fixtures::any_message::any_message;
@@ -101,15 +103,15 @@ fn full_job() -> Message {
     Registered { job, placement, workers, resume, saves, summary_every, trace }.into()
 }
 
-/// Returns the handshake of two tasks that have nonces.
+/// Returns the handshake of two tasks of this version that have nonces.
 fn handshake() -> [Message; 2] {
     let (job, address) = (JobName::Ps, vec!["p:1"]);
     let cluster = ClusterSpec::new([(job, address), (JobName::Worker, vec!["w:1"])]).unwrap();
     let (task, incarnation, to, nonce) = (TaskId::CHIEF, Incarnation(7), TaskId::ps(0), u64::MAX);
-    let hello = Hello { protocol: 2, task, incarnation, to, cluster, graph: None, http: None, nonce };
+    let hello = Hello { protocol: PROTOCOL, task, incarnation, to, cluster, graph: None, http: None, nonce };
     let (payload_bytes_max, requests_max, http) = (1 << 20, 64, None);
     let welcome = Welcome {
-        protocol: 2,
+        protocol: PROTOCOL,
         task: to,
         incarnation,
         shards: 1,
@@ -147,8 +149,8 @@ fn with_fresh_samples(golden: &str) -> String {
     }
     let result = TrainingResult::gave_up("cut off");
     let gave_up = Finish { result, local_step: LocalStep(3), loss: 0.5, skipped: 1 }.into();
-    let rare = [full_job(), gave_up, Refusal::new(RefusalCode::Term, "taken").into()];
-    for rare in rare.into_iter().chain(handshake()) {
+    let refusals = [RefusalCode::Term, RefusalCode::Cluster].map(|code| Refusal::new(code, "taken").into());
+    for rare in [full_job(), gave_up].into_iter().chain(refusals).chain(handshake()) {
         let (lines, rare) = (samples.entry(rare.kind()).or_default(), line(&rare, &[]));
         if !lines.contains(&rare) {
             lines.push(rare);
@@ -193,4 +195,12 @@ fn earlier_builds_are_understood_byte_for_byte() {
 fn every_field_of_a_job_has_golden_bytes() {
     let golden = std::fs::read_to_string(golden_file()).unwrap();
     assert!(golden.contains(&line(&full_job(), &[])), "extend the golden file: see the test above");
+}
+
+#[test]
+fn the_handshake_of_this_version_has_golden_bytes() {
+    let golden = std::fs::read_to_string(golden_file()).unwrap();
+    for message in handshake() {
+        assert!(golden.contains(&line(&message, &[])), "extend the golden file: see the first test");
+    }
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::{Content, Invalid, REASON_BYTES_MAX, no_payload, text_within};
+use crate::excerpt::excerpt;
 
 /// The kind of a refusal, for the program that sent the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -12,7 +13,10 @@ use super::{Content, Invalid, REASON_BYTES_MAX, no_payload, text_within};
 pub enum RefusalCode {
     /// The peer has a different protocol version.
     Protocol,
-    /// The peer has a different cluster spec or a different graph, or it is not the task for which the
+    /// The peer has a different cluster spec. It may be a stranger, so it does not learn the spec of the task
+    /// that refuses it.
+    Cluster,
+    /// The peer has the same cluster spec, but a different graph, or it is not the task for which the
     /// connection is meant.
     Mismatch,
     /// The message cannot be decoded, or this task does not accept messages of its kind.
@@ -56,8 +60,9 @@ impl Refusal {
 }
 
 impl fmt::Display for Refusal {
+    /// Writes the reason on one line. The reason may come from a hostile peer.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.reason)
+        f.write_str(&excerpt(&self.reason, REASON_BYTES_MAX))
     }
 }
 

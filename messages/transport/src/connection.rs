@@ -202,7 +202,7 @@ async fn shake_hands(
         .ok_or_else(|| lost("the peer closed the connection during the handshake".into()))?;
     match answer.message {
         Message::Welcome(welcome) => Ok(*welcome),
-        Message::Refusal(refusal) => Err(DialError::Refused { to, refusal: *refusal }),
+        Message::Refusal(refusal) => Err(DialError::Refused { to, refusal: identity.explain(to, *refusal) }),
         other => {
             Err(lost(format!("the peer answered the handshake with {}, expected Welcome", other.name())))
         }

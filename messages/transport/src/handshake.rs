@@ -1,8 +1,30 @@
 //! The rules of the handshake: which tasks may talk to each other.
 
 use pushpull_messages::cluster::ClusterSpec;
+use pushpull_messages::excerpt::excerpt;
 use pushpull_messages::id::{Incarnation, TaskId};
 use pushpull_messages::message::{Hello, PROTOCOL, Refusal, RefusalCode};
+
+use crate::wire::WireError;
+
+/// The largest number of characters of a cluster spec in an error.
+const CLUSTER_CHARS_MAX: usize = 1000;
+
+/// The reason why a peer is not admitted.
+#[derive(Clone, Debug)]
+pub(crate) struct Rejection {
+    /// What the peer is told.
+    pub refusal: Refusal,
+    /// What this task logs.
+    pub details: String,
+}
+
+impl From<Refusal> for Rejection {
+    /// Returns the rejection of a member of the cluster, which is told everything.
+    fn from(refusal: Refusal) -> Self {
+        Self { details: refusal.to_string(), refusal }
+    }
+}
 
 /// The identity of a task, which it sends to every peer.
 #[derive(Clone, Debug)]
@@ -41,21 +63,20 @@ impl Identity {
     /// Checks whether the peer that sent `hello` belongs to this cluster.
     ///
     /// # Errors
-    /// Refuses a peer of another cluster. The refusal names the difference in one line, and both
-    /// ends log it.
-    pub fn admit(&self, hello: &Hello) -> Result<(), Refusal> {
-        let mismatch = |reason: String| Err(Refusal::new(RefusalCode::Mismatch, reason));
+    /// Rejects a peer of another cluster. Only a peer that knows the cluster spec is told how it differs
+    /// from this task. Any other peer may be a stranger, and is told only that the cluster specs differ.
+    pub(crate) fn admit(&self, hello: &Hello) -> Result<(), Rejection> {
+        let mismatch = |reason: String| Err(Refusal::new(RefusalCode::Mismatch, reason).into());
         let (me, peer) = (self.task, hello.task);
         if hello.protocol != PROTOCOL {
-            return Err(Refusal::new(
-                RefusalCode::Protocol,
-                format!("{peer} speaks protocol version {}, but {me} speaks {PROTOCOL}", hello.protocol),
-            ));
+            // This peer may be a stranger, too.
+            let (expected, got) = (PROTOCOL, hello.protocol);
+            let error = WireError::Version { expected, got };
+            return Err(Refusal::new(RefusalCode::Protocol, error).into());
         }
         if let Some(difference) = self.cluster.difference(&hello.cluster) {
-            return mismatch(format!(
-                "the cluster specs of {me} (here) and {peer} (there) differ: {difference}"
-            ));
+            let details = format!("the cluster specs of {me} (here) and {peer} (there) differ: {difference}");
+            return Err(Rejection { refusal: Self::other_cluster(), details });
         }
         if hello.to != me {
             return mismatch(format!("{peer} dialled {}, but reached {me}", hello.to));
@@ -70,5 +91,71 @@ impl Identity {
             )),
             _ => Ok(()),
         }
+    }
+
+    /// Returns what a peer with another cluster spec is told. It may be a stranger, so this names nothing of
+    /// the cluster.
+    pub(crate) fn other_cluster() -> Refusal {
+        Refusal::new(RefusalCode::Cluster, "this task has another cluster spec than the task that dialled it")
+    }
+
+    /// Returns the reason for which `to` has refused this task, for the user of this task. If the cluster
+    /// specs differ, `to` does not say how, so the reason has the spec of this task.
+    pub(crate) fn explain(&self, to: TaskId, refusal: Refusal) -> Refusal {
+        if refusal.code != RefusalCode::Cluster {
+            return refusal;
+        }
+        let (me, own) = (self.task, excerpt(&self.cluster.to_flag(), CLUSTER_CHARS_MAX));
+        let reason = format!(
+            "{to} has another cluster spec than {me}, which has '{own}'; start every task with the same one: \
+             the log of {to} says how the two differ"
+        );
+        Refusal::new(RefusalCode::Cluster, reason)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pushpull_messages::id::JobName;
+
+    use super::*;
+
+    fn identity(task: TaskId, workers: &[&str]) -> Identity {
+        let jobs = [(JobName::Ps, vec!["p:1"]), (JobName::Worker, workers.to_vec())];
+        let cluster = ClusterSpec::new(jobs).unwrap();
+        Identity { task, incarnation: Incarnation(1), cluster, graph: None, http: None, nonce: 0 }
+    }
+
+    #[test]
+    fn only_the_log_says_how_two_clusters_differ() {
+        let ps = identity(TaskId::ps(0), &["w:1", "w:2"]);
+        let worker = identity(TaskId::worker(0), &["w:1", "w:3"]);
+        let Rejection { refusal, details } = ps.admit(&worker.hello(TaskId::ps(0))).unwrap_err();
+        assert_eq!(
+            details,
+            "the cluster specs of ps/0 (here) and worker/0 (there) differ: worker/1 is 'w:2' here and 'w:3' there"
+        );
+        assert_eq!(refusal, Identity::other_cluster());
+        let told = worker.explain(TaskId::ps(0), refusal);
+        assert!(told.reason.contains("'ps|p:1,worker|w:1;w:3'"), "{told}");
+        let newer = Hello { protocol: 99, ..worker.hello(TaskId::ps(0)) };
+        let Rejection { refusal, .. } = ps.admit(&newer).unwrap_err();
+        let expected = format!("the peer speaks protocol version 99, and this task speaks {PROTOCOL}");
+        assert_eq!((refusal.code, refusal.reason), (RefusalCode::Protocol, expected));
+    }
+
+    #[test]
+    fn a_member_is_told_how_it_differs() {
+        let ps = Identity { graph: Some(1), ..identity(TaskId::ps(0), &["w:1"]) };
+        let worker = identity(TaskId::worker(0), &["w:1"]);
+        let differs = |worker: Identity, to| {
+            let Rejection { refusal, details } = ps.admit(&worker.hello(to)).unwrap_err();
+            assert_eq!(refusal.reason, details);
+            assert_eq!(worker.explain(TaskId::ps(0), refusal.clone()), refusal);
+            details
+        };
+        let graph = differs(Identity { graph: Some(2), ..worker.clone() }, TaskId::ps(0));
+        assert!(graph.contains("(00000001) and worker/0 (00000002) differ"), "{graph}");
+        assert!(differs(worker, TaskId::CHIEF).contains("dialled chief/0, but reached ps/0"));
     }
 }

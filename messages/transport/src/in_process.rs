@@ -9,7 +9,7 @@ use dashmap::mapref::entry::Entry;
 use futures_util::future::{BoxFuture, FutureExt};
 use tokio::sync::mpsc;
 
-use crate::buffer::Budget;
+use crate::buffer::Share;
 use crate::error::TransportError;
 use crate::link::{FrameReceiver, FrameSender, Link};
 use crate::listener::Listener;
@@ -127,8 +127,8 @@ impl FrameReceiver for Receiver {
         async move { Ok(self.0.recv().await) }.boxed()
     }
 
-    fn trust(&mut self, _: Limits, _: Option<Budget>) {
-        // The limits and the budget do not apply: a payload from the other end is already in this process's
+    fn trust(&mut self, _: Limits, _: Option<Share>) {
+        // The limits and the share do not apply: a payload from the other end is already in this process's
         // memory, so nothing is allocated here for it.
     }
 }

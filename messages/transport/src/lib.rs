@@ -32,6 +32,7 @@ mod tcp;
 #[cfg(test)]
 mod tests;
 mod transport;
+mod warnings;
 pub mod wire;
 
 pub use client::ReconnectingClient;
@@ -51,3 +52,4 @@ pub use server_config::ServerConfig;
 pub use service::{Peer, Service};
 pub use tcp::Tcp;
 pub use transport::Transport;
+pub use warnings::Warnings;

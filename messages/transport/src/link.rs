@@ -3,7 +3,7 @@
 
 use futures_util::future::BoxFuture;
 
-use crate::buffer::Budget;
+use crate::buffer::{Credit, Share};
 use crate::wire::{Envelope, Limits, WireError};
 
 /// Both halves of a link, with the address of its other end.
@@ -29,8 +29,14 @@ pub trait FrameReceiver: Send {
     /// Reads the next envelope. Returns `None` if the other end has closed the link between two frames.
     fn receive(&mut self) -> BoxFuture<'_, Result<Option<Envelope>, WireError>>;
 
-    /// Sets the limits for all frames from now on. A frame must be within `limits`. A payload is read only
-    /// when `budget` has credit for it; until then nothing more is read from the link. A new link has the
-    /// limits [`Limits::STRANGER`].
-    fn trust(&mut self, limits: Limits, budget: Option<Budget>);
+    /// Sets the limits for all frames from now on. A frame must be within `limits`. A payload or a large
+    /// header is read only when `share` has credit for it; until then nothing more is read from the link. A
+    /// new link has the limits [`Limits::STRANGER`].
+    fn trust(&mut self, limits: Limits, share: Option<Share>);
+
+    /// Takes the credit for the header of the last envelope, if its header was large. The caller keeps the
+    /// credit for as long as it keeps the message. The credit for the payload belongs to the payload.
+    fn take_header_credit(&mut self) -> Option<Credit> {
+        None
+    }
 }

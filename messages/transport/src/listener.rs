@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use tracing::Instrument;
 
 use crate::link::Link;
+use crate::warnings::Warnings;
 
 /// How long to wait after an error before accepting again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -31,6 +32,7 @@ pub(crate) async fn accept_all<F>(
     mut listener: Box<dyn Listener>,
     links_max: u32,
     mut stopping: watch::Receiver<bool>,
+    warnings: &Warnings,
     mut handle: impl FnMut(Link) -> F,
 ) where
     F: Future<Output = ()> + Send + 'static,
@@ -68,7 +70,9 @@ pub(crate) async fn accept_all<F>(
             Err(error) => {
                 // Most likely there are no file descriptors left: another connection must be closed before
                 // the next one can be accepted.
-                tracing::error!(%error, "could not accept a connection");
+                warnings.limit("this task", "accept", || {
+                    tracing::error!(%error, "could not accept a connection");
+                });
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }

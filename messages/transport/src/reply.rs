@@ -4,7 +4,7 @@ use pushpull_messages::id::RequestId;
 use pushpull_messages::message::{Message, Refusal, RefusalCode};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
-use crate::buffer::Payload;
+use crate::buffer::{Credit, Payload};
 use crate::wire::Envelope;
 
 /// A handle to answer one request. If the handle is dropped without an answer, the request is refused.
@@ -15,25 +15,32 @@ pub struct Reply(Option<Unanswered>);
 struct Unanswered {
     request: RequestId,
     outgoing: mpsc::Sender<Outgoing>,
-    permit: OwnedSemaphorePermit,
+    place: Place,
 }
 
-/// A reply to be written, and the permit of its request. The request counts as unanswered until the reply
-/// has been written and the permit is released.
+/// The place of a request among the unanswered requests of its connection. The request counts as unanswered
+/// until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    /// The name of the request, for the log.
+    pub request: &'static str,
+    pub _permit: OwnedSemaphorePermit,
+    /// The credit for the request's header, if it is large.
+    pub _credit: Option<Credit>,
+}
+
+/// A reply to be written, and the place of its request. The request counts as unanswered until the reply has
+/// been written.
 pub(crate) struct Outgoing {
     pub envelope: Envelope,
-    pub permit: OwnedSemaphorePermit,
+    pub place: Place,
 }
 
 impl Reply {
     /// Returns the handle to answer `request`. The answer will be put into the queue `outgoing`, which must
-    /// have room for the reply of every request that holds a permit.
-    pub(crate) const fn new(
-        request: RequestId,
-        outgoing: mpsc::Sender<Outgoing>,
-        permit: OwnedSemaphorePermit,
-    ) -> Self {
-        Self(Some(Unanswered { request, outgoing, permit }))
+    /// have room for one reply per place.
+    pub(crate) const fn new(request: RequestId, outgoing: mpsc::Sender<Outgoing>, place: Place) -> Self {
+        Self(Some(Unanswered { request, outgoing, place }))
     }
 
     /// Answers the request with a message and its payload.
@@ -47,10 +54,10 @@ impl Reply {
     }
 
     fn deliver(&mut self, message: Message, payload: Payload) {
-        if let Some(Unanswered { request, outgoing, permit }) = self.0.take() {
+        if let Some(Unanswered { request, outgoing, place }) = self.0.take() {
             let envelope = Envelope { request, message, payload };
-            // The queue has room for every permit, so this fails only if the connection is gone.
-            let _ = outgoing.try_send(Outgoing { envelope, permit });
+            // The queue has room for every place, so this fails only if the connection is gone.
+            let _ = outgoing.try_send(Outgoing { envelope, place });
         }
     }
 }

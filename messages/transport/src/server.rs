@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use pushpull_messages::message::Message;
 use tokio::sync::watch;
 use tracing::Instrument;
 
@@ -14,6 +15,8 @@ use crate::listener::{Listener, accept_all};
 use crate::server_config::ServerConfig;
 use crate::service::Service;
 use crate::session::{Host, serve_link};
+use crate::warnings::Warnings;
+use crate::wire::Limits;
 
 /// A running server.
 #[derive(Debug)]
@@ -64,11 +67,16 @@ pub fn serve(
     let budget = Budget::new(config.in_flight_bytes_max);
     let observer = ServerObserver::new(Arc::clone(&counters), budget.clone());
     let connections_max = config.connections_max;
+    let hello = Message::from(identity.hello(identity.task));
+    let hello_limits = Limits::for_hello(hello.encode().len());
+    let warnings = Arc::new(Warnings::default());
     let host = Arc::new(Host {
         budget,
         identity,
         service,
         config,
+        hello_limits,
+        warnings: Arc::clone(&warnings),
         counters,
         next: AtomicU64::new(1),
         peers: Arc::new(count),
@@ -76,7 +84,7 @@ pub fn serve(
     let run = async move {
         let stopped = stopping.clone();
         let handle = |link| serve_link(Arc::clone(&host), link, stopped.clone());
-        accept_all(listener, connections_max, stopping, handle).await;
+        accept_all(listener, connections_max, stopping, &warnings, handle).await;
         end.send_replace(true);
     };
     // The server's log lines get the span of the task that started the server.

@@ -7,14 +7,18 @@ use crate::wire::Limits;
 pub struct ServerConfig {
     /// The number of shards that this task runs. Peers learn it in the handshake.
     pub shards: u32,
-    /// The limits on a frame after the handshake.
+    /// The limits on the size of a frame after the handshake, and on the time in which it must arrive.
     pub limits: Limits,
     /// The largest number of unanswered requests on one connection. When the limit is reached, nothing more
     /// is read from the connection.
     pub requests_max: u32,
-    /// The largest number of payload bytes of unanswered requests, over all connections together. When the
-    /// limit is reached, no more payloads are read.
+    /// The largest number of bytes of unanswered requests, over all connections together: their payloads, and
+    /// headers of more than a few KiB. When the limit is reached, no more payloads and no more large headers
+    /// are read. Connections that wait go on in the order in which they began to wait.
     pub in_flight_bytes_max: u64,
+    /// The largest number of such bytes of one connection. A request that is larger is read when the
+    /// connection has no other unanswered request with such bytes.
+    pub connection_bytes_max: u64,
     /// The largest number of connections at a time. When the limit is reached, the next connection waits to
     /// be accepted.
     pub connections_max: u32,
@@ -31,6 +35,7 @@ impl Default for ServerConfig {
             limits: Limits::default(),
             requests_max: 16,
             in_flight_bytes_max: 8 << 30,
+            connection_bytes_max: 4 << 30,
             connections_max: 4096,
             handshake_ms: 10_000,
             drain_ms: 5_000,

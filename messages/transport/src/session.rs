@@ -13,13 +13,14 @@ use tokio::time::timeout;
 
 use crate::buffer::{Budget, Payload};
 use crate::counters::ConnectionCounters;
-use crate::handshake::Identity;
+use crate::handshake::{Identity, Rejection};
 use crate::link::{FrameReceiver, FrameSender, Link};
 use crate::liveness;
-use crate::reply::{Outgoing, Reply};
+use crate::reply::{Outgoing, Place, Reply};
 use crate::server_config::ServerConfig;
 use crate::service::{Peer, Service};
-use crate::wire::{Envelope, WireError};
+use crate::warnings::Warnings;
+use crate::wire::{Envelope, Limits, WireError};
 
 /// The state that all sessions of a server share.
 pub(crate) struct Host {
@@ -27,6 +28,9 @@ pub(crate) struct Host {
     pub service: Arc<dyn Service>,
     pub budget: Budget,
     pub config: ServerConfig,
+    /// The limits on the first frame of a connection.
+    pub hello_limits: Limits,
+    pub warnings: Arc<Warnings>,
     pub counters: Arc<ConnectionCounters>,
     /// The number that the next connection gets.
     pub next: AtomicU64,
@@ -43,8 +47,9 @@ enum SessionError {
     NoHandshake(u64),
     #[error("the first frame is {0}, expected Hello")]
     NotHello(&'static str),
+    /// The value is the details, which the peer may not know.
     #[error("refused: {0}")]
-    Refused(Refusal),
+    Refused(String),
 }
 
 impl SessionError {
@@ -67,8 +72,11 @@ pub(crate) async fn serve_link(host: Arc<Host>, link: Link, stopping: watch::Rec
     let reason = match serve(&host, link, stopping).await {
         Ok(()) => "closed",
         Err(error) => {
-            tracing::warn!("closed the connection from {address}: {error}");
-            error.reason()
+            let reason = error.reason();
+            host.warnings.limit(&address, reason, || {
+                tracing::warn!("closed the connection from {address}: {error}");
+            });
+            reason
         }
     };
     host.counters.close(reason);
@@ -77,6 +85,7 @@ pub(crate) async fn serve_link(host: Arc<Host>, link: Link, stopping: watch::Rec
 async fn serve(host: &Host, link: Link, mut stopping: watch::Receiver<bool>) -> Result<(), SessionError> {
     let Link { mut sender, mut receiver, peer: address } = link;
     let limit = Duration::from_millis(host.config.handshake_ms);
+    receiver.trust(host.hello_limits, None);
     let shaken = tokio::select! {
         biased;
         shaken = timeout(limit, handshake(host, &mut *sender, &mut *receiver, address)) => shaken,
@@ -85,7 +94,7 @@ async fn serve(host: &Host, link: Link, mut stopping: watch::Receiver<bool>) -> 
     let Some(admitted) = shaken.map_err(|_| SessionError::NoHandshake(host.config.handshake_ms))?? else {
         return Ok(());
     };
-    receiver.trust(host.config.limits, Some(host.budget.clone()));
+    receiver.trust(host.config.limits, Some(host.budget.share(host.config.connection_bytes_max)));
     Ok(exchange(host, &admitted.peer, sender, receiver, stopping).await?)
 }
 
@@ -124,6 +133,11 @@ async fn handshake(
             answer(RequestId(0), Refusal::new(RefusalCode::Protocol, &error).into()).await?;
             return Err(error.into());
         }
+        Err(error @ WireError::TooLarge { .. }) => {
+            // Most likely, the peer has a much longer cluster spec.
+            answer(RequestId(0), Identity::other_cluster().into()).await?;
+            return Err(error.into());
+        }
         Err(error) => return Err(error.into()),
     };
     let hello = match Hello::try_from(message) {
@@ -143,9 +157,12 @@ async fn handshake(
         http: hello.http.clone(),
         nonce: hello.nonce,
     };
-    if let Err(refusal) = host.identity.admit(&hello).and_then(|()| host.service.admit(&peer)) {
-        answer(request, refusal.clone().into()).await?;
-        return Err(SessionError::Refused(refusal));
+    let admitted = host.identity.admit(&hello).and_then(|()| Ok(host.service.admit(&peer)?));
+    // A hello may be large, and sending the answer may take a while.
+    drop(hello);
+    if let Err(Rejection { refusal, details }) = admitted {
+        answer(request, refusal.into()).await?;
+        return Err(SessionError::Refused(details));
     }
     host.peers.send_modify(|peers| *peers += 1);
     let admitted = Admitted { peer, service: Arc::clone(&host.service), peers: Arc::clone(&host.peers) };
@@ -173,7 +190,7 @@ async fn exchange(
     stopping: watch::Receiver<bool>,
 ) -> Result<(), WireError> {
     let (outgoing, queue) = mpsc::channel(host.config.requests_max() as usize);
-    let mut write = std::pin::pin!(write_replies(host, sender, queue));
+    let mut write = std::pin::pin!(write_replies(host, peer, sender, queue));
     let stopped = tokio::select! {
         biased;
         read = read_requests(host, peer, receiver, outgoing, stopping) => read?,
@@ -217,38 +234,53 @@ async fn read_requests(
             return Ok(false);
         };
         host.counters.received.count(payload.bytes());
-        host.service.call(peer, message, payload, Reply::new(request, outgoing.clone(), permit));
+        let (request_name, credit) = (message.name(), receiver.take_header_credit());
+        let place = Place { request: request_name, _permit: permit, _credit: credit };
+        host.service.call(peer, message, payload, Reply::new(request, outgoing.clone(), place));
     }
 }
 
 /// Writes replies, and heartbeats between them, until the queue is closed.
 async fn write_replies(
     host: &Host,
+    peer: &Peer,
     mut sender: Box<dyn FrameSender>,
     mut queue: mpsc::Receiver<Outgoing>,
 ) -> Result<(), WireError> {
     while let Some(next) = liveness::next(&mut queue).await {
-        let (envelope, permit) = match next {
-            Ok(Outgoing { envelope, permit }) => (envelope, Some(permit)),
+        let (envelope, place) = match next {
+            Ok(Outgoing { envelope, place }) => (envelope, Some(place)),
             Err(heartbeat) => (heartbeat, None),
         };
+        if let (Message::Refusal(refusal), Some(place)) = (&envelope.message, &place) {
+            log_refusal(host, peer, place.request, refusal);
+        }
         let (bytes, began) = (envelope.payload.bytes(), Instant::now());
-        let limit = write_limit(bytes);
+        // A slower peer is disconnected, because the unread reply occupies memory.
+        let limit = host.config.limits.time_for(bytes as u64);
         match timeout(limit, sender.send(envelope)).await {
             Ok(sent) => sent?,
             Err(_) => return Err(WireError::Stalled(limit.as_secs())),
         }
-        if permit.is_some() {
+        if place.is_some() {
             host.counters.send(bytes, began.elapsed());
         }
     }
     Ok(())
 }
 
-/// Returns the time limit for a peer to read a reply of `bytes` bytes. A slower peer is disconnected, because
-/// the unread reply occupies memory.
-fn write_limit(bytes: usize) -> Duration {
-    const PATIENCE: Duration = Duration::from_secs(30);
-    const BYTES_PER_SECOND_MIN: u64 = 1 << 20;
-    PATIENCE + Duration::from_secs(bytes as u64 / BYTES_PER_SECOND_MIN)
+/// Logs that a request was refused.
+fn log_refusal(host: &Host, peer: &Peer, request: &'static str, refusal: &Refusal) {
+    let Peer { task, address, .. } = peer;
+    match refusal.code {
+        // A request that comes too early, too late or twice is normal.
+        RefusalCode::Unavailable | RefusalCode::Superseded => {
+            tracing::debug!(peer = %task, "refused {request}: {refusal}");
+        }
+        // The service logs it, because only the service knows whether it is news.
+        RefusalCode::Term => {}
+        _ => host.warnings.limit(address, "refused_request", || {
+            tracing::warn!(peer = %task, address, "refused {request}: {refusal}");
+        }),
+    }
 }

@@ -8,9 +8,9 @@ use futures_util::future::{BoxFuture, FutureExt};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::buffer::{Budget, Buffer, BufferPool};
+use crate::buffer::{Buffer, BufferPool, Credit, Share};
 use crate::error::TransportError;
 use crate::link::{FrameReceiver, FrameSender, Link};
 use crate::listener::Listener;
@@ -22,12 +22,15 @@ use crate::wire::{
 
 /// The longest time without progress while a frame is read. After this time, the peer counts as lost.
 const STALL: Duration = Duration::from_secs(30);
-/// The lowest average rate at which a payload may arrive, in bytes per second; a slower payload counts as
-/// stalled.
-const BYTES_PER_SECOND_MIN: u64 = 1 << 20;
+/// The size of the largest header that takes no credit. It is small enough for the largest number of
+/// requests on all connections, and large enough for the pushes and pulls of most models.
+const FREE_HEADER_BYTES: u32 = 4 << 10;
 /// The size of the buffer through which prefixes, headers and small payloads are read; larger reads bypass
 /// it.
 const READ_BUFFER_BYTES: usize = 16 << 10;
+/// The number of bytes by which the memory of a header grows while it is read, and which an idle connection
+/// may keep.
+const HEADER_CHUNK_BYTES: usize = 64 << 10;
 
 /// The TCP transport.
 #[derive(Clone, Debug)]
@@ -80,7 +83,8 @@ impl Tcp {
             stream: BufReader::with_capacity(READ_BUFFER_BYTES, read),
             header: Vec::new(),
             limits: Limits::STRANGER,
-            budget: None,
+            share: None,
+            header_credit: None,
             lost_after: self.lost_after,
             pool: self.pool.clone(),
         };
@@ -185,7 +189,9 @@ struct Receiver {
     stream: BufReader<OwnedReadHalf>,
     header: Vec<u8>,
     limits: Limits,
-    budget: Option<Budget>,
+    share: Option<Share>,
+    /// The credit for the header of the last frame.
+    header_credit: Option<Credit>,
     lost_after: Duration,
     pool: BufferPool,
 }
@@ -203,71 +209,126 @@ impl FrameReceiver for Receiver {
             if first == 0 {
                 return Ok(None);
             }
-            read_full(&mut self.stream, &mut prefix_bytes[first..]).await?;
+            let mut arrival = Arrival::begin(&self.limits, PREFIX_BYTES as u64);
+            read_full(&mut self.stream, &mut prefix_bytes[first..], &mut arrival).await?;
             let prefix = Prefix::decode(&prefix_bytes, &self.limits)?;
-            self.read_header(prefix.header_bytes as usize).await?;
-            let incoming = Incoming::decode(&prefix_bytes, prefix, &self.header)?;
-            let payload = self.read_payload(incoming.payload_bytes()).await?;
+            let credit = self.take_credit(&prefix).await;
+            // The time that the frame waited for credit is not the peer's fault.
+            let mut arrival =
+                Arrival::begin(&self.limits, u64::from(prefix.header_bytes) + prefix.payload_bytes);
+            self.read_header(prefix.header_bytes as usize, &mut arrival).await?;
+            let incoming = Incoming::decode(&prefix_bytes, prefix, &self.header, &self.limits);
+            // An idle connection must not keep the memory of a large header.
+            self.header.clear();
+            self.header.shrink_to(HEADER_CHUNK_BYTES);
+            let incoming = incoming?;
+            let payload = self.read_payload(incoming.payload_bytes(), credit, &mut arrival).await?;
             incoming.complete(payload).map(Some)
         }
         .boxed()
     }
 
-    fn trust(&mut self, limits: Limits, budget: Option<Budget>) {
+    fn trust(&mut self, limits: Limits, share: Option<Share>) {
         self.limits = limits;
-        self.budget = budget;
+        self.share = share;
+    }
+
+    fn take_header_credit(&mut self) -> Option<Credit> {
+        self.header_credit.take()
     }
 }
 
 impl Receiver {
-    async fn read_payload(&mut self, bytes: usize) -> Result<Buffer, WireError> {
-        let credit = match &self.budget {
-            Some(budget) if bytes > 0 => Some(budget.take(bytes as u64).await),
-            _ => None,
-        };
+    /// Waits for the credit of a frame. Returns the credit of its payload, and keeps that of its header. Both
+    /// are taken at once, so that no frame waits while it holds credit that others wait for.
+    async fn take_credit(&mut self, prefix: &Prefix) -> Option<Credit> {
+        self.header_credit = None;
+        let header = Some(prefix.header_bytes).filter(|&bytes| bytes > FREE_HEADER_BYTES);
+        let header = u64::from(header.unwrap_or(0));
+        let share = self.share.as_mut().filter(|_| header + prefix.payload_bytes > 0)?;
+        let mut credit = share.take(header + prefix.payload_bytes).await;
+        if prefix.payload_bytes == 0 {
+            self.header_credit = Some(credit);
+            return None;
+        }
+        if header > 0 {
+            self.header_credit = credit.split(header);
+        }
+        Some(credit)
+    }
+
+    async fn read_payload(
+        &mut self,
+        bytes: usize,
+        credit: Option<Credit>,
+        arrival: &mut Arrival,
+    ) -> Result<Buffer, WireError> {
         let buffer = self.pool.take(bytes);
         let mut buffer = match credit {
             Some(credit) => buffer.with_credit(credit),
             None => buffer,
         };
-        // The whole payload has a time limit, too. Otherwise a peer that sends very slowly could occupy the
-        // memory for ever.
-        let limit = STALL + Duration::from_secs(bytes as u64 / BYTES_PER_SECOND_MIN);
-        match timeout(limit, read_full(&mut self.stream, buffer.as_bytes_mut())).await {
-            Ok(read) => read.map(|()| buffer),
-            Err(_) => Err(WireError::Stalled(limit.as_secs())),
-        }
+        read_full(&mut self.stream, buffer.as_bytes_mut(), arrival).await?;
+        Ok(buffer)
     }
 
     /// Reads a header. Memory is allocated as bytes arrive: a prefix alone must not cause a large allocation.
-    async fn read_header(&mut self, bytes: usize) -> Result<(), WireError> {
-        const CHUNK: usize = 64 << 10;
-        self.header.clear();
-        self.header.shrink_to(CHUNK);
+    async fn read_header(&mut self, bytes: usize, arrival: &mut Arrival) -> Result<(), WireError> {
+        debug_assert!(self.header.is_empty(), "a frame that was not read whole ends its connection");
         while self.header.len() < bytes {
             let start = self.header.len();
-            self.header.resize(bytes.min(start + CHUNK), 0);
-            read_full(&mut self.stream, &mut self.header[start..]).await?;
+            self.header.resize(bytes.min(start + HEADER_CHUNK_BYTES), 0);
+            read_full(&mut self.stream, &mut self.header[start..], arrival).await?;
         }
         Ok(())
     }
 }
 
-async fn read_full(stream: &mut (impl AsyncRead + Unpin), mut bytes: &mut [u8]) -> Result<(), WireError> {
+/// The part of a frame that is being read: when it began, and how much has arrived.
+struct Arrival {
+    began: Instant,
+    limits: Limits,
+    bytes: u64,
+    received: u64,
+}
+
+impl Arrival {
+    fn begin(limits: &Limits, bytes: u64) -> Self {
+        Self { began: Instant::now(), limits: *limits, bytes, received: 0 }
+    }
+
+    /// Waits for more bytes of the frame. They must arrive within [`STALL`], and before the frame is late.
+    async fn wait(&mut self, read: impl Future<Output = io::Result<usize>>) -> Result<usize, WireError> {
+        let time = self.limits.time_for(self.received);
+        let stalled = Instant::now() + STALL;
+        // A time that is too long to be added is for ever.
+        let late = self.began.checked_add(time).unwrap_or(stalled);
+        match timeout_at(late.min(stalled), read).await {
+            Ok(read) => {
+                let read = read?;
+                self.received += read as u64;
+                Ok(read)
+            }
+            Err(_) if late <= stalled => {
+                let Self { bytes, received, .. } = *self;
+                Err(WireError::Slow { received, bytes, seconds: time.as_secs() })
+            }
+            Err(_) => Err(WireError::Stalled(STALL.as_secs())),
+        }
+    }
+}
+
+async fn read_full(
+    stream: &mut (impl AsyncRead + Unpin),
+    mut bytes: &mut [u8],
+    arrival: &mut Arrival,
+) -> Result<(), WireError> {
     while !bytes.is_empty() {
-        let read = moving(stream.read(bytes)).await?;
+        let read = arrival.wait(stream.read(bytes)).await?;
         if read == 0 {
             return Err(WireError::Truncated);
         }
         bytes = &mut bytes[read..];
     }
     Ok(())
-}
-
-/// Runs a read in the middle of a frame, within the time limit [`STALL`].
-async fn moving(operation: impl Future<Output = io::Result<usize>>) -> Result<usize, WireError> {
-    match timeout(STALL, operation).await {
-        Ok(done) => Ok(done?),
-        Err(_) => Err(WireError::Stalled(STALL.as_secs())),
-    }
 }

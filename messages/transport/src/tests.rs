@@ -59,7 +59,7 @@ impl Service for Echo {
                 };
                 reply.send(pushed, payload);
             }
-            Message::Observe(_) => self.kept.lock().unwrap().push(reply),
+            Message::Observe(_) | Message::Finish(_) => self.kept.lock().unwrap().push(reply),
             Message::Stop(_) => {
                 reply.send(Stopped {}, Payload::EMPTY);
                 self.kept.lock().unwrap().clear();
@@ -189,10 +189,10 @@ async fn a_misfit_peer_is_refused_with_the_difference() {
             let jobs = [(JobName::Ps, vec!["p:1"]), (JobName::Worker, vec!["w:1", "w:3"])];
             identity.cluster = ClusterSpec::new(jobs).unwrap();
         };
-        let message = refused(other).await;
-        assert!(
-            message.contains("worker/1") && message.contains("w:2") && message.contains("w:3"),
-            "{message}"
+        assert_eq!(
+            refused(other).await,
+            "ps/0 refused this task: ps/0 has another cluster spec than worker/0, which has \
+             'ps|p:1,worker|w:1;w:3'; start every task with the same one: the log of ps/0 says how the two differ"
         );
         assert!(refused(|identity| identity.task = TaskId::worker(7)).await.contains("worker/7 is not in"));
         assert!(refused(|identity| identity.task = TaskId::worker(1)).await.contains("not wanted"));
@@ -261,6 +261,166 @@ async fn a_payload_is_in_flight_until_it_is_dropped() {
     assert_eq!(observer.snapshot().in_flight_bytes, 0);
 }
 
+/// Waits until a server has this number of bytes in flight.
+async fn wait_for_in_flight(observer: &ServerObserver, bytes: u64) {
+    let wait = async {
+        while observer.snapshot().in_flight_bytes != bytes {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), wait).await.expect("the bytes in flight");
+}
+
+#[tokio::test]
+async fn a_large_header_is_in_flight_until_its_reply() {
+    let setup = setup(Box::new(Tcp::default()), "127.0.0.1:0", ServerConfig::default()).await;
+    let observer = setup.server.observer();
+    let client = client(&setup, TaskId::worker(0)).await.unwrap();
+    let finish = |reason: usize| Finish {
+        result: TrainingResult::failed("r".repeat(reason)),
+        local_step: LocalStep(0),
+        loss: 0.0,
+        skipped: 0,
+    };
+    let long = client.call::<Finished>(finish(8000), Payload::EMPTY);
+    let short = client.call::<Finished>(finish(10), Payload::EMPTY);
+    let check = async {
+        while setup.echo.kept.lock().unwrap().len() < 2 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(observer.snapshot().in_flight_bytes, 8 << 10, "the long header, in KiB");
+        setup.echo.kept.lock().unwrap().clear();
+    };
+    let (long, short, ()) = tokio::join!(long, short, check);
+    assert!(long.is_err() && short.is_err(), "both replies were dropped");
+    wait_for_in_flight(&observer, 0).await;
+}
+
+#[tokio::test]
+async fn one_connection_cannot_take_the_whole_budget() {
+    let (in_flight_bytes_max, connection_bytes_max) = (64 << 10, 32 << 10);
+    let config = ServerConfig { in_flight_bytes_max, connection_bytes_max, ..Default::default() };
+    let setup = setup(Box::new(Tcp::default()), "127.0.0.1:0", config).await;
+    let observer = setup.server.observer();
+    // The pushes are answered, but the service keeps their payloads.
+    *setup.echo.keeps.lock().unwrap() = Some(Vec::new());
+    let payload =
+        |kib: usize| Payload::new(vec![Segment::whole(Arc::new(Buffer::from_f32(&vec![1.0; kib << 8])))]);
+    let [greedy, modest] = [client(&setup, TaskId::worker(0)).await, client(&setup, TaskId::worker(0)).await];
+    let (greedy, modest) = (greedy.unwrap(), modest.unwrap());
+    for version in [1, 2] {
+        greedy.call::<Pushed>(push(version, 1), payload(16)).await.unwrap();
+    }
+    let more = greedy.call::<Pushed>(push(3, 1), payload(16));
+    let others = async {
+        let whole = modest.call::<Pushed>(push(4, 1), payload(32));
+        tokio::time::timeout(Duration::from_secs(20), whole).await.expect("a share is left").unwrap();
+        wait_for_in_flight(&observer, 64 << 10).await;
+        *setup.echo.keeps.lock().unwrap() = None;
+    };
+    let (more, ()) = tokio::join!(more, others);
+    more.unwrap();
+}
+
+#[tokio::test]
+async fn a_trickled_payload_ends_in_time() {
+    // The payload is far too slow if it takes longer than `frame_ms`.
+    let limits = wire::Limits { frame_ms: 200, frame_bytes_per_second_min: 1 << 60, ..Default::default() };
+    let config = ServerConfig { limits, ..Default::default() };
+    let setup = setup(Box::new(Tcp::default()), "127.0.0.1:0", config).await;
+    let observer = setup.server.observer();
+    let frame = |request: u64, message: Message, payload: Payload| {
+        let envelope = wire::Envelope { request: RequestId(request), message, payload };
+        wire::encode_head(&envelope, false).unwrap().bytes
+    };
+    let hello = frame(0, identity(TaskId::worker(0)).hello(PS).into(), Payload::EMPTY);
+    let large = Payload::new(vec![Segment::whole(Arc::new(Buffer::zeroed(1 << 24)))]);
+    let head = frame(1, push(1, 1).into(), large);
+    for trickles in [true, false] {
+        let mut stream = tokio::net::TcpStream::connect(&setup.address).await.unwrap();
+        stream.write_all(&[&hello[..], &head].concat()).await.unwrap();
+        wait_for_in_flight(&observer, 1 << 24).await;
+        let (mut read, mut write) = stream.into_split();
+        let closed = async {
+            let mut answer = Vec::new();
+            let _ = read.read_to_end(&mut answer).await;
+        };
+        let send = async {
+            while trickles && write.write_all(&[0]).await.is_ok() {
+                tokio::task::yield_now().await;
+            }
+        };
+        let both = async { tokio::join!(closed, send) };
+        tokio::time::timeout(Duration::from_secs(20), both).await.expect("the connection is closed");
+        wait_for_in_flight(&observer, 0).await;
+    }
+    let closed = observer.snapshot().closed;
+    assert_eq!(closed.get("slow"), Some(&2), "{closed:?}");
+}
+
+/// Counts the log lines of level `WARN` by the end of their text.
+#[derive(Clone, Default)]
+struct WarningCounter(Arc<Mutex<Vec<String>>>);
+
+impl tracing::Subscriber for WarningCounter {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() == tracing::Level::WARN
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        struct Text<'a>(&'a mut String);
+        impl tracing::field::Visit for Text<'_> {
+            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+                if field.name() == "message" {
+                    *self.0 = format!("{value:?}");
+                }
+            }
+        }
+        let mut text = String::new();
+        event.record(&mut Text(&mut text));
+        self.0.lock().unwrap().push(text);
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[tokio::test]
+async fn a_peer_cannot_fill_the_log() {
+    let log = WarningCounter::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let setup = setup(Box::new(Tcp::default()), "127.0.0.1:0", ServerConfig::default()).await;
+    let member = client(&setup, TaskId::worker(0)).await.unwrap();
+    for _ in 0..25 {
+        let mut stream = tokio::net::TcpStream::connect(&setup.address).await.unwrap();
+        stream.write_all(&[b'x'; 40]).await.unwrap();
+        let _ = stream.read_to_end(&mut Vec::new()).await;
+        member.call::<Registered>(Register {}, Payload::EMPTY).await.unwrap_err();
+    }
+    drop(member);
+    setup.server.stop().await;
+    // The server's state is dropped by its own task.
+    while !log.0.lock().unwrap().iter().any(|line| line.contains("magic")) {
+        tokio::task::yield_now().await;
+    }
+    let lines = log.0.lock().unwrap().clone();
+    let count = |text: &str| lines.iter().filter(|line| line.contains(text)).count();
+    assert_eq!((count("closed the connection"), count("refused Register: no Register here")), (10, 10));
+    for kind in ["magic", "refused_request"] {
+        let left_out = format!("left out 15 more warning(s) about 127.0.0.1 (reason: {kind})");
+        assert_eq!(count(&left_out), 1, "{lines:#?}");
+    }
+}
+
 #[tokio::test]
 async fn foreign_bytes_close_their_own_connection() {
     let config = ServerConfig { handshake_ms: 200, ..Default::default() };
@@ -314,7 +474,8 @@ async fn a_peer_of_another_version_learns_both_versions() {
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await.unwrap();
     let text = String::from_utf8_lossy(&answer);
-    assert!(text.contains("speaks protocol version 9, and this task speaks 2"), "{text}");
+    let expected = format!("speaks protocol version 9, and this task speaks {PROTOCOL}");
+    assert!(text.contains(&expected), "{text}");
     // Conversely, a client treats a server of a later version as a refusal, and does not dial again.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -331,6 +492,36 @@ async fn a_peer_of_another_version_learns_both_versions() {
         matches!(&error, DialError::Refused { refusal, .. } if refusal.code == RefusalCode::Protocol),
         "{error}"
     );
+}
+
+#[tokio::test]
+async fn a_stranger_learns_nothing_of_the_cluster() {
+    let setup = setup(Box::new(Tcp::default()), "127.0.0.1:0", ServerConfig::default()).await;
+    let answer = async |hello: Hello| {
+        let envelope =
+            crate::wire::Envelope { request: RequestId(0), message: hello.into(), payload: Payload::EMPTY };
+        let mut stream = tokio::net::TcpStream::connect(&setup.address).await.unwrap();
+        // The server may close the link before it has read everything.
+        let _ = stream.write_all(&crate::wire::encode_head(&envelope, false).unwrap().bytes).await;
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer).await;
+        String::from_utf8_lossy(&answer).into_owned()
+    };
+    let stranger = |workers: usize| {
+        let workers = (1..=workers).map(|port| format!("a-name-of-some-length.example:{port}")).collect();
+        let jobs = [(JobName::Ps, vec!["q:1".to_owned()]), (JobName::Worker, workers)];
+        let cluster = ClusterSpec::new(jobs).unwrap();
+        Identity { cluster, ..identity(TaskId::worker(0)) }.hello(PS)
+    };
+    // A much longer hello is refused before it is read.
+    for (workers, reason) in [(2, "refused"), (3000, "too_large")] {
+        let answer = answer(stranger(workers)).await;
+        assert!(answer.contains("another cluster spec"), "{answer}");
+        for secret in ["p:1", "w:1", "w:2", "ps/0"] {
+            assert!(!answer.contains(secret), "{secret} in {answer}");
+        }
+        assert_eq!(setup.server.observer().snapshot().closed.get(reason), Some(&1));
+    }
 }
 
 #[tokio::test]

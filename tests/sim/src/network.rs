@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, FutureExt};
 use parking_lot::Mutex;
 use pushpull_messages::id::TaskId;
-use pushpull_transport::buffer::Budget;
+use pushpull_transport::buffer::Share;
 use pushpull_transport::wire::{Envelope, Limits, WireError};
 use pushpull_transport::{FrameReceiver, FrameSender, Link, Listener, Transport, TransportError};
 use tokio::sync::mpsc;
@@ -363,7 +363,7 @@ impl FrameReceiver for Receiver {
         .boxed()
     }
 
-    fn trust(&mut self, _: Limits, _: Option<Budget>) {
+    fn trust(&mut self, _: Limits, _: Option<Share>) {
         // Payloads are shared memory, so nothing is allocated for them here.
     }
 }

@@ -10,7 +10,7 @@ mod promise;
 mod segment;
 
 pub use aligned::Buffer;
-pub use budget::{Budget, Credit};
+pub use budget::{Budget, Credit, Share};
 pub use payload::Payload;
 pub(crate) use payload::payload_layout;
 pub use pool::BufferPool;

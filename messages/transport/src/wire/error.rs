@@ -62,10 +62,20 @@ pub enum WireError {
     /// The connection ended in the middle of a frame.
     #[error("the connection ended in the middle of a frame")]
     Truncated,
-    /// A frame made too little progress, in either direction: no byte moved for too long, or the whole frame
-    /// took too long. The value is the limit in seconds.
+    /// A frame made too little progress: no byte arrived for too long, or the peer did not take the whole
+    /// frame in time. The value is the limit in seconds.
     #[error("a frame made too little progress within {0} s")]
     Stalled(u64),
+    /// A frame arrived too slowly. Others wait for the memory that it occupies.
+    #[error("a frame arrived too slowly: {received} of {bytes} bytes in {seconds} s")]
+    Slow {
+        /// The number of bytes that arrived, without the prefix.
+        received: u64,
+        /// The size of the frame in bytes, without the prefix.
+        bytes: u64,
+        /// The time that the frame had, in seconds.
+        seconds: u64,
+    },
     /// The peer was silent for too long. The peer may have died without a report from the operating system.
     /// The value is the limit in seconds.
     #[error("nothing was received for {0} s, not even a heartbeat")]
@@ -91,6 +101,7 @@ impl WireError {
             Self::Message(_) => "message",
             Self::Truncated => "truncated",
             Self::Stalled(_) => "stalled",
+            Self::Slow { .. } => "slow",
             Self::Silent(_) => "silent",
             Self::Broken(_) => "broken",
             Self::Io(_) => "io",

@@ -1,18 +1,23 @@
 //! An envelope (a message with its payload), and its encoding as a frame.
 
+use std::fmt;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, SeqAccess, Visitor};
+use serde::{Serialize, Serializer};
 
 use super::error::WireError;
+use super::limits::Limits;
 use super::prefix::{PREFIX_BYTES, Prefix};
 use crate::buffer::{Buffer, Payload, Segment, payload_layout};
+use pushpull_messages::excerpt::excerpt;
 use pushpull_messages::id::RequestId;
 use pushpull_messages::message::Message;
 use pushpull_messages::tensor::ALIGNMENT;
 
-/// The largest number of payload segments in a frame.
-const SEGMENTS_MAX: usize = 1 << 20;
+/// The largest number of characters in the error for a header that cannot be decoded. The error may quote
+/// the header.
+const ERROR_CHARS_MAX: usize = 300;
 
 /// A message with its payload, as any transport sends it.
 #[derive(Clone, Debug)]
@@ -27,48 +32,62 @@ pub struct Envelope {
 
 /// An encoded header: the lengths of the segments, and the encoded message as a byte string. In this form,
 /// the lengths can be read before the message is decoded.
-#[derive(Serialize, Deserialize)]
-struct Header<'a>(#[serde(deserialize_with = "segments")] Vec<u64>, #[serde(with = "raw")] &'a [u8]);
+#[derive(Serialize)]
+struct Header<'a>(Vec<u64>, #[serde(serialize_with = "bin")] &'a [u8]);
 
-/// Reads the list of segment lengths, and fails as soon as the list has too many elements. A length can take
-/// as little as one byte on the wire, but always takes eight in memory, so the limit on the header's size
-/// does not limit the memory enough.
-fn segments<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<u64>, D::Error> {
-    struct Lengths;
+/// Reads a header with at most this number of segments.
+struct HeaderWithin(u32);
 
-    impl<'de> serde::de::Visitor<'de> for Lengths {
-        type Value = Vec<u64>;
+/// Reads at most this number of segment lengths, and fails at the first one too many. A length can take as
+/// little as one byte on the wire, but always takes eight in memory, so the limit on the header's size does
+/// not limit the memory enough.
+struct LengthsWithin(u32);
 
-        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            write!(f, "at most {SEGMENTS_MAX} segment lengths")
-        }
+impl<'de> Visitor<'de> for HeaderWithin {
+    type Value = Header<'de>;
 
-        fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut list: A) -> Result<Vec<u64>, A::Error> {
-            let mut lengths = Vec::new();
-            while let Some(length) = list.next_element()? {
-                if lengths.len() == SEGMENTS_MAX {
-                    return Err(serde::de::Error::invalid_length(SEGMENTS_MAX + 1, &self));
-                }
-                lengths.push(length);
-            }
-            Ok(lengths)
-        }
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("segment lengths and a message")
     }
 
-    deserializer.deserialize_seq(Lengths)
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Header<'de>, A::Error> {
+        let lengths = list.next_element_seed(LengthsWithin(self.0))?;
+        let lengths = lengths.ok_or_else(|| A::Error::invalid_length(0, &self))?;
+        let message = list.next_element()?.ok_or_else(|| A::Error::invalid_length(1, &self))?;
+        Ok(Header(lengths, message))
+    }
 }
 
-/// Encodes bytes as MessagePack's `bin`, and decodes them as a slice of the header without a copy.
-mod raw {
-    use serde::{Deserialize, Deserializer, Serializer};
+impl<'de> DeserializeSeed<'de> for LengthsWithin {
+    type Value = Vec<u64>;
 
-    pub(super) fn serialize<S: Serializer>(bytes: &&[u8], serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_bytes(bytes)
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Vec<u64>, D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for LengthsWithin {
+    type Value = Vec<u64>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "at most {} segment lengths", self.0)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<&'de [u8], D::Error> {
-        <&[u8]>::deserialize(deserializer)
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<u64>, A::Error> {
+        let mut lengths = Vec::new();
+        while let Some(length) = list.next_element()? {
+            if lengths.len() == self.0 as usize {
+                return Err(A::Error::invalid_length(lengths.len() + 1, &self));
+            }
+            lengths.push(length);
+        }
+        Ok(lengths)
     }
+}
+
+/// Encodes bytes as MessagePack's `bin`. They are decoded as a slice of the header, without a copy.
+fn bin<S: Serializer>(bytes: &&[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_bytes(bytes)
 }
 
 /// The encoded beginning of a frame, up to its payload, and the position of each segment in the payload.
@@ -139,26 +158,30 @@ impl Incoming {
     /// Decodes and checks a header, given the prefix before it.
     ///
     /// # Errors
-    /// Returns an error if the checksum does not match, if the lengths of the segments do not add up to the
-    /// length of the payload, or if the message cannot be decoded.
+    /// Returns an error if the checksum does not match, if there are more segments than `limits` allows, if
+    /// the lengths of the segments do not add up to the length of the payload, or if the message cannot be
+    /// decoded.
     pub fn decode(
         prefix_bytes: &[u8; PREFIX_BYTES],
         prefix: Prefix,
         header: &[u8],
+        limits: &Limits,
     ) -> Result<Self, WireError> {
         Prefix::check_header(prefix_bytes, header)?;
+        let undecodable =
+            |error: &dyn fmt::Display| WireError::Message(excerpt(&error.to_string(), ERROR_CHARS_MAX));
         let mut decoder = rmp_serde::Deserializer::from_read_ref(header);
         decoder.set_max_depth(8);
-        let Header(lengths, message) =
-            Header::deserialize(&mut decoder).map_err(|error| WireError::Message(error.to_string()))?;
+        let Header(lengths, message) = decoder
+            .deserialize_tuple(2, HeaderWithin(limits.segments_max))
+            .map_err(|error| undecodable(&error))?;
         let got = prefix.payload_bytes;
         let (starts, described) = payload_layout(lengths.iter().copied())
             .ok_or(WireError::Segments { described: u64::MAX, got })?;
         if described != got {
             return Err(WireError::Segments { described, got });
         }
-        let message = Message::decode(prefix.kind, message, &lengths)
-            .map_err(|error| WireError::Message(error.to_string()))?;
+        let message = Message::decode(prefix.kind, message, &lengths).map_err(|error| undecodable(&error))?;
         Ok(Self { prefix, message, starts, lengths })
     }
 

@@ -27,7 +27,7 @@ fn from_bytes(bytes: &[u8], limits: &Limits) -> Result<Envelope, WireError> {
     let prefix = Prefix::decode(prefix_bytes, limits)?;
     let rest = &bytes[PREFIX_BYTES..];
     let header = rest.get(..prefix.header_bytes as usize).ok_or(WireError::Truncated)?;
-    let incoming = Incoming::decode(prefix_bytes, prefix, header)?;
+    let incoming = Incoming::decode(prefix_bytes, prefix, header, limits)?;
     let rest = &rest[header.len()..];
     let payload = rest.get(..incoming.payload_bytes()).ok_or(WireError::Truncated)?;
     let mut buffer = Buffer::zeroed(payload.len());
@@ -112,7 +112,8 @@ fn every_kind_of_bad_frame_has_its_own_error() {
     let with = |at: usize, bytes: &[u8]| {
         let mut frame = good.clone();
         frame[at..at + bytes.len()].copy_from_slice(bytes);
-        from_bytes(&frame, &Limits { header_bytes_max: 1000, payload_bytes_max: 1000 }).unwrap_err()
+        from_bytes(&frame, &Limits { header_bytes_max: 1000, payload_bytes_max: 1000, ..Limits::default() })
+            .unwrap_err()
     };
     assert!(matches!(with(0, b"HTTP"), WireError::Magic { .. }));
     assert!(matches!(with(4, &[9, 0]), WireError::Version { got: 9, .. }));

@@ -8,7 +8,7 @@ use super::exposition::Samples;
 
 /// The maximum number of reasons for closed connections that are counted separately; all others are counted
 /// together.
-const REASONS_MAX: usize = 16;
+const REASONS_MAX: usize = 24;
 
 pub(super) fn samples(ps: &PsSnapshot, out: &mut Samples<'_>) {
     let ServerSnapshot { accepted, closed, received, sent, writing, in_flight_bytes, in_flight_bytes_max } =

@@ -10,7 +10,7 @@ use pushpull_messages::id::*;
 use pushpull_messages::message::*;
 use tokio::sync::watch;
 
-use crate::buffer::{Budget, BufferPool, Payload};
+use crate::buffer::{BufferPool, Payload, Share};
 use crate::wire::{Envelope, Limits, WireError};
 use crate::{
     FrameReceiver, FrameSender, Identity, InProcess, Link, Listener, Peer, Reply, Server, ServerConfig,
@@ -212,8 +212,8 @@ impl FrameReceiver for FlakyReceiver {
         .boxed()
     }
 
-    fn trust(&mut self, limits: Limits, budget: Option<Budget>) {
-        self.inner.trust(limits, budget);
+    fn trust(&mut self, limits: Limits, share: Option<Share>) {
+        self.inner.trust(limits, share);
     }
 }
 
