@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::convert::Infallible;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use actix::{Actor, Addr};
 use futures_util::future::{Fuse, FusedFuture, LocalBoxFuture};
@@ -94,7 +94,7 @@ impl JobRun {
         let (milestone_sender, milestones) = mpsc::unbounded_channel();
         let (departure_sender, departures) = mpsc::unbounded_channel();
         let (feed, reader) = Feed::new();
-        let began = SystemTime::now() - elapsed(&clock);
+        let began = config.wall_clock.now() - elapsed(&clock);
         hooks.iter_mut().for_each(|hook| hook.clock(began));
         let summary_every = hooks.iter().filter_map(|hook| hook.summary_steps()).min();
         if let Some(table) = EpochTable::of(&job, workers) {
@@ -260,6 +260,7 @@ impl JobRun {
             overview: Rc::clone(&self.overview),
             board: Rc::clone(&self.board),
             clock: self.clock,
+            wall_clock: self.config.wall_clock.clone(),
             coordinator: self.coordinator.clone(),
             bell: Arc::clone(&self.bell),
             ps: Rc::clone(&self.ps),
@@ -431,7 +432,7 @@ impl JobRun {
             }
         }
         overview.end(end_reason(result), result.is_err());
-        publish(&overview, &self.board, overview.rows(at));
+        publish(&overview, &self.board, overview.rows(at), &self.config.wall_clock);
     }
 }
 
