@@ -8,11 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, Addr};
+use futures_util::FutureExt;
 use futures_util::future::{Fuse, FusedFuture, LocalBoxFuture};
-use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, StreamExt};
 use pushpull_messages::checkpoint::CheckpointName;
-use pushpull_messages::id::{GlobalStep, Incarnation, JobName, TaskId};
+use pushpull_messages::id::{GlobalStep, JobName, TaskId};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::{Evaluation, StopReason};
 use pushpull_messages::observe::{Clock, Micros, SpanSpec};
@@ -33,8 +32,8 @@ use crate::coordinator::{Coordinator, CoordinatorChannels, CoordinatorService, J
 use crate::elapsed::elapsed;
 use crate::error::ChiefError;
 use crate::hooks::EpochTable;
-use crate::job::{JobState, LastSave, SaveLimit, TrainingEnd, conclude, early_end};
-use crate::launch::{FAREWELL, Launcher, PsTasks};
+use crate::job::{JobState, LastSave, MembershipOrder, SaveLimit, TrainingEnd, conclude, early_end};
+use crate::launch::{FAREWELL, Launcher, PsTasks, tell_shards};
 use crate::monitor::{Feed, FeedReader, HookEvent, HookRunner, ShardMonitor};
 use crate::report::{JobEnd, JobProgress, JobReport};
 use crate::status::{Overview, Publisher, PublisherTask, StatusBoard, publish};
@@ -68,11 +67,11 @@ pub(super) struct JobInputs {
     commands: CommandQueue,
     feed: FeedReader,
     milestones: mpsc::UnboundedReceiver<Milestone>,
-    departures: mpsc::UnboundedReceiver<(u32, Incarnation)>,
+    orders: mpsc::UnboundedReceiver<MembershipOrder>,
 }
 
-/// The future that informs the shards about workers that have left.
-type Departures = Fuse<LocalBoxFuture<'static, ()>>;
+/// The future that informs the shards about workers that have registered or left.
+type Orders = Fuse<LocalBoxFuture<'static, ()>>;
 
 /// The result and the duration of the training.
 struct Training {
@@ -92,7 +91,7 @@ impl JobRun {
         let tasks = |job| identity.cluster.addresses(job).len() as u32;
         let (ps_tasks, workers) = (tasks(JobName::Ps), tasks(JobName::Worker));
         let (milestone_sender, milestones) = mpsc::unbounded_channel();
-        let (departure_sender, departures) = mpsc::unbounded_channel();
+        let (order_sender, orders) = mpsc::unbounded_channel();
         let (feed, reader) = Feed::new();
         let began = config.wall_clock.now() - elapsed(&clock);
         hooks.iter_mut().for_each(|hook| hook.clock(began));
@@ -107,7 +106,7 @@ impl JobRun {
         let channels = CoordinatorChannels {
             progress: progress.clone(),
             milestones: milestone_sender,
-            departures: departure_sender,
+            orders: order_sender,
             feed: feed.clone(),
             bell: Arc::clone(&bell),
             meter: Arc::clone(board.meter()),
@@ -135,7 +134,7 @@ impl JobRun {
             feed,
             summary_every,
         };
-        (run, JobInputs { hooks, before_stop, commands, feed: reader, milestones, departures })
+        (run, JobInputs { hooks, before_stop, commands, feed: reader, milestones, orders })
     }
 
     /// Serves the workers' connections.
@@ -168,14 +167,15 @@ impl JobRun {
         let mut last_update = self.publisher(&saving);
         let publisher = PublisherTask::start(self.publisher(&saving));
         let (_, none) = mpsc::unbounded_channel();
-        let departures = std::mem::replace(&mut inputs.departures, none);
-        let mut departures = tell_shards(Rc::clone(&self.ps), departures).boxed_local().fuse();
-        let training = self.supervise(&mut inputs, &mut saving, &mut departures).await;
+        let orders = std::mem::replace(&mut inputs.orders, none);
+        let mut orders =
+            tell_shards(Rc::clone(&self.ps), orders, self.coordinator.clone()).boxed_local().fuse();
+        let training = self.supervise(&mut inputs, &mut saving, &mut orders).await;
         inputs.commands.close();
         self.note_evaluation(&training);
         // This comes before the last save. When a shard knows which workers have left, it stops waiting for
         // them and applies the gradients that it holds. The last save then includes this update.
-        if !departures.is_terminated() && tokio::time::timeout(FAREWELL, departures).await.is_err() {
+        if !orders.is_terminated() && tokio::time::timeout(FAREWELL, orders).await.is_err() {
             warn!("the job ended before all shards were informed about the workers that left");
         }
         let last = self.save_last(&training.ended, &mut saving).await;
@@ -194,12 +194,7 @@ impl JobRun {
     }
 
     /// Runs all parts of the chief until the training has ended.
-    async fn supervise(
-        &self,
-        inputs: &mut JobInputs,
-        saving: &mut Saving,
-        departures: &mut Departures,
-    ) -> Training {
+    async fn supervise(&self, inputs: &mut JobInputs, saving: &mut Saving, orders: &mut Orders) -> Training {
         let launcher = self.launcher(saving);
         let mut launching = std::pin::pin!(launcher.run(&mut inputs.commands));
         let mut evaluating = std::pin::pin!(self.follow_evaluations(saving));
@@ -226,7 +221,7 @@ impl JobRun {
                 never = &mut launching => match never {},
                 never = &mut watching => match never {},
                 never = &mut evaluating => match never {},
-                () = &mut *departures => {}
+                () = &mut *orders => {}
                 _ = &mut saving.work => unreachable!("the saver was not told to end"),
                 Ok(()) = saving.status.changed() => {
                     let (status, is_new) = saving.update();
@@ -433,22 +428,5 @@ impl JobRun {
         }
         overview.end(end_reason(result), result.is_err());
         publish(&overview, &self.board, overview.rows(at), &self.config.wall_clock);
-    }
-}
-
-/// Informs the shards about each worker that leaves, until the job has ended. A shard that replies late does
-/// not delay other messages.
-async fn tell_shards(ps: Rc<PsTasks>, mut departures: mpsc::UnboundedReceiver<(u32, Incarnation)>) {
-    let mut pending = FuturesUnordered::new();
-    let mut open = true;
-    while open || !pending.is_empty() {
-        tokio::select! {
-            biased;
-            departure = departures.recv(), if open => match departure {
-                Some((worker, incarnation)) => pending.push(ps.leave(worker, incarnation)),
-                None => open = false,
-            },
-            Some(()) = pending.next() => {}
-        }
     }
 }
