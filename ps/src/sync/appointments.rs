@@ -72,8 +72,11 @@ impl Appointments {
             Some(_) => Err(format!(
                 "the chief has appointed another incarnation of worker/{worker} than {incarnation}, which has ended or is a second start of the task"
             )),
+            None if self.knows(worker) => {
+                Err(format!("worker/{worker} is no longer a member: its incarnation {incarnation} has ended"))
+            }
             None => Err(format!(
-                "incarnation {incarnation} of worker/{worker} has ended, or the chief has not appointed it"
+                "the chief has not appointed worker/{worker} yet, so its incarnation {incarnation} cannot take part"
             )),
         }
     }
@@ -118,6 +121,18 @@ mod tests {
                 prop_assert_eq!(appointments.0.len(), 2, "(C)");
             }
         }
+    }
+
+    #[test]
+    fn the_refusal_says_what_the_chief_has_decided() {
+        let mut appointments = Appointments::new(1);
+        let first = Incarnation(9);
+        let reason = |appointments: &Appointments| appointments.check(0, first).unwrap_err();
+        assert!(reason(&appointments).contains("has not appointed worker/0 yet"));
+        appointments.appoint(0, Incarnation(3), 1);
+        assert!(reason(&appointments).contains("another incarnation of worker/0 than 9"));
+        appointments.dismiss(0, Incarnation(3));
+        assert!(reason(&appointments).contains("worker/0 is no longer a member"));
     }
 
     #[test]
