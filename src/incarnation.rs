@@ -2,16 +2,16 @@
 //! nonce, and the span of the task's log lines.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use pushpull_messages::id::{Incarnation, TaskId};
+use pushpull_messages::observe::WallClock;
 use tracing::Span;
 
-/// Returns the number of an incarnation that begins now: the time in microseconds since 1970. A later
-/// incarnation has a greater number, as long as the clock is not set back.
+/// Returns the number of an incarnation that begins now: the time in microseconds since 1970. It only
+/// distinguishes the incarnations of a task. Which one is later, the chief decides, because clocks may be
+/// wrong.
 pub(crate) fn incarnation() -> Incarnation {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Incarnation(u64::try_from(now.as_micros()).unwrap_or(u64::MAX))
+    Incarnation(WallClock::default().unix_us())
 }
 
 /// Returns a random number, which distinguishes this start of a task from another start in the same

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pushpull_messages::observe::TraceSpec;
+use pushpull_messages::observe::{TraceSpec, WallClock};
 use pushpull_messages::out_of_range::OutOfRange;
 use pushpull_storage::Stores;
 use pushpull_transport::{RetryConfig, ServerConfig};
@@ -47,6 +47,8 @@ pub struct ChiefConfig {
     pub stores: Stores,
     /// The limits of the workers' connections.
     pub server: ServerConfig,
+    /// The time of day, which is shown in statuses and written to checkpoints. It decides nothing.
+    pub wall_clock: WallClock,
 }
 
 impl Default for ChiefConfig {
@@ -64,6 +66,7 @@ impl Default for ChiefConfig {
             trace: None,
             stores: Stores::default(),
             server: ServerConfig::default(),
+            wall_clock: WallClock::default(),
         }
     }
 }

@@ -225,6 +225,7 @@ fn dispatch(
         Message::Push(push) => state.push(&push, payload, connection, reply),
         Message::Pull(pull) => state.pull(&pull, reader, reply),
         Message::Leave(leave) => state.leave(&leave, reply),
+        Message::Appoint(appoint) => state.appoint(&appoint, reply),
         Message::CreateShard(create) => state.create(*create, connection, reply),
         Message::Save(save) => state.save(*save, connection, reply),
         Message::StopAt(stop) => state.stop_at(&stop, reply),

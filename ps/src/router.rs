@@ -29,6 +29,7 @@ fn shard_of(peer: &Peer, message: &Message) -> Option<u32> {
     match message {
         Message::CreateShard(create) if from_chief => Some(create.shard.shard),
         Message::Leave(leave) if from_chief => Some(leave.shard),
+        Message::Appoint(appoint) if from_chief => Some(appoint.shard),
         Message::Save(save) if from_chief => Some(save.shard),
         Message::StopAt(stop) if from_chief => Some(stop.shard),
         Message::HoldAt(hold) if from_chief => Some(hold.shard),
@@ -51,6 +52,7 @@ const fn is_order(message: &Message) -> bool {
         message,
         Message::CreateShard(_)
             | Message::Leave(_)
+            | Message::Appoint(_)
             | Message::Save(_)
             | Message::StopAt(_)
             | Message::HoldAt(_)

@@ -222,9 +222,9 @@ fn a_forbidden_request_is_refused_and_changes_nothing() {
         for (bad, expected) in [
             (Push { placement_digest: !digest, ..push(1) }, "expected placement epoch"),
             (Push { epoch: PlacementEpoch(7), ..push(1) }, "expected placement epoch"),
-            // The incarnation is older than that of the worker that trains.
-            (push(1), "incarnation 1 has ended"),
-            (push(77), "incarnation 1 has ended"),
+            // The chief has appointed the worker that trains.
+            (push(1), "another incarnation of worker/0 than 1"),
+            (push(77), "another incarnation of worker/0 than 1"),
         ] {
             let reason = refusal(client.call::<Pushed>(bad, Payload::EMPTY).await);
             assert!(reason.contains(expected), "{reason}");
@@ -272,13 +272,18 @@ fn a_second_life_of_a_worker_cannot_speak_for_the_first() {
         let reason = refusal(client.call::<ShardSnapshot>(Observe { shard: 0 }, Payload::EMPTY).await);
         assert!(reason.contains("out of turn"), "{reason}");
     };
+    // Neither an earlier nor a later number helps.
+    whisper(&cluster, CHIEF, &cluster.impostor(), attack).expect("a worker is let in");
     let later = Identity { incarnation: Incarnation(u64::MAX), ..cluster.impostor() };
     whisper(&cluster, CHIEF, &later, attack).expect("a worker is let in");
-    let earlier = async |client: Connection| {
-        let reason = refusal(client.call::<Registered>(Register {}, Payload::EMPTY).await);
-        assert!(reason.contains("a later incarnation of worker/"), "{reason}");
+    let join = async |client: Connection| {
+        let placement_digest = placement_digest(&client).await;
+        let (epoch, at) = (PlacementEpoch(1), PullAt::Join);
+        let pull = Pull { shard: 0, epoch, placement_digest, at, averages: false };
+        let reason = refusal(client.call::<Pulled>(pull, Payload::EMPTY).await);
+        assert!(reason.contains("another incarnation of worker/0 than"), "{reason}");
     };
-    whisper(&cluster, CHIEF, &cluster.impostor(), earlier).expect("a worker is let in");
+    whisper(&cluster, PS, &later, join).expect("a worker is let in");
     all_end_well(&cluster, &mut programs);
     cluster.finished();
 }

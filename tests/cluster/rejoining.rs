@@ -100,6 +100,13 @@ async fn rejoin(sync: SyncSpec, begun: [u64; 2], steps: &[Step]) {
         let create = create(shard, &placement, &variables, sync);
         chief.call::<ShardCreated>(create, Payload::EMPTY).await.expect("it holds its slice");
     }
+    let appoint = async |life: u64| {
+        for shard in 0..2 {
+            let appoint = Appoint { shard, worker: 0, incarnation: Incarnation(life), number: life };
+            chief.call::<Appointed>(appoint, Payload::EMPTY).await.expect("it obeys the chief");
+        }
+    };
+    appoint(1).await;
     // The push of the first incarnation reaches only one shard.
     let first = call(TaskId::worker(0)).await;
     let push = first_push(&placement);
@@ -107,6 +114,7 @@ async fn rejoin(sync: SyncSpec, begun: [u64; 2], steps: &[Step]) {
     let (pushed, _) = first.call::<Pushed>(push, gradient).await.expect("it is taken");
     assert_eq!(pushed.version.0, begun[0]);
     drop(first);
+    appoint(2).await;
     let config = WorkerConfig::default().client();
     let second = identity(TaskId::worker(0), 2);
     let mut second = Parameters::connect(&transport, &second, &placement, &variables, &pool, config)

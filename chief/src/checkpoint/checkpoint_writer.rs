@@ -4,7 +4,7 @@
 //! manifest names.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use pushpull_messages::checkpoint::{CheckpointName, FileSpec, WorkerRecord};
@@ -12,6 +12,7 @@ use pushpull_messages::cluster::ClusterSpec;
 use pushpull_messages::id::{GlobalStep, Incarnation, JobName, Version};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::SaveResult;
+use pushpull_messages::observe::WallClock;
 use pushpull_messages::placement::Placement;
 use pushpull_storage::{Catalog, FORMAT, ManifestSpec, StoreError, missing_file};
 use pushpull_transport::CallError;
@@ -30,6 +31,7 @@ pub(crate) struct CheckpointWriter {
     life: Incarnation,
     /// The progress of the job, which lists the workers' input files; `None` until `follow` is called.
     progress: Option<watch::Receiver<JobProgress>>,
+    wall_clock: WallClock,
 }
 
 /// A committed checkpoint: one whose manifest has been written.
@@ -57,8 +59,13 @@ pub(crate) enum SaveError {
 }
 
 impl CheckpointWriter {
-    pub(crate) const fn new(catalog: Catalog, job: JobSpec, cluster: ClusterSpec, life: Incarnation) -> Self {
-        Self { catalog, job, cluster, life, progress: None }
+    pub(crate) fn new(catalog: Catalog, job: JobSpec, cluster: ClusterSpec, life: Incarnation) -> Self {
+        Self { catalog, job, cluster, life, progress: None, wall_clock: WallClock::default() }
+    }
+
+    /// Makes every later checkpoint record the time of this clock.
+    pub(super) fn dated_by(&mut self, wall_clock: WallClock) {
+        self.wall_clock = wall_clock;
     }
 
     /// Makes every later checkpoint record the workers' input files, which `progress` lists.
@@ -117,7 +124,7 @@ impl CheckpointWriter {
         let manifest = ManifestSpec {
             format: FORMAT,
             step: name.step,
-            saved_ms: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64,
+            saved_ms: self.wall_clock.unix_ms(),
             job: self.job.clone(),
             placement: placement.clone(),
             files,
@@ -157,14 +164,13 @@ impl CheckpointWriter {
 }
 
 /// Merges one shard's record of a worker into `workers`, the merged records of the other shards. Shards may
-/// have received pushes in different orders, so the record of the latest push is kept.
+/// have received pushes in different orders, so the record that has drawn the most is kept. Incarnations
+/// are not compared, because their numbers have no order.
 fn merge(workers: &mut BTreeMap<u32, WorkerRecord>, record: WorkerRecord) {
     let known = workers.entry(record.worker).or_insert(record);
-    let drawn = known.drawn.max(record.drawn);
-    if (record.incarnation, record.sequence) > (known.incarnation, known.sequence) {
+    if (record.drawn, record.sequence) > (known.drawn, known.sequence) {
         *known = record;
     }
-    known.drawn = drawn;
 }
 
 fn failure(reason: impl std::fmt::Display) -> SaveError {

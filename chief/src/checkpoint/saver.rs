@@ -5,7 +5,7 @@
 use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_messages::id::{GlobalStep, Incarnation, Version};
 use pushpull_messages::job::JobSpec;
-use pushpull_messages::observe::TimeHistogram;
+use pushpull_messages::observe::{TimeHistogram, WallClock};
 use pushpull_messages::placement::Placement;
 use pushpull_storage::{Catalog, Store, StoreError, StoreLock};
 use pushpull_transport::Identity;
@@ -82,9 +82,8 @@ pub(crate) struct Saver {
 }
 
 impl Saver {
-    /// Creates the saver of a chief. New checkpoints carry the chief's incarnation number. If the clock was
-    /// set back, the store may have checkpoints with the same number or a greater one. New checkpoints then
-    /// carry the number after the greatest one, so that they count as the newest.
+    /// Creates the saver of a chief. New checkpoints carry the chief's incarnation number, or a greater one
+    /// if they would not count as the newest otherwise.
     ///
     /// # Errors
     /// Returns an error if the store cannot be listed.
@@ -96,8 +95,7 @@ impl Saver {
     ) -> Result<Self, StoreError> {
         let (status, _) = watch::channel(SaveStatus::default());
         let catalog = Catalog::new(store);
-        let newest = catalog.names().await?.first().map(|name| name.life.next());
-        let life = newest.unwrap_or_default().max(identity.incarnation);
+        let life = catalog.next_life(identity.incarnation, identity.nonce).await?;
         let cleaner = Cleaner::new(catalog.clone(), life, config.keep, config.keep_every);
         let writer = CheckpointWriter::new(catalog, job, identity.cluster.clone(), life);
         Ok(Self { writer, cleaner, status, config, retry: RETRY, _lock: None })
@@ -107,6 +105,13 @@ impl Saver {
     #[must_use]
     pub(crate) fn with_lock(self, lock: Option<StoreLock>) -> Self {
         Self { _lock: lock, ..self }
+    }
+
+    /// Makes every checkpoint record the time of this clock.
+    #[must_use]
+    pub(crate) fn dated_by(mut self, wall_clock: WallClock) -> Self {
+        self.writer.dated_by(wall_clock);
+        self
     }
 
     /// Sets the time after which a failed last save is repeated, in place of the usual time.

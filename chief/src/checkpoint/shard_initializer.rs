@@ -2,12 +2,13 @@
 //! chooses the checkpoint; this file reads the stores and sends the requests to the shards. Wanted property:
 //! (C2) no shard begins with a checkpoint that another shard cannot read completely.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use pushpull_messages::checkpoint::{CheckpointName, StartSpec};
 use pushpull_messages::id::Version;
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::Resume;
+use pushpull_messages::observe::WallClock;
 use pushpull_messages::placement::Placement;
 use pushpull_storage::{ManifestSpec, Store};
 use tokio::time::Instant;
@@ -32,6 +33,7 @@ pub(crate) struct ShardInitializer<'a> {
     /// job makes no checkpoints.
     pub checkpoints: Option<(&'a Catalog, RestoreChoice)>,
     pub warm_start: Option<&'a WarmStartConfig>,
+    pub wall_clock: &'a WallClock,
 }
 
 /// The number of further attempts after the first attempt to read a checkpoint has failed.
@@ -89,6 +91,17 @@ impl ShardInitializer<'_> {
         Ok(InitialState { start: StartingPoint { placement, version, from: None }, resumes })
     }
 
+    /// Returns the age of a checkpoint as text, such as `5 min`. It is shown only, because the checkpoint was
+    /// perhaps dated by another clock.
+    fn age(&self, manifest: &ManifestSpec) -> String {
+        match self.wall_clock.unix_ms().saturating_sub(manifest.saved_ms) / 1000 {
+            seconds @ 0..120 => format!("{seconds} s"),
+            seconds @ 120..7200 => format!("{} min", seconds / 60),
+            seconds @ 7200..172_800 => format!("{} h", seconds / 3600),
+            seconds => format!("{} days", seconds / 86_400),
+        }
+    }
+
     /// Initializes the shards from the chosen checkpoint; returns `None` if there is none.
     async fn begin_with(
         &self,
@@ -130,7 +143,7 @@ impl ShardInitializer<'_> {
                     (StartSpec::WarmStart { store, checkpoint: name, variables }, ["reading", "read"])
                 }
             };
-            info!("{doing} {name} (step {}, saved {} ago)", manifest.step, age(manifest.saved_ms));
+            info!("{doing} {name} (step {}, saved {} ago)", manifest.step, self.age(&manifest));
             let began = Instant::now();
             match self.ps.create(self.job, self.workers, placement, &start).await {
                 Ok(version) => {
@@ -161,15 +174,4 @@ async fn look_patiently(catalog: &Catalog, name: CheckpointName) -> CheckpointSt
         tokio::time::sleep(LOOK_AGAIN).await;
     }
     catalog.look(name).await
-}
-
-/// Returns the age of a checkpoint as text, such as `5 min`.
-fn age(saved_ms: u64) -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    match now.saturating_sub(Duration::from_millis(saved_ms)).as_secs() {
-        seconds @ 0..120 => format!("{seconds} s"),
-        seconds @ 120..7200 => format!("{} min", seconds / 60),
-        seconds @ 7200..172_800 => format!("{} h", seconds / 3600),
-        seconds => format!("{} days", seconds / 86_400),
-    }
 }

@@ -5,14 +5,13 @@ use std::cell::RefCell;
 use std::convert::Infallible;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use actix::{Actor, Addr};
+use futures_util::FutureExt;
 use futures_util::future::{Fuse, FusedFuture, LocalBoxFuture};
-use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, StreamExt};
 use pushpull_messages::checkpoint::CheckpointName;
-use pushpull_messages::id::{GlobalStep, Incarnation, JobName, TaskId};
+use pushpull_messages::id::{GlobalStep, JobName, TaskId};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::{Evaluation, StopReason};
 use pushpull_messages::observe::{Clock, Micros, SpanSpec};
@@ -33,8 +32,8 @@ use crate::coordinator::{Coordinator, CoordinatorChannels, CoordinatorService, J
 use crate::elapsed::elapsed;
 use crate::error::ChiefError;
 use crate::hooks::EpochTable;
-use crate::job::{JobState, LastSave, SaveLimit, TrainingEnd, conclude, early_end};
-use crate::launch::{FAREWELL, Launcher, PsTasks};
+use crate::job::{JobState, LastSave, MembershipOrder, SaveLimit, TrainingEnd, conclude, early_end};
+use crate::launch::{FAREWELL, Launcher, PsTasks, tell_shards};
 use crate::monitor::{Feed, FeedReader, HookEvent, HookRunner, ShardMonitor};
 use crate::report::{JobEnd, JobProgress, JobReport};
 use crate::status::{Overview, Publisher, PublisherTask, StatusBoard, publish};
@@ -72,11 +71,11 @@ pub(super) struct JobInputs {
     commands: CommandQueue,
     feed: FeedReader,
     milestones: mpsc::UnboundedReceiver<Milestone>,
-    departures: mpsc::UnboundedReceiver<(u32, Incarnation)>,
+    orders: mpsc::UnboundedReceiver<MembershipOrder>,
 }
 
-/// The future that informs the shards about workers that have left.
-type Departures = Fuse<LocalBoxFuture<'static, ()>>;
+/// The future that informs the shards about workers that have registered or left.
+type Orders = Fuse<LocalBoxFuture<'static, ()>>;
 
 /// The result and the duration of the training.
 struct Training {
@@ -96,9 +95,9 @@ impl JobRun {
         let tasks = |job| identity.cluster.addresses(job).len() as u32;
         let (ps_tasks, workers) = (tasks(JobName::Ps), tasks(JobName::Worker));
         let (milestone_sender, milestones) = mpsc::unbounded_channel();
-        let (departure_sender, departures) = mpsc::unbounded_channel();
+        let (order_sender, orders) = mpsc::unbounded_channel();
         let (feed, reader) = Feed::new();
-        let began = SystemTime::now() - elapsed(&clock);
+        let began = config.wall_clock.now() - elapsed(&clock);
         hooks.iter_mut().for_each(|hook| hook.clock(began));
         let summary_every = hooks.iter().filter_map(|hook| hook.summary_steps()).min();
         if let Some(table) = EpochTable::of(&job, workers) {
@@ -111,7 +110,7 @@ impl JobRun {
         let channels = CoordinatorChannels {
             progress: progress.clone(),
             milestones: milestone_sender,
-            departures: departure_sender,
+            orders: order_sender,
             feed: feed.clone(),
             bell: Arc::clone(&bell),
             meter: Arc::clone(board.meter()),
@@ -139,7 +138,7 @@ impl JobRun {
             feed,
             summary_every,
         };
-        (run, JobInputs { hooks, before_stop, commands, feed: reader, milestones, departures })
+        (run, JobInputs { hooks, before_stop, commands, feed: reader, milestones, orders })
     }
 
     /// Serves the workers' connections.
@@ -178,14 +177,15 @@ impl JobRun {
         let mut last_update = self.publisher(&saving);
         let publisher = PublisherTask::start(self.publisher(&saving));
         let (_, none) = mpsc::unbounded_channel();
-        let departures = std::mem::replace(&mut inputs.departures, none);
-        let mut departures = tell_shards(Rc::clone(&self.ps), departures).boxed_local().fuse();
-        let training = self.supervise(&mut inputs, &mut saving, &mut departures).await;
+        let orders = std::mem::replace(&mut inputs.orders, none);
+        let mut orders =
+            tell_shards(Rc::clone(&self.ps), orders, self.coordinator.clone()).boxed_local().fuse();
+        let training = self.supervise(&mut inputs, &mut saving, &mut orders).await;
         inputs.commands.close();
         self.note_evaluation(&training);
         // This comes before the last save. When a shard knows which workers have left, it stops waiting for
         // them and applies the gradients that it holds. The last save then includes this update.
-        if !departures.is_terminated() && tokio::time::timeout(FAREWELL, departures).await.is_err() {
+        if !orders.is_terminated() && tokio::time::timeout(FAREWELL, orders).await.is_err() {
             warn!("the job ended before all shards were informed about the workers that left");
         }
         let last = self.save_last(&training.ended, &mut saving).await;
@@ -204,12 +204,7 @@ impl JobRun {
     }
 
     /// Runs all parts of the chief until the training has ended.
-    async fn supervise(
-        &self,
-        inputs: &mut JobInputs,
-        saving: &mut Saving,
-        departures: &mut Departures,
-    ) -> Training {
+    async fn supervise(&self, inputs: &mut JobInputs, saving: &mut Saving, orders: &mut Orders) -> Training {
         let launcher = self.launcher(saving);
         let mut launching = std::pin::pin!(launcher.run(&mut inputs.commands));
         let mut evaluating = std::pin::pin!(self.follow_evaluations(saving));
@@ -236,7 +231,7 @@ impl JobRun {
                 never = &mut launching => match never {},
                 never = &mut watching => match never {},
                 never = &mut evaluating => match never {},
-                () = &mut *departures => {}
+                () = &mut *orders => {}
                 _ = &mut saving.work => unreachable!("the saver was not told to end"),
                 Ok(()) = saving.status.changed() => {
                     let (status, is_new) = saving.update();
@@ -270,6 +265,7 @@ impl JobRun {
             overview: Rc::clone(&self.overview),
             board: Rc::clone(&self.board),
             clock: self.clock,
+            wall_clock: self.config.wall_clock.clone(),
             coordinator: self.coordinator.clone(),
             bell: Arc::clone(&self.bell),
             ps: Rc::clone(&self.ps),
@@ -441,23 +437,6 @@ impl JobRun {
             }
         }
         overview.end(end_reason(result), result.is_err());
-        publish(&overview, &self.board, overview.rows(at));
-    }
-}
-
-/// Informs the shards about each worker that leaves, until the job has ended. A shard that replies late does
-/// not delay other messages.
-async fn tell_shards(ps: Rc<PsTasks>, mut departures: mpsc::UnboundedReceiver<(u32, Incarnation)>) {
-    let mut pending = FuturesUnordered::new();
-    let mut open = true;
-    while open || !pending.is_empty() {
-        tokio::select! {
-            biased;
-            departure = departures.recv(), if open => match departure {
-                Some((worker, incarnation)) => pending.push(ps.leave(worker, incarnation)),
-                None => open = false,
-            },
-            Some(()) = pending.next() => {}
-        }
+        publish(&overview, &self.board, overview.rows(at), &self.config.wall_clock);
     }
 }

@@ -184,7 +184,7 @@ impl Chief {
         let lock = self.lock(&store, limit).await?;
         let saver = Saver::new(config, store.clone(), self.job.clone(), &self.identity);
         let saver = self.responds(&store, saver).await?;
-        Ok(Some(saver.with_lock(lock)))
+        Ok(Some(saver.with_lock(lock).dated_by(self.config.wall_clock.clone())))
     }
 
     /// Awaits an operation of the store, within the time limit for the start of the job.

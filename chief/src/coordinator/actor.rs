@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use actix::{Actor, AsyncContext, Context, Handler, MessageResult, SpawnHandle};
-use pushpull_messages::id::{GlobalStep, Incarnation};
+use pushpull_messages::id::GlobalStep;
 use pushpull_messages::message::{Message, Report, StepEvaluation};
 use pushpull_messages::observe::{Clock, Meter};
 use pushpull_messages::placement::Placement;
@@ -20,7 +20,7 @@ use super::snapshot::CoordinatorSnapshot;
 use crate::config::ChiefConfig;
 use crate::elapsed::elapsed_at;
 use crate::error::ChiefError;
-use crate::job::{Effect, Headline, JobState, TrainingEnd};
+use crate::job::{Effect, Headline, JobState, MembershipOrder, TrainingEnd};
 use crate::monitor::{Feed, ReportLedger};
 use crate::report::JobProgress;
 
@@ -43,9 +43,9 @@ pub(crate) enum Milestone {
 pub(crate) struct CoordinatorChannels {
     pub progress: watch::Sender<JobProgress>,
     pub milestones: mpsc::UnboundedSender<Milestone>,
-    /// The workers that have left, each with its incarnation. The shards must no longer wait for them. At
-    /// most one message is sent for each incarnation that has begun to train.
-    pub departures: mpsc::UnboundedSender<(u32, Incarnation)>,
+    /// What the shards must be told about workers that have registered or left. At most two orders are sent
+    /// for each incarnation.
+    pub orders: mpsc::UnboundedSender<MembershipOrder>,
     pub feed: Feed,
     /// Notified when the status should be published without delay.
     pub bell: Arc<Notify>,
@@ -58,8 +58,8 @@ pub(crate) struct Coordinator {
     state: JobState<Reply>,
     progress: watch::Sender<JobProgress>,
     milestones: mpsc::UnboundedSender<Milestone>,
-    /// The sender of departures; `None` when the job has ended, because no worker leaves after that.
-    departures: Option<mpsc::UnboundedSender<(u32, Incarnation)>>,
+    /// The sender of orders; `None` when the job has ended, because no worker joins or leaves after that.
+    orders: Option<mpsc::UnboundedSender<MembershipOrder>>,
     feed: Feed,
     bell: Arc<Notify>,
     meter: Arc<Meter>,
@@ -88,13 +88,13 @@ impl Coordinator {
         config: &ChiefConfig,
         channels: CoordinatorChannels,
     ) -> Self {
-        let CoordinatorChannels { progress, milestones, departures, feed, bell, meter, clock } = channels;
+        let CoordinatorChannels { progress, milestones, orders, feed, bell, meter, clock } = channels;
         Self {
             headline: state.headline(),
             state,
             progress,
             milestones,
-            departures: Some(departures),
+            orders: Some(orders),
             feed,
             bell,
             meter,
@@ -127,6 +127,7 @@ impl Coordinator {
                 self.placement = Some(placement.clone());
                 state.created(placement, start)
             }
+            JobEvent::Appointed(index, incarnation) => state.appointed(index, incarnation),
             JobEvent::Saved(saved) => {
                 state.saved(saved);
                 Vec::new()
@@ -194,13 +195,13 @@ impl Coordinator {
                 Effect::Reply(reply, message) => reply.send(message, Payload::EMPTY),
                 Effect::Started => drop(self.milestones.send(Milestone::Started)),
                 Effect::Trained(step) => drop(self.milestones.send(Milestone::Trained(step))),
-                Effect::Leave(worker, incarnation) => {
-                    if let Some(departures) = &self.departures {
-                        let _ = departures.send((worker, incarnation));
+                Effect::Order(order) => {
+                    if let Some(orders) = &self.orders {
+                        let _ = orders.send(order);
                     }
                 }
                 Effect::Ended(result) => {
-                    self.departures = None;
+                    self.orders = None;
                     let _ = self.milestones.send(Milestone::Ended(result.map(Box::new)));
                 }
             }

@@ -1,6 +1,6 @@
 //! The events that can change the state of a job. Data only.
 
-use pushpull_messages::id::GlobalStep;
+use pushpull_messages::id::{GlobalStep, Incarnation};
 use pushpull_messages::message::Message;
 use pushpull_messages::observe::Queued;
 use pushpull_messages::placement::Placement;
@@ -24,6 +24,8 @@ pub(crate) enum JobEvent {
     Lost { index: u32, connection: u64 },
     /// Every variable has its initial value; the job begins with this placement and state.
     Created(Placement, JobStart),
+    /// All shards know that this incarnation of a worker is appointed.
+    Appointed(u32, Incarnation),
     /// A checkpoint was committed, or a save failed.
     Saved(SaveStatus),
     /// The chief is about to tell the shards at which step to stop. If `drains` is true, another job will

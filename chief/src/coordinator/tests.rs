@@ -18,7 +18,7 @@ use super::*;
 use crate::config::ChiefConfig;
 use crate::error::ChiefError;
 use crate::job::tests::{job, placement};
-use crate::job::{JobStart, JobState};
+use crate::job::{JobStart, JobState, MembershipOrder};
 use crate::monitor::Feed;
 use crate::report::JobProgress;
 
@@ -36,7 +36,7 @@ struct TestCoordinator {
     coordinator: Addr<Coordinator>,
     server: Server,
     milestones: mpsc::UnboundedReceiver<Milestone>,
-    departures: mpsc::UnboundedReceiver<(u32, Incarnation)>,
+    orders: mpsc::UnboundedReceiver<MembershipOrder>,
     bell: Arc<Notify>,
     meter: Arc<Meter>,
 }
@@ -60,12 +60,12 @@ impl TestCoordinator {
         let transport = InProcess::new();
         let (progress, _) = watch::channel(JobProgress::default());
         let (milestone_sender, milestones) = mpsc::unbounded_channel();
-        let (departure_sender, departures) = mpsc::unbounded_channel();
+        let (order_sender, orders) = mpsc::unbounded_channel();
         let (bell, meter) = (Arc::<Notify>::default(), Arc::<Meter>::default());
         let channels = CoordinatorChannels {
             progress,
             milestones: milestone_sender,
-            departures: departure_sender,
+            orders: order_sender,
             feed: Feed::new().0,
             bell: Arc::clone(&bell),
             meter: Arc::clone(&meter),
@@ -76,7 +76,7 @@ impl TestCoordinator {
         let listener = transport.listen("chief0:1").await.unwrap();
         let service = CoordinatorService { coordinator: coordinator.clone(), meter: Arc::clone(&meter) };
         let server = serve(listener, identity.clone(), Arc::new(service), ServerConfig::default());
-        Self { transport, identity, coordinator, server, milestones, departures, bell, meter }
+        Self { transport, identity, coordinator, server, milestones, orders, bell, meter }
     }
 
     async fn worker(&self, index: u32, life: u64) -> Connection {
@@ -92,6 +92,9 @@ impl TestCoordinator {
         let workers = [self.worker(0, 7).await, self.worker(1, 7).await];
         for worker in &workers {
             worker.call::<Registered>(Register {}, Payload::EMPTY).await.unwrap();
+        }
+        for worker in 0..2 {
+            self.coordinator.send(JobEvent::Appointed(worker, Incarnation(7))).await.unwrap();
         }
         let ready = workers.iter().map(|worker| worker.call::<Go>(Ready::default(), Payload::EMPTY));
         futures_util::future::try_join_all(ready).await.unwrap();
@@ -117,7 +120,7 @@ impl TestCoordinator {
     /// Fails the job and stops the server. Checks that the coordinator reports the end of the job and then
     /// stops, so that its channels close.
     async fn end(self) {
-        let Self { coordinator, server, mut milestones, mut departures, .. } = self;
+        let Self { coordinator, server, mut milestones, mut orders, .. } = self;
         let (step, last_step) = (job().last_step, job().last_step);
         coordinator.send(JobEvent::Fail(ChiefError::Interrupted { step, last_step })).await.unwrap();
         coordinator.send(JobEvent::EndFailing).await.unwrap();
@@ -126,7 +129,7 @@ impl TestCoordinator {
         let ended = async { while !matches!(milestones.recv().await, Some(Milestone::Ended(_)) | None) {} };
         tokio::time::timeout(PATIENCE, ended).await.unwrap();
         assert!(tokio::time::timeout(PATIENCE, milestones.recv()).await.unwrap().is_none());
-        assert_eq!(departures.recv().await, None);
+        while orders.recv().await.is_some() {}
     }
 }
 
@@ -154,8 +157,16 @@ fn a_worker_that_stays_away_departs() {
         // The coordinator notices the broken connection at once, long before the worker counts as lost.
         let away = tokio::time::timeout(PATIENCE, chief.second_worker_changes()).await.unwrap();
         assert_eq!(away, (WorkerState::Away, WorkerState::Training));
-        let lost = tokio::time::timeout(PATIENCE, chief.departures.recv()).await.unwrap();
-        assert_eq!(lost, Some((1, Incarnation(7))));
+        let life = Incarnation(7);
+        let expected = [
+            MembershipOrder::Appoint(0, life),
+            MembershipOrder::Appoint(1, life),
+            MembershipOrder::Leave(1, life),
+        ];
+        for order in expected {
+            let told = tokio::time::timeout(PATIENCE, chief.orders.recv()).await.unwrap();
+            assert_eq!(told, Some(order));
+        }
         chief.end().await;
     });
 }

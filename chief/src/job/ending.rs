@@ -8,7 +8,8 @@ use tracing::{info, warn};
 
 use super::member::{Member, MemberState};
 use super::{
-    Effect, JobState, Phase, TrainingEnd, TrainingOutcome, done, out_of_turn, refuse, superseded, too_late,
+    Effect, JobState, MembershipOrder, Phase, TrainingEnd, TrainingOutcome, done, out_of_turn, refuse,
+    superseded, too_late,
 };
 use crate::error::ChiefError;
 
@@ -96,7 +97,7 @@ impl<R> JobState<R> {
             let worker = TaskId::worker(index);
             warn!(%worker, "worker left a deterministic job; the result will differ from a run with all workers");
         }
-        let mut effects = vec![Effect::Leave(index, incarnation)];
+        let mut effects = vec![Effect::Order(MembershipOrder::Leave(index, incarnation))];
         // In a drain, the workers may be told to stop, too, so a worker that leaves does not fail the job.
         if self.job.when_worker_leaves == LeaveSpec::Fail && !self.drains() {
             effects.extend(self.begin_failing(ChiefError::WorkerLeft {

@@ -1,13 +1,23 @@
 //! One worker of the job from the point of view of the chief: its incarnation, its connection and its state.
 
+use std::collections::VecDeque;
+
 use pushpull_messages::id::Incarnation;
 use pushpull_messages::message::Resume;
 
+/// The maximum number of replaced incarnations of a worker that are remembered. If an older one registered
+/// again, it would be taken for a new one, with an appointment of its own.
+const REPLACED_MAX: usize = 64;
+
 /// A worker of the job.
 pub(super) struct Member<R> {
-    /// The latest incarnation of the worker; requests of earlier incarnations are refused. `None` until the
-    /// worker has registered.
+    /// The incarnation that has registered last. `None` until the worker has registered.
     pub incarnation: Option<Incarnation>,
+    /// The incarnations before it, the latest last; their requests are refused. The numbers of incarnations
+    /// say nothing about their order, because the clocks of hosts may be wrong.
+    pub replaced: VecDeque<Incarnation>,
+    /// Whether all shards know that the latest incarnation is appointed.
+    pub appointed: bool,
     /// The number of incarnations that have registered.
     pub lives: u64,
     /// The address of the worker's HTTP endpoint, if it has one.
@@ -52,6 +62,8 @@ impl<R> Member<R> {
     pub(super) const fn absent() -> Self {
         Self {
             incarnation: None,
+            replaced: VecDeque::new(),
+            appointed: false,
             lives: 0,
             http: None,
             connection: 0,
@@ -62,6 +74,21 @@ impl<R> Member<R> {
             metrics: Vec::new(),
             resume: Resume { drawn: 0, examples: 0, files: None },
         }
+    }
+
+    /// Records that a new incarnation registers.
+    pub(super) fn replace(&mut self, incarnation: Incarnation) {
+        self.replaced.extend(self.incarnation.replace(incarnation));
+        while self.replaced.len() > REPLACED_MAX {
+            self.replaced.pop_front();
+        }
+        (self.appointed, self.interrupted) = (false, false);
+        self.lives += 1;
+    }
+
+    /// Returns whether the worker is ready to train and all shards let it join.
+    pub(super) const fn may_begin(&self) -> bool {
+        self.appointed && matches!(self.state, MemberState::Ready(_))
     }
 
     /// Returns whether the worker takes part; its connection may be broken.

@@ -5,10 +5,10 @@ mod conclusion;
 mod early_end;
 mod ending;
 mod member;
+mod order;
 mod status;
 mod stopping;
 
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use pushpull_messages::graph::MetricSpec;
@@ -29,6 +29,7 @@ use crate::report::JobProgress;
 pub(crate) use conclusion::conclude;
 pub(crate) use early_end::{LastSave, SaveLimit, early_end};
 use member::{Member, MemberState};
+pub(crate) use order::MembershipOrder;
 pub(crate) use status::{Headline, JobStatus, MemberStatus};
 
 /// An effect that the state machine requests and the actor carries out.
@@ -41,8 +42,8 @@ pub(crate) enum Effect<R> {
     /// All workers have finished at this step, and the training time stops. The evaluation of the job comes
     /// next.
     Trained(GlobalStep),
-    /// This incarnation of a worker has left, and the shards must not wait for it.
-    Leave(u32, Incarnation),
+    /// Tells all shards which incarnation of a worker may join, or which has left.
+    Order(MembershipOrder),
     /// The job has ended.
     Ended(Result<TrainingEnd, ChiefError>),
 }
@@ -104,7 +105,8 @@ struct EarlyStop {
 /// drained; (D) the other workers do not wait for a worker that is disconnected for too long, is lost, or
 /// has no more input; (E) if a worker begins and leaves before it has finished, the shards are informed
 /// exactly once for this incarnation; (F) if the training stops early, only the step that the shards have
-/// agreed on is evaluated, and a job that drains is not evaluated.
+/// agreed on is evaluated, and a job that drains is not evaluated; (G) a worker begins only when all shards
+/// know that its incarnation is appointed, and an incarnation that was replaced is refused.
 pub(crate) struct JobState<R> {
     job: JobSpec,
     placement: Option<Placement>,
@@ -278,7 +280,14 @@ impl<R> JobState<R> {
             member.resume = resume;
         }
         let waiting = self.in_state(|state| matches!(state, MemberState::Registered(_)));
-        waiting.into_iter().flat_map(|index| self.tell_job(index)).collect()
+        waiting.into_iter().flat_map(|index| self.take_on(index)).collect()
+    }
+
+    /// Records that all shards know that this incarnation of a worker is appointed.
+    pub(crate) fn appointed(&mut self, index: u32, incarnation: Incarnation) -> Vec<Effect<R>> {
+        let member = self.member(index);
+        member.appointed |= member.incarnation == Some(incarnation);
+        self.proceed()
     }
 
     /// Records that a worker has opened a connection. The worker counts as present even if it has no request
@@ -296,21 +305,18 @@ impl<R> JobState<R> {
     pub(crate) fn request(&mut self, peer: &Peer, message: Message, reply: R) -> Vec<Effect<R>> {
         let index = peer.task.index;
         let member = self.member(index);
-        let mut effects = match member.incarnation.map(|known| peer.incarnation.cmp(&known)) {
-            Some(Ordering::Equal) if peer.connection < member.connection => {
-                vec![superseded(reply)]
-            }
-            Some(Ordering::Equal) => {
-                self.reconnected(peer);
-                self.answer(index, message, reply)
-            }
-            Some(Ordering::Less) => vec![refuse(
-                reply,
-                format!(
-                    "a later incarnation of worker/{index} has registered: the task was started again, or the clock of its host was set back"
-                ),
-            )],
-            Some(Ordering::Greater) | None => self.register(peer, message, reply),
+        let is_current = member.incarnation == Some(peer.incarnation);
+        let mut effects = if is_current && peer.connection < member.connection {
+            vec![superseded(reply)]
+        } else if is_current {
+            self.reconnected(peer);
+            self.answer(index, message, reply)
+        } else if member.replaced.contains(&peer.incarnation) {
+            let reason =
+                format!("a later incarnation of worker/{index} has registered: the task was started again");
+            vec![refuse(reply, reason)]
+        } else {
+            self.register(peer, message, reply)
         };
         effects.extend(self.proceed());
         effects
@@ -387,10 +393,8 @@ impl<R> JobState<R> {
             _ => self.over(),
         };
         let member = self.member(index);
-        (member.incarnation, member.connection, member.away) =
-            (Some(peer.incarnation), peer.connection, false);
-        member.interrupted = false;
-        member.lives += 1;
+        member.replace(peer.incarnation);
+        (member.connection, member.away) = (peer.connection, false);
         member.http.clone_from(&peer.http);
         if let Some(reason) = refusal {
             member.state = MemberState::Left;
@@ -400,8 +404,16 @@ impl<R> JobState<R> {
         member.state = MemberState::Registered(reply);
         info!(worker = %TaskId::worker(index), "worker registered");
         if self.placement.is_some() {
-            effects.extend(self.tell_job(index));
+            effects.extend(self.take_on(index));
         }
+        effects
+    }
+
+    /// Sends the job to a worker that has registered, and tells the shards that the worker may join.
+    fn take_on(&mut self, index: u32) -> Vec<Effect<R>> {
+        let incarnation = self.member(index).incarnation.expect("the worker has registered");
+        let mut effects = vec![Effect::Order(MembershipOrder::Appoint(index, incarnation))];
+        effects.extend(self.tell_job(index));
         effects
     }
 
@@ -496,8 +508,7 @@ impl<R> JobState<R> {
     }
 
     fn begin_if_ready(&mut self) -> Vec<Effect<R>> {
-        let ready = |member: &Member<R>| member.is_present() && matches!(member.state, MemberState::Ready(_));
-        if !self.members.values().all(ready) {
+        if !self.members.values().all(|member| member.is_present() && member.may_begin()) {
             return Vec::new();
         }
         self.phase = Phase::Training;
@@ -509,7 +520,8 @@ impl<R> JobState<R> {
     /// Tells all ready workers to begin the training.
     fn go(&mut self) -> Vec<Effect<R>> {
         let mut effects = Vec::new();
-        for index in self.in_state(|state| matches!(state, MemberState::Ready(_))) {
+        let ready = self.members.iter().filter(|(_, member)| member.may_begin());
+        for index in ready.map(|(&index, _)| index).collect::<Vec<_>>() {
             let reply = self.member(index).put(MemberState::Training);
             effects.extend(reply.map(|reply| Effect::Reply(reply, Go {}.into())));
         }

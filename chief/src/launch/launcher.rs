@@ -143,6 +143,7 @@ impl Launcher<'_> {
             workers,
             checkpoints: self.checkpoints.as_ref().map(|(catalog, restore)| (catalog, *restore)),
             warm_start: self.config.warm_start.as_ref(),
+            wall_clock: &self.config.wall_clock,
         };
         let Ok(initialized) = tokio::time::timeout(timeout, initializer.run(placement)).await else {
             return Err(ChiefError::SlowStart(timeout.as_secs()));

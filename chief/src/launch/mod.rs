@@ -3,8 +3,10 @@
 mod agreement;
 mod claiming;
 mod launcher;
+mod membership;
 mod ps_tasks;
 mod rate_history;
 
 pub(crate) use launcher::{Drain, Launcher};
+pub(crate) use membership::tell_shards;
 pub(crate) use ps_tasks::{CreateError, FAREWELL, PsStatus, PsTasks};

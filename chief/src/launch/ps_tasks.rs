@@ -11,9 +11,9 @@ use pushpull_messages::checkpoint::{CheckpointName, StartSpec};
 use pushpull_messages::id::{GlobalStep, Incarnation, JobName, PlacementEpoch, ShardId, TaskId, Version};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::{
-    CreateShard, HoldAt, Holding, LearningRateSet, Leave, Left, Message, Observe, RefusalCode, Save,
-    SaveResult, Saved, SetLearningRate, ShardCreated, ShardSnapshot, Stop, StopAt, StopReason, Stopped,
-    StoppingAt,
+    Appoint, Appointed, CreateShard, HoldAt, Holding, LearningRateSet, Leave, Left, Message, Observe,
+    RefusalCode, Save, SaveResult, Saved, SetLearningRate, ShardCreated, ShardSnapshot, Stop, StopAt,
+    StopReason, Stopped, StoppingAt,
 };
 use pushpull_messages::optimizer::{RateChange, RateSpec};
 use pushpull_messages::placement::Placement;
@@ -60,6 +60,8 @@ pub(crate) struct PsTasks {
     callers: RefCell<BTreeMap<TaskId, Arc<ReconnectingClient>>>,
     /// The number of attempts to claim the tasks.
     attempts: Cell<u64>,
+    /// The greatest number of an appointment of a worker, whether this chief or an earlier one made it.
+    appointed: Cell<u64>,
     /// Whether all tasks have granted the claim of this chief.
     claimed: Cell<bool>,
     /// The first error that says that a task obeys another chief.
@@ -242,7 +244,10 @@ impl PsTasks {
         }
         for (shard, created) in created {
             match created {
-                Ok(created) => versions.push((shard, created.version)),
+                Ok(created) => {
+                    self.appointed.set(self.appointed.get().max(created.appointed));
+                    versions.push((shard, created.version));
+                }
                 Err(CallError::Refused { refusal, .. }) if refusal.code == RefusalCode::Unavailable => {
                     return Err(CreateError::Unavailable { shard, reason: refusal.reason });
                 }
@@ -383,6 +388,24 @@ impl PsTasks {
     pub(crate) fn leave_alone(&self) {
         self.stops.cancel();
         self.callers.take();
+    }
+
+    /// Returns the number of the next appointment of a worker. It is greater than all numbers that the shards
+    /// knew when they were created.
+    pub(crate) fn next_appointment(&self) -> u64 {
+        self.appointed.set(self.appointed.get() + 1);
+        self.appointed.get()
+    }
+
+    /// Tells every shard that this incarnation of a worker may join, and that its earlier ones have ended.
+    /// Returns whether all shards have confirmed it. They do unless a ps task is lost, which ends the job.
+    pub(crate) async fn appoint(&self, worker: u32, incarnation: Incarnation, number: u64) -> bool {
+        let appoint = |shard: ShardId| Appoint { shard: shard.shard, worker, incarnation, number };
+        let appointed = self.ask_all::<_, Appointed>(appoint).await;
+        if let Err(error) = &appointed {
+            error!(worker = %TaskId::worker(worker), %error, "could not inform the shards that a worker begins");
+        }
+        appointed.is_ok()
     }
 
     /// Informs every shard that this incarnation of a worker has left. Repeats the message until each shard

@@ -5,10 +5,10 @@ use std::cell::RefCell;
 use std::convert::Infallible;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use actix::Addr;
-use pushpull_messages::observe::{Clock, TaskState};
+use pushpull_messages::observe::{Clock, TaskState, WallClock};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
@@ -34,6 +34,7 @@ pub(crate) struct Publisher {
     pub overview: Rc<RefCell<Overview>>,
     pub board: Rc<StatusBoard>,
     pub clock: Clock,
+    pub wall_clock: WallClock,
     pub coordinator: Addr<Coordinator>,
     /// Notified when the status should be published without delay.
     pub bell: Arc<Notify>,
@@ -90,7 +91,7 @@ impl Publisher {
         if overview.stops() {
             self.board.state(TaskState::Stopping);
         }
-        publish(&overview, &self.board, rows);
+        publish(&overview, &self.board, rows, &self.wall_clock);
     }
 }
 
@@ -116,8 +117,7 @@ impl Drop for PublisherTask {
 }
 
 /// Publishes an overview as it is, without updating it.
-pub(crate) fn publish(overview: &Overview, board: &StatusBoard, rows: Rows) {
-    let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+pub(crate) fn publish(overview: &Overview, board: &StatusBoard, rows: Rows, wall_clock: &WallClock) {
     board.placement(overview.placement());
-    board.publish(overview.snapshot(rows, u64::try_from(at_ms).unwrap_or(u64::MAX)));
+    board.publish(overview.snapshot(rows, wall_clock.unix_ms()));
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Content, Invalid, no_payload};
+use super::{Content, Invalid, is_zero, no_payload};
 use crate::checkpoint::StartSpec;
 use crate::id::{GlobalStep, ShardId, Version};
 use crate::optimizer::UpdateSpec;
@@ -136,6 +136,9 @@ pub struct ShardCreated {
     /// which the shard resumed.
     #[serde(default)]
     pub version: Version,
+    /// The greatest number of an [`Appoint`](super::Appoint) that the shard knows; 0 if it knows none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub appointed: u64,
 }
 
 impl Content for ShardCreated {}

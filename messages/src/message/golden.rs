@@ -9,14 +9,15 @@ use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 
 use super::{
-    Finish, Hello, Message, PROTOCOL, Refusal, RefusalCode, Registered, Resume, TrainingResult, Welcome,
+    Finish, Hello, Message, PROTOCOL, Refusal, RefusalCode, Registered, Resume, ShardCreated, TrainingResult,
+    Welcome,
 };
 use crate::cadence::EvalEverySpec;
 use crate::cluster::ClusterSpec;
 use crate::fixtures::any_message::any_message;
 use crate::fixtures::{job, placement};
 use crate::gradient::{GradientSpec, NotFiniteSpec};
-use crate::id::{GlobalStep, Incarnation, JobName, LocalStep, TaskId};
+use crate::id::{GlobalStep, Incarnation, JobName, LocalStep, TaskId, Version};
 use crate::job::JobSpec;
 use crate::observe::TraceSpec;
 use crate::optimizer::{DecaySpec, GroupSpec, OptimizerSpec, ScheduleSpec};
@@ -150,7 +151,8 @@ fn with_fresh_samples(golden: &str) -> String {
     let result = TrainingResult::gave_up("cut off");
     let gave_up = Finish { result, local_step: LocalStep(3), loss: 0.5, skipped: 1 }.into();
     let refusals = [RefusalCode::Term, RefusalCode::Cluster].map(|code| Refusal::new(code, "taken").into());
-    for rare in [full_job(), gave_up].into_iter().chain(refusals).chain(handshake()) {
+    let created = ShardCreated { slices: 1, bytes: 2, version: Version(3), appointed: 4 }.into();
+    for rare in [full_job(), gave_up, created].into_iter().chain(refusals).chain(handshake()) {
         let (lines, rare) = (samples.entry(rare.kind()).or_default(), line(&rare, &[]));
         if !lines.contains(&rare) {
             lines.push(rare);

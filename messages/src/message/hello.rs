@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Content, Invalid, no_payload, text_within};
+use super::{Content, Invalid, is_zero, no_payload, text_within};
 use crate::cluster::ClusterSpec;
 use crate::id::{Incarnation, TaskId};
 use crate::placement::SHARDS_PER_TASK_MAX;
@@ -35,10 +35,6 @@ pub struct Hello {
     /// number; 0 if the task has no such number.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub nonce: u64,
-}
-
-const fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
 
 impl Content for Hello {

@@ -3,6 +3,7 @@
 //!
 //! To add a message, add a file and a line in the table. Never reuse a kind for another message.
 
+mod appoint;
 mod claim;
 mod create_shard;
 mod decoder;
@@ -31,6 +32,7 @@ mod withdraw;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+pub use appoint::{Appoint, Appointed};
 pub use claim::{Claim, Claimed};
 pub use create_shard::{CreateShard, ShardCreated, WORKERS_MAX};
 pub use evaluate::{Evaluated, Evaluation, MetricValue, StepEvaluation};
@@ -67,6 +69,11 @@ trait Content: Serialize + DeserializeOwned {
 
 fn no_payload(segments: &[u64]) -> Result<(), Invalid> {
     if segments.is_empty() { Ok(()) } else { Err(Invalid("got a payload, expected no payload".into())) }
+}
+
+/// Returns whether a number has its default value and is therefore not written.
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// The maximum number of bytes in the reason for a failure or a refusal. The sender truncates longer
@@ -230,4 +237,6 @@ messages! {
     41 Claimed: "Ps to chief: the claim is granted.",
     42 Withdraw: "Chief to ps: forget the chief's claims up to an attempt.",
     43 Withdrawn: "Ps to chief: the claims are forgotten.",
+    44 Appoint: "Chief to ps: this incarnation of a worker may join a shard.",
+    45 Appointed: "Ps to chief: the shard lets that incarnation join.",
 }

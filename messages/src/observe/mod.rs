@@ -11,6 +11,7 @@ mod push_times;
 mod task;
 mod times;
 mod trace;
+mod wall_clock;
 mod worker;
 
 pub use actor::ActorSnapshot;
@@ -27,4 +28,5 @@ pub use push_times::PushTimes;
 pub use task::{Observed, RoleSnapshot, TaskSnapshot, TaskState};
 pub use times::{SharedTimes, TimeHistogram};
 pub use trace::{LANE_BYTES_MAX, SPANS_MAX, SpanSpec, TraceSpec};
+pub use wall_clock::WallClock;
 pub use worker::{Phases, RoundTrip, VerdictCounters, WorkerSnapshot};

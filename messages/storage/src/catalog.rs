@@ -7,6 +7,7 @@
 
 use super::file::FileError;
 use pushpull_messages::checkpoint::{CheckpointName, FileSpec};
+use pushpull_messages::id::Incarnation;
 
 use super::manifest::{MANIFEST_BYTES_MAX, ManifestError, ManifestSpec};
 use super::store::{Store, StoreError};
@@ -57,6 +58,22 @@ impl Catalog {
         let mut names: Vec<_> = folders.iter().filter_map(|folder| folder.parse().ok()).collect();
         newest_first(&mut names);
         Ok(names)
+    }
+
+    /// Returns the incarnation that names new checkpoints, so that they count as the newest: `own` or, if the
+    /// store has the same number or a greater one because a clock was wrong, a number after the greatest.
+    /// `nonce` decides how far after it, so that two tasks that have found the same checkpoints do not take
+    /// the same number.
+    ///
+    /// # Errors
+    /// If the store cannot be listed.
+    pub async fn next_life(&self, own: Incarnation, nonce: u64) -> Result<Incarnation, StoreError> {
+        let newest = self.names().await?.first().map(|name| name.life);
+        // At most 2^32, which is little compared with the range of the numbers.
+        let distance = 1 + (nonce >> 32);
+        // The greatest number is not allowed in a name.
+        let after = |newest: Incarnation| Incarnation(newest.0.saturating_add(distance).min(u64::MAX - 1));
+        Ok(newest.map(after).unwrap_or_default().max(own))
     }
 
     /// Reads a checkpoint's manifest.

@@ -46,6 +46,31 @@ fn a_changed_learning_rate_is_part_of_a_manifest() {
     assert!(error.contains("learning rate: factor must be finite"), "{error}");
 }
 
+#[tokio::test]
+async fn new_checkpoints_are_the_newest_whatever_the_clock_says() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::create(directory.path().to_str().unwrap()).unwrap();
+    let catalog = Catalog::new(store.clone());
+    assert_eq!(catalog.next_life(Incarnation(7), 0).await.unwrap(), Incarnation(7), "there is none");
+    let ahead = Incarnation(1 << 60);
+    for (step, life) in [(9, Incarnation(3)), (4, ahead)] {
+        let name = CheckpointName { step: GlobalStep(step), life };
+        store.put(&name.file("a"), "").await.unwrap();
+    }
+    // Two tasks whose clocks are behind take different numbers.
+    for (nonce, distance) in [(0, 1), (5 << 32, 6), (u64::MAX, 1 << 32)] {
+        let life = catalog.next_life(Incarnation(7), nonce).await.unwrap();
+        assert_eq!(life, Incarnation(ahead.0 + distance));
+    }
+    let later = Incarnation(ahead.0 + (1 << 40));
+    assert_eq!(catalog.next_life(later, u64::MAX).await.unwrap(), later);
+    // The greatest number that a name may have.
+    let last = CheckpointName { step: GlobalStep(1), life: Incarnation(u64::MAX - 1) };
+    store.put(&last.file("a"), "").await.unwrap();
+    let name = CheckpointName { life: catalog.next_life(Incarnation(7), u64::MAX).await.unwrap(), ..last };
+    assert_eq!(name.to_string().parse(), Ok(name));
+}
+
 #[test]
 fn a_manifest_round_trips_and_any_change_is_detected() {
     let manifest = manifest(12);

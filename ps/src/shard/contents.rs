@@ -85,7 +85,8 @@ impl Contents {
     /// Returns the reply to the request that created the shard.
     pub(super) fn created(&self) -> ShardCreated {
         let bytes = self.slices.iter().map(|slice| slice.bytes() as u64).sum();
-        ShardCreated { slices: self.slices.len() as u64, bytes, version: self.version }
+        let (slices, appointed) = (self.slices.len() as u64, self.members.appointed());
+        ShardCreated { slices, bytes, version: self.version, appointed }
     }
 
     /// Takes a snapshot of the current state, which `save` will write. The snapshot shares all buffers with

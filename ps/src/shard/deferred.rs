@@ -7,6 +7,7 @@
 
 use std::collections::BTreeSet;
 
+use pushpull_messages::id::Incarnation;
 use pushpull_messages::message::{Leave, Pull, PullAt, Push, Refusal};
 use pushpull_transport::buffer::Payload;
 
@@ -16,10 +17,10 @@ use super::answer::{Answer, Reader};
 pub(super) enum Deferred<R> {
     /// A worker's push.
     Push(DeferredPush<R>),
-    /// The chief's `Leave` message about a worker that has left; it waits behind a push of this worker. The
-    /// message has already been answered.
+    /// The end of an incarnation, which waits behind a push of the incarnation. The message of the chief
+    /// that ends it has already been answered.
     Leave(Leave),
-    /// A worker's request to join, which waits behind a push of an earlier incarnation.
+    /// A worker's request to join, which waits behind a push of another incarnation.
     Join(DeferredJoin<R>),
 }
 
@@ -39,7 +40,7 @@ pub(super) struct DeferredJoin<R> {
 }
 
 /// The requests that wait, in the order of their arrival. For each worker, the queue has any number of
-/// pushes, at most one `Leave` message after each push, and at most one request to join.
+/// pushes, at most one `Leave` for each incarnation that has pushed, and at most one request to join.
 pub(super) struct DeferredQueue<R>(Vec<Deferred<R>>);
 
 impl<R> Default for DeferredQueue<R> {
@@ -67,46 +68,49 @@ impl<R> DeferredQueue<R> {
         Some(Answer::refused(other.reply, Refusal::superseded()))
     }
 
-    /// Adds a `Leave` message if one of its worker's pushes waits and the message would make that push
-    /// invalid. Returns whether the message now waits in the queue.
+    /// Adds the end of an incarnation if one of its pushes waits. Returns whether the end now waits in the
+    /// queue.
     pub(super) fn leave(&mut self, leave: &Leave) -> bool {
         let &Leave { worker, incarnation, .. } = leave;
-        if !self.pushes().any(|Push { id, .. }| id.worker == worker && id.incarnation <= incarnation) {
-            return false;
-        }
-        // The message is merged with an earlier one only if no push of the worker waits between them,
-        // because that push may be of a later incarnation.
-        let latest = self.0.iter_mut().rev().find_map(|waiting| match waiting {
-            Deferred::Leave(earlier) if earlier.worker == worker => Some(Some(earlier)),
-            Deferred::Push(waiting) if waiting.push.id.worker == worker => Some(None),
-            _ => None,
-        });
-        match latest.flatten() {
-            Some(earlier) => earlier.incarnation = incarnation.max(earlier.incarnation),
-            None => self.0.push(Deferred::Leave(*leave)),
+        let ends = |waiting: &Deferred<R>| match waiting {
+            Deferred::Push(waiting) => {
+                (waiting.push.id.worker, waiting.push.id.incarnation) == (worker, incarnation)
+            }
+            Deferred::Leave(_) | Deferred::Join(_) => false,
+        };
+        let Some(last) = self.0.iter().rposition(ends) else { return false };
+        // The message may have arrived again.
+        let known = |waiting: &Deferred<R>| match waiting {
+            Deferred::Leave(earlier) => (earlier.worker, earlier.incarnation) == (worker, incarnation),
+            Deferred::Push(_) | Deferred::Join(_) => false,
+        };
+        if !self.0[last..].iter().any(known) {
+            self.0.push(Deferred::Leave(*leave));
         }
         true
     }
 
     /// Returns true if a pull would end an incarnation of a worker while a push of that incarnation waits.
     /// The pull then has to wait, too.
-    pub(super) fn delays(&self, pull: &Pull, reader: Reader) -> bool {
-        let earlier =
-            |Push { id, .. }: &Push| id.worker == reader.worker && id.incarnation < reader.incarnation;
-        pull.at == PullAt::Join && self.pushes().any(earlier)
+    pub(super) fn delays(&self, pull: &Pull, worker: u32, incarnation: Incarnation) -> bool {
+        let other = |Push { id, .. }: &Push| id.worker == worker && id.incarnation != incarnation;
+        pull.at == PullAt::Join && self.pushes().any(other)
     }
 
-    /// Adds a request to join. If another such request of the worker already waits, the request of the later
-    /// incarnation stays; if both are of one incarnation, the request on the later connection stays. Returns
-    /// the refusal of the other request.
+    /// Adds a request to join. If another such request of the worker already waits, the new one stays, unless
+    /// both are of one incarnation: then the request on the later connection stays. Returns the refusal of
+    /// the other request.
     pub(super) fn join(&mut self, new: DeferredJoin<R>) -> Option<Answer<R>> {
         let waiting = self.0.iter_mut().find_map(|waiting| match waiting {
             Deferred::Join(waiting) if waiting.reader.worker == new.reader.worker => Some(waiting),
             _ => None,
         });
-        let order = |join: &DeferredJoin<R>| (join.reader.incarnation, join.reader.connection);
+        let overtakes = |waiting: &DeferredJoin<R>| {
+            waiting.reader.incarnation == new.reader.incarnation
+                && waiting.reader.connection > new.reader.connection
+        };
         let other = match waiting {
-            Some(waiting) if order(waiting) > order(&new) => new,
+            Some(waiting) if overtakes(waiting) => new,
             Some(waiting) => std::mem::replace(waiting, new),
             None => {
                 self.0.push(Deferred::Join(new));
@@ -182,10 +186,11 @@ mod tests {
         assert!(!queue.leave(&leave(1)), "no push waits");
         for incarnation in [1, 2] {
             assert!(queue.push(push(incarnation)).is_none());
-            // Merged into one message.
+            // Each end waits once, however often the message arrives.
             for ended in [1, incarnation, 1] {
                 assert!(queue.leave(&leave(ended)));
             }
+            assert!(!queue.leave(&leave(3)), "no push of it waits");
         }
         let order: Vec<(&str, u64)> = queue
             .take()

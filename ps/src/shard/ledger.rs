@@ -1,9 +1,9 @@
 //! Remembers each worker's last push and its verdict, so that every push counts exactly once. Wanted
 //! properties: (A) a push is new only once; every retry is a duplicate and gets the verdict of the original;
-//! (B) pushes of one incarnation are accepted in order, without a gap; (C) a later incarnation numbers its
-//! pushes from 1, and pushes of earlier incarnations are then refused; (D) each worker has one entry; (E) a
-//! ledger made from another ledger's records equals that ledger; (F) the batches of a push count as drawn
-//! when its gradient is applied or stale, but not while the gradient is held.
+//! (B) pushes of one incarnation are accepted in order, without a gap; (C) every incarnation numbers its
+//! pushes from 1, and the members decide which one may push; (D) each worker has one entry; (E) a ledger from
+//! a checkpoint knows what each worker has drawn, but no incarnation, because all have ended; (F) the
+//! batches of a push count as drawn when its gradient is applied or stale, but not while it is held.
 
 use std::collections::BTreeMap;
 
@@ -27,24 +27,15 @@ pub(super) enum Delivery {
     New,
     /// The push repeats the worker's last push; the field is the verdict on the last push.
     Duplicate(Verdict),
-    /// The push has neither the last number nor the next one, or is from an ended incarnation; the field is
-    /// the reason for the refusal.
+    /// The push has neither the last number nor the next one; the field is the reason for the refusal.
     OutOfOrder(String),
 }
 
 impl Ledger {
-    /// Returns how the push with this id relates to the worker's earlier pushes.
+    /// Returns how the push with this id relates to the worker's earlier pushes. The incarnation must be a
+    /// member.
     pub(super) fn classify(&self, id: &PushId) -> Delivery {
-        let entry = self.records.get(&id.worker);
-        if let Some(entry) = entry
-            && id.incarnation < entry.incarnation
-        {
-            return Delivery::OutOfOrder(format!(
-                "worker/{} has restarted, or its host's clock was set back: its incarnation {} has ended",
-                id.worker, id.incarnation
-            ));
-        }
-        let entry = entry.filter(|entry| entry.incarnation == id.incarnation);
+        let entry = self.records.get(&id.worker).filter(|entry| entry.incarnation == id.incarnation);
         let last = entry.map_or(Sequence(0), |entry| entry.sequence);
         match entry {
             Some(entry) if id.sequence == last => Delivery::Duplicate(entry.verdict),
@@ -91,9 +82,11 @@ impl Ledger {
     }
 }
 
+/// Makes the ledger of a job that continues from a checkpoint.
 impl From<Vec<WorkerRecord>> for Ledger {
     fn from(records: Vec<WorkerRecord>) -> Self {
-        let records = records.into_iter().map(|record| (record.worker, record)).collect();
+        let new = |WorkerRecord { worker, drawn, .. }| (worker, WorkerRecord::new(worker, drawn));
+        let records = records.into_iter().map(new).collect();
         Self { records, held: BTreeMap::new() }
     }
 }
@@ -110,16 +103,32 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_and_an_old_incarnation_are_out_of_order() {
+    fn a_gap_is_out_of_order_in_every_incarnation() {
         let mut ledger = Ledger::default();
         ledger.record(&id(0, 5, 1), Verdict::Applied, 7);
         assert_eq!(ledger.classify(&id(0, 5, 1)), Delivery::Duplicate(Verdict::Applied));
         assert_eq!(ledger.classify(&id(0, 5, 2)), Delivery::New);
         assert!(matches!(ledger.classify(&id(0, 5, 3)), Delivery::OutOfOrder(_)));
-        assert!(matches!(ledger.classify(&id(0, 4, 1)), Delivery::OutOfOrder(_)));
-        assert_eq!(ledger.classify(&id(0, 6, 1)), Delivery::New);
+        // An incarnation may be numbered by a clock that was set back.
+        for other in [4, 6] {
+            assert_eq!(ledger.classify(&id(0, other, 1)), Delivery::New);
+            assert!(matches!(ledger.classify(&id(0, other, 2)), Delivery::OutOfOrder(_)));
+        }
         assert_eq!(ledger.classify(&id(1, 1, 1)), Delivery::New);
         assert!(matches!(ledger.classify(&id(1, 1, 2)), Delivery::OutOfOrder(_)));
+    }
+
+    #[test]
+    fn a_checkpoint_of_a_clock_ahead_refuses_no_push() {
+        let mut ledger = Ledger::default();
+        ledger.record(&id(0, u64::MAX, 1), Verdict::Applied, 7);
+        let mut resumed = Ledger::from(ledger.records());
+        // Even the same number is another incarnation now.
+        for incarnation in [0, 5, u64::MAX] {
+            assert_eq!(resumed.classify(&id(0, incarnation, 1)), Delivery::New);
+        }
+        resumed.record(&id(0, 5, 1), Verdict::Stopped, 9);
+        assert_eq!(resumed.records()[0].drawn, 7, "what was drawn is kept");
     }
 
     proptest! {
@@ -137,22 +146,34 @@ mod tests {
             let mut accepted: Vec<PushId> = Vec::new();
             // For each worker: the number of batches drawn, without and with those of the held gradient.
             let (mut drawn, mut held) = ([0; 3], [0; 3]);
+            // For each worker: the incarnations that were members, the last of which may push.
+            let mut lives: [Vec<u64>; 3] = Default::default();
             for (number, (worker, incarnation, sequence, update)) in (1..).zip(pushes) {
                 if number == restored {
-                    let records = ledger.records();
-                    ledger = Ledger::from(records.clone());
-                    prop_assert_eq!(ledger.records(), records, "(E)");
+                    let before = ledger.records();
+                    ledger = Ledger::from(before.clone());
+                    prop_assert!(ledger.records().iter().all(|record| record.sequence.0 == 0), "(E)");
+                    let drawn = |records: &[WorkerRecord]| records.iter().map(|own| (own.worker, own.drawn)).collect::<Vec<_>>();
+                    prop_assert_eq!(drawn(&ledger.records()), drawn(&before), "(E)");
                     held = [0; 3];
+                    accepted.clear();
+                    lives = Default::default();
+                }
+                let lives = &mut lives[worker as usize];
+                if lives[..lives.len().saturating_sub(1)].contains(&incarnation) {
+                    continue;
+                }
+                if lives.last() != Some(&incarnation) {
+                    lives.push(incarnation);
                 }
                 let push = id(worker, incarnation, sequence);
                 let verdict = verdicts[sequence as usize % 3];
                 let of_worker = || accepted.iter().filter(|push| push.worker == worker);
                 match ledger.classify(&push) {
                     Delivery::New => {
-                        prop_assert!(!accepted.contains(&push));
-                        prop_assert!(of_worker().all(|before| before.incarnation <= push.incarnation));
+                        prop_assert!(!accepted.contains(&push), "(A)");
                         let before = of_worker().filter(|before| before.incarnation == push.incarnation).count();
-                        prop_assert_eq!(before as u64 + 1, sequence);
+                        prop_assert_eq!(before as u64 + 1, sequence, "(B) and (C)");
                         ledger.record(&push, verdict, number as u64);
                         accepted.push(push);
                         match verdict {

@@ -95,10 +95,10 @@ impl<R> Waiting<R> {
         Some(Answer::refused(reply, unavailable(reason)))
     }
 
-    /// If the waiting pull comes from an earlier incarnation of the worker than `reader`, removes that pull
-    /// and returns its refusal.
+    /// If the waiting pull comes from another incarnation of the worker than `reader`, which has joined,
+    /// removes that pull and returns its refusal.
     pub(super) fn outlive(&mut self, reader: Reader) -> Option<Answer<R>> {
-        let earlier = |wait: &Wait<R>| wait.reader.incarnation < reader.incarnation;
+        let earlier = |wait: &Wait<R>| wait.reader.incarnation != reader.incarnation;
         if self.0.get(&reader.worker).is_some_and(earlier) { self.leave(reader.worker) } else { None }
     }
 

@@ -1,15 +1,18 @@
-//! The membership of a job, and each member's next step. The chief decides which worker leaves; workers join
-//! on their own. Wanted properties: (A) an incarnation of a worker ends when the chief decides so or when a
-//! later incarnation joins, and is then never a member again; (B) a member's next step never decreases; (C)
-//! a worker that has not joined yet counts as a member at step 0 until it leaves; (D) there is one entry per
-//! worker, however often it restarts.
+//! The membership of a job, and each member's next step. The chief decides which incarnation of a worker may
+//! join, and which has left. Wanted properties: (A) only the incarnation that the chief has appointed last
+//! becomes a member, and one that has left stays away until it is appointed again; (B) a member's next step
+//! never decreases; (C) a worker that has not joined yet counts as a member at step 0 until it leaves; (D)
+//! there is one entry per worker, however often it restarts.
 
 use pushpull_messages::id::{GlobalStep, Incarnation};
+
+use super::appointments::Appointments;
 
 /// The workers of a job, by index.
 #[derive(Debug)]
 pub(crate) struct Members {
     workers: Vec<Member>,
+    appointments: Appointments,
     /// The greatest step for which a gradient was accepted.
     furthest: GlobalStep,
 }
@@ -22,14 +25,15 @@ enum Member {
         incarnation: Incarnation,
         next: GlobalStep,
     },
-    /// The worker has left; the field is the last of its ended incarnations.
-    Gone(Incarnation),
+    /// The worker has left.
+    Gone,
 }
 
 impl Members {
     /// Returns the membership of a job with `workers` workers, none of which has joined yet.
     pub(crate) fn new(workers: u32) -> Self {
-        Self { workers: vec![Member::Expected; workers as usize], furthest: GlobalStep(0) }
+        let appointments = Appointments::new(workers);
+        Self { workers: vec![Member::Expected; workers as usize], appointments, furthest: GlobalStep(0) }
     }
 
     /// Iterates over the members with their next steps.
@@ -37,7 +41,7 @@ impl Members {
         self.workers.iter().enumerate().filter_map(|(index, member)| match member {
             Member::Expected => Some((index as u32, GlobalStep(0))),
             Member::Here { next, .. } => Some((index as u32, *next)),
-            Member::Gone(_) => None,
+            Member::Gone => None,
         })
     }
 
@@ -79,7 +83,7 @@ impl Members {
     pub(crate) fn next(&self, worker: u32) -> GlobalStep {
         match self.workers[worker as usize] {
             Member::Here { next, .. } => next,
-            Member::Expected | Member::Gone(_) => GlobalStep(0),
+            Member::Expected | Member::Gone => GlobalStep(0),
         }
     }
 
@@ -96,55 +100,72 @@ impl Members {
         }
     }
 
-    /// Accepts a request from this incarnation of a worker if the incarnation is a member. If the worker is
-    /// still expected, the incarnation becomes a member.
+    /// Records that the chief has appointed an incarnation of a worker, which may then join. Returns the
+    /// member that the appointment ends, if there is one. It stays a member until [`leave`](Self::leave).
     ///
     /// # Errors
-    /// Returns the reason if this incarnation has ended, if it replaces an earlier one and has not
-    /// joined yet, or if the job has no such worker.
+    /// Returns the reason if the job has no such worker.
+    pub(crate) fn appoint(
+        &mut self,
+        worker: u32,
+        incarnation: Incarnation,
+        number: u64,
+    ) -> Result<Option<Incarnation>, String> {
+        self.member(worker)?;
+        let later = self.appointments.appoint(worker, incarnation, number);
+        Ok(self.incarnation(worker).filter(|&member| later && member != incarnation))
+    }
+
+    /// Returns whether this incarnation of a worker may join.
+    pub(crate) fn is_appointed(&self, worker: u32, incarnation: Incarnation) -> bool {
+        self.member(worker).is_ok() && self.appointments.check(worker, incarnation).is_ok()
+    }
+
+    /// Returns the greatest number of an appointment; 0 if there was none.
+    pub(crate) fn appointed(&self) -> u64 {
+        self.appointments.greatest()
+    }
+
+    /// Accepts a request from this incarnation of a worker if the incarnation is a member. If the worker is
+    /// still expected and the incarnation is appointed, it becomes a member.
+    ///
+    /// # Errors
+    /// Returns the reason if this incarnation is not appointed, if it has not joined yet, or if the job has
+    /// no such worker.
     pub(crate) fn admit(&mut self, worker: u32, incarnation: Incarnation) -> Result<(), String> {
-        match self.member(worker)? {
-            Member::Expected => {}
-            Member::Here { incarnation: known, .. } if known == incarnation => return Ok(()),
-            Member::Here { incarnation: known, .. } if known > incarnation => {
-                return Err(format!(
-                    "worker/{worker} has restarted: its incarnation {incarnation} has ended"
-                ));
-            }
-            Member::Here { .. } => {
-                return Err(must_join(worker));
-            }
-            Member::Gone(over) if incarnation <= over => {
-                return Err(format!(
-                    "worker/{worker} is no longer a member: its incarnation {incarnation} has ended"
-                ));
-            }
-            Member::Gone(_) => return Err(must_join(worker)),
+        let member = self.member(worker)?;
+        if matches!(member, Member::Here { incarnation: known, .. } if known == incarnation) {
+            return Ok(());
+        }
+        self.appointments.check(worker, incarnation)?;
+        if member != Member::Expected {
+            return Err(format!("worker/{worker} must join before it pushes or pulls the values for a step"));
         }
         self.workers[worker as usize] = Member::Here { incarnation, next: GlobalStep(0) };
         Ok(())
     }
 
-    /// Makes this incarnation of a worker a member if it is not a member yet, and returns its next step. A
-    /// worker that was still expected begins at step 0; any other new incarnation begins at the step that
+    /// Makes this incarnation of a worker a member if it is appointed and not a member yet, and returns its
+    /// next step. A worker that was still expected begins at step 0; any other one begins at the step that
     /// `first` returns.
     ///
     /// # Errors
-    /// Returns the reason if this incarnation has ended, or if the job has no such worker.
+    /// Returns the reason if this incarnation is not appointed, or if the job has no such worker.
     pub(crate) fn join(
         &mut self,
         worker: u32,
         incarnation: Incarnation,
         first: impl FnOnce(&Self) -> GlobalStep,
     ) -> Result<GlobalStep, String> {
-        let later = match self.member(worker)? {
+        let is_new = match self.member(worker)? {
             Member::Expected => false,
-            Member::Here { incarnation: known, .. } => incarnation > known,
-            Member::Gone(over) => incarnation > over,
+            Member::Here { incarnation: known, .. } => incarnation != known,
+            Member::Gone => true,
         };
-        if later {
+        if is_new {
+            self.appointments.check(worker, incarnation)?;
             // The earlier incarnation must no longer count when the first step is chosen.
-            self.workers[worker as usize] = Member::Gone(incarnation);
+            self.workers[worker as usize] = Member::Gone;
             let next = first(self);
             self.workers[worker as usize] = Member::Here { incarnation, next };
         }
@@ -152,16 +173,17 @@ impl Members {
         Ok(self.next(worker))
     }
 
-    /// Ends this incarnation of a worker and every earlier one. Returns whether that changes anything.
+    /// Ends this incarnation of a worker. Returns whether that changes the membership.
     pub(crate) fn leave(&mut self, worker: u32, incarnation: Incarnation) -> bool {
         let Ok(member) = self.member(worker) else { return false };
+        let appointed = self.appointments.dismiss(worker, incarnation);
         let over = match member {
-            Member::Expected => true,
-            Member::Here { incarnation: known, .. } => known <= incarnation,
-            Member::Gone(known) => known < incarnation,
+            Member::Expected => appointed || !self.appointments.knows(worker),
+            Member::Here { incarnation: known, .. } => known == incarnation,
+            Member::Gone => false,
         };
         if over {
-            self.workers[worker as usize] = Member::Gone(incarnation);
+            self.workers[worker as usize] = Member::Gone;
         }
         over
     }
@@ -175,10 +197,6 @@ impl Members {
     }
 }
 
-fn must_join(worker: u32) -> String {
-    format!("worker/{worker} must join before it pushes or pulls the values for a step")
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -187,6 +205,7 @@ mod tests {
 
     #[derive(Clone, Debug)]
     enum Event {
+        Appoint(u32, u64, u64),
         Join(u32, u64),
         Push(u32, u64),
         Leave(u32, u64),
@@ -195,55 +214,72 @@ mod tests {
     fn event() -> impl Strategy<Value = Event> {
         let who = || (0u32..3, 1u64..5);
         prop_oneof![
+            (who(), 1u64..9).prop_map(|((worker, life), number)| Event::Appoint(worker, life, number)),
             who().prop_map(|(worker, life)| Event::Join(worker, life)),
             who().prop_map(|(worker, life)| Event::Push(worker, life)),
             who().prop_map(|(worker, life)| Event::Leave(worker, life)),
         ]
     }
 
+    /// What a plain model knows of a worker.
+    #[derive(Clone, Copy, Default)]
+    struct Known {
+        /// The number of the last appointment; 0 if there was none.
+        number: u64,
+        appointed: Option<u64>,
+        here: Option<u64>,
+        /// Whether it has joined or left.
+        came: bool,
+    }
+
     proptest! {
         #[test]
-        fn a_life_that_is_over_stays_over_and_steps_never_decrease(
-            events in prop::collection::vec(event(), 0..100),
-        ) {
+        fn only_the_chief_decides_who_is_a_member(events in prop::collection::vec(event(), 0..100)) {
             let mut members = Members::new(3);
-            // For each worker: the incarnation that is a member, and the greatest one that has ended.
-            let mut here = [None::<u64>; 3];
-            let mut over = [0u64; 3];
-            let mut expected = [true; 3];
+            let mut known = [Known::default(); 3];
             for event in events {
                 let steps: Vec<_> = members.steps().collect();
                 match event {
+                    Event::Appoint(worker, life, number) => {
+                        let model = &mut known[worker as usize];
+                        let later = number > model.number;
+                        let ends = model.here.filter(|&here| later && here != life).map(Incarnation);
+                        prop_assert_eq!(members.appoint(worker, Incarnation(life), number), Ok(ends));
+                        if later {
+                            (model.number, model.appointed) = (number, Some(life));
+                        }
+                    }
                     Event::Join(worker, life) | Event::Push(worker, life) => {
                         let joins = matches!(event, Event::Join(..));
-                        let w = worker as usize;
+                        let model = &mut known[worker as usize];
                         let accepted = if joins {
                             members.join(worker, Incarnation(life), |all| all.slowest().unwrap_or(GlobalStep(7))).is_ok()
                         } else {
                             members.admit(worker, Incarnation(life)).is_ok()
                         };
-                        let fresh = expected[w] || (joins && life > over[w].max(here[w].unwrap_or(0)));
-                        prop_assert_eq!(accepted, here[w] == Some(life) || fresh, "(A)");
+                        let fresh = model.appointed == Some(life) && (joins || !model.came);
+                        prop_assert_eq!(accepted, model.here == Some(life) || fresh, "(A)");
                         if accepted {
-                            over[w] = over[w].max(here[w].filter(|&known| known != life).unwrap_or(0));
-                            (here[w], expected[w]) = (Some(life), false);
+                            (model.here, model.came) = (Some(life), true);
                             let next = members.next(worker);
                             members.pushed(worker, next.next());
                             prop_assert!(members.furthest() >= next);
                         }
                     }
                     Event::Leave(worker, life) => {
-                        let w = worker as usize;
-                        members.leave(worker, Incarnation(life));
-                        if expected[w] || here[w].is_some_and(|known| known <= life) {
-                            (here[w], expected[w]) = (None, false);
+                        let model = &mut known[worker as usize];
+                        let expected = !model.came && (model.number == 0 || model.appointed == Some(life));
+                        let over = expected || model.here == Some(life);
+                        prop_assert_eq!(members.leave(worker, Incarnation(life)), over);
+                        if over {
+                            (model.here, model.came) = (None, true);
                         }
-                        over[w] = if here[w].is_none() { over[w].max(life) } else { over[w] };
+                        model.appointed = model.appointed.filter(|&appointed| appointed != life);
                     }
                 }
-                for worker in 0..3 {
-                    let counts = expected[worker] || here[worker].is_some();
-                    prop_assert_eq!(members.steps().any(|(index, _)| index as usize == worker), counts, "(C)");
+                for (worker, model) in (0..).zip(&known) {
+                    let counts = !model.came || model.here.is_some();
+                    prop_assert_eq!(members.steps().any(|(index, _)| index == worker), counts, "(C)");
                 }
                 if !matches!(event, Event::Join(..)) {
                     prop_assert!(
@@ -259,8 +295,12 @@ mod tests {
     #[test]
     fn a_worker_outside_the_job_is_refused() {
         let mut members = Members::new(2);
-        let error = members.admit(2, Incarnation(1)).unwrap_err();
-        assert!(error.contains("2 worker(s)") && error.contains("worker/2"), "{error}");
+        for error in [
+            members.admit(2, Incarnation(1)).unwrap_err(),
+            members.appoint(2, Incarnation(1), 1).unwrap_err(),
+        ] {
+            assert!(error.contains("2 worker(s)") && error.contains("worker/2"), "{error}");
+        }
         assert!(!members.leave(2, Incarnation(1)));
         assert_eq!(members.count(), 2);
     }

@@ -2,6 +2,7 @@
 //! when held gradients become an update, and when a worker may begin its next step. They only decide: the
 //! shard applies gradients and sends replies.
 
+mod appointments;
 mod asynchronous;
 mod bounded;
 mod members;

@@ -144,6 +144,10 @@ async fn create_for(
         };
         let (created, _) = chief.call::<ShardCreated>(create, Payload::EMPTY).await?;
         versions.push(created.version);
+        for worker in 0..workers {
+            let appoint = Appoint { shard: shard.shard, worker, incarnation: Incarnation(1), number: 1 };
+            chief.call::<Appointed>(appoint, Payload::EMPTY).await?;
+        }
     }
     Ok(versions)
 }
@@ -170,8 +174,14 @@ fn gradient(last: f32) -> Payload {
 }
 
 async fn push(worker: &Connection, number: u64) {
+    push_after(0, worker, number).await;
+}
+
+/// Pushes the gradient `number` of the training, `before` of which were pushed before the worker's start.
+async fn push_after(before: u64, worker: &Connection, number: u64) {
     for shard in 0..2 {
-        worker.call::<Pushed>(push_of(0, shard, number), gradient(number as f32)).await.unwrap();
+        let push = push_of(0, shard, number - before);
+        worker.call::<Pushed>(push, gradient(number as f32)).await.unwrap();
     }
 }
 
@@ -263,8 +273,8 @@ fn a_task_continues_from_what_another_saved_in_training() {
         std::fs::rename(&away, &file).unwrap();
         assert_eq!(create(&chief, &resume(3)).await.unwrap(), [Version(3); 2]);
         assert_eq!(values(&worker).await, expected);
-        push(&worker, 4).await;
-        push(&worker, 5).await;
+        push_after(3, &worker, 4).await;
+        push_after(3, &worker, 5).await;
         assert_eq!(values(&worker).await, trained);
         for task in [task, other] {
             task.interrupt.cancel();

@@ -41,16 +41,17 @@ fn assert_final_counts(ended: &TaskSnapshot) {
         assert_eq!(*actor, shard.actor);
         assert_eq!((actor.name.clone(), actor.state.as_str()), (id.to_string(), "serving"));
         assert_eq!((actor.queue, actor.busy_us), (0, None));
-        // Besides pushes, the shard handles its creation, and for each save the request and the result.
+        // Besides pushes, the shard handles its creation, the appointment of the worker, and for each save
+        // the request and the result.
         let saves = 1 + u64::from(index == 0);
-        assert_eq!(actor.handling.count(), 6 + 1 + 2 * saves);
+        assert_eq!(actor.handling.count(), 6 + 2 + 2 * saves);
         assert_eq!(actor.waited.count(), actor.handling.count());
     }
     let files = &ended.actors[2];
     assert_eq!((files.name.as_str(), files.state.as_str()), ("ps/0/checkpoints", "idle"));
     assert_eq!((files.handling.count(), files.queue), (3, 0));
     // A gradient is as large as the values in its reply; a refusal has no payload.
-    let requests = 1 + 2 * 6 + 2 + 3 + 1;
+    let requests = 1 + 2 * 6 + 2 * 2 + 3 + 1;
     assert_eq!(server.received, Traffic { messages: requests, payload_bytes: 2 * 6 * 16 });
     assert_eq!(server.sent, Traffic { messages: requests, payload_bytes: 2 * 5 * 16 });
     assert_eq!((server.accepted, server.writing.count()), (2, requests));

@@ -1,18 +1,18 @@
 //! The tool `pushpull checkpoint`: its flags and its output.
 
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::anyhow;
 use clap::Subcommand;
 use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_messages::id::GlobalStep;
 use pushpull_messages::job::JobSpec;
+use pushpull_messages::observe::WallClock;
 use pushpull_storage::{Catalog, ManifestSpec, Store};
 use serde_json::{Value, json};
 
 use super::flags::read_job;
-use crate::incarnation::incarnation;
+use crate::incarnation::{incarnation, nonce};
 use crate::programs::checkpoint::{
     Entry, Export, Import, State, Verified, chosen, export, import, latest_whole, listed, select, verify,
 };
@@ -120,10 +120,9 @@ impl CheckpointTool {
                 let job = read_job(&job)?;
                 let (from, file) = split(&file)?;
                 let from = Store::open(&from)?;
-                let name = CheckpointName { step: GlobalStep(step), life: incarnation() };
-                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-                let saved_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-                let store = Store::create(&place.store)?;
+                let (store, saved_ms) = (Store::create(&place.store)?, WallClock::default().unix_ms());
+                let life = Catalog::new(store.clone()).next_life(incarnation(), nonce()).await?;
+                let name = CheckpointName { step: GlobalStep(step), life };
                 import(&from, &file, Import { name, job, saved_ms, allow_extra }, &store).await?;
                 say(&format!("{name}\n"));
                 Ok(())

@@ -38,7 +38,7 @@ impl EvaluationArgs {
     pub(crate) fn config(&self, worker: WorkerConfig) -> EvaluatorConfig {
         let idle_timeout = (self.idle_timeout_s > 0).then(|| Duration::from_secs(self.idle_timeout_s));
         let poll_every = Duration::from_millis(self.poll_every_ms);
-        EvaluatorConfig { worker, best: self.best.clone(), poll_every, idle_timeout }
+        EvaluatorConfig { worker, best: self.best.clone(), poll_every, idle_timeout, ..Default::default() }
     }
 }
 

@@ -8,18 +8,23 @@ use futures_util::future::{AbortHandle, Abortable, LocalBoxFuture};
 use pushpull_chief::checkpoint::CheckpointConfig;
 use pushpull_chief::{Chief, ChiefConfig, JobEnd, JobProgress};
 use pushpull_messages::cluster::ClusterSpec;
-use pushpull_messages::id::{Incarnation, JobName, TaskId};
+use pushpull_messages::id::{Incarnation, JobName, LocalStep, TaskId};
 use pushpull_messages::job::JobSpec;
+use pushpull_messages::message::Registered;
+use pushpull_messages::observe::WallClock;
 use pushpull_ps::{Ps, PsConfig};
 use pushpull_storage::Stores;
 use pushpull_transport::buffer::BufferPool;
 use pushpull_transport::{Identity, RetryConfig, Transport, TransportError};
-use pushpull_worker::{Evaluator, EvaluatorConfig, Worker, WorkerConfig};
+use pushpull_worker::{Evaluator, EvaluatorConfig, Parameters, Worker, WorkerConfig};
 use tokio::sync::watch;
 use tokio::task::LocalSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::machine::Machine;
 use crate::network::{Host, Network};
+use crate::scenario::Scenario;
 use crate::store::{LOCATION, SimulatedStore};
 
 /// The time limit for the last save of a trained job.
@@ -32,6 +37,30 @@ const EVALUATOR_IDLE: Duration = Duration::from_secs(400);
 /// The host of a second chief. It has the identity of the chief, but a nonce of its own.
 pub const SECOND_CHIEF: TaskId = TaskId::new(JobName::Chief, 1);
 
+/// The host of a second start of a worker, which runs beside the first one.
+pub const fn twin(worker: TaskId) -> TaskId {
+    TaskId::new(JobName::Worker, TWINS + worker.index)
+}
+
+/// The host of a stranger that joins the shards as a worker.
+pub const fn stranger(worker: TaskId) -> TaskId {
+    TaskId::new(JobName::Worker, STRANGERS + worker.index)
+}
+
+/// The index of the host of the twin of `worker/0`.
+const TWINS: u32 = 1 << 20;
+/// The index of the host of a stranger in the place of `worker/0`.
+const STRANGERS: u32 = 1 << 21;
+
+/// Returns who the task on a host says that it is.
+pub const fn identity_of(host: TaskId) -> TaskId {
+    match host.job {
+        JobName::Chief => TaskId::CHIEF,
+        JobName::Worker => TaskId::worker(host.index % TWINS),
+        _ => host,
+    }
+}
+
 /// How a start of a task ended: `Ok` with the end of the job if the task is the chief.
 pub type TaskEnd = Result<Option<JobEnd>, String>;
 
@@ -40,6 +69,10 @@ pub type Running = LocalBoxFuture<'static, (TaskId, u64, Option<TaskEnd>)>;
 
 /// What all tasks of a simulated job share.
 pub struct Setting {
+    /// The scenario, which says what the wall clocks show.
+    pub scenario: Scenario,
+    /// When the simulation began.
+    pub began: Instant,
     /// The addresses of all tasks.
     pub cluster: ClusterSpec,
     /// The job.
@@ -62,23 +95,20 @@ impl Setting {
     /// Starts a task for the `start`th time. Returns the task, and the handle that kills it.
     pub fn start(&self, task: TaskId, start: u64) -> (Running, AbortHandle) {
         let host = self.network.join(task);
-        let identity = Identity {
-            task: if task == SECOND_CHIEF { TaskId::CHIEF } else { task },
-            incarnation: Incarnation(start),
-            cluster: self.cluster.clone(),
-            graph: Some(self.job.graph.digest()),
-            http: None,
-            nonce: u64::from(task == SECOND_CHIEF),
-        };
         let machine = host.machine().clone();
+        machine.set_clock(self.scenario.time_at(task, start, self.began.elapsed()));
+        let identity = self.identity(task, start, &machine);
         let stores = self.store.stores(&machine);
         let run: LocalBoxFuture<'static, TaskEnd> = match task.job {
             JobName::Ps => Box::pin(ps(host, identity, self.ps_config(stores))),
+            JobName::Worker if task.index >= STRANGERS => {
+                Box::pin(intrude(host, identity, self.network.witness().registered()))
+            }
             JobName::Worker => Box::pin(worker(host, identity, self.worker_config())),
-            JobName::Evaluator => Box::pin(evaluator(self.evaluator_config(), stores)),
+            JobName::Evaluator => Box::pin(evaluator(self.evaluator_config(machine.wall_clock()), stores)),
             JobName::Chief => {
                 let own = if task == SECOND_CHIEF { Default::default() } else { self.progress.clone() };
-                let config = self.chief_config(stores);
+                let config = self.chief_config(stores, machine.wall_clock());
                 Box::pin(chief(host, task, identity, config, self.job.clone(), own))
             }
         };
@@ -87,6 +117,27 @@ impl Setting {
         let run = machine.run(Box::pin(async move { set.run_until(run).await }));
         let run = Abortable::new(run, killed);
         (Box::pin(async move { (task, start, run.await.ok()) }), kill)
+    }
+
+    /// Returns the identity of a start of a task. Where clocks are right, the incarnations count the starts,
+    /// so that a second chief has the incarnation of the first one.
+    fn identity(&self, task: TaskId, start: u64, machine: &Machine) -> Identity {
+        let wrong = self.scenario.wrong_clocks;
+        Identity {
+            task: identity_of(task),
+            incarnation: Incarnation(match task.job {
+                _ if wrong => machine.wall_clock().unix_us(),
+                JobName::Worker => start + 1000 * u64::from(task.index / TWINS),
+                _ => start,
+            }),
+            cluster: self.cluster.clone(),
+            graph: Some(self.job.graph.digest()),
+            http: None,
+            nonce: match wrong {
+                true => self.scenario.random_of(task, start).bits(),
+                false => u64::from(task == SECOND_CHIEF),
+            },
+        }
     }
 
     fn ps_config(&self, stores: Stores) -> PsConfig {
@@ -99,17 +150,18 @@ impl Setting {
         WorkerConfig { own_threads: false, retry, report_every, ..WorkerConfig::default() }
     }
 
-    fn evaluator_config(&self) -> EvaluatorConfig {
+    fn evaluator_config(&self, wall_clock: WallClock) -> EvaluatorConfig {
         let worker = self.worker_config();
         EvaluatorConfig {
             worker,
+            wall_clock,
             poll_every: EVALUATOR_POLL,
             idle_timeout: Some(EVALUATOR_IDLE),
             ..EvaluatorConfig::default()
         }
     }
 
-    fn chief_config(&self, stores: Stores) -> ChiefConfig {
+    fn chief_config(&self, stores: Stores, wall_clock: WallClock) -> ChiefConfig {
         let save_steps = self.save_steps;
         let checkpoint = save_steps.map(|_| CheckpointConfig {
             save_steps,
@@ -117,7 +169,7 @@ impl Setting {
             ..CheckpointConfig::new(LOCATION)
         });
         let retry = retry(3);
-        ChiefConfig { retry, checkpoint, stores, ..ChiefConfig::default() }
+        ChiefConfig { retry, checkpoint, stores, wall_clock, ..ChiefConfig::default() }
     }
 }
 
@@ -143,6 +195,27 @@ async fn worker(host: Host, identity: Identity, config: WorkerConfig) -> TaskEnd
     let worker = Worker::new(config, identity, Arc::new(host), pool, interrupt);
     let worker = worker.map_err(|error| error.to_string())?;
     worker.run().await.map(|()| None).map_err(|error| error.to_string())
+}
+
+/// Joins the shards as a worker, and pushes. Fails if a shard lets it.
+async fn intrude(host: Host, identity: Identity, registered: Option<Registered>) -> TaskEnd {
+    let Some(Registered { job, placement, workers, .. }) = registered else { return Ok(None) };
+    let (transport, pool): (Arc<dyn Transport>, _) = (Arc::new(host), BufferPool::default());
+    let (config, variables) =
+        (WorkerConfig { retry: retry(8), ..WorkerConfig::default() }, &job.graph.variables);
+    let connected =
+        Parameters::connect(&transport, &identity, &placement, variables, &pool, config.client()).await;
+    // The job may be over.
+    let Ok(mut parameters) = connected else { return Ok(None) };
+    let Ok(latest) = parameters.pull(false).await else { return Ok(None) };
+    if parameters.join(job.sync, workers).await.is_ok() {
+        return Err("a shard lets a stranger join".to_owned());
+    }
+    let gradients = parameters.gradients().into_payloads();
+    match parameters.push_pull(gradients, LocalStep(0), 1, &latest.versions, false).await {
+        Ok(_) => Err("all shards take the push of a stranger".to_owned()),
+        Err(_) => Ok(None),
+    }
 }
 
 async fn evaluator(config: EvaluatorConfig, stores: Stores) -> TaskEnd {

@@ -1,13 +1,14 @@
 //! The machine on which one start of a task runs. It can be stopped for a time, as by SIGSTOP: its links stay
-//! open, but it sends, receives and computes nothing.
+//! open, but it sends, receives and computes nothing. Its wall clock may be wrong, and may jump.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::LocalBoxFuture;
 use parking_lot::Mutex;
+use pushpull_messages::observe::WallClock;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 /// A machine; clones are the same machine.
@@ -18,6 +19,8 @@ pub struct Machine(Arc<Mutex<Power>>);
 struct Power {
     stopped_until: Option<Instant>,
     killed: bool,
+    /// What the machine's wall clock shows, and when it was set to that.
+    clock: Option<(Duration, Instant)>,
 }
 
 impl Machine {
@@ -25,6 +28,22 @@ impl Machine {
     pub fn stop(&self, time: Duration) {
         let power = &mut *self.0.lock();
         power.stopped_until = power.stopped_until.max(Some(Instant::now() + time));
+    }
+
+    /// Sets the wall clock to a time since 1970.
+    pub fn set_clock(&self, time: Duration) {
+        self.0.lock().clock = Some((time, Instant::now()));
+    }
+
+    /// Returns the machine's wall clock. It shows 1970 if it was never set.
+    pub fn wall_clock(&self) -> WallClock {
+        let machine = self.clone();
+        WallClock::new(move || machine.time())
+    }
+
+    fn time(&self) -> SystemTime {
+        let since = |(time, set): (Duration, Instant)| time + set.elapsed();
+        UNIX_EPOCH + self.0.lock().clock.map_or(Duration::ZERO, since)
     }
 
     /// Ends everything on the machine for good.

@@ -78,10 +78,22 @@ impl Network {
         Host { network: self.clone(), task, machine }
     }
 
+    /// Returns the witness of all messages.
+    pub fn witness(&self) -> &Witness {
+        &self.0.witness
+    }
+
     /// Stops the machine of a task for a time.
     pub fn stop(&self, task: TaskId, time: Duration) {
         if let Some(machine) = self.0.state.lock().machines.get(&task) {
             machine.stop(time);
+        }
+    }
+
+    /// Sets the wall clock of a task's machine to a time since 1970.
+    pub fn set_clock(&self, task: TaskId, time: Duration) {
+        if let Some(machine) = self.0.state.lock().machines.get(&task) {
+            machine.set_clock(time);
         }
     }
 

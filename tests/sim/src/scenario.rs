@@ -31,7 +31,18 @@ pub enum Fault {
     Store(Trouble, Duration),
     /// Starts a second chief of the same job. If the first one runs, it listens at an address of its own.
     SecondChief,
+    /// Starts a worker a second time, beside the first start.
+    Twin(TaskId),
+    /// A stranger joins the shards as a worker, without having registered with the chief.
+    Stranger(TaskId),
+    /// Sets the wall clock of a task's machine to a time since 1970.
+    Clock(TaskId, Duration),
 }
+
+/// The time that correct wall clocks show at the start, since 1970.
+pub const NOON: Duration = Duration::from_secs(1_767_268_800);
+/// The largest error of a wall clock.
+const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
 /// The time for which a block or a stop harms nothing, whatever else happens.
 const HARMLESS: Duration = Duration::from_secs(2);
@@ -52,6 +63,7 @@ impl Fault {
             Self::Block(.., time) | Self::Partition(.., time) => *time >= LOST_AFTER,
             Self::Stop(_, time, back) => *time > UNNOTICED || back.is_some(),
             Self::Kill(..) | Self::Cut(..) | Self::Store(..) | Self::SecondChief => false,
+            Self::Twin(_) | Self::Stranger(_) | Self::Clock(..) => false,
         }
     }
 
@@ -115,6 +127,8 @@ pub struct Scenario {
     pub second: Vec<(When, Fault)>,
     /// What must come of it.
     pub expected: Expected,
+    /// Whether the wall clock of every machine is wrong, by up to a year.
+    pub wrong_clocks: bool,
 }
 
 impl Scenario {
@@ -150,6 +164,7 @@ impl Scenario {
             faults,
             second,
             expected,
+            wrong_clocks: false,
         };
         // One worker stays, so that the job has a worker at any time.
         let survivor = random.between(0, u64::from(workers) - 1) as u32;
@@ -177,7 +192,46 @@ impl Scenario {
         }
         let second = scenario.second_chief(random).map(|when| (when, Fault::SecondChief));
         scenario.faults.extend(second);
+        scenario.add_strays(random);
         scenario
+    }
+
+    /// Makes the wall clocks wrong in one scenario out of three, and lets a second start of a worker or a
+    /// stranger come in one out of five.
+    fn add_strays(&mut self, random: &mut Random) {
+        self.wrong_clocks = random.one_in(3);
+        let jumps = if self.wrong_clocks { random.between(0, 3) } else { 0 };
+        for _ in 0..jumps {
+            let (when, task) = (self.when(random, false), self.any_task(random));
+            self.faults.push((when, Fault::Clock(task, wrong_time(random))));
+        }
+        if random.one_in(5) {
+            let worker = TaskId::worker(random.between(0, u64::from(self.workers) - 1) as u32);
+            let (fault, begun) = match random.one_in(2) {
+                true => (Fault::Twin(worker), false),
+                false => (Fault::Stranger(worker), true),
+            };
+            let when = self.when(random, begun);
+            self.faults.push((when, fault));
+        }
+    }
+
+    /// Returns the time that the wall clock of a task's machine shows when the task is started for the
+    /// `start`th time and `elapsed` has passed since the beginning.
+    pub fn time_at(&self, task: TaskId, start: u64, elapsed: Duration) -> Duration {
+        if !self.wrong_clocks {
+            return NOON + elapsed;
+        }
+        wrong_time(&mut self.random_of(task, start))
+    }
+
+    /// Returns random numbers that belong to one start of a task.
+    pub fn random_of(&self, task: TaskId, start: u64) -> Random {
+        let mut random = Random::new(self.seed);
+        for number in [task.job as u64, u64::from(task.index), start] {
+            random = Random::new(random.bits() ^ number);
+        }
+        random
     }
 
     /// Returns a large cluster without faults.
@@ -200,8 +254,8 @@ impl Scenario {
     /// Returns the same scenario without its faults.
     #[must_use]
     pub fn undisturbed(&self) -> Self {
-        let (faults, second) = (Vec::new(), Vec::new());
-        Self { faults, second, evaluator: false, expected: Expected::Trained, ..self.clone() }
+        let (faults, second, expected) = (Vec::new(), Vec::new(), Expected::Trained);
+        Self { faults, second, evaluator: false, expected, wrong_clocks: false, ..self.clone() }
     }
 
     /// Returns whether the job must end with the bits of the undisturbed job: all of its workers push
@@ -209,6 +263,8 @@ impl Scenario {
     pub fn keeps_bits(&self) -> bool {
         let leaves = |fault: &Fault| match fault {
             Fault::Kill(task, _) => task.job == JobName::Worker,
+            // It takes the worker's place if that one is away for a moment.
+            Fault::Twin(_) => true,
             other => other.is_long(),
         };
         self.deterministic && !self.all_faults().any(leaves)
@@ -370,6 +426,11 @@ impl Scenario {
     }
 }
 
+/// Returns what a wall clock shows that is wrong by up to a year.
+fn wrong_time(random: &mut Random) -> Duration {
+    between(random, NOON - YEAR, NOON + YEAR)
+}
+
 /// Returns a random time.
 fn between(random: &mut Random, least: Duration, most: Duration) -> Duration {
     Duration::from_millis(random.between(least.as_millis() as u64, most.as_millis() as u64))
@@ -390,6 +451,9 @@ impl fmt::Display for Scenario {
         }
         if self.evaluator {
             writeln!(f, "  an evaluator")?;
+        }
+        if self.wrong_clocks {
+            writeln!(f, "  wrong wall clocks")?;
         }
         let again = self.second.iter().map(|(when, fault)| ("when started again, ", when, fault));
         let faults = self.faults.iter().map(|(when, fault)| ("", when, fault)).chain(again);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use pushpull_messages::id::TaskId;
-use pushpull_messages::message::Message;
+use pushpull_messages::message::{Message, Registered};
 
 /// A witness; clones share what they see.
 #[derive(Clone, Debug, Default)]
@@ -17,6 +17,8 @@ struct Seen {
     /// life before it.
     drawn: BTreeMap<TaskId, u64>,
     drawn_before: BTreeMap<TaskId, u64>,
+    /// What a worker was told last when it registered.
+    registered: Option<Registered>,
     /// The first thing that must not happen.
     fault: Option<String>,
 }
@@ -34,6 +36,7 @@ impl Witness {
     pub fn saw(&self, _: TaskId, to: TaskId, message: &Message) {
         let Message::Registered(registered) = message else { return };
         let (seen, drawn) = (&mut *self.0.lock(), registered.resume.drawn);
+        seen.registered = Some(Registered::clone(registered));
         if seen.drawn.contains_key(&to) {
             return;
         }
@@ -44,6 +47,11 @@ impl Witness {
                 "{to} continues after {drawn} batches, but the life before continued after {before}"
             ));
         }
+    }
+
+    /// Returns what a worker was told last when it registered; `None` if none has registered.
+    pub fn registered(&self) -> Option<Registered> {
+        self.0.lock().registered.clone()
     }
 
     /// Returns the first thing that must not happen and has happened.

@@ -13,7 +13,7 @@ use pushpull_messages::id::{JobName, TaskId};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use crate::host::{Running, SECOND_CHIEF, Setting, TaskEnd};
+use crate::host::{Running, SECOND_CHIEF, Setting, TaskEnd, identity_of, stranger, twin};
 use crate::invariants::{check, check_evaluated, check_store, newest_step};
 use crate::job::job;
 use crate::network::Network;
@@ -125,6 +125,12 @@ struct World<'a> {
     job_end: Option<TaskEnd>,
     /// The end of the second chief.
     second_end: Option<TaskEnd>,
+    /// The workers that were started a second time, each with the end of its twin.
+    twins: BTreeMap<TaskId, Option<TaskEnd>>,
+    /// The errors of workers that had a twin, which may have taken the worker's place.
+    displaced: BTreeMap<TaskId, String>,
+    /// The tasks that have ended without an error in this life of the job.
+    ended_well: BTreeSet<TaskId>,
 }
 
 impl<'a> World<'a> {
@@ -140,6 +146,8 @@ impl<'a> World<'a> {
         let witness = Witness::default();
         let network = Network::new(scenario.seed, scenario.latency, trace.clone(), witness.clone());
         let setting = Setting {
+            scenario: scenario.clone(),
+            began: Instant::now(),
             cluster: cluster.expect("a valid cluster"),
             job: job(scenario),
             shards: scenario.shards,
@@ -174,6 +182,9 @@ impl<'a> World<'a> {
             evaluated: false,
             job_end: None,
             second_end: None,
+            twins: BTreeMap::new(),
+            displaced: BTreeMap::new(),
+            ended_well: BTreeSet::new(),
         }
     }
 
@@ -208,6 +219,9 @@ impl<'a> World<'a> {
         self.setting.network.heal();
         self.setting.store.heal();
         self.witness.begin_life();
+        self.twins.clear();
+        self.displaced.clear();
+        self.ended_well.clear();
         // A chief that was stopped tells its own progress.
         self.setting.progress = watch::channel(JobProgress::default()).0;
         self.faults = if self.lives == 2 { self.scenario.second.clone() } else { Vec::new() };
@@ -336,6 +350,12 @@ impl<'a> World<'a> {
                 }
             }
             Fault::SecondChief => self.start(SECOND_CHIEF),
+            Fault::Twin(worker) => {
+                self.twins.insert(worker, None);
+                self.start(twin(worker));
+            }
+            Fault::Stranger(worker) => self.start(stranger(worker)),
+            Fault::Clock(task, time) => network.set_clock(task, time),
             Fault::Cut(one, other) => network.cut(one, other),
             Fault::Block(from, to, time) => network.block(from, to, time),
             Fault::Partition(one, other, time) => {
@@ -384,6 +404,14 @@ impl<'a> World<'a> {
             return;
         }
         self.alive.remove(&task);
+        let worker = identity_of(task);
+        if worker != task {
+            match self.twins.get_mut(&worker).filter(|_| task == twin(worker)) {
+                Some(known) => *known = Some(end),
+                None => self.failed = self.failed.take().or_else(|| end.err()),
+            }
+            return;
+        }
         let over = self.job_end.is_some();
         match (task.job, &end) {
             (JobName::Chief, _) => {
@@ -405,8 +433,30 @@ impl<'a> World<'a> {
         }
         // When the chief has ended, a worker whose last reply was lost cannot learn how the job ended.
         if let (Err(error), false) = (&end, over || self.excused.contains(&task)) {
-            self.failed.get_or_insert_with(|| format!("{task} ended: {error}"));
+            let error = format!("{task} ended: {error}");
+            match self.twins.contains_key(&task) {
+                true => drop(self.displaced.insert(task, error)),
+                false => drop(self.failed.get_or_insert(error)),
+            }
         }
+        if end.is_ok() {
+            self.ended_well.insert(task);
+        }
+    }
+
+    /// Checks that of a worker and its twin one stays, whichever the chief decides, and the other ends with
+    /// an error.
+    fn check_twins(&self) -> Result<(), String> {
+        for (worker, end) in &self.twins {
+            let stays = matches!(end, Some(Ok(_)));
+            if let Some(error) = self.displaced.get(worker).filter(|_| !stays) {
+                return Err(format!("{error}, although its twin did not stay"));
+            }
+            if stays && self.ended_well.contains(worker) {
+                return Err(format!("{worker} and its twin both stayed"));
+            }
+        }
+        Ok(())
     }
 
     fn hang(&self) -> String {
@@ -437,6 +487,9 @@ impl<'a> World<'a> {
         }
         if let (Expected::Trained, Some(failed)) = (self.scenario.expected, &self.failed) {
             return Err(failed.clone());
+        }
+        if report.is_some() {
+            self.check_twins()?;
         }
         match &self.second_end {
             // It may train the job if the first chief was killed before its workers had begun.

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use pushpull_messages::observe::WallClock;
 use pushpull_messages::out_of_range::OutOfRange;
 
 use super::best::BestSpec;
@@ -22,12 +23,15 @@ pub struct EvaluatorConfig {
     pub poll_every: Duration,
     /// The time without a new checkpoint after which the evaluator ends; if `None`, it waits forever.
     pub idle_timeout: Option<Duration>,
+    /// The time of day, which is written to the results. It decides nothing.
+    pub wall_clock: WallClock,
 }
 
 impl Default for EvaluatorConfig {
     fn default() -> Self {
         let worker = WorkerConfig::default();
-        Self { worker, best: None, poll_every: Duration::from_secs(1), idle_timeout: None }
+        let (poll_every, wall_clock) = (Duration::from_secs(1), WallClock::default());
+        Self { worker, best: None, poll_every, idle_timeout: None, wall_clock }
     }
 }
 

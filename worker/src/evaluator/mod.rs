@@ -12,7 +12,6 @@ mod tests;
 mod view;
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures_util::future::LocalBoxFuture;
 use pushpull_input::{TestSet, input_in_directory};
@@ -323,8 +322,7 @@ impl Evaluator {
             evaluation.loss,
             numbers.concat()
         );
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let at_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+        let at_ms = self.config.wall_clock.unix_ms();
         let record = EvaluationRecord { checkpoint: name, step: manifest.step, evaluation, at_ms };
         self.store.put(&EvaluationRecord::file(name), record.encode()).await?;
         self.view.evaluated(&record, took);

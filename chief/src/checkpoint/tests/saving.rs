@@ -8,6 +8,7 @@ use object_store::local::LocalFileSystem;
 use pushpull_messages::checkpoint::{CheckpointName, SourceSpec, StartSpec};
 use pushpull_messages::id::{GlobalStep, VariableId};
 use pushpull_messages::job::JobSpec;
+use pushpull_messages::observe::WallClock;
 use pushpull_messages::placement::{PartitionerSpec, PlacementSpec};
 use pushpull_storage::{Catalog, CheckpointState, Store, StoreError};
 use tempfile::TempDir;
@@ -81,7 +82,9 @@ impl ChiefLife {
     async fn begin(&self) -> Result<InitialState, ChiefError> {
         let (job, catalog) = (&self.job, Catalog::new(self.store.clone()));
         let checkpoints = Some((&catalog, self.config.restore));
-        let begin = ShardInitializer { ps: &self.tasks, job, workers: 2, checkpoints, warm_start: None };
+        let (warm_start, wall_clock) = (None, &WallClock::default());
+        let begin =
+            ShardInitializer { ps: &self.tasks, job, workers: 2, checkpoints, warm_start, wall_clock };
         begin.run(self.tasks.place(job).unwrap()).await
     }
 
@@ -239,7 +242,8 @@ fn a_warm_start_takes_values_and_no_steps() {
             let catalog = Catalog::new(life.store.clone());
             let checkpoints = Some((&catalog, RestoreChoice::LatestValid));
             let (ps, job, warm_start) = (&life.tasks, &life.job, Some(&config));
-            let begin = ShardInitializer { ps, job, workers: 2, checkpoints, warm_start };
+            let wall_clock = &WallClock::default();
+            let begin = ShardInitializer { ps, job, workers: 2, checkpoints, warm_start, wall_clock };
             begin.run(life.tasks.place(job).unwrap()).await.map_err(|error| error.to_string())
         };
         life.cluster.ps.cannot_read(named(10, 5));

@@ -221,6 +221,10 @@ async fn write(
     Ok(FileSpec { name, shard, version: save.at, bytes, tensors: tensors.collect() })
 }
 
+fn created(version: u64) -> ShardCreated {
+    ShardCreated { slices: 1, bytes: 4, version: Version(version), appointed: 0 }
+}
+
 /// Handles the messages that concern the whole task. Returns any other message, which is for a shard, with
 /// its reply handle. If the task belongs to another chief, refuses every message except `Withdraw` and
 /// `Observe`.
@@ -234,6 +238,7 @@ fn rule(state: &mut FakePsState, message: Message, reply: Reply) -> Option<(Mess
         _ if state.taken => reply.refuse(RefusalCode::Term, "ps/0 belongs to another chief"),
         Message::Claim(_) => reply.send(Claimed {}, Payload::EMPTY),
         Message::Stop(_) => reply.send(Stopped {}, Payload::EMPTY),
+        Message::Appoint(_) => reply.send(Appointed {}, Payload::EMPTY),
         message => return Some((message, reply)),
     }
     None
@@ -264,7 +269,7 @@ impl Service for FakePs {
                     return reply.refuse(RefusalCode::Unavailable, "a checksum differs");
                 }
                 (shard.version, shard.began, shard.end) = (version, version, create.last_step.0);
-                reply.send(ShardCreated { slices: 1, bytes: 4, version: Version(version) }, Payload::EMPTY);
+                reply.send(created(version), Payload::EMPTY);
             }
             Message::Save(save) => {
                 let index = save.shard as usize;

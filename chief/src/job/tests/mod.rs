@@ -274,6 +274,53 @@ fn a_later_life_ends_an_earlier_one_that_is_away() {
 }
 
 #[test]
+fn a_worker_whose_clock_was_set_back_is_taken() {
+    let mut play = Play::new(1);
+    play.created();
+    // The first incarnation has the number of a clock that was ahead.
+    play.say_over(0, 900, 1, Register {});
+    play.say_over(0, 900, 1, Ready::default());
+    play.away(0, 900, 1);
+    play.say_over(0, 5, 2, Register {});
+    play.say_over(0, 5, 2, Ready::default());
+    assert_eq!(play.log(), "1:Registered started 2:Go 3:Registered 4:Go");
+    assert_eq!((&play.left[..], &play.appointed[..]), (&[(0, 900)][..], &[(0, 900), (0, 5)][..]));
+    // The first one comes back, while the second one is here and while it is away.
+    play.say_over(0, 900, 3, Register {});
+    play.away(0, 5, 2);
+    play.say_over(0, 900, 3, Register {});
+    play.say_over(0, 900, 3, completed());
+    assert_eq!(play.log().matches("a later incarnation of worker/0 has registered").count(), 3);
+    assert_eq!(play.appointed.len(), 2);
+}
+
+#[test]
+fn a_worker_begins_when_all_shards_know_it() {
+    let mut play = Play::new(1);
+    play.confirms = false;
+    play.say(0, 1, Register {});
+    play.created();
+    play.say(0, 1, Ready::default());
+    assert_eq!(play.log(), "1:Registered");
+    // The worker is started again before the shards know its first incarnation.
+    play.away(0, 1, 1);
+    play.say(0, 2, Register {});
+    play.confirm();
+    play.say(0, 2, Ready::default());
+    assert!(!play.log().contains("Go"));
+    play.confirm();
+    assert_eq!(play.log(), "started 4:Go");
+    assert_eq!(play.appointed, [(0, 1), (0, 2)]);
+    // The same for a worker that comes back while the job trains.
+    play.away(0, 2, 2);
+    play.say(0, 3, Register {});
+    play.say(0, 3, Ready::default());
+    assert!(!play.log().contains("Go"));
+    play.confirm();
+    assert_eq!(play.log(), "6:Go");
+}
+
+#[test]
 fn an_evaluating_worker_may_be_started_again() {
     let mut play = Play::new(1);
     play.created();

@@ -14,6 +14,12 @@ pub(super) struct Play {
     pub open: BTreeSet<u32>,
     pub log: Vec<String>,
     pub left: Vec<(u32, u64)>,
+    /// The incarnations of workers that the shards were told to let join.
+    pub appointed: Vec<(u32, u64)>,
+    /// The number of them that all shards have confirmed.
+    confirmed: usize,
+    /// Whether the shards confirm them at once.
+    pub confirms: bool,
     pub ended: Vec<Result<TrainingOutcome, String>>,
     /// The steps at which workers were told to evaluate the model, one for each such reply.
     pub evaluates: Vec<u64>,
@@ -43,7 +49,17 @@ impl Play {
         let state = JobState::new(job, workers);
         let (open, log, left, ended) = Default::default();
         let (evaluates, registered) = Default::default();
-        Self { state, next: 0, open, log, left, ended, evaluates, registered }
+        let (appointed, confirmed, confirms) = (Vec::new(), 0, true);
+        Self { state, next: 0, open, log, left, appointed, confirmed, confirms, ended, evaluates, registered }
+    }
+
+    /// Lets all shards confirm the next appointment, if there is one.
+    pub(super) fn confirm(&mut self) {
+        if let Some(&(worker, life)) = self.appointed.get(self.confirmed) {
+            self.confirmed += 1;
+            let effects = self.state.appointed(worker, Incarnation(life));
+            self.carry_out(effects);
+        }
     }
 
     fn carry_out(&mut self, effects: Vec<Effect<u32>>) {
@@ -68,13 +84,21 @@ impl Play {
                 }
                 Effect::Started => self.log.push("started".into()),
                 Effect::Trained(_) => self.log.push("trained".into()),
-                Effect::Leave(worker, incarnation) => self.left.push((worker, incarnation.0)),
+                Effect::Order(MembershipOrder::Leave(worker, incarnation)) => {
+                    self.left.push((worker, incarnation.0));
+                }
+                Effect::Order(MembershipOrder::Appoint(worker, incarnation)) => {
+                    self.appointed.push((worker, incarnation.0));
+                }
                 Effect::Ended(Ok(TrainingEnd::Evaluated(outcome))) => self.ended.push(Ok(outcome)),
                 Effect::Ended(Ok(TrainingEnd::Drained { step })) => {
                     self.ended.push(Err(format!("drained at {step}")))
                 }
                 Effect::Ended(Err(error)) => self.ended.push(Err(error.to_string())),
             }
+        }
+        while self.confirms && self.confirmed < self.appointed.len() {
+            self.confirm();
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use pushpull_messages::checkpoint::{CheckpointName, Part, StartSpec, WorkerRecord};
+use pushpull_messages::checkpoint::{CheckpointName, Part, StartSpec};
 use pushpull_messages::graph::GraphBuilder;
 use pushpull_messages::id::*;
 use pushpull_messages::input::{DatasetSpec, InputSpec};
@@ -98,6 +98,8 @@ pub(super) struct Shards {
     /// The factor of the learning rate, and the next change of this factor, as the chief writes them into a
     /// manifest.
     pub(super) rate: RateSpec,
+    /// The sequence number of the last push of this run.
+    sequence: Sequence,
 }
 
 /// The bits of all elements, for each part of each variable. The number in the key is the variable's id.
@@ -110,6 +112,7 @@ impl Shards {
             placement: placement.clone(),
             states: Vec::new(),
             rate: RateSpec::default(),
+            sequence: Sequence(0),
         };
         for &shard in &placement.shards {
             let (pool, bytes) = (BufferPool::default(), 1 << 30);
@@ -123,6 +126,9 @@ impl Shards {
             }
             let created: ShardCreated = only(answers)?;
             assert_eq!(created.version, state.observe().began);
+            let incarnation = Incarnation(1);
+            let appoint = Appoint { shard: shard.shard, worker: 1, incarnation, number: 1 };
+            only::<Appointed>(state.appoint(&appoint, 0))?;
             shards.states.push(state);
         }
         Ok(shards)
@@ -153,9 +159,11 @@ impl Shards {
         }
     }
 
-    /// Sends the push with sequence number `number` to every shard. The gradients do not depend on the
-    /// placement.
+    /// Sends the push number `number` of the whole training to every shard. The gradients do not depend on
+    /// the placement.
     pub(super) fn push(&mut self, number: u64) {
+        self.sequence = self.sequence.next();
+        let id = PushId { worker: 1, incarnation: Incarnation(1), sequence: self.sequence };
         for state in &mut self.states {
             let version = state.observe().version;
             let (mut ids, mut segments) = (Vec::new(), Vec::new());
@@ -172,7 +180,7 @@ impl Shards {
             segments.reverse();
             let push = Push {
                 shard: state.id().shard,
-                id: PushId { worker: 1, incarnation: Incarnation(1), sequence: Sequence(number) },
+                id,
                 local_step: LocalStep(number),
                 epoch: self.placement.epoch,
                 placement_digest: self.placement.digest(),
@@ -246,8 +254,9 @@ impl Shards {
         versions[0]
     }
 
-    /// Returns the current values, averages and slots of all shards, and the current records of the workers.
-    pub(super) fn contents(&mut self) -> (Bits, Vec<WorkerRecord>) {
+    /// Returns the current values, averages and slots of all shards, and the number of batches that each
+    /// worker has drawn.
+    pub(super) fn contents(&mut self) -> (Bits, Vec<(u32, u64)>) {
         let at = self.version();
         let checkpoint = CheckpointName { step: GlobalStep(at.0), life: Incarnation(99) };
         let save = Save { shard: 0, store: "memory://".into(), checkpoint, at };
@@ -268,7 +277,7 @@ impl Shards {
                     all[first..first + buffer.len() / 4].copy_from_slice(&bits.collect::<Vec<_>>());
                 }
             }
-            workers = cut.workers;
+            workers = cut.workers.iter().map(|record| (record.worker, record.drawn)).collect();
             only::<Saved>(state.written(SaveResult::failed("the test writes no file"))).unwrap();
         }
         (contents, workers)

@@ -4,6 +4,7 @@
 //! requests it. Wanted properties: (V1) the version never decreases; (V2) every push is counted under
 //! exactly one verdict; (V3) exactly `last_step` updates are applied.
 
+mod appoint;
 mod create;
 mod files;
 mod pull;
@@ -91,8 +92,7 @@ impl<R> ShardState<R> {
     pub fn leave(&mut self, leave: &Leave, reply: R) -> Vec<Answer<R>> {
         let &Leave { worker, incarnation, .. } = leave;
         if worker < WORKERS_MAX {
-            let over = self.over.entry(worker).or_insert(incarnation);
-            *over = incarnation.max(*over);
+            self.over.insert(worker, incarnation);
         }
         let mut answers = vec![Answer::message(reply, Left {})];
         answers.extend(self.end(leave));

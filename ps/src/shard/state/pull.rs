@@ -13,13 +13,20 @@ impl<R> ShardState<R> {
     /// Accepts a pull of all slices at one version. `reader` is the worker that sends the pull; `None` for
     /// other peers.
     pub fn pull(&mut self, pull: &Pull, reader: Option<Reader>, reply: R) -> Vec<Answer<R>> {
-        if let Some(reader) = reader.filter(|&reader| self.deferred.delays(pull, reader)) {
+        if let Some(reader) = reader.filter(|&reader| self.delays(pull, reader)) {
             let join = DeferredJoin { pull: pull.clone(), reader, reply };
             return self.deferred.join(join).into_iter().collect();
         }
         let answers = self.answer_pull(pull, reader, reply);
         self.cut_if_due();
         answers
+    }
+
+    /// Returns whether a request to join has to wait until its worker's earlier incarnation has ended. One
+    /// that will be refused does not wait.
+    fn delays(&self, pull: &Pull, Reader { worker, incarnation, .. }: Reader) -> bool {
+        self.deferred.delays(pull, worker, incarnation)
+            && self.contents.as_ref().is_some_and(|own| own.members.is_appointed(worker, incarnation))
     }
 
     fn answer_pull(&mut self, pull: &Pull, reader: Option<Reader>, reply: R) -> Vec<Answer<R>> {

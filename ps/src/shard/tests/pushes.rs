@@ -13,6 +13,7 @@ use pushpull_messages::sync::SyncSpec;
 use pushpull_messages::variable::{InitializerSpec, VariableSpec};
 use pushpull_transport::buffer::{Buffer, BufferPool, Payload, Segment};
 
+use super::workers::appoint;
 use crate::shard::{Answer, ShardLimits, ShardState};
 
 /// A shard under test. Its functions assert that each request gets exactly one answer, at once.
@@ -30,8 +31,12 @@ impl Tested {
         Self(ShardState::new(ShardId::new(0, 0), BufferPool::default(), limits))
     }
 
+    /// Creates the shard, and lets the first incarnation of every worker join.
     fn create(&mut self, create: CreateShard) -> Result<ShardCreated, Refusal> {
-        only(self.0.create(create, 1, ())).map(|(created, _)| created)
+        let workers = create.workers;
+        let (created, _) = only(self.0.create(create, 1, ()))?;
+        (0..workers).for_each(|worker| appoint(&mut self.0, worker, 1, ()));
+        Ok(created)
     }
 
     fn push(&mut self, push: &Push, gradients: Payload) -> Result<(Pushed, Payload), Refusal> {
@@ -87,7 +92,7 @@ fn latest(placement_digest: u32) -> Pull {
 fn shard(optimizer: OptimizerSpec, last_step: u64) -> Tested {
     let mut state = Tested::new(1 << 20);
     let created = state.create(create(optimizer, last_step)).unwrap();
-    assert_eq!(created, ShardCreated { slices: 2, bytes: 24, version: Version(0) });
+    assert_eq!(created, ShardCreated { slices: 2, bytes: 24, version: Version(0), appointed: 0 });
     state
 }
 

@@ -82,7 +82,17 @@ impl Trial {
     pub(super) fn join(&mut self, worker: u32) {
         let life = self.workers[worker as usize].life + 1;
         self.workers[worker as usize] = Worker { life, ..Worker::default() };
+        self.appoint(worker);
         let answers = self.pull(worker, PullAt::Join, 1);
+        self.receive(answers);
+    }
+
+    /// Lets the chief appoint the current incarnation of a worker.
+    pub(super) fn appoint(&mut self, worker: u32) {
+        let life = self.workers[worker as usize].life;
+        let appoint = Appoint { shard: 0, worker, incarnation: Incarnation(life), number: life };
+        let answers = self.state.appoint(&appoint, CHIEF);
+        assert!(matches!(answers[0].result, Ok((Message::Appointed(_), _))), "the chief never waits");
         self.receive(answers);
     }
 
@@ -362,6 +372,7 @@ fn the_latest_of_several_joins_in_a_hold_stays() {
     assert_eq!(superseded(answers), (0, 2), "the copy on the later connection stays");
     trial.leave(0);
     trial.workers[0] = Worker { life: 3, ..Worker::default() };
+    trial.appoint(0);
     let answers = trial.pull(0, PullAt::Join, 1);
     assert_eq!(superseded(answers), (0, 2), "the later incarnation stays");
     trial.open.retain(|open| open.1 != 2);

@@ -11,7 +11,7 @@ use pushpull_messages::message::*;
 use pushpull_messages::sync::SyncSpec;
 use pushpull_transport::buffer::{Buffer, BufferPool, Payload, Segment};
 
-use super::workers::create;
+use super::workers::{appoint, create};
 use crate::shard::{Answer, Cut, FileRequest, Restored, ShardLimits, ShardState};
 
 const LAST_STEP: u64 = 30;
@@ -48,6 +48,7 @@ impl Saving {
         let (digest, mut state) =
             (create.placement.digest(), ShardState::new(create.shard, BufferPool::default(), limits));
         assert_eq!(state.create(create, 1, 0).len(), 1);
+        appoint(&mut state, 0, 1, 0);
         Self {
             state,
             digest,
@@ -308,6 +309,7 @@ fn examples_of_a_held_gradient_do_not_count_as_drawn() {
     let mut state = ShardState::new(create.shard, BufferPool::default(), limits);
     let placement_digest = create.placement.digest();
     state.create(create, 1, 0);
+    (0..2).for_each(|worker| appoint(&mut state, worker, 1, 0));
     let push = |state: &mut ShardState<u32>, worker| {
         let push = Push {
             shard: 0,

@@ -44,6 +44,14 @@ pub(super) fn create(sync: SyncSpec, deterministic: bool, workers: u32, last_ste
     }
 }
 
+/// Lets the chief appoint an incarnation of a worker whose earlier incarnation has left. The number of the
+/// appointment is that of the incarnation.
+pub(super) fn appoint<R>(state: &mut ShardState<R>, worker: u32, life: u64, reply: R) {
+    let appoint = Appoint { shard: 0, worker, incarnation: Incarnation(life), number: life };
+    let answers = state.appoint(&appoint, reply);
+    assert!(answers.len() == 1 && answers[0].result.is_ok(), "no other request is answered");
+}
+
 /// A simulated worker.
 #[derive(Clone, Debug)]
 struct Worker {
@@ -110,6 +118,7 @@ impl Shard {
         self.workers.insert(worker, new);
         let handle = self.handle(worker);
         let reader = Reader { worker, incarnation: Incarnation(self.lives), connection: 1 };
+        appoint(&mut self.state, worker, self.lives, (u32::MAX, 0, 0));
         let answers = self.state.pull(&self.ask(PullAt::Join), Some(reader), handle);
         let first = answers.iter().find_map(|answer| match &answer.result {
             Ok((Message::Pulled(pulled), _)) if answer.reply == handle => Some(pulled.step),

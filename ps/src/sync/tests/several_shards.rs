@@ -125,10 +125,12 @@ impl Cluster {
         self.lives += 1;
         let mut first = 0;
         for Shard { policy, members, version, .. } in &mut self.shards {
+            let appointed = members.appoint(worker, Incarnation(self.lives), self.lives);
+            assert_eq!(appointed, Ok(None));
             let joined = members.join(worker, Incarnation(self.lives), |members| {
                 policy.first_step(worker, Version(*version), members)
             });
-            first = first.max(joined.expect("a later incarnation").0);
+            first = first.max(joined.expect("an appointed incarnation").0);
         }
         let count = self.shards.len();
         let entry = Worker { life: self.lives, read: vec![None; count], sent: vec![None; count] };

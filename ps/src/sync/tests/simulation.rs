@@ -173,11 +173,11 @@ impl Simulation {
     pub(crate) fn join(&mut self, worker: u32) {
         self.has_left |= self.workers.contains_key(&worker);
         self.lives += 1;
+        let life = Incarnation(self.lives);
+        self.members.appoint(worker, life, self.lives).expect("a worker of the job");
         let (policy, version) = (&self.policy, Version(self.version));
-        let joined = self
-            .members
-            .join(worker, Incarnation(self.lives), |members| policy.first_step(worker, version, members));
-        joined.expect("a later incarnation may join");
+        let joined = self.members.join(worker, life, |members| policy.first_step(worker, version, members));
+        joined.expect("an appointed incarnation may join");
         self.workers.insert(worker, Worker { life: self.lives, read: None, pushed: None });
         self.settle();
     }

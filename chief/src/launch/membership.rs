@@ -1,0 +1,48 @@
+//! Carries the chief's orders about workers to the shards: which incarnation may join, and which has left.
+//! The coordinator gives the orders and learns when all shards have taken an appointment.
+
+use std::rc::Rc;
+
+use actix::Addr;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::mpsc;
+
+use super::ps_tasks::PsTasks;
+use crate::coordinator::{Coordinator, JobEvent};
+use crate::job::MembershipOrder;
+
+/// Tells all shards every order, until there are no more. A shard that replies late does not delay other
+/// orders.
+pub(crate) async fn tell_shards(
+    ps: Rc<PsTasks>,
+    mut orders: mpsc::UnboundedReceiver<MembershipOrder>,
+    coordinator: Addr<Coordinator>,
+) {
+    let (ps, coordinator) = (&ps, &coordinator);
+    let mut pending = FuturesUnordered::new();
+    let mut open = true;
+    while open || !pending.is_empty() {
+        tokio::select! {
+            biased;
+            order = orders.recv(), if open => match order {
+                Some(order) => {
+                    // The numbers have the order in which the coordinator has decided.
+                    let number = ps.next_appointment();
+                    pending.push(async move {
+                        match order {
+                            MembershipOrder::Leave(worker, incarnation) => ps.leave(worker, incarnation).await,
+                            MembershipOrder::Appoint(worker, incarnation) => {
+                                if ps.appoint(worker, incarnation, number).await {
+                                    coordinator.do_send(JobEvent::Appointed(worker, incarnation));
+                                }
+                            }
+                        }
+                    });
+                }
+                None => open = false,
+            },
+            Some(()) = pending.next() => {}
+        }
+    }
+}
