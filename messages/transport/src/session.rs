@@ -14,12 +14,17 @@ use tokio::time::timeout;
 use crate::buffer::{Budget, Payload};
 use crate::counters::ConnectionCounters;
 use crate::handshake::Identity;
+use crate::late::{AnswerGuard, DecidedAnswer, LateAnswer};
 use crate::link::{FrameReceiver, FrameSender, Link};
 use crate::liveness;
-use crate::reply::{Outgoing, Reply};
+use crate::reply::{Content, Outgoing, Reply};
 use crate::server_config::ServerConfig;
 use crate::service::{Peer, Service};
 use crate::wire::{Envelope, WireError};
+
+/// The time after which a connection whose peer reads nothing is closed if another answer waits for the
+/// memory of the answer that is being written.
+const YIELD_AFTER: Duration = Duration::from_secs(3);
 
 /// The state that all sessions of a server share.
 pub(crate) struct Host {
@@ -227,22 +232,87 @@ async fn write_replies(
     mut sender: Box<dyn FrameSender>,
     mut queue: mpsc::Receiver<Outgoing>,
 ) -> Result<(), WireError> {
+    // A peer counts as slow until it has read a late answer in time.
+    let mut slow = true;
     while let Some(next) = liveness::next(&mut queue).await {
-        let (envelope, permit) = match next {
-            Ok(Outgoing { envelope, permit }) => (envelope, Some(permit)),
-            Err(heartbeat) => (heartbeat, None),
+        let Outgoing { request, content, permit } = match next {
+            Ok(outgoing) => outgoing,
+            Err(heartbeat) => {
+                write(&mut *sender, heartbeat).await?;
+                continue;
+            }
         };
-        let (bytes, began) = (envelope.payload.bytes(), Instant::now());
-        let limit = write_limit(bytes);
-        match timeout(limit, sender.send(envelope)).await {
-            Ok(sent) => sent?,
-            Err(_) => return Err(WireError::Stalled(limit.as_secs())),
+        let (message, payload, guard) = match content {
+            Content::Known(message, payload) => (message, payload, None),
+            Content::Late(answer) => {
+                let DecidedAnswer { message, payload, guard } = decide(&mut *sender, answer, slow).await?;
+                (message, payload, Some(guard))
+            }
+        };
+        let (bytes, began) = (payload.bytes(), Instant::now());
+        let envelope = Envelope { request, message, payload };
+        match &guard {
+            None => write(&mut *sender, envelope).await?,
+            Some(guard) => {
+                write_or_yield(&mut *sender, envelope, &**guard, YIELD_AFTER).await?;
+                slow = began.elapsed() > slow_limit(bytes);
+            }
         }
-        if permit.is_some() {
-            host.counters.send(bytes, began.elapsed());
-        }
+        drop((guard, permit));
+        host.counters.send(bytes, began.elapsed());
     }
     Ok(())
+}
+
+/// Writes an envelope within its time limit.
+async fn write(sender: &mut dyn FrameSender, envelope: Envelope) -> Result<(), WireError> {
+    let limit = write_limit(envelope.payload.bytes());
+    timeout(limit, sender.send(envelope)).await.unwrap_or(Err(WireError::Stalled(limit.as_secs())))
+}
+
+/// Writes a late answer within its time limit. Fails earlier if the peer reads nothing for the time
+/// `patience` and another answer waits for the memory of this one.
+async fn write_or_yield(
+    sender: &mut dyn FrameSender,
+    envelope: Envelope,
+    guard: &dyn AnswerGuard,
+    patience: Duration,
+) -> Result<(), WireError> {
+    let Some(taken) = sender.taken() else { return write(sender, envelope).await };
+    let written = || taken.load(Ordering::Relaxed);
+    let (mut before, mut write) = (written(), std::pin::pin!(write(sender, envelope)));
+    loop {
+        if let Ok(written) = timeout(patience, &mut write).await {
+            return written;
+        }
+        let now = written();
+        if before == now && guard.is_awaited() {
+            return Err(WireError::Stalled(patience.as_secs()));
+        }
+        before = now;
+    }
+}
+
+/// Waits until the content of a late answer is decided. Sends heartbeats meanwhile.
+async fn decide(
+    sender: &mut dyn FrameSender,
+    answer: Box<dyn LateAnswer>,
+    slow: bool,
+) -> Result<DecidedAnswer, WireError> {
+    let mut decided = answer.decide(slow);
+    loop {
+        match timeout(liveness::HEARTBEAT, &mut decided).await {
+            Ok(decided) => return Ok(decided),
+            Err(_) => write(sender, liveness::heartbeat()).await?,
+        }
+    }
+}
+
+/// Returns the time after which a peer that reads an answer of `bytes` bytes counts as slow.
+fn slow_limit(bytes: usize) -> Duration {
+    const PATIENCE: Duration = Duration::from_millis(200);
+    const BYTES_PER_SECOND_MIN: f64 = (32 << 20) as f64;
+    PATIENCE + Duration::from_secs_f64(bytes as f64 / BYTES_PER_SECOND_MIN)
 }
 
 /// Returns the time limit for a peer to read a reply of `bytes` bytes. A slower peer is disconnected, because
@@ -251,4 +321,59 @@ fn write_limit(bytes: usize) -> Duration {
     const PATIENCE: Duration = Duration::from_secs(30);
     const BYTES_PER_SECOND_MIN: u64 = 1 << 20;
     PATIENCE + Duration::from_secs(bytes as u64 / BYTES_PER_SECOND_MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Poll;
+
+    use futures_util::future::{BoxFuture, FutureExt, poll_fn};
+
+    use super::*;
+
+    /// A sender that has sent its envelope when it has been polled several times.
+    struct Slow {
+        polls: u32,
+        /// Whether the peer reads a byte before each poll. Otherwise it reads only at the end.
+        reads: bool,
+        taken: Arc<AtomicU64>,
+    }
+
+    impl FrameSender for Slow {
+        fn send(&mut self, _: Envelope) -> BoxFuture<'_, Result<(), WireError>> {
+            poll_fn(|_| {
+                self.taken.fetch_add(u64::from(self.reads), Ordering::Relaxed);
+                self.polls -= 1;
+                if self.polls == 0 { Poll::Ready(Ok(())) } else { Poll::Pending }
+            })
+            .boxed()
+        }
+
+        fn taken(&self) -> Option<Arc<AtomicU64>> {
+            Some(Arc::clone(&self.taken))
+        }
+    }
+
+    struct Guard {
+        awaited: bool,
+    }
+
+    impl AnswerGuard for Guard {
+        fn is_awaited(&self) -> bool {
+            self.awaited
+        }
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_reads_nothing_yields_if_others_wait() {
+        for (reads, awaited) in [(false, true), (false, false), (true, true)] {
+            let mut sender = Slow { polls: 5, reads, taken: Arc::default() };
+            let (request, message) = (RequestId(1), liveness::heartbeat().message);
+            let envelope = Envelope { request, message, payload: Payload::EMPTY };
+            let guard = Guard { awaited };
+            let sent = write_or_yield(&mut sender, envelope, &guard, Duration::from_millis(1)).await;
+            let yields = matches!(sent, Err(WireError::Stalled(_)));
+            assert_eq!(yields, awaited && !reads, "reads: {reads}, awaited: {awaited}, {sent:?}");
+        }
+    }
 }
