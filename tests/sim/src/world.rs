@@ -335,6 +335,7 @@ impl<'a> World<'a> {
                     self.returning.extend(back.map(|back| (Instant::now() + back, task)));
                 }
             }
+            Fault::Hang(ps, shard) => network.hang(ps, shard),
             Fault::SecondChief => self.start(SECOND_CHIEF),
             Fault::Cut(one, other) => network.cut(one, other),
             Fault::Block(from, to, time) => network.block(from, to, time),
