@@ -5,7 +5,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pushpull_kernels::cpu::all_finite;
+use pushpull_kernels::cpu::{all_below, all_finite};
+use pushpull_messages::gradient::GRADIENT_LIMIT;
 use pushpull_messages::id::{GlobalStep, PlacementEpoch, SliceId, Version};
 use pushpull_messages::message::{CreateShard, Push, Refusal, RefusalCode, Save, ShardCreated};
 use pushpull_messages::optimizer::{RateChange, RateSpec};
@@ -237,12 +238,17 @@ impl Contents {
         Err(misfit(format!("worker/{worker} pushed before it received the values for its step {step}")))
     }
 
-    /// Checks that all elements of a push's gradients are finite.
+    /// Checks that all elements of a push's gradients are finite, and so small that neither the sum of an
+    /// update's gradients nor the square of an element overflows.
     pub(super) fn check_finite(&self, push: &Push, gradients: &Payload) -> Result<(), Refusal> {
         for (slice, gradient) in self.slices.iter().rev().zip(gradients.segments()) {
-            if !all_finite(gradient.as_f32()) {
+            if !all_below(gradient.as_f32(), GRADIENT_LIMIT) {
+                let fault = match all_finite(gradient.as_f32()) {
+                    true => format!("is too large: an element is {GRADIENT_LIMIT:e} or more"),
+                    false => "is not finite".to_owned(),
+                };
                 let reason = format!(
-                    "the gradient of variable '{}' from worker/{} at its step {} is not finite",
+                    "the gradient of variable '{}' from worker/{} at its step {} {fault}",
                     slice.variable(),
                     push.id.worker,
                     push.local_step

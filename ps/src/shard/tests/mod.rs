@@ -1,6 +1,7 @@
 //! Tests of a shard's state machine through its public functions.
 
 mod changes;
+mod overflow;
 mod pushes;
 mod rates;
 mod saving;
