@@ -28,6 +28,11 @@ pub struct ChiefConfig {
     pub reconnect_timeout: Duration,
     /// The time limit for the shards of a trained job to report their final counts.
     pub conclude_timeout: Duration,
+    /// How long a shard may leave the chief's query unanswered while its ps task is alive. After this time,
+    /// rounded up to seconds, the shard counts as hung, and its task as lost. A query waits behind the
+    /// shard's current work, such as an update or the first filling of its variables, but not behind its
+    /// files, which have a thread of their own. `None` for no limit.
+    pub shard_hung_after: Option<Duration>,
     /// The time limit for the function that [`Chief::with_before_stop`](crate::Chief::with_before_stop)
     /// sets.
     pub before_stop_timeout: Duration,
@@ -58,6 +63,7 @@ impl Default for ChiefConfig {
             leave_timeout: Duration::from_secs(10),
             reconnect_timeout: Duration::from_secs(3),
             conclude_timeout: Duration::from_secs(60),
+            shard_hung_after: Some(Duration::from_secs(300)),
             before_stop_timeout: Duration::from_secs(600),
             retry: RetryConfig { redial_for: Duration::from_secs(3), ..Default::default() },
             log_placement: false,
@@ -88,6 +94,9 @@ impl ChiefConfig {
             let expected = format!("from 1 ms to {} s", RECONNECT_TIMEOUT_MAX.as_secs());
             return Err(OutOfRange::new("reconnect_timeout", expected, format!("{reconnect:?}")).into());
         }
+        if self.shard_hung_after.is_some_and(|limit| limit.is_zero()) {
+            return Err(OutOfRange::new("shard_hung_after", "greater than 0, or no limit", "0").into());
+        }
         // A worker whose connection is broken when a drain begins must have time to reconnect and finish.
         if let Some(CheckpointConfig { drain_timeout, .. }) = self.checkpoint
             && DrainShares::of(drain_timeout).workers < reconnect
@@ -114,6 +123,8 @@ mod tests {
         }
         let config = ChiefConfig { trace: Some(TraceSpec::every(0)), ..Default::default() };
         assert_eq!(config.validate().unwrap_err().to_string(), "trace_every must be at least 1, but is 0");
+        let config = ChiefConfig { shard_hung_after: Some(Duration::ZERO), ..Default::default() };
+        assert!(config.validate().unwrap_err().to_string().starts_with("shard_hung_after must be greater"));
         let retry = RetryConfig { connections_max: 0, ..RetryConfig::default() };
         let config = ChiefConfig { retry, ..Default::default() };
         assert!(config.validate().unwrap_err().to_string().contains("connections_max"));

@@ -5,6 +5,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::out_of_range::OutOfRange;
 
+/// The magnitude from which an element of a gradient counts as not finite: 2⁶³, about 9.2e18. The square of a
+/// smaller element is finite, and so is the sum of all gradients of an update. So an update of finite values
+/// with such gradients cannot overflow, unless the learning rate is absurd.
+pub const GRADIENT_LIMIT: f32 = 9_223_372_036_854_775_808.0;
+
 /// The checks and the clipping of one worker's gradients. They apply to the sum of the gradients of the
 /// worker's devices, before this sum is combined with other workers' gradients. The check for NaN and
 /// infinite elements comes first, then clipping by value, then clipping by norm.
@@ -20,12 +25,13 @@ pub struct GradientSpec {
     /// disables clipping by norm.
     #[serde(default)]
     pub clip_global_norm: Option<f32>,
-    /// What happens if a gradient has NaN or infinite elements.
+    /// What happens if a gradient has NaN or infinite elements, or, after clipping, elements of magnitude
+    /// [`GRADIENT_LIMIT`] or more.
     #[serde(default)]
     pub not_finite: NotFiniteSpec,
 }
 
-/// What happens if a gradient has NaN or infinite elements.
+/// What happens if a gradient has NaN or infinite elements, or elements beyond [`GRADIENT_LIMIT`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NotFiniteSpec {

@@ -11,6 +11,7 @@ use pushpull_transport::Reply;
 use pushpull_transport::buffer::Payload;
 use tokio_util::sync::CancellationToken;
 
+use crate::board::ValueBoard;
 use crate::checkpoint::{Checkpoints, FileDone, FileResult};
 use crate::shard::{Answer, Reader, ShardState};
 use crate::traced_reply::{Trace, TracedReply};
@@ -23,6 +24,11 @@ const SHARD_REQUESTS_MAX: usize = 1 << 14;
 /// The actor that owns the slices of one shard.
 pub(crate) struct Shard {
     state: ShardState<TracedReply>,
+    board: ValueBoard,
+    /// The number of the shard's creation to which the board belongs.
+    creation: u64,
+    /// The largest size of the values that replies keep in memory while they are written, in bytes.
+    reply_bytes_max: u64,
     checkpoints: Checkpoints,
     clock: Clock,
     publisher: Publisher,
@@ -34,11 +40,13 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
-    /// Returns the actor around `state`. `checkpoints` reads and writes the shard's files. `clock` gives the
-    /// times of traced pushes. Once `leaving` is cancelled, the shard's snapshots say that the task is
-    /// leaving. If the state machine panics, which is a bug, `on_panic` is called once and the shard ends.
+    /// Returns the actor around `state`. The replies that are being written may keep `reply_bytes_max` bytes
+    /// of values in memory, see [`ValueBoard`]. `checkpoints` reads and writes the shard's files. `clock`
+    /// gives the times of traced pushes. Once `leaving` is cancelled, the shard's snapshots say that the task
+    /// is leaving. If the state machine panics, which is a bug, `on_panic` is called once and the shard ends.
     pub(crate) fn new(
         state: ShardState<TracedReply>,
+        reply_bytes_max: u64,
         checkpoints: Checkpoints,
         clock: Clock,
         publisher: Publisher,
@@ -51,7 +59,10 @@ impl Shard {
             began.elapsed()
         });
         Self {
+            board: ValueBoard::new(state.value_bytes(), reply_bytes_max),
+            creation: state.creations(),
             state,
+            reply_bytes_max,
             checkpoints,
             clock,
             publisher,
@@ -91,7 +102,10 @@ impl Shard {
         // A panic may leave an update half applied. Training must not continue with such values, so the
         // panic ends the whole task.
         match catch_unwind(AssertUnwindSafe(|| change(state))) {
-            Ok(answers) => answers.into_iter().for_each(|answer| self.send(answer)),
+            Ok(answers) => {
+                self.show_values();
+                answers.into_iter().for_each(|answer| self.send(answer));
+            }
             Err(panic) => {
                 let reason = panic
                     .downcast_ref::<String>()
@@ -108,10 +122,23 @@ impl Shard {
         }
     }
 
-    fn send(&self, Answer { reply, result }: Answer<TracedReply>) {
-        match result {
-            Ok((message, payload)) => reply.send(message, payload),
-            Err(refusal) => reply.send(refusal.into(), Payload::EMPTY),
+    /// Shows the current values to the replies that are still to be written.
+    fn show_values(&mut self) {
+        if self.creation != self.state.creations() {
+            self.creation = self.state.creations();
+            // Replies with values of the earlier creation keep the earlier board.
+            self.board = ValueBoard::new(self.state.value_bytes(), self.reply_bytes_max);
+        }
+        self.board.refresh(&self.state);
+    }
+
+    fn send(&self, Answer { reply, result, values }: Answer<TracedReply>) {
+        match (result, values) {
+            (Ok((message, _)), Some(kind)) => {
+                reply.send_late(message, |message| self.board.answer(&self.state, message, kind));
+            }
+            (Ok((message, payload)), None) => reply.send(message, payload),
+            (Err(refusal), _) => reply.send(refusal.into(), Payload::EMPTY),
         }
     }
 }
@@ -233,7 +260,7 @@ fn dispatch(
         Message::SetLearningRate(set) => state.set_learning_rate(&set, reply),
         other => {
             let reason = format!("{} does not accept {}", state.id(), other.name());
-            vec![Answer { reply, result: Err(Refusal::new(RefusalCode::Malformed, reason)) }]
+            vec![Answer::refused(reply, Refusal::new(RefusalCode::Malformed, reason))]
         }
     }
 }

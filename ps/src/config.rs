@@ -26,6 +26,12 @@ pub struct PsConfig {
     /// for that save, which can be at most one hour. The default here is longer, so that the chief's limit
     /// always expires first.
     pub drain_timeout: Duration,
+    /// The largest total size of the values that replies keep in memory while they are written, in bytes;
+    /// the shards have equal parts of it. Each asynchronous worker may read another version of the values.
+    /// If the versions of a shard exceed its part, further replies wait for a version to be released, and
+    /// then get the newest values. A shard can always have two such versions, one of them for fast
+    /// connections.
+    pub reply_bytes_max: u64,
     /// The opener of the stores of checkpoints.
     pub stores: Stores,
     /// The limits on connections and requests.
@@ -40,6 +46,7 @@ impl Default for PsConfig {
             start_timeout: Duration::from_secs(300),
             deserted_timeout: Duration::from_secs(10),
             drain_timeout: Duration::from_secs(2 * 3600),
+            reply_bytes_max: 1 << 30,
             stores: Stores::default(),
             server: ServerConfig::default(),
         }

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod actor;
+mod board;
 mod checkpoint;
 mod claims;
 mod config;

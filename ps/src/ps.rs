@@ -67,6 +67,7 @@ impl Shards {
             // other half is for gradients that have yet to arrive.
             gradients_bytes_max: config.server.in_flight_bytes_max / 2 / u64::from(config.shards),
         };
+        let reply_bytes_max = config.reply_bytes_max / u64::from(config.shards);
         let clock = Clock::start();
         let mut shards = Self { addresses: Vec::new(), views: Vec::new(), arbiters: Vec::new() };
         for shard in 0..config.shards {
@@ -78,7 +79,7 @@ impl Shards {
             let (state, checkpoints) = (ShardState::new(id, pool.clone(), limits), checkpoints.clone());
             let (leaving, (publisher, view)) = (leaving.clone(), ShardView::new(id));
             let start = move |_: &mut Context<Shard>| {
-                Shard::new(state, checkpoints, clock, publisher, leaving, on_panic)
+                Shard::new(state, reply_bytes_max, checkpoints, clock, publisher, leaving, on_panic)
             };
             let address = if config.own_threads {
                 let arbiter = Arbiter::new();

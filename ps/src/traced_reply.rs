@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use pushpull_messages::message::Message;
 use pushpull_messages::observe::{Clock, Micros, PushTimes};
-use pushpull_transport::Reply;
 use pushpull_transport::buffer::Payload;
+use pushpull_transport::{LateAnswer, Reply};
 
 /// A handle to answer a request. If the request is a traced push, the handle adds the times of the push to
 /// the answer.
@@ -57,9 +57,19 @@ impl TracedReply {
 
     /// Sends the reply.
     pub(crate) fn send(self, mut message: Message, payload: Payload) {
-        if let (Some(trace), Message::Pushed(pushed)) = (self.trace, &mut message) {
+        self.add_times(&mut message);
+        self.reply.send(message, payload);
+    }
+
+    /// Sends a reply that is decided late. `answer` makes it from the message.
+    pub(crate) fn send_late(self, mut message: Message, answer: impl FnOnce(Message) -> Box<dyn LateAnswer>) {
+        self.add_times(&mut message);
+        self.reply.send_late(answer(message));
+    }
+
+    fn add_times(&self, message: &mut Message) {
+        if let (Some(trace), Message::Pushed(pushed)) = (&self.trace, message) {
             pushed.times = Some(trace.times());
         }
-        self.reply.send(message, payload);
     }
 }

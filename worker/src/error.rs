@@ -63,7 +63,9 @@ pub enum WorkerError {
         seconds: f32,
     },
     /// A gradient is not finite, and the job's settings say that this ends the worker.
-    #[error("the gradient of variable '{variable}' is not finite at step {local_step} of this worker")]
+    #[error(
+        "the gradient of variable '{variable}' is not finite, or is too large, at step {local_step} of this worker"
+    )]
     NotFinite {
         /// The variable's name.
         variable: String,

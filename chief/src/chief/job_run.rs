@@ -253,6 +253,7 @@ impl JobRun {
             stop: &self.stop,
             coordinator: &self.coordinator,
             ps: &self.ps,
+            shard_monitor: &self.shard_monitor,
             saver: saving.commands.clone(),
             checkpoints: saving.checkpoints.clone(),
             drain: Rc::clone(&saving.drain),

@@ -522,6 +522,22 @@ fn shards_that_do_not_report_end_a_trained_job() {
 }
 
 #[test]
+fn a_shard_that_hangs_ends_the_job_and_is_named() {
+    block_on(async {
+        let path = tempfile::tempdir().unwrap();
+        // The limit is rounded up to a second.
+        let shard_hung_after = Some(Duration::from_millis(1));
+        let config = ChiefConfig { shard_hung_after, ..config(&path, PATIENCE) };
+        let mut run = TestRun::training(&path, config).await;
+        run.cluster.ps.silence(1);
+        // The workers stay connected.
+        let error = (&mut run.ended).await.unwrap().unwrap_err();
+        assert!(matches!(&error, ChiefError::PsLost { task, .. } if *task == TaskId::ps(0)), "{error:?}");
+        assert!(error.to_string().contains(": ps/0/shard/1 hangs: its task is alive"), "{error}");
+    });
+}
+
+#[test]
 fn two_jobs_do_not_save_in_one_directory() {
     block_on(async {
         let path = tempfile::tempdir().unwrap();

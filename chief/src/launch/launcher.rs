@@ -10,7 +10,7 @@ use std::time::Duration;
 use actix::Addr;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use pushpull_messages::id::{GlobalStep, JobName, TaskId, Version};
+use pushpull_messages::id::{GlobalStep, JobName, ShardId, TaskId, Version};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::optimizer::RateChange;
 use pushpull_storage::Catalog;
@@ -28,6 +28,7 @@ use crate::config::ChiefConfig;
 use crate::coordinator::{Coordinator, JobEvent};
 use crate::error::ChiefError;
 use crate::job::JobStart;
+use crate::monitor::ShardMonitor;
 use crate::placement::table;
 use crate::report::JobProgress;
 
@@ -50,6 +51,7 @@ pub(crate) struct Launcher<'a> {
     pub stop: &'a watch::Receiver<Option<String>>,
     pub coordinator: &'a Addr<Coordinator>,
     pub ps: &'a PsTasks,
+    pub shard_monitor: &'a ShardMonitor,
     /// The channel for commands to the saver. If the job makes no checkpoints, the commands have no effect.
     pub saver: mpsc::UnboundedSender<SaverCommand>,
     /// The job's own checkpoints, and the choice of the checkpoint that the job resumes from.
@@ -193,6 +195,9 @@ impl Launcher<'_> {
                 (task, reason) = self.ps.wait_lost() => {
                     let step = self.progress.borrow().global_step;
                     return Err(ChiefError::PsLost { task, step, reason });
+                }
+                shard = self.shard_monitor.wait_hung(self.config.shard_hung_after) => {
+                    return Err(self.hung(shard));
                 }
                 refused = self.ps.wait_refused() => return Err(refused.into()),
                 // If workers are missing at the deadline, the job ends. A worker that is lost later does not
@@ -342,6 +347,16 @@ impl Launcher<'_> {
             (first, None)
         };
         Ok(StepAgreement::new(seen, pace, self.job.last_step))
+    }
+
+    /// Returns the error about a shard that hangs.
+    fn hung(&self, shard: ShardId) -> ChiefError {
+        let seconds = self.config.shard_hung_after.unwrap_or_default().as_secs();
+        let reason = format!(
+            "{shard} hangs: its task is alive, but the shard has not answered for {seconds} s, or shard_hung_after \
+             is too small for it"
+        );
+        ChiefError::PsLost { task: shard.task(), step: self.progress.borrow().global_step, reason }
     }
 
     /// Returns the error that names every missing task.

@@ -29,6 +29,8 @@ pub(crate) struct ShardMonitor {
     answers: watch::Sender<()>,
     /// Notified when all shards should be queried without delay.
     now: Notify,
+    /// Sends a notification about once a second, after the times without an answer have been counted.
+    seconds: watch::Sender<()>,
 }
 
 /// The last known state of one shard.
@@ -36,6 +38,9 @@ pub(crate) struct ShardMonitor {
 pub(crate) struct ShardObservation {
     /// Whether a query is waiting for its reply.
     pending: bool,
+    /// The number of seconds for which this query has waited. It is counted in turns of the monitor, so that
+    /// the time does not count in which the chief itself was stopped.
+    waited_s: u64,
     /// The time at which the chief connected to the shard's task.
     reached: Instant,
     /// The last reply: the time of the query, the time of the reply, and the snapshot.
@@ -52,8 +57,8 @@ impl ShardObservation {
 
 impl Default for ShardMonitor {
     fn default() -> Self {
-        let (answers, _) = watch::channel(());
-        Self { shards: RefCell::default(), answers, now: Notify::new() }
+        let [(answers, _), (seconds, _)] = [watch::channel(()), watch::channel(())];
+        Self { shards: RefCell::default(), answers, now: Notify::new(), seconds }
     }
 }
 
@@ -67,7 +72,7 @@ impl ShardMonitor {
         loop {
             tokio::select! {
                 biased;
-                _ = ticks.tick() => {}
+                _ = ticks.tick() => self.count_second(),
                 () = self.now.notified() => ticks.reset(),
                 Some((shard, asked, answer)) = queries.next() => {
                     if let Err(error) = &answer {
@@ -81,7 +86,7 @@ impl ShardMonitor {
             for (shard, caller) in ps.shards() {
                 let asked = Instant::now();
                 let mut shards = self.shards.borrow_mut();
-                let new = ShardObservation { pending: false, reached: asked, answer: None };
+                let new = ShardObservation { pending: false, waited_s: 0, reached: asked, answer: None };
                 let known = shards.entry(shard).or_insert(new);
                 if !std::mem::replace(&mut known.pending, true) {
                     queries.push(async move {
@@ -99,13 +104,38 @@ impl ShardMonitor {
 
     fn record(&self, shard: ShardId, asked: Instant, answer: Result<ShardSnapshot, CallError>) {
         if let Some(known) = self.shards.borrow_mut().get_mut(&shard) {
-            known.pending = false;
+            (known.pending, known.waited_s) = (false, 0);
             match answer {
                 Ok(snapshot) => known.answer = Some((asked, Instant::now(), snapshot)),
                 Err(error) => debug!(%shard, %error, "shard could not be observed"),
             }
         }
         self.answers.send_replace(());
+    }
+
+    /// Counts another second for the queries that wait for their replies.
+    fn count_second(&self) {
+        let mut shards = self.shards.borrow_mut();
+        shards.values_mut().filter(|known| known.pending).for_each(|known| known.waited_s += 1);
+        self.seconds.send_replace(());
+    }
+
+    /// Waits until a shard has not replied to a query for `limit`, rounded up to seconds, and returns it.
+    /// Without a limit, waits forever. A query whose connection is lost also waits, but the task then counts
+    /// as lost much earlier.
+    pub(crate) async fn wait_hung(&self, limit: Option<Duration>) -> ShardId {
+        let Some(limit) = limit else { return std::future::pending().await };
+        let limit_s = limit.as_millis().div_ceil(1000);
+        let mut seconds = self.seconds.subscribe();
+        loop {
+            let hung = |(_, known): &(&ShardId, &ShardObservation)| u128::from(known.waited_s) >= limit_s;
+            let found = self.shards.borrow().iter().find(hung).map(|(&shard, _)| shard);
+            if let Some(shard) = found {
+                return shard;
+            }
+            // This struct holds the sender, so waiting cannot fail.
+            let _ = seconds.changed().await;
+        }
     }
 
     /// Queries every shard that has no pending query, without delay.

@@ -75,7 +75,7 @@ pub use pool::{
 };
 pub use product::{Product, batched_matmul, batched_matmul_scratch, matmul, matmul_accumulate};
 pub use random::{Key, fill_normal, fill_truncated_normal, fill_uniform};
-pub use reduce::{all_finite, dot, mean, sum, sum_of_squares};
+pub use reduce::{all_below, all_finite, dot, mean, sum, sum_of_squares};
 pub use repeat::{expand, reduce_max_grad};
 pub use softmax::{log_softmax, log_softmax_grad, softmax, softmax_grad};
 pub use threads::Threads;

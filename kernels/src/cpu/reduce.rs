@@ -52,7 +52,14 @@ pub(super) fn total<const R: usize>(inputs: [&[f32]; R], term: impl Fn([f32; R])
 
 /// Returns whether all elements are finite.
 pub fn all_finite(x: &[f32]) -> bool {
-    dispatch(LargestMagnitude { x }) < f32::INFINITY.to_bits()
+    all_below(x, f32::INFINITY)
+}
+
+/// Returns whether the magnitudes of all elements are less than `bound`. A NaN is not. The bound must be
+/// positive.
+pub fn all_below(x: &[f32], bound: f32) -> bool {
+    debug_assert!(bound > 0.0, "all_below: the bound is {bound}, expected more than 0");
+    dispatch(LargestMagnitude { x }) < bound.to_bits()
 }
 
 /// Computes the sum of `term` over the elements of slices of equal length.
@@ -176,6 +183,18 @@ mod tests {
             let nan_with_payload = f32::from_bits(0xff80_0001);
             x[at.index(len)] = [f32::INFINITY, f32::NEG_INFINITY, f32::NAN, nan_with_payload][bad];
             prop_assert!(!all_finite(&x));
+        }
+
+        #[test]
+        fn all_below_agrees_with_a_loop(
+            x in prop::collection::vec(any::<f32>(), 0..100),
+            bound in prop_oneof![0.1f32..1e30, Just(f32::INFINITY)],
+            touches: bool,
+        ) {
+            let mut x: Vec<f32> = x.into_iter().map(|x| if touches { x.clamp(-bound, bound) } else { x }).collect();
+            prop_assert_eq!(all_below(&x, bound), x.iter().all(|x| x.abs() < bound));
+            x.push(-bound);
+            prop_assert!(!all_below(&x, bound));
         }
     }
 

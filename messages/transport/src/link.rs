@@ -1,6 +1,9 @@
 //! An open link between two tasks: two halves that carry envelopes. Handshakes, and the matching of replies
 //! to requests, are built on top.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
 use futures_util::future::BoxFuture;
 
 use crate::buffer::{Credit, Share};
@@ -22,6 +25,12 @@ pub trait FrameSender: Send {
     /// the call may never return, so the caller must set a time limit or check by other means that the peer
     /// is alive.
     fn send(&mut self, envelope: Envelope) -> BoxFuture<'_, Result<(), WireError>>;
+
+    /// Returns the count of the bytes that the transport has taken so far; it grows while an envelope is
+    /// sent. `None` if the transport does not count them.
+    fn taken(&self) -> Option<Arc<AtomicU64>> {
+        None
+    }
 }
 
 /// The half of a link that reads.

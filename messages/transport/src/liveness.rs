@@ -26,10 +26,11 @@ const _: () = assert!(LOST_AFTER_MIN.as_millis() >= 3 * HEARTBEAT.as_millis());
 pub(super) async fn next<T>(queue: &mut mpsc::Receiver<T>) -> Option<Result<T, Envelope>> {
     match timeout(HEARTBEAT, queue.recv()).await {
         Ok(next) => next.map(Ok),
-        Err(_) => Some(Err(Envelope {
-            request: RequestId(0),
-            message: Heartbeat {}.into(),
-            payload: Payload::EMPTY,
-        })),
+        Err(_) => Some(Err(heartbeat())),
     }
+}
+
+/// Returns a heartbeat.
+pub(super) fn heartbeat() -> Envelope {
+    Envelope { request: RequestId(0), message: Heartbeat {}.into(), payload: Payload::EMPTY }
 }

@@ -5,7 +5,7 @@ use pushpull_messages::message::{Message, Refusal, RefusalCode};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use crate::buffer::{Credit, Payload};
-use crate::wire::Envelope;
+use crate::late::LateAnswer;
 
 /// A handle to answer one request. If the handle is dropped without an answer, the request is refused.
 #[derive(Debug)]
@@ -32,8 +32,16 @@ pub(crate) struct Place {
 /// A reply to be written, and the place of its request. The request counts as unanswered until the reply has
 /// been written.
 pub(crate) struct Outgoing {
-    pub envelope: Envelope,
+    pub request: RequestId,
+    pub content: Content,
     pub place: Place,
+}
+
+/// The content of a reply.
+pub(crate) enum Content {
+    Known(Message, Payload),
+    /// The content is decided when the reply is about to be written.
+    Late(Box<dyn LateAnswer>),
 }
 
 impl Reply {
@@ -45,7 +53,12 @@ impl Reply {
 
     /// Answers the request with a message and its payload.
     pub fn send(mut self, message: impl Into<Message>, payload: Payload) {
-        self.deliver(message.into(), payload);
+        self.deliver(Content::Known(message.into(), payload));
+    }
+
+    /// Answers the request with an answer that is decided when the connection is ready to write it.
+    pub fn send_late(mut self, answer: Box<dyn LateAnswer>) {
+        self.deliver(Content::Late(answer));
     }
 
     /// Answers the request with a refusal that has this code and reason.
@@ -53,11 +66,10 @@ impl Reply {
         self.send(Refusal::new(code, reason), Payload::EMPTY);
     }
 
-    fn deliver(&mut self, message: Message, payload: Payload) {
+    fn deliver(&mut self, content: Content) {
         if let Some(Unanswered { request, outgoing, place }) = self.0.take() {
-            let envelope = Envelope { request, message, payload };
             // The queue has room for every place, so this fails only if the connection is gone.
-            let _ = outgoing.try_send(Outgoing { envelope, place });
+            let _ = outgoing.try_send(Outgoing { request, content, place });
         }
     }
 }
@@ -66,7 +78,7 @@ impl Drop for Reply {
     fn drop(&mut self) {
         if self.0.is_some() {
             let refusal = Refusal::new(RefusalCode::Unavailable, "the task ended before it could answer");
-            self.deliver(refusal.into(), Payload::EMPTY);
+            self.deliver(Content::Known(refusal.into(), Payload::EMPTY));
         }
     }
 }

@@ -14,13 +14,18 @@ use tokio::time::timeout;
 use crate::buffer::{Budget, Payload};
 use crate::counters::ConnectionCounters;
 use crate::handshake::{Identity, Rejection};
+use crate::late::{AnswerGuard, DecidedAnswer, LateAnswer};
 use crate::link::{FrameReceiver, FrameSender, Link};
 use crate::liveness;
-use crate::reply::{Outgoing, Place, Reply};
+use crate::reply::{Content, Outgoing, Place, Reply};
 use crate::server_config::ServerConfig;
 use crate::service::{Peer, Service};
 use crate::warnings::Warnings;
 use crate::wire::{Envelope, Limits, WireError};
+
+/// The time after which a connection whose peer reads nothing is closed if another answer waits for the
+/// memory of the answer that is being written.
+const YIELD_AFTER: Duration = Duration::from_secs(3);
 
 /// The state that all sessions of a server share.
 pub(crate) struct Host {
@@ -247,24 +252,39 @@ async fn write_replies(
     mut sender: Box<dyn FrameSender>,
     mut queue: mpsc::Receiver<Outgoing>,
 ) -> Result<(), WireError> {
+    // A peer counts as slow until it has read a late answer in time.
+    let mut slow = true;
+    let limits = host.config.limits;
     while let Some(next) = liveness::next(&mut queue).await {
-        let (envelope, place) = match next {
-            Ok(Outgoing { envelope, place }) => (envelope, Some(place)),
-            Err(heartbeat) => (heartbeat, None),
+        let Outgoing { request, content, place } = match next {
+            Ok(outgoing) => outgoing,
+            Err(heartbeat) => {
+                write(&mut *sender, heartbeat, &limits).await?;
+                continue;
+            }
         };
-        if let (Message::Refusal(refusal), Some(place)) = (&envelope.message, &place) {
+        let (message, payload, guard) = match content {
+            Content::Known(message, payload) => (message, payload, None),
+            Content::Late(answer) => {
+                let DecidedAnswer { message, payload, guard } =
+                    decide(&mut *sender, answer, slow, &limits).await?;
+                (message, payload, Some(guard))
+            }
+        };
+        if let Message::Refusal(refusal) = &message {
             log_refusal(host, peer, place.request, refusal);
         }
-        let (bytes, began) = (envelope.payload.bytes(), Instant::now());
-        // A slower peer is disconnected, because the unread reply occupies memory.
-        let limit = host.config.limits.time_for(bytes as u64);
-        match timeout(limit, sender.send(envelope)).await {
-            Ok(sent) => sent?,
-            Err(_) => return Err(WireError::Stalled(limit.as_secs())),
+        let (bytes, began) = (payload.bytes(), Instant::now());
+        let envelope = Envelope { request, message, payload };
+        match &guard {
+            None => write(&mut *sender, envelope, &limits).await?,
+            Some(guard) => {
+                write_or_yield(&mut *sender, envelope, &**guard, YIELD_AFTER, &limits).await?;
+                slow = began.elapsed() > slow_limit(bytes);
+            }
         }
-        if place.is_some() {
-            host.counters.send(bytes, began.elapsed());
-        }
+        drop((guard, place));
+        host.counters.send(bytes, began.elapsed());
     }
     Ok(())
 }
@@ -282,5 +302,116 @@ fn log_refusal(host: &Host, peer: &Peer, request: &'static str, refusal: &Refusa
         _ => host.warnings.limit(address, "refused_request", || {
             tracing::warn!(peer = %task, address, "refused {request}: {refusal}");
         }),
+    }
+}
+
+/// Writes an envelope within its time limit. A slower peer is disconnected, because the unread reply occupies
+/// memory.
+async fn write(sender: &mut dyn FrameSender, envelope: Envelope, limits: &Limits) -> Result<(), WireError> {
+    let limit = limits.time_for(envelope.payload.bytes() as u64);
+    timeout(limit, sender.send(envelope)).await.unwrap_or(Err(WireError::Stalled(limit.as_secs())))
+}
+
+/// Writes a late answer within its time limit. Fails earlier if the peer reads nothing for the time
+/// `patience` and another answer waits for the memory of this one.
+async fn write_or_yield(
+    sender: &mut dyn FrameSender,
+    envelope: Envelope,
+    guard: &dyn AnswerGuard,
+    patience: Duration,
+    limits: &Limits,
+) -> Result<(), WireError> {
+    let Some(taken) = sender.taken() else { return write(sender, envelope, limits).await };
+    let written = || taken.load(Ordering::Relaxed);
+    let (mut before, mut write) = (written(), std::pin::pin!(write(sender, envelope, limits)));
+    loop {
+        if let Ok(written) = timeout(patience, &mut write).await {
+            return written;
+        }
+        let now = written();
+        if before == now && guard.is_awaited() {
+            return Err(WireError::Stalled(patience.as_secs()));
+        }
+        before = now;
+    }
+}
+
+/// Waits until the content of a late answer is decided. Sends heartbeats meanwhile.
+async fn decide(
+    sender: &mut dyn FrameSender,
+    answer: Box<dyn LateAnswer>,
+    slow: bool,
+    limits: &Limits,
+) -> Result<DecidedAnswer, WireError> {
+    let mut decided = answer.decide(slow);
+    loop {
+        match timeout(liveness::HEARTBEAT, &mut decided).await {
+            Ok(decided) => return Ok(decided),
+            Err(_) => write(sender, liveness::heartbeat(), limits).await?,
+        }
+    }
+}
+
+/// Returns the time after which a peer that reads an answer of `bytes` bytes counts as slow.
+fn slow_limit(bytes: usize) -> Duration {
+    const PATIENCE: Duration = Duration::from_millis(200);
+    const BYTES_PER_SECOND_MIN: f64 = (32 << 20) as f64;
+    PATIENCE + Duration::from_secs_f64(bytes as f64 / BYTES_PER_SECOND_MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Poll;
+
+    use futures_util::future::{BoxFuture, FutureExt, poll_fn};
+
+    use super::*;
+
+    /// A sender that has sent its envelope when it has been polled several times.
+    struct Slow {
+        polls: u32,
+        /// Whether the peer reads a byte before each poll. Otherwise it reads only at the end.
+        reads: bool,
+        taken: Arc<AtomicU64>,
+    }
+
+    impl FrameSender for Slow {
+        fn send(&mut self, _: Envelope) -> BoxFuture<'_, Result<(), WireError>> {
+            poll_fn(|_| {
+                self.taken.fetch_add(u64::from(self.reads), Ordering::Relaxed);
+                self.polls -= 1;
+                if self.polls == 0 { Poll::Ready(Ok(())) } else { Poll::Pending }
+            })
+            .boxed()
+        }
+
+        fn taken(&self) -> Option<Arc<AtomicU64>> {
+            Some(Arc::clone(&self.taken))
+        }
+    }
+
+    struct Guard {
+        awaited: bool,
+    }
+
+    impl AnswerGuard for Guard {
+        fn is_awaited(&self) -> bool {
+            self.awaited
+        }
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_reads_nothing_yields_if_others_wait() {
+        for (reads, awaited) in [(false, true), (false, false), (true, true)] {
+            let mut sender = Slow { polls: 5, reads, taken: Arc::default() };
+            let (request, message) = (RequestId(1), liveness::heartbeat().message);
+            let envelope = Envelope { request, message, payload: Payload::EMPTY };
+            let guard = Guard { awaited };
+            let sent =
+                write_or_yield(&mut sender, envelope, &guard, Duration::from_millis(1), &Limits::default())
+                    .await;
+            let yields = matches!(sent, Err(WireError::Stalled(_)));
+            assert_eq!(yields, awaited && !reads, "reads: {reads}, awaited: {awaited}, {sent:?}");
+        }
     }
 }

@@ -2,6 +2,8 @@
 //! directly into an aligned buffer from the pool.
 
 use std::io::{self, IoSlice};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
@@ -88,7 +90,7 @@ impl Tcp {
             lost_after: self.lost_after,
             pool: self.pool.clone(),
         };
-        let sender = Sender { stream: write, payload_crc: self.payload_crc };
+        let sender = Sender { stream: write, payload_crc: self.payload_crc, taken: Arc::default() };
         Ok(Link { sender: Box::new(sender), receiver: Box::new(receiver), peer })
     }
 }
@@ -140,6 +142,7 @@ impl Listener for Socket {
 struct Sender {
     stream: OwnedWriteHalf,
     payload_crc: bool,
+    taken: Arc<AtomicU64>,
 }
 
 impl FrameSender for Sender {
@@ -157,7 +160,7 @@ impl FrameSender for Sender {
             for (segment, start) in segments.iter().zip(starts) {
                 if !segment.is_ready() {
                     // Writes the segments that are ready instead of holding them back.
-                    write_all(&mut self.stream, &mut slices).await?;
+                    write_all(&mut self.stream, &mut slices, &self.taken).await?;
                     slices.clear();
                     segment.ready().await?;
                 }
@@ -165,13 +168,21 @@ impl FrameSender for Sender {
                 slices.push(IoSlice::new(segment.as_bytes()));
                 end = start + segment.len() as u64;
             }
-            write_all(&mut self.stream, &mut slices).await
+            write_all(&mut self.stream, &mut slices, &self.taken).await
         }
         .boxed()
     }
+
+    fn taken(&self) -> Option<Arc<AtomicU64>> {
+        Some(Arc::clone(&self.taken))
+    }
 }
 
-async fn write_all(stream: &mut OwnedWriteHalf, slices: &mut [IoSlice<'_>]) -> Result<(), WireError> {
+async fn write_all(
+    stream: &mut OwnedWriteHalf,
+    slices: &mut [IoSlice<'_>],
+    taken: &AtomicU64,
+) -> Result<(), WireError> {
     let mut rest = slices;
     // Drops empty slices, so that a write of 0 bytes can only mean a closed connection.
     IoSlice::advance_slices(&mut rest, 0);
@@ -180,6 +191,7 @@ async fn write_all(stream: &mut OwnedWriteHalf, slices: &mut [IoSlice<'_>]) -> R
         if written == 0 {
             return Err(io::Error::from(io::ErrorKind::WriteZero).into());
         }
+        taken.fetch_add(written as u64, Ordering::Relaxed);
         IoSlice::advance_slices(&mut rest, written);
     }
     Ok(())

@@ -4,6 +4,8 @@ use pushpull_messages::id::Incarnation;
 use pushpull_messages::message::{Message, Refusal, RefusalCode};
 use pushpull_transport::buffer::Payload;
 
+use super::newest::ValuesKind;
+
 /// An answer that is due, and the handle that sends it.
 #[derive(Debug)]
 pub struct Answer<R> {
@@ -11,16 +13,19 @@ pub struct Answer<R> {
     pub reply: R,
     /// The message with its payload, or the reason why the request is refused.
     pub result: Result<(Message, Payload), Refusal>,
+    /// Which of the shard's tensors the payload contains; `None` if the answer has no payload. The caller
+    /// may answer with newer values instead.
+    pub values: Option<ValuesKind>,
 }
 
 impl<R> Answer<R> {
-    pub(super) fn refused(reply: R, refusal: Refusal) -> Self {
-        Self { reply, result: Err(refusal) }
+    pub(crate) fn refused(reply: R, refusal: Refusal) -> Self {
+        Self { reply, result: Err(refusal), values: None }
     }
 
     /// Returns an answer without payload.
     pub(super) fn message(reply: R, message: impl Into<Message>) -> Self {
-        Self { reply, result: Ok((message.into(), Payload::EMPTY)) }
+        Self { reply, result: Ok((message.into(), Payload::EMPTY)), values: None }
     }
 }
 

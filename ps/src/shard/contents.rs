@@ -5,16 +5,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pushpull_kernels::cpu::all_finite;
+use pushpull_kernels::cpu::{all_below, all_finite};
+use pushpull_messages::gradient::GRADIENT_LIMIT;
 use pushpull_messages::id::{GlobalStep, PlacementEpoch, SliceId, Version};
 use pushpull_messages::message::{CreateShard, Push, Refusal, RefusalCode, Save, ShardCreated};
 use pushpull_messages::optimizer::{RateChange, RateSpec};
-use pushpull_transport::buffer::{BufferPool, Payload};
+use pushpull_transport::buffer::{BufferPool, Payload, Segment};
 
 use super::aggregate::Aggregate;
 use super::answer::misfit;
 use super::cut::{Cut, Restored};
 use super::ledger::Ledger;
+use super::newest::{Newest, ValuesKind};
 use super::slice::Slice;
 use super::timer::UpdateTimer;
 use super::update::Update;
@@ -148,13 +150,32 @@ impl Contents {
     /// Returns the values for a pull. If `averages` is true, a slice that has a moving average is
     /// represented by the average instead of the value.
     pub(super) fn values(&self, averages: bool) -> Values {
-        let snapshot = if averages { Slice::averaged } else { Slice::snapshot };
+        let (snapshot, kind): (fn(&Slice) -> Segment, _) = if averages {
+            (Slice::averaged, ValuesKind::Averages)
+        } else {
+            (Slice::snapshot, ValuesKind::Current)
+        };
         let ids = self.slices.iter().map(Slice::id).collect();
         Values {
             slices: ids,
             payload: Payload::new(self.slices.iter().map(snapshot).collect()),
+            kind,
             version: self.version,
             last_step: self.end,
+        }
+    }
+
+    /// Fills `newest` with the current values, unless it has them already.
+    pub(super) fn refill(&self, newest: &mut Newest) {
+        let at = Some((self.version, self.end));
+        if newest.at == at {
+            return;
+        }
+        newest.clear();
+        newest.at = at;
+        newest.values.extend(self.slices.iter().map(Slice::snapshot));
+        if self.created.update.average.is_some() {
+            newest.averages.extend(self.slices.iter().map(Slice::averaged));
         }
     }
 
@@ -218,12 +239,17 @@ impl Contents {
         Err(misfit(format!("worker/{worker} pushed before it received the values for its step {step}")))
     }
 
-    /// Checks that all elements of a push's gradients are finite.
+    /// Checks that all elements of a push's gradients are finite, and so small that neither the sum of an
+    /// update's gradients nor the square of an element overflows.
     pub(super) fn check_finite(&self, push: &Push, gradients: &Payload) -> Result<(), Refusal> {
         for (slice, gradient) in self.slices.iter().rev().zip(gradients.segments()) {
-            if !all_finite(gradient.as_f32()) {
+            if !all_below(gradient.as_f32(), GRADIENT_LIMIT) {
+                let fault = match all_finite(gradient.as_f32()) {
+                    true => format!("is too large: an element is {GRADIENT_LIMIT:e} or more"),
+                    false => "is not finite".to_owned(),
+                };
                 let reason = format!(
-                    "the gradient of variable '{}' from worker/{} at its step {} is not finite",
+                    "the gradient of variable '{}' from worker/{} at its step {} {fault}",
                     slice.variable(),
                     push.id.worker,
                     push.local_step

@@ -8,11 +8,13 @@ use pushpull_messages::message::{Pulled, Pushed, Refusal, Verdict};
 use pushpull_transport::buffer::Payload;
 
 use super::answer::{Answer, Reader, unavailable};
+use super::newest::ValuesKind;
 
 /// The values of all slices of a shard at one version.
 pub(super) struct Values {
     pub slices: Vec<SliceId>,
     pub payload: Payload,
+    pub kind: ValuesKind,
     pub version: Version,
     /// The step at which the shard stops.
     pub last_step: GlobalStep,
@@ -21,8 +23,9 @@ pub(super) struct Values {
 impl Values {
     /// Returns the answer to a pull.
     pub(super) fn pulled<R>(self, reply: R, step: GlobalStep) -> Answer<R> {
-        let Self { slices, payload, version, last_step } = self;
-        Answer { reply, result: Ok((Pulled { version, step, last_step, slices }.into(), payload)) }
+        let Self { slices, payload, kind, version, last_step } = self;
+        let pulled = Pulled { version, step, last_step, slices };
+        Answer { reply, result: Ok((pulled.into(), payload)), values: Some(kind) }
     }
 }
 
@@ -53,9 +56,9 @@ impl<R> Wait<R> {
         let Some(PushOutcome { verdict, staleness }) = self.push else {
             return values.pulled(self.reply, self.step);
         };
-        let Values { slices, payload, version, last_step } = values;
+        let Values { slices, payload, kind, version, last_step } = values;
         let pushed = Pushed { verdict, version, last_step, staleness, times: None, slices };
-        Answer { reply: self.reply, result: Ok((pushed.into(), payload)) }
+        Answer { reply: self.reply, result: Ok((pushed.into(), payload)), values: Some(kind) }
     }
 }
 

@@ -3,6 +3,7 @@
 //! long or is gone.
 
 mod chiefs;
+mod memory;
 mod observing;
 
 use std::sync::Arc;

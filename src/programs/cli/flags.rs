@@ -175,6 +175,38 @@ impl HangArgs {
     }
 }
 
+/// The flag of the chief that limits how long a shard may be silent.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct ShardHangArgs {
+    /// Time after which a shard that does not answer the chief counts as hung, although its ps task is alive,
+    /// in seconds; 0 for no limit. The job then ends. A shard answers between two updates, so the limit must
+    /// be longer than one update
+    #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u64).range(..=86_400))]
+    pub shard_hung_after_s: u64,
+}
+
+impl ShardHangArgs {
+    pub(crate) fn after(self) -> Option<Duration> {
+        Some(Duration::from_secs(self.shard_hung_after_s)).filter(|limit| !limit.is_zero())
+    }
+}
+
+/// The flag that limits the memory of the replies of a ps task.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct ReplyArgs {
+    /// Memory of each ps task for the older values that slow workers are still reading, in MiB; the shards
+    /// have equal parts. A shard can always keep two versions. When the memory is used up, further replies
+    /// wait, and then have the newest values
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(..=1 << 24))]
+    pub reply_mib: u64,
+}
+
+impl ReplyArgs {
+    pub(crate) const fn bytes_max(self) -> u64 {
+        self.reply_mib << 20
+    }
+}
+
 /// Returns the parser for the number of shards of a ps task.
 pub(crate) fn shards() -> clap::builder::RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(1..=i64::from(SHARDS_PER_TASK_MAX))

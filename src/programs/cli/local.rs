@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use pushpull_chief::ChiefConfig;
 
-use super::flags::{DeviceArgs, HangArgs, read_job, shards, threads};
+use super::flags::{DeviceArgs, HangArgs, ReplyArgs, ShardHangArgs, read_job, shards, threads};
 use super::observe::ObserveArgs;
 use super::paths::{absolute, check_files, data_directory};
 use super::saving::SavingArgs;
@@ -41,6 +41,10 @@ pub(super) struct LocalArgs {
     device: DeviceArgs,
     #[command(flatten)]
     hang: HangArgs,
+    #[command(flatten)]
+    shard_hang: ShardHangArgs,
+    #[command(flatten)]
+    reply: ReplyArgs,
     /// Threads for one step of each worker [default: all cores, divided among the workers]
     #[arg(long, value_name = "N", value_parser = threads())]
     threads: Option<u16>,
@@ -84,7 +88,10 @@ impl LocalArgs {
     }
 
     fn chief_flags(&self, observe: Vec<String>) -> Result<Vec<String>, Failure> {
-        let mut flags = vec![self.start_timeout()];
+        let mut flags = vec![
+            self.start_timeout(),
+            format!("--shard-hung-after-s={}", self.shard_hang.shard_hung_after_s),
+        ];
         if let Some(report) = &self.report {
             flags.push(format!("--report={}", absolute("--report", report)?.display()));
         }
@@ -98,7 +105,11 @@ impl LocalArgs {
     }
 
     fn ps_flags(&self, observe: &[String]) -> Vec<String> {
-        let mut flags = vec![self.start_timeout(), format!("--shards={}", self.shards)];
+        let mut flags = vec![
+            self.start_timeout(),
+            format!("--shards={}", self.shards),
+            format!("--reply-mib={}", self.reply.reply_mib),
+        ];
         flags.extend_from_slice(observe);
         flags
     }

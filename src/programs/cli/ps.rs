@@ -6,7 +6,7 @@ use clap::Parser;
 use pushpull_messages::id::JobName;
 use pushpull_ps::PsConfig;
 
-use super::flags::{ClusterArgs, shards};
+use super::flags::{ClusterArgs, ReplyArgs, shards};
 use super::observe::ObserveArgs;
 use super::parse::main;
 use super::task::run;
@@ -21,6 +21,8 @@ pub(super) struct PsArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = shards())]
     shards: u32,
     #[command(flatten)]
+    reply: ReplyArgs,
+    #[command(flatten)]
     observe: ObserveArgs,
 }
 
@@ -33,6 +35,7 @@ pub fn ps_main() -> ExitCode {
         let config = PsConfig {
             shards: args.shards,
             start_timeout: args.cluster.start_timeout(),
+            reply_bytes_max: args.reply.bytes_max(),
             ..Default::default()
         };
         run(&log, roles::ps(&cluster, &network, config, None))

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use tracing::Instrument;
 
 use super::evaluator::EvaluationArgs;
-use super::flags::{ClusterArgs, DeviceArgs, HangArgs, shards, threads};
+use super::flags::{ClusterArgs, DeviceArgs, HangArgs, ReplyArgs, ShardHangArgs, shards, threads};
 use super::input::InputArgs;
 use super::observe::ObserveArgs;
 use super::paths::{check_files, data_directory};
@@ -110,6 +110,10 @@ pub struct TrainArgs {
     device: DeviceArgs,
     #[command(flatten)]
     hang: HangArgs,
+    #[command(flatten)]
+    shard_hang: ShardHangArgs,
+    #[command(flatten)]
+    reply: ReplyArgs,
     #[command(flatten)]
     saving: SavingArgs,
     #[command(flatten, next_help_heading = "Training set")]
@@ -247,7 +251,12 @@ impl TrainArgs {
     }
 
     fn ps_config(&self) -> PsConfig {
-        PsConfig { shards: self.shards, start_timeout: self.cluster.start_timeout(), ..Default::default() }
+        PsConfig {
+            shards: self.shards,
+            start_timeout: self.cluster.start_timeout(),
+            reply_bytes_max: self.reply.bytes_max(),
+            ..Default::default()
+        }
     }
 
     fn worker_config(&self, workers: u32, hooks: &Hooks) -> WorkerConfig {
@@ -264,6 +273,7 @@ impl TrainArgs {
     fn chief_config(&self) -> Result<ChiefConfig, Failure> {
         self.saving.apply(ChiefConfig {
             start_timeout: self.cluster.start_timeout(),
+            shard_hung_after: self.shard_hang.after(),
             log_placement: self.log_placement,
             ..Default::default()
         })

@@ -1,7 +1,7 @@
 //! A simulated network. It carries envelopes with a latency, in order, as TCP does; links break, and hosts
 //! are cut off from each other for a while, in one direction or both.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Error, ErrorKind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, FutureExt};
 use parking_lot::Mutex;
 use pushpull_messages::id::TaskId;
+use pushpull_messages::message::Message;
 use pushpull_transport::buffer::Share;
 use pushpull_transport::wire::{Envelope, Limits, WireError};
 use pushpull_transport::{FrameReceiver, FrameSender, Link, Listener, Transport, TransportError};
@@ -48,6 +49,8 @@ struct State {
     blocked: BTreeMap<(TaskId, TaskId), Instant>,
     /// The machine of the newest start of each task.
     machines: BTreeMap<TaskId, Machine>,
+    /// The shards that hang: they take up no request.
+    hung: BTreeSet<(TaskId, u32)>,
 }
 
 /// A task that listens at an address.
@@ -67,6 +70,7 @@ impl Network {
             links: Vec::new(),
             blocked: BTreeMap::new(),
             machines: BTreeMap::new(),
+            hung: BTreeSet::new(),
         };
         Self(Arc::new(Shared { trace, witness, latency, state: Mutex::new(state) }))
     }
@@ -74,7 +78,10 @@ impl Network {
     /// Returns the transport of a task that starts now, on a machine of its own.
     pub fn join(&self, task: TaskId) -> Host {
         let machine = Machine::default();
-        self.0.state.lock().machines.insert(task, machine.clone());
+        let mut state = self.0.state.lock();
+        state.machines.insert(task, machine.clone());
+        state.hung.retain(|(hung, _)| *hung != task);
+        drop(state);
         Host { network: self.clone(), task, machine }
     }
 
@@ -95,6 +102,29 @@ impl Network {
         if let Some(machine) = self.0.state.lock().machines.get(&task) {
             machine.set_clock(time);
         }
+    }
+
+    /// Makes a shard of the current start of a ps task hang: requests to it are lost from now on, although
+    /// its task lives.
+    pub fn hang(&self, task: TaskId, shard: u32) {
+        self.0.state.lock().hung.insert((task, shard));
+    }
+
+    /// Returns whether a message to a task is for a shard that hangs.
+    fn is_hung(&self, to: TaskId, message: &Message) -> bool {
+        let shard = match message {
+            Message::CreateShard(create) => create.shard.shard,
+            Message::Push(push) => push.shard,
+            Message::Pull(pull) => pull.shard,
+            Message::Leave(leave) => leave.shard,
+            Message::Observe(observe) => observe.shard,
+            Message::Save(save) => save.shard,
+            Message::StopAt(stop) => stop.shard,
+            Message::HoldAt(hold) => hold.shard,
+            Message::SetLearningRate(set) => set.shard,
+            _ => return false,
+        };
+        self.0.state.lock().hung.contains(&(to, shard))
     }
 
     /// Returns whether the machine of a task is stopped.
@@ -357,12 +387,17 @@ impl Receiver {
 impl FrameReceiver for Receiver {
     fn receive(&mut self) -> BoxFuture<'_, Result<Option<Envelope>, WireError>> {
         async move {
-            let arrived = self.wait().await;
-            self.machine.running().await;
-            arrived?;
-            let envelope = self.next.take().and_then(|(_, envelope)| envelope);
-            self.heard = Instant::now();
             let (from, to) = self.ends;
+            let envelope = loop {
+                let arrived = self.wait().await;
+                self.machine.running().await;
+                arrived?;
+                let envelope = self.next.take().and_then(|(_, envelope)| envelope);
+                self.heard = Instant::now();
+                if !envelope.as_ref().is_some_and(|envelope| self.network.is_hung(to, &envelope.message)) {
+                    break envelope;
+                }
+            };
             let what = envelope.as_ref().map_or("end of link", |envelope| envelope.message.name());
             if what != "Heartbeat" {
                 self.network.0.trace.arrived(from, to, what);

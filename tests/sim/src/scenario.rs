@@ -27,6 +27,8 @@ pub enum Fault {
     /// Stops the machine of a task for a time, as SIGSTOP does. If there is a second time, the task is
     /// started on another machine after it, and the stopped one then runs on beside it.
     Stop(TaskId, Duration, Option<Duration>),
+    /// Makes a shard of a ps task hang for ever, while the task lives.
+    Hang(TaskId, u32),
     /// Disturbs the store of the checkpoints for a time.
     Store(Trouble, Duration),
     /// Starts a second chief of the same job. If the first one runs, it listens at an address of its own.
@@ -62,7 +64,7 @@ impl Fault {
         match self {
             Self::Block(.., time) | Self::Partition(.., time) => *time >= LOST_AFTER,
             Self::Stop(_, time, back) => *time > UNNOTICED || back.is_some(),
-            Self::Kill(..) | Self::Cut(..) | Self::Store(..) | Self::SecondChief => false,
+            Self::Kill(..) | Self::Cut(..) | Self::Hang(..) | Self::Store(..) | Self::SecondChief => false,
             Self::Twin(_) | Self::Stranger(_) | Self::Clock(..) => false,
         }
     }
@@ -192,6 +194,14 @@ impl Scenario {
         }
         let second = scenario.second_chief(random).map(|when| (when, Fault::SecondChief));
         scenario.faults.extend(second);
+        // A ps task is also lost if one of its shards hangs.
+        for (_, fault) in scenario.faults.iter_mut().chain(&mut scenario.second) {
+            if let Fault::Kill(ps @ TaskId { job: JobName::Ps, .. }, _) = *fault
+                && random.one_in(3)
+            {
+                *fault = Fault::Hang(ps, random.between(0, u64::from(shards) - 1) as u32);
+            }
+        }
         scenario.add_strays(random);
         scenario
     }

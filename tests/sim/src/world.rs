@@ -349,6 +349,7 @@ impl<'a> World<'a> {
                     self.returning.extend(back.map(|back| (Instant::now() + back, task)));
                 }
             }
+            Fault::Hang(ps, shard) => network.hang(ps, shard),
             Fault::SecondChief => self.start(SECOND_CHIEF),
             Fault::Twin(worker) => {
                 self.twins.insert(worker, None);

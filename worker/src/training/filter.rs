@@ -5,8 +5,8 @@
 //! drops them; (B) no element exceeds the bound for values, and the norm does not exceed the bound for
 //! norms; (C) gradients within the bounds, and gradients of untrained variables, remain bitwise identical.
 
-use pushpull_kernels::cpu::{Threads, all_finite, clip_in_place, scale_in_place, sum_of_squares};
-use pushpull_messages::gradient::{GradientSpec, NotFiniteSpec};
+use pushpull_kernels::cpu::{Threads, all_below, clip_in_place, scale_in_place, sum_of_squares};
+use pushpull_messages::gradient::{GRADIENT_LIMIT, GradientSpec, NotFiniteSpec};
 use pushpull_messages::id::{LocalStep, VariableId};
 use pushpull_messages::variable::VariableSpec;
 
@@ -134,8 +134,18 @@ impl Filter {
     }
 
     fn check(&self, gradients: &Gradients) -> Result<(), VariableId> {
-        let not_finite = self.all().find(|&variable| !all_finite(gradients.variable(variable)));
-        not_finite.map_or(Ok(()), Err)
+        let bad = |variable: &VariableId| !all_below(gradients.variable(*variable), self.limit(*variable));
+        self.all().find(bad).map_or(Ok(()), Err)
+    }
+
+    /// Returns the magnitude that the elements of a variable's gradient must not reach before they are
+    /// clipped. If the job stops at gradients that are not finite, the shards check the lower limit.
+    fn limit(&self, variable: VariableId) -> f32 {
+        let GradientSpec { clip_value, clip_global_norm, not_finite } = self.spec;
+        let small = |bound: f32| bound < GRADIENT_LIMIT;
+        let clipped = clip_value.is_some_and(small) || clip_global_norm.is_some_and(small);
+        let fits = clipped && self.variables[variable.index()].trainable;
+        if not_finite == NotFiniteSpec::Skip && !fits { GRADIENT_LIMIT } else { f32::INFINITY }
     }
 
     fn all(&self) -> impl Iterator<Item = VariableId> + use<> {
@@ -152,6 +162,7 @@ mod tests {
     use std::sync::Arc;
 
     use proptest::prelude::*;
+    use pushpull_kernels::cpu::all_finite;
     use pushpull_messages::id::{PlacementEpoch, ShardId};
     use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
     use pushpull_messages::variable::InitializerSpec;
@@ -280,6 +291,23 @@ mod tests {
                     prop_assert!(error.is_not_finite());
                 }
             }
+        }
+    }
+
+    /// The shards would refuse such a gradient. One that is clipped, they accept.
+    #[test]
+    fn a_gradient_that_is_too_large_is_dropped_unless_clipped() {
+        let passes = |variable: usize, clip_global_norm| {
+            let spec =
+                GradientSpec { not_finite: NotFiniteSpec::Skip, clip_global_norm, ..Default::default() };
+            let mut values = [0, 1, 2].map(|_| vec![1.0; ROWS]);
+            values[variable][3] = -GRADIENT_LIMIT;
+            Filter::new(spec, &variables()).pass(&mut gradients(&values), LocalStep(7)).unwrap()
+        };
+        for variable in [0, 1, 2] {
+            assert!(!passes(variable, None) && !passes(variable, Some(f32::MAX)));
+            // The second variable is not trained, so it is not clipped.
+            assert_eq!(passes(variable, Some(1.0)), variable != 1);
         }
     }
 

@@ -46,7 +46,8 @@ pub fn ftrl(
         gradient,
         terms,
         move |[_, accumulator, linear], value, gradient| {
-            let n = accumulator + gradient * gradient;
+            // An infinite sum would make the value NaN.
+            let n = (accumulator + gradient * gradient).min(f32::MAX);
             let root = n.sqrt();
             let linear = linear + rate * gradient - (root - accumulator.sqrt()) * per_rate * value;
             let shrunk = l1.copysign(linear) - linear;

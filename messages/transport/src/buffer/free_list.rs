@@ -33,19 +33,22 @@ struct Allocations {
     free: BTreeMap<usize, Vec<Vec<Line>>>,
     lines: usize,
     lines_max: usize,
+    /// The number of lines that were taken and have not come back.
+    used: usize,
 }
 
 impl FreeList {
     /// Returns an empty list that may hold at most `bytes_max` bytes.
     pub(super) fn new(bytes_max: usize) -> Self {
         let lines_max = lines_for(bytes_max);
-        Self(Arc::new(Mutex::new(Allocations { free: BTreeMap::new(), lines: 0, lines_max })))
+        Self(Arc::new(Mutex::new(Allocations { free: BTreeMap::new(), lines: 0, lines_max, used: 0 })))
     }
 
-    /// Takes an allocation of exactly `lines` lines from the list; `None` if there is none. The allocation
-    /// may contain data from an earlier use.
+    /// Takes an allocation of exactly `lines` lines from the list. If there is none, returns `None`; the
+    /// caller then allocates the lines. The allocation may contain data from an earlier use.
     pub(super) fn take(&self, lines: usize) -> Option<Vec<Line>> {
         let mut allocations = self.0.lock();
+        allocations.used += lines;
         let kept = allocations.free.get_mut(&lines).and_then(Vec::pop);
         if kept.is_some() {
             allocations.lines -= lines;
@@ -61,6 +64,11 @@ impl FreeList {
         self.0.lock().lines * ALIGNMENT
     }
 
+    /// Returns the number of bytes that were taken and have not come back.
+    pub(super) fn bytes_used(&self) -> usize {
+        self.0.lock().used * ALIGNMENT
+    }
+
     /// Puts an allocation into the list, and frees other allocations if the list would exceed its bound.
     /// An allocation that is larger than the bound of the list is freed at once.
     pub(super) fn put(&self, lines: Vec<Line>) {
@@ -68,6 +76,7 @@ impl FreeList {
         // These allocations are freed after the lock has been released.
         let mut unwanted = Vec::new();
         let mut allocations = self.0.lock();
+        allocations.used -= count;
         if count == 0 || count > allocations.lines_max {
             drop(allocations);
             return;

@@ -27,6 +27,11 @@ impl BufferPool {
     pub fn bytes_kept(&self) -> usize {
         self.0.bytes()
     }
+
+    /// Returns the number of bytes in the buffers that were taken from the pool and are in use.
+    pub fn bytes_used(&self) -> usize {
+        self.0.bytes_used()
+    }
 }
 
 impl Default for BufferPool {

@@ -86,6 +86,7 @@ impl<R> ShardState<R> {
         for (&worker, &incarnation) in &self.over {
             contents.members.leave(worker, incarnation);
         }
+        self.creations += 1;
         Answer::message(reply, self.contents.insert(contents).created())
     }
 }

@@ -23,6 +23,7 @@ use super::answer::{Answer, unavailable};
 use super::contents::Contents;
 use super::deferred::DeferredQueue;
 use super::limits::ShardLimits;
+use super::newest::Newest;
 use super::saves::Saves;
 use super::stage::Stage;
 use super::timer::{Measure, UpdateTimer};
@@ -39,6 +40,8 @@ pub struct ShardState<R> {
     /// The request to create the shard, while the values are still being read.
     creating: Option<Creating<R>>,
     contents: Option<Contents>,
+    /// The number of times that contents were created.
+    creations: u64,
     /// For each worker that has left, its last incarnation. It is recorded even while the shard is empty.
     over: BTreeMap<u32, Incarnation>,
     saves: Saves<R>,
@@ -62,6 +65,7 @@ impl<R> ShardState<R> {
             limits,
             creating: None,
             contents: None,
+            creations: 0,
             over: BTreeMap::new(),
             saves: Saves::default(),
             waiting: Waiting::default(),
@@ -149,6 +153,23 @@ impl<R> ShardState<R> {
             .collect()
     }
 
+    /// Returns the number of times that the shard was created.
+    pub(crate) const fn creations(&self) -> u64 {
+        self.creations
+    }
+
+    /// Returns the number of bytes of all values together.
+    pub(crate) fn value_bytes(&self) -> u64 {
+        self.contents.iter().flat_map(|contents| &contents.slices).map(|slice| slice.bytes() as u64).sum()
+    }
+
+    /// Fills `newest` with the current values, unless it has them already or the shard is empty.
+    pub(crate) fn refill(&self, newest: &mut Newest) {
+        if let Some(contents) = &self.contents {
+            contents.refill(newest);
+        }
+    }
+
     /// Returns the stage that the shard has reached.
     pub(crate) fn stage(&self) -> Stage {
         match &self.contents {
@@ -168,7 +189,7 @@ impl<R> ShardState<R> {
         ShardSnapshot {
             version: contents.map_or(Version(0), |contents| contents.version),
             slices: slices.len() as u64,
-            bytes: slices.iter().map(|slice| slice.bytes() as u64).sum(),
+            bytes: self.value_bytes(),
             pushes: self.counters,
             pulls: self.pulls,
             staleness: self.staleness,

@@ -112,7 +112,7 @@ impl Trial {
     }
 
     pub(super) fn receive(&mut self, answers: Vec<Answer<Handle>>) {
-        for Answer { reply, result } in answers {
+        for Answer { reply, result, .. } in answers {
             if reply == CHIEF {
                 assert!(result.is_ok());
                 continue;

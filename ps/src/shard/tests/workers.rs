@@ -232,7 +232,7 @@ impl Shard {
     }
 
     fn receive(&mut self, answers: Vec<Answer<Handle>>) {
-        for Answer { reply, result } in answers {
+        for Answer { reply, result, .. } in answers {
             let position =
                 self.open.iter().position(|&open| open == reply).expect("each request is answered once");
             self.open.remove(position);

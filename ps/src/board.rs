@@ -1,0 +1,172 @@
+//! Shows a shard's newest values to the replies that wait to be written. A reply takes the newest values when
+//! its connection is ready to write them, so a reply that is not being written keeps no values in memory.
+//!
+//! A reply that is decided late is the reply that its worker would have got to a repetition of its request:
+//! the verdict is the same, and the values are of one version, which is not older than that of the verdict.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use pushpull_messages::id::Version;
+use pushpull_messages::message::Message;
+use pushpull_transport::{AnswerGuard, DecidedAnswer, LateAnswer};
+use tokio::sync::Notify;
+
+use crate::shard::{Newest, PinnedVersions, ShardState, ValuesKind};
+
+/// The time after which a reply that waits for memory is logged as a warning, in seconds.
+const WAIT_S_MAX: u64 = 5;
+
+/// The newest values of one shard, for the replies that have not been decided.
+#[derive(Clone, Debug)]
+pub(crate) struct ValueBoard(Arc<Board>);
+
+#[derive(Debug)]
+struct Board {
+    state: Mutex<State>,
+    /// Notified when a reply that could not be decided may be decided now.
+    changed: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    /// The number of replies that have not been decided. If it is 0, the board keeps no values.
+    undecided: usize,
+    newest: Newest,
+    pinned: PinnedVersions,
+    /// The number of replies that wait until a version is released.
+    waiting: usize,
+}
+
+impl ValueBoard {
+    /// Returns the board of a shard with `bytes` bytes of values. The replies that are being written may
+    /// keep `bytes_max` bytes of values in memory, but always two versions.
+    pub(crate) fn new(bytes: u64, bytes_max: u64) -> Self {
+        let pinned = PinnedVersions::new(bytes, bytes_max);
+        let state = Mutex::new(State { undecided: 0, newest: Newest::default(), pinned, waiting: 0 });
+        Self(Arc::new(Board { state, changed: Notify::new() }))
+    }
+
+    /// Shows the shard's current values to the replies that have not been decided, if there are any.
+    pub(crate) fn refresh<R>(&self, shard: &ShardState<R>) {
+        let mut state = self.0.state.lock();
+        if state.undecided > 0 {
+            shard.refill(&mut state.newest);
+        }
+    }
+
+    /// Returns a late answer with the values of this shard. The message is that of an answer with the
+    /// current values; if it is decided later, it gets the version of the newer values.
+    pub(crate) fn answer<R>(
+        &self,
+        shard: &ShardState<R>,
+        message: Message,
+        kind: ValuesKind,
+    ) -> Box<dyn LateAnswer> {
+        let mut state = self.0.state.lock();
+        state.undecided += 1;
+        shard.refill(&mut state.newest);
+        Box::new(LateValues { board: Arc::clone(&self.0), message: Some(message), kind, waits: false })
+    }
+}
+
+/// An answer with the newest values of a shard.
+struct LateValues {
+    board: Arc<Board>,
+    /// The message; `None` once the answer is decided.
+    message: Option<Message>,
+    kind: ValuesKind,
+    /// Whether the answer is counted as waiting for a version to be released.
+    waits: bool,
+}
+
+impl LateValues {
+    /// Takes the newest values, if there is memory for them.
+    fn take(&mut self, slow: bool) -> Option<DecidedAnswer> {
+        let mut state = self.board.state.lock();
+        let (version, last_step) = state.newest.at().expect("an undecided answer finds values");
+        if !state.pinned.pin(version, slow) {
+            state.waiting += usize::from(!std::mem::replace(&mut self.waits, true));
+            return None;
+        }
+        let payload = state.newest.payload(self.kind);
+        let mut message = self.message.take().expect("an answer is decided once");
+        state.decided(self.waits);
+        drop(state);
+        match &mut message {
+            Message::Pushed(pushed) => (pushed.version, pushed.last_step) = (version, last_step),
+            Message::Pulled(pulled) => (pulled.version, pulled.last_step) = (version, last_step),
+            other => unreachable!("{} has no values", other.name()),
+        }
+        // Other replies may share the version that is pinned now.
+        self.board.changed.notify_waiters();
+        let pin = Pin { board: Arc::clone(&self.board), version, slow };
+        Some(DecidedAnswer { message, payload, guard: Box::new(pin) })
+    }
+
+    async fn decided(mut self, slow: bool) -> DecidedAnswer {
+        let board = Arc::clone(&self.board);
+        let began = Instant::now();
+        let mut changed = std::pin::pin!(board.changed.notified());
+        loop {
+            changed.as_mut().enable();
+            if let Some(answer) = self.take(slow) {
+                let waited_s = began.elapsed().as_secs();
+                if waited_s >= WAIT_S_MAX {
+                    tracing::warn!(waited_s, "a reply waited until slower clients had read older values");
+                }
+                return answer;
+            }
+            changed.as_mut().await;
+            changed.set(board.changed.notified());
+        }
+    }
+}
+
+impl State {
+    /// Counts an answer as decided, or as dropped; `waited` tells whether it was counted as waiting. The
+    /// last one releases the values.
+    fn decided(&mut self, waited: bool) {
+        self.undecided -= 1;
+        self.waiting -= usize::from(waited);
+        if self.undecided == 0 {
+            self.newest.clear();
+        }
+    }
+}
+
+impl LateAnswer for LateValues {
+    fn decide(self: Box<Self>, slow: bool) -> BoxFuture<'static, DecidedAnswer> {
+        Box::pin((*self).decided(slow))
+    }
+}
+
+impl Drop for LateValues {
+    fn drop(&mut self) {
+        if self.message.is_some() {
+            self.board.state.lock().decided(self.waits);
+        }
+    }
+}
+
+/// Keeps a version pinned while a reply is written.
+struct Pin {
+    board: Arc<Board>,
+    version: Version,
+    slow: bool,
+}
+
+impl AnswerGuard for Pin {
+    fn is_awaited(&self) -> bool {
+        self.board.state.lock().waiting > 0
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        self.board.state.lock().pinned.release(self.version, self.slow);
+        self.board.changed.notify_waiters();
+    }
+}

@@ -1,0 +1,43 @@
+//! The newest values of a shard, in a form that is refilled after updates without allocations.
+
+use pushpull_messages::id::{GlobalStep, Version};
+use pushpull_transport::buffer::{Payload, Segment};
+
+/// The values and moving averages of all slices at one version. Empty until it is filled.
+#[derive(Debug, Default)]
+pub struct Newest {
+    /// The version of the values, and the step at which the shard stops; `None` if this is empty.
+    pub(super) at: Option<(Version, GlobalStep)>,
+    pub(super) values: Vec<Segment>,
+    /// The moving averages, or the value for a slice without one. Empty if the job keeps no averages.
+    pub(super) averages: Vec<Segment>,
+}
+
+/// Which of a shard's tensors an answer carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValuesKind {
+    /// The values.
+    Current,
+    /// The moving averages; the value for a slice without one.
+    Averages,
+}
+
+impl Newest {
+    /// Returns the version of the values and the step at which the shard stops; `None` if this is empty.
+    pub(crate) const fn at(&self) -> Option<(Version, GlobalStep)> {
+        self.at
+    }
+
+    /// Returns the payload of an answer.
+    pub(crate) fn payload(&self, kind: ValuesKind) -> Payload {
+        let averages = kind == ValuesKind::Averages && !self.averages.is_empty();
+        Payload::new(if averages { self.averages.clone() } else { self.values.clone() })
+    }
+
+    /// Releases the values.
+    pub(crate) fn clear(&mut self) {
+        self.at = None;
+        self.values.clear();
+        self.averages.clear();
+    }
+}
