@@ -26,6 +26,9 @@ pub struct ChiefConfig {
     /// How long a worker may take to reconnect after its connection broke. A worker that takes longer counts
     /// as lost.
     pub reconnect_timeout: Duration,
+    /// How long a worker may take to rejoin after the chief was started again. A worker that takes longer
+    /// counts as lost.
+    pub rejoin_timeout: Duration,
     /// The time limit for the shards of a trained job to report their final counts.
     pub conclude_timeout: Duration,
     /// How long a shard may leave the chief's query unanswered while its ps task is alive. After this time,
@@ -62,6 +65,7 @@ impl Default for ChiefConfig {
             start_timeout: Duration::from_secs(300),
             leave_timeout: Duration::from_secs(10),
             reconnect_timeout: Duration::from_secs(3),
+            rejoin_timeout: Duration::from_secs(30),
             conclude_timeout: Duration::from_secs(60),
             shard_hung_after: Some(Duration::from_secs(300)),
             before_stop_timeout: Duration::from_secs(600),

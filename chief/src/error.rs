@@ -39,6 +39,20 @@ pub enum ChiefError {
         /// What the task says about the other chief.
         reason: String,
     },
+    /// The ps tasks serve another job. This chief has stopped no task.
+    #[error(
+        "{shard} serves another job than this chief's: use the flags with which that job was started, or stop its ps tasks first"
+    )]
+    OtherJob {
+        /// A shard of the other job.
+        shard: ShardId,
+    },
+    /// The ps tasks serve this job, but one of them was started again without its variables.
+    #[error("the job cannot go on, because {shard} has lost its variables: its ps task was started again")]
+    VariablesLost {
+        /// The shard that has no variables.
+        shard: ShardId,
+    },
     /// The variables cannot be placed.
     #[error(transparent)]
     Place(#[from] PlaceError),
@@ -219,9 +233,10 @@ impl From<CallError> for ChiefError {
 }
 
 impl ChiefError {
-    /// Returns true if the ps tasks belong to another chief.
+    /// Returns true if the ps tasks belong to another chief or serve another job, so that this chief must
+    /// stop no task.
     pub const fn is_other_chief(&self) -> bool {
-        matches!(self, Self::OtherChief { .. })
+        matches!(self, Self::OtherChief { .. } | Self::OtherJob { .. })
     }
 
     /// Returns true if a signal ended the job, and false if a fault did.

@@ -152,6 +152,11 @@ pub fn told(error: &serde_json::Error) -> String {
 }
 
 impl JobSpec {
+    /// Returns a number by which tasks recognise the same job; never 0.
+    pub fn digest(&self) -> u32 {
+        crc32c::crc32c(&rmp_serde::to_vec_named(self).expect("plain data encodes")).max(1)
+    }
+
     /// Makes a job with the default settings: batches of 64, plain gradient descent, asynchronous.
     pub fn new(graph: GraphSpec, input: InputSpec, last_step: u64) -> Self {
         Self {

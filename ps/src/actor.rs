@@ -199,6 +199,7 @@ impl Handler<ShardRequest> for Shard {
         let handling = queued.handle();
         let trace = match &message {
             Message::Observe(_) => return reply.send(self.snapshot(), Payload::EMPTY),
+            Message::Inspect(_) => return reply.send(self.state.inspect(), Payload::EMPTY),
             Message::Push(push) if push.traced => Some(Trace::new(clock, received, handling.began())),
             _ => None,
         };

@@ -209,13 +209,13 @@ impl Ps {
 
     /// Waits until the chief ends the job or is lost, or until a shard panics.
     async fn serve(&self) -> Result<(), PsError> {
-        let PsConfig { start_timeout, deserted_timeout, .. } = self.config;
+        let PsConfig { start_timeout, deserted_timeout, chief_lost_after, .. } = self.config;
         if !self.lifecycle.chief_arrives(start_timeout).await {
             let chief = self.identity.cluster.chief_host();
             let address = self.identity.cluster.address(chief).map(ToString::to_string).unwrap_or_default();
             return Err(PsError::NoChief { chief, address, seconds: start_timeout.as_secs() });
         }
-        match self.lifecycle.ended(deserted_timeout).await {
+        match self.lifecycle.ended(deserted_timeout.max(chief_lost_after)).await {
             Some(End::Stop(StopReason::Completed | StopReason::Saved)) => Ok(()),
             Some(End::Stop(StopReason::Failed(reason))) => Err(PsError::JobFailed(reason)),
             Some(End::Panic(shard, reason)) => Err(PsError::ShardPanicked { shard, reason }),

@@ -28,6 +28,7 @@ fn shard_of(peer: &Peer, message: &Message) -> Option<u32> {
     let from_chief = peer.task.job == JobName::Chief;
     match message {
         Message::CreateShard(create) if from_chief => Some(create.shard.shard),
+        Message::Inspect(inspect) if from_chief => Some(inspect.shard),
         Message::Leave(leave) if from_chief => Some(leave.shard),
         Message::Appoint(appoint) if from_chief => Some(appoint.shard),
         Message::Save(save) if from_chief => Some(save.shard),
@@ -51,6 +52,7 @@ const fn is_order(message: &Message) -> bool {
     matches!(
         message,
         Message::CreateShard(_)
+            | Message::Inspect(_)
             | Message::Leave(_)
             | Message::Appoint(_)
             | Message::Save(_)

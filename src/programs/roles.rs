@@ -44,6 +44,8 @@ pub(crate) struct Network {
     pub payload_crc: bool,
     /// The time after which a silent peer counts as lost.
     pub lost_after: Duration,
+    /// How long workers and ps tasks wait for a lost chief to be started again.
+    pub chief_lost_after: Duration,
     /// The time after which an unanswered request is sent again.
     pub retry_after: Duration,
     /// The settings of the task's HTTP endpoint.
@@ -129,9 +131,10 @@ fn task_signals() -> std::io::Result<Signals> {
 pub(crate) async fn ps(
     cluster: &ClusterConfig,
     network: &Network,
-    config: PsConfig,
+    mut config: PsConfig,
     graph: Option<&GraphSpec>,
 ) -> Outcome {
+    config.chief_lost_after = network.chief_lost_after;
     config.validate().map_err(Failure::usage)?;
     open_files::allow_task(cluster, config.shards)?;
     let signals = task_signals()?;
@@ -193,6 +196,8 @@ async fn run_worker(
     signals: &Signals,
 ) -> Outcome {
     config.retry.resend_after = network.retry_after;
+    // A chief in this process cannot be started again without this worker.
+    config.chief_lost_after = orders.as_ref().map_or(network.chief_lost_after, |_| Duration::ZERO);
     let (pool, identity) = (BufferPool::default(), identity(cluster, graph, endpoint.advertised()));
     let tcp = network.tcp(&pool);
     let interrupt = signals.interrupt.clone();

@@ -30,6 +30,7 @@ mod modes;
 mod observing;
 mod predicting;
 mod rejoining;
+mod returning;
 mod signals;
 mod starting;
 mod synchronous;

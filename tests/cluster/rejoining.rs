@@ -37,6 +37,7 @@ fn variables() -> (Vec<VariableSpec>, Placement) {
 
 fn create(shard: ShardId, placement: &Placement, variables: &[VariableSpec], sync: SyncSpec) -> CreateShard {
     CreateShard {
+        job: 0,
         shard,
         placement: placement.clone(),
         variables: variables.to_vec(),

@@ -40,6 +40,9 @@ pub struct WorkerConfig {
     /// How the worker handles broken connections. The worker retries for longer than the chief, so the chief
     /// is the first to report a lost ps task.
     pub retry: RetryConfig,
+    /// How long the worker waits for the chief to be started again when it is lost. The worker trains
+    /// meanwhile.
+    pub chief_lost_after: Duration,
     /// The maximum number of gradient bytes in flight to the ps tasks. A push that would exceed this limit
     /// waits for the replies to earlier pushes.
     pub in_flight_bytes_max: u64,
@@ -74,6 +77,7 @@ impl Default for WorkerConfig {
             datasets: Datasets::default(),
             start_timeout: Duration::from_secs(300),
             retry: RetryConfig { redial_for: Duration::from_secs(8), ..Default::default() },
+            chief_lost_after: Duration::from_secs(300),
             in_flight_bytes_max: 1 << 30,
             report_every: Duration::from_secs(1),
             hung_after: Duration::from_secs(60),

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod blocking;
+mod chief_link;
 mod client;
 mod config;
 mod devices;

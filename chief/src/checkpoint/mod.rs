@@ -7,6 +7,7 @@ mod config;
 mod drain;
 mod error;
 mod evaluations;
+mod newest;
 mod resume;
 mod retention;
 mod saver;
@@ -23,6 +24,7 @@ pub use config::{
 pub(crate) use drain::DrainShares;
 pub use error::{BrokenCheckpoint, RestoreError};
 pub(crate) use evaluations::follow;
-pub(crate) use saver::{SaveStatus, Saver, SaverCommand};
+pub(crate) use newest::newest;
+pub(crate) use saver::{SaveStatus, Saver, SaverCommand, StartingPoint};
 pub(crate) use shard_initializer::{InitialState, ShardInitializer};
 pub use warm_start::WarmStartConfig;

@@ -195,6 +195,7 @@ impl JobRun {
         if let (Ok(JobEnd::Completed(report)), Some(call)) = (&result, inputs.before_stop.take()) {
             self.call_before_stop(call, report.steps).await;
         }
+        self.coordinator.do_send(JobEvent::Release);
         self.stop(&result, server).await;
         publisher.stop().await;
         last_update.update(true).await;

@@ -589,13 +589,16 @@ fn reading_the_variables_cannot_hold_up_the_end() {
             let run = TestRun::start(&path, config, Some(call)).await.begin().await;
             assert!(seen.borrow().is_empty(), "it is called at the end");
             run.cluster.ps.train(1000);
-            run.finish(TrainingResult::Completed).await;
-            if interrupted {
-                while seen.borrow().is_empty() {
+            let interrupt = async {
+                while interrupted && seen.borrow().is_empty() {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
-                run.interrupt.cancel();
-            }
+                if interrupted {
+                    run.interrupt.cancel();
+                }
+            };
+            // The workers stay until the variables are read.
+            tokio::join!(run.finish(TrainingResult::Completed), interrupt);
             let Ok(JobEnd::Completed(_)) = run.end().await else { panic!("it is complete") };
             let seen = seen.borrow();
             assert_eq!((seen.len(), seen[0].step, seen[0].placement.shards.len()), (1, GlobalStep(10), 2));

@@ -71,6 +71,7 @@ pub(crate) struct Coordinator {
     placement: Option<Placement>,
     leave_timeout: Duration,
     reconnect_timeout: Duration,
+    rejoin_timeout: Duration,
     /// The timer of `leave_timeout`; runs while the job is failing.
     leave_timer: Option<SpawnHandle>,
     /// The workers whose connection is broken. Each has the number of the broken connection, and a timer of
@@ -103,6 +104,7 @@ impl Coordinator {
             placement: None,
             leave_timeout: config.leave_timeout,
             reconnect_timeout: config.reconnect_timeout,
+            rejoin_timeout: config.rejoin_timeout,
             leave_timer: None,
             reconnect_timers: BTreeMap::new(),
             span: Span::current(),
@@ -127,6 +129,11 @@ impl Coordinator {
                 self.placement = Some(placement.clone());
                 state.created(placement, start)
             }
+            JobEvent::Continued(placement, start, workers) => {
+                self.placement = Some(placement.clone());
+                state.continued(placement, start, &workers)
+            }
+            JobEvent::Release => state.release(),
             JobEvent::Appointed(index, incarnation) => state.appointed(index, incarnation),
             JobEvent::Saved(saved) => {
                 state.saved(saved);
@@ -228,7 +235,12 @@ impl Coordinator {
                 Some((broken, timer)) if broken == connection => timer,
                 other => {
                     other.map(|(_, timer)| ctx.cancel_future(timer));
-                    ctx.notify_later(JobEvent::Lost { index, connection }, self.reconnect_timeout)
+                    // A worker without a connection has connected to an earlier run of the chief.
+                    let limit = match connection {
+                        0 => self.rejoin_timeout.max(self.reconnect_timeout),
+                        _ => self.reconnect_timeout,
+                    };
+                    ctx.notify_later(JobEvent::Lost { index, connection }, limit)
                 }
             };
             self.reconnect_timers.insert(index, (connection, timer));

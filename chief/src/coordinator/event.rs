@@ -9,6 +9,7 @@ use pushpull_transport::{Peer, Reply};
 use crate::checkpoint::SaveStatus;
 use crate::error::ChiefError;
 use crate::job::JobStart;
+use crate::launch::HeldWorker;
 
 /// An event that can change the state of a job.
 #[derive(actix::Message)]
@@ -24,6 +25,10 @@ pub(crate) enum JobEvent {
     Lost { index: u32, connection: u64 },
     /// Every variable has its initial value; the job begins with this placement and state.
     Created(Placement, JobStart),
+    /// The job goes on that an earlier run of the chief has begun, with these members.
+    Continued(Placement, JobStart, Vec<HeldWorker>),
+    /// The job is saved and reported, so that its workers may leave.
+    Release,
     /// All shards know that this incarnation of a worker is appointed.
     Appointed(u32, Incarnation),
     /// A checkpoint was committed, or a save failed.

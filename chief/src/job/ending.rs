@@ -52,7 +52,7 @@ impl<R> JobState<R> {
     }
 
     pub(super) fn begin_failing(&mut self, error: ChiefError) -> Vec<Effect<R>> {
-        if matches!(self.phase, Phase::Failing(_) | Phase::Ended(_)) {
+        if matches!(self.phase, Phase::Failing(_) | Phase::Concluding | Phase::Ended(_)) {
             return Vec::new();
         }
         // A failing job waits for workers that have not registered yet, in order to report the error to
@@ -175,7 +175,7 @@ impl<R> JobState<R> {
                 warn!(%worker, reason, "worker left; the job goes on without it");
                 self.gave_up = Some((worker, reason));
             }
-            Phase::Failing(_) | Phase::Ended(_) => {}
+            Phase::Failing(_) | Phase::Concluding | Phase::Ended(_) => {}
         }
         Vec::new()
     }
@@ -224,18 +224,19 @@ impl<R> JobState<R> {
         if let Some(reason) = self.over() {
             return vec![refuse(reply, reason)];
         }
-        let mut effects = vec![done(reply)];
+        let mut effects = Vec::new();
         match evaluated.result {
             Err(mut reason) => {
+                effects.push(done(reply));
                 if let Some((worker, how)) = self.input_ended.take() {
                     reason.push_str(&format!("; earlier, {worker} had no more input: {how}"));
                 }
                 effects.extend(self.begin_failing(failed(index, reason)));
             }
             Ok(evaluation) => {
-                effects.extend(self.let_finished_go());
+                self.member(index).state = MemberState::Finished(reply);
                 let (train_loss, workers) = self.mean_loss().unwrap_or((f32::NAN, 0));
-                self.phase = Phase::Ended(None);
+                self.phase = Phase::Concluding;
                 let (skipped, step) = (self.skipped, self.last_step());
                 let early = self.stopping.take().filter(|_| step < self.job.last_step);
                 let stopped = early.map(|stopping| stopping.reason);

@@ -18,6 +18,8 @@ pub(super) struct Member<R> {
     pub replaced: VecDeque<Incarnation>,
     /// Whether all shards know that the latest incarnation is appointed.
     pub appointed: bool,
+    /// Whether an earlier run of the chief has taken the worker, and it has not rejoined yet.
+    pub unknown: bool,
     /// The number of incarnations that have registered.
     pub lives: u64,
     /// The address of the worker's HTTP endpoint, if it has one.
@@ -64,6 +66,7 @@ impl<R> Member<R> {
             incarnation: None,
             replaced: VecDeque::new(),
             appointed: false,
+            unknown: false,
             lives: 0,
             http: None,
             connection: 0,
@@ -82,7 +85,7 @@ impl<R> Member<R> {
         while self.replaced.len() > REPLACED_MAX {
             self.replaced.pop_front();
         }
-        (self.appointed, self.interrupted) = (false, false);
+        (self.appointed, self.unknown, self.interrupted) = (false, false, false);
         self.lives += 1;
     }
 

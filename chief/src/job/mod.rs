@@ -2,6 +2,7 @@
 //! socket and no clock; `R` is the handle with which a reply is sent.
 
 mod conclusion;
+mod continuing;
 mod early_end;
 mod ending;
 mod member;
@@ -113,6 +114,8 @@ pub(crate) struct JobState<R> {
     members: BTreeMap<u32, Member<R>>,
     phase: Phase,
     stopping: Option<EarlyStop>,
+    /// Whether an earlier run of the chief has begun the job.
+    continued: bool,
     /// Whether another chief leads the job. If so, the workers that train are not told to stop.
     abandoned: bool,
     /// Whether the job makes checkpoints.
@@ -140,6 +143,9 @@ enum Phase {
     Evaluating(u32),
     /// The job cannot continue because of this error, and waits for the workers to leave.
     Failing(ChiefError),
+    /// The job was evaluated or drained. Its workers stay until it is saved and reported, so that a chief
+    /// that is started again finds them.
+    Concluding,
     /// The job has ended; the text is the reason if it failed.
     Ended(Option<String>),
 }
@@ -166,6 +172,7 @@ impl<R> JobState<R> {
             members: (0..workers).map(|index| (index, Member::absent())).collect(),
             phase: Phase::Starting,
             stopping: None,
+            continued: false,
             abandoned: false,
             saves: false,
             saved: SaveStatus::default(),
@@ -215,7 +222,7 @@ impl<R> JobState<R> {
     /// connection. If a worker does not reconnect in time, the caller must report it as
     /// [`lost`](Self::lost). Empty before the job begins, because until then the start timeout applies.
     pub(crate) fn awaited(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
-        let limited = !matches!(self.phase, Phase::Starting | Phase::Ended(_));
+        let limited = !matches!(self.phase, Phase::Starting | Phase::Concluding | Phase::Ended(_));
         let away = self.members.iter().filter(move |(_, member)| limited && member.is_here() && member.away);
         away.map(|(&index, member)| (index, member.connection))
     }
@@ -304,13 +311,21 @@ impl<R> JobState<R> {
     /// Handles the request of a worker.
     pub(crate) fn request(&mut self, peer: &Peer, message: Message, reply: R) -> Vec<Effect<R>> {
         let index = peer.task.index;
+        if let Message::Rejoin(rejoin) = &message {
+            let mut effects = self.rejoin(peer, rejoin, reply);
+            effects.extend(self.proceed());
+            return effects;
+        }
         let member = self.member(index);
         let is_current = member.incarnation == Some(peer.incarnation);
         let mut effects = if is_current && peer.connection < member.connection {
             vec![superseded(reply)]
         } else if is_current {
             self.reconnected(peer);
-            self.answer(index, message, reply)
+            match self.register_again(index, message, reply) {
+                Ok(effects) => effects,
+                Err((message, reply)) => self.answer(index, message, reply),
+            }
         } else if member.replaced.contains(&peer.incarnation) {
             let reason =
                 format!("a later incarnation of worker/{index} has registered: the task was started again");
@@ -335,7 +350,7 @@ impl<R> JobState<R> {
             Phase::Starting => {
                 warn!(worker = %TaskId::worker(index), "worker disconnected before the job began; it may come back");
             }
-            Phase::Ended(_) => {}
+            Phase::Concluding | Phase::Ended(_) => {}
             _ => warn!(worker = %TaskId::worker(index), "worker disconnected; waiting for it to come back"),
         }
     }
@@ -389,7 +404,9 @@ impl<R> JobState<R> {
             effects = self.lose(index);
         }
         let refusal = match &self.phase {
-            Phase::Evaluating(_) => Some("the job has been trained, and is being evaluated".to_owned()),
+            Phase::Evaluating(_) | Phase::Concluding => {
+                Some("the job has been trained, and is being evaluated".to_owned())
+            }
             _ => self.over(),
         };
         let member = self.member(index);
@@ -410,7 +427,7 @@ impl<R> JobState<R> {
     }
 
     /// Sends the job to a worker that has registered, and tells the shards that the worker may join.
-    fn take_on(&mut self, index: u32) -> Vec<Effect<R>> {
+    pub(super) fn take_on(&mut self, index: u32) -> Vec<Effect<R>> {
         let incarnation = self.member(index).incarnation.expect("the worker has registered");
         let mut effects = vec![Effect::Order(MembershipOrder::Appoint(index, incarnation))];
         effects.extend(self.tell_job(index));
@@ -433,6 +450,9 @@ impl<R> JobState<R> {
             },
             (Message::Finish(finish), _) => self.finished(index, *finish, reply),
             (Message::Evaluated(_), MemberState::Left) => vec![done(reply)],
+            (Message::Evaluated(_), MemberState::Finished(_)) => {
+                self.keep(index, MemberState::Finished(reply))
+            }
             (Message::Evaluated(evaluated), MemberState::Evaluating) => {
                 self.evaluated(index, *evaluated, reply)
             }

@@ -87,7 +87,7 @@ impl<R> JobState<R> {
             Phase::Training => JobPhase::Training,
             Phase::Evaluating(_) => JobPhase::Evaluating,
             Phase::Failing(_) => JobPhase::Failing,
-            Phase::Ended(_) => JobPhase::Ended,
+            Phase::Concluding | Phase::Ended(_) => JobPhase::Ended,
         }
     }
 }

@@ -13,7 +13,7 @@ impl<R> JobState<R> {
     /// not a drain into a stop for good.
     pub(crate) fn stop(&mut self, reason: String, drains: bool) -> Vec<Effect<R>> {
         match (&self.phase, &mut self.stopping) {
-            (Phase::Failing(_) | Phase::Ended(_), _) => Vec::new(),
+            (Phase::Failing(_) | Phase::Concluding | Phase::Ended(_), _) => Vec::new(),
             (Phase::Starting, _) if drains => self.end_drain(),
             (_, Some(stopping)) => {
                 stopping.drains |= drains;
@@ -54,13 +54,19 @@ impl<R> JobState<R> {
         self.stopping.as_ref().is_some_and(|stopping| stopping.step.is_none())
     }
 
-    /// Ends a draining job whose remaining workers have all finished, and tells them to leave.
+    /// Ends a draining job whose remaining workers have all finished.
     pub(super) fn drained(&mut self) -> Vec<Effect<R>> {
-        let step = self.last_step();
-        let mut effects = self.let_finished_go();
+        self.phase = Phase::Concluding;
+        vec![Effect::Ended(Ok(TrainingEnd::Drained { step: self.last_step() }))]
+    }
+
+    /// Tells the workers of a job that is saved and reported that nothing is left to do.
+    pub(crate) fn release(&mut self) -> Vec<Effect<R>> {
+        if !matches!(self.phase, Phase::Concluding) {
+            return Vec::new();
+        }
         self.phase = Phase::Ended(None);
-        effects.push(Effect::Ended(Ok(TrainingEnd::Drained { step })));
-        effects
+        self.let_finished_go()
     }
 
     /// Tells all finished workers that nothing is left to do.

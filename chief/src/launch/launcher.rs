@@ -12,7 +12,9 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use pushpull_messages::id::{GlobalStep, JobName, ShardId, TaskId, Version};
 use pushpull_messages::job::JobSpec;
+use pushpull_messages::message::Resume;
 use pushpull_messages::optimizer::RateChange;
+use pushpull_messages::placement::Placement;
 use pushpull_storage::Catalog;
 use pushpull_transport::{Identity, Patience, Transport};
 use tokio::sync::{mpsc, watch};
@@ -22,7 +24,10 @@ use tracing::{info, warn};
 
 use super::agreement::StepAgreement;
 use super::ps_tasks::PsTasks;
-use crate::checkpoint::{DrainShares, InitialState, RestoreChoice, SaverCommand, ShardInitializer};
+use super::takeover::{HalfChange, HalfStop, RunningJob};
+use crate::checkpoint::{
+    DrainShares, InitialState, RestoreChoice, SaverCommand, ShardInitializer, StartingPoint, newest,
+};
 use crate::command::{Command, CommandQueue};
 use crate::config::ChiefConfig;
 use crate::coordinator::{Coordinator, JobEvent};
@@ -71,6 +76,13 @@ pub(crate) struct Drain {
     pub deadline: Instant,
 }
 
+/// The stop and the change of the learning rate that an earlier run of the chief has not completed.
+#[derive(Debug, Default)]
+struct Unfinished {
+    change: Option<HalfChange>,
+    stop: Option<HalfStop>,
+}
+
 /// The unfinished work of accepted commands.
 struct Pending<F> {
     /// The agreement with the shards on the step to stop at, while it is being made. There is at most one.
@@ -108,10 +120,10 @@ impl Launcher<'_> {
             }
         };
         let ended = match started {
-            Ok(deadline) => tokio::select! {
+            Ok((deadline, unfinished)) => tokio::select! {
                 biased;
                 ended = self.supervise(deadline) => ended,
-                ended = self.carry_out(commands) => ended,
+                ended = self.carry_out(commands, unfinished) => ended,
             },
             Err(error) => Err(error),
         };
@@ -120,9 +132,10 @@ impl Launcher<'_> {
         std::future::pending().await
     }
 
-    /// Connects to the ps tasks, claims them and initializes the shards. Returns the time by which all
-    /// workers must be present.
-    async fn bring_up(&self) -> Result<Instant, ChiefError> {
+    /// Connects to the ps tasks and claims them. Then initializes the shards or, if an earlier run of the
+    /// chief has done so, continues its job. Returns the time by which all workers must be present, and what
+    /// the earlier run has left unfinished.
+    async fn bring_up(&self) -> Result<(Instant, Unfinished), ChiefError> {
         let workers = self.identity.cluster.addresses(JobName::Worker).len() as u32;
         self.job.validate_start(workers)?;
         let timeout = self.config.start_timeout;
@@ -138,6 +151,13 @@ impl Launcher<'_> {
         let placement = self.ps.place(self.job)?;
         if self.config.log_placement {
             info!("placement:\n{}", table(&placement, &self.job.graph.variables));
+        }
+        let running = self.ps.running(self.job, workers, &placement);
+        let Ok(running) = tokio::time::timeout(timeout, running).await else {
+            return Err(ChiefError::SlowStart(timeout.as_secs()));
+        };
+        if let Some(running) = running? {
+            return Ok((deadline, self.continue_job(placement, running).await));
         }
         let initializer = ShardInitializer {
             ps: self.ps,
@@ -156,7 +176,31 @@ impl Launcher<'_> {
         let job_start = JobStart { step, resumes, saves, summary_every, trace };
         self.coordinator.do_send(JobEvent::Created(start.placement.clone(), job_start));
         let _ = self.saver.send(SaverCommand::Begin(start));
-        Ok(deadline)
+        Ok((deadline, Unfinished::default()))
+    }
+
+    /// Continues the job of an earlier run of the chief. Completes the departures of workers, and returns
+    /// what else is unfinished.
+    async fn continue_job(&self, placement: Placement, running: RunningJob) -> Unfinished {
+        let RunningJob { version, rate, workers, appointed, drawn, departures, change, stop } = running;
+        info!(step = %version, "continuing the job of an earlier run of the chief");
+        self.ps.begin_with_rate(rate);
+        self.ps.appoint_after(appointed);
+        let departures = departures.into_iter().map(|(worker, life)| self.ps.leave(worker, life));
+        futures_util::future::join_all(departures).await;
+        let from = match &self.checkpoints {
+            Some((catalog, _)) => newest(catalog, version).await,
+            None => None,
+        };
+        let batch_size = u64::from(self.job.batch_size);
+        let resume = |drawn: u64| Resume { drawn, examples: drawn.saturating_mul(batch_size), files: None };
+        let (step, saves) = (GlobalStep(version.0), self.checkpoints.is_some());
+        let (summary_every, trace) = (self.summary_every, self.config.trace);
+        let resumes = drawn.into_iter().map(resume).collect();
+        let job_start = JobStart { step, resumes, saves, summary_every, trace };
+        self.coordinator.do_send(JobEvent::Continued(placement.clone(), job_start, workers));
+        let _ = self.saver.send(SaverCommand::Begin(StartingPoint { placement, version, from }));
+        Unfinished { change, stop }
     }
 
     /// Claims the ps tasks for this run of the chief. If they belong to another chief, waits for that chief
@@ -218,16 +262,28 @@ impl Launcher<'_> {
 
     /// Carries out every command. A signal counts as a command to drain, and a request of the program as a
     /// command to stop.
-    async fn carry_out(&self, commands: &mut CommandQueue) -> Result<Infallible, ChiefError> {
+    /// Begins with what an earlier run of the chief has left unfinished.
+    async fn carry_out(
+        &self,
+        commands: &mut CommandQueue,
+        unfinished: Unfinished,
+    ) -> Result<Infallible, ChiefError> {
         let mut interrupted = false;
         let mut requested = std::pin::pin!(requested(self.stop.clone()).fuse());
         let agreement = FuturesUnordered::new();
         let mut pending = Pending { agreement, stopping: false, factor: None, workers_deadline: None };
         // The change of the learning rate that is being made; at most one.
         let mut changing = FuturesUnordered::new();
+        changing.extend(unfinished.change.map(|change| self.change_learning_rate(change)));
+        if let Some(HalfStop { drains, step }) = unfinished.stop {
+            let reason = "an earlier run of the chief had begun to stop the job".to_owned();
+            let command = if drains { Command::Drain { reason } } else { Command::Stop { reason } };
+            self.command(command, &mut pending, |drains| self.agree(step, drains));
+        }
         loop {
             if changing.is_empty() {
-                changing.extend(pending.factor.take().map(|factor| self.change_learning_rate(factor)));
+                let change = pending.factor.take().map(HalfChange::Unknown);
+                changing.extend(change.map(|change| self.change_learning_rate(change)));
             }
             let deadline = pending.workers_deadline;
             let workers_deadline = async move {
@@ -238,14 +294,14 @@ impl Launcher<'_> {
             };
             tokio::select! {
                 biased;
-                command = commands.next() => self.command(command, &mut pending, || self.agree()),
+                command = commands.next() => self.command(command, &mut pending, |drains| self.agree(None, drains)),
                 () = self.interrupt.cancelled(), if !interrupted => {
                     interrupted = true;
                     let drain = Command::Drain { reason: "a signal was received".into() };
-                    self.command(drain, &mut pending, || self.agree());
+                    self.command(drain, &mut pending, |drains| self.agree(None, drains));
                 }
                 reason = &mut requested => {
-                    self.command(Command::Stop { reason }, &mut pending, || self.agree());
+                    self.command(Command::Stop { reason }, &mut pending, |drains| self.agree(None, drains));
                 }
                 Some(agreed) = pending.agreement.next() => {
                     let step: GlobalStep = agreed?;
@@ -262,7 +318,7 @@ impl Launcher<'_> {
         }
     }
 
-    fn command<F>(&self, command: Command, pending: &mut Pending<F>, agree: impl FnOnce() -> F) {
+    fn command<F>(&self, command: Command, pending: &mut Pending<F>, agree: impl FnOnce(bool) -> F) {
         match (command, &self.config.checkpoint) {
             (Command::Save, Some(_)) => drop(self.saver.send(SaverCommand::Save)),
             (Command::Save, None) => {
@@ -292,33 +348,43 @@ impl Launcher<'_> {
         }
     }
 
-    fn stop<F>(&self, reason: String, drains: bool, pending: &mut Pending<F>, agree: impl FnOnce() -> F) {
+    fn stop<F>(&self, reason: String, drains: bool, pending: &mut Pending<F>, agree: impl FnOnce(bool) -> F) {
         warn!(reason, "stopping before the last step");
         // The coordinator must be informed before the shards, because workers react to what the shards tell
         // them.
         self.coordinator.do_send(JobEvent::Stop { reason, drains });
         if !std::mem::replace(&mut pending.stopping, true) {
-            pending.agreement.push(agree());
+            pending.agreement.push(agree(drains));
         }
     }
 
-    /// Makes all shards stop at the same step, and returns that step.
-    async fn agree(&self) -> Result<GlobalStep, ChiefError> {
+    /// Makes all shards stop at the same step, and returns that step. If they have agreed on `agreed`
+    /// already, keeps this step.
+    async fn agree(&self, agreed: Option<GlobalStep>, drains: bool) -> Result<GlobalStep, ChiefError> {
+        if let Some(step) = agreed {
+            return Ok(step);
+        }
         let mut agreement = self.ahead().await?;
-        while !agreement.update(&self.ps.stop_at(agreement.step()).await?) {}
+        while !agreement.update(&self.ps.stop_at(agreement.step(), drains).await?) {}
         Ok(agreement.step())
     }
 
-    /// Sets the factor of the learning rate. The new factor takes effect at the same version on all shards.
+    /// Sets the factor of the learning rate, or completes a change that some shards know. The new factor takes effect at the same version on all shards.
     /// Returns when all shards have passed that version, because a shard can store only one future change.
-    async fn change_learning_rate(&self, factor: f32) -> Result<(), ChiefError> {
+    async fn change_learning_rate(&self, change: HalfChange) -> Result<(), ChiefError> {
         if self.job.deterministic {
             warn!("a hook changes the learning rate; the result of the job now depends on timing");
         }
-        let mut agreement = self.ahead().await?;
-        while !agreement.update(&self.ps.hold_at(Version(agreement.step().0)).await?) {}
-        let from = Version(agreement.step().0);
-        self.ps.set_learning_rate(RateChange { from, factor }).await?;
+        let change = match change {
+            HalfChange::Known(change) => change,
+            HalfChange::Unknown(factor) => {
+                let mut agreement = self.ahead().await?;
+                while !agreement.update(&self.ps.hold_at(Version(agreement.step().0)).await?) {}
+                RateChange { from: Version(agreement.step().0), factor }
+            }
+        };
+        let RateChange { from, factor } = change;
+        self.ps.set_learning_rate(change).await?;
         info!(step = %from, factor, "changed the factor of the learning rate");
         let mut progress = self.progress.clone();
         if progress.wait_for(|now| now.global_step.0 > from.0).await.is_err() {

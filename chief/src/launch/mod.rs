@@ -6,7 +6,9 @@ mod launcher;
 mod membership;
 mod ps_tasks;
 mod rate_history;
+mod takeover;
 
 pub(crate) use launcher::{Drain, Launcher};
 pub(crate) use membership::tell_shards;
 pub(crate) use ps_tasks::{CreateError, FAREWELL, PsStatus, PsTasks};
+pub(crate) use takeover::HeldWorker;

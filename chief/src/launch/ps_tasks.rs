@@ -11,9 +11,9 @@ use pushpull_messages::checkpoint::{CheckpointName, StartSpec};
 use pushpull_messages::id::{GlobalStep, Incarnation, JobName, PlacementEpoch, ShardId, TaskId, Version};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::{
-    Appoint, Appointed, CreateShard, HoldAt, Holding, LearningRateSet, Leave, Left, Message, Observe,
-    RefusalCode, Save, SaveResult, Saved, SetLearningRate, ShardCreated, ShardSnapshot, Stop, StopAt,
-    StopReason, Stopped, StoppingAt,
+    Appoint, Appointed, CreateShard, HoldAt, Holding, Inspect, Inspected, LearningRateSet, Leave, Left,
+    Message, Observe, RefusalCode, Save, SaveResult, Saved, SetLearningRate, ShardCreated, ShardSnapshot,
+    Stop, StopAt, StopReason, Stopped, StoppingAt,
 };
 use pushpull_messages::optimizer::{RateChange, RateSpec};
 use pushpull_messages::placement::Placement;
@@ -30,6 +30,7 @@ use crate::placement::place;
 
 use super::claiming::{claim_all, is_refused};
 use super::rate_history::RateHistory;
+use super::takeover::{RunningJob, running};
 
 /// The time limit for a ps task to confirm that it stops.
 pub(crate) const FAREWELL: Duration = Duration::from_secs(5);
@@ -100,6 +101,29 @@ fn note(refused: &Refused, error: &CallError) {
     }
 }
 
+/// Returns the request that creates a shard of a job.
+pub(super) fn creation(
+    job: &JobSpec,
+    workers: u32,
+    placement: &Placement,
+    shard: ShardId,
+    start: &StartSpec,
+) -> CreateShard {
+    CreateShard {
+        shard,
+        placement: placement.clone(),
+        variables: job.graph.variables.clone(),
+        update: job.update(),
+        sync: job.sync,
+        deterministic: job.deterministic,
+        workers,
+        last_step: job.last_step,
+        seed: job.seed,
+        job: job.digest(),
+        start: start.clone(),
+    }
+}
+
 /// The status of a ps task that has been reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PsStatus {
@@ -163,6 +187,11 @@ impl PsTasks {
         refused.expect("this struct holds the sender")
     }
 
+    /// Returns whether all tasks have granted the claim of this chief.
+    pub(crate) const fn is_claimed(&self) -> bool {
+        self.claimed.get()
+    }
+
     /// Returns the tasks that have been reached.
     pub(crate) fn tasks(&self) -> Vec<TaskId> {
         self.callers.borrow().keys().copied().collect()
@@ -203,6 +232,28 @@ impl PsTasks {
         Ok(place(&job.placement, &job.update(), &job.graph.variables, &shards, PlacementEpoch(1))?)
     }
 
+    /// Numbers the appointments of this chief after those of an earlier one.
+    pub(crate) fn appoint_after(&self, number: u64) {
+        self.appointed.set(self.appointed.get().max(number));
+    }
+
+    /// Returns the running job that all shards hold; `None` if no worker has used the shards yet.
+    ///
+    /// # Errors
+    /// Returns an error if the shards serve another job, or if some of them have lost their variables.
+    pub(crate) async fn running(
+        &self,
+        job: &JobSpec,
+        workers: u32,
+        placement: &Placement,
+    ) -> Result<Option<RunningJob>, ChiefError> {
+        let ids = self.shards().into_iter().map(|(shard, _)| shard);
+        let inspected = self.ask_all::<_, Inspected>(|shard| Inspect { shard: shard.shard }).await?;
+        let held = |(shard, inspected): (ShardId, Inspected)| (shard, inspected.held.map(|held| *held));
+        let shards: Vec<_> = ids.zip(inspected).map(held).collect();
+        running(&shards, |shard, start| creation(job, workers, placement, shard, start))
+    }
+
     /// Creates the variables on every shard. May be called again, with a different `start`, before any
     /// worker has been told to begin. Returns the version with which all shards begin.
     pub(crate) async fn create(
@@ -215,18 +266,7 @@ impl PsTasks {
         let tasks = self.shards();
         let mut creations = Vec::new();
         for &(shard, ref caller) in &tasks {
-            let create = CreateShard {
-                shard,
-                placement: placement.clone(),
-                variables: job.graph.variables.clone(),
-                update: job.update(),
-                sync: job.sync,
-                deterministic: job.deterministic,
-                workers,
-                last_step: job.last_step,
-                seed: job.seed,
-                start: start.clone(),
-            };
+            let create = creation(job, workers, placement, shard, start);
             let (bytes, max) = (create.bytes(), caller.welcome().payload_bytes_max);
             if bytes > max {
                 return Err(CreateError::Other(ChiefError::ShardTooLarge { shard, bytes, max }));
@@ -298,10 +338,10 @@ impl PsTasks {
         saves.collect()
     }
 
-    /// Asks every shard to stop at `step`. Returns the versions of the shards. A shard that has already
-    /// passed `step` ignores the request.
-    pub(crate) async fn stop_at(&self, step: GlobalStep) -> Result<Vec<Version>, ChiefError> {
-        let stop = |shard: ShardId| StopAt { shard: shard.shard, step };
+    /// Asks every shard to stop at `step`, from which another job continues if `drains` is true. Returns the
+    /// versions of the shards. A shard that has already passed `step` ignores the request.
+    pub(crate) async fn stop_at(&self, step: GlobalStep, drains: bool) -> Result<Vec<Version>, ChiefError> {
+        let stop = |shard: ShardId| StopAt { shard: shard.shard, step, drains };
         Ok(self.ask_all::<_, StoppingAt>(stop).await?.into_iter().map(|reply| reply.version).collect())
     }
 

@@ -63,7 +63,7 @@ impl Default for ShardMonitor {
 }
 
 impl ShardMonitor {
-    /// Observes the shards. Stops doing so just before the ps tasks are told to stop, and then waits
+    /// Observes the shards once this chief has claimed them. Stops doing so just before the ps tasks are told to stop, and then waits
     /// forever.
     pub(crate) async fn run(&self, ps: &PsTasks) -> Infallible {
         let mut queries = FuturesUnordered::new();
@@ -83,7 +83,9 @@ impl ShardMonitor {
                 }
                 () = ps.stopping() => break,
             }
-            for (shard, caller) in ps.shards() {
+            // Before that, the tasks may belong to another chief.
+            let claimed = if ps.is_claimed() { ps.shards() } else { Vec::new() };
+            for (shard, caller) in claimed {
                 let asked = Instant::now();
                 let mut shards = self.shards.borrow_mut();
                 let new = ShardObservation { pending: false, waited_s: 0, reached: asked, answer: None };

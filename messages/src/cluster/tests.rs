@@ -262,7 +262,7 @@ fn an_error_names_the_invalid_part_of_tf_config() {
         (with(good, r#"{"type": "worker"}"#), ["2 tasks", "0 to 1"]),
         (with(good, r#"{"type": "chief"}"#), ["'chief' has no task", "ps, worker"]),
         (with(good, r#"{"type": "evaluator", "index": 4096}"#), ["index 4096", "0 to 4095"]),
-        (with(good, "{}"), ["the task of this process", "ps, worker"]),
+        (with(good, "{}"), ["which of its tasks this process is", "ps, worker"]),
     ] {
         let error = refused(&tf_config(&text));
         assert!(parts.iter().all(|part| error.contains(part)), "{text} gave: {error}");

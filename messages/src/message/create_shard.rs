@@ -39,9 +39,18 @@ pub struct CreateShard {
     pub last_step: GlobalStep,
     /// The seed of the initial values.
     pub seed: u64,
+    /// The digest of the job's spec, with which a chief recognises a shard of its job; 0 if unknown.
+    #[serde(default, skip_serializing_if = "is_unknown")]
+    pub job: u32,
     /// The source of the initial values.
     #[serde(default)]
     pub start: StartSpec,
+}
+
+/// Returns whether a digest is the one of an unknown job.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde requires a reference")]
+const fn is_unknown(digest: &u32) -> bool {
+    *digest == 0
 }
 
 impl CreateShard {

@@ -14,12 +14,14 @@ mod golden;
 mod heartbeat;
 mod hello;
 mod hold_at;
+mod inspect;
 mod leave;
 mod observe;
 mod pull;
 mod push;
 mod refusal;
 mod register;
+mod rejoin;
 mod report;
 mod save;
 mod set_learning_rate;
@@ -40,12 +42,14 @@ pub use finish::{Finish, Finished, TrainingResult};
 pub use heartbeat::Heartbeat;
 pub use hello::{Hello, PROTOCOL, Welcome};
 pub use hold_at::{HoldAt, Holding};
+pub use inspect::{HeldMember, HeldShard, Inspect, Inspected};
 pub use leave::{Leave, Left};
 pub use observe::{Observe, ShardCounters, ShardSnapshot, StalenessHistogram};
 pub use pull::{Pull, PullAt, Pulled};
 pub use push::{Push, PushId, Pushed, Verdict};
 pub use refusal::{Refusal, RefusalCode};
 pub use register::{Go, Ready, Register, Registered, Resume};
+pub use rejoin::{Rejoin, Rejoined};
 pub use report::{REPORT_EVERY_MAX, REPORT_EVERY_MIN, REPORT_NUMBERS_MAX, Report, Reported};
 pub use save::{Save, SaveResult, Saved};
 pub use set_learning_rate::{LearningRateSet, SetLearningRate};
@@ -239,4 +243,8 @@ messages! {
     43 Withdrawn: "Ps to chief: the claims are forgotten.",
     44 Appoint: "Chief to ps: this incarnation of a worker may join a shard.",
     45 Appointed: "Ps to chief: the shard lets that incarnation join.",
+    46 Inspect: "Chief to ps: what does a shard hold? A later run of the chief continues from there.",
+    47 Inspected: "Ps to chief: the job that the shard serves, and how far it is.",
+    48 Rejoin: "Worker to a later run of the chief: the worker trains, and goes on.",
+    49 Rejoined: "Chief to worker: whether the chief leads the job now.",
 }

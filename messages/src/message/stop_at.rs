@@ -14,6 +14,9 @@ pub struct StopAt {
     pub shard: u32,
     /// The new last step. It may be later than the step of an earlier request.
     pub step: GlobalStep,
+    /// Whether another job will continue from this step, so that the variables are not evaluated.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub drains: bool,
 }
 
 impl Content for StopAt {}

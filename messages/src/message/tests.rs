@@ -99,6 +99,7 @@ fn a_split_variable_is_refused_for_lamb() {
     let mut placement = placement();
     let [first, rest] = [0, 1].map(|row| SliceSpec { row, rows: 1 + row, ..placement.slices[0].slice });
     let create = |placement: &Placement, optimizer: OptimizerSpec| CreateShard {
+        job: 0,
         shard: placement.shards[0],
         placement: placement.clone(),
         variables: job.graph.variables.clone(),
@@ -129,6 +130,7 @@ fn an_update_of_some_workers_is_not_deterministic() {
     let JobSpec { graph, last_step, .. } = job(1, 1);
     let placement = placement();
     let create = |sync: &str, workers| CreateShard {
+        job: 0,
         shard: placement.shards[0],
         placement: placement.clone(),
         variables: graph.variables.clone(),

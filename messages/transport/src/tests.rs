@@ -396,17 +396,24 @@ impl tracing::Subscriber for WarningCounter {
 
 #[tokio::test]
 async fn a_peer_cannot_fill_the_log() {
+    let disturb = async |setup: &Setup| {
+        let member = client(setup, TaskId::worker(0)).await.unwrap();
+        for _ in 0..25 {
+            let mut stream = tokio::net::TcpStream::connect(&setup.address).await.unwrap();
+            stream.write_all(&[b'x'; 40]).await.unwrap();
+            let _ = stream.read_to_end(&mut Vec::new()).await;
+            member.call::<Registered>(Register {}, Payload::EMPTY).await.unwrap_err();
+        }
+    };
+    // The places that log must be known to `tracing` before the log is: another test may be making them known
+    // at this moment, and would not tell this log.
+    let first = setup(Box::new(Tcp::default()), "127.0.0.1:0", ServerConfig::default()).await;
+    disturb(&first).await;
+    first.server.stop().await;
     let log = WarningCounter::default();
     let _guard = tracing::subscriber::set_default(log.clone());
     let setup = setup(Box::new(Tcp::default()), "127.0.0.1:0", ServerConfig::default()).await;
-    let member = client(&setup, TaskId::worker(0)).await.unwrap();
-    for _ in 0..25 {
-        let mut stream = tokio::net::TcpStream::connect(&setup.address).await.unwrap();
-        stream.write_all(&[b'x'; 40]).await.unwrap();
-        let _ = stream.read_to_end(&mut Vec::new()).await;
-        member.call::<Registered>(Register {}, Payload::EMPTY).await.unwrap_err();
-    }
-    drop(member);
+    disturb(&setup).await;
     setup.server.stop().await;
     // The server's state is dropped by its own task.
     while !log.0.lock().unwrap().iter().any(|line| line.contains("magic")) {

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use pushpull_kernels::cpu::{all_below, all_finite};
 use pushpull_messages::gradient::GRADIENT_LIMIT;
 use pushpull_messages::id::{GlobalStep, PlacementEpoch, SliceId, Version};
-use pushpull_messages::message::{CreateShard, Push, Refusal, RefusalCode, Save, ShardCreated};
+use pushpull_messages::message::{
+    CreateShard, HeldShard, Push, Refusal, RefusalCode, Save, ShardCreated, StopAt,
+};
 use pushpull_messages::optimizer::{RateChange, RateSpec};
 use pushpull_transport::buffer::{BufferPool, Payload, Segment};
 
@@ -37,6 +39,8 @@ pub(super) struct Contents {
     pub began: Version,
     /// The step at which the shard stops: the job's last step, or an earlier one.
     pub end: GlobalStep,
+    /// The greatest step at which the chief has requested a stop, if it has, and whether the job then drains.
+    stop: Option<(GlobalStep, bool)>,
     /// The factor by which hooks have multiplied the learning rate, and the next change of this factor, if
     /// any.
     rate: RateSpec,
@@ -75,6 +79,7 @@ impl Contents {
             version,
             began: version,
             end: create.last_step,
+            stop: None,
             rate,
             hold: None,
             changed: None,
@@ -104,12 +109,30 @@ impl Contents {
         self.version.0 >= self.end.0
     }
 
-    /// Makes the shard stop at `step`, or at the job's last step if that is smaller. Does nothing if the
-    /// shard's version is already greater than `step`.
-    pub(super) fn stop_at(&mut self, step: GlobalStep) {
-        if self.version.0 > step.0 {
+    /// Returns what a later run of the chief must know to continue the job.
+    pub(super) fn held(&self) -> HeldShard {
+        HeldShard {
+            created: (*self.created).clone(),
+            version: self.version,
+            began: self.began,
+            touched: self.touched,
+            end: self.end,
+            drains: self.stop.is_some_and(|(_, drains)| drains),
+            rate: self.rate.at(self.version),
+            hold: self.hold,
+            workers: self.ledger.records(),
+            members: self.members.held(),
+        }
+    }
+
+    /// Makes the shard stop at the requested step, or at the job's last step if that is smaller. Does nothing
+    /// if the shard's version is already greater than this step, or if a later step was requested before:
+    /// the request is then a late copy.
+    pub(super) fn stop_at(&mut self, &StopAt { step, drains, .. }: &StopAt) {
+        if self.version.0 > step.0 || self.stop.is_some_and(|(later, _)| later > step) {
             return;
         }
+        self.stop = Some((step, drains));
         let was_complete = self.is_complete();
         self.end = step.min(self.created.last_step);
         self.reopened |= was_complete && !self.is_complete();

@@ -5,6 +5,7 @@
 //! (C) there is one entry per worker, however often it restarts.
 
 use pushpull_messages::id::Incarnation;
+use pushpull_messages::message::HeldMember;
 
 /// The last appointment of every worker, by index.
 #[derive(Debug)]
@@ -17,6 +18,8 @@ struct Appointment {
     number: u64,
     /// The incarnation that may be a member; `None` if none was appointed, or if it has left.
     incarnation: Option<Incarnation>,
+    /// The incarnation that has left, if one has and none was appointed since then.
+    left: Option<Incarnation>,
 }
 
 impl Appointments {
@@ -33,7 +36,7 @@ impl Appointments {
         let last = &mut self.0[worker as usize];
         let later = number > last.number;
         if later {
-            *last = Appointment { number, incarnation: Some(incarnation) };
+            *last = Appointment { number, incarnation: Some(incarnation), left: None };
         }
         later
     }
@@ -46,7 +49,7 @@ impl Appointments {
         let last = &mut self.0[worker as usize];
         let known = last.incarnation == Some(incarnation);
         if known {
-            last.incarnation = None;
+            last.left = last.incarnation.take();
         }
         known
     }
@@ -79,6 +82,15 @@ impl Appointments {
                 "the chief has not appointed worker/{worker} yet, so its incarnation {incarnation} cannot take part"
             )),
         }
+    }
+
+    /// Returns the last appointment of a worker, for a later run of the chief.
+    ///
+    /// # Panics
+    /// If the job has no such worker.
+    pub(super) fn held(&self, worker: u32) -> HeldMember {
+        let Appointment { number, incarnation, left } = self.0[worker as usize];
+        HeldMember { number, appointed: incarnation.or(left), left: left.is_some(), member: None }
     }
 
     /// Returns the greatest number of an appointment; 0 if there was none.

@@ -5,6 +5,7 @@
 //! there is one entry per worker, however often it restarts.
 
 use pushpull_messages::id::{GlobalStep, Incarnation};
+use pushpull_messages::message::HeldMember;
 
 use super::appointments::Appointments;
 
@@ -43,6 +44,12 @@ impl Members {
             Member::Here { next, .. } => Some((index as u32, *next)),
             Member::Gone => None,
         })
+    }
+
+    /// Returns the membership of each worker, indexed by worker.
+    pub(crate) fn held(&self) -> Vec<HeldMember> {
+        let held = |worker| HeldMember { member: self.incarnation(worker), ..self.appointments.held(worker) };
+        (0..self.workers.len() as u32).map(held).collect()
     }
 
     /// Returns the number of members, including workers that have not joined yet.

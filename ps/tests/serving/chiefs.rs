@@ -37,7 +37,7 @@ fn a_second_chief_cannot_touch_a_running_job() {
             let change = RateChange { from: version, factor: 0.5 };
             let orders: [Message; 6] = [
                 Stop { reason: StopReason::failed("the shard already serves another job") }.into(),
-                StopAt { shard: 0, step: GlobalStep(1) }.into(),
+                StopAt { shard: 0, step: GlobalStep(1), drains: false }.into(),
                 HoldAt { shard: 0, version }.into(),
                 SetLearningRate { shard: 0, change }.into(),
                 Leave { shard: 0, worker: 0, incarnation: Incarnation(1) }.into(),

@@ -132,6 +132,7 @@ async fn create_for(
     let mut versions = Vec::new();
     for &shard in &placement.shards {
         let create = CreateShard {
+            job: 0,
             shard,
             placement: placement.clone(),
             variables: job.graph.variables.clone(),
@@ -291,7 +292,7 @@ fn only_the_chief_may_save_and_stop() {
         let (chief, worker) = (task.chief().await, task.call(TaskId::worker(0)).await);
         create(&chief, &StartSpec::Initialise).await.unwrap();
         let save = Save { shard: 0, store: "memory://".into(), checkpoint: name(0), at: Version(0) };
-        let stop = StopAt { shard: 0, step: GlobalStep(1) };
+        let stop = StopAt { shard: 0, step: GlobalStep(1), drains: false };
         let refusals = [
             worker.call::<Saved>(save, Payload::EMPTY).await.map(drop),
             worker.call::<StoppingAt>(stop, Payload::EMPTY).await.map(drop),

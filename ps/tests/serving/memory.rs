@@ -60,6 +60,7 @@ impl TcpTask {
         let (name, shape) = ("x".to_owned(), [ROWS, 256].into());
         let initializer = InitializerSpec::Normal { mean: 0.0, stddev: 1.0 };
         let create = CreateShard {
+            job: 0,
             shard: ShardId::new(0, 0),
             placement: self.placement.clone(),
             variables: vec![VariableSpec { name, shape, initializer, trainable: true, device: None }],

@@ -53,6 +53,10 @@ pub(crate) struct ClusterArgs {
     /// Time after which a silent task counts as lost, in seconds; use the same value for all tasks
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(3..=86_400))]
     lost_after_s: u64,
+    /// Time for which workers and ps tasks wait for a lost chief to be started again, in seconds; the workers
+    /// train meanwhile
+    #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u64).range(0..=86_400))]
+    chief_lost_after_s: u64,
     /// Time after which an unanswered request is sent again, in milliseconds
     #[arg(long, value_name = "N", default_value_t = 60_000, value_parser = clap::value_parser!(u64).range(10..=600_000))]
     retry_after_ms: u64,
@@ -128,6 +132,7 @@ impl ClusterArgs {
             bind: self.bind.as_ref().map(ToString::to_string),
             payload_crc: self.payload_crc,
             lost_after: Duration::from_secs(self.lost_after_s),
+            chief_lost_after: Duration::from_secs(self.chief_lost_after_s),
             retry_after: Duration::from_millis(self.retry_after_ms),
             http,
         }

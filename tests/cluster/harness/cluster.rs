@@ -25,6 +25,8 @@ pub(crate) struct Cluster {
     pub(crate) job: Job,
     /// Additional flags of the task that hosts the chief.
     pub(crate) chief_flags: Vec<String>,
+    /// How long the other tasks wait for a chief that was killed, in seconds.
+    pub(crate) chief_lost_after_s: u32,
     dir: TempDir,
 }
 
@@ -48,7 +50,7 @@ impl Cluster {
             (JobName::Worker, addresses(workers)),
         ];
         let spec = ClusterSpec::new(jobs).expect("a cluster");
-        Self { spec, job: job(dir.path()), chief_flags: Vec::new(), dir }
+        Self { spec, job: job(dir.path()), chief_flags: Vec::new(), chief_lost_after_s: 1, dir }
     }
 
     pub(crate) fn dir(&self) -> &Path {
@@ -70,7 +72,7 @@ impl Cluster {
 
     /// Returns the flags that are needed to start a task.
     pub(crate) fn usual(&self, task: TaskId) -> Vec<String> {
-        let mut flags = Vec::new();
+        let mut flags = vec![format!("--chief-lost-after-s={}", self.chief_lost_after_s)];
         if task.job == JobName::Worker {
             flags.push("--threads=1".to_owned());
         }

@@ -117,6 +117,8 @@ impl Network {
             Message::Push(push) => push.shard,
             Message::Pull(pull) => pull.shard,
             Message::Leave(leave) => leave.shard,
+            Message::Inspect(inspect) => inspect.shard,
+            Message::Appoint(appoint) => appoint.shard,
             Message::Observe(observe) => observe.shard,
             Message::Save(save) => save.shard,
             Message::StopAt(stop) => stop.shard,

@@ -192,6 +192,10 @@ impl Scenario {
                 scenario.second = scenario.second_life(random, survivor);
             }
         }
+        // A chief that is started again must find a store that responds, as at its first start.
+        if scenario.faults.iter().any(|(_, fault)| matches!(fault, Fault::Kill(TaskId::CHIEF, Some(_)))) {
+            scenario.faults.retain(|(_, fault)| !matches!(fault, Fault::Store(_, time) if *time > 10 * SOON));
+        }
         let second = scenario.second_chief(random).map(|when| (when, Fault::SecondChief));
         scenario.faults.extend(second);
         // A ps task is also lost if one of its shards hangs.
@@ -280,10 +284,13 @@ impl Scenario {
         self.deterministic && !self.all_faults().any(leaves)
     }
 
-    /// Returns whether the troubles of the store, if there are any, are over so soon that the last step is
-    /// saved and evaluated nevertheless.
+    /// Returns whether the troubles of the store and the stops of the chief, if there are any, are over so
+    /// soon that the last step is saved and evaluated nevertheless.
     pub fn saves_last(&self) -> bool {
-        let time = |fault: &Fault| if let Fault::Store(_, time) = fault { *time } else { Duration::ZERO };
+        let time = |fault: &Fault| match fault {
+            Fault::Store(_, time) | Fault::Stop(TaskId::CHIEF, time, _) => *time,
+            _ => Duration::ZERO,
+        };
         self.all_faults().map(time).sum::<Duration>() <= SOON
     }
 
@@ -385,7 +392,7 @@ impl Scenario {
             (one, other) = (other, one);
         }
         let time = between(random, Duration::from_millis(1), HARMLESS);
-        let fault = match random.between(0, 9) {
+        let fault = match random.between(0, 11) {
             0 if worker.index != survivor => {
                 let back = (!random.one_in(3)).then(|| Duration::from_millis(random.between(1, 5000)));
                 Fault::Kill(worker, back)
@@ -407,6 +414,7 @@ impl Scenario {
                 Fault::Kill(EVALUATOR, back)
             }
             7 | 8 if self.save_steps.is_some() => self.trouble(random),
+            9 | 10 => Fault::Kill(TaskId::CHIEF, Some(Duration::from_millis(random.between(1, 20_000)))),
             _ => Fault::Cut(one, other),
         };
         // A worker that is killed for good before the job begins is missed, and the job then fails. So it
@@ -415,16 +423,10 @@ impl Scenario {
         (self.when(random, begun), fault)
     }
 
-    /// Returns when a second chief is started, if one is: while the job trains, or after the first chief was
-    /// killed, as a scheduler starts it again.
+    /// Returns when a second chief is started beside the first one, if it is.
     fn second_chief(&self, random: &mut Random) -> Option<When> {
-        match self.faults.iter().find(|(_, fault)| matches!(fault, Fault::Kill(TaskId::CHIEF, _))) {
-            Some(&(when, _)) => random.one_in(2).then(|| {
-                let later = Duration::from_millis(random.between(1, 20_000));
-                When { delay: when.delay + later, ..when }
-            }),
-            None => random.one_in(8).then(|| self.when(random, true)),
-        }
+        let killed = self.faults.iter().any(|(_, fault)| matches!(fault, Fault::Kill(TaskId::CHIEF, _)));
+        (!killed && random.one_in(8)).then(|| self.when(random, true))
     }
 
     /// Returns a random time: one after the job has begun if `begun` is true.

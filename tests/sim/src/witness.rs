@@ -17,6 +17,8 @@ struct Seen {
     /// life before it.
     drawn: BTreeMap<TaskId, u64>,
     drawn_before: BTreeMap<TaskId, u64>,
+    /// Whether a chief has told a ps task to stop, in the current life of the job.
+    stops: bool,
     /// What a worker was told last when it registered.
     registered: Option<Registered>,
     /// The first thing that must not happen.
@@ -30,12 +32,20 @@ impl Witness {
         let drawn = std::mem::take(&mut seen.drawn);
         // A life that ended before a worker was told its position does not count.
         seen.drawn_before.extend(drawn);
+        seen.stops = false;
+    }
+
+    /// Returns whether a chief has told a ps task to stop, because the job had ended.
+    pub fn saw_end(&self) -> bool {
+        self.0.lock().stops
     }
 
     /// Sees that a message has arrived.
     pub fn saw(&self, _: TaskId, to: TaskId, message: &Message) {
+        let seen = &mut *self.0.lock();
+        seen.stops |= matches!(message, Message::Stop(_));
         let Message::Registered(registered) = message else { return };
-        let (seen, drawn) = (&mut *self.0.lock(), registered.resume.drawn);
+        let drawn = registered.resume.drawn;
         seen.registered = Some(Registered::clone(registered));
         if seen.drawn.contains_key(&to) {
             return;

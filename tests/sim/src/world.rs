@@ -30,8 +30,14 @@ const HEALED: Duration = Duration::from_secs(120);
 /// The time after which the chief misses a task that was stopped: the silence after which its connection
 /// counts as broken, and the time that it has to reconnect.
 const MISSED: Duration = Duration::from_secs(25);
-/// The time after which an evaluator that has ended with an error is started again.
-const EVALUATOR_BACK: Duration = Duration::from_secs(1);
+/// The time after which a task that has ended with an error of the store is started again.
+const BACK: Duration = Duration::from_secs(1);
+/// The beginning of the error of a chief whose store fails at the start.
+const NO_STORE: &str = "checkpoints cannot be made";
+/// A part of the error of a worker that comes when the others have finished.
+const TRAINED: &str = "the job has been trained";
+/// A part of the error of a chief that waits in vain for tasks.
+const MISSING: &str = "these tasks are missing";
 
 /// What came of a scenario that held.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,6 +126,8 @@ struct World<'a> {
     excused: BTreeSet<TaskId>,
     /// The first other task that ended with an error.
     failed: Option<String>,
+    /// Whether the chief was killed, to be started again, in this life of the job.
+    chief_comes_back: bool,
     /// Whether the evaluator has ended after the job.
     evaluated: bool,
     job_end: Option<TaskEnd>,
@@ -179,6 +187,7 @@ impl<'a> World<'a> {
             reported: 0,
             excused: BTreeSet::new(),
             failed: None,
+            chief_comes_back: false,
             evaluated: false,
             job_end: None,
             second_end: None,
@@ -216,6 +225,7 @@ impl<'a> World<'a> {
         self.lives += 1;
         self.began_life = Instant::now();
         self.reached.clear();
+        self.chief_comes_back = false;
         self.setting.network.heal();
         self.setting.store.heal();
         self.witness.begin_life();
@@ -231,6 +241,10 @@ impl<'a> World<'a> {
         );
         self.alive.retain(|task, _| *task == EVALUATOR);
         self.saved = self.reported.max(newest_step(&self.setting.store.files()).await?);
+        // Tasks that wait for a chief may outlast the patience of the evaluator.
+        if std::mem::take(&mut self.evaluated) {
+            self.start(EVALUATOR);
+        }
         Ok(())
     }
 
@@ -343,7 +357,8 @@ impl<'a> World<'a> {
                 if let Some((_, kill)) = self.alive.remove(&task) {
                     kill.abort();
                     network.kill(task);
-                    if task == TaskId::CHIEF {
+                    self.chief_comes_back |= task == TaskId::CHIEF && back.is_some();
+                    if task == TaskId::CHIEF && back.is_none() {
                         self.job_end = Some(Err("the chief was killed".to_owned()));
                     }
                     self.returning.extend(back.map(|back| (Instant::now() + back, task)));
@@ -415,6 +430,11 @@ impl<'a> World<'a> {
         }
         let over = self.job_end.is_some();
         match (task.job, &end) {
+            // A chief that finds no store to write to is started again until it does.
+            (JobName::Chief, Err(error)) if self.chief_comes_back && error.starts_with(NO_STORE) => {
+                self.returning.push((Instant::now() + BACK, task));
+                return;
+            }
             (JobName::Chief, _) => {
                 self.job_end = Some(end.clone());
                 // Only the evaluator may wait for a store that hangs for ever.
@@ -426,14 +446,15 @@ impl<'a> World<'a> {
             (JobName::Evaluator, Err(_)) if !self.scenario.saves_last() || start > 1 => {
                 // It has waited long enough for a checkpoint that could not be saved.
                 if !over {
-                    self.returning.push((Instant::now() + EVALUATOR_BACK, task));
+                    self.returning.push((Instant::now() + BACK, task));
                 }
                 return;
             }
             _ => {}
         }
         // When the chief has ended, a worker whose last reply was lost cannot learn how the job ended.
-        if let (Err(error), false) = (&end, over || self.excused.contains(&task)) {
+        let late = matches!(&end, Err(error) if error.contains(TRAINED));
+        if let (Err(error), false) = (&end, over || late || self.excused.contains(&task)) {
             let error = format!("{task} ended: {error}");
             match self.twins.contains_key(&task) {
                 true => drop(self.displaced.insert(task, error)),
@@ -471,6 +492,8 @@ impl<'a> World<'a> {
         let report: Option<JobReport> = match end {
             Ok(Some(JobEnd::Completed(report))) => Some(report),
             Ok(other) => return Err(format!("the job ended as {other:?}")),
+            // The chief was killed when the job was trained, saved and reported, and some tasks had ended.
+            Err(error) if self.chief_comes_back && self.witness.saw_end() && error.contains(MISSING) => None,
             Err(error) if self.scenario.expected == Expected::Trained || self.lives > 1 => {
                 return Err(format!("the job failed: {error}"));
             }
@@ -486,7 +509,8 @@ impl<'a> World<'a> {
                 return Err(format!("resumed from step {began}, but step {} was saved", self.saved));
             }
         }
-        if let (Expected::Trained, Some(failed)) = (self.scenario.expected, &self.failed) {
+        let cut_short = self.chief_comes_back && self.witness.saw_end() && report.is_none();
+        if let (Expected::Trained, Some(failed), false) = (self.scenario.expected, &self.failed, cut_short) {
             return Err(failed.clone());
         }
         if report.is_some() {

@@ -8,8 +8,7 @@ use std::time::Duration;
 use pushpull_messages::id::LocalStep;
 use pushpull_messages::message::{Report, Reported};
 use pushpull_messages::observe::Clock;
-use pushpull_transport::buffer::Payload;
-use pushpull_transport::{CallError, ReconnectingClient};
+use pushpull_transport::CallError;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
@@ -19,6 +18,7 @@ use super::journal::{Journal, Progress};
 use super::life::Life;
 use super::plots::Plots;
 use super::spans::Spans;
+use crate::chief_link::ChiefLink;
 
 /// The maximum time for sending the reports after the end of the training.
 const LAST: Duration = Duration::from_secs(5);
@@ -28,7 +28,7 @@ const LAST_REPORTS: usize = 2;
 
 /// A task that reports a worker's progress to the chief.
 pub(crate) struct Reporter {
-    chief: Arc<ReconnectingClient>,
+    chief: Arc<ChiefLink>,
     life: Life,
     sources: ReportSources,
     clock: Clock,
@@ -91,12 +91,7 @@ impl LastReport {
 
 impl Reporter {
     /// Creates a reporter that has not sent a report yet. `clock` is the clock of the spans.
-    pub(crate) fn new(
-        chief: Arc<ReconnectingClient>,
-        life: Life,
-        sources: ReportSources,
-        clock: Clock,
-    ) -> Self {
+    pub(crate) fn new(chief: Arc<ChiefLink>, life: Life, sources: ReportSources, clock: Clock) -> Self {
         let (alignment, last) = (Alignment::default(), LastReport::default());
         Self { chief, life, sources, clock, alignment, last, unanswered: [0; 3] }
     }
@@ -132,6 +127,12 @@ impl Reporter {
                     stop.send_replace(Some(reason));
                     stop.closed().await;
                     break;
+                }
+                // A chief that was started again may refuse the worker.
+                Err(CallError::Refused { refusal, .. }) => {
+                    self.life.stopping();
+                    stop.send_replace(Some(refusal.reason));
+                    return self.log_unanswered();
                 }
                 Err(error) => {
                     tracing::warn!(%error, "could not report to the chief; training goes on");
@@ -187,7 +188,7 @@ impl Reporter {
         report.evaluations = evaluations.take();
         self.unanswered = [report.summaries.len(), report.spans.len(), report.evaluations.len()];
         let sent = self.clock.now();
-        let (reported, _) = self.chief.call::<Reported>(report, Payload::EMPTY).await?;
+        let reported = self.chief.call::<Reported>(report).await?;
         self.unanswered = [0; 3];
         let (there, back) = (reported.clock_us, self.clock.now());
         self.alignment.hear(CallTimes { sent, received: there, answered: there, back });

@@ -7,13 +7,14 @@ use std::time::Duration;
 use pushpull_input::{Prefetch, TestSet, input_in_directory};
 use pushpull_messages::input::ColumnSpec;
 use pushpull_messages::job::JobSpec;
-use pushpull_messages::message::{Go, Ready, Register, Registered};
+use pushpull_messages::message::{Go, Ready, Register, Registered, Rejoin, Resume};
 use pushpull_messages::observe::TraceSpec;
 use pushpull_transport::buffer::{BufferPool, Payload};
 use pushpull_transport::{CallError, Identity, ReconnectingClient, Transport};
 use tokio::time::timeout;
 
 use crate::blocking::blocking;
+use crate::chief_link::ChiefLink;
 use crate::client::Parameters;
 use crate::config::WorkerConfig;
 use crate::devices::{Devices, parts};
@@ -82,13 +83,18 @@ impl SessionStart<'_> {
     /// # Errors
     /// If the chief or a ps task cannot be reached; if the preparation takes too long, or the job does not
     /// begin in time; if the model or the data cannot be used.
-    pub(super) async fn run(&self, chief: &ReconnectingClient) -> Result<Session, WorkerError> {
+    pub(super) async fn run(
+        &self,
+        link: &ChiefLink,
+        chief: &Arc<ReconnectingClient>,
+    ) -> Result<Session, WorkerError> {
         let Self { config, identity, transport, pool, life, journal } = self;
         tracing::info!("registering with the chief");
         life.doing("registering");
         let registered = self.in_time(chief.call::<Registered>(Register {}, Payload::EMPTY)).await?;
         let Registered { mut job, placement, workers, resume, saves, summary_every, trace } = registered;
         life.doing("preparing");
+        let digest = job.digest();
         job.freeze();
         if let Some(directory) = &config.data_dir {
             job.input = input_in_directory(&job.input, directory)?;
@@ -134,6 +140,7 @@ impl SessionStart<'_> {
         );
         life.doing("waiting for the other tasks");
         let Go {} = self.in_time(chief.call(Ready { files }, Payload::EMPTY)).await?;
+        link.begin(chief, Rejoin { job: digest, resume: Resume { files, ..resume } }).await?;
         life.ready();
         let (drawn, test) = (resume.drawn, test.map(Arc::new));
         Ok(Session { job, workers, parameters, devices, input, hooks, fetches, drawn, saves, trace, test })

@@ -235,6 +235,7 @@ fn rule(state: &mut FakePsState, message: Message, reply: Reply) -> Option<(Mess
     match message {
         Message::Withdraw(_) => reply.send(Withdrawn {}, Payload::EMPTY),
         Message::Observe(_) => return Some((message, reply)),
+        Message::Inspect(_) => reply.send(Inspected { held: None }, Payload::EMPTY),
         _ if state.taken => reply.refuse(RefusalCode::Term, "ps/0 belongs to another chief"),
         Message::Claim(_) => reply.send(Claimed {}, Payload::EMPTY),
         Message::Stop(_) => reply.send(Stopped {}, Payload::EMPTY),

@@ -17,6 +17,7 @@ fn a_worker_whose_input_has_ended_waits_for_the_others() {
     play.say(1, 1, completed());
     assert_eq!(play.log(), "trained 5:Evaluate");
     play.say(0, 1, evaluated());
+    play.release();
     assert_eq!(play.log(), "7:Finished 6:Finished");
     assert!(play.ended.pop().unwrap().is_ok() && play.open.is_empty());
 
@@ -215,6 +216,7 @@ fn another_worker_evaluates_if_one_is_cut_off() {
     play.say(0, 1, finish(TrainingResult::GaveUp("ps/0 is silent".into())));
     assert_eq!(play.log(), "7:Finished trained 6:Evaluate");
     play.say(1, 1, evaluated());
+    play.release();
     assert!(play.ended.pop().unwrap().is_ok() && play.open.is_empty());
 }
 

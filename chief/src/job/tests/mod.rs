@@ -1,5 +1,6 @@
 //! Tests of a job, step by step: replies, repeated requests, broken connections, and workers that leave.
 
+mod continuing;
 mod leaving;
 mod random;
 mod scripted_job;
@@ -44,6 +45,8 @@ fn a_job_trains_evaluates_and_ends() {
     play.say(0, 1, completed());
     assert_eq!(play.log(), "trained 7:Evaluate");
     play.say(0, 1, evaluated());
+    assert_eq!(play.log(), "", "the workers stay until the job is saved and reported");
+    play.release();
     assert_eq!(play.log(), "8:Finished 6:Finished");
     let outcome = play.ended.pop().unwrap().unwrap();
     assert_eq!((outcome.train_loss, outcome.workers), (0.5, 2));
@@ -184,9 +187,10 @@ fn repeated_requests_are_answered_again() {
     assert_eq!(play.log(), "trained 9:Evaluate 10:Evaluate 11:Reported");
     play.say_over(0, 1, 4, evaluated());
     play.say_over(0, 1, 5, evaluated());
+    play.release();
     play.say_over(0, 1, 5, completed());
     // Requests are also answered after the end, because the last reply may have been lost.
-    assert_eq!(play.log(), "12:Finished 13:Finished 14:Finished");
+    assert_eq!(play.log(), format!("12:{again} 13:Finished 14:Finished"));
     let outcome = play.ended.pop().unwrap().unwrap();
     assert_eq!(outcome.skipped, 2, "counted once");
     assert!(play.ended.is_empty() && play.open.is_empty() && play.left.is_empty());
@@ -332,6 +336,7 @@ fn an_evaluating_worker_may_be_started_again() {
     play.say(0, 2, Ready::default());
     play.say(0, 2, completed());
     play.say(0, 2, evaluated());
+    play.release();
     let log = play.log();
     assert!(log.ends_with("4:Registered 5:Go trained 6:Evaluate 7:Finished"), "{log}");
     assert!(play.ended.pop().unwrap().is_ok() && play.left.is_empty(), "(E) it had finished");
@@ -382,5 +387,8 @@ fn no_worker_joins_during_the_evaluation() {
     play.say(1, 2, Register {});
     assert!(play.log().contains("6:Refusal(the job has been trained"));
     play.say(0, 1, evaluated());
+    play.say(1, 3, Register {});
+    assert!(play.log().contains("8:Refusal(the job has been trained"));
+    play.release();
     assert!(play.ended.pop().unwrap().is_ok() && play.open.is_empty());
 }

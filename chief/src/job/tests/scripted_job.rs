@@ -6,6 +6,7 @@ use pushpull_messages::message::{Evaluated, Finish, Ready, Register};
 use pushpull_messages::sync::LeaveSpec;
 
 use super::*;
+use crate::launch::HeldWorker;
 
 pub(super) struct Play {
     pub state: JobState<u32>,
@@ -132,6 +133,13 @@ impl Play {
         self.carry_out(effects);
     }
 
+    /// Continues the job of an earlier run of the chief.
+    pub(super) fn continued(&mut self, workers: &[HeldWorker]) {
+        let start = JobStart { step: GlobalStep(4), ..JobStart::default() };
+        let effects = self.state.continued(placement(), start, workers);
+        self.carry_out(effects);
+    }
+
     pub(super) fn connected(&mut self, worker: u32, life: u64, connection: u64) {
         let effects = self.state.connected(&peer(worker, life, connection));
         self.carry_out(effects);
@@ -181,6 +189,11 @@ impl Play {
 
     pub(super) fn end_failing(&mut self) {
         let effects = self.state.end_failing();
+        self.carry_out(effects);
+    }
+
+    pub(super) fn release(&mut self) {
+        let effects = self.state.release();
         self.carry_out(effects);
     }
 

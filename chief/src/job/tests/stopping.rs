@@ -48,8 +48,10 @@ fn a_drained_job_is_not_evaluated() {
     assert!(!play.state.is_failing());
     assert_eq!(play.log(), "6:Finished");
     play.stopping_at(5);
-    assert_eq!(play.log(), "5:Finished");
     assert_eq!(play.ended, [Err("drained at 5".into())]);
+    assert_eq!(play.log(), "", "the workers stay until the job is saved");
+    play.release();
+    assert_eq!(play.log(), "5:Finished");
     // A worker whose reply was lost repeats its request.
     play.say(0, 1, completed());
     assert_eq!(play.log(), "7:Finished");

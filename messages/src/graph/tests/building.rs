@@ -221,7 +221,7 @@ fn a_shared_layer_that_does_not_fit_is_refused() {
     let x = layer(&mut g, "wide", id, x, 5);
     let x = layer(&mut g, "wide", id, x, 5);
     let message = finish(g, x).unwrap_err();
-    let expected = "layer 'wide' is used again, but variable 'wide/kernel' would have shape [5, 5], expected \
+    let expected = "layer 'wide' is used again, but variable 'wide/kernel' would have shape [5, 5] here, expected \
                     [3, 5] as in the first use";
     assert_eq!(message, expected);
 }

@@ -136,6 +136,7 @@ impl Shards {
 
     pub(super) fn create(&self, shard: ShardId, start: &StartSpec) -> CreateShard {
         CreateShard {
+            job: 0,
             shard,
             placement: self.placement.clone(),
             variables: self.job.graph.variables.clone(),

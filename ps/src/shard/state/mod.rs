@@ -15,7 +15,8 @@ use std::collections::BTreeMap;
 
 use pushpull_messages::id::{Incarnation, ShardId, Version};
 use pushpull_messages::message::{
-    Leave, Left, Refusal, ShardCounters, ShardSnapshot, StalenessHistogram, StopAt, StoppingAt, WORKERS_MAX,
+    Inspected, Leave, Left, Refusal, ShardCounters, ShardSnapshot, StalenessHistogram, StopAt, StoppingAt,
+    WORKERS_MAX,
 };
 use pushpull_transport::buffer::BufferPool;
 
@@ -125,7 +126,7 @@ impl<R> ShardState<R> {
             Ok(contents) => contents,
             Err(refusal) => return vec![Answer::refused(reply, refusal)],
         };
-        contents.stop_at(stop.step);
+        contents.stop_at(stop);
         contents.update_if_due(&mut self.timer, &self.pool);
         let mut answers = vec![Answer::message(reply, StoppingAt { version: contents.version })];
         answers.extend(self.release());
@@ -178,6 +179,11 @@ impl<R> ShardState<R> {
             Some(contents) if contents.is_complete() => Stage::Complete,
             Some(_) => Stage::Serving,
         }
+    }
+
+    /// Returns what the shard holds, for a later run of the chief.
+    pub fn inspect(&self) -> Inspected {
+        Inspected { held: self.contents.as_ref().map(|contents| Box::new(contents.held())) }
     }
 
     /// Returns a snapshot of the shard. Fields that only the actor knows, such as those of its mailbox, have

@@ -13,6 +13,7 @@ use pushpull_messages::sync::SyncSpec;
 use pushpull_messages::variable::{InitializerSpec, VariableSpec};
 use pushpull_transport::buffer::{Buffer, BufferPool, Payload, Segment};
 
+use super::workers::appoint;
 use crate::shard::{ShardLimits, ShardState};
 
 /// The number of elements of the variable.
@@ -27,6 +28,7 @@ fn create(optimizer: OptimizerSpec, deterministic: bool) -> CreateShard {
     let initializer = InitializerSpec::Constant { value: 1.0 };
     let (name, shape) = ("v".to_owned(), [ROWS].into());
     CreateShard {
+        job: 0,
         shard,
         placement: Placement { epoch: PlacementEpoch(1), shards: vec![shard], slices },
         variables: vec![VariableSpec { name, shape, initializer, trainable: true, device: None }],
@@ -85,6 +87,7 @@ proptest! {
         let mut state = ShardState::new(create.shard, BufferPool::default(), limits);
         let (epoch, placement_digest) = (PlacementEpoch(1), create.placement.digest());
         prop_assert!(state.create(create, 1, ()).remove(0).result.is_ok());
+        (0..WORKERS).for_each(|worker| appoint(&mut state, worker, 1, ()));
         for (version, gradients) in (0..).zip(updates) {
             for (worker, gradient) in (0..).zip(gradients) {
                 let push = Push {

@@ -64,6 +64,7 @@ fn create(optimizer: OptimizerSpec, last_step: u64) -> CreateShard {
         shard: ShardId::new(ps, 0),
     };
     CreateShard {
+        job: 0,
         shard: ShardId::new(0, 0),
         placement: Placement {
             epoch: PlacementEpoch(1),

@@ -331,7 +331,7 @@ fn a_shard_that_stops_answers_the_pushes_that_wait() {
     let mut trial = Trial::new(SyncSpec::ASYNC);
     assert!(trial.hold(1));
     (0..2).for_each(|worker| trial.push(worker));
-    let answers = trial.state.stop_at(&StopAt { shard: 0, step: GlobalStep(1) }, CHIEF);
+    let answers = trial.state.stop_at(&StopAt { shard: 0, step: GlobalStep(1), drains: false }, CHIEF);
     assert_eq!(answers.len(), 2, "the chief and the second worker");
     assert_eq!((trial.version(), trial.value()), (1, -1.0));
 }

@@ -215,7 +215,7 @@ proptest! {
                 }
                 Event::Finish(success) => saving.finish(success),
                 Event::StopAt(further) => {
-                    let stop = StopAt { shard: 0, step: GlobalStep(saving.version() + further) };
+                    let stop = StopAt { shard: 0, step: GlobalStep(saving.version() + further), drains: false };
                     assert_eq!(saving.state.stop_at(&stop, u32::MAX).len(), 1);
                     saving.take_cut();
                 }
@@ -224,7 +224,7 @@ proptest! {
             prop_assert_eq!(saving.open.len(), waiting, "(A)");
         }
         // A request that has not been answered yet is answered when the shard reaches the requested version.
-        let stop = StopAt { shard: 0, step: GlobalStep(LAST_STEP) };
+        let stop = StopAt { shard: 0, step: GlobalStep(LAST_STEP), drains: false };
         saving.state.stop_at(&stop, u32::MAX);
         while saving.version() < LAST_STEP {
             saving.push();
@@ -278,7 +278,7 @@ fn a_shard_that_is_restoring_refuses_other_requests() {
     assert_eq!(refused(&state.create(resume(3), 1, 3)), RefusalCode::Unavailable);
     assert_eq!(refused(&state.save(save(1, 5), 1, 4)), RefusalCode::Unavailable);
     assert_eq!(
-        refused(&state.stop_at(&StopAt { shard: 0, step: GlobalStep(5) }, 5)),
+        refused(&state.stop_at(&StopAt { shard: 0, step: GlobalStep(5), drains: false }, 5)),
         RefusalCode::Unavailable
     );
     // A worker leaves while the values are being read. Afterwards, no other worker waits for it.

@@ -21,6 +21,7 @@ pub(super) fn create(sync: SyncSpec, deterministic: bool, workers: u32, last_ste
     let shard = ShardId::new(0, 0);
     let slice = SliceSpec { variable: VariableId(0), row: 0, rows: 1 };
     CreateShard {
+        job: 0,
         shard,
         placement: Placement {
             epoch: PlacementEpoch(1),
@@ -215,7 +216,8 @@ impl Shard {
     fn stop_at(&mut self, step: u64) -> Version {
         let handle = (u32::MAX, 0, 0);
         self.open.push(handle);
-        let mut answers = self.state.stop_at(&StopAt { shard: 0, step: GlobalStep(step) }, handle);
+        let mut answers =
+            self.state.stop_at(&StopAt { shard: 0, step: GlobalStep(step), drains: false }, handle);
         let first = answers.remove(0);
         assert_eq!(first.reply, handle);
         self.open.retain(|open| *open != handle);
@@ -321,12 +323,15 @@ proptest! {
         events in prop::collection::vec(any_event(), 0..200),
     ) {
         let mut shard = Shard::new(create(sync, deterministic, workers, last_step));
-        let (mut version, mut end) = (0, last_step);
+        let (mut version, mut end, mut latest) = (0, last_step, 0);
         for event in events {
             match event {
                 Event::StopAt(further) => {
                     let step = (version + further).saturating_sub(2);
-                    end = if step >= version { step.min(last_step) } else { end };
+                    // A request for an earlier step than the one before is a late copy.
+                    if step >= version.max(latest) {
+                        (end, latest) = (step.min(last_step), step);
+                    }
                     prop_assert_eq!(shard.stop_at(step), shard.state.observe().version);
                 }
                 Event::Push(worker) => shard.push(worker % workers),

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use futures_util::future::LocalBoxFuture;
 use pushpull_input::{InputError, SplitMix64, TestSet};
-use pushpull_messages::id::{GlobalStep, LocalStep, TaskId};
+use pushpull_messages::id::{GlobalStep, LocalStep};
 use pushpull_messages::job::JobSpec;
-use pushpull_messages::message::{Evaluated, Finish, Finished, Resume, TrainingResult};
+use pushpull_messages::message::{Evaluated, Evaluation, Finish, Finished, Resume, TrainingResult};
 use pushpull_messages::observe::Clock;
 use pushpull_transport::buffer::{BufferPool, Payload};
-use pushpull_transport::{CallError, Identity, Patience, ReconnectingClient, Transport};
+use pushpull_transport::{CallError, Identity, Transport};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -24,6 +24,7 @@ use super::step::Stepper;
 use super::trainer::{Trained, Trainer, TrainingProgress};
 use super::validation::{Validation, ValidationSetting};
 use crate::blocking::blocking;
+use crate::chief_link::{ChiefLink, DialChief};
 use crate::client::{ClientError, Parameters};
 use crate::config::WorkerConfig;
 use crate::devices::Devices;
@@ -113,7 +114,6 @@ impl Worker {
                 return Err(WorkerError::Interrupted { local_step: LocalStep(0) });
             }
         };
-        self.life.chief(&chief);
         let (interrupt, saves) = (self.interrupt.clone(), AtomicBool::new(false));
         let out_of_patience = async {
             interrupt.cancelled().await;
@@ -132,12 +132,12 @@ impl Worker {
 
     /// Runs the worker from its registration to its end. Sets `job_saves` as soon as the worker knows whether
     /// the job saves checkpoints.
-    async fn work(&self, chief: &Arc<ReconnectingClient>, job_saves: &AtomicBool) -> Result<(), WorkerError> {
+    async fn work(&self, chief: &Arc<ChiefLink>, job_saves: &AtomicBool) -> Result<(), WorkerError> {
         let Self { config, identity, transport, pool, life, journal, interrupt, .. } = self;
         let start = SessionStart { config, identity, transport, pool, life, journal };
         let prepared = tokio::select! {
             biased;
-            prepared = start.run(chief) => prepared,
+            prepared = prepare(&start, chief) => prepared,
             () = interrupt.cancelled() => Err(WorkerError::Interrupted { local_step: LocalStep(0) }),
         };
         let session = match prepared {
@@ -164,17 +164,55 @@ impl Worker {
             tracing::warn!(records, "skipped damaged records of the training set");
         }
         self.life.doing("waiting for the other workers");
-        let finish = Finish { result, local_step, loss, skipped };
-        let (Finished { evaluate: asked, step }, _) = chief.call(finish, Payload::EMPTY).await?;
-        if asked {
-            self.life.doing("evaluating");
-            self.evaluate(chief, rest, step).await?;
+        self.finish(chief, Finish { result, local_step, loss, skipped }, rest).await
+    }
+
+    /// Tells the chief that this worker has finished, and evaluates if the chief requests it. If the chief is
+    /// started again meanwhile, tells the next run of the chief.
+    async fn finish(
+        &self,
+        chief: &Arc<ChiefLink>,
+        finish: Finish,
+        rest: AfterTraining,
+    ) -> Result<(), WorkerError> {
+        let (mut rest, mut evaluated) = (Some(rest), None);
+        loop {
+            let client = chief.client().await?;
+            let told = async {
+                let (asked, _) = client.call::<Finished>(finish.clone(), Payload::EMPTY).await?;
+                if !asked.evaluate {
+                    return Ok(());
+                }
+                if let Some(rest) = rest.take() {
+                    self.life.doing("evaluating");
+                    evaluated = Some(self.evaluate(rest, asked.step).await);
+                }
+                let message = match &evaluated {
+                    Some(Ok(evaluation)) => Evaluated { result: Ok(evaluation.clone()) },
+                    // Another worker may be able to evaluate.
+                    Some(Err(own)) if gives_up(own) => return Ok(()),
+                    Some(Err(error)) => Evaluated::failed(error),
+                    None => unreachable!("the evaluation was made before"),
+                };
+                client.call::<Finished>(message, Payload::EMPTY).await.map(|_| ())
+            };
+            let told = told.await;
+            match told {
+                Err(CallError::Lost { .. }) if chief.is_renewed(&client).await => {}
+                told => {
+                    return match evaluated {
+                        Some(Err(own)) if gives_up(&own) => self.leave_early(chief, own, None, false).await,
+                        // This error is the cause if the chief could not be told of it.
+                        Some(Err(own)) => Err(own),
+                        _ => Ok(told?),
+                    };
+                }
+            }
         }
-        Ok(())
     }
 
     /// Trains, and concurrently reports to the chief. The input and the hooks are dropped at the end.
-    async fn train(&self, chief: &Arc<ReconnectingClient>, session: Session) -> (Trained, AfterTraining) {
+    async fn train(&self, chief: &Arc<ChiefLink>, session: Session) -> (Trained, AfterTraining) {
         let Session { job, parameters, devices, input, hooks, drawn, saves, trace, workers, test, fetches } =
             session;
         let (journal, clock) = (self.journal.clone(), Clock::start());
@@ -236,7 +274,7 @@ impl Worker {
 
     fn start_reporter(
         &self,
-        chief: &Arc<ReconnectingClient>,
+        chief: &Arc<ChiefLink>,
         sources: ReportSources,
         clock: Clock,
     ) -> (watch::Receiver<Option<String>>, JoinHandle<()>) {
@@ -245,64 +283,38 @@ impl Worker {
         (stop, tokio::spawn(reporter.run(stop_sender, self.config.report_every).in_current_span()))
     }
 
-    async fn dial_chief(&self) -> Result<ReconnectingClient, WorkerError> {
-        let host = self.identity.cluster.chief_host();
-        let address = self.identity.cluster.address(host).ok_or(WorkerError::NotInCluster(host))?;
-        let patience = Patience::of(self.config.start_timeout);
-        let (transport, retry) = (Arc::clone(&self.transport), self.config.retry);
-        let chief = ReconnectingClient::connect(
-            transport,
-            address.as_str(),
-            &self.identity,
-            TaskId::CHIEF,
-            patience,
-            retry,
-        );
-        Ok(chief.await?)
+    async fn dial_chief(&self) -> Result<ChiefLink, WorkerError> {
+        let dial = DialChief {
+            transport: Arc::clone(&self.transport),
+            identity: self.identity.clone(),
+            start_timeout: self.config.start_timeout,
+            lost_after: self.config.chief_lost_after,
+            retry: self.config.retry,
+        };
+        let life = self.life.clone();
+        ChiefLink::connect(dial, move |client| life.chief(client)).await
     }
 
-    /// Evaluates the values of the variables after the job's last step, `step`, and sends the result to the
-    /// chief.
-    async fn evaluate(
-        &self,
-        chief: &ReconnectingClient,
-        rest: AfterTraining,
-        step: GlobalStep,
-    ) -> Result<(), WorkerError> {
+    /// Evaluates the values of the variables after the job's last step, `step`.
+    async fn evaluate(&self, rest: AfterTraining, step: GlobalStep) -> Result<Evaluation, WorkerError> {
         let AfterTraining { job, parameters, devices, test } = rest;
-        let result = async {
-            let (config, task, resume) = (self.config.clone(), self.identity.task, Resume::default());
-            let fetches = FetchPlan::default();
-            let preparation = Preparation { config, job: job.clone(), task, workers: 1, resume, fetches };
-            let test = match test {
-                Some(test) => test,
-                None => Arc::new(
-                    blocking(self.config.own_threads, "preparation", move || preparation.open_test()).await?,
-                ),
-            };
-            evaluate(&parameters, &devices, &test, &job, step, self.config.hung_after).await
+        let (config, task, resume) = (self.config.clone(), self.identity.task, Resume::default());
+        let fetches = FetchPlan::default();
+        let preparation = Preparation { config, job: job.clone(), task, workers: 1, resume, fetches };
+        let test = match test {
+            Some(test) => test,
+            None => Arc::new(
+                blocking(self.config.own_threads, "preparation", move || preparation.open_test()).await?,
+            ),
         };
-        let result = match result.await {
-            // Another worker may be able to evaluate.
-            Err(own) if gives_up(&own) => return self.leave_early(chief, own, None, false).await,
-            result => result,
-        };
-        let evaluated = match &result {
-            Ok(evaluation) => Evaluated { result: Ok(evaluation.clone()) },
-            Err(error) => Evaluated::failed(error),
-        };
-        let told = chief.call::<Finished>(evaluated, Payload::EMPTY).await;
-        // The error of the evaluation is returned first, because it is the cause if both failed.
-        result?;
-        told?;
-        Ok(())
+        evaluate(&parameters, &devices, &test, &job, step, self.config.hung_after).await
     }
 
     /// Informs the chief why this worker leaves early, and returns the reason as an error. Returns `Ok`
     /// instead if the worker was interrupted, the job saves checkpoints and the chief has replied in time.
     async fn leave_early(
         &self,
-        chief: &ReconnectingClient,
+        chief: &ChiefLink,
         error: WorkerError,
         progress: Option<TrainingProgress>,
         saves: bool,
@@ -314,7 +326,7 @@ impl Worker {
         };
         let none = TrainingProgress { local_step: LocalStep(0), loss: f32::NAN, skipped: 0 };
         let TrainingProgress { local_step, loss, skipped } = progress.unwrap_or(none);
-        let farewell = chief.call::<Finished>(Finish { result, local_step, loss, skipped }, Payload::EMPTY);
+        let farewell = chief.call::<Finished>(Finish { result, local_step, loss, skipped });
         match tokio::time::timeout(FAREWELL, farewell).await {
             // The worker's updates are in the variables and will be in a checkpoint, so nothing is lost.
             Ok(Ok(_)) if saves && matches!(error, WorkerError::Interrupted { .. }) => return Ok(()),
@@ -322,6 +334,18 @@ impl Worker {
             _ => {}
         }
         Err(error)
+    }
+}
+
+/// Registers with the chief and prepares the training. If the chief is started again before it lets the worker
+/// begin, registers with the next run of the chief, whose job may differ.
+async fn prepare(start: &SessionStart<'_>, chief: &ChiefLink) -> Result<Session, WorkerError> {
+    loop {
+        let client = chief.client().await?;
+        match start.run(chief, &client).await {
+            Err(WorkerError::Call(CallError::Lost { .. })) if chief.is_renewed(&client).await => {}
+            prepared => return prepared,
+        }
     }
 }
 

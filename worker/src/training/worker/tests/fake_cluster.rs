@@ -5,7 +5,9 @@ use std::sync::{Mutex, MutexGuard};
 
 use pushpull_messages::cluster::ClusterSpec;
 use pushpull_messages::graph::GraphBuilder;
-use pushpull_messages::id::{Incarnation, JobName, PlacementEpoch, ShardId, SliceId, VariableId, Version};
+use pushpull_messages::id::{
+    Incarnation, JobName, PlacementEpoch, ShardId, SliceId, TaskId, VariableId, Version,
+};
 use pushpull_messages::input::{DatasetSpec, InputSpec};
 use pushpull_messages::message::{
     Go, Message, Pulled, Push, Pushed, RefusalCode, Registered, Report, Reported, Verdict,

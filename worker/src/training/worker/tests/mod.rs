@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pushpull_messages::cadence::EvalEverySpec;
 use pushpull_messages::cluster::ClusterSpec;
-use pushpull_messages::id::{Incarnation, JobName};
+use pushpull_messages::id::{Incarnation, JobName, TaskId};
 use pushpull_messages::observe::{
     Micros, Observed, RoleSnapshot, SpanSpec, TaskSnapshot, TaskState, WorkerSnapshot,
 };

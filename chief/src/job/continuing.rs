@@ -1,0 +1,115 @@
+//! Goes on with the job of an earlier run of the chief: takes over its workers, and lets them rejoin.
+
+use pushpull_messages::message::{Message, Rejoin, Rejoined};
+use pushpull_messages::placement::Placement;
+use pushpull_transport::Peer;
+use tracing::info;
+
+use super::member::MemberState;
+use super::order::MembershipOrder;
+use super::{Effect, JobStart, JobState, Phase, refuse, too_late};
+use crate::launch::HeldWorker;
+use pushpull_messages::id::TaskId;
+
+impl<R> JobState<R> {
+    /// Takes over the workers that the shards know. A worker that takes part counts as away until it rejoins
+    /// or registers again.
+    pub(crate) fn continued(
+        &mut self,
+        placement: Placement,
+        start: JobStart,
+        workers: &[HeldWorker],
+    ) -> Vec<Effect<R>> {
+        self.continued = true;
+        let (mut effects, mut begun) = (Vec::new(), false);
+        for (index, held) in (0..).zip(workers) {
+            begun |= matches!(held, HeldWorker::Here { joined: true, .. } | HeldWorker::Gone(_));
+            let Some(member) = self.members.get_mut(&index) else { continue };
+            match *held {
+                HeldWorker::Here { incarnation, .. } if member.incarnation.is_none() => {
+                    member.replace(incarnation);
+                    (member.state, member.away, member.unknown) = (MemberState::Training, true, true);
+                    // Some shards may not know it.
+                    effects.push(Effect::Order(MembershipOrder::Appoint(index, incarnation)));
+                }
+                HeldWorker::Gone(incarnation) if member.incarnation.is_none() => {
+                    member.replace(incarnation);
+                    member.state = MemberState::Lost;
+                }
+                // The worker has registered with this chief already. Its appointment ends all others.
+                HeldWorker::Here { incarnation, .. } | HeldWorker::Gone(incarnation) => {
+                    if member.incarnation != Some(incarnation) {
+                        member.replaced.push_back(incarnation);
+                    }
+                }
+                HeldWorker::Absent => {}
+            }
+        }
+        if begun {
+            effects.extend(self.begin());
+        }
+        effects.extend(self.created(placement, start));
+        effects.extend(self.proceed());
+        effects
+    }
+
+    /// Handles the message of a worker that an earlier run of the chief has let begin.
+    pub(super) fn rejoin(&mut self, peer: &Peer, rejoin: &Rejoin, reply: R) -> Vec<Effect<R>> {
+        let index = peer.task.index;
+        if let Some(reason) = self.over() {
+            return vec![refuse(reply, reason)];
+        }
+        if self.placement.is_none() {
+            return vec![Effect::Reply(reply, Rejoined { leads: false }.into())];
+        }
+        let member = self.member(index);
+        let (is_own, is_over) = (member.incarnation == Some(peer.incarnation), member.is_over());
+        if rejoin.job != self.job.digest() || (!is_own && !self.continued) {
+            let reason = format!("the chief leads another job than worker/{index}: start the worker again");
+            return vec![refuse(reply, reason)];
+        }
+        if !is_own || is_over {
+            return vec![refuse(reply, too_late(index))];
+        }
+        self.reconnected(peer);
+        let member = self.member(index);
+        let mut effects = Vec::new();
+        if std::mem::take(&mut member.unknown) {
+            member.resume.files = rejoin.resume.files;
+            info!(worker = %TaskId::worker(index), "worker rejoined");
+            effects = self.begin();
+        }
+        effects.push(Effect::Reply(reply, Rejoined { leads: true }.into()));
+        effects
+    }
+
+    /// Handles the first request of a worker that an earlier run of the chief has taken, if that run has not
+    /// let it begin: the worker registers again.
+    ///
+    /// # Errors
+    /// Returns any other request and its reply handle.
+    pub(super) fn register_again(
+        &mut self,
+        index: u32,
+        message: Message,
+        reply: R,
+    ) -> Result<Vec<Effect<R>>, (Message, R)> {
+        let member = self.member(index);
+        if !member.unknown || !matches!(message, Message::Register(_)) {
+            return Err((message, reply));
+        }
+        member.unknown = false;
+        member.state = MemberState::Registered(reply);
+        info!(worker = %TaskId::worker(index), "worker registered again");
+        Ok(self.take_on(index))
+    }
+
+    /// Begins the training if the job is starting: an earlier run of the chief has let all workers begin.
+    fn begin(&mut self) -> Vec<Effect<R>> {
+        if !matches!(self.phase, Phase::Starting) {
+            return Vec::new();
+        }
+        self.phase = Phase::Training;
+        vec![Effect::Started]
+    }
+}

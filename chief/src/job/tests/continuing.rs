@@ -1,0 +1,105 @@
+//! Tests of jobs that a later run of the chief continues.
+
+use pushpull_messages::message::{Ready, Register, Rejoin};
+
+use super::scripted_job::{Play, completed, evaluated, report};
+use super::*;
+use crate::launch::HeldWorker;
+
+const HERE: HeldWorker = HeldWorker::Here { incarnation: Incarnation(1), joined: true };
+const GONE: HeldWorker = HeldWorker::Gone(Incarnation(1));
+const APPOINTED: HeldWorker = HeldWorker::Here { incarnation: Incarnation(1), joined: false };
+
+fn rejoin() -> Rejoin {
+    Rejoin { job: job().digest(), resume: Resume::default() }
+}
+
+#[test]
+fn workers_rejoin_and_the_job_ends() {
+    let mut play = Play::new(2);
+    // This worker comes before the chief knows what the shards hold.
+    play.say(0, 1, rejoin());
+    assert_eq!(play.log(), "1:Rejoined");
+    play.continued(&[HERE, HERE]);
+    assert_eq!(play.log(), "started");
+    assert_eq!(play.state.progress().global_step, GlobalStep(4));
+    assert_eq!(play.state.awaited().collect::<Vec<_>>(), [(0, 0), (1, 0)]);
+    play.say(0, 1, rejoin());
+    play.say(1, 1, rejoin());
+    play.say(0, 1, rejoin());
+    assert_eq!(play.log(), "2:Rejoined 3:Rejoined 4:Rejoined");
+    assert_eq!(play.state.awaited().count(), 0);
+    play.say(1, 1, report(5));
+    play.say(1, 1, completed());
+    play.say(0, 1, completed());
+    assert_eq!(play.log(), "5:Reported trained 7:Evaluate");
+    play.say(0, 1, evaluated());
+    play.release();
+    assert!(play.ended.pop().unwrap().is_ok() && play.open.is_empty() && play.left.is_empty());
+}
+
+#[test]
+fn a_worker_that_does_not_rejoin_is_lost() {
+    let mut play = Play::new(2);
+    play.continued(&[HERE, HERE]);
+    play.say(0, 1, rejoin());
+    play.lost(1, 0);
+    assert_eq!(play.left, [(1, 1)]);
+    play.say(1, 1, rejoin());
+    assert!(play.log().contains("2:Refusal(worker/1 was away for too long"));
+    // A new incarnation joins as usual.
+    play.say(1, 2, Register {});
+    play.say(1, 2, Ready::default());
+    assert_eq!(play.log(), "3:Registered 4:Go");
+}
+
+#[test]
+fn a_worker_that_has_left_stays_away() {
+    let mut play = Play::new(2);
+    play.continued(&[HERE, GONE]);
+    play.say(0, 1, rejoin());
+    play.say(1, 1, rejoin());
+    assert!(play.log().contains("2:Refusal(worker/1 was away for too long"));
+    play.say(0, 1, completed());
+    assert_eq!(play.log(), "trained 3:Evaluate");
+}
+
+#[test]
+fn a_worker_that_no_shard_knows_yet_trains() {
+    let mut play = Play::new(2);
+    // The earlier run of the chief has let both workers begin, but none has reached a shard.
+    play.continued(&[APPOINTED, APPOINTED]);
+    assert_eq!(play.log(), "");
+    play.say(0, 1, rejoin());
+    assert_eq!(play.log(), "started 1:Rejoined");
+    // The other one has not heard of it, and registers again.
+    play.say(1, 1, Register {});
+    play.say(1, 1, Ready::default());
+    assert_eq!(play.log(), "2:Registered 3:Go");
+}
+
+#[test]
+fn a_worker_started_again_meanwhile_replaces_its_earlier_life() {
+    let mut play = Play::new(2);
+    play.say(1, 2, Register {});
+    play.continued(&[HERE, HERE]);
+    // This appointment ends the earlier life on all shards.
+    assert_eq!(play.appointed, [(0, 1), (1, 2)]);
+    play.say(1, 2, Ready::default());
+    assert_eq!(play.log(), "started 1:Registered 2:Go");
+    play.say(1, 1, rejoin());
+    assert!(play.log().contains("3:Refusal(worker/1 was away for too long"));
+}
+
+#[test]
+fn a_worker_of_another_job_is_refused() {
+    let mut play = Play::new(2);
+    play.continued(&[HERE, HERE]);
+    play.say(0, 1, Rejoin { job: 1, ..rejoin() });
+    assert!(play.log().contains("1:Refusal(the chief leads another job than worker/0"));
+    // Neither does a worker rejoin a job that has begun anew.
+    let mut play = Play::new(2);
+    play.created();
+    play.say(0, 1, rejoin());
+    assert!(play.log().contains("1:Refusal(the chief leads another job than worker/0"));
+}

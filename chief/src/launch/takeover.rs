@@ -1,0 +1,301 @@
+//! Decides how a chief continues a job that an earlier run of the chief has begun, from what the shards hold.
+//! Sends no messages.
+//!
+//! Wanted properties: (A) a job is continued only if every shard holds it, with the placement and the
+//! settings that this chief would choose; (B) of all appointments of a worker, the one with the greatest
+//! number counts, and an incarnation that has left any shard has left; (C) a change that some shards know and
+//! others wait for is completed.
+
+use pushpull_messages::checkpoint::StartSpec;
+use pushpull_messages::id::{GlobalStep, Incarnation, ShardId, Version};
+use pushpull_messages::message::{CreateShard, HeldShard};
+use pushpull_messages::optimizer::{RateChange, RateSpec};
+
+use crate::error::ChiefError;
+
+/// The job that all shards hold, and what the earlier run of the chief has left undone.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct RunningJob {
+    /// The smallest version of the shards.
+    pub version: Version,
+    /// The learning rate at this version.
+    pub rate: RateSpec,
+    /// The membership of each worker, indexed by worker.
+    pub workers: Vec<HeldWorker>,
+    /// The greatest number of an appointment.
+    pub appointed: u64,
+    /// The number of batches that each worker has drawn, as far as the shards know; indexed by worker.
+    pub drawn: Vec<u64>,
+    /// The incarnations of workers that have left, but not all shards know it.
+    pub departures: Vec<(u32, Incarnation)>,
+    /// The change of the learning rate that the shards wait for.
+    pub change: Option<HalfChange>,
+    /// The stop before the job's last step that some shards know of.
+    pub stop: Option<HalfStop>,
+}
+
+/// What the earlier run of the chief has decided about a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HeldWorker {
+    /// The worker was never appointed.
+    Absent,
+    /// This incarnation takes part. `joined` is true if it has reached a shard.
+    Here { incarnation: Incarnation, joined: bool },
+    /// This incarnation has left.
+    Gone(Incarnation),
+}
+
+/// A change of the learning rate for which shards wait.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum HalfChange {
+    /// Some shards know the change.
+    Known(RateChange),
+    /// No shard knows it. The factor of the learning rate stays as it is.
+    Unknown(f32),
+}
+
+/// A stop before the job's last step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HalfStop {
+    /// Whether another job will continue from that step.
+    pub drains: bool,
+    /// The step at which the shards stop, if all of them stop at the same one.
+    pub step: Option<GlobalStep>,
+}
+
+/// Returns the job to continue; `None` if no worker has used the shards, and the job can begin. `wanted`
+/// returns the request with which this chief would create a shard.
+///
+/// # Errors
+/// Returns an error if the shards serve another job, or if some of them have lost their variables.
+pub(super) fn running(
+    shards: &[(ShardId, Option<HeldShard>)],
+    wanted: impl Fn(ShardId, &StartSpec) -> CreateShard,
+) -> Result<Option<RunningJob>, ChiefError> {
+    let is_own = |shard: ShardId, held: &HeldShard| held.created == wanted(shard, &held.created.start);
+    let used = |held: &Option<HeldShard>| held.as_ref().filter(|held| held.touched).is_some();
+    let mut held = Vec::new();
+    let mut lacks = None;
+    for (shard, holds) in shards {
+        match holds {
+            Some(own) if is_own(*shard, own) => held.push(own),
+            Some(other) if other.touched => return Err(ChiefError::OtherJob { shard: *shard }),
+            _ => lacks = lacks.or(Some(*shard)),
+        }
+    }
+    let Some(first) = held.first() else { return Ok(None) };
+    if let Some(shard) = lacks {
+        return match shards.iter().any(|(_, held)| used(held)) {
+            true => Err(ChiefError::VariablesLost { shard }),
+            false => Ok(None),
+        };
+    }
+    // Shards that were created in two different ways have not been used yet.
+    if held.iter().any(|other| other.created.start != first.created.start) {
+        return Ok(None);
+    }
+    let least = *held.iter().min_by_key(|held| held.version).expect("there is a first shard");
+    let workers = first.created.workers;
+    let (departures, appointed) = (departures(&held, workers), appointed(&held));
+    let drawn = |worker: u32| {
+        let records = held.iter().flat_map(|held| &held.workers);
+        records.filter(|record| record.worker == worker).map(|record| record.drawn).max().unwrap_or(0)
+    };
+    let (change, known) = change(&held);
+    Ok(Some(RunningJob {
+        version: least.version,
+        rate: RateSpec { next: known.filter(|change| change.from > least.version), ..least.rate },
+        workers: (0..workers).map(|worker| worker_of(&held, worker)).collect(),
+        appointed,
+        drawn: (0..workers).map(drawn).collect(),
+        departures,
+        change,
+        stop: stop(&held),
+    }))
+}
+
+/// Returns the greatest number of an appointment.
+fn appointed(held: &[&HeldShard]) -> u64 {
+    held.iter().flat_map(|held| &held.members).map(|member| member.number).max().unwrap_or(0)
+}
+
+/// Returns what has been decided about a worker.
+fn worker_of(held: &[&HeldShard], worker: u32) -> HeldWorker {
+    let all = || held.iter().map(|held| held.members[worker as usize]);
+    let number = all().map(|member| member.number).max().unwrap_or(0);
+    let last = || all().filter(|member| member.number == number);
+    let Some(incarnation) = last().find_map(|member| member.appointed) else { return HeldWorker::Absent };
+    if last().any(|member| member.left) {
+        return HeldWorker::Gone(incarnation);
+    }
+    HeldWorker::Here { incarnation, joined: all().any(|member| member.member == Some(incarnation)) }
+}
+
+/// Returns the incarnations that have left, but are members or may join at some shard.
+fn departures(held: &[&HeldShard], workers: u32) -> Vec<(u32, Incarnation)> {
+    let mut departures = Vec::new();
+    for worker in 0..workers {
+        let HeldWorker::Gone(gone) = worker_of(held, worker) else { continue };
+        let mut left: Vec<_> = held
+            .iter()
+            .map(|held| held.members[worker as usize])
+            .flat_map(|member| [member.member, member.appointed.filter(|_| !member.left)])
+            .flatten()
+            .chain([gone])
+            .collect();
+        left.sort_unstable();
+        left.dedup();
+        departures.extend(left.into_iter().map(|incarnation| (worker, incarnation)));
+    }
+    departures
+}
+
+/// Returns the change for which shards wait, and the newest change that a shard knows and has not made.
+fn change(held: &[&HeldShard]) -> (Option<HalfChange>, Option<RateChange>) {
+    let next = held.iter().filter_map(|held| held.rate.next).max_by_key(|change| change.from);
+    let Some(waits) = held.iter().filter(|held| held.hold.is_some()).max_by_key(|held| held.hold) else {
+        return (None, next);
+    };
+    let from = waits.hold.expect("this shard waits");
+    // A shard passes the version for which others wait only if it knows the change.
+    let passed = held.iter().find(|held| held.hold.is_none() && held.version > from);
+    let made = passed.map(|passed| RateChange { from, factor: passed.rate.factor });
+    let known = next.filter(|change| change.from == from).or(made.filter(|_| next.is_none()));
+    let change = known.map_or(HalfChange::Unknown(waits.rate.factor), HalfChange::Known);
+    (Some(change), known.or(next))
+}
+
+/// Returns the stop that some shards know of.
+fn stop(held: &[&HeldShard]) -> Option<HalfStop> {
+    let stopping = held.iter().find(|held| held.end < held.created.last_step)?;
+    let drains = held.iter().any(|held| held.drains);
+    let agreed = held.iter().all(|held| held.end == stopping.end);
+    Some(HalfStop { drains, step: agreed.then_some(stopping.end) })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use pushpull_messages::checkpoint::WorkerRecord;
+    use pushpull_messages::job::JobSpec;
+    use pushpull_messages::message::HeldMember;
+
+    use super::super::ps_tasks::creation;
+    use super::*;
+    use crate::job::tests::{job, placement};
+
+    const SHARD: ShardId = ShardId::new(0, 0);
+
+    fn here(number: u64, life: u64) -> HeldMember {
+        let life = Some(Incarnation(life));
+        HeldMember { number, appointed: life, left: false, member: life }
+    }
+
+    /// Returns a shard of `job` that a worker has used.
+    fn held_by(job: &JobSpec) -> HeldShard {
+        HeldShard {
+            created: creation(job, 2, &placement(), SHARD, &StartSpec::Initialise),
+            version: Version(4),
+            began: Version(0),
+            touched: true,
+            end: job.last_step,
+            drains: false,
+            rate: RateSpec::default(),
+            hold: None,
+            workers: vec![WorkerRecord::new(0, 3)],
+            members: vec![here(1, 1), HeldMember::default()],
+        }
+    }
+
+    fn held() -> HeldShard {
+        held_by(&job())
+    }
+
+    fn found(shards: Vec<Option<HeldShard>>) -> Result<Option<RunningJob>, String> {
+        let shards: Vec<_> = shards.into_iter().map(|held| (SHARD, held)).collect();
+        let wanted = |shard, start: &StartSpec| creation(&job(), 2, &placement(), shard, start);
+        running(&shards, wanted).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn only_a_job_that_all_shards_hold_goes_on() {
+        let untouched = |held: HeldShard| HeldShard { touched: false, ..held };
+        let other = held_by(&JobSpec { seed: 7, ..job() });
+        assert_eq!(found(vec![None, None]), Ok(None));
+        assert_eq!(found(vec![None, Some(untouched(held()))]), Ok(None));
+        assert_eq!(found(vec![Some(untouched(other.clone())), Some(untouched(held()))]), Ok(None));
+        assert!(found(vec![Some(untouched(held())), Some(untouched(held()))]).unwrap().is_some());
+        let lost = found(vec![Some(held()), None]).unwrap_err();
+        assert!(lost.contains("has lost its variables"), "(A) {lost}");
+        let wrong = found(vec![Some(other), Some(held())]).unwrap_err();
+        assert!(wrong.contains("serves another job"), "(A) {wrong}");
+        let job = found(vec![Some(HeldShard { version: Version(5), ..held() }), Some(held())]).unwrap();
+        let job = job.expect("it runs");
+        assert_eq!((job.version, job.drawn, job.stop, job.change), (Version(4), vec![3, 0], None, None));
+    }
+
+    #[test]
+    fn a_half_told_stop_is_completed() {
+        let stop = |end, drains| HeldShard { end: GlobalStep(end), drains, ..held() };
+        let found = |shards: [HeldShard; 2]| found(shards.map(Some).into()).unwrap().expect("it runs").stop;
+        assert_eq!(found([stop(6, false), held()]), Some(HalfStop { drains: false, step: None }));
+        assert_eq!(found([stop(6, true), stop(8, true)]), Some(HalfStop { drains: true, step: None }));
+        let agreed = Some(HalfStop { drains: true, step: Some(GlobalStep(6)) });
+        assert_eq!(found([stop(6, true), stop(6, true)]), agreed);
+    }
+
+    #[test]
+    fn a_half_told_change_is_completed() {
+        let found = |shards: [HeldShard; 2]| found(shards.map(Some).into()).unwrap().expect("it runs");
+        let waits = |at| HeldShard { hold: Some(Version(at)), ..held() };
+        let change = RateChange { from: Version(6), factor: 0.5 };
+        let knows = HeldShard { rate: RateSpec { next: Some(change), factor: 1.0 }, ..held() };
+        let job = found([waits(6), knows.clone()]);
+        assert_eq!((job.change, job.rate.next), (Some(HalfChange::Known(change)), Some(change)), "(C)");
+        // This shard has made the change already.
+        let rate = RateSpec { next: None, factor: 0.5 };
+        let made = HeldShard { version: Version(7), rate, ..held() };
+        assert_eq!(found([waits(6), made]).change, Some(HalfChange::Known(change)), "(C)");
+        // No shard knows a change from the version for which the last of them waits.
+        assert_eq!(found([waits(6), waits(8)]).change, Some(HalfChange::Unknown(1.0)));
+        assert_eq!(found([knows.clone(), knows]).change, None);
+    }
+
+    fn any_member() -> impl Strategy<Value = HeldMember> {
+        (0u64..4, any::<bool>(), prop::option::of(1u64..4)).prop_map(|(number, left, member)| {
+            // Each appointment has an incarnation of its own.
+            let appointed = (number > 0).then_some(Incarnation(number));
+            let left = left && number > 0;
+            let member = member.filter(|&life| life <= number && !(left && life == number));
+            HeldMember { number, appointed, left, member: member.map(Incarnation) }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn the_last_appointment_counts_unless_it_has_left_a_shard(
+            shards in prop::collection::vec(any_member(), 1..4),
+        ) {
+            let held: Vec<_> =
+                shards.iter().map(|&member| HeldShard { members: vec![member], ..held() }).collect();
+            let held: Vec<_> = held.iter().collect();
+            let number = shards.iter().map(|member| member.number).max().unwrap();
+            let left = shards.iter().any(|member| member.number == number && member.left);
+            let joined = shards.iter().any(|member| member.member == Some(Incarnation(number)));
+            prop_assert_eq!(appointed(&held), number);
+            let worker = worker_of(&held, 0);
+            prop_assert_eq!(worker, match number {
+                0 => HeldWorker::Absent,
+                life if left => HeldWorker::Gone(Incarnation(life)),
+                life => HeldWorker::Here { incarnation: Incarnation(life), joined },
+            }, "(B)");
+            let departures = departures(&held, 1);
+            for member in &shards {
+                // A worker that has left is a member nowhere after the departures.
+                let stays = member.member.filter(|life| !departures.contains(&(0, *life)));
+                prop_assert!(!left || stays.is_none(), "(B)");
+            }
+            prop_assert!(left || departures.is_empty());
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! Tells a later run of the chief that a worker trains.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Content, Resume};
+
+/// A message from a worker to a chief that was started again: an earlier run of the chief has let the worker
+/// begin, and the worker goes on. Sending the message twice has no further effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rejoin {
+    /// The digest of the spec of the worker's job.
+    pub job: u32,
+    /// The position in its input at which the worker has begun, and the digest of its input files.
+    pub resume: Resume,
+}
+
+impl Content for Rejoin {}
+
+/// The reply of the chief to [`Rejoin`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rejoined {
+    /// Whether the chief leads the job. If it does not yet, the worker sends the message again.
+    pub leads: bool,
+}
+
+impl Content for Rejoined {}
