@@ -2,15 +2,15 @@
 //! nonce, and the span of the task's log lines.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use pushpull_messages::id::{Incarnation, TaskId};
+use pushpull_messages::observe;
 use tracing::Span;
 
 /// Returns the number of an incarnation that begins now: the time in microseconds since 1970. A later
 /// incarnation has a greater number, as long as the clock is not set back.
 pub(crate) fn incarnation() -> Incarnation {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = observe::unix_time();
     Incarnation(u64::try_from(now.as_micros()).unwrap_or(u64::MAX))
 }
 

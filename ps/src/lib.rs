@@ -13,6 +13,7 @@ mod ps;
 mod router;
 mod shard;
 mod sync;
+mod threads;
 mod traced_reply;
 mod view;
 

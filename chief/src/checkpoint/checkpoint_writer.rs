@@ -4,7 +4,7 @@
 //! manifest names.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use pushpull_messages::checkpoint::{CheckpointName, FileSpec, WorkerRecord};
@@ -12,6 +12,7 @@ use pushpull_messages::cluster::ClusterSpec;
 use pushpull_messages::id::{GlobalStep, Incarnation, JobName, Version};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::SaveResult;
+use pushpull_messages::observe;
 use pushpull_messages::placement::Placement;
 use pushpull_storage::{Catalog, FORMAT, ManifestSpec, StoreError, missing_file};
 use pushpull_transport::CallError;
@@ -117,7 +118,7 @@ impl CheckpointWriter {
         let manifest = ManifestSpec {
             format: FORMAT,
             step: name.step,
-            saved_ms: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64,
+            saved_ms: observe::unix_time().as_millis() as u64,
             job: self.job.clone(),
             placement: placement.clone(),
             files,

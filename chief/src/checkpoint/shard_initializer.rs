@@ -2,12 +2,13 @@
 //! chooses the checkpoint; this file reads the stores and sends the requests to the shards. Wanted property:
 //! (C2) no shard begins with a checkpoint that another shard cannot read completely.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use pushpull_messages::checkpoint::{CheckpointName, StartSpec};
 use pushpull_messages::id::Version;
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::Resume;
+use pushpull_messages::observe;
 use pushpull_messages::placement::Placement;
 use pushpull_storage::{ManifestSpec, Store};
 use tokio::time::Instant;
@@ -165,7 +166,7 @@ async fn look_patiently(catalog: &Catalog, name: CheckpointName) -> CheckpointSt
 
 /// Returns the age of a checkpoint as text, such as `5 min`.
 fn age(saved_ms: u64) -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = observe::unix_time();
     match now.saturating_sub(Duration::from_millis(saved_ms)).as_secs() {
         seconds @ 0..120 => format!("{seconds} s"),
         seconds @ 120..7200 => format!("{} min", seconds / 60),

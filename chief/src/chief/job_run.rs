@@ -15,7 +15,7 @@ use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_messages::id::{GlobalStep, Incarnation, JobName, TaskId};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::{Evaluation, StopReason};
-use pushpull_messages::observe::{Clock, Micros, SpanSpec};
+use pushpull_messages::observe::{self, Clock, Micros, SpanSpec};
 use pushpull_transport::wire::Limits;
 use pushpull_transport::{Identity, Listener, Server, ServerConfig, Transport, serve};
 use tokio::sync::{Notify, mpsc, watch};
@@ -94,7 +94,7 @@ impl JobRun {
         let (milestone_sender, milestones) = mpsc::unbounded_channel();
         let (departure_sender, departures) = mpsc::unbounded_channel();
         let (feed, reader) = Feed::new();
-        let began = SystemTime::now() - elapsed(&clock);
+        let began = SystemTime::UNIX_EPOCH + observe::unix_time().saturating_sub(elapsed(&clock));
         hooks.iter_mut().for_each(|hook| hook.clock(began));
         let summary_every = hooks.iter().filter_map(|hook| hook.summary_steps()).min();
         if let Some(table) = EpochTable::of(&job, workers) {

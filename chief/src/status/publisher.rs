@@ -5,10 +5,10 @@ use std::cell::RefCell;
 use std::convert::Infallible;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use actix::Addr;
-use pushpull_messages::observe::{Clock, TaskState};
+use pushpull_messages::observe::{self, Clock, TaskState};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
@@ -117,7 +117,7 @@ impl Drop for PublisherTask {
 
 /// Publishes an overview as it is, without updating it.
 pub(crate) fn publish(overview: &Overview, board: &StatusBoard, rows: Rows) {
-    let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    let at_ms = observe::unix_time().as_millis();
     board.placement(overview.placement());
     board.publish(overview.snapshot(rows, u64::try_from(at_ms).unwrap_or(u64::MAX)));
 }

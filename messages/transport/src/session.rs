@@ -4,10 +4,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pushpull_messages::id::RequestId;
 use pushpull_messages::message::{Hello, Message, PROTOCOL, Refusal, RefusalCode, Welcome};
+use pushpull_messages::observe;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::timeout;
 
@@ -232,14 +233,14 @@ async fn write_replies(
             Ok(Outgoing { envelope, permit }) => (envelope, Some(permit)),
             Err(heartbeat) => (heartbeat, None),
         };
-        let (bytes, began) = (envelope.payload.bytes(), Instant::now());
+        let (bytes, began) = (envelope.payload.bytes(), observe::now());
         let limit = write_limit(bytes);
         match timeout(limit, sender.send(envelope)).await {
             Ok(sent) => sent?,
             Err(_) => return Err(WireError::Stalled(limit.as_secs())),
         }
         if permit.is_some() {
-            host.counters.send(bytes, began.elapsed());
+            host.counters.send(bytes, observe::since(began));
         }
     }
     Ok(())

@@ -13,6 +13,7 @@ use pushpull_messages::id::{JobName, TaskId};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
+use crate::clock;
 use crate::host::{Running, SECOND_CHIEF, Setting, TaskEnd};
 use crate::invariants::{check, check_evaluated, check_store, newest_step};
 use crate::job::job;
@@ -79,6 +80,7 @@ pub fn run(scenario: &Scenario) -> Result<Held, Box<Failure>> {
     builder.rng_seed(tokio::runtime::RngSeed::from_bytes(&scenario.seed.to_le_bytes()));
     let runtime = builder.build().expect("a runtime can be built");
     runtime.block_on(async {
+        clock::start();
         let trace = Trace::start();
         let mut world = World::new(scenario, trace.clone());
         world.run().await.map_err(|reason| {

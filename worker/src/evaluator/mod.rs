@@ -12,7 +12,6 @@ mod tests;
 mod view;
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures_util::future::LocalBoxFuture;
 use pushpull_input::{TestSet, input_in_directory};
@@ -20,6 +19,7 @@ use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_messages::id::{JobName, TaskId};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::Resume;
+use pushpull_messages::observe;
 use pushpull_storage::{
     Catalog, EVALUATIONS, EvaluationRecord, ManifestSpec, RECORD_BYTES_MAX, Store, StoreError,
 };
@@ -322,7 +322,7 @@ impl Evaluator {
             evaluation.loss,
             numbers.concat()
         );
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = observe::unix_time();
         let at_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
         let record = EvaluationRecord { checkpoint: name, step: manifest.step, evaluation, at_ms };
         self.store.put(&EvaluationRecord::file(name), record.encode()).await?;
