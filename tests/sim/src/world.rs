@@ -12,13 +12,14 @@ use pushpull_messages::cluster::ClusterSpec;
 use pushpull_messages::id::{JobName, TaskId};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
 
 use crate::clock;
-use crate::host::{Running, SECOND_CHIEF, Setting, TaskEnd};
+use crate::host::{Running, Setting, TaskEnd};
 use crate::invariants::{check, check_evaluated, check_store, newest_step};
 use crate::job::job;
 use crate::network::Network;
-use crate::scenario::{EVALUATOR, Expected, Fault, Scenario, When};
+use crate::scenario::{After, EVALUATOR, Expected, Fault, SECOND_CHIEF, Scenario, When};
 use crate::store::SimulatedStore;
 use crate::trace::{Event, Trace, story};
 use crate::witness::Witness;
@@ -106,8 +107,11 @@ struct World<'a> {
     faults: Vec<(When, Fault)>,
     /// The tasks to start again, and when.
     returning: Vec<(Instant, TaskId)>,
-    /// When the job was first seen to have reached each step.
+    /// When the job was first seen to train, to have reached each step, and to have made each checkpoint,
+    /// since it was started last.
+    trains: Option<Instant>,
     reached: Vec<(u64, Instant)>,
+    saves: Vec<Instant>,
     began: Instant,
     /// The number of times that the whole job was started, and when it was started last.
     lives: u32,
@@ -122,6 +126,10 @@ struct World<'a> {
     excused: BTreeSet<TaskId>,
     /// The first other task that ended with an error.
     failed: Option<String>,
+    /// Whether the job was told to end while it trained, and so must be saved.
+    drains: bool,
+    /// The first error of a job that had to be saved.
+    undrained: Option<String>,
     /// Whether the evaluator has ended after the job.
     evaluated: bool,
     job_end: Option<TaskEnd>,
@@ -148,9 +156,11 @@ impl<'a> World<'a> {
             network,
             store: SimulatedStore::new(scenario.seed, scenario.latency, trace.clone()),
             save_steps: scenario.save_steps,
+            keep: scenario.keep,
             // A report every few steps, so that faults that wait for a step strike while the job trains.
             report_every: (5 * scenario.latency[1]).max(Duration::from_millis(5)),
             progress: watch::channel(JobProgress::default()).0,
+            interrupt: CancellationToken::new(),
         };
         Self {
             scenario,
@@ -164,7 +174,9 @@ impl<'a> World<'a> {
             starts: BTreeMap::new(),
             faults: scenario.faults.clone(),
             returning: Vec::new(),
+            trains: None,
             reached: Vec::new(),
+            saves: Vec::new(),
             began: Instant::now(),
             lives: 1,
             began_life: Instant::now(),
@@ -173,6 +185,8 @@ impl<'a> World<'a> {
             reported: 0,
             excused: BTreeSet::new(),
             failed: None,
+            drains: false,
+            undrained: None,
             evaluated: false,
             job_end: None,
             second_end: None,
@@ -195,7 +209,7 @@ impl<'a> World<'a> {
 
     /// Returns whether the job ended early, as it may, and can go on from its checkpoints.
     fn must_live_again(&self) -> bool {
-        let failed = !matches!(self.job_end, Some(Ok(_)));
+        let failed = !matches!(self.job_end, Some(Ok(Some(JobEnd::Completed(_)))));
         let lives = if self.scenario.second.is_empty() { 2 } else { 3 };
         let may_fail = self.scenario.expected == Expected::Ended && self.scenario.save_steps.is_some();
         failed && may_fail && self.lives < lives
@@ -206,12 +220,15 @@ impl<'a> World<'a> {
         self.trace.add("AGAIN");
         self.lives += 1;
         self.began_life = Instant::now();
+        self.trains = None;
         self.reached.clear();
+        self.saves.clear();
         self.setting.network.heal();
         self.setting.store.heal();
         self.witness.begin_life();
         // A chief that was stopped tells its own progress.
         self.setting.progress = watch::channel(JobProgress::default()).0;
+        self.setting.interrupt = CancellationToken::new();
         self.faults = if self.lives == 2 { self.scenario.second.clone() } else { Vec::new() };
         // What still runs is stopped. The job is started again on other machines.
         self.zombies.extend(
@@ -261,6 +278,11 @@ impl<'a> World<'a> {
                     let now = progress.borrow_and_update().clone();
                     let step = now.global_step.0;
                     self.reported = self.reported.max(now.last_checkpoint.map_or(0, |name| name.step.0));
+                    if now.running {
+                        self.trains.get_or_insert_with(Instant::now);
+                    }
+                    let known = self.saves.len() as u64;
+                    self.saves.extend((known..now.saves).map(|_| Instant::now()));
                     if self.reached.last().is_none_or(|&(last, _)| last < step) {
                         self.reached.push((step, Instant::now()));
                     }
@@ -286,11 +308,15 @@ impl<'a> World<'a> {
         faults.chain(returns).min().unwrap_or(self.began_life + LIMIT)
     }
 
-    /// Returns the time of a fault; `None` if the job has not reached its step yet.
+    /// Returns the time of a fault; `None` if the event that it waits for has not happened yet.
     fn time_of(&self, when: When) -> Option<Instant> {
-        let Some(wanted) = when.step else { return Some(self.began_life + when.delay) };
-        let reached = self.reached.iter().find(|&&(step, _)| step >= wanted);
-        reached.map(|&(_, at)| at + when.delay)
+        let event = match when.after {
+            After::Start => Some(self.began_life),
+            After::Begin => self.trains,
+            After::Step(wanted) => self.reached.iter().find(|&&(step, _)| step >= wanted).map(|&(_, at)| at),
+            After::Save(number) => self.saves.get(number as usize - 1).copied(),
+        };
+        event.map(|at| at + when.delay)
     }
 
     fn let_happen(&mut self) {
@@ -332,12 +358,17 @@ impl<'a> World<'a> {
                     kill.abort();
                     network.kill(task);
                     if task == TaskId::CHIEF {
+                        self.witness.chief_was_killed();
                         self.job_end = Some(Err("the chief was killed".to_owned()));
                     }
                     self.returning.extend(back.map(|back| (Instant::now() + back, task)));
                 }
             }
             Fault::SecondChief => self.start(SECOND_CHIEF),
+            Fault::Interrupt => {
+                self.drains |= progress.running && self.scenario.drains(self.lives);
+                self.setting.interrupt.cancel();
+            }
             Fault::Cut(one, other) => network.cut(one, other),
             Fault::Block(from, to, time) => network.block(from, to, time),
             Fault::Partition(one, other, time) => {
@@ -390,6 +421,10 @@ impl<'a> World<'a> {
         match (task.job, &end) {
             (JobName::Chief, _) => {
                 self.job_end = Some(end.clone());
+                if let (true, Err(error)) = (std::mem::take(&mut self.drains), &end) {
+                    self.undrained
+                        .get_or_insert_with(|| format!("the job was told to end, and failed: {error}"));
+                }
                 // Only the evaluator may wait for a store that hangs for ever.
                 self.setting.store.heal();
             }
@@ -429,6 +464,7 @@ impl<'a> World<'a> {
         };
         if let Some(report) = &report {
             check(self.scenario, report)?;
+            self.witness.check(report)?;
             if self.evaluated {
                 check_evaluated(self.scenario, &self.setting.store.files(), report).await?;
             }
@@ -436,6 +472,9 @@ impl<'a> World<'a> {
             if self.lives > 1 && began < self.saved {
                 return Err(format!("resumed from step {began}, but step {} was saved", self.saved));
             }
+        }
+        if let Some(failed) = &self.undrained {
+            return Err(failed.clone());
         }
         if let (Expected::Trained, Some(failed)) = (self.scenario.expected, &self.failed) {
             return Err(failed.clone());
