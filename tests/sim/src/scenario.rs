@@ -307,8 +307,8 @@ impl Scenario {
         };
         let mut when = self.when(random, begun);
         // Just after a save, many pushes of the saved updates have not been answered yet.
-        if self.save_steps.is_some() && random.one_in(2) {
-            when = When { after: After::Save(random.between(2, 5)), delay: self.soon(random, 2) };
+        if self.save_steps.is_some() && random.one_in(3) {
+            when = When { after: After::Save(random.between(1, 4)), delay: self.soon(random, 2) };
         }
         match random.between(0, 5) {
             0 => (when, Fault::Interrupt),
@@ -348,15 +348,15 @@ impl Scenario {
         }
         // A worker gives nothing to the first checkpoints, which must contain what it gave before.
         if self.sync != SyncSpec::SYNC {
-            let held = (self.latency[1] * random.between(60, 150) as u32).min(HARMLESS);
+            let held = (self.latency[1] * random.between(30, 80) as u32).min(HARMLESS);
             let worker = TaskId::worker(random.between(0, u64::from(self.workers) - 1) as u32);
             let when = When { after: After::Begin, delay: Duration::ZERO };
             faults.extend((0..self.ps).map(|ps| (when, Fault::Block(worker, TaskId::ps(ps), held))));
         }
         let (when, loss) = self.loss(random, true);
-        let after = match random.one_in(4) {
-            true => After::Step(random.between(self.steps.div_ceil(2), self.steps)),
-            false => After::Save(random.between(1, 2)),
+        let after = match random.one_in(2) {
+            true => After::Save(random.between(1, 3)),
+            false => After::Step(random.between(self.steps.div_ceil(2), self.steps)),
         };
         faults.push((When { after, ..when }, loss));
         faults
