@@ -21,7 +21,7 @@ use tracing::Instrument;
 
 use crate::attached::Attached;
 use crate::incarnation::{incarnation, nonce, span_of};
-use crate::threads::{run_on, threads_per_worker};
+use crate::threads::{arbiter, run_on, threads_per_worker};
 
 /// How long the other tasks may keep running after the chief has ended. Normally they end by themselves,
 /// because the chief has told them that the job is over. Tasks that still run after this time are cancelled.
@@ -230,7 +230,7 @@ impl Tasks {
         let listener = run.transport.listen(&run.address(task)).await?;
         let (identity, pool, interrupt) = (run.identity(task), run.pool.clone(), run.leave.clone());
         let (observers, span) = (Arc::clone(&run.observers), span_of(task));
-        let arbiter = Arbiter::new();
+        let arbiter = arbiter();
         let start = move || async move {
             let ps = Ps::start(config, identity, listener, &pool)?;
             observers.add(Arc::new(ps.view()));
@@ -246,7 +246,7 @@ impl Tasks {
         let transport = Arc::new(run.transport.clone());
         let worker = Worker::new(config, run.identity(task), transport, run.pool.clone(), run.leave.clone())?;
         run.observers.add(Arc::new(worker.view()));
-        let (arbiter, span) = (Arbiter::new(), span_of(task));
+        let (arbiter, span) = (arbiter(), span_of(task));
         let start = move || async move { anyhow::Ok(worker.run().await?) };
         self.running.push((task, run_on(&arbiter, move || start().instrument(span))));
         self.arbiters.push(arbiter);

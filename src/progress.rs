@@ -9,6 +9,8 @@ use pushpull_chief::{Hook, HookContext, MakeHook, TrainingSnapshot};
 use pushpull_messages::id::GlobalStep;
 use pushpull_messages::job::JobSpec;
 
+use crate::threads;
+
 /// The progress of a job that trains.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
@@ -90,7 +92,7 @@ impl Watcher {
                 call(&progress);
             }
         };
-        let thread = std::thread::Builder::new().name("progress".to_owned()).spawn(work)?;
+        let thread = threads::spawn("progress", work)?;
         Ok(Self { shared, thread: Some(thread) })
     }
 

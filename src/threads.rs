@@ -1,7 +1,23 @@
-//! Runs tasks on arbiters, which are actix's threads, and returns their results.
+//! The threads of tasks that share this process. All are started here. Runs tasks on arbiters, which are
+//! actix's threads, and returns their results.
+
+use std::thread::JoinHandle;
 
 use actix_rt::Arbiter;
 use tokio::sync::oneshot;
+
+/// Starts a thread for a task.
+pub(crate) fn arbiter() -> Arbiter {
+    Arbiter::new()
+}
+
+/// Starts a thread called `name`.
+///
+/// # Errors
+/// If the operating system cannot start a thread.
+pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(work)
+}
 
 /// Runs a task on the arbiter's thread. The returned receiver can be awaited on any thread. It yields an
 /// error if the arbiter's thread panics.

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use pushpull_messages::observe::Clock;
+use pushpull_messages::observe::{self, Clock};
 
 /// Returns the time since the chief was started.
 pub(crate) fn elapsed(clock: &Clock) -> Duration {
-    elapsed_at(clock, Instant::now())
+    elapsed_at(clock, observe::now())
 }
 
 /// Returns the time from the chief's start to `instant`, or zero if `instant` is earlier.

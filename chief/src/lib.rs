@@ -18,6 +18,7 @@ pub mod placement;
 mod report;
 mod status;
 pub mod tensorboard;
+mod threads;
 
 pub use chief::{BeforeStop, Chief, TrainedJob};
 pub use command::Command;

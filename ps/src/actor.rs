@@ -2,11 +2,11 @@
 //! answers that are due, and passes the machine's file requests to the checkpoint thread.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use actix::{Actor, ActorContext, AsyncContext, Context, Handler};
 use pushpull_messages::message::{Message, Refusal, RefusalCode, SaveResult, ShardSnapshot};
-use pushpull_messages::observe::{ActorSnapshot, Clock, Queued, TimeHistogram};
+use pushpull_messages::observe::{self, ActorSnapshot, Clock, Queued, TimeHistogram};
 use pushpull_transport::Reply;
 use pushpull_transport::buffer::Payload;
 use tokio_util::sync::CancellationToken;
@@ -54,9 +54,9 @@ impl Shard {
         on_panic: Box<dyn Fn(String) + Send>,
     ) -> Self {
         let state = state.measured_by(|work| {
-            let began = Instant::now();
+            let began = observe::now();
             work();
-            began.elapsed()
+            observe::since(began)
         });
         Self {
             board: ValueBoard::new(state.value_bytes(), reply_bytes_max),

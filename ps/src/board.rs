@@ -5,12 +5,12 @@
 //! the verdict is the same, and the values are of one version, which is not older than that of the verdict.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use pushpull_messages::id::Version;
 use pushpull_messages::message::Message;
+use pushpull_messages::observe;
 use pushpull_transport::{AnswerGuard, DecidedAnswer, LateAnswer};
 use tokio::sync::Notify;
 
@@ -108,12 +108,12 @@ impl LateValues {
 
     async fn decided(mut self, slow: bool) -> DecidedAnswer {
         let board = Arc::clone(&self.board);
-        let began = Instant::now();
+        let began = observe::now();
         let mut changed = std::pin::pin!(board.changed.notified());
         loop {
             changed.as_mut().enable();
             if let Some(answer) = self.take(slow) {
-                let waited_s = began.elapsed().as_secs();
+                let waited_s = observe::since(began).as_secs();
                 if waited_s >= WAIT_S_MAX {
                     tracing::warn!(waited_s, "a reply waited until slower clients had read older values");
                 }

@@ -20,8 +20,8 @@ pub struct PsConfig {
     /// How long the chief may be disconnected before another run of the chief may claim the task.
     pub deserted_timeout: Duration,
     /// How long to wait for a new connection when the chief has disconnected without ending the job and no
-    /// other peer is connected, if this is longer than `deserted_timeout`. After this time, the task ends with
-    /// an error.
+    /// other peer is connected, if this is longer than `deserted_timeout`. After this time, the task ends
+    /// with an error.
     pub chief_lost_after: Duration,
     /// How long the task keeps serving after a signal to stop, so that the chief can save the job. The task
     /// ends earlier if the chief stays disconnected for `deserted_timeout`. The chief has its own time limit

@@ -14,6 +14,7 @@ mod ps;
 mod router;
 mod shard;
 mod sync;
+mod threads;
 mod traced_reply;
 mod view;
 

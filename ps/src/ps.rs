@@ -22,6 +22,7 @@ use crate::error::PsError;
 use crate::lifecycle::{End, Lifecycle};
 use crate::router::Router;
 use crate::shard::{ShardLimits, ShardState};
+use crate::threads;
 use crate::view::{EndGuard, Observation, Phase, PsView, ShardView};
 
 /// A running ps task.
@@ -82,7 +83,7 @@ impl Shards {
                 Shard::new(state, reply_bytes_max, checkpoints, clock, publisher, leaving, on_panic)
             };
             let address = if config.own_threads {
-                let arbiter = Arbiter::new();
+                let arbiter = threads::arbiter();
                 let address = Shard::start_in_arbiter(&arbiter.handle(), start);
                 shards.arbiters.push(arbiter);
                 address

@@ -33,6 +33,7 @@ const ROOMS: &[Room] = &[
         ],
         never: &[],
     },
+    Room { package: "pushpull-soak", may_import: &["pushpull-messages"], never: &[] },
     Room {
         package: "pushpull-sim",
         may_import: &[

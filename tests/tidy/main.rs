@@ -14,6 +14,7 @@ mod metrics;
 mod modules;
 mod names;
 mod safety;
+mod seams;
 mod source;
 mod top_level;
 mod tree;

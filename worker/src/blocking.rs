@@ -1,11 +1,10 @@
 //! Work that would block the thread of an actor. This module must not depend on what the work is.
 
-use std::thread;
-
 use pushpull_input::InputError;
 use tokio::sync::oneshot;
 
 use crate::error::WorkerError;
+use crate::threads;
 
 /// Runs slow work on a new thread called `name`, so that the calling thread stays free for heartbeats and
 /// signals. If `own_threads` is false, runs the work on the calling thread. The new thread does not belong
@@ -33,6 +32,5 @@ pub(crate) async fn blocking<T: Send + 'static>(
 /// # Errors
 /// [`InputError::Thread`] if the operating system cannot start a thread.
 pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), WorkerError> {
-    let thread = thread::Builder::new().name(name.into()).spawn(work);
-    thread.map(drop).map_err(|source| InputError::Thread { source }.into())
+    threads::spawn(name, work).map_err(|source| InputError::Thread { source }.into())
 }

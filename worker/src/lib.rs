@@ -19,6 +19,7 @@ mod metric_totals;
 mod predictor;
 mod preparation;
 mod telemetry;
+mod threads;
 mod training;
 
 pub use client::{ClientConfig, ClientError, Exchange, Gradients, Layout, Parameters, Values, ValuesError};

@@ -220,6 +220,7 @@ impl Chief {
                 warn!(seconds = limit.as_secs(), "waiting for another job to end: {error}");
             }
             tokio::select! {
+                biased;
                 () = tokio::time::sleep(LOCK_PAUSE) => {}
                 () = self.interrupt.cancelled() => {
                     let (step, last_step) = (GlobalStep(0), self.job.last_step);

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use pushpull_messages::observe;
+
 /// A stopwatch for the time from the moment when the workers begin to train until the last worker has
 /// finished.
 #[derive(Default)]
@@ -12,13 +14,13 @@ pub(super) struct Stopwatch {
 
 impl Stopwatch {
     pub(super) fn start(&mut self) {
-        self.started = Some(Instant::now());
+        self.started = Some(observe::now());
     }
 
     /// Stops the watch. Only the first call counts. Further calls come if a worker is lost during the
     /// evaluation and another worker repeats it.
     pub(super) fn stop(&mut self) {
-        self.stopped.get_or_insert_with(Instant::now);
+        self.stopped.get_or_insert_with(observe::now);
     }
 
     /// Returns the measured time, or zero until the watch has been stopped.

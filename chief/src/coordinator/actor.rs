@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use actix::{Actor, AsyncContext, Context, Handler, MessageResult, SpawnHandle};
 use pushpull_messages::id::GlobalStep;
 use pushpull_messages::message::{Message, Report, StepEvaluation};
-use pushpull_messages::observe::{Clock, Meter};
+use pushpull_messages::observe::{self, Clock, Meter};
 use pushpull_messages::placement::Placement;
 use pushpull_transport::buffer::Payload;
 use pushpull_transport::{Peer, Reply};
@@ -264,7 +264,7 @@ impl Handler<JobEvent> for Coordinator {
 
     fn handle(&mut self, event: JobEvent, ctx: &mut Self::Context) {
         let _handling = self.meter.begin();
-        self.apply(event, Instant::now(), ctx);
+        self.apply(event, observe::now(), ctx);
     }
 }
 

@@ -11,6 +11,8 @@ use std::time::Duration;
 use pushpull_messages::observe::SpanSpec;
 use tracing::warn;
 
+use crate::threads;
+
 /// The largest number of spans that may wait for the thread.
 const WAITING_MAX: usize = 1 << 16;
 /// The maximum time for which the end of the job waits for the thread.
@@ -63,7 +65,7 @@ impl Spool {
         let (ends, ended) = channel();
         let load = Arc::new(SpoolLoad { product, waiting: AtomicUsize::new(0), lost: AtomicU64::new(0) });
         let spooled = SpoolReader { spans: waiting, load: Arc::clone(&load) };
-        std::thread::Builder::new().name("spans".into()).spawn(move || {
+        threads::spawn("spans", move || {
             work(spooled);
             drop(ends);
         })?;

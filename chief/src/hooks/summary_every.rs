@@ -18,6 +18,7 @@ use crate::hook::{Hook, HookContext};
 use crate::monitor::TrainingSnapshot;
 use crate::report::JobEnd;
 use crate::tensorboard::{Collector, EventError, EventWriter, SummaryConfig, evaluated};
+use crate::threads;
 
 /// The maximum number of sets of summaries that may wait for the disk. Each call of the hook makes at most
 /// one set; further sets are lost.
@@ -126,7 +127,7 @@ impl WriterThread {
     ) -> std::io::Result<Self> {
         let (lines, waiting) = sync_channel(WAITING_MAX);
         let (ends, ended) = channel();
-        std::thread::Builder::new().name("summaries".into()).spawn(move || {
+        threads::spawn("summaries", move || {
             write_all(&config, &job, step, &waiting, &lost);
             drop(ends);
         })?;

@@ -369,8 +369,9 @@ impl Launcher<'_> {
         Ok(agreement.step())
     }
 
-    /// Sets the factor of the learning rate, or completes a change that some shards know. The new factor takes effect at the same version on all shards.
-    /// Returns when all shards have passed that version, because a shard can store only one future change.
+    /// Sets the factor of the learning rate, or completes a change that some shards know. The new factor
+    /// takes effect at the same version on all shards. Returns when all shards have passed that version,
+    /// because a shard can store only one future change.
     async fn change_learning_rate(&self, change: HalfChange) -> Result<(), ChiefError> {
         if self.job.deterministic {
             warn!("a hook changes the learning rate; the result of the job now depends on timing");

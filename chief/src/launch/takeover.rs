@@ -1,10 +1,8 @@
 //! Decides how a chief continues a job that an earlier run of the chief has begun, from what the shards hold.
-//! Sends no messages.
-//!
-//! Wanted properties: (A) a job is continued only if every shard holds it, with the placement and the
-//! settings that this chief would choose; (B) of all appointments of a worker, the one with the greatest
-//! number counts, and an incarnation that has left any shard has left; (C) a change that some shards know and
-//! others wait for is completed.
+//! Sends no messages. Wanted properties: (A) a job is continued only if every shard holds it, with the
+//! placement and the settings that this chief would choose; (B) of all appointments of a worker, the one with
+//! the greatest number counts, and an incarnation that has left any shard has left; (C) a change that some
+//! shards know and others wait for is completed.
 
 use pushpull_messages::checkpoint::StartSpec;
 use pushpull_messages::id::{GlobalStep, Incarnation, ShardId, Version};

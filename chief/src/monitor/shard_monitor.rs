@@ -63,8 +63,8 @@ impl Default for ShardMonitor {
 }
 
 impl ShardMonitor {
-    /// Observes the shards once this chief has claimed them. Stops doing so just before the ps tasks are told to stop, and then waits
-    /// forever.
+    /// Observes the shards once this chief has claimed them. Stops doing so just before the ps tasks are
+    /// told to stop, and then waits forever.
     pub(crate) async fn run(&self, ps: &PsTasks) -> Infallible {
         let mut queries = FuturesUnordered::new();
         let mut ticks = tokio::time::interval(INTERVAL);

@@ -5,11 +5,12 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use prost::Message;
 use pushpull_messages::id::GlobalStep;
 use pushpull_messages::job::JobSpec;
+use pushpull_messages::observe;
 use pushpull_messages::summary::{HistogramSpec, SummaryError, SummarySpec, SummaryValue};
 use pushpull_storage::record;
 
@@ -125,7 +126,7 @@ impl EventWriter {
 }
 
 fn now() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+    observe::unix_time()
 }
 
 /// Returns a file name that is unique across all hosts. Readers read the files of a directory in the order of

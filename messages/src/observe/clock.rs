@@ -3,6 +3,8 @@
 
 use std::time::Instant;
 
+use super::time_source;
+
 /// A time on a task's clock, or the difference of two such times, in microseconds.
 pub type Micros = i64;
 
@@ -15,12 +17,12 @@ pub struct Clock {
 impl Clock {
     /// Starts a clock at time 0.
     pub fn start() -> Self {
-        Self { started: Instant::now() }
+        Self { started: time_source::now() }
     }
 
     /// Returns the current time.
     pub fn now(&self) -> Micros {
-        self.at(Instant::now())
+        self.at(time_source::now())
     }
 
     /// Returns the time on this clock at `moment`; negative if `moment` is before the start.

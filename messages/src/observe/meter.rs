@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::actor::ActorSnapshot;
+use super::time_source;
 use super::times::TimeHistogram;
 
 /// A meter of one actor's messages.
@@ -33,13 +34,13 @@ impl Meter {
     /// message.
     pub fn queue(self: &Arc<Self>) -> Queued {
         self.lock().queue += 1;
-        Queued { meter: Some(Arc::clone(self)), since: Instant::now() }
+        Queued { meter: Some(Arc::clone(self)), since: time_source::now() }
     }
 
     /// Begins work whose waiting time is not recorded. Such work was not sent as a message, or is a rare
     /// message from the actor's own task. The work lasts until the returned value is dropped.
     pub fn begin(self: &Arc<Self>) -> Handling {
-        let began = Instant::now();
+        let began = time_source::now();
         self.lock().since = Some(began);
         Handling { meter: Arc::clone(self), began }
     }
@@ -47,7 +48,7 @@ impl Meter {
     /// Returns a snapshot of the actor. The caller supplies the actor's name and state.
     pub fn snapshot(&self, name: impl ToString, state: impl ToString) -> ActorSnapshot {
         let counts = self.lock();
-        let busy = counts.since.map(|since| since.elapsed());
+        let busy = counts.since.map(time_source::since);
         ActorSnapshot {
             name: name.to_string(),
             state: state.to_string(),
@@ -75,7 +76,7 @@ impl Queued {
 
     /// Takes up the message. It counts as being handled until the returned value is dropped.
     pub fn handle(mut self) -> Handling {
-        let began = Instant::now();
+        let began = time_source::now();
         let meter = self.meter.take().expect("a message is taken up once");
         {
             let mut counts = meter.lock();
@@ -110,13 +111,13 @@ impl Handling {
 
     /// Returns the time spent on the message so far.
     pub fn elapsed(&self) -> Duration {
-        self.began.elapsed()
+        time_source::since(self.began)
     }
 }
 
 impl Drop for Handling {
     fn drop(&mut self) {
-        let took = self.began.elapsed();
+        let took = time_source::since(self.began);
         let mut counts = self.meter.lock();
         counts.handling.record(took);
         counts.since = None;

@@ -9,6 +9,7 @@ mod meter;
 mod ps;
 mod push_times;
 mod task;
+mod time_source;
 mod times;
 mod trace;
 mod wall_clock;
@@ -26,6 +27,9 @@ pub use meter::{Handling, Meter, Queued};
 pub use ps::{PsSnapshot, ServerSnapshot, Traffic};
 pub use push_times::PushTimes;
 pub use task::{Observed, RoleSnapshot, TaskSnapshot, TaskState};
+#[cfg(feature = "virtual-time")]
+pub use time_source::{SimulatedTime, simulate_time};
+pub use time_source::{now, since, unix_time};
 pub use times::{SharedTimes, TimeHistogram};
 pub use trace::{LANE_BYTES_MAX, SPANS_MAX, SpanSpec, TraceSpec};
 pub use wall_clock::WallClock;

@@ -37,7 +37,7 @@ impl WallClock {
 /// The clock of this process's host.
 impl Default for WallClock {
     fn default() -> Self {
-        Self::new(SystemTime::now)
+        Self::new(|| UNIX_EPOCH + super::unix_time())
     }
 }
 

@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod blocking;
 mod catalog;
 mod evaluation;
 mod file;

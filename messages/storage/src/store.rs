@@ -14,6 +14,8 @@ use object_store::{MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt, Put
 use super::location::without_passwords;
 use super::lock::{LOCK_FILE, LockError, StoreLock};
 
+use crate::blocking::blocking;
+
 /// The largest number of entries in a listing. [`Store::folders`] and [`Store::files`] ignore further
 /// entries, because this project never writes so many; [`Store::sizes`] returns an error.
 const LISTED_MAX: usize = 1 << 20;
@@ -406,9 +408,7 @@ impl Store {
     async fn sweep(&self, folder: &str) -> Result<(), StoreError> {
         let Some(root) = self.root() else { return Ok(()) };
         let path = root.join(folder);
-        let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(path)).await;
-        // The join cannot fail, because the task is never aborted and does not panic.
-        match removed.unwrap_or(Ok(())) {
+        match blocking(move || std::fs::remove_dir_all(path)).await {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 Err(self.failed("delete", folder, &error))
             }

@@ -4,10 +4,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pushpull_messages::id::RequestId;
 use pushpull_messages::message::{Hello, Message, PROTOCOL, Refusal, RefusalCode, Welcome};
+use pushpull_messages::observe;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::timeout;
 
@@ -274,13 +275,13 @@ async fn write_replies(
         if let Message::Refusal(refusal) = &message {
             log_refusal(host, peer, place.request, refusal);
         }
-        let (bytes, began) = (payload.bytes(), Instant::now());
+        let (bytes, began) = (payload.bytes(), observe::now());
         let envelope = Envelope { request, message, payload };
         match &guard {
             None => write(&mut *sender, envelope, &limits).await?,
             Some(guard) => {
                 write_or_yield(&mut *sender, envelope, &**guard, YIELD_AFTER, &limits).await?;
-                slow = began.elapsed() > slow_limit(bytes);
+                slow = observe::since(began) > slow_limit(bytes);
             }
         }
         drop((guard, place));

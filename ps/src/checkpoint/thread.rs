@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::{read, write};
 use crate::config::PsConfig;
 use crate::shard::{FileRequest, Restored};
+use crate::threads;
 
 /// A message to a shard, with the result of its file request.
 #[derive(Debug, actix::Message)]
@@ -68,8 +69,7 @@ impl Checkpoints {
         if config.own_threads {
             let runtime = runtime::Builder::new_current_thread().enable_all().build();
             let runtime = runtime.expect("a runtime can be built");
-            let thread = std::thread::Builder::new().name("checkpoints".to_owned());
-            thread.spawn(move || runtime.block_on(run)).expect("a thread can be started");
+            threads::spawn("checkpoints", move || runtime.block_on(run));
         } else {
             actix_rt::spawn(run);
         }

@@ -3,12 +3,12 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 use bytes::Bytes;
 use pushpull_messages::checkpoint::{CheckpointName, FileSpec, Part, SavedTensorSpec};
 use pushpull_messages::id::SliceId;
 use pushpull_messages::message::SaveResult;
+use pushpull_messages::observe;
 use pushpull_messages::placement::SliceSpec;
 use pushpull_messages::tensor::Shape;
 use pushpull_messages::variable::VariableSpec;
@@ -30,7 +30,7 @@ pub(super) async fn write(cut: Cut, stores: &Stores) -> SaveResult {
 }
 
 async fn write_shard(cut: Cut, stores: &Stores) -> Result<SaveResult, StoreError> {
-    let began = Instant::now();
+    let began = observe::now();
     let Cut { save, created, slices, workers } = cut;
     let store = stores.open(&save.store)?;
     let (mut tensors, mut parts_of) = (Vec::new(), Vec::new());
@@ -60,7 +60,7 @@ async fn write_shard(cut: Cut, stores: &Stores) -> Result<SaveResult, StoreError
         })
         .collect();
     let file = FileSpec { name, shard: created.shard, version: save.at, bytes, tensors };
-    let took_ms = began.elapsed().as_millis() as u64;
+    let took_ms = observe::since(began).as_millis() as u64;
     Ok(SaveResult::Written { file, workers, took_ms })
 }
 

@@ -15,7 +15,7 @@ use pushpull_messages::observe::WallClock;
 use pushpull_ps::{Ps, PsConfig};
 use pushpull_storage::Stores;
 use pushpull_transport::buffer::BufferPool;
-use pushpull_transport::{Identity, RetryConfig, Transport, TransportError};
+use pushpull_transport::{Identity, Listener, RetryConfig, Transport, TransportError};
 use pushpull_worker::{Evaluator, EvaluatorConfig, Parameters, Worker, WorkerConfig};
 use tokio::sync::watch;
 use tokio::task::LocalSet;
@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::machine::Machine;
 use crate::network::{Host, Network};
-use crate::scenario::Scenario;
+use crate::scenario::{SECOND_CHIEF, Scenario};
 use crate::store::{LOCATION, SimulatedStore};
 
 /// The time limit for the last save of a trained job.
@@ -33,9 +33,6 @@ const LAST_SAVE: Duration = Duration::from_secs(60);
 const EVALUATOR_POLL: Duration = Duration::from_millis(100);
 /// The time without a new checkpoint after which an evaluator ends.
 const EVALUATOR_IDLE: Duration = Duration::from_secs(400);
-
-/// The host of a second chief. It has the identity of the chief, but a nonce of its own.
-pub const SECOND_CHIEF: TaskId = TaskId::new(JobName::Chief, 1);
 
 /// The host of a second start of a worker, which runs beside the first one.
 pub const fn twin(worker: TaskId) -> TaskId {
@@ -87,8 +84,12 @@ pub struct Setting {
     pub report_every: Duration,
     /// The number of steps between two checkpoints; `None` if the job makes none.
     pub save_steps: Option<u64>,
+    /// The number of checkpoints that are kept.
+    pub keep: usize,
     /// Receives the progress of the job from the chief.
     pub progress: watch::Sender<JobProgress>,
+    /// Tells the chief to end the job early.
+    pub interrupt: CancellationToken,
 }
 
 impl Setting {
@@ -107,9 +108,17 @@ impl Setting {
             JobName::Worker => Box::pin(worker(host, identity, self.worker_config())),
             JobName::Evaluator => Box::pin(evaluator(self.evaluator_config(machine.wall_clock()), stores)),
             JobName::Chief => {
-                let own = if task == SECOND_CHIEF { Default::default() } else { self.progress.clone() };
+                let (own, interrupt) = match task == SECOND_CHIEF {
+                    true => Default::default(),
+                    false => (self.progress.clone(), self.interrupt.clone()),
+                };
                 let config = self.chief_config(stores, machine.wall_clock());
-                Box::pin(chief(host, task, identity, config, self.job.clone(), own))
+                let job = self.job.clone();
+                Box::pin(async move {
+                    let listener = listen(&host, task, &identity).await?;
+                    let chief = Chief::new(config, identity, Arc::new(host), job, own, interrupt);
+                    chief.run(listener).await.map(Some).map_err(|error| error.to_string())
+                })
             }
         };
         let (kill, killed) = AbortHandle::new_pair();
@@ -165,6 +174,7 @@ impl Setting {
         let save_steps = self.save_steps;
         let checkpoint = save_steps.map(|_| CheckpointConfig {
             save_steps,
+            keep: self.keep,
             last_save_timeout: LAST_SAVE,
             ..CheckpointConfig::new(LOCATION)
         });
@@ -225,19 +235,11 @@ async fn evaluator(config: EvaluatorConfig, stores: Stores) -> TaskEnd {
     evaluator.run(|_| {}).await.map(|()| None).map_err(|error| error.to_string())
 }
 
-async fn chief(
-    host: Host,
-    task: TaskId,
-    identity: Identity,
-    config: ChiefConfig,
-    job: JobSpec,
-    progress: watch::Sender<JobProgress>,
-) -> TaskEnd {
-    let listener = match host.listen(&address(&identity)).await {
+/// Listens at the address of the chief; a second chief listens at its own one if the first one runs.
+async fn listen(host: &Host, task: TaskId, identity: &Identity) -> Result<Box<dyn Listener>, String> {
+    let listener = match host.listen(&address(identity)).await {
         Err(TransportError::InUse { .. }) if task == SECOND_CHIEF => host.listen("chief1:1").await,
         other => other,
     };
-    let listener = listener.map_err(|error| error.to_string())?;
-    let chief = Chief::new(config, identity, Arc::new(host), job, progress, CancellationToken::new());
-    chief.run(listener).await.map(Some).map_err(|error| error.to_string())
+    listener.map_err(|error| error.to_string())
 }

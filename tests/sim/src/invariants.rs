@@ -3,6 +3,7 @@
 use pushpull_chief::JobReport;
 use pushpull_messages::checkpoint::{CheckpointName, Part};
 use pushpull_messages::id::VariableId;
+use pushpull_messages::sync::SyncSpec;
 use pushpull_storage::{
     Catalog, CheckpointState, EvaluationRecord, ManifestSpec, RECORD_BYTES_MAX, Store, StoreError, read_piece,
 };
@@ -28,6 +29,19 @@ pub fn check(scenario: &Scenario, report: &JobReport) -> Result<(), String> {
         }
         if seen.version.0 != steps {
             return Err(format!("V3 on {shard}: version {}, expected {steps}", seen.version));
+        }
+        if let SyncSpec::Bounded { staleness } = scenario.sync
+            && seen.steps_behind.max > u64::from(staleness)
+        {
+            return Err(format!(
+                "S2 on {shard}: {} steps behind, expected at most {staleness}",
+                seen.steps_behind.max
+            ));
+        }
+        // A worker that leaves and comes back gives nothing to some updates.
+        let gradients = u64::from(scenario.workers) * (steps - seen.began.0);
+        if scenario.sync == SyncSpec::SYNC && scenario.keeps_workers() && seen.pushes.held != gradients {
+            return Err(format!("S1 on {shard}: {} gradients, expected {gradients}", seen.pushes.held));
         }
         if seen.held_bytes != 0 || seen.waiting != 0 {
             return Err(format!("{shard} holds {} bytes and {} pulls", seen.held_bytes, seen.waiting));

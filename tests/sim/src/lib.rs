@@ -8,6 +8,7 @@ compile_error!(
     "without tokio's seed a run cannot be repeated: use `cargo sim`, and set no RUSTFLAGS but its own"
 );
 
+pub mod clock;
 pub mod host;
 pub mod invariants;
 pub mod job;

@@ -10,6 +10,8 @@ use pushpull_messages::sync::SyncSpec;
 use crate::random::Random;
 use crate::store::Trouble;
 
+/// The host of a second chief. It has the identity of the chief, but a nonce of its own.
+pub const SECOND_CHIEF: TaskId = TaskId::new(JobName::Chief, 1);
 /// The task that evaluates checkpoints.
 pub const EVALUATOR: TaskId = TaskId::new(JobName::Evaluator, 0);
 
@@ -39,6 +41,8 @@ pub enum Fault {
     Stranger(TaskId),
     /// Sets the wall clock of a task's machine to a time since 1970.
     Clock(TaskId, Duration),
+    /// Tells the chief to end the job early, as SIGTERM does.
+    Interrupt,
 }
 
 /// The time that correct wall clocks show at the start, since 1970.
@@ -54,6 +58,9 @@ const UNNOTICED: Duration = Duration::from_secs(15);
 /// The time for which the store may fail before the last step cannot be saved. The last of the attempts to
 /// save it come later.
 const SOON: Duration = Duration::from_secs(5);
+/// The number of steps of a job that is told to end early, and the least latency of its network.
+const LONG_STEPS: u64 = 50;
+const LONG_LATENCY: Duration = Duration::from_millis(8);
 /// The time after which a partition makes a task give up its peer: the silence after which a connection
 /// counts as broken, and the time for which it is dialled again.
 const LOST_AFTER: Duration = Duration::from_secs(30);
@@ -65,7 +72,19 @@ impl Fault {
             Self::Block(.., time) | Self::Partition(.., time) => *time >= LOST_AFTER,
             Self::Stop(_, time, back) => *time > UNNOTICED || back.is_some(),
             Self::Kill(..) | Self::Cut(..) | Self::Hang(..) | Self::Store(..) | Self::SecondChief => false,
-            Self::Twin(_) | Self::Stranger(_) | Self::Clock(..) => false,
+            Self::Twin(_) | Self::Stranger(_) | Self::Clock(..) | Self::Interrupt => false,
+        }
+    }
+
+    /// Returns whether a job that is told to end can end in order in spite of the fault: no task is lost, and
+    /// the store works.
+    fn lets_drain(&self) -> bool {
+        match self {
+            Self::Block(.., time) | Self::Partition(.., time) => *time <= HARMLESS,
+            Self::Stop(_, time, back) => *time <= HARMLESS && back.is_none(),
+            Self::Kill(..) | Self::Hang(..) | Self::Store(..) | Self::SecondChief => false,
+            Self::Twin(_) | Self::Stranger(_) => false,
+            Self::Cut(..) | Self::Clock(..) | Self::Interrupt => true,
         }
     }
 
@@ -81,13 +100,38 @@ impl Fault {
     }
 }
 
-/// When a fault happens: a time after the job has reached a step, or after its start if there is no step.
+/// What a fault waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum After {
+    /// The start of the job.
+    Start,
+    /// The beginning of the training, when all workers are ready.
+    Begin,
+    /// The report of the workers that they have reached a step.
+    Step(u64),
+    /// The nth checkpoint since the job was started.
+    Save(u64),
+}
+
+/// When a fault happens: a time after the event that it waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct When {
-    /// The step that the workers have reported.
-    pub step: Option<u64>,
+    /// The event.
+    pub after: After,
     /// The time after that.
     pub delay: Duration,
+}
+
+impl fmt::Display for When {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} after ", self.delay)?;
+        match self.after {
+            After::Start => f.write_str("the start"),
+            After::Begin => f.write_str("the training has begun"),
+            After::Step(step) => write!(f, "step {step}"),
+            After::Save(number) => write!(f, "save {number}"),
+        }
+    }
 }
 
 /// What the end of a scenario must be.
@@ -119,6 +163,8 @@ pub struct Scenario {
     pub deterministic: bool,
     /// The number of steps between two checkpoints; `None` if the job makes none.
     pub save_steps: Option<u64>,
+    /// The number of checkpoints that are kept.
+    pub keep: usize,
     /// The least and the greatest latency of the network.
     pub latency: [Duration; 2],
     /// Whether an evaluator evaluates the checkpoints.
@@ -150,6 +196,7 @@ impl Scenario {
         let latency = [least, least * random.between(1, 8) as u32];
         let deterministic = sync == SyncSpec::SYNC && random.one_in(2);
         let save_steps = random.one_in(2).then(|| random.between(1, 5));
+        let keep = random.between(1, 3) as usize;
         let evaluator = save_steps.is_some() && random.one_in(3);
         let (faults, second, expected) = (Vec::new(), Vec::new(), Expected::Trained);
         let mut scenario = Self {
@@ -161,6 +208,7 @@ impl Scenario {
             steps,
             deterministic,
             save_steps,
+            keep,
             latency,
             evaluator,
             faults,
@@ -192,22 +240,34 @@ impl Scenario {
                 scenario.second = scenario.second_life(random, survivor);
             }
         }
-        // A chief that is started again must find a store that responds, as at its first start.
-        if scenario.faults.iter().any(|(_, fault)| matches!(fault, Fault::Kill(TaskId::CHIEF, Some(_)))) {
-            scenario.faults.retain(|(_, fault)| !matches!(fault, Fault::Store(_, time) if *time > 10 * SOON));
+        scenario.calm_store();
+        if scenario.all_faults().any(|fault| *fault == Fault::Interrupt) {
+            scenario.train_for_long();
         }
         let second = scenario.second_chief(random).map(|when| (when, Fault::SecondChief));
         scenario.faults.extend(second);
-        // A ps task is also lost if one of its shards hangs.
-        for (_, fault) in scenario.faults.iter_mut().chain(&mut scenario.second) {
+        scenario.hang(random);
+        scenario.add_strays(random);
+        scenario
+    }
+
+    /// Makes a shard hang in place of some losses of its ps task, which is then lost, too.
+    fn hang(&mut self, random: &mut Random) {
+        for (_, fault) in self.faults.iter_mut().chain(&mut self.second) {
             if let Fault::Kill(ps @ TaskId { job: JobName::Ps, .. }, _) = *fault
                 && random.one_in(3)
             {
-                *fault = Fault::Hang(ps, random.between(0, u64::from(shards) - 1) as u32);
+                *fault = Fault::Hang(ps, random.between(0, u64::from(self.shards) - 1) as u32);
             }
         }
-        scenario.add_strays(random);
-        scenario
+    }
+
+    /// Shortens the troubles of the store if the chief is started again: it must find a store that responds,
+    /// as at its first start.
+    fn calm_store(&mut self) {
+        if self.faults.iter().any(|(_, fault)| matches!(fault, Fault::Kill(TaskId::CHIEF, Some(_)))) {
+            self.faults.retain(|(_, fault)| !matches!(fault, Fault::Store(_, time) if *time > 10 * SOON));
+        }
     }
 
     /// Makes the wall clocks wrong in one scenario out of three, and lets a second start of a worker or a
@@ -248,6 +308,14 @@ impl Scenario {
         random
     }
 
+    /// Makes the job so long and so slow that it can end early: the shards agree on a step that is some steps
+    /// ahead.
+    fn train_for_long(&mut self) {
+        self.steps = LONG_STEPS;
+        self.latency = self.latency.map(|time| time.max(LONG_LATENCY));
+        self.save_steps = self.save_steps.map(|steps| 2 * steps);
+    }
+
     /// Returns a large cluster without faults.
     pub fn large(seed: u64) -> Self {
         let sync = [SyncSpec::SYNC, SyncSpec::ASYNC, SyncSpec::Bounded { staleness: 1 }];
@@ -275,13 +343,18 @@ impl Scenario {
     /// Returns whether the job must end with the bits of the undisturbed job: all of its workers push
     /// gradients from the first step to the last.
     pub fn keeps_bits(&self) -> bool {
+        self.deterministic && self.keeps_workers()
+    }
+
+    /// Returns whether no worker leaves before the last step, except together with all others.
+    pub fn keeps_workers(&self) -> bool {
         let leaves = |fault: &Fault| match fault {
             Fault::Kill(task, _) => task.job == JobName::Worker,
             // It takes the worker's place if that one is away for a moment.
             Fault::Twin(_) => true,
             other => other.is_long(),
         };
-        self.deterministic && !self.all_faults().any(leaves)
+        !self.all_faults().any(leaves)
     }
 
     /// Returns whether the troubles of the store and the stops of the chief, if there are any, are over so
@@ -308,17 +381,23 @@ impl Scenario {
         }
     }
 
-    /// Returns the loss of a task that the job cannot do without. It is killed, or stopped until it is lost.
+    /// Returns the loss of a task that the job cannot do without: it is killed, or stopped until it is lost.
+    /// Or the job is told to end.
     fn loss(&self, random: &mut Random, begun: bool) -> (When, Fault) {
         let lost = match random.between(0, u64::from(self.ps)) {
             0 => TaskId::CHIEF,
             index => TaskId::ps(index as u32 - 1),
         };
-        let when = self.when(random, begun);
-        if random.one_in(3) {
-            return (when, Fault::Stop(lost, between(random, LOST_AFTER, 3 * LOST_AFTER), None));
+        let mut when = self.when(random, begun);
+        // Just after a save, many pushes of the saved updates have not been answered yet.
+        if self.save_steps.is_some() && random.one_in(3) {
+            when = When { after: After::Save(random.between(1, 4)), delay: self.soon(random, 2) };
         }
-        (when, Fault::Kill(lost, None))
+        match random.between(0, 5) {
+            0 => (when, Fault::Interrupt),
+            1 | 2 => (when, Fault::Stop(lost, between(random, LOST_AFTER, 3 * LOST_AFTER), None)),
+            _ => (when, Fault::Kill(lost, None)),
+        }
     }
 
     /// Returns faults that matter most together: a worker is started again while a message of another task
@@ -348,18 +427,21 @@ impl Scenario {
                 // So long that the newest checkpoint cannot be read, and an older one perhaps can.
                 false => Fault::Store(Trouble::Unreadable, between(random, SOON / 2, 2 * SOON)),
             };
-            faults.push((When { step: None, delay: Duration::ZERO }, trouble));
+            faults.push((When { after: After::Start, delay: Duration::ZERO }, trouble));
         }
         // A worker gives nothing to the first checkpoints, which must contain what it gave before.
         if self.sync != SyncSpec::SYNC {
             let held = (self.latency[1] * random.between(30, 80) as u32).min(HARMLESS);
             let worker = TaskId::worker(random.between(0, u64::from(self.workers) - 1) as u32);
-            let when = When { step: Some(1), delay: Duration::ZERO };
+            let when = When { after: After::Begin, delay: Duration::ZERO };
             faults.extend((0..self.ps).map(|ps| (when, Fault::Block(worker, TaskId::ps(ps), held))));
         }
         let (when, loss) = self.loss(random, true);
-        let step = Some(random.between(self.steps.div_ceil(2), self.steps));
-        faults.push((When { step, ..when }, loss));
+        let after = match random.one_in(2) {
+            true => After::Save(random.between(1, 3)),
+            false => After::Step(random.between(self.steps.div_ceil(2), self.steps)),
+        };
+        faults.push((When { after, ..when }, loss));
         faults
     }
 
@@ -371,6 +453,12 @@ impl Scenario {
         let trouble = troubles[random.between(0, 4) as usize];
         let most = [SOON, 10 * SOON, 2000 * SOON][random.between(0, 2) as usize];
         Fault::Store(trouble, between(random, Duration::from_millis(1), most))
+    }
+
+    /// Returns whether a job that is told to end while it trains must be saved, in the given life.
+    pub fn drains(&self, life: u32) -> bool {
+        let faults = if life == 1 { &self.faults } else { &self.second };
+        self.save_steps.is_some() && faults.iter().all(|(_, fault)| fault.lets_drain())
     }
 
     /// Returns whether the chief is never killed and never stopped for long.
@@ -431,10 +519,16 @@ impl Scenario {
 
     /// Returns a random time: one after the job has begun if `begun` is true.
     fn when(&self, random: &mut Random, begun: bool) -> When {
-        let step = (begun || random.one_in(2)).then(|| random.between(1, self.steps));
-        let rounds = random.between(0, if step.is_some() { 6 } else { 40 });
-        let delay = self.latency[1] * rounds as u32 + Duration::from_micros(random.between(0, 999));
-        When { step, delay }
+        let after = match begun || random.one_in(2) {
+            true => After::Step(random.between(1, self.steps)),
+            false => After::Start,
+        };
+        When { after, delay: self.soon(random, if after == After::Start { 40 } else { 6 }) }
+    }
+
+    /// Returns a random time of at most so many latencies and a millisecond.
+    fn soon(&self, random: &mut Random, latencies: u64) -> Duration {
+        self.latency[1] * random.between(0, latencies) as u32 + Duration::from_micros(random.between(0, 999))
     }
 }
 
@@ -459,7 +553,7 @@ impl fmt::Display for Scenario {
             writeln!(f, "  deterministic")?;
         }
         if let Some(steps) = self.save_steps {
-            writeln!(f, "  a checkpoint every {steps} step(s)")?;
+            writeln!(f, "  a checkpoint every {steps} step(s), of which {} are kept", self.keep)?;
         }
         if self.evaluator {
             writeln!(f, "  an evaluator")?;
@@ -469,9 +563,8 @@ impl fmt::Display for Scenario {
         }
         let again = self.second.iter().map(|(when, fault)| ("when started again, ", when, fault));
         let faults = self.faults.iter().map(|(when, fault)| ("", when, fault)).chain(again);
-        for (life, When { step, delay }, fault) in faults {
-            let after = step.map_or("the start".to_owned(), |step| format!("step {step}"));
-            writeln!(f, "  {life}{delay:?} after {after}: {fault:?}")?;
+        for (life, when, fault) in faults {
+            writeln!(f, "  {life}{when}: {fault:?}")?;
         }
         write!(f, "  expected: {:?}", self.expected)
     }

@@ -1,11 +1,19 @@
 //! A witness of the messages between the tasks. It checks what no report of a job shows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use pushpull_messages::id::TaskId;
-use pushpull_messages::message::{Message, Registered};
+use pushpull_chief::JobReport;
+use pushpull_messages::id::{ShardId, TaskId};
+use pushpull_messages::message::{Message, PushId, RefusalCode, Registered};
+use tokio::time::{Duration, Instant};
+
+use crate::scenario::SECOND_CHIEF;
+
+/// The time after which a chief that was killed has lost its ps tasks to a second one: its lease, and the
+/// longest time in which a ps task does not notice that its connection broke.
+const LEASE_OVER: Duration = Duration::from_secs(60);
 
 /// A witness; clones share what they see.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +29,11 @@ struct Seen {
     stops: bool,
     /// What a worker was told last when it registered.
     registered: Option<Registered>,
+    /// The pushes that have arrived at each shard in the current life of the job. A push that arrives twice
+    /// counts once.
+    pushes: BTreeMap<ShardId, HashSet<PushId>>,
+    /// When the chief was killed.
+    chief_killed: Option<Instant>,
     /// The first thing that must not happen.
     fault: Option<String>,
 }
@@ -33,6 +46,13 @@ impl Witness {
         // A life that ended before a worker was told its position does not count.
         seen.drawn_before.extend(drawn);
         seen.stops = false;
+        seen.pushes.clear();
+        seen.chief_killed = None;
+    }
+
+    /// Records that the chief was killed.
+    pub fn chief_was_killed(&self) {
+        self.0.lock().chief_killed = Some(Instant::now());
     }
 
     /// Returns whether a chief has told a ps task to stop, because the job had ended.
@@ -41,10 +61,25 @@ impl Witness {
     }
 
     /// Sees that a message has arrived.
-    pub fn saw(&self, _: TaskId, to: TaskId, message: &Message) {
+    pub fn saw(&self, from: TaskId, to: TaskId, message: &Message) {
         let seen = &mut *self.0.lock();
         seen.stops |= matches!(message, Message::Stop(_));
-        let Message::Registered(registered) = message else { return };
+        let registered = match message {
+            Message::Push(push) => {
+                let shard = ShardId::new(to.index, push.shard);
+                seen.pushes.entry(shard).or_default().insert(push.id);
+                return;
+            }
+            Message::Refusal(refusal) if to == SECOND_CHIEF && refusal.code == RefusalCode::Term => {
+                if seen.chief_killed.is_some_and(|at| at.elapsed() > LEASE_OVER) {
+                    let what = format!("T1: {from} still belongs to the killed chief: {}", refusal.reason);
+                    seen.fault.get_or_insert(what);
+                }
+                return;
+            }
+            Message::Registered(registered) => registered,
+            _ => return,
+        };
         let drawn = registered.resume.drawn;
         seen.registered = Some(Registered::clone(registered));
         if seen.drawn.contains_key(&to) {
@@ -62,6 +97,24 @@ impl Witness {
     /// Returns what a worker was told last when it registered; `None` if none has registered.
     pub fn registered(&self) -> Option<Registered> {
         self.0.lock().registered.clone()
+    }
+
+    /// Checks that no push of the current life counts twice: each shard has given at most one verdict for
+    /// each push that has arrived.
+    ///
+    /// # Errors
+    /// Returns the first shard that has given more.
+    pub fn check(&self, report: &JobReport) -> Result<(), String> {
+        let seen = &*self.0.lock();
+        for (shard, snapshot) in &report.shards {
+            let arrived = seen.pushes.get(shard).map_or(0, HashSet::len) as u64;
+            let pushes = &snapshot.pushes;
+            let judged = pushes.applied + pushes.held + pushes.stale + pushes.stopped;
+            if judged > arrived {
+                return Err(format!("V2 on {shard}: {judged} verdicts for {arrived} pushes: {pushes:?}"));
+            }
+        }
+        Ok(())
     }
 
     /// Returns the first thing that must not happen and has happened.

@@ -12,12 +12,14 @@ use pushpull_messages::cluster::ClusterSpec;
 use pushpull_messages::id::{JobName, TaskId};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
 
-use crate::host::{Running, SECOND_CHIEF, Setting, TaskEnd, identity_of, stranger, twin};
+use crate::clock;
+use crate::host::{Running, Setting, TaskEnd, identity_of, stranger, twin};
 use crate::invariants::{check, check_evaluated, check_store, newest_step};
 use crate::job::job;
 use crate::network::Network;
-use crate::scenario::{EVALUATOR, Expected, Fault, Scenario, When};
+use crate::scenario::{After, EVALUATOR, Expected, Fault, SECOND_CHIEF, Scenario, When};
 use crate::store::SimulatedStore;
 use crate::trace::{Event, Trace, story};
 use crate::witness::Witness;
@@ -85,6 +87,7 @@ pub fn run(scenario: &Scenario) -> Result<Held, Box<Failure>> {
     builder.rng_seed(tokio::runtime::RngSeed::from_bytes(&scenario.seed.to_le_bytes()));
     let runtime = builder.build().expect("a runtime can be built");
     runtime.block_on(async {
+        clock::start();
         let trace = Trace::start();
         let mut world = World::new(scenario, trace.clone());
         world.run().await.map_err(|reason| {
@@ -110,8 +113,11 @@ struct World<'a> {
     faults: Vec<(When, Fault)>,
     /// The tasks to start again, and when.
     returning: Vec<(Instant, TaskId)>,
-    /// When the job was first seen to have reached each step.
+    /// When the job was first seen to train, to have reached each step, and to have made each checkpoint,
+    /// since it was started last.
+    trains: Option<Instant>,
     reached: Vec<(u64, Instant)>,
+    saves: Vec<Instant>,
     began: Instant,
     /// The number of times that the whole job was started, and when it was started last.
     lives: u32,
@@ -128,6 +134,10 @@ struct World<'a> {
     failed: Option<String>,
     /// Whether the chief was killed, to be started again, in this life of the job.
     chief_comes_back: bool,
+    /// Whether the job was told to end while it trained, and so must be saved.
+    drains: bool,
+    /// The first error of a job that had to be saved.
+    undrained: Option<String>,
     /// Whether the evaluator has ended after the job.
     evaluated: bool,
     job_end: Option<TaskEnd>,
@@ -162,9 +172,11 @@ impl<'a> World<'a> {
             network,
             store: SimulatedStore::new(scenario.seed, scenario.latency, trace.clone()),
             save_steps: scenario.save_steps,
+            keep: scenario.keep,
             // A report every few steps, so that faults that wait for a step strike while the job trains.
             report_every: (5 * scenario.latency[1]).max(Duration::from_millis(5)),
             progress: watch::channel(JobProgress::default()).0,
+            interrupt: CancellationToken::new(),
         };
         Self {
             scenario,
@@ -178,7 +190,9 @@ impl<'a> World<'a> {
             starts: BTreeMap::new(),
             faults: scenario.faults.clone(),
             returning: Vec::new(),
+            trains: None,
             reached: Vec::new(),
+            saves: Vec::new(),
             began: Instant::now(),
             lives: 1,
             began_life: Instant::now(),
@@ -188,6 +202,8 @@ impl<'a> World<'a> {
             excused: BTreeSet::new(),
             failed: None,
             chief_comes_back: false,
+            drains: false,
+            undrained: None,
             evaluated: false,
             job_end: None,
             second_end: None,
@@ -213,7 +229,7 @@ impl<'a> World<'a> {
 
     /// Returns whether the job ended early, as it may, and can go on from its checkpoints.
     fn must_live_again(&self) -> bool {
-        let failed = !matches!(self.job_end, Some(Ok(_)));
+        let failed = !matches!(self.job_end, Some(Ok(Some(JobEnd::Completed(_)))));
         let lives = if self.scenario.second.is_empty() { 2 } else { 3 };
         let may_fail = self.scenario.expected == Expected::Ended && self.scenario.save_steps.is_some();
         failed && may_fail && self.lives < lives
@@ -224,8 +240,10 @@ impl<'a> World<'a> {
         self.trace.add("AGAIN");
         self.lives += 1;
         self.began_life = Instant::now();
+        self.trains = None;
         self.reached.clear();
         self.chief_comes_back = false;
+        self.saves.clear();
         self.setting.network.heal();
         self.setting.store.heal();
         self.witness.begin_life();
@@ -234,6 +252,7 @@ impl<'a> World<'a> {
         self.ended_well.clear();
         // A chief that was stopped tells its own progress.
         self.setting.progress = watch::channel(JobProgress::default()).0;
+        self.setting.interrupt = CancellationToken::new();
         self.faults = if self.lives == 2 { self.scenario.second.clone() } else { Vec::new() };
         // What still runs is stopped. The job is started again on other machines.
         self.zombies.extend(
@@ -287,6 +306,11 @@ impl<'a> World<'a> {
                     let now = progress.borrow_and_update().clone();
                     let step = now.global_step.0;
                     self.reported = self.reported.max(now.last_checkpoint.map_or(0, |name| name.step.0));
+                    if now.running {
+                        self.trains.get_or_insert_with(Instant::now);
+                    }
+                    let known = self.saves.len() as u64;
+                    self.saves.extend((known..now.saves).map(|_| Instant::now()));
                     if self.reached.last().is_none_or(|&(last, _)| last < step) {
                         self.reached.push((step, Instant::now()));
                     }
@@ -312,11 +336,15 @@ impl<'a> World<'a> {
         faults.chain(returns).min().unwrap_or(self.began_life + LIMIT)
     }
 
-    /// Returns the time of a fault; `None` if the job has not reached its step yet.
+    /// Returns the time of a fault; `None` if the event that it waits for has not happened yet.
     fn time_of(&self, when: When) -> Option<Instant> {
-        let Some(wanted) = when.step else { return Some(self.began_life + when.delay) };
-        let reached = self.reached.iter().find(|&&(step, _)| step >= wanted);
-        reached.map(|&(_, at)| at + when.delay)
+        let event = match when.after {
+            After::Start => Some(self.began_life),
+            After::Begin => self.trains,
+            After::Step(wanted) => self.reached.iter().find(|&&(step, _)| step >= wanted).map(|&(_, at)| at),
+            After::Save(number) => self.saves.get(number as usize - 1).copied(),
+        };
+        event.map(|at| at + when.delay)
     }
 
     fn let_happen(&mut self) {
@@ -359,6 +387,7 @@ impl<'a> World<'a> {
                     network.kill(task);
                     self.chief_comes_back |= task == TaskId::CHIEF && back.is_some();
                     if task == TaskId::CHIEF && back.is_none() {
+                        self.witness.chief_was_killed();
                         self.job_end = Some(Err("the chief was killed".to_owned()));
                     }
                     self.returning.extend(back.map(|back| (Instant::now() + back, task)));
@@ -372,6 +401,10 @@ impl<'a> World<'a> {
             }
             Fault::Stranger(worker) => self.start(stranger(worker)),
             Fault::Clock(task, time) => network.set_clock(task, time),
+            Fault::Interrupt => {
+                self.drains |= progress.running && self.scenario.drains(self.lives);
+                self.setting.interrupt.cancel();
+            }
             Fault::Cut(one, other) => network.cut(one, other),
             Fault::Block(from, to, time) => network.block(from, to, time),
             Fault::Partition(one, other, time) => {
@@ -437,6 +470,10 @@ impl<'a> World<'a> {
             }
             (JobName::Chief, _) => {
                 self.job_end = Some(end.clone());
+                if let (true, Err(error)) = (std::mem::take(&mut self.drains), &end) {
+                    self.undrained
+                        .get_or_insert_with(|| format!("the job was told to end, and failed: {error}"));
+                }
                 // Only the evaluator may wait for a store that hangs for ever.
                 self.setting.store.heal();
             }
@@ -501,6 +538,7 @@ impl<'a> World<'a> {
         };
         if let Some(report) = &report {
             check(self.scenario, report)?;
+            self.witness.check(report)?;
             if self.evaluated {
                 check_evaluated(self.scenario, &self.setting.store.files(), report).await?;
             }
@@ -508,6 +546,9 @@ impl<'a> World<'a> {
             if self.lives > 1 && began < self.saved {
                 return Err(format!("resumed from step {began}, but step {} was saved", self.saved));
             }
+        }
+        if let Some(failed) = &self.undrained {
+            return Err(failed.clone());
         }
         let cut_short = self.chief_comes_back && self.witness.saw_end() && report.is_none();
         if let (Expected::Trained, Some(failed), false) = (self.scenario.expected, &self.failed, cut_short) {

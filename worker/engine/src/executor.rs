@@ -4,6 +4,8 @@
 use std::ops::Range;
 use std::time::Instant;
 
+use pushpull_messages::observe;
+
 use super::arena::Arena;
 use super::error::StepError;
 use super::execute::{Call, Outputs, Sources, execute};
@@ -118,7 +120,7 @@ impl Executor {
             if !instruction.groups.meets(groups) {
                 continue;
             }
-            let began = feed.timed.then(Instant::now);
+            let began = feed.timed.then(observe::now);
             let ([mut output, second, third, scratch], rest) = carve(arena, &written(instruction));
             if let [Place::Gradient(variable)] = instruction.outputs[..] {
                 let gradients = gradients.as_deref_mut().expect("this program computes gradients");
@@ -135,7 +137,7 @@ impl Executor {
                 }
                 Err(fault) => return Err(StepError { node: program.label(instruction.origin), fault }),
             }
-            times.extend(began.map(|began| (position, [began, Instant::now()])));
+            times.extend(began.map(|began| (position, [began, observe::now()])));
             if let (Some(variable), Some(gradients)) = (instruction.completes, gradients.as_deref_mut()) {
                 gradients.complete(variable);
             }

@@ -27,6 +27,7 @@ mod stream;
 mod test_set;
 #[cfg(test)]
 mod tests;
+mod threads;
 mod unpacked;
 mod zstd;
 

@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::time::Instant;
 
 use pushpull_messages::id::TaskId;
+use pushpull_messages::observe;
 use pushpull_transport::buffer::Payload;
 
 /// Awaits the reply of a call that sends `gradients`, and returns the reply with the time at which all
@@ -15,9 +16,9 @@ pub(super) async fn timed<T>(gradients: Payload, call: impl Future<Output = T>) 
     tokio::select! {
         biased;
         _ = complete => {}
-        reply = &mut call => return (reply, Instant::now()),
+        reply = &mut call => return (reply, observe::now()),
     }
-    let complete = Instant::now();
+    let complete = observe::now();
     (call.await, complete)
 }
 

@@ -8,7 +8,7 @@ use actix::{Actor, Addr, Context, Handler, MessageResult};
 use actix_rt::ArbiterHandle;
 use pushpull_engine::{Feed, Groups, OpTime};
 use pushpull_input::Batch;
-use pushpull_messages::observe::Queued;
+use pushpull_messages::observe::{self, Queued};
 
 use super::error::ReplicaError;
 use super::replica::Replica;
@@ -77,7 +77,7 @@ impl Handler<ComputeGradients> for Device {
         let fetched = if groups.is_empty() { Vec::new() } else { self.replica.fetched().to_vec() };
         let op_times = if timed { self.replica.op_times() } else { Vec::new() };
         drop((batch, values));
-        let took = [handling.began(), Instant::now()];
+        let took = [handling.began(), observe::now()];
         MessageResult(DeviceGradients { loss, gradients, fetched, op_times, took })
     }
 }
@@ -105,7 +105,7 @@ impl Handler<AddGradients> for Device {
         let AddGradients { own: mut gradients, other, queued } = reduce;
         let handling = queued.handle();
         gradients.add(&other);
-        MessageResult(AddedGradients { gradients, took: [handling.began(), Instant::now()] })
+        MessageResult(AddedGradients { gradients, took: [handling.began(), observe::now()] })
     }
 }
 

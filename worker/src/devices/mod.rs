@@ -35,6 +35,7 @@ pub use self::replica::{Complete, MakeReplica, Replica, ReplicaConfig};
 pub(crate) use self::work::{Recorded, Work};
 use crate::client::{Gradients, Values};
 use crate::fetches::FetchedPart;
+use crate::threads::arbiter;
 
 /// The devices of one worker.
 pub(crate) struct Devices {
@@ -86,7 +87,7 @@ impl Devices {
         let mut arbiters = Vec::new();
         let actors = replicas.into_iter().map(|replica| {
             if own_threads {
-                arbiters.push(Arbiter::new());
+                arbiters.push(arbiter());
             }
             Device::start_on(arbiters.last().map(Arbiter::handle).as_ref(), replica)
         });

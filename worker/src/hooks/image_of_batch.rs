@@ -8,6 +8,7 @@
 use std::time::{Duration, Instant};
 
 use pushpull_messages::input::ColumnSpec;
+use pushpull_messages::observe;
 use pushpull_messages::summary::{ImageSpec, SUMMARY_BYTES_MAX, SummarySpec, SummaryValue};
 use pushpull_messages::tensor::DType;
 
@@ -56,10 +57,10 @@ impl Hook for ImageOfBatch {
         let Some(ImageColumn { position, tag, height, width, channels }) = &self.column else {
             return Ok(());
         };
-        if self.last.is_some_and(|last| last.elapsed() < self.every) {
+        if self.last.is_some_and(|last| observe::since(last) < self.every) {
             return Ok(());
         }
-        self.last = Some(Instant::now());
+        self.last = Some(observe::now());
         let elements = *height as usize * *width as usize * usize::from(*channels);
         let column = step.batch.columns.get(*position).and_then(|column| column.f32());
         if let Some(first) = column.and_then(|column| column.get(..elements)) {

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use pushpull_input::SkippedRecords;
 use pushpull_messages::graph::GraphSpec;
 use pushpull_messages::id::{GlobalStep, LocalStep};
-use pushpull_messages::observe::{ActorSnapshot, TimeHistogram, WorkerSnapshot};
+use pushpull_messages::observe::{self, ActorSnapshot, TimeHistogram, WorkerSnapshot};
 
 use super::moments::Moments;
 use crate::client::ExchangeCounters;
@@ -100,7 +100,7 @@ impl Journal {
     pub(crate) fn begin(&self, global_step: GlobalStep, drawn: u64) {
         let mut state = self.0.lock();
         (state.snapshot.global_step, state.snapshot.drawn) = (global_step, drawn);
-        let now = Instant::now();
+        let now = observe::now();
         (state.since, state.phase) = (Some(now), Some(("input", now)));
     }
 
@@ -186,7 +186,7 @@ impl Journal {
 }
 
 fn elapsed_us(since: Instant) -> u64 {
-    u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX)
+    u64::try_from(observe::since(since).as_micros()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use pushpull_input::Batch;
 use pushpull_kernels::cpu::sum_of_squares;
 use pushpull_messages::id::LocalStep;
+use pushpull_messages::observe;
 
 use super::filter::Filter;
 use crate::client::{Exchange, Gradients, Parameters, Values};
@@ -136,7 +137,7 @@ impl Stepper {
             memory.iter_mut().zip(gradients).for_each(|(last, sum)| last.follow(sum, share));
             earlier = Some((loss, work));
         }
-        let begun = Instant::now();
+        let begun = observe::now();
         let measured = self.gauge.is_due(input.local_step, begun);
         // After a push has begun, a shard waits only a limited time for the rest of it.
         let early = !measured
@@ -179,12 +180,12 @@ impl Stepper {
             // The device has completed all gradients.
             let Computed { loss, fetched, work, .. } = computed;
             drop(values);
-            let computed = Instant::now();
+            let computed = observe::now();
             journal.enter("exchange", computed);
             Ok::<_, WorkerError>((loss, fetched, work, computed))
         };
         let ((loss, fetched, work, computed), exchange) = overlap(compute, push).await?;
-        let answered = Some(Instant::now());
+        let answered = Some(observe::now());
         let (gradient_norm, filtered) = (None, None);
         let fetched = StepFetches { parts: fetched, gradients: Vec::new() };
         Ok(StepResult { loss, gradient_norm, exchange, computed, filtered, answered, fetched, work })
@@ -210,11 +211,11 @@ impl Stepper {
             (*wanted, if wanted.whole { values.to_vec() } else { norm() })
         });
         let fetched = StepFetches { parts: fetched, gradients: fetched_gradients.collect() };
-        let computed = Instant::now();
+        let computed = observe::now();
         self.journal.enter("filter", computed);
         change.map_or(Ok(()), |change| change(&mut gradients))?;
         if !self.filter.pass(&mut gradients, local_step)? {
-            let filtered = Some(Instant::now());
+            let filtered = Some(observe::now());
             let (verdicts, pushes) = (Vec::new(), Vec::new());
             let exchange = Exchange { values, versions, last_steps, verdicts, pushes };
             let (gradient_norm, answered) = (None, None);
@@ -230,7 +231,7 @@ impl Stepper {
             });
         }
         let gradient_norm = self.filter.norm(&gradients, measured);
-        let passed = Instant::now();
+        let passed = observe::now();
         self.journal.enter("exchange", passed);
         // Returns the buffers of the values to the pool. The next values can then be received into these
         // buffers.
@@ -238,7 +239,7 @@ impl Stepper {
         let payloads = gradients.into_payloads();
         let exchange =
             self.parameters.push_pull(payloads, local_step, drawn, &versions, recorded.traced).await?;
-        let (filtered, answered) = (Some(passed), Some(Instant::now()));
+        let (filtered, answered) = (Some(passed), Some(observe::now()));
         Ok(StepResult { loss, gradient_norm, exchange, computed, filtered, answered, fetched, work })
     }
 }

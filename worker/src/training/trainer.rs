@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use pushpull_engine::Groups;
 use pushpull_input::{Batch, Prefetch, SplitMix64};
 use pushpull_messages::id::{LocalStep, TaskId};
+use pushpull_messages::observe;
 use pushpull_messages::sync::SyncSpec;
 use pushpull_messages::variable::VariableSpec;
 use tokio::sync::watch;
@@ -102,7 +103,7 @@ impl Trainer {
         let mut latest = unless_leaving(&mut stop, &interrupt, *local_step, limit, join).await?;
         self.journal.begin(latest.global_step(), self.drawn);
         self.validation.iter_mut().for_each(|validation| validation.begin_at(latest.global_step()));
-        let mut begun = Instant::now();
+        let mut begun = observe::now();
         while !latest.is_complete() {
             self.check_stay(*local_step)?;
             self.validate(&latest, *local_step).await?;
@@ -110,7 +111,7 @@ impl Trainer {
             let (batch, fed) = self.next_batch(*local_step).await?;
             self.enter_hooks(fed);
             self.before_step(&batch, &latest, *local_step)?;
-            let started = Instant::now();
+            let started = observe::now();
             self.journal.enter("compute", started);
             let values = &latest.values;
             let (batch, before, waited) =
@@ -118,7 +119,7 @@ impl Trainer {
             let input = self.draw(&batch, *local_step, recorded, &wanted);
             let step = self.last_batch(input, latest, before).await?;
             self.after_step(&batch, &step, *local_step, started)?;
-            let (ended, hooks) = (Instant::now(), !self.hooks.is_empty());
+            let (ended, hooks) = (observe::now(), !self.hooks.is_empty());
             let StepResult { computed, filtered, answered, .. } = step;
             // The waits for the later batches count as part of the wait for the first one.
             let (fed, started) = (fed + waited, started + waited);
@@ -183,7 +184,7 @@ impl Trainer {
             let sums = unless_leaving(&mut self.stop, &self.interrupt, local_step, limit, sums);
             before = Some(sums.await?);
             self.recycle(batch);
-            let paused = Instant::now();
+            let paused = observe::now();
             self.journal.enter("input", paused);
             let (next, fed) = self.next_batch(local_step).await?;
             (batch, waited) = (next, waited + (fed - paused));
@@ -267,7 +268,7 @@ impl Trainer {
         let next = self.input_lease.hold(self.input.next());
         // The input does not depend on other workers, so there is no limit of its own on this wait.
         let next = unless_leaving(&mut stop, &interrupt, local_step, Duration::MAX, next);
-        Ok((Arc::new(next.await??), Instant::now()))
+        Ok((Arc::new(next.await??), observe::now()))
     }
 
     /// Records a step in the journal and in the trace. Returns the values that the next step is computed
@@ -325,7 +326,7 @@ impl Trainer {
         local_step: LocalStep,
         started: Instant,
     ) -> Result<(), WorkerError> {
-        self.enter_hooks(Instant::now());
+        self.enter_hooks(observe::now());
         if !self.hooks.is_empty() {
             self.pass_on_fetched(step, local_step)?;
             let StepResult { loss, gradient_norm, exchange, .. } = step;
@@ -336,7 +337,7 @@ impl Trainer {
                 batch,
                 values: &exchange.values,
                 gradient_norm: *gradient_norm,
-                seconds: started.elapsed().as_secs_f64(),
+                seconds: observe::since(started).as_secs_f64(),
                 verdicts: &exchange.verdicts,
             };
             self.hooks.iter_mut().try_for_each(|hook| hook.after_step(&info, &self.plots))?;

@@ -7,6 +7,8 @@ use std::sync::{Mutex, PoisonError};
 
 use tokio::runtime::{Builder, Handle};
 
+use crate::threads;
+
 /// Returns the runtime of all requests to stores. Its only thread waits for replies and computes nothing; it
 /// is started with the first request, and lives as long as the process.
 pub(super) fn handle() -> io::Result<Handle> {
@@ -18,7 +20,7 @@ pub(super) fn handle() -> io::Result<Handle> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let handle = runtime.handle().clone();
     let run = move || runtime.block_on(std::future::pending::<()>());
-    std::thread::Builder::new().name("objects".to_owned()).spawn(run)?;
+    threads::spawn("objects", run)?;
     Ok(running.insert(handle).clone())
 }
 

@@ -2,14 +2,15 @@
 //! must not depend on what a batch is used for.
 
 use std::any::Any;
+use std::fmt;
 use std::sync::mpsc as sync_mpsc;
 use std::sync::{Arc, OnceLock};
-use std::thread::{self, JoinHandle};
-use std::{fmt, io};
+use std::thread::JoinHandle;
 
 use pushpull_messages::input::{ColumnSpec, PREFETCH, PREFETCH_MAX};
 use tokio::sync::mpsc;
 
+use crate::threads;
 use crate::{Batch, InputError, Pipeline};
 
 /// The default number of batches that are kept ready.
@@ -109,13 +110,11 @@ impl Prefetch {
         let (to_ready, from_ready) = mpsc::channel(ready);
         let (to_spent, from_spent) = sync_mpsc::sync_channel(held(ready));
         let end = Arc::new(OnceLock::new());
-        let thread = thread::Builder::new()
-            .name("prefetch".into())
-            .spawn({
-                let end = Arc::clone(&end);
-                move || prepare(fill, &to_ready, &from_spent, &end)
-            })
-            .map_err(|source: io::Error| InputError::Thread { source })?;
+        let thread = threads::spawn("prefetch", {
+            let end = Arc::clone(&end);
+            move || prepare(fill, &to_ready, &from_spent, &end)
+        });
+        let thread = thread.map_err(|source| InputError::Thread { source })?;
         Ok(Self {
             ready: from_ready,
             spent: to_spent,

@@ -167,7 +167,7 @@ fn wait_for(ended: &AtomicUsize) {
     let limit = std::time::Instant::now() + std::time::Duration::from_secs(60);
     while ended.load(Ordering::SeqCst) == 0 {
         assert!(std::time::Instant::now() < limit, "the thread goes on");
-        thread::yield_now();
+        std::thread::yield_now();
     }
 }
 

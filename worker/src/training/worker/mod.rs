@@ -337,8 +337,8 @@ impl Worker {
     }
 }
 
-/// Registers with the chief and prepares the training. If the chief is started again before it lets the worker
-/// begin, registers with the next run of the chief, whose job may differ.
+/// Registers with the chief and prepares the training. If the chief is started again before it lets the
+/// worker begin, registers with the next run of the chief, whose job may differ.
 async fn prepare(start: &SessionStart<'_>, chief: &ChiefLink) -> Result<Session, WorkerError> {
     loop {
         let client = chief.client().await?;
