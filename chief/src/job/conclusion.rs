@@ -31,6 +31,7 @@ pub(crate) fn conclude(
         steps: outcome.step,
         stopped: outcome.stopped,
         updates_applied: first.map_or(0, |first| first.version.0.saturating_sub(first.began.0)),
+        updates_timed: outcome.step.0.saturating_sub(outcome.began.0),
         gradients: first.map_or(0, |first| first.pushes.applied + first.pushes.held),
         skipped: outcome.skipped,
         train_loss: outcome.train_loss,
@@ -95,7 +96,15 @@ mod tests {
         let snapshot = ShardSnapshot { version, began, pushes, steps_behind, ..Default::default() };
         let evaluation = Evaluation { loss: 0.1, metrics: vec![], examples: 10, variables_crc32c: 1 };
         let (step, stopped) = (GlobalStep(version.0), None);
-        let outcome = TrainingOutcome { train_loss: 0.5, evaluation, workers: 2, skipped: 3, step, stopped };
+        let outcome = TrainingOutcome {
+            train_loss: 0.5,
+            evaluation,
+            workers: 2,
+            skipped: 3,
+            began: GlobalStep(began.0),
+            step,
+            stopped,
+        };
         let shards = vec![(ShardId::new(0, 0), snapshot)];
         conclude(&job, shards, outcome, Duration::from_secs(1), SaveStatus::default())
             .map_err(|error| error.to_string())

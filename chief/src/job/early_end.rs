@@ -161,7 +161,9 @@ mod tests {
             let step = GlobalStep(step);
             let evaluation = Evaluation { loss: 0.1, metrics: vec![], examples: 1, variables_crc32c: 0 };
             let (workers, skipped, stopped) = (1, 0, None);
-            let outcome = TrainingOutcome { train_loss: 0.5, evaluation, workers, skipped, step, stopped };
+            let began = GlobalStep(0);
+            let outcome =
+                TrainingOutcome { train_loss: 0.5, evaluation, workers, skipped, began, step, stopped };
             prop_assert_eq!(LastSave::after(Ok(&TrainingEnd::Evaluated(outcome))), LastSave::At(step));
             prop_assert_eq!(LastSave::after(Ok(&TrainingEnd::Drained { step })), LastSave::Current);
             prop_assert_eq!(SaveLimit::new(false, true), SaveLimit::LastSaveTimeout, "(E)");

@@ -240,7 +240,9 @@ impl<R> JobState<R> {
                 let (skipped, step) = (self.skipped, self.last_step());
                 let early = self.stopping.take().filter(|_| step < self.job.last_step);
                 let stopped = early.map(|stopping| stopping.reason);
-                let outcome = TrainingOutcome { train_loss, evaluation, workers, skipped, step, stopped };
+                let began = self.began;
+                let outcome =
+                    TrainingOutcome { train_loss, evaluation, workers, skipped, began, step, stopped };
                 effects.push(Effect::Ended(Ok(TrainingEnd::Evaluated(outcome))));
             }
         }

@@ -67,6 +67,8 @@ pub(crate) struct TrainingOutcome {
     /// The number of workers whose losses are averaged in `train_loss`.
     pub workers: usize,
     pub skipped: u64,
+    /// The number of updates that had been applied when this run of the chief began or continued the job.
+    pub began: GlobalStep,
     /// The step at which the training ended.
     pub step: GlobalStep,
     /// The reason why the training ended before the job's last step, if it did.

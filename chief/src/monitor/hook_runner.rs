@@ -296,6 +296,7 @@ mod tests {
             steps: GlobalStep(9),
             stopped: None,
             updates_applied: 9,
+            updates_timed: 9,
             gradients: 9,
             skipped: 0,
             train_loss: 0.5,
