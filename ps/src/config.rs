@@ -62,10 +62,15 @@ impl PsConfig {
     /// # Errors
     /// If a setting is out of range; the error names it.
     pub fn validate(&self) -> Result<(), OutOfRange> {
-        if (1..=SHARDS_PER_TASK_MAX).contains(&self.shards) {
-            Ok(())
-        } else {
-            Err(OutOfRange::new("shards", format!("1 to {SHARDS_PER_TASK_MAX}"), self.shards))
+        if !(1..=SHARDS_PER_TASK_MAX).contains(&self.shards) {
+            return Err(OutOfRange::new("shards", format!("1 to {SHARDS_PER_TASK_MAX}"), self.shards));
         }
+        // The shards may hold half of the bytes in flight, and all of them may come from one worker.
+        let (one, half) = (self.server.connection_bytes_max, self.server.in_flight_bytes_max / 2);
+        if one < half {
+            let expected = format!("at least half of in_flight_bytes_max, {half}");
+            return Err(OutOfRange::new("server.connection_bytes_max", expected, one));
+        }
+        Ok(())
     }
 }

@@ -198,10 +198,10 @@ fn steps_with_non_finite_gradients_are_skipped_and_counted() {
         GradientSpec { clip_global_norm: Some(1.0), ..Default::default() },
     ] {
         let error = format!("{:#}", train(of(gradient)).unwrap_err());
-        assert!(
-            error.contains("the gradient of variable 'line/") && error.contains("is not finite"),
-            "{error}"
-        );
+        // The outlier makes the gradient of one variable infinite, and that of another one very large. Either
+        // may be refused first.
+        let refused = error.contains("is not finite") || error.contains("is too large");
+        assert!(error.contains("the gradient of variable 'line/") && refused, "{error}");
     }
 }
 

@@ -108,6 +108,10 @@ pub enum WorkerError {
         "lost the chief, and no shard has replied for {0} s: the shards probably wait for another worker that is lost too"
     )]
     Deserted(u64),
+    /// The chief was lost while it told the shards at which step to stop, and the shards stop at different
+    /// steps.
+    #[error("lost the chief while it stopped the job, and the shards stop at different steps")]
+    StopUnfinished,
     /// A signal stopped the worker.
     #[error("interrupted after {local_step} steps of this worker, before the job's last step")]
     Interrupted {

@@ -1,5 +1,6 @@
 //! Goes on with the job of an earlier run of the chief: takes over its workers, and lets them rejoin.
 
+use pushpull_messages::id::TaskId;
 use pushpull_messages::message::{Message, Rejoin, Rejoined};
 use pushpull_messages::placement::Placement;
 use pushpull_transport::Peer;
@@ -7,9 +8,8 @@ use tracing::info;
 
 use super::member::MemberState;
 use super::order::MembershipOrder;
-use super::{Effect, JobStart, JobState, Phase, refuse, too_late};
+use super::{Effect, JobStart, JobState, Phase, refuse, superseded, too_late};
 use crate::launch::HeldWorker;
-use pushpull_messages::id::TaskId;
 
 impl<R> JobState<R> {
     /// Takes over the workers that the shards know. A worker that takes part counts as away until it rejoins
@@ -53,29 +53,40 @@ impl<R> JobState<R> {
         effects
     }
 
-    /// Handles the message of a worker that an earlier run of the chief has let begin.
+    /// Handles the message of a worker that an earlier run of the chief has let begin. A worker that has
+    /// left or is lost may still finish or evaluate; it is told in the reply to its next report if it must
+    /// stop.
     pub(super) fn rejoin(&mut self, peer: &Peer, rejoin: &Rejoin, reply: R) -> Vec<Effect<R>> {
         let index = peer.task.index;
+        let is_own_job = rejoin.job == self.job.digest();
+        // A chief that does not lead the job tells no worker to stop.
+        if self.placement.is_none() || self.abandoned {
+            let member = self.member(index);
+            if is_own_job && member.incarnation.is_none() {
+                member.early = Some((peer.incarnation, peer.connection));
+            }
+            return vec![Effect::Reply(reply, Rejoined { leads: false }.into())];
+        }
         if let Some(reason) = self.over() {
             return vec![refuse(reply, reason)];
         }
-        if self.placement.is_none() {
-            return vec![Effect::Reply(reply, Rejoined { leads: false }.into())];
-        }
         let member = self.member(index);
-        let (is_own, is_over) = (member.incarnation == Some(peer.incarnation), member.is_over());
-        if rejoin.job != self.job.digest() || (!is_own && !self.continued) {
+        let is_own = member.incarnation == Some(peer.incarnation);
+        if is_own && peer.connection < member.connection {
+            return vec![superseded(reply)];
+        }
+        if !is_own_job || (!is_own && !self.continued) {
             let reason = format!("the chief leads another job than worker/{index}: start the worker again");
             return vec![refuse(reply, reason)];
         }
-        if !is_own || is_over {
+        if !is_own {
             return vec![refuse(reply, too_late(index))];
         }
         self.reconnected(peer);
         let member = self.member(index);
         let mut effects = Vec::new();
         if std::mem::take(&mut member.unknown) {
-            member.resume.files = rejoin.resume.files;
+            member.resume.files = rejoin.files;
             info!(worker = %TaskId::worker(index), "worker rejoined");
             effects = self.begin();
         }

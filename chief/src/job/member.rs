@@ -20,6 +20,9 @@ pub(super) struct Member<R> {
     pub appointed: bool,
     /// Whether an earlier run of the chief has taken the worker, and it has not rejoined yet.
     pub unknown: bool,
+    /// The incarnation that trains under an earlier run of the chief, and the connection over which it waits
+    /// for this run to lead; `None` if there is none.
+    pub early: Option<(Incarnation, u64)>,
     /// The number of incarnations that have registered.
     pub lives: u64,
     /// The address of the worker's HTTP endpoint, if it has one.
@@ -67,6 +70,7 @@ impl<R> Member<R> {
             replaced: VecDeque::new(),
             appointed: false,
             unknown: false,
+            early: None,
             lives: 0,
             http: None,
             connection: 0,

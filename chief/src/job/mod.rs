@@ -343,6 +343,7 @@ impl<R> JobState<R> {
     pub(crate) fn disconnected(&mut self, peer: &Peer) {
         let index = peer.task.index;
         let Some(member) = self.members.get_mut(&index) else { return };
+        member.early.take_if(|early| *early == (peer.incarnation, peer.connection));
         let known = member.incarnation == Some(peer.incarnation) && member.connection == peer.connection;
         if !known || !member.is_here() {
             return;
@@ -396,7 +397,7 @@ impl<R> JobState<R> {
             return vec![refuse(reply, reason)];
         }
         let member = self.member(index);
-        if member.is_present() {
+        if member.is_present() || member.early.is_some() {
             let reason = format!("worker/{index} is already connected: is the same task started twice?");
             return vec![refuse(reply, reason)];
         }

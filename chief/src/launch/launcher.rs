@@ -39,6 +39,8 @@ use crate::report::JobProgress;
 
 /// The time over which the training speed of the shards is measured.
 const PACE: Duration = Duration::from_millis(50);
+/// The time within which the store must name the newest checkpoint of a job that goes on.
+const NEWEST_WITHIN: Duration = Duration::from_secs(10);
 /// The time between two attempts to claim the ps tasks.
 const CLAIM_PAUSE: Duration = Duration::from_millis(200);
 /// The time between two log lines about missing tasks.
@@ -188,10 +190,6 @@ impl Launcher<'_> {
         self.ps.appoint_after(appointed);
         let departures = departures.into_iter().map(|(worker, life)| self.ps.leave(worker, life));
         futures_util::future::join_all(departures).await;
-        let from = match &self.checkpoints {
-            Some((catalog, _)) => newest(catalog, version).await,
-            None => None,
-        };
         let batch_size = u64::from(self.job.batch_size);
         let resume = |drawn: u64| Resume { drawn, examples: drawn.saturating_mul(batch_size), files: None };
         let (step, saves) = (GlobalStep(version.0), self.checkpoints.is_some());
@@ -199,6 +197,17 @@ impl Launcher<'_> {
         let resumes = drawn.into_iter().map(resume).collect();
         let job_start = JobStart { step, resumes, saves, summary_every, trace };
         self.coordinator.do_send(JobEvent::Continued(placement.clone(), job_start, workers));
+        // A store that hangs does not hold up the job.
+        let from = match &self.checkpoints {
+            Some((catalog, _)) => {
+                let newest = tokio::time::timeout(NEWEST_WITHIN, newest(catalog, version));
+                newest.await.unwrap_or_else(|_| {
+                    warn!("the store did not respond in time; the newest checkpoint is unknown");
+                    None
+                })
+            }
+            None => None,
+        };
         let _ = self.saver.send(SaverCommand::Begin(StartingPoint { placement, version, from }));
         Unfinished { change, stop }
     }

@@ -102,7 +102,7 @@ pub(super) fn running(
     let (change, known) = change(&held);
     Ok(Some(RunningJob {
         version: least.version,
-        rate: RateSpec { next: known.filter(|change| change.from > least.version), ..least.rate },
+        rate: rate(least, known),
         workers: (0..workers).map(|worker| worker_of(&held, worker)).collect(),
         appointed,
         drawn: (0..workers).map(drawn).collect(),
@@ -155,12 +155,21 @@ fn change(held: &[&HeldShard]) -> (Option<HalfChange>, Option<RateChange>) {
         return (None, next);
     };
     let from = waits.hold.expect("this shard waits");
-    // A shard passes the version for which others wait only if it knows the change.
+    // A shard that has passed the version either has made the change, or was never told to wait; in the
+    // second case no shard knows a change, and the factor stays as it is.
     let passed = held.iter().find(|held| held.hold.is_none() && held.version > from);
-    let made = passed.map(|passed| RateChange { from, factor: passed.rate.factor });
+    let made = passed.map(|passed| RateChange { from, factor: passed.rate.at(passed.version).factor });
     let known = next.filter(|change| change.from == from).or(made.filter(|_| next.is_none()));
-    let change = known.map_or(HalfChange::Unknown(waits.rate.factor), HalfChange::Known);
+    let change = known.map_or(HalfChange::Unknown(waits.rate.at(waits.version).factor), HalfChange::Known);
     (Some(change), known.or(next))
+}
+
+/// Returns the learning rate at the version of a shard, if the change `known` is made.
+fn rate(least: &HeldShard, known: Option<RateChange>) -> RateSpec {
+    match known {
+        Some(change) if change.from <= least.version => RateSpec { factor: change.factor, next: None },
+        next => RateSpec { next, ..least.rate.at(least.version) },
+    }
 }
 
 /// Returns the stop that some shards know of.
@@ -254,6 +263,11 @@ mod tests {
         let rate = RateSpec { next: None, factor: 0.5 };
         let made = HeldShard { version: Version(7), rate, ..held() };
         assert_eq!(found([waits(6), made]).change, Some(HalfChange::Known(change)), "(C)");
+        // This shard knows the change, and has reached its version exactly.
+        let reached = HeldShard { version: Version(6), ..knows.clone() };
+        let job = found([HeldShard { version: Version(6), ..waits(6) }, reached]);
+        assert_eq!(job.change, Some(HalfChange::Known(change)), "(C)");
+        assert_eq!(job.rate, RateSpec { factor: 0.5, next: None });
         // No shard knows a change from the version for which the last of them waits.
         assert_eq!(found([waits(6), waits(8)]).change, Some(HalfChange::Unknown(1.0)));
         assert_eq!(found([knows.clone(), knows]).change, None);

@@ -7,6 +7,9 @@ use crate::checkpoint::WorkerRecord;
 use crate::id::{GlobalStep, Incarnation, Version};
 use crate::optimizer::RateSpec;
 
+/// The greatest number of an appointment: a chief must be able to make further ones.
+const NUMBER_MAX: u64 = 1 << 62;
+
 /// A request from the chief to a ps task: what does this shard hold?
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inspect {
@@ -39,7 +42,7 @@ pub struct HeldShard {
     /// Whether the last request to stop before the job's last step was one of a drain.
     #[serde(default)]
     pub drains: bool,
-    /// The learning rate at the shard's version, with a change that has been decided.
+    /// The learning rate at the shard's last update, with a change that has been decided.
     pub rate: RateSpec,
     /// The version that the shard does not pass until its learning rate is set, if it waits for one.
     #[serde(default)]
@@ -73,6 +76,9 @@ impl Content for Inspected {
             let (members, workers) = (held.members.len(), held.created.workers);
             if members != workers as usize {
                 return Err(Invalid(format!("got {members} members, expected {workers}")));
+            }
+            if held.members.iter().any(|member| member.number > NUMBER_MAX) {
+                return Err(Invalid(format!("an appointment has a number above {NUMBER_MAX}")));
             }
             held.rate.validate().map_err(|error| Invalid(error.to_string()))?;
         }

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Content, Resume};
+use super::Content;
+use crate::input::FilesDigest;
 
 /// A message from a worker to a chief that was started again: an earlier run of the chief has let the worker
 /// begin, and the worker goes on. Sending the message twice has no further effect.
@@ -10,8 +11,9 @@ use super::{Content, Resume};
 pub struct Rejoin {
     /// The digest of the spec of the worker's job.
     pub job: u32,
-    /// The position in its input at which the worker has begun, and the digest of its input files.
-    pub resume: Resume,
+    /// The digest of the worker's input files, if it reads files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<FilesDigest>,
 }
 
 impl Content for Rejoin {}

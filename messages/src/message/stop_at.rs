@@ -22,7 +22,7 @@ pub struct StopAt {
 impl Content for StopAt {}
 
 /// The reply of a ps task to [`StopAt`]. If the version is at most the requested step, the shard will stop
-/// at that step.
+/// at that step. If the shard knows a request for a later step, the version is at least that step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoppingAt {
     /// The shard's version: the number of updates that it has applied.

@@ -285,7 +285,7 @@ async fn write_replies(
             }
         }
         drop((guard, place));
-        host.counters.send(bytes, began.elapsed());
+        host.counters.send(bytes, observe::since(began));
     }
     Ok(())
 }

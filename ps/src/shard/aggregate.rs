@@ -2,8 +2,8 @@
 //!
 //! Wanted properties: (A) the total is the sum of all gradients that were added; (B) if the gradients are
 //! summed in the order of workers, and those of one worker in the order in which it sent them, the bits of
-//! the total do not depend on the order of arrival; (C) if they
-//! are summed in the order of arrival, they take at most the memory of one gradient and one sum.
+//! the total do not depend on the order of arrival; (C) if they are summed in the order of arrival, they take
+//! at most the memory of one gradient and one sum.
 
 use std::collections::BTreeMap;
 

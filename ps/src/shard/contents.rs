@@ -118,24 +118,30 @@ impl Contents {
             touched: self.touched,
             end: self.end,
             drains: self.stop.is_some_and(|(_, drains)| drains),
-            rate: self.rate.at(self.version),
+            rate: self.rate,
             hold: self.hold,
             workers: self.ledger.records(),
             members: self.members.held(),
         }
     }
 
-    /// Makes the shard stop at the requested step, or at the job's last step if that is smaller. Does nothing
-    /// if the shard's version is already greater than this step, or if a later step was requested before:
-    /// the request is then a late copy.
-    pub(super) fn stop_at(&mut self, &StopAt { step, drains, .. }: &StopAt) {
-        if self.version.0 > step.0 || self.stop.is_some_and(|(later, _)| later > step) {
-            return;
+    /// Makes the shard stop at the requested step, or at the job's last step if that is smaller. Does
+    /// nothing if the shard's version is already greater than this step, or if a later step was requested
+    /// before: the request is then a late copy, or comes from a chief that does not know the later one.
+    /// Returns the version to reply: a version beyond the step if the shard does not stop there.
+    pub(super) fn stop_at(&mut self, &StopAt { step, drains, .. }: &StopAt) -> Version {
+        let step = step.min(self.created.last_step);
+        if let Some((later, _)) = self.stop.filter(|(later, _)| *later > step) {
+            // Another run of the chief must not believe that the shard stops at its step.
+            return self.version.max(Version(later.0));
         }
-        self.stop = Some((step, drains));
-        let was_complete = self.is_complete();
-        self.end = step.min(self.created.last_step);
-        self.reopened |= was_complete && !self.is_complete();
+        if self.version.0 <= step.0 {
+            self.stop = Some((step, drains));
+            let was_complete = self.is_complete();
+            self.end = step;
+            self.reopened |= was_complete && !self.is_complete();
+        }
+        self.version
     }
 
     /// Makes the shard stay at `version` until its learning rate is set. The shard goes on if it has already

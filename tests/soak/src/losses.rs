@@ -3,7 +3,8 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use pushpull_messages::sync::SyncSpec;
@@ -11,6 +12,9 @@ use serde_json::Value;
 
 use crate::cluster::MARK;
 use crate::plan::Plan;
+
+/// The time within which `pushpull checkpoint` must have examined a directory.
+const TOOL_ENDS_WITHIN: Duration = Duration::from_secs(60);
 
 /// The counts of a trained job.
 #[derive(Clone, Copy, Debug, Default)]
@@ -85,7 +89,7 @@ pub fn check_checkpoints(
     if plan.save_steps.is_none() {
         return Ok(());
     }
-    let listed = list.args(["checkpoint", "list", "--json"]).arg(dir).output()?;
+    let listed = output(list.args(["checkpoint", "list", "--json"]).arg(dir))?;
     let listed: Value =
         serde_json::from_slice(&listed.stdout).context("`checkpoint list` printed no JSON")?;
     let listed = listed.as_array().context("`checkpoint list` printed no list")?;
@@ -98,10 +102,25 @@ pub fn check_checkpoints(
         "C1: the newest checkpoint is of step {newest:?}, not {}",
         plan.steps
     );
-    let verified = verify.args(["checkpoint", "verify"]).arg(dir).output()?;
+    let verified = output(verify.args(["checkpoint", "verify"]).arg(dir))?;
     let said = String::from_utf8_lossy(&verified.stderr);
     ensure!(verified.status.success(), "C1: the newest checkpoint is not whole: {said}");
     check_names(dir)
+}
+
+/// Returns what a program that prints little has printed when it has ended, within a limit.
+fn output(command: &mut Command) -> anyhow::Result<Output> {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let since = Instant::now();
+    while child.try_wait()?.is_none() {
+        if since.elapsed() > TOOL_ENDS_WITHIN {
+            child.kill()?;
+            child.wait()?;
+            bail!("{command:?} has not ended within {TOOL_ENDS_WITHIN:?}");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(child.wait_with_output()?)
 }
 
 /// Checks that a directory of checkpoints has no file that a save did not finish.

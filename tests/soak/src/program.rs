@@ -59,12 +59,17 @@ impl Program {
 
     /// Measures the memory of the process, and returns the most that it has used, in bytes.
     pub fn memory_bytes(&mut self) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
-        self.memory_bytes = self.memory_bytes.max(1024 * kib.unwrap_or(0));
+        self.memory_bytes = self.memory_bytes.max(memory_of(self.child.id()));
         self.memory_bytes
     }
+}
+
+/// Returns the most memory that a process has used so far, in bytes; 0 if it has ended.
+pub fn memory_of(process: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    1024 * kib.unwrap_or(0)
 }
 
 impl Drop for Program {

@@ -15,7 +15,7 @@ use crate::cluster::Cluster;
 use crate::fault::Fault;
 use crate::losses::{Counts, check_checkpoints, check_orphans, check_report, processes_of};
 use crate::plan::Plan;
-use crate::program::shown;
+use crate::program::{memory_of, shown};
 use crate::programs::Programs;
 use crate::random::Random;
 use crate::tally::Happened;
@@ -183,6 +183,10 @@ impl<'a> Round<'a> {
         let measures = life.measured.elapsed() >= MEASURE;
         if measures {
             life.measured = Instant::now();
+            // `pushpull local` has children of its own.
+            let children = if self.plan.local { processes_of(&self.dir) } else { Vec::new() };
+            let most = children.into_iter().map(|(process, _)| memory_of(process)).max();
+            self.happened.memory_bytes = self.happened.memory_bytes.max(most.unwrap_or(0));
         }
         for (_, program) in life.cluster.all_running() {
             program.run_on(false);

@@ -39,6 +39,11 @@ impl Exchange {
     /// last steps differ while the chief is still announcing a new last step to the shards.
     pub fn is_complete(&self) -> bool {
         let same = self.last_steps.windows(2).all(|pair| pair[0] == pair[1]);
-        same && self.versions.iter().zip(&self.last_steps).all(|(version, last)| version.0 >= last.0)
+        same && self.is_stopped()
+    }
+
+    /// Returns true if every shard has reached the last step that it reports, although these may differ.
+    pub fn is_stopped(&self) -> bool {
+        self.versions.iter().zip(&self.last_steps).all(|(version, last)| version.0 >= last.0)
     }
 }

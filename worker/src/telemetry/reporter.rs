@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pushpull_messages::id::LocalStep;
-use pushpull_messages::message::{Report, Reported};
+use pushpull_messages::message::{RefusalCode, Report, Reported};
 use pushpull_messages::observe::Clock;
 use pushpull_transport::CallError;
 use tokio::sync::watch;
@@ -129,7 +129,7 @@ impl Reporter {
                     break;
                 }
                 // A chief that was started again may refuse the worker.
-                Err(CallError::Refused { refusal, .. }) => {
+                Err(CallError::Refused { refusal, .. }) if refusal.code == RefusalCode::Unavailable => {
                     self.life.stopping();
                     stop.send_replace(Some(refusal.reason));
                     return self.log_unanswered();

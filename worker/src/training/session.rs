@@ -7,7 +7,7 @@ use std::time::Duration;
 use pushpull_input::{Prefetch, TestSet, input_in_directory};
 use pushpull_messages::input::ColumnSpec;
 use pushpull_messages::job::JobSpec;
-use pushpull_messages::message::{Go, Ready, Register, Registered, Rejoin, Resume};
+use pushpull_messages::message::{Go, Ready, Register, Registered, Rejoin};
 use pushpull_messages::observe::TraceSpec;
 use pushpull_transport::buffer::{BufferPool, Payload};
 use pushpull_transport::{CallError, Identity, ReconnectingClient, Transport};
@@ -140,7 +140,7 @@ impl SessionStart<'_> {
         );
         life.doing("waiting for the other tasks");
         let Go {} = self.in_time(chief.call(Ready { files }, Payload::EMPTY)).await?;
-        link.begin(chief, Rejoin { job: digest, resume: Resume { files, ..resume } }).await?;
+        link.begin(chief, Rejoin { job: digest, files }).await?;
         life.ready();
         let (drawn, test) = (resume.drawn, test.map(Arc::new));
         Ok(Session { job, workers, parameters, devices, input, hooks, fetches, drawn, saves, trace, test })

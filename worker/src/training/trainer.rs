@@ -106,6 +106,10 @@ impl Trainer {
         let mut begun = observe::now();
         while !latest.is_complete() {
             self.check_stay(*local_step)?;
+            // The sender is gone if the chief is lost, so nobody will make the shards agree.
+            if latest.is_stopped() && self.stop.has_changed().is_err() {
+                return Err(WorkerError::StopUnfinished);
+            }
             self.validate(&latest, *local_step).await?;
             let (recorded, wanted) = (self.recorded(*local_step), self.fetches.gradients(*local_step));
             let (batch, fed) = self.next_batch(*local_step).await?;

@@ -2,7 +2,7 @@
 
 use pushpull_messages::message::{Ready, Register, Rejoin};
 
-use super::scripted_job::{Play, completed, evaluated, report};
+use super::scripted_job::{Play, completed, evaluated, input_ended, other_chief, report};
 use super::*;
 use crate::launch::HeldWorker;
 
@@ -11,7 +11,7 @@ const GONE: HeldWorker = HeldWorker::Gone(Incarnation(1));
 const APPOINTED: HeldWorker = HeldWorker::Here { incarnation: Incarnation(1), joined: false };
 
 fn rejoin() -> Rejoin {
-    Rejoin { job: job().digest(), resume: Resume::default() }
+    Rejoin { job: job().digest(), files: None }
 }
 
 #[test]
@@ -46,11 +46,13 @@ fn a_worker_that_does_not_rejoin_is_lost() {
     play.lost(1, 0);
     assert_eq!(play.left, [(1, 1)]);
     play.say(1, 1, rejoin());
-    assert!(play.log().contains("2:Refusal(worker/1 was away for too long"));
+    play.say(1, 1, report(4));
+    assert_eq!(play.log(), "started 1:Rejoined 2:Rejoined 3:StopNow");
+    play.away(1, 1, 1);
     // A new incarnation joins as usual.
     play.say(1, 2, Register {});
     play.say(1, 2, Ready::default());
-    assert_eq!(play.log(), "3:Registered 4:Go");
+    assert_eq!(play.log(), "4:Registered 5:Go");
 }
 
 #[test]
@@ -58,10 +60,40 @@ fn a_worker_that_has_left_stays_away() {
     let mut play = Play::new(2);
     play.continued(&[HERE, GONE]);
     play.say(0, 1, rejoin());
+    // Its input had ended, and it waits for the others.
     play.say(1, 1, rejoin());
-    assert!(play.log().contains("2:Refusal(worker/1 was away for too long"));
+    play.say(1, 1, input_ended());
     play.say(0, 1, completed());
-    assert_eq!(play.log(), "trained 3:Evaluate");
+    assert_eq!(play.log(), "started 1:Rejoined 2:Rejoined 3:Finished trained 4:Evaluate");
+}
+
+#[test]
+fn a_second_start_does_not_replace_a_worker_that_waits() {
+    let mut play = Play::new(2);
+    play.say(1, 1, rejoin());
+    play.say(1, 2, Register {});
+    assert!(play.log().contains("2:Refusal(worker/1 is already connected"));
+    play.continued(&[HERE, HERE]);
+    play.say(1, 1, rejoin());
+    assert_eq!(play.log(), "started 3:Rejoined");
+    // A worker whose connection is broken may be replaced.
+    let mut play = Play::new(2);
+    play.say(1, 1, rejoin());
+    play.away(1, 1, 1);
+    play.say(1, 2, Register {});
+    play.continued(&[HERE, HERE]);
+    assert_eq!(play.log(), "1:Rejoined started 2:Registered");
+}
+
+#[test]
+fn a_chief_that_does_not_lead_stops_no_worker() {
+    let mut play = Play::new(2);
+    play.fail_with(other_chief());
+    play.say(0, 1, rejoin());
+    let mut other = Play::new(2);
+    other.fail();
+    other.say(0, 1, rejoin());
+    assert_eq!((play.log(), other.log()), ("1:Rejoined".into(), "1:Rejoined".into()));
 }
 
 #[test]

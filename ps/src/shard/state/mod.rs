@@ -126,9 +126,10 @@ impl<R> ShardState<R> {
             Ok(contents) => contents,
             Err(refusal) => return vec![Answer::refused(reply, refusal)],
         };
-        contents.stop_at(stop);
+        let promised = contents.stop_at(stop);
         contents.update_if_due(&mut self.timer, &self.pool);
-        let mut answers = vec![Answer::message(reply, StoppingAt { version: contents.version })];
+        let version = promised.max(contents.version);
+        let mut answers = vec![Answer::message(reply, StoppingAt { version })];
         answers.extend(self.release());
         self.cut_if_due();
         // A shard that is complete no longer holds, so the pushes that wait get their verdicts.

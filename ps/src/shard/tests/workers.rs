@@ -328,11 +328,16 @@ proptest! {
             match event {
                 Event::StopAt(further) => {
                     let step = (version + further).saturating_sub(2);
-                    // A request for an earlier step than the one before is a late copy.
-                    if step >= version.max(latest) {
-                        (end, latest) = (step.min(last_step), step);
+                    // A request for an earlier step than the one before is a late copy, or the chief does not
+                    // know the later step, and must learn it.
+                    let promised = shard.stop_at(step);
+                    let wanted = step.min(last_step);
+                    if wanted >= version.max(latest) {
+                        (end, latest) = (wanted, wanted);
+                        prop_assert_eq!(promised, shard.state.observe().version);
+                    } else {
+                        prop_assert!(promised.0 > wanted && promised.0 >= latest, "{}", promised);
                     }
-                    prop_assert_eq!(shard.stop_at(step), shard.state.observe().version);
                 }
                 Event::Push(worker) => shard.push(worker % workers),
                 Event::Repeat(worker) => shard.repeat(worker % workers),
@@ -543,6 +548,7 @@ fn an_end_holds_until_a_later_one_is_named() {
         (0..3).for_each(|_| round(&mut shard));
         let version = shard.state.observe().version.0;
         assert_eq!(shard.stop_at(version + 4).0, version);
+        assert_eq!(shard.stop_at(version + 2).0, version + 4, "it stops later");
         (0..9).for_each(|_| round(&mut shard));
         let seen = shard.state.observe();
         assert_eq!((seen.version.0, seen.waiting, shard.last_step()), (version + 4, 0, version + 4));
