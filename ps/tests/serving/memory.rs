@@ -74,6 +74,11 @@ impl TcpTask {
         };
         chief.call::<Claimed>(Claim { attempt: 1 }, Payload::EMPTY).await.unwrap();
         chief.call::<ShardCreated>(create, Payload::EMPTY).await.unwrap();
+        for worker in 0..=CLIENTS {
+            let (incarnation, number) = (Incarnation(1), u64::from(worker) + 1);
+            let appoint = Appoint { shard: 0, worker, incarnation, number };
+            chief.call::<Appointed>(appoint, Payload::EMPTY).await.unwrap();
+        }
     }
 
     fn push(&self, worker: u32, number: u64) -> Push {
