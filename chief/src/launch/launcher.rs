@@ -196,8 +196,7 @@ impl Launcher<'_> {
         let (summary_every, trace) = (self.summary_every, self.config.trace);
         let resumes = drawn.into_iter().map(resume).collect();
         let job_start = JobStart { step, resumes, saves, summary_every, trace };
-        self.coordinator.do_send(JobEvent::Continued(placement.clone(), job_start, workers));
-        // A store that hangs does not hold up the job.
+        // A store that hangs holds up the job for a short time only. The saver must begin before the job can end.
         let from = match &self.checkpoints {
             Some((catalog, _)) => {
                 let newest = tokio::time::timeout(NEWEST_WITHIN, newest(catalog, version));
@@ -208,6 +207,7 @@ impl Launcher<'_> {
             }
             None => None,
         };
+        self.coordinator.do_send(JobEvent::Continued(placement.clone(), job_start, workers));
         let _ = self.saver.send(SaverCommand::Begin(StartingPoint { placement, version, from }));
         Unfinished { change, stop }
     }
