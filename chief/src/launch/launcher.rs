@@ -196,7 +196,8 @@ impl Launcher<'_> {
         let (summary_every, trace) = (self.summary_every, self.config.trace);
         let resumes = drawn.into_iter().map(resume).collect();
         let job_start = JobStart { step, resumes, saves, summary_every, trace };
-        // A store that hangs holds up the job for a short time only. The saver must begin before the job can end.
+        // A store that hangs holds up the job for a short time only. The saver must begin before the job can
+        // end.
         let from = match &self.checkpoints {
             Some((catalog, _)) => {
                 let newest = tokio::time::timeout(NEWEST_WITHIN, newest(catalog, version));
