@@ -138,7 +138,7 @@ fn check_names(dir: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the processes that belong to a job, whoever has started them, each with its command line.
+/// Returns the processes that belong to a job, each with its command line.
 pub fn processes_of(dir: &Path) -> Vec<(u32, String)> {
     let mark = format!("{MARK}={}", dir.display());
     let mut found = Vec::new();
