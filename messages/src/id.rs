@@ -30,9 +30,23 @@ macro_rules! number {
 }
 
 number!(
-    /// The incarnation of a task, that is, one run of its process. A restarted task has a new incarnation.
+    /// The incarnation of a task, that is, one run of its process. A restarted task has a new incarnation, and
+    /// so has a worker that registers again because its job has rolled back.
     Incarnation(u64)
 );
+
+impl Incarnation {
+    /// The distance to the number of the next incarnation of the same process.
+    const AGAIN: u64 = 1 << 51;
+
+    /// Returns the number of the next incarnation of the same process. Starts of tasks take their numbers
+    /// from the clock, in microseconds; this number is 71 years away from those.
+    #[must_use]
+    pub const fn again(self) -> Self {
+        Self(self.0.wrapping_add(Self::AGAIN))
+    }
+}
+
 number!(
     /// The sequence number of a push within one incarnation of a worker, starting at 1.
     Sequence(u64)

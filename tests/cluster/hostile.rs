@@ -77,7 +77,7 @@ fn strangers(hello: &[u8]) -> Vec<(Vec<u8>, &'static str)> {
         (long, "checksum of the header"),
         (flipped, "checksum of the header"),
         (newer, "speaks protocol version"),
-        (frame(0, Register {}), "the first frame is Register, expected Hello"),
+        (frame(0, Register::default()), "the first frame is Register, expected Hello"),
         (frame(0, Stop { reason: StopReason::Completed }), "the first frame is Stop, expected Hello"),
     ]
 }
@@ -239,7 +239,7 @@ fn a_forbidden_request_is_refused_and_changes_nothing() {
         let stop = Stop { reason: StopReason::Completed };
         let reason = refusal(client.call::<Stopped>(stop, Payload::EMPTY).await);
         assert!(reason.contains("does not accept Stop from worker/0"), "{reason}");
-        let reason = refusal(client.call::<Registered>(Register {}, Payload::EMPTY).await);
+        let reason = refusal(client.call::<Registered>(Register::default(), Payload::EMPTY).await);
         assert!(reason.contains("does not accept Register"), "{reason}");
         refused
     };
@@ -256,7 +256,7 @@ fn a_second_life_of_a_worker_cannot_speak_for_the_first() {
     let mut programs = cluster.start_all();
     wait_for_version(&cluster, 20);
     let attack = async |client: Connection| {
-        let reason = refusal(client.call::<Registered>(Register {}, Payload::EMPTY).await);
+        let reason = refusal(client.call::<Registered>(Register::default(), Payload::EMPTY).await);
         assert!(reason.contains("is already connected"), "{reason}");
         let finish = Finish {
             result: TrainingResult::Failed("lies".into()),

@@ -91,7 +91,7 @@ impl TestCoordinator {
     async fn training(&self) -> [Connection; 2] {
         let workers = [self.worker(0, 7).await, self.worker(1, 7).await];
         for worker in &workers {
-            worker.call::<Registered>(Register {}, Payload::EMPTY).await.unwrap();
+            worker.call::<Registered>(Register::default(), Payload::EMPTY).await.unwrap();
         }
         for worker in 0..2 {
             self.coordinator.send(JobEvent::Appointed(worker, Incarnation(7))).await.unwrap();

@@ -9,7 +9,7 @@ use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 
 use super::{
-    Finish, Hello, Message, PROTOCOL, Refusal, RefusalCode, Registered, Resume, ShardCreated, TrainingResult,
+    Finish, Hello, Message, PROTOCOL, Refusal, RefusalCode, Register, Registered, Resume, ShardCreated, TrainingResult,
     Welcome,
 };
 use crate::cadence::EvalEverySpec;
@@ -150,9 +150,10 @@ fn with_fresh_samples(golden: &str) -> String {
     }
     let result = TrainingResult::gave_up("cut off");
     let gave_up = Finish { result, local_step: LocalStep(3), loss: 0.5, skipped: 1 }.into();
-    let refusals = [RefusalCode::Term, RefusalCode::Cluster].map(|code| Refusal::new(code, "taken").into());
+    let refusals = [RefusalCode::Term, RefusalCode::Cluster, RefusalCode::RolledBack].map(|code| Refusal::new(code, "taken").into());
     let created = ShardCreated { slices: 1, bytes: 2, version: Version(3), appointed: 4 }.into();
-    for rare in [full_job(), gave_up, created].into_iter().chain(refusals).chain(handshake()) {
+    let again = Register { after: Some(Incarnation(5)) }.into();
+    for rare in [full_job(), gave_up, created, again].into_iter().chain(refusals).chain(handshake()) {
         let (lines, rare) = (samples.entry(rare.kind()).or_default(), line(&rare, &[]));
         if !lines.contains(&rare) {
             lines.push(rare);

@@ -3,15 +3,20 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Content, Invalid, no_payload};
+use crate::id::Incarnation;
 use crate::input::FilesDigest;
 use crate::job::JobSpec;
 use crate::observe::TraceSpec;
 use crate::placement::Placement;
 
-/// A request from a worker to the chief to join the job. It has no content, because the handshake has
-/// identified the worker.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Register {}
+/// A request from a worker to the chief to join the job. The handshake has identified the worker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Register {
+    /// The incarnation with which the same process registered before; `None` if it is the first. That
+    /// incarnation has ended, even if its connection seems to be open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<Incarnation>,
+}
 
 impl Content for Register {}
 

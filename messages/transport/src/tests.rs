@@ -158,7 +158,7 @@ async fn replies_find_their_requests_in_any_order() {
 async fn refused_unexpected_and_dropped_replies_are_errors() {
     both(async |setup| {
         let client = client(&setup, TaskId::worker(0)).await.unwrap();
-        let refused = client.call::<Registered>(Register {}, Payload::EMPTY).await.unwrap_err();
+        let refused = client.call::<Registered>(Register::default(), Payload::EMPTY).await.unwrap_err();
         assert_eq!(refused.to_string(), "ps/0: no Register here");
         let odd = client.call::<Registered>(push(1, 0), Payload::EMPTY).await.unwrap_err();
         assert_eq!(odd.to_string(), "ps/0 replied with Pushed, but Registered was expected");
@@ -402,7 +402,7 @@ async fn a_peer_cannot_fill_the_log() {
             let mut stream = tokio::net::TcpStream::connect(&setup.address).await.unwrap();
             stream.write_all(&[b'x'; 40]).await.unwrap();
             let _ = stream.read_to_end(&mut Vec::new()).await;
-            member.call::<Registered>(Register {}, Payload::EMPTY).await.unwrap_err();
+            member.call::<Registered>(Register::default(), Payload::EMPTY).await.unwrap_err();
         }
     };
     // The places that log must be known to `tracing` before the log is: another test may be making them known

@@ -91,7 +91,7 @@ impl SessionStart<'_> {
         let Self { config, identity, transport, pool, life, journal } = self;
         tracing::info!("registering with the chief");
         life.doing("registering");
-        let registered = self.in_time(chief.call::<Registered>(Register {}, Payload::EMPTY)).await?;
+        let registered = self.in_time(chief.call::<Registered>(Register::default(), Payload::EMPTY)).await?;
         let Registered { mut job, placement, workers, resume, saves, summary_every, trace } = registered;
         life.doing("preparing");
         let digest = job.digest();

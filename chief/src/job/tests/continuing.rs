@@ -50,7 +50,7 @@ fn a_worker_that_does_not_rejoin_is_lost() {
     assert_eq!(play.log(), "started 1:Rejoined 2:Rejoined 3:StopNow");
     play.away(1, 1, 1);
     // A new incarnation joins as usual.
-    play.say(1, 2, Register {});
+    play.say(1, 2, Register::default());
     play.say(1, 2, Ready::default());
     assert_eq!(play.log(), "4:Registered 5:Go");
 }
@@ -71,7 +71,7 @@ fn a_worker_that_has_left_stays_away() {
 fn a_second_start_does_not_replace_a_worker_that_waits() {
     let mut play = Play::new(2);
     play.say(1, 1, rejoin());
-    play.say(1, 2, Register {});
+    play.say(1, 2, Register::default());
     assert!(play.log().contains("2:Refusal(worker/1 is already connected"));
     play.continued(&[HERE, HERE]);
     play.say(1, 1, rejoin());
@@ -80,7 +80,7 @@ fn a_second_start_does_not_replace_a_worker_that_waits() {
     let mut play = Play::new(2);
     play.say(1, 1, rejoin());
     play.away(1, 1, 1);
-    play.say(1, 2, Register {});
+    play.say(1, 2, Register::default());
     play.continued(&[HERE, HERE]);
     assert_eq!(play.log(), "1:Rejoined started 2:Registered");
 }
@@ -105,7 +105,7 @@ fn a_worker_that_no_shard_knows_yet_trains() {
     play.say(0, 1, rejoin());
     assert_eq!(play.log(), "started 1:Rejoined");
     // The other one has not heard of it, and registers again.
-    play.say(1, 1, Register {});
+    play.say(1, 1, Register::default());
     play.say(1, 1, Ready::default());
     assert_eq!(play.log(), "2:Registered 3:Go");
 }
@@ -113,7 +113,7 @@ fn a_worker_that_no_shard_knows_yet_trains() {
 #[test]
 fn a_worker_started_again_meanwhile_replaces_its_earlier_life() {
     let mut play = Play::new(2);
-    play.say(1, 2, Register {});
+    play.say(1, 2, Register::default());
     play.continued(&[HERE, HERE]);
     // This appointment ends the earlier life on all shards.
     assert_eq!(play.appointed, [(0, 1), (1, 2)]);

@@ -40,7 +40,7 @@ fn a_lost_worker_holds_up_no_other_and_may_rejoin() {
     assert_eq!(play.log(), "trained 5:Evaluate");
     let mut play = Play::training();
     play.gone(1, 1);
-    play.say(1, 2, Register {});
+    play.say(1, 2, Register::default());
     play.say(1, 2, Ready::default());
     assert_eq!(play.log(), "5:Registered 6:Go");
     play.say(0, 1, completed());
@@ -66,9 +66,9 @@ fn the_shards_are_told_of_workers_that_leave_early() {
     // A worker that leaves before it has begun is not reported to the shards.
     let mut play = Play::training();
     play.gone(1, 1);
-    play.say(1, 2, Register {});
+    play.say(1, 2, Register::default());
     play.say(1, 2, interrupted());
-    play.say(1, 3, Register {});
+    play.say(1, 3, Register::default());
     play.gone(1, 3);
     assert_eq!(play.left, [(1, 1)]);
 }
@@ -97,7 +97,7 @@ fn a_job_that_needs_all_workers_ends_when_one_leaves() {
     play.gone(1, 1);
     assert!(!play.state.is_failing());
     play.away(0, 1, 1);
-    play.say(0, 2, Register {});
+    play.say(0, 2, Register::default());
     let log = play.log();
     assert!(log.contains("6:Refusal(the job is ending: worker/0 left at step"), "{log}");
     assert_eq!(play.ended.len(), 1);
@@ -107,15 +107,15 @@ fn a_job_that_needs_all_workers_ends_when_one_leaves() {
 fn late_workers_hear_why_the_job_failed() {
     let mut play = Play::new(3);
     play.created();
-    play.say(0, 1, Register {});
+    play.say(0, 1, Register::default());
     play.say(0, 1, finish(TrainingResult::Failed("no data".into())));
     assert!(play.ended.is_empty());
-    play.say(1, 1, Register {});
-    play.say(2, 1, Register {});
+    play.say(1, 1, Register::default());
+    play.say(2, 1, Register::default());
     let log = play.log();
     assert_eq!(log.matches("Refusal(the job is ending: worker/0 failed: no data)").count(), 2, "{log}");
     assert_eq!(play.ended.pop().unwrap().unwrap_err(), "worker/0 failed: no data");
-    play.say(2, 1, Register {});
+    play.say(2, 1, Register::default());
     assert!(play.log().contains("the job has ended: worker/0 failed"));
 
     // The job does not wait for a worker that missed the start timeout.
@@ -155,7 +155,7 @@ fn a_failed_worker_ends_the_job_with_its_reason() {
 #[test]
 fn an_interrupt_before_the_start_ends_the_job() {
     let mut play = Play::new(2);
-    play.say(0, 1, Register {});
+    play.say(0, 1, Register::default());
     play.fail();
     assert!(play.log().contains("1:Refusal(the job is ending: interrupted"));
     assert!(play.ended.pop().unwrap().unwrap_err().contains("interrupted at step 1 of 10"));
@@ -189,7 +189,7 @@ fn a_worker_that_cannot_join_does_not_end_the_job() {
     {
         let mut play = Play::training();
         play.gone(1, 1);
-        play.say(1, 2, Register {});
+        play.say(1, 2, Register::default());
         play.say(1, 2, finish(result));
         assert!(!play.state.is_failing());
         play.say(0, 1, completed());
@@ -234,7 +234,7 @@ fn a_job_of_another_chief_ends_without_its_workers() {
 
     // Workers that wait for this chief are told why it ends.
     let mut play = Play::new(2);
-    let reply = play.say(0, 1, Register {});
+    let reply = play.say(0, 1, Register::default());
     play.fail_with(other_chief());
     assert_eq!(play.log.last(), Some(&format!("{reply}:Refusal(the job is ending: {ended})")));
     assert_eq!(play.ended.len(), 1, "it does not wait for the other worker");

@@ -70,7 +70,7 @@ fn the_train_loss_leaves_out_workers_that_left() {
 #[test]
 fn workers_that_come_before_the_variables_wait_for_them() {
     let mut play = Play::new(1);
-    play.say(0, 1, Register {});
+    play.say(0, 1, Register::default());
     assert_eq!(play.log(), "");
     assert!(play.state.progress().missing.is_empty());
     play.created();
@@ -81,15 +81,15 @@ fn workers_that_come_before_the_variables_wait_for_them() {
 fn a_task_that_runs_twice_is_refused() {
     let mut play = Play::new(2);
     play.created();
-    play.say(0, 1, Register {});
-    play.say(0, 2, Register {});
+    play.say(0, 1, Register::default());
+    play.say(0, 2, Register::default());
     play.gone(0, 2);
     assert!(play.log().contains("2:Refusal(worker/0 is already connected"));
     assert_eq!(play.state.progress().missing, [TaskId::worker(1)]);
     // Before the job begins, a worker may be disconnected for any length of time.
     play.gone(0, 1);
     assert_eq!(play.state.progress().missing, [TaskId::worker(0), TaskId::worker(1)]);
-    play.say(0, 2, Register {});
+    play.say(0, 2, Register::default());
     assert_eq!(play.log(), "3:Registered");
     assert!(play.say(0, 1, Ready::default()) == 4 && play.log().contains("a later incarnation of worker/"));
     assert!(play.left.is_empty(), "(E) it has not begun");
@@ -113,12 +113,12 @@ fn the_status_shows_what_workers_do() {
         step: GlobalStep(2),
         ..JobStart::default()
     });
-    play.say(0, 1, Register {});
+    play.say(0, 1, Register::default());
     play.away(0, 1, 1);
     assert_eq!(status(&play).1, (WorkerState::Away, 1));
-    play.say_over(0, 1, 2, Register {});
+    play.say_over(0, 1, 2, Register::default());
     play.say_over(0, 1, 2, Ready::default());
-    play.say(1, 1, Register {});
+    play.say(1, 1, Register::default());
     assert_eq!(status(&play).1, (WorkerState::Preparing, 1));
     play.say(1, 1, Ready::default());
     assert_eq!(status(&play), (JobPhase::Training, (WorkerState::Training, 1), (WorkerState::Training, 1)));
@@ -126,7 +126,7 @@ fn the_status_shows_what_workers_do() {
     assert_eq!(status(&play).2, (WorkerState::Away, 1));
     play.lost(1, 1);
     assert_eq!(status(&play).2, (WorkerState::Lost, 1));
-    play.say(1, 2, Register {});
+    play.say(1, 2, Register::default());
     assert_eq!(status(&play).2, (WorkerState::Preparing, 2));
     assert_eq!(play.state.status().workers[1].life, Some(Incarnation(2)));
     play.say(1, 2, Ready::default());
@@ -144,15 +144,15 @@ fn the_status_shows_what_workers_do() {
 #[test]
 fn a_worker_reconnects_before_the_job_begins() {
     let mut play = Play::new(2);
-    play.say(0, 1, Register {});
+    play.say(0, 1, Register::default());
     play.away(0, 1, 1);
     play.created();
     // The reply has not reached the worker.
     assert_eq!(play.log(), "1:Registered");
-    play.say_over(0, 1, 2, Register {});
+    play.say_over(0, 1, 2, Register::default());
     play.away(0, 1, 2);
     play.say_over(0, 1, 3, Ready::default());
-    play.say(1, 1, Register {});
+    play.say(1, 1, Register::default());
     play.away(0, 1, 3);
     play.say(1, 1, Ready::default());
     assert_eq!(play.log(), "2:Registered 4:Registered", "(B) one of them is away");
@@ -168,14 +168,14 @@ fn a_worker_reconnects_before_the_job_begins() {
 fn repeated_requests_are_answered_again() {
     let again = "Refusal(the request was sent again: the later copy gets the reply)";
     let mut play = Play::new(1);
-    play.say(0, 1, Register {});
-    play.say(0, 1, Register {});
+    play.say(0, 1, Register::default());
+    play.say(0, 1, Register::default());
     assert_eq!(play.log(), format!("1:{again}"));
     play.created();
-    play.say_over(0, 1, 2, Register {});
+    play.say_over(0, 1, 2, Register::default());
     assert_eq!(play.log(), "2:Registered 3:Registered");
     // A request over the earlier connection comes late.
-    play.say(0, 1, Register {});
+    play.say(0, 1, Register::default());
     play.say_over(0, 1, 2, Ready::default());
     play.say_over(0, 1, 3, Ready::default());
     play.say_over(0, 1, 3, report(3));
@@ -200,8 +200,8 @@ fn repeated_requests_are_answered_again() {
 fn the_older_of_two_requests_that_wait_is_answered() {
     let mut play = Play::new(2);
     play.created();
-    play.say(0, 1, Register {});
-    play.say(1, 1, Register {});
+    play.say(0, 1, Register::default());
+    play.say(1, 1, Register::default());
     play.say(0, 1, Ready::default());
     play.say_over(0, 1, 2, Ready::default());
     assert_eq!(
@@ -249,7 +249,7 @@ fn a_worker_that_comes_back_too_late_is_told_so() {
     assert_eq!(play.left, [(1, 1)]);
     play.say_over(1, 1, 2, report(4));
     play.say_over(1, 1, 2, Ready::default());
-    play.say_over(1, 1, 2, Register {});
+    play.say_over(1, 1, 2, Register::default());
     play.say_over(1, 1, 2, completed());
     let log = play.log();
     assert!(log.starts_with("5:StopNow 6:Refusal(worker/1 was away for too long"), "{log}");
@@ -261,17 +261,17 @@ fn a_worker_that_comes_back_too_late_is_told_so() {
 #[test]
 fn a_later_life_ends_an_earlier_one_that_is_away() {
     let mut play = Play::training();
-    play.say(1, 2, Register {});
+    play.say(1, 2, Register::default());
     assert!(play.log().contains("is the same task started twice?") && play.left.is_empty());
     play.away(1, 1, 1);
-    play.say(1, 2, Register {});
+    play.say(1, 2, Register::default());
     play.say(1, 2, Ready::default());
     assert_eq!(play.log(), "6:Registered 7:Go");
     assert_eq!(play.left, [(1, 1)]);
     // The timer and late requests of the earlier incarnation do not affect the new one.
     play.lost(1, 1);
     play.say(1, 1, report(3));
-    play.say(1, 1, Register {});
+    play.say(1, 1, Register::default());
     assert_eq!(play.log().matches("a later incarnation of worker/").count(), 2);
     play.gone(1, 2);
     assert_eq!(play.left, [(1, 1), (1, 2)]);
@@ -282,17 +282,17 @@ fn a_worker_whose_clock_was_set_back_is_taken() {
     let mut play = Play::new(1);
     play.created();
     // The first incarnation has the number of a clock that was ahead.
-    play.say_over(0, 900, 1, Register {});
+    play.say_over(0, 900, 1, Register::default());
     play.say_over(0, 900, 1, Ready::default());
     play.away(0, 900, 1);
-    play.say_over(0, 5, 2, Register {});
+    play.say_over(0, 5, 2, Register::default());
     play.say_over(0, 5, 2, Ready::default());
     assert_eq!(play.log(), "1:Registered started 2:Go 3:Registered 4:Go");
     assert_eq!((&play.left[..], &play.appointed[..]), (&[(0, 900)][..], &[(0, 900), (0, 5)][..]));
     // The first one comes back, while the second one is here and while it is away.
-    play.say_over(0, 900, 3, Register {});
+    play.say_over(0, 900, 3, Register::default());
     play.away(0, 5, 2);
-    play.say_over(0, 900, 3, Register {});
+    play.say_over(0, 900, 3, Register::default());
     play.say_over(0, 900, 3, completed());
     assert_eq!(play.log().matches("a later incarnation of worker/0 has registered").count(), 3);
     assert_eq!(play.appointed.len(), 2);
@@ -302,13 +302,13 @@ fn a_worker_whose_clock_was_set_back_is_taken() {
 fn a_worker_begins_when_all_shards_know_it() {
     let mut play = Play::new(1);
     play.confirms = false;
-    play.say(0, 1, Register {});
+    play.say(0, 1, Register::default());
     play.created();
     play.say(0, 1, Ready::default());
     assert_eq!(play.log(), "1:Registered");
     // The worker is started again before the shards know its first incarnation.
     play.away(0, 1, 1);
-    play.say(0, 2, Register {});
+    play.say(0, 2, Register::default());
     play.confirm();
     play.say(0, 2, Ready::default());
     assert!(!play.log().contains("Go"));
@@ -317,7 +317,7 @@ fn a_worker_begins_when_all_shards_know_it() {
     assert_eq!(play.appointed, [(0, 1), (0, 2)]);
     // The same for a worker that comes back while the job trains.
     play.away(0, 2, 2);
-    play.say(0, 3, Register {});
+    play.say(0, 3, Register::default());
     play.say(0, 3, Ready::default());
     assert!(!play.log().contains("Go"));
     play.confirm();
@@ -328,11 +328,11 @@ fn a_worker_begins_when_all_shards_know_it() {
 fn an_evaluating_worker_may_be_started_again() {
     let mut play = Play::new(1);
     play.created();
-    play.say(0, 1, Register {});
+    play.say(0, 1, Register::default());
     play.say(0, 1, Ready::default());
     play.say(0, 1, completed());
     play.away(0, 1, 1);
-    play.say(0, 2, Register {});
+    play.say(0, 2, Register::default());
     play.say(0, 2, Ready::default());
     play.say(0, 2, completed());
     play.say(0, 2, evaluated());
@@ -384,10 +384,10 @@ fn no_worker_joins_during_the_evaluation() {
     play.gone(1, 1);
     play.say(0, 1, completed());
     assert_eq!(play.log(), "trained 5:Evaluate");
-    play.say(1, 2, Register {});
+    play.say(1, 2, Register::default());
     assert!(play.log().contains("6:Refusal(the job has been trained"));
     play.say(0, 1, evaluated());
-    play.say(1, 3, Register {});
+    play.say(1, 3, Register::default());
     assert!(play.log().contains("8:Refusal(the job has been trained"));
     play.release();
     assert!(play.ended.pop().unwrap().is_ok() && play.open.is_empty());

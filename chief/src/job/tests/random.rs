@@ -153,10 +153,10 @@ impl Random {
     fn next(&mut self, worker: u32) {
         let known = &self.play.state.members[&worker];
         if known.incarnation != Some(Incarnation(self.mine[worker as usize].life)) {
-            return self.say(worker, Register {});
+            return self.say(worker, Register::default());
         }
         match known.state {
-            MemberState::Absent | MemberState::Registered(_) => self.say(worker, Register {}),
+            MemberState::Absent | MemberState::Registered(_) => self.say(worker, Register::default()),
             MemberState::Preparing | MemberState::Ready(_) => self.say(worker, Ready::default()),
             MemberState::Training => self.complete(worker),
             MemberState::Evaluating => self.say(worker, evaluated()),
@@ -181,7 +181,7 @@ impl Random {
                 self.play.created();
             }
             Action::Next => self.next(worker),
-            Action::Register => self.say(worker, Register {}),
+            Action::Register => self.say(worker, Register::default()),
             Action::Ready => self.say(worker, Ready::default()),
             Action::Report => self.say(worker, report(99)),
             Action::Complete => self.complete(worker),

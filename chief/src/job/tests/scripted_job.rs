@@ -210,7 +210,7 @@ impl Play {
         let mut play = Self::of(job, 2);
         play.created();
         for worker in 0..2 {
-            play.say(worker, 1, Register {});
+            play.say(worker, 1, Register::default());
         }
         for worker in 0..2 {
             play.say(worker, 1, Ready::default());

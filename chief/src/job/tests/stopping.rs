@@ -111,7 +111,7 @@ fn a_drain_ends_without_workers_that_do_not_finish() {
     // The job has not begun.
     let mut play = Play::new(2);
     play.created();
-    play.say(0, 1, Register {});
+    play.say(0, 1, Register::default());
     play.say(0, 1, Ready::default());
     play.stop(true);
     assert!(play.log().ends_with("2:Refusal(the job is ending: interrupted at step 0 of 10)"));
@@ -130,7 +130,7 @@ fn workers_go_on_where_they_were() {
     };
     play.created_with(start);
     for worker in 0..2 {
-        play.say(worker, 1, Register {});
+        play.say(worker, 1, Register::default());
         play.say(worker, 1, Ready::default());
     }
     assert_eq!(play.registered, [(resume(5), true), (resume(6), true)]);
@@ -139,7 +139,7 @@ fn workers_go_on_where_they_were() {
     // A late report has an older position.
     play.say(1, 1, Report { drawn: 8, ..report(7) });
     play.gone(1, 1);
-    play.say(1, 2, Register {});
+    play.say(1, 2, Register::default());
     assert_eq!(play.registered.last(), Some(&(resume(9), true)));
 }
 

@@ -154,7 +154,7 @@ async fn a_doubled_reply_is_ignored_once() {
 async fn a_refused_call_is_not_sent_again() {
     both(async |setup| {
         let client = client(&setup, &Faults::none(), RETRY).await;
-        let refused = client.call::<Registered>(Register {}, Payload::EMPTY).await.unwrap_err();
+        let refused = client.call::<Registered>(Register::default(), Payload::EMPTY).await.unwrap_err();
         assert!(matches!(&refused, CallError::Refused { peer, .. } if *peer == PS), "{refused}");
         let odd = client.call::<Registered>(push(1, 0), Payload::EMPTY).await.unwrap_err();
         assert!(matches!(&odd, CallError::Unexpected { got: "Pushed", .. }), "{odd}");
