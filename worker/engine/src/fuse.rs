@@ -3,15 +3,16 @@
 //! over memory.
 //!
 //! Required properties: (A) every target is computed; (B) a value that no target needs is not computed; (C)
-//! if a kernel is merged into a later one, no other kernel reads the output of the merged kernel.
+//! the kernels that every run needs are the same, whichever targets some runs need in addition.
 
 use pushpull_kernels::cpu::{Binary, Extent, Operand, Side, Step, Unary};
 
 use super::extent::extent;
+use super::fetch::Groups;
 use super::ir::{Epilogue, Ir, Kernel, Node, Value};
 
 /// A kernel that will run, with the values that it reads. It computes the outputs of `node`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Draft {
     pub node: usize,
     pub kernel: Kernel,
@@ -41,24 +42,35 @@ const STEPS_MAX: usize = 12;
 /// The maximum number of operands of one pass.
 pub(super) const OPERANDS_MAX: usize = 6;
 
-/// Fuses the kernels that the targets need.
-pub(super) fn fuse(ir: &Ir, targets: &[Value]) -> Fused {
-    let (live, readers) = reach(ir, targets);
-    let mut fusion = Fusion { ir, readers: &readers, drafts: Vec::new() };
+/// Fuses the kernels that the targets need. Every run needs the targets of [`Groups::ALWAYS`]. Only some runs
+/// need the other targets.
+pub(super) fn fuse(ir: &Ir, targets: &[(Value, Groups)]) -> Fused {
+    let of_every_run = targets.iter().filter(|(_, groups)| groups.meets(Groups::ALWAYS));
+    let always = reach(ir, of_every_run.map(|&(target, _)| target));
+    let all = reach(ir, targets.iter().map(|&(target, _)| target));
+    let mut fusion = Fusion { ir, always: &always, all: &all, drafts: Vec::new() };
     for (position, node) in ir.nodes.iter().enumerate() {
-        let draft = live[position].then(|| fusion.draft(position, node)).flatten();
+        let draft = all.live[position].then(|| fusion.draft(position, node)).flatten();
         fusion.drafts.push(draft);
     }
     let drafts = fusion.drafts.into_iter().flatten().collect();
-    Fused { drafts, readers }
+    Fused { drafts, readers: all.readers }
 }
 
-/// Returns the nodes that the targets need, and how often these nodes read each value. Inputs come before
-/// their readers, so a single pass from the end finds all needed nodes.
-fn reach(ir: &Ir, targets: &[Value]) -> (Vec<bool>, Readers) {
+/// The nodes that some targets need.
+struct Reach {
+    /// For each node, true if a target needs it.
+    live: Vec<bool>,
+    /// The number of times that these nodes and targets read each value.
+    readers: Readers,
+}
+
+/// Returns the nodes that the targets need. Inputs come before their readers, so a single pass from the end
+/// finds all needed nodes.
+fn reach(ir: &Ir, targets: impl Iterator<Item = Value>) -> Reach {
     let mut live = vec![false; ir.nodes.len()];
     let mut readers: Vec<Vec<usize>> = ir.nodes.iter().map(|node| vec![0; node.outputs.len()]).collect();
-    for &target in targets {
+    for target in targets {
         let root = ir.root(target);
         live[root.node] = true;
         readers[root.node][root.output] += 1;
@@ -72,12 +84,15 @@ fn reach(ir: &Ir, targets: &[Value]) -> (Vec<bool>, Readers) {
             }
         }
     }
-    (live, Readers(readers))
+    Reach { live, readers: Readers(readers) }
 }
 
 struct Fusion<'a> {
     ir: &'a Ir,
-    readers: &'a Readers,
+    /// What every run needs.
+    always: &'a Reach,
+    /// What some runs need.
+    all: &'a Reach,
     /// The draft of each node; `None` if the node does not run, or was merged into a later one.
     drafts: Vec<Option<Draft>>,
 }
@@ -98,40 +113,51 @@ impl Fusion<'_> {
         }
     }
 
+    /// Returns how often a value is read, as far as the fusion of the node at `position` depends on it. If
+    /// every run needs the node, only the reads of every run count. Otherwise a target of some runs could
+    /// prevent a merge, and a kernel with an epilogue rounds differently from two separate kernels.
+    fn readers(&self, position: usize, value: Value) -> usize {
+        let reach = if self.always.live[position] { self.always } else { self.all };
+        reach.readers.of(value)
+    }
+
     /// Merges the node at `position` into the kernel that computes `link.first`, if the two can be merged
-    /// and no other kernel reads that kernel's output.
+    /// and, as far as [`readers`](Self::readers) counts, no other kernel reads that kernel's output. If a
+    /// target of some runs needs this output, these runs also compute it with the kernel as it was.
     fn join(&mut self, position: usize, link: &Link) -> Option<Draft> {
-        if self.readers.of(link.first) != 1 || link.first.output != 0 {
+        if self.readers(position, link.first) != 1 || link.first.output != 0 {
             return None;
         }
         let rows_of = link.operand.map_or(0, |operand| self.ir.elements(operand));
-        let before = self.drafts[link.first.node].as_mut()?;
-        match (&mut before.kernel, &link.function) {
+        let mut draft = self.drafts[link.first.node].clone()?;
+        match (&mut draft.kernel, &link.function) {
             (Kernel::Product(factors, epilogue @ Epilogue::Bare), Function::AddRow)
                 if factors.n == rows_of =>
             {
                 *epilogue = Epilogue::Bias;
-                before.inputs.extend(link.operand);
+                draft.inputs.extend(link.operand);
             }
             (Kernel::Conv2d(conv, epilogue @ Epilogue::Bare), Function::AddRow)
                 if conv.kernel()[3] == rows_of =>
             {
                 *epilogue = Epilogue::Bias;
-                before.inputs.extend(link.operand);
+                draft.inputs.extend(link.operand);
             }
             (
                 Kernel::Product(_, epilogue @ Epilogue::Bias) | Kernel::Conv2d(_, epilogue @ Epilogue::Bias),
                 Function::Unary(Unary::Relu),
             ) => *epilogue = Epilogue::BiasRelu,
             (Kernel::Chain(steps), function)
-                if steps.len() < STEPS_MAX && before.inputs.len() <= OPERANDS_MAX =>
+                if steps.len() < STEPS_MAX && draft.inputs.len() <= OPERANDS_MAX =>
             {
-                steps.push(function.step(before.inputs.len() - 1));
-                before.inputs.extend(link.operand);
+                steps.push(function.step(draft.inputs.len() - 1));
+                draft.inputs.extend(link.operand);
             }
             _ => return None,
         }
-        let mut draft = self.drafts[link.first.node].take().expect("just changed");
+        if self.all.readers.of(link.first) == 1 {
+            self.drafts[link.first.node] = None;
+        }
         draft.node = position;
         Some(draft)
     }
@@ -139,7 +165,7 @@ impl Fusion<'_> {
     /// Begins a new pass with one step. If `links` allows a choice, the pass begins with a value that may be
     /// overwritten.
     fn begin(&self, position: usize, links: &[Link]) -> Option<Draft> {
-        let lasting = |link: &&Link| self.readers.of(link.first) != 1;
+        let lasting = |link: &&Link| self.readers(position, link.first) != 1;
         let link = links.iter().min_by_key(lasting)?;
         let inputs = [link.first].into_iter().chain(link.operand).collect();
         Some(Draft { node: position, kernel: Kernel::Chain(vec![link.function.step(0)]), inputs })

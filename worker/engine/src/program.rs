@@ -156,8 +156,8 @@ impl Program {
         results: &[(Value, Groups)],
         gradients: &[(VariableId, Value)],
     ) -> Result<Self, CompileError> {
-        let values = results.iter().map(|&(value, _)| value);
-        let targets: Vec<Value> = values.chain(gradients.iter().map(|&(_, value)| value)).collect();
+        let gradient = |&(_, value): &(VariableId, Value)| (value, Groups::ALWAYS);
+        let targets: Vec<_> = results.iter().copied().chain(gradients.iter().map(gradient)).collect();
         let fused = fuse(ir, &targets);
         let Memory { instructions, arena, results: places } =
             lay_out(ir, fused, results, gradients, |kernel| scratch(kernel, threads));

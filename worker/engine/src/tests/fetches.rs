@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use pushpull_kernels::cpu::Threads;
-use pushpull_messages::graph::{GraphBuilder, GraphSpec};
+use pushpull_messages::graph::{GraphBuilder, GraphSpec, Padding, Stride, UnaryOp};
 use pushpull_messages::id::NodeId;
 use pushpull_messages::tensor::DType;
 use pushpull_messages::variable::InitializerSpec;
@@ -36,6 +36,14 @@ fn run(trial: &Trial, fetches: &[Fetch], asked: &[Groups]) -> Vec<(Vec<u32>, Vec
     asked.iter().map(step).collect()
 }
 
+/// Returns the kernels that a step with these fetches runs although it asks for none of them.
+fn kernels_without_fetches(trial: &Trial, fetches: &[Fetch]) -> Vec<String> {
+    let (examples, columns) = (trial.batch.examples, &trial.columns);
+    let program = Program::training_with(&trial.graph, examples, columns, Threads::One, fetches).unwrap();
+    let always = program.instructions.iter().filter(|own| own.groups.meets(Groups::ALWAYS));
+    always.map(|own| format!("{:?} {:?} {}", own.kernel, own.completes, own.origin)).collect()
+}
+
 fn is_float(graph: &GraphSpec, node: NodeId) -> bool {
     graph.infer(2).unwrap()[node.index()].dtype == DType::F32
 }
@@ -43,7 +51,8 @@ fn is_float(graph: &GraphSpec, node: NodeId) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Checks that fetches change no bit of a step (A), and that a fetch returns the value of its node.
+    /// Checks that fetches change no bit of a step (A) and no kernel of a step that asks for none of them
+    /// (B), and that a fetch returns the value of its node.
     #[test]
     fn fetches_change_no_bit_of_a_step(
         choices in any_choices(1..12),
@@ -61,6 +70,7 @@ proptest! {
             picks.iter().map(fetch).filter(|fetch| is_float(&graph, fetch.node)).collect();
         let plain = run(&trial, &[], &[Groups::NONE]).remove(0);
         prop_assert!(plain.1.is_empty());
+        prop_assert_eq!(kernels_without_fetches(&trial, &fetches), kernels_without_fetches(&trial, &[]), "(B)");
         let all = GROUPS[0].with(GROUPS[1]).with(GROUPS[2]);
         let asked = [Groups::NONE, GROUPS[0], all, GROUPS[1], Groups::NONE];
         let exact = trial.interpret(Pass::Training).values;
@@ -72,6 +82,60 @@ proptest! {
             for (own, wanted) in fetched.iter().zip(wanted) {
                 prop_assert!((f64::from(*own) - wanted).abs() < 1e-3 * wanted.abs().max(1.0), "{own} {wanted}");
             }
+        }
+    }
+}
+
+/// Returns the graph of a convolution and a dense layer with sums of many terms, and a few functions of
+/// elements.
+fn layers() -> GraphSpec {
+    let mut g = GraphBuilder::new("layers");
+    let x = g.input("images", [5, 5, 3]);
+    let labels = g.labels("labels");
+    let zeros = InitializerSpec::Zeros;
+    let kernel = g.variable("conv/kernel", [3, 3, 3, 4], zeros.clone());
+    let bias = g.variable("conv/bias", [4], zeros.clone());
+    let x = g.conv2d(x, kernel, Stride { stride: [1, 1], padding: Padding::Valid });
+    let x = g.bias_add(x, bias);
+    let x = g.relu(x);
+    let x = g.reshape(x, [36]);
+    let kernel = g.variable("dense/kernel", [36, 7], zeros.clone());
+    let bias = g.variable("dense/bias", [7], zeros.clone());
+    let x = g.matmul(x, kernel);
+    let x = g.bias_add(x, bias);
+    let x = g.relu(x);
+    let scale = g.variable("scale", [7], zeros.clone());
+    let x = g.mul(x, scale);
+    let x = g.unary(UnaryOp::Gelu, x);
+    let shift = g.variable("shift", [7], zeros);
+    let x = g.add(shift, x);
+    let loss = g.softmax_cross_entropy(x, labels);
+    g.finish(loss, &[]).unwrap()
+}
+
+/// Checks that a fetch of a value that a fused kernel does not store changes no bit of a step. A kernel adds
+/// a bias before the other terms of a sum, so it rounds differently if it is not fused.
+#[test]
+fn a_fetch_within_a_fused_kernel_changes_no_bit() {
+    let graph = layers();
+    let trial = Trial::new(&graph, &Bounds::from([("labels".into(), 7)]), 3, 1.0, 1);
+    let asked = [Groups::NONE, GROUPS[0], Groups::NONE];
+    let plain = run(&trial, &[], &[Groups::NONE]).remove(0).0;
+    let (kernels, exact) = (kernels_without_fetches(&trial, &[]), trial.interpret(Pass::Training).values);
+    let nodes = (0..graph.nodes.len() as u32).map(NodeId).filter(|&node| is_float(&graph, node));
+    let fetches: Vec<Fetch> = nodes.map(|node| Fetch { node, groups: GROUPS[0] }).collect();
+    // Each node alone, and all of them together.
+    for fetches in fetches.chunks(1).chain([&fetches[..]]) {
+        assert_eq!(kernels_without_fetches(&trial, fetches), kernels, "{fetches:?}");
+        let steps = run(&trial, fetches, &asked);
+        for (bits, _) in &steps {
+            assert_eq!(bits, &plain, "{fetches:?}");
+        }
+        assert!(steps[0].1.is_empty() && steps[2].1.is_empty());
+        let wanted: Vec<f64> = fetches.iter().flat_map(|fetch| exact[fetch.node.index()].clone()).collect();
+        assert_eq!(steps[1].1.len(), wanted.len());
+        for (own, wanted) in steps[1].1.iter().zip(wanted) {
+            assert!((f64::from(*own) - wanted).abs() < 1e-4, "{fetches:?}: {own} {wanted}");
         }
     }
 }
