@@ -250,6 +250,12 @@ fn dispatch(
     reply: TracedReply,
 ) -> Vec<Answer<TracedReply>> {
     match message {
+        // A late copy: the chief has given the order before the job has rolled back.
+        Message::StopAt(_) | Message::HoldAt(_) | Message::SetLearningRate(_)
+            if state.predates(connection) =>
+        {
+            vec![Answer::refused(reply, Refusal::superseded())]
+        }
         Message::Push(push) => state.push(&push, payload, connection, reply),
         Message::Pull(pull) => state.pull(&pull, reader, reply),
         Message::Leave(leave) => state.leave(&leave, reply),

@@ -1,6 +1,6 @@
 //! A shard's answers to requests, the rule by which one request supersedes another, and the refusals.
 
-use pushpull_messages::id::Incarnation;
+use pushpull_messages::id::{Incarnation, PlacementEpoch};
 use pushpull_messages::message::{Message, Refusal, RefusalCode};
 use pushpull_transport::buffer::Payload;
 
@@ -64,6 +64,13 @@ impl<R> Asker<R> {
 /// Returns the refusal of a request that does not fit the shard.
 pub(super) fn misfit(reason: String) -> Refusal {
     Refusal::new(RefusalCode::Misfit, reason)
+}
+
+/// Returns the refusal of a worker's request that was made before the job has rolled back.
+pub(super) fn rolled_back(to: PlacementEpoch) -> Refusal {
+    let reason =
+        format!("the job has rolled back to a checkpoint and has placement epoch {to}: register again");
+    Refusal::new(RefusalCode::RolledBack, reason)
 }
 
 /// Returns the refusal of a request that cannot be served yet, or can no longer be served.

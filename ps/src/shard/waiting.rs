@@ -98,6 +98,11 @@ impl<R> Waiting<R> {
         Some(Answer::refused(reply, unavailable(reason)))
     }
 
+    /// Removes and returns the reply handles of all waiting pulls.
+    pub(super) fn take(&mut self) -> impl Iterator<Item = R> + use<R> {
+        std::mem::take(&mut self.0).into_values().map(|wait| wait.reply)
+    }
+
     /// If the waiting pull comes from another incarnation of the worker than `reader`, which has joined,
     /// removes that pull and returns its refusal.
     pub(super) fn outlive(&mut self, reader: Reader) -> Option<Answer<R>> {

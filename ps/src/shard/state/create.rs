@@ -14,7 +14,7 @@ use crate::shard::cut::Restored;
 /// A pending request to create the shard. It waits until the values have been read from a checkpoint.
 pub(super) struct Creating<R> {
     pub(super) create: Arc<CreateShard>,
-    asker: Asker<R>,
+    pub(super) asker: Asker<R>,
     /// Whether the caller has already been given the request to read the values from the checkpoint.
     pub(super) requested: bool,
 }
@@ -25,7 +25,8 @@ impl<R> ShardState<R> {
     /// no worker has used the shard yet. A worker uses the shard when it joins, pushes, or pulls the values
     /// for a step. The request is refused if a worker has used the shard, if the read for a different
     /// request is still in progress, if the shard would exceed its limits, or if the request names another
-    /// shard.
+    /// shard. A request for the same job with a later placement epoch is never refused because workers use
+    /// the shard: it rolls the job back.
     pub fn create(&mut self, create: CreateShard, connection: u64, reply: R) -> Vec<Answer<R>> {
         if let Some(creating) = self.creating.as_mut().filter(|creating| *creating.create == create) {
             return vec![creating.asker.supersede(Asker { reply, connection })];
@@ -33,13 +34,18 @@ impl<R> ShardState<R> {
         if let Some(contents) = self.contents.as_ref().filter(|contents| *contents.created == create) {
             return vec![Answer::message(reply, contents.created())];
         }
-        if let Err(refusal) = self.check_create(&create) {
+        let rolls_back = self.rolls_back(&create);
+        if let Err(refusal) = self.check_create(&create, rolls_back) {
             return vec![Answer::refused(reply, refusal)];
         }
+        (self.created_on, self.epoch) = (self.created_on.max(connection), create.placement.epoch);
         // The old contents are freed before the new ones are allocated, because there may not be enough
         // memory for both.
         self.contents = None;
         let mut answers: Vec<_> = self.saves.abandon().into_iter().collect();
+        if rolls_back {
+            answers.extend(self.roll_back(create.placement.epoch));
+        }
         let create = Arc::new(create);
         if create.start == StartSpec::Initialise {
             answers.push(self.begin(create, Restored::default(), reply));
@@ -50,12 +56,15 @@ impl<R> ShardState<R> {
         answers
     }
 
-    fn check_create(&self, create: &CreateShard) -> Result<(), Refusal> {
+    fn check_create(&self, create: &CreateShard, rolls_back: bool) -> Result<(), Refusal> {
         if create.shard != self.id {
             return Err(misfit(format!(
                 "this shard is {}, but the request is for {}",
                 self.id, create.shard
             )));
+        }
+        if rolls_back {
+            return self.limits.check(create);
         }
         if self.creating.is_some() {
             return Err(unavailable(format!("{} is still being created for a different request", self.id)));
@@ -68,11 +77,14 @@ impl<R> ShardState<R> {
     }
 
     /// Completes a creation with the values that were read from the checkpoint, or refuses it if the read
-    /// failed.
+    /// failed. Ignores the values if the job has rolled back since the read was requested.
     ///
     /// # Panics
     /// If no read was requested.
     pub fn restored(&mut self, result: Result<Restored, Refusal>) -> Vec<Answer<R>> {
+        if std::mem::take(&mut self.discards_read) {
+            return Vec::new();
+        }
         let Creating { create, asker, .. } = self.creating.take().expect("a read was requested");
         let answer = match result {
             Ok(restored) => self.begin(create, restored, asker.reply),

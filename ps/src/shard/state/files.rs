@@ -23,7 +23,8 @@ impl<R> ShardState<R> {
     /// Returns the next file request, or `None`. The caller must call this after every request to the shard,
     /// until it returns `None`.
     pub fn take_file_request(&mut self) -> Option<FileRequest> {
-        if let Some(creating) = self.creating.as_mut().filter(|creating| !creating.requested) {
+        let reads = self.discards_read;
+        if let Some(creating) = self.creating.as_mut().filter(|creating| !reads && !creating.requested) {
             creating.requested = true;
             return Some(FileRequest::Read(Arc::clone(&creating.create)));
         }

@@ -10,10 +10,11 @@ mod files;
 mod pull;
 mod push;
 mod rate;
+mod roll_back;
 
 use std::collections::BTreeMap;
 
-use pushpull_messages::id::{Incarnation, ShardId, Version};
+use pushpull_messages::id::{Incarnation, PlacementEpoch, ShardId, Version};
 use pushpull_messages::message::{
     Inspected, Leave, Left, Refusal, ShardCounters, ShardSnapshot, StalenessHistogram, StopAt, StoppingAt,
     WORKERS_MAX,
@@ -43,6 +44,12 @@ pub struct ShardState<R> {
     contents: Option<Contents>,
     /// The number of times that contents were created.
     creations: u64,
+    /// The number of the connection on which the last request to create the shard has arrived.
+    created_on: u64,
+    /// The placement epoch of the last request to create the shard.
+    epoch: PlacementEpoch,
+    /// Whether a read is in progress whose result nothing needs any more.
+    discards_read: bool,
     /// For each worker that has left, its last incarnation. It is recorded even while the shard is empty.
     over: BTreeMap<u32, Incarnation>,
     saves: Saves<R>,
@@ -67,6 +74,9 @@ impl<R> ShardState<R> {
             creating: None,
             contents: None,
             creations: 0,
+            created_on: 0,
+            epoch: PlacementEpoch(0),
+            discards_read: false,
             over: BTreeMap::new(),
             saves: Saves::default(),
             waiting: Waiting::default(),

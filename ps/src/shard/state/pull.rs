@@ -59,6 +59,7 @@ impl<R> ShardState<R> {
         pull: &Pull,
         reader: Option<Reader>,
     ) -> Result<(Option<(Reader, GlobalStep)>, PullAt), Refusal> {
+        self.check_epoch(pull.epoch)?;
         let contents = created(&mut self.contents, self.id)?;
         contents.check_placement(pull.epoch, pull.placement_digest)?;
         let Some(reader @ Reader { worker, incarnation, .. }) = reader else {

@@ -56,6 +56,7 @@ impl<R> ShardState<R> {
     }
 
     fn accept(&mut self, push: &Push, gradients: Payload) -> Result<PushOutcome, Refusal> {
+        self.check_epoch(push.epoch)?;
         let contents = created(&mut self.contents, self.id)?;
         let PushId { worker, incarnation, .. } = push.id;
         contents.check_placement(push.epoch, push.placement_digest)?;

@@ -41,7 +41,7 @@ impl<R> ShardState<R> {
     /// waits, keeps only the copy on the later connection, and returns the refusal of the other copy.
     ///
     /// # Errors
-    /// Returns `gradients` and `reply` unused if the shard does not wait.
+    /// Returns `gradients` and `reply` unused if the shard does not wait, or will refuse the push.
     pub(super) fn defer(
         &mut self,
         push: &Push,
@@ -49,7 +49,8 @@ impl<R> ShardState<R> {
         connection: u64,
         reply: R,
     ) -> Result<Option<Answer<R>>, (Payload, R)> {
-        if !self.contents.as_ref().is_some_and(|contents| contents.is_held()) {
+        let waits = self.contents.as_ref().is_some_and(|contents| contents.is_held());
+        if !waits || self.check_epoch(push.epoch).is_err() {
             return Err((gradients, reply));
         }
         Ok(self.deferred.push(DeferredPush { push: push.clone(), gradients, connection, reply }))

@@ -5,5 +5,6 @@ mod changes;
 mod overflow;
 mod pushes;
 mod rates;
+mod rolling_back;
 mod saving;
 mod workers;

@@ -1,0 +1,121 @@
+//! Handles the loss of a ps task. While the chief finds out whether its variables are lost, too, the job is
+//! suspended: no worker is told the job. If they are lost, the job rolls back to a checkpoint, and all workers
+//! register again. Otherwise the job goes on.
+
+use pushpull_messages::id::{GlobalStep, TaskId};
+use tracing::{info, warn};
+
+use super::member::MemberState;
+use super::order::MembershipOrder;
+use super::{Effect, JobState, Phase, restart};
+use crate::launch::HeldWorker;
+
+impl<R> JobState<R> {
+    /// Suspends the job, because a ps task is lost. Workers that train go on if they can.
+    pub(crate) const fn suspend(&mut self) {
+        self.suspended = true;
+    }
+
+    /// Lets a suspended job go on, because all shards have their variables. The shards of the task that was
+    /// lost may have missed orders, so the orders are given again.
+    pub(crate) fn resume(&mut self) -> Vec<Effect<R>> {
+        self.suspended = false;
+        let mut effects = Vec::new();
+        for (&index, member) in &self.members {
+            let Some(incarnation) = member.incarnation else { continue };
+            if member.is_over() {
+                effects.push(Effect::Order(MembershipOrder::Leave(index, incarnation)));
+            } else if !member.appointed
+                && !matches!(member.state, MemberState::Registered(_) | MemberState::Restarting { .. })
+            {
+                effects.push(Effect::Order(MembershipOrder::Appoint(index, incarnation)));
+            }
+        }
+        effects.extend(self.take_on_waiting());
+        effects.extend(self.proceed());
+        effects
+    }
+
+    /// Rolls the job back: all workers have to register again. If an earlier run of the chief has begun the
+    /// job, `workers` are those that the remaining shards know; otherwise it is empty. The caller then
+    /// restores the variables and calls [`created`](Self::created).
+    pub(crate) fn roll_back(&mut self, workers: &[HeldWorker]) -> Vec<Effect<R>> {
+        if matches!(self.phase, Phase::Failing(_) | Phase::Concluding | Phase::Ended(_)) {
+            return Vec::new();
+        }
+        (self.placement, self.rolls_back) = (None, true);
+        (self.global_step, self.skipped, self.input_ended) = (GlobalStep(0), 0, None);
+        for (index, held) in (0..).zip(workers) {
+            self.find(index, *held);
+        }
+        if matches!(self.phase, Phase::Evaluating(_)) || !workers.is_empty() {
+            self.phase = Phase::Training;
+        }
+        let mut effects = Vec::new();
+        for member in self.members.values_mut() {
+            (member.appointed, member.unknown, member.loss) = (false, false, None);
+            member.metrics.clear();
+            // A worker that waits for the job will be told the restored one.
+            if member.is_here() && !matches!(member.state, MemberState::Registered(_)) {
+                effects.extend(member.put(MemberState::Restarting { member: false }).map(restart));
+            }
+        }
+        effects
+    }
+
+    /// Records a worker that the remaining shards know.
+    fn find(&mut self, index: u32, held: HeldWorker) {
+        let Some(member) = self.members.get_mut(&index) else { return };
+        match held {
+            HeldWorker::Here { incarnation, .. } if member.incarnation.is_none() => {
+                member.replace(incarnation);
+                (member.state, member.away) = (MemberState::Training, true);
+            }
+            HeldWorker::Gone(incarnation) if member.incarnation.is_none() => {
+                member.replace(incarnation);
+                member.state = MemberState::Lost;
+            }
+            HeldWorker::Here { .. } | HeldWorker::Gone(_) | HeldWorker::Absent => {}
+        }
+    }
+
+    /// Ends a rollback whose variables are restored. The new shards do not know which workers have left.
+    pub(super) fn restored(&mut self) -> Vec<Effect<R>> {
+        self.suspended = false;
+        if !std::mem::take(&mut self.rolls_back) {
+            return Vec::new();
+        }
+        let over = self.members.iter().filter(|(_, member)| member.is_over());
+        let gone = over.filter_map(|(&index, member)| Some((index, member.incarnation?)));
+        let leave = |(index, life)| Effect::Order(MembershipOrder::Leave(index, life));
+        let mut effects: Vec<_> = gone.map(leave).collect();
+        if matches!(self.phase, Phase::Training) {
+            // The training time begins again, because the steps are counted from here.
+            effects.push(Effect::Started);
+        }
+        effects
+    }
+
+    /// Handles a worker that gives up while the job is suspended: it has probably lost the same ps task. Its
+    /// process may register again.
+    pub(super) fn end_incarnation(&mut self, index: u32, reply: R) -> Vec<Effect<R>> {
+        info!(worker = %TaskId::worker(index), "worker has lost a ps task, too, and registers again");
+        self.stop_evaluating(index);
+        let member = self.member(index);
+        let trained = matches!(member.state, MemberState::Training);
+        member.loss = None;
+        let older = member.put(MemberState::Restarting { member: trained });
+        older.into_iter().chain([reply]).map(restart).collect()
+    }
+
+    /// Ends the incarnation of a worker whose process registers again while the job is suspended. The shards
+    /// learn it when the next incarnation is appointed, if they still have their variables then.
+    pub(super) fn restart_suspended(&mut self, index: u32) -> Vec<Effect<R>> {
+        warn!(worker = %TaskId::worker(index), "worker registered again, and waits until the ps task is back");
+        self.stop_evaluating(index);
+        let member = self.member(index);
+        member.loss = None;
+        member.metrics.clear();
+        member.put(MemberState::Lost).map(restart).into_iter().collect()
+    }
+}

@@ -1,0 +1,140 @@
+//! Tests of a job that loses a ps task: it is suspended, and goes on or rolls back.
+
+use pushpull_messages::message::{Ready, Register, Rejoin};
+
+use super::scripted_job::*;
+use super::*;
+use crate::launch::HeldWorker;
+
+fn restored(step: u64) -> JobStart {
+    let resumes = vec![Resume { drawn: step, examples: 10 * step, files: None }; 2];
+    JobStart { step: GlobalStep(step), resumes, saves: true, ..JobStart::default() }
+}
+
+/// Lets both workers of a job that has rolled back register again and begin.
+fn begin_again(play: &mut Play) {
+    for worker in 0..2 {
+        play.say(worker, 2, again(1));
+        play.say(worker, 2, Ready::default());
+    }
+}
+
+#[test]
+fn all_workers_register_again_after_a_rollback() {
+    let mut play = Play::training();
+    play.say(0, 1, report(7));
+    play.suspend();
+    play.roll_back(&[]);
+    assert_eq!(play.state.global_step(), GlobalStep(0));
+    play.say(0, 1, report(8));
+    play.say(1, 1, completed());
+    assert_eq!(play.log(), "5:Reported 6:Restart 7:Restart", "(H)");
+    // The first worker comes before the variables are restored.
+    play.say(0, 2, again(1));
+    play.created_with(restored(4));
+    play.say(0, 2, Ready::default());
+    play.say(1, 2, again(1));
+    play.say(1, 2, Ready::default());
+    assert_eq!(play.log(), "started 8:Registered 9:Go 10:Registered 11:Go");
+    assert!(play.registered[2..].iter().all(|(resume, saves)| resume.drawn == 4 && *saves));
+    assert_eq!(play.left, [], "the new shards do not know the earlier incarnations");
+    assert_eq!(play.state.global_step(), GlobalStep(4));
+}
+
+#[test]
+fn a_worker_that_evaluates_trains_again_after_a_rollback() {
+    let mut play = Play::training();
+    play.say(0, 1, completed());
+    play.say(1, 1, completed());
+    assert!(play.log().contains("Evaluate"));
+    play.suspend();
+    play.roll_back(&[]);
+    play.created_with(restored(4));
+    play.say(0, 1, evaluated());
+    assert_eq!(play.log(), "6:Restart started 7:Restart", "(A) and (H)");
+    begin_again(&mut play);
+    assert_eq!(play.log(), "8:Registered 9:Go 10:Registered 11:Go");
+    assert!(play.ended.is_empty());
+}
+
+#[test]
+fn a_worker_that_gives_up_stays_while_a_ps_is_lost() {
+    let mut play = Play::training();
+    play.suspend();
+    play.say(0, 1, gave_up());
+    // It waits until the ps task is back.
+    play.say(0, 2, again(1));
+    assert_eq!(play.log(), "5:Restart");
+    play.resume();
+    play.say(0, 2, Ready::default());
+    assert_eq!(play.log(), "6:Registered 7:Go");
+    // This appointment ends the earlier incarnation on all shards.
+    assert_eq!((&play.left[..], play.appointed.last()), (&[][..], Some(&(0, 2))));
+    // Without the loss of a ps task it leaves.
+    play.say(1, 1, gave_up());
+    assert_eq!((play.log().as_str(), &play.left[..]), ("8:Finished", &[(1, 1)][..]));
+}
+
+#[test]
+fn a_worker_that_does_not_come_back_is_not_waited_for() {
+    let mut play = Play::training();
+    play.suspend();
+    play.say(0, 1, gave_up());
+    play.resume();
+    play.gone(0, 1);
+    assert_eq!(play.left, [(0, 1)], "the shards still counted it as a member");
+    let mut play = Play::training();
+    play.suspend();
+    play.roll_back(&[]);
+    play.created_with(restored(4));
+    play.gone(0, 1);
+    assert_eq!(play.left, [], "the new shards do not know it");
+    play.say(1, 2, again(1));
+    play.say(1, 2, Ready::default());
+    assert!(play.log().ends_with("Registered 6:Go"));
+}
+
+#[test]
+fn orders_that_a_lost_ps_has_missed_are_given_again() {
+    let mut play = Play::training();
+    play.gone(0, 1);
+    play.confirms = false;
+    play.say(0, 2, Register::default());
+    play.say(0, 2, Ready::default());
+    play.suspend();
+    play.resume();
+    assert_eq!(play.appointed[2..], [(0, 2), (0, 2)]);
+    play.gone(0, 2);
+    play.resume();
+    assert_eq!(play.left, [(0, 1), (0, 2)]);
+}
+
+#[test]
+fn a_worker_that_lost_a_ps_alone_begins_again() {
+    let mut play = Play::training();
+    // Its earlier connection is still open.
+    play.say(0, 2, again(1));
+    play.say(0, 2, Ready::default());
+    assert_eq!(play.log(), "5:Registered 6:Go");
+    assert_eq!(play.left, [(0, 1)]);
+    // Another start of the worker is refused, as before.
+    play.say(0, 3, again(9));
+    assert!(play.log().contains("7:Refusal(worker/0 is already connected"));
+}
+
+#[test]
+fn a_later_run_of_the_chief_rolls_back_with_those_that_remain() {
+    let here = HeldWorker::Here { incarnation: Incarnation(1), joined: true };
+    let rejoin = || Rejoin { job: job().digest(), files: None };
+    let mut play = Play::new(2);
+    play.say(0, 1, rejoin());
+    play.roll_back(&[here, HeldWorker::Gone(Incarnation(1))]);
+    play.say(0, 1, rejoin());
+    assert_eq!(play.log(), "1:Rejoined 2:Rejoined", "the variables are not restored");
+    play.created_with(restored(4));
+    play.say(0, 1, rejoin());
+    play.say(0, 2, again(1));
+    play.say(0, 2, Ready::default());
+    assert_eq!(play.log(), "started 3:Restart 4:Registered 5:Go");
+    assert_eq!(play.left, [(1, 1)]);
+}

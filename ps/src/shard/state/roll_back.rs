@@ -1,0 +1,60 @@
+//! Rolls the shard of a running job back: the chief creates it again from a checkpoint, because another ps task
+//! has lost its variables. The later placement epoch marks the request, and fences off everything from before.
+//!
+//! Wanted properties: (A) every request that waits is answered; (B) nothing that was sent before the rollback
+//! changes the shard after it; (C) the counts begin again.
+
+use pushpull_messages::id::PlacementEpoch;
+use pushpull_messages::message::{CreateShard, Refusal};
+
+use super::ShardState;
+use super::create::Creating;
+use crate::shard::answer::{Answer, rolled_back};
+use crate::shard::deferred::{Deferred, DeferredJoin, DeferredPush};
+
+impl<R> ShardState<R> {
+    /// Returns whether a request to create the shard rolls the job back that the shard serves or is being
+    /// created for.
+    pub(super) fn rolls_back(&self, create: &CreateShard) -> bool {
+        let is_earlier = |known: &CreateShard| {
+            known.job == create.job && known.job != 0 && known.placement.epoch < create.placement.epoch
+        };
+        let serves = self.contents.as_ref().is_some_and(|own| is_earlier(&own.created));
+        serves || self.creating.as_ref().is_some_and(|creating| is_earlier(&creating.create))
+    }
+
+    /// Forgets everything of the job's earlier epochs. Returns the refusals of all requests that wait.
+    pub(super) fn roll_back(&mut self, to: PlacementEpoch) -> Vec<Answer<R>> {
+        let refused = |reply| Answer::refused(reply, rolled_back(to));
+        let mut answers: Vec<_> = self.waiting.take().map(refused).collect();
+        for deferred in self.deferred.take() {
+            match deferred {
+                Deferred::Push(DeferredPush { reply, .. }) | Deferred::Join(DeferredJoin { reply, .. }) => {
+                    answers.push(refused(reply));
+                }
+                Deferred::Leave(_) => {}
+            }
+        }
+        if let Some(Creating { asker, requested, .. }) = self.creating.take() {
+            self.discards_read |= requested;
+            answers.push(Answer::refused(asker.reply, Refusal::superseded()));
+        }
+        (self.counters, self.pulls, self.not_finite) = Default::default();
+        (self.staleness, self.steps_behind) = Default::default();
+        answers
+    }
+
+    /// Checks that a worker's request was not made before the job has rolled back.
+    ///
+    /// # Errors
+    /// Returns the refusal that tells the worker to register again.
+    pub(super) fn check_epoch(&self, epoch: PlacementEpoch) -> Result<(), Refusal> {
+        if epoch < self.epoch { Err(rolled_back(self.epoch)) } else { Ok(()) }
+    }
+
+    /// Returns whether an order of the chief was given before the shard was created: it has arrived on an
+    /// earlier connection than the request to create the shard.
+    pub(crate) const fn predates(&self, connection: u64) -> bool {
+        connection < self.created_on
+    }
+}
