@@ -36,6 +36,9 @@ pub struct ChiefConfig {
     /// shard's current work, such as an update or the first filling of its variables, but not behind its
     /// files, which have a thread of their own. `None` for no limit.
     pub shard_hung_after: Option<Duration>,
+    /// How long a job that makes checkpoints waits for a lost ps task to be started again. The job then rolls
+    /// back to its latest checkpoint and goes on. Zero if the loss of a ps task ends the job at once.
+    pub ps_lost_after: Duration,
     /// The time limit for the function that [`Chief::with_before_stop`](crate::Chief::with_before_stop)
     /// sets.
     pub before_stop_timeout: Duration,
@@ -68,6 +71,7 @@ impl Default for ChiefConfig {
             rejoin_timeout: Duration::from_secs(30),
             conclude_timeout: Duration::from_secs(60),
             shard_hung_after: Some(Duration::from_secs(300)),
+            ps_lost_after: Duration::from_secs(300),
             before_stop_timeout: Duration::from_secs(600),
             retry: RetryConfig { redial_for: Duration::from_secs(3), ..Default::default() },
             log_placement: false,

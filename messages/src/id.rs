@@ -30,8 +30,8 @@ macro_rules! number {
 }
 
 number!(
-    /// The incarnation of a task, that is, one run of its process. A restarted task has a new incarnation, and
-    /// so has a worker that registers again because its job has rolled back.
+    /// The incarnation of a task, that is, one run of its process. A restarted task has a new incarnation,
+    /// and so has a worker that registers again because its job has rolled back.
     Incarnation(u64)
 );
 

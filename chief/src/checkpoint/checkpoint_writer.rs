@@ -73,6 +73,11 @@ impl CheckpointWriter {
         self.progress = Some(progress);
     }
 
+    /// Gives the following checkpoints this incarnation number.
+    pub(super) const fn renew(&mut self, life: Incarnation) {
+        self.life = life;
+    }
+
     pub(super) const fn life(&self) -> Incarnation {
         self.life
     }

@@ -46,6 +46,11 @@ impl Cleaner {
         }
     }
 
+    /// Continues as the cleaner of a later incarnation.
+    pub(super) const fn renew(&mut self, life: Incarnation) {
+        self.life = life;
+    }
+
     /// Records a committed checkpoint.
     pub(super) fn committed(&mut self, name: CheckpointName, saved_ms: u64) {
         self.known.insert(name, saved_ms);

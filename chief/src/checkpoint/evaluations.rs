@@ -18,9 +18,10 @@ const EVERY: Duration = Duration::from_secs(1);
 /// The time limit for one request to the store.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Passes on every evaluation that is stored for a checkpoint of this incarnation of the chief. Evaluations
-/// that the same listing has found are passed on in the order of steps. Evaluations of other incarnations'
-/// checkpoints are ignored, because they belong to another job or to an earlier run. Never returns.
+/// Passes on every evaluation that is stored for a checkpoint of this chief: the first of them carry the
+/// incarnation `life`, and those after a rollback a greater one. Evaluations that the same listing has found
+/// are passed on in the order of steps. Evaluations of smaller incarnations' checkpoints are ignored, because
+/// they belong to another job or to an earlier run. Never returns.
 pub(crate) async fn follow(
     catalog: &Catalog,
     life: Incarnation,
@@ -31,7 +32,7 @@ pub(crate) async fn follow(
     loop {
         tokio::time::sleep(EVERY).await;
         for name in names(store).await {
-            if name.life != life || known.contains(&name) {
+            if name.life < life || known.contains(&name) {
                 continue;
             }
             let record = EvaluationRecord::file(name);

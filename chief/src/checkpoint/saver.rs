@@ -48,8 +48,14 @@ pub(crate) struct SaveStatus {
 /// A command to the saver.
 #[derive(Debug)]
 pub(crate) enum SaverCommand {
-    /// Starts the schedule; sent when all shards have been initialized.
+    /// Starts the schedule; sent when all shards have been initialized. Sent again when a job has rolled
+    /// back.
     Begin(StartingPoint),
+    /// Stops saving, because a ps task is lost. Another [`Begin`](Self::Begin) or [`Resume`](Self::Resume)
+    /// follows if it comes back.
+    Suspend,
+    /// Saves again, because all shards have their variables.
+    Resume,
     /// Makes one more checkpoint, as soon as possible.
     Save,
     /// Makes a checkpoint of this step, at which all workers have finished.
@@ -77,6 +83,8 @@ pub(crate) struct Saver {
     status: watch::Sender<SaveStatus>,
     /// The time after which a failed last save is attempted again.
     retry: Duration,
+    /// The distance to the incarnation number of the checkpoints after a rollback.
+    distance: u64,
     /// The lock of the store, kept until the last checkpoint is saved; `None` if the store cannot be locked.
     _lock: Option<StoreLock>,
 }
@@ -98,7 +106,9 @@ impl Saver {
         let life = catalog.next_life(identity.incarnation, identity.nonce).await?;
         let cleaner = Cleaner::new(catalog.clone(), life, config.keep, config.keep_every);
         let writer = CheckpointWriter::new(catalog, job, identity.cluster.clone(), life);
-        Ok(Self { writer, cleaner, status, config, retry: RETRY, _lock: None })
+        // Two chiefs that have found the same checkpoints do not take the same number.
+        let distance = 1 + (identity.nonce >> 32);
+        Ok(Self { writer, cleaner, status, config, retry: RETRY, distance, _lock: None })
     }
 
     /// Keeps the lock of the store until the saver has ended.
@@ -147,36 +157,56 @@ impl Saver {
         progress: watch::Receiver<JobProgress>,
         mut commands: mpsc::UnboundedReceiver<SaverCommand>,
     ) -> Result<CheckpointName, String> {
-        let start = loop {
-            match commands.recv().await {
-                Some(SaverCommand::Begin(start)) => break start,
-                Some(SaverCommand::Save | SaverCommand::Trained(_)) => {}
-                Some(SaverCommand::End { .. }) | None => {
-                    return Err("the shards have no variables yet".into());
+        self.writer.follow(progress.clone());
+        let (mut start, mut requested) = wait_to_begin(&mut commands, None).await?;
+        loop {
+            self.status.send_modify(|status| status.last = start.from);
+            let (steps, every) = (self.config.save_steps, self.config.save_secs);
+            let mut schedule = Schedule::new(steps, every, start.version, start.from.is_none());
+            if requested {
+                schedule.request(None);
+            }
+            let (placement, progress) = (&start.placement, progress.clone());
+            let training = Training { ps, placement, progress, began: Instant::now() };
+            let interruption = loop {
+                match self.save_next(&training, &mut schedule, &mut commands).await? {
+                    Some(interruption) => break interruption,
+                    None => {}
+                }
+            };
+            match interruption {
+                Interruption::End(end) => return self.finish(ps, &start.placement, end).await,
+                Interruption::Suspend => {
+                    let seen = StartingPoint {
+                        version: training.seen(),
+                        from: self.status.borrow().last,
+                        ..start.clone()
+                    };
+                    (start, requested) = wait_to_begin(&mut commands, Some(seen)).await?;
+                    self.renew();
                 }
             }
-        };
-        self.status.send_modify(|status| status.last = start.from);
-        self.writer.follow(progress.clone());
-        let (steps, every) = (self.config.save_steps, self.config.save_secs);
-        let mut schedule = Schedule::new(steps, every, start.version, start.from.is_none());
-        let training = Training { ps, placement: &start.placement, progress, began: Instant::now() };
-        let end = loop {
-            if let Some(end) = self.save_next(&training, &mut schedule, &mut commands).await? {
-                break end;
-            }
-        };
-        self.finish(ps, &start.placement, end).await
+        }
+    }
+
+    /// Gives the following checkpoints a greater incarnation number. A shard may still be writing a file of an
+    /// earlier save, and a later save of the same step has other values.
+    fn renew(&mut self) {
+        let life = self.writer.life().0.saturating_add(self.distance);
+        // The greatest number is not allowed in a name.
+        let life = Incarnation(life.min(u64::MAX - 1));
+        self.writer.renew(life);
+        self.cleaner.renew(life);
     }
 
     /// Carries out the schedule's next decision, or stops early if a command changes the schedule. Returns
-    /// the [`End`] if a command ended the job.
+    /// the [`Interruption`] if a command ended the job, or suspended it.
     async fn save_next(
         &mut self,
         training: &Training<'_>,
         schedule: &mut Schedule,
         commands: &mut mpsc::UnboundedReceiver<SaverCommand>,
-    ) -> Result<Option<End>, String> {
+    ) -> Result<Option<Interruption>, String> {
         schedule.saw(training.seen());
         let next = schedule.next(training.began.elapsed());
         let under_way = next.at();
@@ -202,7 +232,8 @@ impl Saver {
                 let changes = match command {
                     Some(SaverCommand::Save) => schedule.request(under_way),
                     Some(SaverCommand::Trained(step)) => schedule.trained(Version(step.0), under_way),
-                    Some(SaverCommand::Begin(_)) => false,
+                    Some(SaverCommand::Begin(_) | SaverCommand::Resume) => false,
+                    Some(SaverCommand::Suspend) => return Ok(Some(Interruption::Suspend)),
                     Some(SaverCommand::End { step, deadline }) => {
                         // A save of a step that the shards will never reach is abandoned.
                         let last = step.map_or(training.seen(), |step| Version(step.0));
@@ -220,7 +251,7 @@ impl Saver {
         if let (Some(at), Some(saved)) = (under_way, saved) {
             self.reschedule(schedule, at, saved, training.began.elapsed());
         }
-        Ok(end)
+        Ok(end.map(Interruption::End))
     }
 
     /// Counts a save of version `at`, and reports its result to the schedule.
@@ -332,6 +363,37 @@ impl Saver {
             }
         }
     }
+}
+
+/// Waits for the command to begin, and returns with it whether a checkpoint was requested meanwhile. If the
+/// saver was suspended, it may also resume from `suspended`.
+///
+/// # Errors
+/// Returns the reason if the job ends before that.
+async fn wait_to_begin(
+    commands: &mut mpsc::UnboundedReceiver<SaverCommand>,
+    suspended: Option<StartingPoint>,
+) -> Result<(StartingPoint, bool), String> {
+    let mut requested = false;
+    loop {
+        match (commands.recv().await, &suspended) {
+            (Some(SaverCommand::Begin(start)), _) => return Ok((start, requested)),
+            (Some(SaverCommand::Resume), Some(start)) => return Ok((start.clone(), requested)),
+            (Some(SaverCommand::Save), _) => requested = true,
+            (Some(SaverCommand::End { .. }) | None, None) => {
+                return Err("the shards have no variables yet".into());
+            }
+            (Some(SaverCommand::End { .. }) | None, Some(_)) => return Err("a ps task is lost".into()),
+            _ => {}
+        }
+    }
+}
+
+/// A command that interrupts the schedule.
+#[derive(Clone, Copy, Debug)]
+enum Interruption {
+    End(End),
+    Suspend,
 }
 
 /// The fields of the command [`SaverCommand::End`].

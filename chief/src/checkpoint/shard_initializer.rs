@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use pushpull_messages::checkpoint::{CheckpointName, StartSpec};
-use pushpull_messages::id::Version;
+use pushpull_messages::id::{Incarnation, Version};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::Resume;
 use pushpull_messages::observe::WallClock;
@@ -57,31 +57,39 @@ enum Purpose<'a> {
 }
 
 impl ShardInitializer<'_> {
+    /// Initializes all shards again after a ps task was lost: from the newest valid checkpoint of this job or,
+    /// if there is none, as the job has begun. `life` is the incarnation that the chief's first checkpoints
+    /// carry; checkpoints of smaller incarnations belong to the job only if it was begun from the newest.
+    pub(crate) async fn run_again(
+        &self,
+        placement: Placement,
+        life: Incarnation,
+    ) -> Result<InitialState, ChiefError> {
+        let Some((catalog, restore)) = self.checkpoints else { return self.run(placement).await };
+        let since = match restore {
+            RestoreChoice::LatestValid | RestoreChoice::Latest => None,
+            RestoreChoice::None | RestoreChoice::Step(_) => Some(life),
+        };
+        match self.resume_from(catalog, RestoreChoice::LatestValid, since, &placement).await? {
+            Some(initial) => Ok(initial),
+            None => self.run(placement).await,
+        }
+    }
+
     /// Initializes all shards; each gets the variables that `placement` assigns to it.
     pub(crate) async fn run(&self, placement: Placement) -> Result<InitialState, ChiefError> {
         if let Some((catalog, restore)) = self.checkpoints
-            && let Some((name, manifest, version)) =
-                self.begin_with(catalog, restore, &placement, Purpose::Resume).await?
+            && let Some(initial) = self.resume_from(catalog, restore, None, &placement).await?
         {
-            let resumes = resumes(&manifest, self.job, self.workers);
-            if manifest.learning_rate.factor != 1.0 {
-                info!(
-                    factor = manifest.learning_rate.factor,
-                    "learning rate multiplied by the factor in the checkpoint"
-                );
-            }
-            self.ps.begin_with_rate(manifest.learning_rate);
-            return Ok(InitialState {
-                start: StartingPoint { placement, version, from: Some(name) },
-                resumes,
-            });
+            return Ok(initial);
         }
         let version = match self.warm_start {
             None => self.ps.create(self.job, self.workers, &placement, &StartSpec::Initialise).await?,
             Some(config) => {
                 let catalog = Catalog::new(Store::open(&config.location).map_err(RestoreError::from)?);
                 let choice = config.checkpoint.map_or(RestoreChoice::LatestValid, RestoreChoice::Step);
-                let found = self.begin_with(&catalog, choice, &placement, Purpose::WarmStart(config)).await?;
+                let purpose = Purpose::WarmStart(config);
+                let found = self.begin_with(&catalog, choice, None, &placement, purpose).await?;
                 let (_, _, version) =
                     found.ok_or_else(|| RestoreError::NothingThere(config.location.clone()))?;
                 version
@@ -89,6 +97,28 @@ impl ShardInitializer<'_> {
         };
         let resumes = vec![Resume::default(); self.workers as usize];
         Ok(InitialState { start: StartingPoint { placement, version, from: None }, resumes })
+    }
+
+    /// Initializes the shards from the chosen checkpoint of the job; returns `None` if there is none.
+    async fn resume_from(
+        &self,
+        catalog: &Catalog,
+        restore: RestoreChoice,
+        since: Option<Incarnation>,
+        placement: &Placement,
+    ) -> Result<Option<InitialState>, ChiefError> {
+        let found = self.begin_with(catalog, restore, since, placement, Purpose::Resume).await?;
+        let Some((name, manifest, version)) = found else { return Ok(None) };
+        let resumes = resumes(&manifest, self.job, self.workers);
+        if manifest.learning_rate.factor != 1.0 {
+            info!(
+                factor = manifest.learning_rate.factor,
+                "learning rate multiplied by the factor in the checkpoint"
+            );
+        }
+        self.ps.begin_with_rate(manifest.learning_rate);
+        let start = StartingPoint { placement: placement.clone(), version, from: Some(name) };
+        Ok(Some(InitialState { start, resumes }))
     }
 
     /// Returns the age of a checkpoint as text, such as `5 min`. It is shown only, because the checkpoint was
@@ -102,15 +132,18 @@ impl ShardInitializer<'_> {
         }
     }
 
-    /// Initializes the shards from the chosen checkpoint; returns `None` if there is none.
+    /// Initializes the shards from the chosen checkpoint; returns `None` if there is none. Ignores the
+    /// checkpoints of incarnations smaller than `since`.
     async fn begin_with(
         &self,
         catalog: &Catalog,
         choice: RestoreChoice,
+        since: Option<Incarnation>,
         placement: &Placement,
         purpose: Purpose<'_>,
     ) -> Result<Option<(CheckpointName, ManifestSpec, Version)>, ChiefError> {
-        let names = catalog.names().await.map_err(RestoreError::from)?;
+        let mut names = catalog.names().await.map_err(RestoreError::from)?;
+        names.retain(|name| since.is_none_or(|since| name.life >= since));
         let mut search = CheckpointSearch::new(choice, names, catalog.store().location());
         while let Some(name) = search.next() {
             let manifest = match look_patiently(catalog, name).await {

@@ -259,6 +259,8 @@ impl JobRun {
             checkpoints: saving.checkpoints.clone(),
             drain: Rc::clone(&saving.drain),
             summary_every: self.summary_every,
+            life: saving.life,
+            accepted: Default::default(),
         }
     }
 

@@ -13,11 +13,12 @@ pub(super) struct Stopwatch {
 }
 
 impl Stopwatch {
+    /// Starts the watch. A later call starts it anew, because the job has rolled back.
     pub(super) fn start(&mut self) {
-        self.started = Some(observe::now());
+        (self.started, self.stopped) = (Some(observe::now()), None);
     }
 
-    /// Stops the watch. Only the first call counts. Further calls come if a worker is lost during the
+    /// Stops the watch. Only the first call after a start counts. Further calls come if a worker is lost during the
     /// evaluation and another worker repeats it.
     pub(super) fn stop(&mut self) {
         self.stopped.get_or_insert_with(observe::now);

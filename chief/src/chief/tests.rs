@@ -73,7 +73,8 @@ impl TestRun {
     async fn begin(mut self) -> Self {
         let run = &mut self;
         let workers = vec![run.cluster.worker(0, 1).await, run.cluster.worker(1, 1).await];
-        let register = workers.iter().map(|worker| worker.call::<Registered>(Register::default(), Payload::EMPTY));
+        let register =
+            workers.iter().map(|worker| worker.call::<Registered>(Register::default(), Payload::EMPTY));
         let registered = futures_util::future::try_join_all(register).await.unwrap();
         run.registered = registered.into_iter().map(|(registered, _)| registered).collect();
         let ready = workers.iter().map(|worker| worker.call::<Go>(Ready::default(), Payload::EMPTY));

@@ -133,6 +133,12 @@ impl Coordinator {
                 self.placement = Some(placement.clone());
                 state.continued(placement, start, &workers)
             }
+            JobEvent::Suspend => {
+                state.suspend();
+                Vec::new()
+            }
+            JobEvent::Resume => state.resume(),
+            JobEvent::RollBack(workers) => state.roll_back(&workers),
             JobEvent::Release => state.release(),
             JobEvent::Appointed(index, incarnation) => state.appointed(index, incarnation),
             JobEvent::Saved(saved) => {

@@ -27,6 +27,13 @@ pub(crate) enum JobEvent {
     Created(Placement, JobStart),
     /// The job goes on that an earlier run of the chief has begun, with these members.
     Continued(Placement, JobStart, Vec<HeldWorker>),
+    /// A ps task is lost. Its variables may be lost, too.
+    Suspend,
+    /// All shards still have their variables, so the suspended job goes on.
+    Resume,
+    /// The job rolls back to a checkpoint. If an earlier run of the chief has begun it, these are the workers
+    /// that the remaining shards know. [`Created`](Self::Created) follows when the variables are restored.
+    RollBack(Vec<HeldWorker>),
     /// The job is saved and reported, so that its workers may leave.
     Release,
     /// All shards know that this incarnation of a worker is appointed.

@@ -1,6 +1,6 @@
 //! Goes on with the job of an earlier run of the chief: takes over its workers, and lets them rejoin.
 
-use pushpull_messages::id::TaskId;
+use pushpull_messages::id::{PlacementEpoch, TaskId};
 use pushpull_messages::message::{Message, Rejoin, Rejoined};
 use pushpull_messages::placement::Placement;
 use pushpull_transport::Peer;
@@ -8,7 +8,7 @@ use tracing::info;
 
 use super::member::MemberState;
 use super::order::MembershipOrder;
-use super::{Effect, JobStart, JobState, Phase, refuse, superseded, too_late};
+use super::{Effect, JobStart, JobState, Phase, refuse, restart, superseded, too_late};
 use crate::launch::HeldWorker;
 
 impl<R> JobState<R> {
@@ -74,6 +74,13 @@ impl<R> JobState<R> {
         let is_own = member.incarnation == Some(peer.incarnation);
         if is_own && peer.connection < member.connection {
             return vec![superseded(reply)];
+        }
+        let restarts = matches!(member.state, MemberState::Restarting { .. });
+        let unknown = member.incarnation.is_none();
+        let rolled_back = self.placement.as_ref().is_some_and(|own| own.epoch > PlacementEpoch(1));
+        if is_own_job && ((unknown && rolled_back) || (is_own && restarts)) {
+            // An earlier run of the chief has rolled the job back since the worker registered.
+            return vec![restart(reply)];
         }
         if !is_own_job || (!is_own && !self.continued) {
             let reason = format!("the chief leads another job than worker/{index}: start the worker again");

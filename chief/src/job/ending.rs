@@ -78,7 +78,8 @@ impl<R> JobState<R> {
     /// Removes a worker whose current incarnation has ended without reporting that it leaves.
     pub(super) fn lose(&mut self, index: u32) -> Vec<Effect<R>> {
         let member = self.member(index);
-        let training = matches!(member.state, MemberState::Training);
+        let training =
+            matches!(member.state, MemberState::Training | MemberState::Restarting { member: true });
         (member.away, member.loss) = (false, None);
         member.metrics.clear();
         let reply = member.put(MemberState::Lost);
@@ -112,7 +113,7 @@ impl<R> JobState<R> {
 
     /// Puts the job back into its training phase if this worker was evaluating, so that another worker
     /// evaluates.
-    fn stop_evaluating(&mut self, index: u32) {
+    pub(super) fn stop_evaluating(&mut self, index: u32) {
         if matches!(self.phase, Phase::Evaluating(evaluator) if evaluator == index) {
             self.phase = Phase::Training;
         }
@@ -124,6 +125,9 @@ impl<R> JobState<R> {
         let over = self.over();
         let Finish { result, local_step, loss, skipped } = finish;
         let training = matches!(self.member(index).state, MemberState::Training);
+        if self.suspended && over.is_none() && matches!(result, TrainingResult::GaveUp(_)) {
+            return self.end_incarnation(index, reply);
+        }
         let waits = matches!(result, TrainingResult::Completed | TrainingResult::InputEnded(_));
         match (&self.member(index).state, &over) {
             (MemberState::Finished(_), None) if waits => {

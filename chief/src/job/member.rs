@@ -57,6 +57,11 @@ pub(super) enum MemberState<R> {
     /// The worker has finished, and waits for the reply that says whether it must evaluate.
     Finished(R),
     Evaluating,
+    /// The incarnation has ended because a ps task was lost. Its process registers again as another one.
+    /// `member` is true if the shards may still count the incarnation as a member.
+    Restarting {
+        member: bool,
+    },
     /// The worker has left by itself or was told to leave.
     Left,
     /// The worker did not reconnect in time; its later requests are refused.

@@ -7,6 +7,7 @@ mod early_end;
 mod ending;
 mod member;
 mod order;
+mod restarting;
 mod status;
 mod stopping;
 
@@ -109,7 +110,8 @@ struct EarlyStop {
 /// has no more input; (E) if a worker begins and leaves before it has finished, the shards are informed
 /// exactly once for this incarnation; (F) if the training stops early, only the step that the shards have
 /// agreed on is evaluated, and a job that drains is not evaluated; (G) a worker begins only when all shards
-/// know that its incarnation is appointed, and an incarnation that was replaced is refused.
+/// know that its incarnation is appointed, and an incarnation that was replaced is refused; (H) after a
+/// rollback, no request of an incarnation that registered before it has an effect.
 pub(crate) struct JobState<R> {
     job: JobSpec,
     placement: Option<Placement>,
@@ -118,6 +120,11 @@ pub(crate) struct JobState<R> {
     stopping: Option<EarlyStop>,
     /// Whether an earlier run of the chief has begun the job.
     continued: bool,
+    /// Whether a ps task is lost. Until it is known whether its variables are lost, too, no worker is told
+    /// the job.
+    suspended: bool,
+    /// Whether the job has rolled back, and its variables have not been restored yet.
+    rolls_back: bool,
     /// Whether another chief leads the job. If so, the workers that train are not told to stop.
     abandoned: bool,
     /// Whether the job makes checkpoints.
@@ -161,6 +168,12 @@ fn superseded<R>(reply: R) -> Effect<R> {
     Effect::Reply(reply, Refusal::superseded().into())
 }
 
+/// Tells a worker to register again as another incarnation.
+fn restart<R>(reply: R) -> Effect<R> {
+    let reason = "a ps task was lost, and the job may have rolled back to a checkpoint: register again";
+    Effect::Reply(reply, Refusal::new(RefusalCode::RolledBack, reason).into())
+}
+
 /// Tells a worker that nothing is left to do.
 fn done<R>(reply: R) -> Effect<R> {
     Effect::Reply(reply, Finished { evaluate: false, step: GlobalStep(0) }.into())
@@ -175,6 +188,8 @@ impl<R> JobState<R> {
             phase: Phase::Starting,
             stopping: None,
             continued: false,
+            suspended: false,
+            rolls_back: false,
             abandoned: false,
             saves: false,
             saved: SaveStatus::default(),
@@ -209,7 +224,7 @@ impl<R> JobState<R> {
         }
         self.members
             .iter()
-            .filter(|(_, member)| !member.is_present())
+            .filter(|(_, member)| !member.is_present() && !member.is_over())
             .map(|(&index, _)| TaskId::worker(index))
             .collect()
     }
@@ -288,6 +303,14 @@ impl<R> JobState<R> {
         for (member, resume) in self.members.values_mut().zip(start.resumes) {
             member.resume = resume;
         }
+        let mut effects = self.restored();
+        effects.extend(self.take_on_waiting());
+        effects.extend(self.proceed());
+        effects
+    }
+
+    /// Sends the job to all workers that wait for it.
+    fn take_on_waiting(&mut self) -> Vec<Effect<R>> {
         let waiting = self.in_state(|state| matches!(state, MemberState::Registered(_)));
         waiting.into_iter().flat_map(|index| self.take_on(index)).collect()
     }
@@ -320,8 +343,12 @@ impl<R> JobState<R> {
         }
         let member = self.member(index);
         let is_current = member.incarnation == Some(peer.incarnation);
+        let restarts = matches!(member.state, MemberState::Restarting { .. });
         let mut effects = if is_current && peer.connection < member.connection {
             vec![superseded(reply)]
+        } else if is_current && restarts {
+            self.reconnected(peer);
+            vec![restart(reply)]
         } else if is_current {
             self.reconnected(peer);
             match self.register_again(index, message, reply) {
@@ -354,6 +381,7 @@ impl<R> JobState<R> {
                 warn!(worker = %TaskId::worker(index), "worker disconnected before the job began; it may come back");
             }
             Phase::Concluding | Phase::Ended(_) => {}
+            _ if matches!(member.state, MemberState::Restarting { .. }) => {}
             _ => warn!(worker = %TaskId::worker(index), "worker disconnected; waiting for it to come back"),
         }
     }
@@ -392,17 +420,22 @@ impl<R> JobState<R> {
     /// Handles the first request of a new incarnation. Only a request to register is accepted.
     fn register(&mut self, peer: &Peer, message: Message, reply: R) -> Vec<Effect<R>> {
         let index = peer.task.index;
-        if !matches!(message, Message::Register(_)) {
+        let Message::Register(register) = message else {
             let reason = self.over().unwrap_or_else(|| out_of_turn(index, message.name()));
             return vec![refuse(reply, reason)];
-        }
+        };
+        let suspended = self.suspended;
         let member = self.member(index);
-        if member.is_present() || member.early.is_some() {
+        let restarts = matches!(member.state, MemberState::Restarting { .. })
+            || (member.incarnation.is_some() && register.after == member.incarnation);
+        if !restarts && (member.is_present() || member.early.is_some()) {
             let reason = format!("worker/{index} is already connected: is the same task started twice?");
             return vec![refuse(reply, reason)];
         }
         let mut effects = Vec::new();
-        if member.is_here() {
+        if restarts && suspended {
+            effects = self.restart_suspended(index);
+        } else if member.is_here() {
             warn!(worker = %TaskId::worker(index), "worker was started again");
             effects = self.lose(index);
         }
@@ -423,7 +456,7 @@ impl<R> JobState<R> {
         }
         member.state = MemberState::Registered(reply);
         info!(worker = %TaskId::worker(index), "worker registered");
-        if self.placement.is_some() {
+        if self.placement.is_some() && !self.suspended {
             effects.extend(self.take_on(index));
         }
         effects
@@ -531,7 +564,8 @@ impl<R> JobState<R> {
     }
 
     fn begin_if_ready(&mut self) -> Vec<Effect<R>> {
-        if !self.members.values().all(|member| member.is_present() && member.may_begin()) {
+        let is_ready = |member: &Member<R>| member.is_over() || (member.is_present() && member.may_begin());
+        if !self.members.values().all(is_ready) || !self.members.values().any(Member::is_here) {
             return Vec::new();
         }
         self.phase = Phase::Training;

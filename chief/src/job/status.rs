@@ -99,9 +99,10 @@ impl<R> Member<R> {
             MemberState::Left => WorkerState::Left,
             MemberState::Lost => WorkerState::Lost,
             _ if self.away => WorkerState::Away,
-            MemberState::Registered(_) | MemberState::Preparing | MemberState::Ready(_) => {
-                WorkerState::Preparing
-            }
+            MemberState::Registered(_)
+            | MemberState::Preparing
+            | MemberState::Ready(_)
+            | MemberState::Restarting { .. } => WorkerState::Preparing,
             MemberState::Training => WorkerState::Training,
             MemberState::Finished(_) => WorkerState::Finished,
             MemberState::Evaluating => WorkerState::Evaluating,

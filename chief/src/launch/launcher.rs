@@ -1,7 +1,7 @@
 //! Starts the cluster, supervises it, and carries out commands. The launcher notifies the coordinator of
 //! commands, and the coordinator decides what they mean for the job.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::convert::Infallible;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use actix::Addr;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use pushpull_messages::id::{GlobalStep, JobName, ShardId, TaskId, Version};
+use pushpull_messages::id::{GlobalStep, Incarnation, JobName, ShardId, TaskId, Version};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::Resume;
 use pushpull_messages::optimizer::RateChange;
@@ -24,7 +24,7 @@ use tracing::{info, warn};
 
 use super::agreement::StepAgreement;
 use super::ps_tasks::PsTasks;
-use super::takeover::{HalfChange, HalfStop, RunningJob};
+use super::takeover::{Found, HalfChange, HalfStop, RunningJob};
 use crate::checkpoint::{
     DrainShares, InitialState, RestoreChoice, SaverCommand, ShardInitializer, StartingPoint, newest,
 };
@@ -68,6 +68,19 @@ pub(crate) struct Launcher<'a> {
     /// The number of a worker's steps between two plots of the graph's summaries; `None` if no hook needs
     /// them.
     pub summary_every: Option<u64>,
+    /// The incarnation number that the checkpoints of this chief carry, or smaller ones of this chief.
+    pub life: Incarnation,
+    /// The commands that have not been completed.
+    pub accepted: RefCell<Accepted>,
+}
+
+/// The commands that were accepted. They hold even if the job rolls back before they are completed.
+#[derive(Debug, Default)]
+pub(crate) struct Accepted {
+    /// The stop before the job's last step, with the step on which the shards have agreed.
+    pub stop: Option<HalfStop>,
+    /// The factor of the learning rate that is being set.
+    pub factor: Option<f32>,
 }
 
 /// An early end of a job, after which another job can resume from the last checkpoint.
@@ -78,11 +91,20 @@ pub(crate) struct Drain {
     pub deadline: Instant,
 }
 
-/// The stop and the change of the learning rate that an earlier run of the chief has not completed.
+/// A job that has begun.
+#[derive(Debug)]
+pub(super) struct Begun {
+    /// The time by which all workers must be present.
+    pub deadline: Instant,
+    pub unfinished: Unfinished,
+}
+
+/// The stop and the change of the learning rate that are not complete: an earlier run of the chief has begun
+/// them, or a ps task was lost meanwhile.
 #[derive(Debug, Default)]
-struct Unfinished {
-    change: Option<HalfChange>,
-    stop: Option<HalfStop>,
+pub(super) struct Unfinished {
+    pub change: Option<HalfChange>,
+    pub stop: Option<HalfStop>,
 }
 
 /// The unfinished work of accepted commands.
@@ -122,11 +144,7 @@ impl Launcher<'_> {
             }
         };
         let ended = match started {
-            Ok((deadline, unfinished)) => tokio::select! {
-                biased;
-                ended = self.supervise(deadline) => ended,
-                ended = self.carry_out(commands, unfinished) => ended,
-            },
+            Ok(begun) => self.lead(commands, begun).await,
             Err(error) => Err(error),
         };
         let Err(error) = ended;
@@ -134,12 +152,33 @@ impl Launcher<'_> {
         std::future::pending().await
     }
 
+    /// Supervises the job and carries out commands. If a ps task is lost and the job can survive that, brings
+    /// the job back and goes on.
+    async fn lead(&self, commands: &mut CommandQueue, mut begun: Begun) -> Result<Infallible, ChiefError> {
+        loop {
+            let Begun { deadline, unfinished } = begun;
+            let ended = tokio::select! {
+                biased;
+                ended = self.supervise(deadline) => ended,
+                ended = self.carry_out(commands, unfinished) => ended,
+            };
+            let Err(error) = ended;
+            begun = tokio::select! {
+                biased;
+                begun = self.recover(error) => begun?,
+                () = self.interrupt.cancelled() => {
+                    warn!("interrupted while a ps task was lost");
+                    self.coordinator.do_send(JobEvent::Interrupt);
+                    std::future::pending().await
+                }
+            };
+        }
+    }
+
     /// Connects to the ps tasks and claims them. Then initializes the shards or, if an earlier run of the
-    /// chief has done so, continues its job. Returns the time by which all workers must be present, and what
-    /// the earlier run has left unfinished.
-    async fn bring_up(&self) -> Result<(Instant, Unfinished), ChiefError> {
-        let workers = self.identity.cluster.addresses(JobName::Worker).len() as u32;
-        self.job.validate_start(workers)?;
+    /// chief has done so, continues its job.
+    async fn bring_up(&self) -> Result<Begun, ChiefError> {
+        self.job.validate_start(self.workers())?;
         let timeout = self.config.start_timeout;
         let deadline = Instant::now() + timeout;
         // This is longer than the start timeout, so that the deadline below applies to all tasks together.
@@ -154,48 +193,84 @@ impl Launcher<'_> {
         if self.config.log_placement {
             info!("placement:\n{}", table(&placement, &self.job.graph.variables));
         }
-        let running = self.ps.running(self.job, workers, &placement);
-        let Ok(running) = tokio::time::timeout(timeout, running).await else {
-            return Err(ChiefError::SlowStart(timeout.as_secs()));
+        let unfinished = match self.find(&placement).await? {
+            Found::Unused => {
+                self.begin(self.in_time(self.initializer().run(placement)).await?);
+                Unfinished::default()
+            }
+            Found::Running(running) => self.continue_job(placement, running).await,
+            Found::Lost { shard, job } => {
+                if !self.has_own_checkpoints() {
+                    return Err(ChiefError::VariablesLost { shard });
+                }
+                warn!(%shard, "an earlier run of the chief has begun the job, and a shard has lost its variables");
+                self.roll_back(job).await?
+            }
         };
-        if let Some(running) = running? {
-            return Ok((deadline, self.continue_job(placement, running).await));
+        Ok(Begun { deadline, unfinished })
+    }
+
+    /// Returns the number of workers in the cluster spec.
+    pub(super) fn workers(&self) -> u32 {
+        self.identity.cluster.addresses(JobName::Worker).len() as u32
+    }
+
+    /// Returns what the shards hold of the job.
+    pub(super) async fn find(&self, placement: &Placement) -> Result<Found, ChiefError> {
+        self.in_time(self.ps.find(self.job, self.workers(), placement)).await
+    }
+
+    /// Awaits an answer of the shards within the start timeout.
+    pub(super) async fn in_time<T>(
+        &self,
+        answer: impl Future<Output = Result<T, ChiefError>>,
+    ) -> Result<T, ChiefError> {
+        let timeout = self.config.start_timeout;
+        match tokio::time::timeout(timeout, answer).await {
+            Ok(answer) => answer,
+            Err(_) => Err(ChiefError::SlowStart(timeout.as_secs())),
         }
-        let initializer = ShardInitializer {
+    }
+
+    pub(super) fn initializer(&self) -> ShardInitializer<'_> {
+        ShardInitializer {
             ps: self.ps,
             job: self.job,
-            workers,
+            workers: self.workers(),
             checkpoints: self.checkpoints.as_ref().map(|(catalog, restore)| (catalog, *restore)),
             warm_start: self.config.warm_start.as_ref(),
             wall_clock: &self.config.wall_clock,
-        };
-        let Ok(initialized) = tokio::time::timeout(timeout, initializer.run(placement)).await else {
-            return Err(ChiefError::SlowStart(timeout.as_secs()));
-        };
-        let InitialState { start, resumes } = initialized?;
-        let (step, saves) = (GlobalStep(start.version.0), self.checkpoints.is_some());
-        let (summary_every, trace) = (self.summary_every, self.config.trace);
-        let job_start = JobStart { step, resumes, saves, summary_every, trace };
-        self.coordinator.do_send(JobEvent::Created(start.placement.clone(), job_start));
+        }
+    }
+
+    /// Begins the job, or begins it again, with this state of the variables.
+    pub(super) fn begin(&self, InitialState { start, resumes }: InitialState) {
+        let start_of_job = self.job_start(start.version, resumes);
+        self.coordinator.do_send(JobEvent::Created(start.placement.clone(), start_of_job));
         let _ = self.saver.send(SaverCommand::Begin(start));
-        Ok((deadline, Unfinished::default()))
+    }
+
+    fn job_start(&self, version: Version, resumes: Vec<Resume>) -> JobStart {
+        let (step, saves) = (GlobalStep(version.0), self.checkpoints.is_some());
+        let (summary_every, trace) = (self.summary_every, self.config.trace);
+        JobStart { step, resumes, saves, summary_every, trace }
     }
 
     /// Continues the job of an earlier run of the chief. Completes the departures of workers, and returns
     /// what else is unfinished.
     async fn continue_job(&self, placement: Placement, running: RunningJob) -> Unfinished {
-        let RunningJob { version, rate, workers, appointed, drawn, departures, change, stop } = running;
+        let RunningJob { epoch, version, rate, workers, appointed, drawn, departures, change, stop } =
+            running;
         info!(step = %version, "continuing the job of an earlier run of the chief");
+        self.ps.continue_epoch(epoch);
+        let placement = Placement { epoch, ..placement };
         self.ps.begin_with_rate(rate);
         self.ps.appoint_after(appointed);
         let departures = departures.into_iter().map(|(worker, life)| self.ps.leave(worker, life));
         futures_util::future::join_all(departures).await;
         let batch_size = u64::from(self.job.batch_size);
         let resume = |drawn: u64| Resume { drawn, examples: drawn.saturating_mul(batch_size), files: None };
-        let (step, saves) = (GlobalStep(version.0), self.checkpoints.is_some());
-        let (summary_every, trace) = (self.summary_every, self.config.trace);
-        let resumes = drawn.into_iter().map(resume).collect();
-        let job_start = JobStart { step, resumes, saves, summary_every, trace };
+        let start_of_job = self.job_start(version, drawn.into_iter().map(resume).collect());
         // A store that hangs holds up the job for a short time only. The saver must begin before the job can
         // end.
         let from = match &self.checkpoints {
@@ -208,7 +283,7 @@ impl Launcher<'_> {
             }
             None => None,
         };
-        self.coordinator.do_send(JobEvent::Continued(placement.clone(), job_start, workers));
+        self.coordinator.do_send(JobEvent::Continued(placement.clone(), start_of_job, workers));
         let _ = self.saver.send(SaverCommand::Begin(StartingPoint { placement, version, from }));
         Unfinished { change, stop }
     }
@@ -216,7 +291,7 @@ impl Launcher<'_> {
     /// Claims the ps tasks for this run of the chief. If they belong to another chief, waits for that chief
     /// to end, but at most until the deadline: that chief may be an earlier run of this job that is about to
     /// end.
-    async fn claim(&self, deadline: Instant) -> Result<(), ChiefError> {
+    pub(super) async fn claim(&self, deadline: Instant) -> Result<(), ChiefError> {
         let mut refused = None;
         loop {
             let error = match tokio::time::timeout_at(deadline, self.ps.claim()).await {
@@ -284,15 +359,17 @@ impl Launcher<'_> {
         let mut pending = Pending { agreement, stopping: false, factor: None, workers_deadline: None };
         // The change of the learning rate that is being made; at most one.
         let mut changing = FuturesUnordered::new();
+        self.accepted.borrow_mut().factor = unfinished.change.map(HalfChange::factor);
         changing.extend(unfinished.change.map(|change| self.change_learning_rate(change)));
         if let Some(HalfStop { drains, step }) = unfinished.stop {
-            let reason = "an earlier run of the chief had begun to stop the job".to_owned();
+            let reason = "the job had begun to stop before".to_owned();
             let command = if drains { Command::Drain { reason } } else { Command::Stop { reason } };
             self.command(command, &mut pending, |drains| self.agree(step, drains));
         }
         loop {
             if changing.is_empty() {
                 let change = pending.factor.take().map(HalfChange::Unknown);
+                self.accepted.borrow_mut().factor = change.map(HalfChange::factor);
                 changing.extend(change.map(|change| self.change_learning_rate(change)));
             }
             let deadline = pending.workers_deadline;
@@ -316,6 +393,8 @@ impl Launcher<'_> {
                 Some(agreed) = pending.agreement.next() => {
                     let step: GlobalStep = agreed?;
                     info!(%step, "shards agreed on the last step");
+                    let drains = self.drain.get().is_some();
+                    self.accepted.borrow_mut().stop = Some(HalfStop { drains, step: Some(step) });
                     self.coordinator.do_send(JobEvent::StoppingAt(step));
                 }
                 Some(changed) = changing.next() => changed?,
@@ -363,6 +442,7 @@ impl Launcher<'_> {
         // The coordinator must be informed before the shards, because workers react to what the shards tell
         // them.
         self.coordinator.do_send(JobEvent::Stop { reason, drains });
+        self.accepted.borrow_mut().stop.get_or_insert(HalfStop { drains, step: None });
         if !std::mem::replace(&mut pending.stopping, true) {
             pending.agreement.push(agree(drains));
         }

@@ -6,6 +6,7 @@ mod launcher;
 mod membership;
 mod ps_tasks;
 mod rate_history;
+mod recovery;
 mod takeover;
 
 pub(crate) use launcher::{Drain, Launcher};

@@ -30,7 +30,7 @@ use crate::placement::place;
 
 use super::claiming::{claim_all, is_refused};
 use super::rate_history::RateHistory;
-use super::takeover::{RunningJob, running};
+use super::takeover::{Found, find};
 
 /// The time limit for a ps task to confirm that it stops.
 pub(crate) const FAREWELL: Duration = Duration::from_secs(5);
@@ -56,9 +56,10 @@ impl From<CreateError> for ChiefError {
 }
 
 /// The ps tasks that the chief has reached so far.
-#[derive(Default)]
 pub(crate) struct PsTasks {
     callers: RefCell<BTreeMap<TaskId, Arc<ReconnectingClient>>>,
+    /// The epoch of the placement.
+    epoch: Cell<PlacementEpoch>,
     /// The number of attempts to claim the tasks.
     attempts: Cell<u64>,
     /// The greatest number of an appointment of a worker, whether this chief or an earlier one made it.
@@ -71,6 +72,21 @@ pub(crate) struct PsTasks {
     rates: RefCell<RateHistory>,
     /// Cancelled before the ps tasks are told to stop.
     stops: CancellationToken,
+}
+
+impl Default for PsTasks {
+    fn default() -> Self {
+        Self {
+            callers: RefCell::default(),
+            epoch: Cell::new(PlacementEpoch(1)),
+            attempts: Cell::default(),
+            appointed: Cell::default(),
+            claimed: Cell::default(),
+            refused: Refused::default(),
+            rates: RefCell::default(),
+            stops: CancellationToken::new(),
+        }
+    }
 }
 
 /// The first error that says that a ps task obeys another chief.
@@ -135,7 +151,7 @@ pub(crate) struct PsStatus {
 }
 
 impl PsTasks {
-    /// Connects to every ps task.
+    /// Connects to every ps task that was not reached before, or that is lost.
     pub(crate) async fn connect(
         &self,
         transport: &Arc<dyn Transport>,
@@ -147,6 +163,9 @@ impl PsTasks {
         let addresses = identity.cluster.addresses(JobName::Ps);
         let dials = addresses.iter().enumerate().map(|(index, address)| async move {
             let task = TaskId::ps(index as u32);
+            if !self.is_lost(task) {
+                return Ok(());
+            }
             let transport = Arc::clone(transport);
             let caller =
                 ReconnectingClient::connect(transport, address.as_str(), identity, task, patience, retry)
@@ -192,6 +211,11 @@ impl PsTasks {
         self.claimed.get()
     }
 
+    /// Returns whether there is no connection to a task, and none will come back by itself.
+    pub(crate) fn is_lost(&self, task: TaskId) -> bool {
+        self.callers.borrow().get(&task).is_none_or(|caller| caller.is_lost())
+    }
+
     /// Returns the tasks that have been reached.
     pub(crate) fn tasks(&self) -> Vec<TaskId> {
         self.callers.borrow().keys().copied().collect()
@@ -226,10 +250,20 @@ impl PsTasks {
         self.callers().into_iter().flat_map(of_task).collect()
     }
 
-    /// Decides the placement of every variable.
+    /// Decides the placement of every variable, with the current epoch.
     pub(crate) fn place(&self, job: &JobSpec) -> Result<Placement, ChiefError> {
         let shards: Vec<ShardId> = self.shards().into_iter().map(|(shard, _)| shard).collect();
-        Ok(place(&job.placement, &job.update(), &job.graph.variables, &shards, PlacementEpoch(1))?)
+        Ok(place(&job.placement, &job.update(), &job.graph.variables, &shards, self.epoch.get())?)
+    }
+
+    /// Sets the epoch of the placement to that of a job that goes on.
+    pub(crate) fn continue_epoch(&self, epoch: PlacementEpoch) {
+        self.epoch.set(epoch);
+    }
+
+    /// Begins the epoch that follows `epoch` and all epochs of this chief.
+    pub(crate) fn begin_epoch_after(&self, epoch: PlacementEpoch) {
+        self.epoch.set(self.epoch.get().max(epoch).next());
     }
 
     /// Numbers the appointments of this chief after those of an earlier one.
@@ -237,21 +271,23 @@ impl PsTasks {
         self.appointed.set(self.appointed.get().max(number));
     }
 
-    /// Returns the running job that all shards hold; `None` if no worker has used the shards yet.
+    /// Returns what the shards hold of the job. `placement` may have any epoch.
     ///
     /// # Errors
-    /// Returns an error if the shards serve another job, or if some of them have lost their variables.
-    pub(crate) async fn running(
+    /// Returns an error if the shards serve another job, or if a ps task cannot be reached.
+    pub(crate) async fn find(
         &self,
         job: &JobSpec,
         workers: u32,
         placement: &Placement,
-    ) -> Result<Option<RunningJob>, ChiefError> {
+    ) -> Result<Found, ChiefError> {
         let ids = self.shards().into_iter().map(|(shard, _)| shard);
         let inspected = self.ask_all::<_, Inspected>(|shard| Inspect { shard: shard.shard }).await?;
         let held = |(shard, inspected): (ShardId, Inspected)| (shard, inspected.held.map(|held| *held));
         let shards: Vec<_> = ids.zip(inspected).map(held).collect();
-        running(&shards, |shard, start| creation(job, workers, placement, shard, start))
+        find(&shards, |shard, epoch, start| {
+            creation(job, workers, &Placement { epoch, ..placement.clone() }, shard, start)
+        })
     }
 
     /// Creates the variables on every shard. May be called again, with a different `start`, before any
@@ -438,7 +474,7 @@ impl PsTasks {
     }
 
     /// Tells every shard that this incarnation of a worker may join, and that its earlier ones have ended.
-    /// Returns whether all shards have confirmed it. They do unless a ps task is lost, which ends the job.
+    /// Returns whether all shards have confirmed it. They do unless a ps task is lost.
     pub(crate) async fn appoint(&self, worker: u32, incarnation: Incarnation, number: u64) -> bool {
         let appoint = |shard: ShardId| Appoint { shard: shard.shard, worker, incarnation, number };
         let appointed = self.ask_all::<_, Appointed>(appoint).await;
@@ -459,7 +495,8 @@ impl PsTasks {
                     Err(CallError::Refused { refusal, .. }) if refusal.code == RefusalCode::Overloaded => {
                         tokio::time::sleep(OVERLOADED_RETRY).await;
                     }
-                    // The message is not repeated, because a lost ps task ends the job.
+                    // The message is not repeated: if the job survives the loss of the ps task, the coordinator
+                    // gives the order again.
                     Err(error) => {
                         error!(%shard, worker = %TaskId::worker(worker), %error, "could not inform the shard that a worker left");
                         return;

@@ -1,19 +1,21 @@
 //! Decides how a chief continues a job that an earlier run of the chief has begun, from what the shards hold.
-//! Sends no messages. Wanted properties: (A) a job is continued only if every shard holds it, with the
+//! Sends no messages. Wanted properties: (A) a job is continued only if every shard holds it, with one
 //! placement and the settings that this chief would choose; (B) of all appointments of a worker, the one with
 //! the greatest number counts, and an incarnation that has left any shard has left; (C) a change that some
 //! shards know and others wait for is completed.
 
 use pushpull_messages::checkpoint::StartSpec;
-use pushpull_messages::id::{GlobalStep, Incarnation, ShardId, Version};
+use pushpull_messages::id::{GlobalStep, Incarnation, PlacementEpoch, ShardId, Version};
 use pushpull_messages::message::{CreateShard, HeldShard};
 use pushpull_messages::optimizer::{RateChange, RateSpec};
 
 use crate::error::ChiefError;
 
 /// The job that all shards hold, and what the earlier run of the chief has left undone.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct RunningJob {
+    /// The latest epoch of the placement.
+    pub epoch: PlacementEpoch,
     /// The smallest version of the shards.
     pub version: Version,
     /// The learning rate at this version.
@@ -52,6 +54,16 @@ pub(crate) enum HalfChange {
     Unknown(f32),
 }
 
+impl HalfChange {
+    /// Returns the factor of the learning rate after the change.
+    pub const fn factor(self) -> f32 {
+        match self {
+            Self::Known(change) => change.factor,
+            Self::Unknown(factor) => factor,
+        }
+    }
+}
+
 /// A stop before the job's last step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HalfStop {
@@ -61,55 +73,73 @@ pub(crate) struct HalfStop {
     pub step: Option<GlobalStep>,
 }
 
-/// Returns the job to continue; `None` if no worker has used the shards, and the job can begin. `wanted`
-/// returns the request with which this chief would create a shard.
+/// What the shards hold of the chief's job.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Found {
+    /// No worker has used the shards, so the job can begin.
+    Unused,
+    /// All shards hold the running job.
+    Running(RunningJob),
+    /// Some shards hold the running job, but `shard` has lost its variables, or has an earlier placement.
+    Lost { shard: ShardId, job: RunningJob },
+}
+
+/// Returns what the shards hold of the chief's job. `wanted` returns the request with which this chief would
+/// create a shard at a placement epoch.
 ///
 /// # Errors
-/// Returns an error if the shards serve another job, or if some of them have lost their variables.
-pub(super) fn running(
+/// Returns an error if the shards serve another job.
+pub(super) fn find(
     shards: &[(ShardId, Option<HeldShard>)],
-    wanted: impl Fn(ShardId, &StartSpec) -> CreateShard,
-) -> Result<Option<RunningJob>, ChiefError> {
-    let is_own = |shard: ShardId, held: &HeldShard| held.created == wanted(shard, &held.created.start);
-    let used = |held: &Option<HeldShard>| held.as_ref().filter(|held| held.touched).is_some();
-    let mut held = Vec::new();
+    wanted: impl Fn(ShardId, PlacementEpoch, &StartSpec) -> CreateShard,
+) -> Result<Found, ChiefError> {
+    let own_creation =
+        |shard: ShardId, created: &CreateShard| wanted(shard, created.placement.epoch, &created.start);
+    let mut own = Vec::new();
     let mut lacks = None;
     for (shard, holds) in shards {
         match holds {
-            Some(own) if is_own(*shard, own) => held.push(own),
+            Some(held) if held.created == own_creation(*shard, &held.created) => own.push((*shard, held)),
             Some(other) if other.touched => return Err(ChiefError::OtherJob { shard: *shard }),
             _ => lacks = lacks.or(Some(*shard)),
         }
     }
-    let Some(first) = held.first() else { return Ok(None) };
+    let epoch = |held: &HeldShard| held.created.placement.epoch;
+    let Some(newest) = own.iter().map(|(_, held)| epoch(held)).max() else { return Ok(Found::Unused) };
+    lacks = lacks.or(own.iter().find(|(_, held)| epoch(held) < newest).map(|&(shard, _)| shard));
+    let held: Vec<_> = own.into_iter().map(|(_, held)| held).collect();
     if let Some(shard) = lacks {
-        return match shards.iter().any(|(_, held)| used(held)) {
-            true => Err(ChiefError::VariablesLost { shard }),
-            false => Ok(None),
-        };
+        // Only a job that was running has rolled back.
+        let used = newest > PlacementEpoch(1) || held.iter().any(|held| held.touched);
+        return Ok(if used { Found::Lost { shard, job: running(&held, newest) } } else { Found::Unused });
     }
     // Shards that were created in two different ways have not been used yet.
-    if held.iter().any(|other| other.created.start != first.created.start) {
-        return Ok(None);
+    if held.iter().any(|other| other.created.start != held[0].created.start) {
+        return Ok(Found::Unused);
     }
+    Ok(Found::Running(running(&held, newest)))
+}
+
+/// Returns the running job of these shards; there is at least one.
+fn running(held: &[&HeldShard], epoch: PlacementEpoch) -> RunningJob {
     let least = *held.iter().min_by_key(|held| held.version).expect("there is a first shard");
-    let workers = first.created.workers;
-    let (departures, appointed) = (departures(&held, workers), appointed(&held));
+    let workers = least.created.workers;
     let drawn = |worker: u32| {
         let records = held.iter().flat_map(|held| &held.workers);
         records.filter(|record| record.worker == worker).map(|record| record.drawn).max().unwrap_or(0)
     };
-    let (change, known) = change(&held);
-    Ok(Some(RunningJob {
+    let (change, known) = change(held);
+    RunningJob {
+        epoch,
         version: least.version,
         rate: rate(least, known),
-        workers: (0..workers).map(|worker| worker_of(&held, worker)).collect(),
-        appointed,
+        workers: (0..workers).map(|worker| worker_of(held, worker)).collect(),
+        appointed: appointed(held),
         drawn: (0..workers).map(drawn).collect(),
-        departures,
+        departures: departures(held, workers),
         change,
-        stop: stop(&held),
-    }))
+        stop: stop(held),
+    }
 }
 
 /// Returns the greatest number of an appointment.
@@ -186,6 +216,7 @@ mod tests {
     use pushpull_messages::checkpoint::WorkerRecord;
     use pushpull_messages::job::JobSpec;
     use pushpull_messages::message::HeldMember;
+    use pushpull_messages::placement::Placement;
 
     use super::super::ps_tasks::creation;
     use super::*;
@@ -218,10 +249,40 @@ mod tests {
         held_by(&job())
     }
 
-    fn found(shards: Vec<Option<HeldShard>>) -> Result<Option<RunningJob>, String> {
+    fn search(shards: Vec<Option<HeldShard>>) -> Result<Found, String> {
         let shards: Vec<_> = shards.into_iter().map(|held| (SHARD, held)).collect();
-        let wanted = |shard, start: &StartSpec| creation(&job(), 2, &placement(), shard, start);
-        running(&shards, wanted).map_err(|error| error.to_string())
+        let wanted = |shard, epoch, start: &StartSpec| {
+            creation(&job(), 2, &Placement { epoch, ..placement() }, shard, start)
+        };
+        find(&shards, wanted).map_err(|error| error.to_string())
+    }
+
+    fn found(shards: Vec<Option<HeldShard>>) -> Result<Option<RunningJob>, String> {
+        search(shards).map(|found| match found {
+            Found::Running(job) => Some(job),
+            _ => None,
+        })
+    }
+
+    /// Returns a shard whose job has rolled back.
+    fn at_epoch(epoch: u64, touched: bool) -> HeldShard {
+        let placement = Placement { epoch: PlacementEpoch(epoch), ..placement() };
+        let created = creation(&job(), 2, &placement, SHARD, &StartSpec::Initialise);
+        HeldShard { created, touched, ..held() }
+    }
+
+    #[test]
+    fn a_job_without_all_of_its_shards_is_lost() {
+        let lost = |shards| match search(shards) {
+            Ok(Found::Lost { job, .. }) => Some(job.epoch.0),
+            _ => None,
+        };
+        assert_eq!(lost(vec![Some(at_epoch(1, true)), None]), Some(1));
+        assert_eq!(lost(vec![Some(at_epoch(1, false)), None]), None, "no worker has used it");
+        assert_eq!(lost(vec![Some(at_epoch(2, false)), None]), Some(2), "it has rolled back before");
+        assert_eq!(lost(vec![Some(at_epoch(1, true)), Some(at_epoch(2, false))]), Some(2), "(A)");
+        let whole = found(vec![Some(at_epoch(2, false)), Some(at_epoch(2, true))]).unwrap();
+        assert_eq!(whole.map(|job| job.epoch), Some(PlacementEpoch(2)));
     }
 
     #[test]
@@ -232,8 +293,6 @@ mod tests {
         assert_eq!(found(vec![None, Some(untouched(held()))]), Ok(None));
         assert_eq!(found(vec![Some(untouched(other.clone())), Some(untouched(held()))]), Ok(None));
         assert!(found(vec![Some(untouched(held())), Some(untouched(held()))]).unwrap().is_some());
-        let lost = found(vec![Some(held()), None]).unwrap_err();
-        assert!(lost.contains("has lost its variables"), "(A) {lost}");
         let wrong = found(vec![Some(other), Some(held())]).unwrap_err();
         assert!(wrong.contains("serves another job"), "(A) {wrong}");
         let job = found(vec![Some(HeldShard { version: Version(5), ..held() }), Some(held())]).unwrap();

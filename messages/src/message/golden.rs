@@ -9,8 +9,8 @@ use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 
 use super::{
-    Finish, Hello, Message, PROTOCOL, Refusal, RefusalCode, Register, Registered, Resume, ShardCreated, TrainingResult,
-    Welcome,
+    Finish, Hello, Message, PROTOCOL, Refusal, RefusalCode, Register, Registered, Resume, ShardCreated,
+    TrainingResult, Welcome,
 };
 use crate::cadence::EvalEverySpec;
 use crate::cluster::ClusterSpec;
@@ -150,7 +150,8 @@ fn with_fresh_samples(golden: &str) -> String {
     }
     let result = TrainingResult::gave_up("cut off");
     let gave_up = Finish { result, local_step: LocalStep(3), loss: 0.5, skipped: 1 }.into();
-    let refusals = [RefusalCode::Term, RefusalCode::Cluster, RefusalCode::RolledBack].map(|code| Refusal::new(code, "taken").into());
+    let refusals = [RefusalCode::Term, RefusalCode::Cluster, RefusalCode::RolledBack]
+        .map(|code| Refusal::new(code, "taken").into());
     let created = ShardCreated { slices: 1, bytes: 2, version: Version(3), appointed: 4 }.into();
     let again = Register { after: Some(Incarnation(5)) }.into();
     for rare in [full_job(), gave_up, created, again].into_iter().chain(refusals).chain(handshake()) {

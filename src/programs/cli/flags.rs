@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
+use pushpull_chief::ChiefConfig;
 use pushpull_messages::cluster::{Address, ClusterConfig, ClusterError, ClusterFlags};
 use pushpull_messages::id::JobName;
 use pushpull_messages::job::{JOB_FILE_BYTES_MAX, JobSpec};
@@ -180,19 +181,30 @@ impl HangArgs {
     }
 }
 
-/// The flag of the chief that limits how long a shard may be silent.
+/// The flags of the chief that say what happens when a shard is silent, or a ps task is lost.
 #[derive(Clone, Copy, Debug, clap::Args)]
-pub(crate) struct ShardHangArgs {
+pub(crate) struct PsFailureArgs {
     /// Time after which a shard that does not answer the chief counts as hung, although its ps task is alive,
     /// in seconds; 0 for no limit. The job then ends. A shard answers between two updates, so the limit must
     /// be longer than one update
     #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u64).range(..=86_400))]
     pub shard_hung_after_s: u64,
+    /// Time for which a job that makes checkpoints waits for a lost ps task to be started again, in seconds; 0
+    /// if its loss ends the job at once. When the task is back, the job rolls back to its latest checkpoint and
+    /// goes on
+    #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u64).range(..=86_400))]
+    pub ps_lost_after_s: u64,
 }
 
-impl ShardHangArgs {
-    pub(crate) fn after(self) -> Option<Duration> {
-        Some(Duration::from_secs(self.shard_hung_after_s)).filter(|limit| !limit.is_zero())
+impl PsFailureArgs {
+    /// Adds the settings of the flags to those of the chief.
+    pub(crate) fn apply(self, config: ChiefConfig) -> ChiefConfig {
+        let shard_hung_after = Duration::from_secs(self.shard_hung_after_s);
+        ChiefConfig {
+            shard_hung_after: Some(shard_hung_after).filter(|limit| !limit.is_zero()),
+            ps_lost_after: Duration::from_secs(self.ps_lost_after_s),
+            ..config
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use pushpull_chief::ChiefConfig;
 
-use super::flags::{ClusterArgs, ShardHangArgs, read_job};
+use super::flags::{ClusterArgs, PsFailureArgs, read_job};
 use super::paths::check_files;
 use super::saving::SavingArgs;
 use crate::programs::exit::Failure;
@@ -24,7 +24,7 @@ pub(super) struct JobArgs {
     #[arg(long, value_name = "FILE")]
     save_model: Option<PathBuf>,
     #[command(flatten)]
-    shard_hang: ShardHangArgs,
+    ps_failure: PsFailureArgs,
     #[command(flatten)]
     saving: SavingArgs,
 }
@@ -41,12 +41,11 @@ impl JobArgs {
         let Some(job) = &self.job else {
             return Err(Failure::Usage(format!("{host} needs --job FILE")));
         };
-        let config = ChiefConfig {
+        let config = self.ps_failure.apply(ChiefConfig {
             start_timeout: cluster.start_timeout(),
-            shard_hung_after: self.shard_hang.after(),
             log_placement,
             ..Default::default()
-        };
+        });
         let files = EndFiles { report: self.report.as_deref(), model: self.save_model.as_deref() };
         check_files(&files)?;
         let (config, job) = (self.saving.apply(config)?, read_job(job)?);

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use tracing::Instrument;
 
 use super::evaluator::EvaluationArgs;
-use super::flags::{ClusterArgs, DeviceArgs, HangArgs, ReplyArgs, ShardHangArgs, shards, threads};
+use super::flags::{ClusterArgs, DeviceArgs, HangArgs, PsFailureArgs, ReplyArgs, shards, threads};
 use super::input::InputArgs;
 use super::observe::ObserveArgs;
 use super::paths::{check_files, data_directory};
@@ -111,7 +111,7 @@ pub struct TrainArgs {
     #[command(flatten)]
     hang: HangArgs,
     #[command(flatten)]
-    shard_hang: ShardHangArgs,
+    ps_failure: PsFailureArgs,
     #[command(flatten)]
     reply: ReplyArgs,
     #[command(flatten)]
@@ -271,12 +271,11 @@ impl TrainArgs {
     }
 
     fn chief_config(&self) -> Result<ChiefConfig, Failure> {
-        self.saving.apply(ChiefConfig {
+        self.saving.apply(self.ps_failure.apply(ChiefConfig {
             start_timeout: self.cluster.start_timeout(),
-            shard_hung_after: self.shard_hang.after(),
             log_placement: self.log_placement,
             ..Default::default()
-        })
+        }))
     }
 
     async fn run_task(

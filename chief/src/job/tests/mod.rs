@@ -3,6 +3,7 @@
 mod continuing;
 mod leaving;
 mod random;
+mod restarting;
 mod scripted_job;
 mod stopping;
 

@@ -1,5 +1,5 @@
-//! Tests the properties (A)-(F) of `JobState` under random actions: correct and incorrect workers, repeated
-//! requests, broken connections, new incarnations, and timers that expire.
+//! Tests the properties (A)-(F) and (H) of `JobState` under random actions: correct and incorrect workers,
+//! repeated requests, broken connections, new incarnations, timers that expire, and lost ps tasks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,6 +45,16 @@ enum Action {
     EndDrain,
     /// The job is saved and reported.
     Release,
+    /// A ps task is lost.
+    Suspend,
+    /// The ps task is back, with its variables.
+    Resume,
+    /// The ps task is back, without its variables.
+    RollBack,
+    /// The worker has lost a ps task.
+    GiveUp,
+    /// The worker's process registers again, as another incarnation.
+    Restart,
 }
 
 fn action() -> impl Strategy<Value = Action> {
@@ -60,6 +70,8 @@ fn action() -> impl Strategy<Value = Action> {
         1 => prop_oneof![4 => Just(EndFailing), 1 => Just(Fail), 1 => Just(Abandon)],
         1 => prop_oneof![2 => Just(Stop), 2 => Just(Drain), 3 => Just(Agree), 1 => Just(EndDrain)],
         1 => Just(Release),
+        3 => prop_oneof![2 => Just(Suspend), 1 => Just(Resume), 1 => Just(RollBack)],
+        2 => prop_oneof![Just(GiveUp), Just(Restart)],
     ]
 }
 
@@ -85,6 +97,9 @@ struct Random {
     agreed: Option<u64>,
     /// Whether the job began to drain before any worker was told to evaluate.
     drains: bool,
+    /// Whether the job was ever suspended. The shards are then told some departures twice, or with the
+    /// appointment of the next incarnation.
+    suspended: bool,
 }
 
 impl Random {
@@ -100,6 +115,7 @@ impl Random {
             connections: 1,
             agreed: None,
             drains: false,
+            suspended: false,
         }
     }
 
@@ -160,15 +176,43 @@ impl Random {
             MemberState::Preparing | MemberState::Ready(_) => self.say(worker, Ready::default()),
             MemberState::Training => self.complete(worker),
             MemberState::Evaluating => self.say(worker, evaluated()),
+            MemberState::Restarting { .. } => self.restart(worker),
             MemberState::Finished(_) | MemberState::Left | MemberState::Lost => self.say(worker, report(99)),
         }
+    }
+
+    /// Lets the worker's process register again, as another incarnation on another connection.
+    fn restart(&mut self, worker: u32) {
+        self.connections += 1;
+        let WorkerLife { life, .. } = self.mine[worker as usize];
+        self.mine[worker as usize] = WorkerLife { life: life + 1, connection: self.connections };
+        self.say(worker, again(life));
+    }
+
+    /// Forgets what was known of the incarnations before the rollback.
+    fn roll_back(&mut self) {
+        if matches!(self.play.state.phase, Phase::Starting | Phase::Training | Phase::Evaluating(_)) {
+            self.created = false;
+            self.begun.clear();
+            self.finished.clear();
+            self.play.left.clear();
+            self.play.evaluates.clear();
+        }
+        self.suspended = true;
+        self.play.suspend();
+        self.play.roll_back(&[]);
+        let restarts =
+            |member: &Member<u32>| !matches!(member.state, MemberState::Training | MemberState::Ready(_));
+        let over = matches!(self.play.state.phase, Phase::Failing(_) | Phase::Concluding | Phase::Ended(_));
+        assert!(over || self.play.state.members.values().all(restarts), "(H)");
     }
 
     fn take(&mut self, worker: u32, action: Action) {
         let starting = matches!(self.play.state.phase, Phase::Starting);
         self.carry_out(worker, action);
         if starting && matches!(self.play.state.phase, Phase::Training) {
-            assert!(self.play.state.members.values().all(Member::is_present), "(B) all are present");
+            let stays = |member: &Member<u32>| member.is_present() || member.is_over();
+            assert!(self.play.state.members.values().all(stays), "(B) all are present");
         }
     }
 
@@ -209,6 +253,15 @@ impl Random {
             Action::EndDrain if self.play.state.drains() => self.play.end_drain(),
             Action::EndDrain => {}
             Action::Release => self.play.release(),
+            Action::Suspend => {
+                self.suspended = true;
+                self.play.suspend();
+            }
+            Action::Resume if self.play.state.suspended && self.created => self.play.resume(),
+            Action::Resume => {}
+            Action::RollBack => self.roll_back(),
+            Action::GiveUp => self.say(worker, gave_up()),
+            Action::Restart => self.restart(worker),
         }
     }
 
@@ -233,10 +286,7 @@ impl Random {
         let started = log.iter().position(|line| line == "started");
         let first = log.iter().position(|line| line.ends_with(":Go"));
         prop_assert!(first.is_none_or(|first| started.is_some_and(|started| started < first)), "(B)");
-        prop_assert!(
-            started.is_none_or(|_| (0..WORKERS).all(|worker| self.begun.iter().any(|life| life.0 == worker))),
-            "(B)"
-        );
+
         // (D): a job that waits has a worker that is busy, or one that may still reconnect.
         if matches!(state.phase, Phase::Training) && !state.is_agreeing() {
             let busy =
@@ -246,6 +296,9 @@ impl Random {
         }
         // (E)
         let told: BTreeSet<_> = left.iter().copied().collect();
+        if self.suspended {
+            return self.holds_at_end();
+        }
         prop_assert_eq!(told.len(), left.len(), "(E) once");
         for &(worker, life) in &self.begun {
             let known = &state.members[&worker];
@@ -262,6 +315,12 @@ impl Random {
             );
         }
         prop_assert!(told.is_subset(&self.begun), "(E) none that has not begun");
+        self.holds_at_end()
+    }
+
+    /// Checks what must hold of evaluations and of the end.
+    fn holds_at_end(&self) -> Result<(), TestCaseError> {
+        let Play { ended, .. } = &self.play;
         // (F)
         prop_assert!(!self.drains || self.play.evaluates.is_empty(), "(F)");
         prop_assert!(self.play.evaluates.iter().all(|&step| step == 10 || Some(step) == self.agreed), "(F)");
@@ -274,6 +333,7 @@ impl Random {
     /// Ends the waits for unreachable workers, lets every other worker do what the chief tells it, and
     /// checks that the job ends.
     fn settles(&mut self) -> Result<(), TestCaseError> {
+        self.take(0, Action::Resume);
         self.take(0, Action::Created);
         self.take(0, Action::Agree);
         if matches!(self.play.state.phase, Phase::Starting) {
@@ -318,10 +378,15 @@ proptest! {
     fn any_actions_lead_to_one_end(
         actions in prop::collection::vec((0..WORKERS, action()), 0..150),
         fails in any::<bool>(),
+        loses_ps in any::<bool>(),
     ) {
         let when_worker_leaves = if fails { LeaveSpec::Fail } else { LeaveSpec::Continue };
         let mut random = Random::new(JobSpec { when_worker_leaves, ..job() });
+        use Action::{GiveUp, Restart, Resume, RollBack, Suspend};
         for (worker, action) in actions {
+            if !loses_ps && matches!(action, Suspend | Resume | RollBack | GiveUp | Restart) {
+                continue;
+            }
             random.take(worker, action);
             random.holds()?;
         }

@@ -78,6 +78,9 @@ impl Play {
                             "Registered".to_owned()
                         }
                         Message::Reported(reported) if reported.stop.is_some() => "StopNow".to_owned(),
+                        Message::Refusal(refusal) if refusal.code == RefusalCode::RolledBack => {
+                            "Restart".to_owned()
+                        }
                         Message::Refusal(refusal) => format!("Refusal({})", refusal.reason),
                         other => other.name().to_owned(),
                     };
@@ -137,6 +140,23 @@ impl Play {
     pub(super) fn continued(&mut self, workers: &[HeldWorker]) {
         let start = JobStart { step: GlobalStep(4), ..JobStart::default() };
         let effects = self.state.continued(placement(), start, workers);
+        self.carry_out(effects);
+    }
+
+    /// Suspends the job, because a ps task is lost.
+    pub(super) fn suspend(&mut self) {
+        self.state.suspend();
+    }
+
+    /// Lets the suspended job go on.
+    pub(super) fn resume(&mut self) {
+        let effects = self.state.resume();
+        self.carry_out(effects);
+    }
+
+    /// Rolls the job back, with these workers of an earlier run of the chief.
+    pub(super) fn roll_back(&mut self, workers: &[HeldWorker]) {
+        let effects = self.state.roll_back(workers);
         self.carry_out(effects);
     }
 
@@ -239,6 +259,15 @@ pub(super) fn input_ended() -> Finish {
 
 pub(super) fn interrupted() -> Finish {
     finish(TrainingResult::Interrupted)
+}
+
+pub(super) fn gave_up() -> Finish {
+    finish(TrainingResult::gave_up("lost ps/0"))
+}
+
+/// Returns the request to register of a process whose incarnation was `life`.
+pub(super) const fn again(life: u64) -> Register {
+    Register { after: Some(Incarnation(life)) }
 }
 
 pub(super) fn report(step: u64) -> Report {
