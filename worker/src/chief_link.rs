@@ -8,15 +8,17 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use pushpull_messages::id::TaskId;
-use pushpull_messages::message::{Message, Rejoin, Rejoined};
+use pushpull_messages::message::{Message, RefusalCode, Rejoin, Rejoined};
 use pushpull_transport::buffer::Payload;
-use pushpull_transport::{CallError, Identity, Patience, ReconnectingClient, RetryConfig, Transport};
+use pushpull_transport::{
+    CallError, DialError, Identity, Patience, ReconnectingClient, RetryConfig, Transport,
+};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use tracing::Instrument;
 
-use crate::error::WorkerError;
+use crate::error::{WorkerError, is_rolled_back};
 
 /// The pause before the worker introduces itself again to a chief that does not lead the job yet.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -25,7 +27,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 pub(crate) struct DialChief {
     pub transport: Arc<dyn Transport>,
     pub identity: Identity,
-    /// How long the first run of the chief may take to start.
+    /// How long the worker waits for the first connection.
     pub start_timeout: Duration,
     /// How long the worker waits for another run of the chief when one is lost.
     pub lost_after: Duration,
@@ -78,7 +80,7 @@ impl ChiefLink {
     /// chief.
     ///
     /// # Errors
-    /// If the chief cannot be reached within the start timeout.
+    /// If the chief cannot be reached in time.
     pub(crate) async fn connect(
         dial: DialChief,
         on_connect: impl Fn(&Arc<ReconnectingClient>) + Send + Sync + 'static,
@@ -194,7 +196,10 @@ impl Shared {
             client = match self.renew(self.deadline()).await {
                 Ok(next) => next,
                 Err(error) => {
-                    tracing::warn!(%error, "no chief leads the job any more");
+                    // A job that has rolled back goes on: the worker registers again.
+                    if !is_rolled_back(&error) {
+                        tracing::warn!(%error, "no chief leads the job any more");
+                    }
                     self.state.send_replace(State::Lost(error));
                     return;
                 }
@@ -209,6 +214,11 @@ impl Shared {
             let patience = Patience { deadline, ..Patience::of(self.dial.lost_after) };
             let client = match self.dial.dial(patience).await {
                 Ok(client) => Arc::new(client),
+                Err(WorkerError::Dial(DialError::Refused { to, refusal }))
+                    if refusal.code == RefusalCode::RolledBack =>
+                {
+                    return Err(CallError::Refused { peer: to, refusal });
+                }
                 Err(error) => {
                     let before = self.reason.lock().clone();
                     return Err(self.lost(format!(
