@@ -264,3 +264,90 @@ impl Shared {
         tokio::time::timeout_at(deadline, introduced).await.map_err(late)?
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use pushpull_messages::cluster::ClusterSpec;
+    use pushpull_messages::id::{GlobalStep, Incarnation, JobName, LocalStep};
+    use pushpull_messages::message::{Finish, Finished, TrainingResult};
+    use pushpull_transport::{InProcess, Peer, Reply, Server, ServerConfig, Service, serve};
+
+    use super::*;
+
+    /// A run of a simulated chief, which records the kinds of the requests that it receives.
+    #[derive(Default)]
+    struct Chief {
+        rolled_back: bool,
+        received: Mutex<Vec<&'static str>>,
+    }
+
+    impl Service for Chief {
+        fn call(&self, _: &Peer, message: Message, _: Payload, reply: Reply) {
+            self.received.lock().push(message.name());
+            match message {
+                Message::Rejoin(_) if self.rolled_back => reply.refuse(RefusalCode::RolledBack, "to step 0"),
+                Message::Rejoin(_) => reply.send(Rejoined { leads: true }, Payload::EMPTY),
+                _ => reply.send(Finished { evaluate: false, step: GlobalStep(7) }, Payload::EMPTY),
+            }
+        }
+    }
+
+    fn identity(task: TaskId, incarnation: u64) -> Identity {
+        let jobs =
+            [(JobName::Chief, vec!["c:1"]), (JobName::Ps, vec!["p:1"]), (JobName::Worker, vec!["w:1"])];
+        let (cluster, incarnation) = (ClusterSpec::new(jobs).expect("a cluster"), Incarnation(incarnation));
+        Identity { task, incarnation, cluster, graph: None, http: None, nonce: 0 }
+    }
+
+    async fn start(transport: &Arc<InProcess>, chief: &Arc<Chief>, incarnation: u64) -> Server {
+        let listener = transport.listen("c:1").await.expect("a free address");
+        let service: Arc<dyn Service> = chief.clone();
+        serve(listener, identity(TaskId::CHIEF, incarnation), service, ServerConfig::default())
+    }
+
+    /// Returns a link of a worker that trains. The run of the chief that let it begin is lost, and `next` is
+    /// the next one.
+    async fn renewed(next: &Arc<Chief>) -> (ChiefLink, Server) {
+        let transport = Arc::new(InProcess::new());
+        let first = start(&transport, &Arc::default(), 1).await;
+        let patience = Duration::from_secs(60);
+        let dial = DialChief {
+            transport: transport.clone(),
+            identity: identity(TaskId::worker(0), 5),
+            start_timeout: patience,
+            lost_after: patience,
+            retry: RetryConfig::default(),
+        };
+        let link = ChiefLink::connect(dial, |_| {}).await.expect("it runs");
+        let rejoin = Rejoin { job: 3, files: None };
+        link.begin(&link.client().await.expect("it is connected"), rejoin).await.expect("nothing to do");
+        first.stop().await;
+        (link, start(&transport, next, 2).await)
+    }
+
+    fn finish() -> Finish {
+        let result = TrainingResult::Completed;
+        Finish { result, local_step: LocalStep(7), loss: 0.5, skipped: 0 }
+    }
+
+    /// Checks (B).
+    #[tokio::test]
+    async fn the_next_run_is_told_of_the_worker_first() {
+        let next = Arc::new(Chief::default());
+        let (link, _server) = renewed(&next).await;
+        link.call::<Finished>(finish()).await.expect("the next run replies");
+        assert_eq!(*next.received.lock(), ["Rejoin", "Finish"]);
+    }
+
+    /// Checks (A).
+    #[tokio::test]
+    async fn a_refused_rejoin_answers_every_call() {
+        let next = Arc::new(Chief { rolled_back: true, ..Default::default() });
+        let (link, _server) = renewed(&next).await;
+        for _ in 0..2 {
+            let error = link.call::<Finished>(finish()).await.expect_err("the job has rolled back");
+            assert!(is_rolled_back(&error), "{error}");
+        }
+        assert_eq!(*next.received.lock(), ["Rejoin"]);
+    }
+}

@@ -23,6 +23,7 @@ use pushpull_transport::buffer::{Buffer, BufferPool, Payload, Segment};
 use pushpull_transport::{
     Identity, InProcess, Listener, Peer, Reply, Server, ServerConfig, Service, Tcp, Transport, serve,
 };
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::super::Worker;
@@ -106,6 +107,10 @@ pub(super) struct Words {
     /// The incarnation of the worker in each `Register` message, and the incarnation that it names as the
     /// one before.
     pub(super) registered: Vec<(Incarnation, Option<Incarnation>)>,
+    /// When each of these messages arrived.
+    pub(super) registered_at: Vec<Instant>,
+    /// True if the chief refuses each `Register` message, because the job has rolled back once more.
+    pub(super) takes_nobody: bool,
 }
 
 impl Chief {
@@ -116,6 +121,18 @@ impl Chief {
     pub(super) fn go(&self) {
         let ready = self.words().ready.take().expect("it is ready");
         ready.send(Go {}, Payload::EMPTY);
+    }
+
+    /// Lets the worker begin as soon as it is ready, from now on.
+    pub(super) fn go_at_once(&self) {
+        self.words().go = true;
+    }
+
+    /// Tells the worker that has finished, and waits for the reply, to evaluate.
+    pub(super) fn let_evaluate(&self) {
+        let (waiting, step) =
+            (self.words().waiting.take().expect("it has finished"), self.registered.job.last_step);
+        waiting.send(Finished { evaluate: true, step }, Payload::EMPTY);
     }
 
     /// Returns the job for an incarnation of the worker, which is then the current one.
@@ -145,7 +162,12 @@ impl Chief {
 impl Service for Chief {
     fn call(&self, peer: &Peer, message: Message, _: Payload, reply: Reply) {
         if let Message::Register(register) = &message {
-            self.words().registered.push((peer.incarnation, register.after));
+            let mut words = self.words();
+            words.registered.push((peer.incarnation, register.after));
+            words.registered_at.push(Instant::now());
+            if words.takes_nobody {
+                return refuse(reply);
+            }
         }
         if self.shards.rolls_back_at(&message) || self.shards.has_ended(peer.incarnation) {
             return refuse(reply);
@@ -345,6 +367,8 @@ pub(super) struct Script {
     pub(super) go: bool,
     pub(super) saves: bool,
     pub(super) roll_back_at: RollBackAt,
+    /// False if the ps task is down at first.
+    pub(super) ps_runs: bool,
     pub(super) config: WorkerConfig,
     pub(super) tcp: bool,
 }
@@ -362,6 +386,7 @@ impl Default for Script {
             go: true,
             saves: false,
             roll_back_at,
+            ps_runs: true,
             config,
             tcp: false,
         }
@@ -370,7 +395,8 @@ impl Default for Script {
 
 impl Play {
     async fn start(script: Script) -> Self {
-        let Script { job, start, learning_rate, keep_from, go, saves, roll_back_at, config, tcp } = script;
+        let Script { job, start, learning_rate, keep_from, go, saves, roll_back_at, ps_runs, config, tcp } =
+            script;
         let (epoch, last_step) = (PlacementEpoch(1), job.last_step);
         let transport: Arc<dyn Transport> = match tcp {
             true => Arc::new(Tcp::new(BufferPool::default())),
@@ -407,7 +433,7 @@ impl Play {
         let identity = |task| identity(&cluster, task, FIRST);
         let to_chief: Arc<dyn Service> = chief.clone();
         let _chief = serve(first, identity(TaskId::CHIEF), to_chief, ServerConfig::default());
-        let ps = Some(serve_shards(second, identity(TaskId::ps(0)), &shards));
+        let ps = ps_runs.then(|| serve_shards(second, identity(TaskId::ps(0)), &shards));
         let interrupt = CancellationToken::new();
         let (task, pool) = (identity(TaskId::worker(0)), BufferPool::default());
         let worker = Worker::new(config, task, Arc::clone(&transport), pool, interrupt.clone()).unwrap();
@@ -417,7 +443,12 @@ impl Play {
         Self { chief, shards, transport, cluster, _chief, ps, view, interrupt, ended }
     }
 
-    /// Stops the ps task.
+    /// Lets a shard that has reached `version` withhold pushes, from now on.
+    pub(super) fn keep_from(&self, version: u64) {
+        self.shards.keep_from.store(version, Ordering::Relaxed);
+    }
+
+    /// Stops the ps task. Requests that wait are not answered.
     pub(super) async fn stop_ps(&mut self) {
         self.ps.take().expect("it runs").stop().await;
     }
@@ -495,7 +526,7 @@ fn identity(cluster: &ClusterSpec, task: TaskId, incarnation: Incarnation) -> Id
 
 fn serve_shards(listener: Box<dyn Listener>, identity: Identity, shards: &Arc<Shards>) -> Server {
     let service: Arc<dyn Service> = shards.clone();
-    serve(listener, identity, service, ServerConfig { shards: 2, ..Default::default() })
+    serve(listener, identity, service, ServerConfig { shards: 2, drain_ms: 1, ..Default::default() })
 }
 
 pub(super) fn play<F: Future<Output = ()>>(script: Script, test: impl FnOnce(Play) -> F) {
