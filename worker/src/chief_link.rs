@@ -8,15 +8,17 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use pushpull_messages::id::TaskId;
-use pushpull_messages::message::{Message, Rejoin, Rejoined};
+use pushpull_messages::message::{Message, RefusalCode, Rejoin, Rejoined};
 use pushpull_transport::buffer::Payload;
-use pushpull_transport::{CallError, Identity, Patience, ReconnectingClient, RetryConfig, Transport};
+use pushpull_transport::{
+    CallError, DialError, Identity, Patience, ReconnectingClient, RetryConfig, Transport,
+};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use tracing::Instrument;
 
-use crate::error::WorkerError;
+use crate::error::{WorkerError, is_rolled_back};
 
 /// The pause before the worker introduces itself again to a chief that does not lead the job yet.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -25,7 +27,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 pub(crate) struct DialChief {
     pub transport: Arc<dyn Transport>,
     pub identity: Identity,
-    /// How long the first run of the chief may take to start.
+    /// How long the worker waits for the first connection.
     pub start_timeout: Duration,
     /// How long the worker waits for another run of the chief when one is lost.
     pub lost_after: Duration,
@@ -78,7 +80,7 @@ impl ChiefLink {
     /// chief.
     ///
     /// # Errors
-    /// If the chief cannot be reached within the start timeout.
+    /// If the chief cannot be reached in time.
     pub(crate) async fn connect(
         dial: DialChief,
         on_connect: impl Fn(&Arc<ReconnectingClient>) + Send + Sync + 'static,
@@ -194,7 +196,10 @@ impl Shared {
             client = match self.renew(self.deadline()).await {
                 Ok(next) => next,
                 Err(error) => {
-                    tracing::warn!(%error, "no chief leads the job any more");
+                    // A job that has rolled back goes on: the worker registers again.
+                    if !is_rolled_back(&error) {
+                        tracing::warn!(%error, "no chief leads the job any more");
+                    }
                     self.state.send_replace(State::Lost(error));
                     return;
                 }
@@ -209,6 +214,11 @@ impl Shared {
             let patience = Patience { deadline, ..Patience::of(self.dial.lost_after) };
             let client = match self.dial.dial(patience).await {
                 Ok(client) => Arc::new(client),
+                Err(WorkerError::Dial(DialError::Refused { to, refusal }))
+                    if refusal.code == RefusalCode::RolledBack =>
+                {
+                    return Err(CallError::Refused { peer: to, refusal });
+                }
                 Err(error) => {
                     let before = self.reason.lock().clone();
                     return Err(self.lost(format!(
@@ -252,5 +262,92 @@ impl Shared {
             self.lost(format!("the chief was started again, but did not lead the job within {seconds} s"))
         };
         tokio::time::timeout_at(deadline, introduced).await.map_err(late)?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pushpull_messages::cluster::ClusterSpec;
+    use pushpull_messages::id::{GlobalStep, Incarnation, JobName, LocalStep};
+    use pushpull_messages::message::{Finish, Finished, TrainingResult};
+    use pushpull_transport::{InProcess, Peer, Reply, Server, ServerConfig, Service, serve};
+
+    use super::*;
+
+    /// A run of a simulated chief, which records the kinds of the requests that it receives.
+    #[derive(Default)]
+    struct Chief {
+        rolled_back: bool,
+        received: Mutex<Vec<&'static str>>,
+    }
+
+    impl Service for Chief {
+        fn call(&self, _: &Peer, message: Message, _: Payload, reply: Reply) {
+            self.received.lock().push(message.name());
+            match message {
+                Message::Rejoin(_) if self.rolled_back => reply.refuse(RefusalCode::RolledBack, "to step 0"),
+                Message::Rejoin(_) => reply.send(Rejoined { leads: true }, Payload::EMPTY),
+                _ => reply.send(Finished { evaluate: false, step: GlobalStep(7) }, Payload::EMPTY),
+            }
+        }
+    }
+
+    fn identity(task: TaskId, incarnation: u64) -> Identity {
+        let jobs =
+            [(JobName::Chief, vec!["c:1"]), (JobName::Ps, vec!["p:1"]), (JobName::Worker, vec!["w:1"])];
+        let (cluster, incarnation) = (ClusterSpec::new(jobs).expect("a cluster"), Incarnation(incarnation));
+        Identity { task, incarnation, cluster, graph: None, http: None, nonce: 0 }
+    }
+
+    async fn start(transport: &Arc<InProcess>, chief: &Arc<Chief>, incarnation: u64) -> Server {
+        let listener = transport.listen("c:1").await.expect("a free address");
+        let service: Arc<dyn Service> = chief.clone();
+        serve(listener, identity(TaskId::CHIEF, incarnation), service, ServerConfig::default())
+    }
+
+    /// Returns a link of a worker that trains. The run of the chief that let it begin is lost, and `next` is
+    /// the next one.
+    async fn renewed(next: &Arc<Chief>) -> (ChiefLink, Server) {
+        let transport = Arc::new(InProcess::new());
+        let first = start(&transport, &Arc::default(), 1).await;
+        let patience = Duration::from_secs(60);
+        let dial = DialChief {
+            transport: transport.clone(),
+            identity: identity(TaskId::worker(0), 5),
+            start_timeout: patience,
+            lost_after: patience,
+            retry: RetryConfig::default(),
+        };
+        let link = ChiefLink::connect(dial, |_| {}).await.expect("it runs");
+        let rejoin = Rejoin { job: 3, files: None };
+        link.begin(&link.client().await.expect("it is connected"), rejoin).await.expect("nothing to do");
+        first.stop().await;
+        (link, start(&transport, next, 2).await)
+    }
+
+    fn finish() -> Finish {
+        let result = TrainingResult::Completed;
+        Finish { result, local_step: LocalStep(7), loss: 0.5, skipped: 0 }
+    }
+
+    /// Checks (B).
+    #[tokio::test]
+    async fn the_next_run_is_told_of_the_worker_first() {
+        let next = Arc::new(Chief::default());
+        let (link, _server) = renewed(&next).await;
+        link.call::<Finished>(finish()).await.expect("the next run replies");
+        assert_eq!(*next.received.lock(), ["Rejoin", "Finish"]);
+    }
+
+    /// Checks (A).
+    #[tokio::test]
+    async fn a_refused_rejoin_answers_every_call() {
+        let next = Arc::new(Chief { rolled_back: true, ..Default::default() });
+        let (link, _server) = renewed(&next).await;
+        for _ in 0..2 {
+            let error = link.call::<Finished>(finish()).await.expect_err("the job has rolled back");
+            assert!(is_rolled_back(&error), "{error}");
+        }
+        assert_eq!(*next.received.lock(), ["Rejoin"]);
     }
 }

@@ -3,6 +3,7 @@
 
 use pushpull_input::InputError;
 use pushpull_messages::id::{GlobalStep, LocalStep, ShardId, TaskId, Version};
+use pushpull_messages::message::{Refusal, RefusalCode};
 use pushpull_messages::out_of_range::OutOfRange;
 use pushpull_transport::{CallError, DialError};
 
@@ -129,6 +130,34 @@ impl WorkerError {
             _ => false,
         }
     }
+
+    /// Returns true if a task refused the worker because the job has rolled back to a checkpoint since the
+    /// worker registered.
+    pub(crate) const fn is_rolled_back(&self) -> bool {
+        match self {
+            Self::Dial(error) | Self::Client(ClientError::Dial(error)) => {
+                matches!(error, DialError::Refused { refusal, .. } if says_rolled_back(refusal))
+            }
+            Self::Call(error) | Self::Client(ClientError::Call(error)) => is_rolled_back(error),
+            _ => false,
+        }
+    }
+
+    /// Returns true if a ps task is lost: it was restarted, or could not be reached for the worker's redial
+    /// time.
+    pub(crate) const fn is_lost_ps(&self) -> bool {
+        matches!(self, Self::Client(ClientError::Call(CallError::Lost { .. })))
+    }
+}
+
+/// Returns true if a request was refused because the job has rolled back to a checkpoint since the worker
+/// registered.
+pub(crate) const fn is_rolled_back(error: &CallError) -> bool {
+    matches!(error, CallError::Refused { refusal, .. } if says_rolled_back(refusal))
+}
+
+const fn says_rolled_back(refusal: &Refusal) -> bool {
+    matches!(refusal.code, RefusalCode::RolledBack)
 }
 
 impl From<DeviceError> for WorkerError {

@@ -21,9 +21,10 @@ pub(crate) use journal::{Journal, StepRecord};
 pub(crate) use life::{EndOfLife, Life};
 pub(crate) use moments::Moments;
 pub use plots::Plots;
-pub(crate) use reporter::{ReportSources, Reporter};
+pub(crate) use reporter::{ReportSources, Reporter, StopCause};
 pub(crate) use spans::Spans;
 #[cfg(test)]
 pub(crate) use tracer::tests::nest;
 pub(crate) use tracer::{TracedStep, Tracer};
+pub(crate) use view::ShownIncarnation;
 pub use view::WorkerView;

@@ -19,12 +19,31 @@ use super::life::Life;
 use super::plots::Plots;
 use super::spans::Spans;
 use crate::chief_link::ChiefLink;
+use crate::error::{WorkerError, is_rolled_back};
 
 /// The maximum time for sending the reports after the end of the training.
 const LAST: Duration = Duration::from_secs(5);
 /// The maximum number of reports that are sent after the end of the training. If the worker has not reported
 /// before, its spans wait for the second report, because the reply to the first one aligns the clocks.
 const LAST_REPORTS: usize = 2;
+
+/// Why the chief ends the training of a worker.
+#[derive(Clone, Debug)]
+pub(crate) enum StopCause {
+    /// The job ends early, for this reason.
+    JobEnds(String),
+    /// The job has rolled back. Contains the refusal of a report.
+    RolledBack(CallError),
+}
+
+impl From<StopCause> for WorkerError {
+    fn from(cause: StopCause) -> Self {
+        match cause {
+            StopCause::JobEnds(reason) => Self::Stopped(reason),
+            StopCause::RolledBack(refused) => Self::Call(refused),
+        }
+    }
+}
 
 /// A task that reports a worker's progress to the chief.
 pub(crate) struct Reporter {
@@ -97,9 +116,10 @@ impl Reporter {
     }
 
     /// Sends reports at intervals of `every` until all receivers of `stop` are dropped. Sets `stop` if the
-    /// chief tells the worker to stop. If a report fails, returns at once, which closes `stop`. At the end,
-    /// waits for the reply to the report in flight, and sends everything that no report has contained yet.
-    pub(crate) async fn run(mut self, stop: watch::Sender<Option<String>>, every: Duration) {
+    /// chief tells the worker to stop, or if the job has rolled back. If a report fails, returns at once,
+    /// which closes `stop`. At the end, waits for the reply to the report in flight, and sends everything that
+    /// no report has contained yet.
+    pub(crate) async fn run(mut self, stop: watch::Sender<Option<StopCause>>, every: Duration) {
         let mut ticks = tokio::time::interval(every);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         ticks.tick().await;
@@ -124,14 +144,19 @@ impl Reporter {
                 Ok(Reported { stop: None, .. }) => {}
                 Ok(Reported { stop: Some(reason), .. }) => {
                     self.life.stopping();
-                    stop.send_replace(Some(reason));
+                    stop.send_replace(Some(StopCause::JobEnds(reason)));
                     stop.closed().await;
                     break;
+                }
+                // What this report contains belongs to a past that the job has left.
+                Err(error) if is_rolled_back(&error) => {
+                    stop.send_replace(Some(StopCause::RolledBack(error)));
+                    return;
                 }
                 // A chief that was started again may refuse the worker.
                 Err(CallError::Refused { refusal, .. }) if refusal.code == RefusalCode::Unavailable => {
                     self.life.stopping();
-                    stop.send_replace(Some(refusal.reason));
+                    stop.send_replace(Some(StopCause::JobEnds(refusal.reason)));
                     return self.log_unanswered();
                 }
                 Err(error) => {
@@ -141,8 +166,10 @@ impl Reporter {
             }
         }
         let end = end.unwrap_or_else(|| Instant::now() + LAST);
-        if !matches!(timeout_at(end, self.report_rest()).await, Ok(Ok(()))) {
-            self.log_unanswered();
+        match timeout_at(end, self.report_rest()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) if is_rolled_back(&error) => {}
+            _ => self.log_unanswered(),
         }
     }
 

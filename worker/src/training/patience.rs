@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::WorkerError;
+use crate::telemetry::StopCause;
 
 /// How long a worker that was told to leave waits for the reply to its current request. A reply that depends
 /// on other workers may take longer; the worker then stops waiting for it.
@@ -25,11 +26,12 @@ pub(super) fn deserted_after(took: Duration) -> Duration {
 /// Awaits `reply`, which may depend on other workers. Returns an error if this worker has to leave before the
 /// reply arrives.
 ///
-/// After the worker was told to stop or was interrupted, waits at most [`LAST_REPLY`]. If the chief is lost,
-/// `stop` is closed. This function then waits at most `deserted_after`, because no task is left to inform
-/// the shards that another worker is gone.
+/// After the worker was told to stop or was interrupted, waits at most [`LAST_REPLY`]. If the job has rolled
+/// back, does not wait at all, because the reply has no use any more. If the chief is lost, `stop` is closed.
+/// This function then waits at most `deserted_after`, because no task is left to inform the shards that
+/// another worker is gone.
 pub(super) async fn unless_leaving<T>(
-    stop: &mut watch::Receiver<Option<String>>,
+    stop: &mut watch::Receiver<Option<StopCause>>,
     interrupt: &CancellationToken,
     local_step: LocalStep,
     deserted_after: Duration,
@@ -40,7 +42,10 @@ pub(super) async fn unless_leaving<T>(
             biased;
             () = interrupt.cancelled() => WorkerError::Interrupted { local_step },
             stopped = stop.wait_for(Option::is_some) => match stopped {
-                Ok(reason) => WorkerError::Stopped(reason.clone().expect("it has been waited for")),
+                Ok(cause) => match cause.clone().expect("it has been waited for") {
+                    rolled_back @ StopCause::RolledBack(_) => return rolled_back.into(),
+                    ends @ StopCause::JobEnds(_) => ends.into(),
+                },
                 Err(_) => tokio::select! {
                     biased;
                     () = interrupt.cancelled() => WorkerError::Interrupted { local_step },
@@ -64,6 +69,10 @@ pub(super) async fn unless_leaving<T>(
 mod tests {
     use super::*;
 
+    fn enough() -> Option<StopCause> {
+        Some(StopCause::JobEnds("enough".to_owned()))
+    }
+
     fn block_on<T>(future: impl Future<Output = T>) -> T {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime.expect("a runtime").block_on(future)
@@ -74,7 +83,7 @@ mod tests {
         let step = LocalStep(3);
         let never = std::future::pending::<Result<(), WorkerError>>;
         block_on(async {
-            let (_chief, mut stop) = watch::channel(Some("enough".to_owned()));
+            let (_chief, mut stop) = watch::channel(enough());
             let alone = CancellationToken::new();
             let error = unless_leaving(&mut stop, &alone, step, DESERTED, never()).await.unwrap_err();
             assert!(matches!(error, WorkerError::Stopped(reason) if reason == "enough"));
@@ -94,7 +103,7 @@ mod tests {
     #[test]
     fn a_reply_on_its_way_is_taken() {
         block_on(async {
-            let (_chief, mut stop) = watch::channel(Some("enough".to_owned()));
+            let (_chief, mut stop) = watch::channel(enough());
             let reply = async {
                 tokio::time::sleep(LAST_REPLY / 2).await;
                 Ok(7)

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pushpull_input::{Prefetch, TestSet, input_in_directory};
+use pushpull_messages::id::Incarnation;
 use pushpull_messages::input::ColumnSpec;
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::{Go, Ready, Register, Registered, Rejoin};
@@ -71,6 +72,8 @@ fn plan_fetches(
 pub(super) struct SessionStart<'a> {
     pub config: &'a WorkerConfig,
     pub identity: &'a Identity,
+    /// The incarnation with which this process has registered before; `None` if it has not.
+    pub after: Option<Incarnation>,
     pub transport: &'a Arc<dyn Transport>,
     pub pool: &'a BufferPool,
     pub life: &'a Life,
@@ -88,10 +91,10 @@ impl SessionStart<'_> {
         link: &ChiefLink,
         chief: &Arc<ReconnectingClient>,
     ) -> Result<Session, WorkerError> {
-        let Self { config, identity, transport, pool, life, journal } = self;
+        let Self { config, identity, transport, pool, life, journal, after } = *self;
         tracing::info!("registering with the chief");
         life.doing("registering");
-        let registered = self.in_time(chief.call::<Registered>(Register::default(), Payload::EMPTY)).await?;
+        let registered = self.in_time(chief.call::<Registered>(Register { after }, Payload::EMPTY)).await?;
         let Registered { mut job, placement, workers, resume, saves, summary_every, trace } = registered;
         life.doing("preparing");
         let digest = job.digest();

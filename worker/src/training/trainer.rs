@@ -23,7 +23,7 @@ use crate::error::WorkerError;
 use crate::fetches::{FetchPlan, WantedGradient};
 use crate::hooks::{EvaluationInfo, Fetched, Hook, StepContext, StepGradients, StepInfo};
 use crate::lease::Lease;
-use crate::telemetry::{Journal, Moments, Plots, StepRecord, TracedStep, Tracer};
+use crate::telemetry::{Journal, Moments, Plots, StepRecord, StopCause, TracedStep, Tracer};
 
 /// The final loss of a worker is the mean over at most this number of steps. They are the most recent steps
 /// whose gradients were applied or held.
@@ -54,8 +54,8 @@ pub(super) struct Trainer {
     /// The variables of the job, if a hook changes gradients; empty otherwise.
     pub changed: Vec<VariableSpec>,
     pub plots: Plots,
-    /// Set when the chief tells the worker to stop; closed when the chief is lost.
-    pub stop: watch::Receiver<Option<String>>,
+    /// Set when the chief ends the training; closed when the chief is lost.
+    pub stop: watch::Receiver<Option<StopCause>>,
     /// Cancelled when a signal tells the worker to stop.
     pub interrupt: CancellationToken,
 }
@@ -148,10 +148,10 @@ impl Trainer {
         Ok(())
     }
 
-    /// Returns an error if the worker was told to stop or was interrupted.
+    /// Returns an error if the chief has ended the training, or the worker was interrupted.
     fn check_stay(&self, local_step: LocalStep) -> Result<(), WorkerError> {
-        if let Some(reason) = self.stop.borrow().clone() {
-            return Err(WorkerError::Stopped(reason));
+        if let Some(cause) = self.stop.borrow().clone() {
+            return Err(cause.into());
         }
         if self.interrupt.is_cancelled() {
             return Err(WorkerError::Interrupted { local_step });

@@ -1,26 +1,44 @@
 //! A simulated chief and a simulated ps task, with a worker that is connected to both.
 
-use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, MutexGuard};
+use std::mem::take;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use pushpull_messages::cluster::ClusterSpec;
 use pushpull_messages::graph::GraphBuilder;
 use pushpull_messages::id::{
-    Incarnation, JobName, PlacementEpoch, ShardId, SliceId, TaskId, VariableId, Version,
+    GlobalStep, Incarnation, JobName, PlacementEpoch, ShardId, SliceId, TaskId, VariableId, Version,
 };
 use pushpull_messages::input::{DatasetSpec, InputSpec};
+use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::{
-    Go, Message, Pulled, Push, Pushed, RefusalCode, Registered, Report, Reported, Verdict,
+    Evaluated, Finish, Finished, Go, Message, Pulled, Push, Pushed, Refusal, RefusalCode, Registered, Report,
+    Reported, Resume, Verdict,
 };
-use pushpull_messages::observe::{Micros, Observed, PushTimes, TaskSnapshot, TaskState, TraceSpec};
+use pushpull_messages::observe::{Clock, Micros, Observed, PushTimes, TaskSnapshot, TaskState, TraceSpec};
 use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
 use pushpull_messages::variable::InitializerSpec;
-use pushpull_transport::buffer::{Buffer, Segment};
-use pushpull_transport::{InProcess, Listener, Peer, Reply, Server, ServerConfig, Service, Tcp, serve};
+use pushpull_transport::buffer::{Buffer, BufferPool, Payload, Segment};
+use pushpull_transport::{
+    Identity, InProcess, Listener, Peer, Reply, Server, ServerConfig, Service, Tcp, Transport, serve,
+};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
-use super::super::*;
+use super::super::Worker;
+use crate::config::WorkerConfig;
+use crate::error::WorkerError;
+use crate::telemetry::WorkerView;
 
 const PATIENCE: Duration = Duration::from_secs(60);
+/// The first incarnation of the worker.
+pub(super) const FIRST: Incarnation = Incarnation(5);
+/// The number of batches drawn at the position where the worker continues first.
+pub(super) const DRAWN: u64 = 4;
+/// The position at which the worker continues after the job has rolled back at a [`RollBackAt`].
+pub(super) const RESUME_AGAIN: Resume = Resume { drawn: 9, examples: 16, files: None };
+const ROLLED_BACK: &str = "the job has rolled back to step 0";
 pub(super) const SHARDS: [ShardId; 2] = [ShardId::new(0, 0), ShardId::new(0, 1)];
 pub(super) const BATCH: u32 = 16;
 /// The difference between clocks, one hour: the chief's clock is ahead of the worker's clock by this time,
@@ -50,13 +68,13 @@ pub(super) fn job(last_step: u64) -> JobSpec {
 }
 
 /// Places one variable on each shard.
-fn placement(job: &JobSpec) -> Placement {
+fn placement(job: &JobSpec, epoch: PlacementEpoch) -> Placement {
     let placed = |(id, &shard): (usize, &ShardId)| PlacedSlice {
         slice: SliceSpec::whole(VariableId(id as u32), &job.graph.variables[id]),
         shard,
     };
     let slices = SHARDS.iter().enumerate().map(placed).collect();
-    Placement { epoch: PlacementEpoch(1), shards: SHARDS.to_vec(), slices }
+    Placement { epoch, shards: SHARDS.to_vec(), slices }
 }
 
 /// A simulated chief.
@@ -64,6 +82,7 @@ pub(super) struct Chief {
     registered: Registered,
     pub(super) clock: Clock,
     words: Mutex<Words>,
+    shards: Arc<Shards>,
 }
 
 #[derive(Default)]
@@ -81,6 +100,17 @@ pub(super) struct Words {
     pub(super) finish: Option<Finish>,
     /// True if the chief tells a worker that has finished training to evaluate the final values.
     pub(super) evaluate: bool,
+    pub(super) evaluated: Option<Evaluated>,
+    /// True if the chief withholds the reply to a worker that has finished, in `waiting`.
+    pub(super) withhold: bool,
+    pub(super) waiting: Option<Reply>,
+    /// The incarnation of the worker in each `Register` message, and the incarnation that it names as the
+    /// one before.
+    pub(super) registered: Vec<(Incarnation, Option<Incarnation>)>,
+    /// When each of these messages arrived.
+    pub(super) registered_at: Vec<Instant>,
+    /// True if the chief refuses each `Register` message, because the job has rolled back once more.
+    pub(super) takes_nobody: bool,
 }
 
 impl Chief {
@@ -93,11 +123,31 @@ impl Chief {
         ready.send(Go {}, Payload::EMPTY);
     }
 
+    /// Lets the worker begin as soon as it is ready, from now on.
+    pub(super) fn go_at_once(&self) {
+        self.words().go = true;
+    }
+
+    /// Tells the worker that has finished, and waits for the reply, to evaluate.
+    pub(super) fn let_evaluate(&self) {
+        let (waiting, step) =
+            (self.words().waiting.take().expect("it has finished"), self.registered.job.last_step);
+        waiting.send(Finished { evaluate: true, step }, Payload::EMPTY);
+    }
+
+    /// Returns the job for an incarnation of the worker, which is then the current one.
+    fn register(&self, incarnation: Incarnation) -> Registered {
+        let mut timeline = self.shards.timeline();
+        timeline.current = Some(incarnation);
+        let placement = placement(&self.registered.job, timeline.epoch);
+        Registered { placement, resume: timeline.resume, ..self.registered.clone() }
+    }
+
     /// Answers the reports collected in `unheard`, and lets the chief answer later reports at once.
     pub(super) fn hear(&self) {
         let mut words = self.words();
         words.deaf = false;
-        for (report, reply) in std::mem::take(&mut words.unheard) {
+        for (report, reply) in take(&mut words.unheard) {
             self.take(&mut words, report, reply);
         }
     }
@@ -110,10 +160,21 @@ impl Chief {
 }
 
 impl Service for Chief {
-    fn call(&self, _: &Peer, message: Message, _: Payload, reply: Reply) {
+    fn call(&self, peer: &Peer, message: Message, _: Payload, reply: Reply) {
+        if let Message::Register(register) = &message {
+            let mut words = self.words();
+            words.registered.push((peer.incarnation, register.after));
+            words.registered_at.push(Instant::now());
+            if words.takes_nobody {
+                return refuse(reply);
+            }
+        }
+        if self.shards.rolls_back_at(&message) || self.shards.has_ended(peer.incarnation) {
+            return refuse(reply);
+        }
         let mut words = self.words();
         match message {
-            Message::Register(_) => reply.send(self.registered.clone(), Payload::EMPTY),
+            Message::Register(_) => reply.send(self.register(peer.incarnation), Payload::EMPTY),
             Message::Ready(_) if words.go => reply.send(Go {}, Payload::EMPTY),
             Message::Ready(_) => words.ready = Some(reply),
             Message::Report(report) if words.deaf => words.unheard.push((*report, reply)),
@@ -121,23 +182,59 @@ impl Service for Chief {
             Message::Finish(finish) => {
                 let (step, evaluate) = (self.registered.job.last_step, words.evaluate);
                 words.finish = Some(*finish);
-                reply.send(Finished { evaluate, step }, Payload::EMPTY);
+                match words.withhold {
+                    true => words.waiting = Some(reply),
+                    false => reply.send(Finished { evaluate, step }, Payload::EMPTY),
+                }
+            }
+            Message::Evaluated(evaluated) => {
+                words.evaluated = Some(*evaluated);
+                let step = self.registered.job.last_step;
+                reply.send(Finished { evaluate: false, step }, Payload::EMPTY);
             }
             other => reply.refuse(RefusalCode::Malformed, format!("no {} here", other.name())),
         }
     }
 }
 
+fn refuse(reply: Reply) {
+    reply.refuse(RefusalCode::RolledBack, ROLLED_BACK);
+}
+
+/// A request at which the simulated job rolls back.
+#[derive(Clone, Copy, Default)]
+pub(super) enum RollBackAt {
+    #[default]
+    Never,
+    /// The handshake with the ps task.
+    Connecting,
+    /// The first request for which the function returns true.
+    Request(fn(&Message) -> bool),
+}
+
+/// What the simulated tasks know of the times when the job rolled back.
+struct Timeline {
+    at: RollBackAt,
+    epoch: PlacementEpoch,
+    /// The position at which a worker that registers continues.
+    resume: Resume,
+    /// The incarnation of the worker that has registered last.
+    current: Option<Incarnation>,
+    /// The incarnations that registered before the job rolled back.
+    ended: Vec<Incarnation>,
+}
+
 /// The simulated shards. Each has one variable, which it updates by plain gradient descent.
 struct Shards {
     last_step: GlobalStep,
     learning_rate: f32,
-    values: Mutex<[Vec<f32>; 2]>,
-    /// For each push that the first shard applied: the number of batches that the worker had drawn from its
-    /// input when it sent the push.
-    drawn: Mutex<Vec<u64>>,
+    /// The values of each shard at all of its versions.
+    values: Mutex<[Vec<Vec<f32>>; 2]>,
+    /// For each push that the first shard applied: the incarnation of the worker, and the number of batches
+    /// that the worker had drawn from its input when it sent the push.
+    drawn: Mutex<Vec<(Incarnation, u64)>>,
     clock: Clock,
-    versions: Mutex<[u64; 2]>,
+    timeline: Mutex<Timeline>,
     /// The pushes that a shard received at version `keep_from` or later. They are withheld, that is, neither
     /// applied nor answered, until the test calls [`Play::release`].
     kept: Mutex<Vec<(Push, Payload, Reply)>>,
@@ -147,26 +244,26 @@ struct Shards {
 impl Shards {
     fn push(&self, push: Push, gradient: Payload, reply: Reply) {
         let received_us = self.clock.now() - AHEAD_US;
-        let mut versions = self.versions.lock().unwrap();
-        let version = &mut versions[push.shard as usize];
-        if *version >= self.keep_from.load(Ordering::Relaxed) {
+        let version = self.version(push.shard);
+        if version >= self.keep_from.load(Ordering::Relaxed) {
             return self.kept.lock().unwrap().push((push, gradient, reply));
         }
-        *version += 1;
         let shard = push.shard as usize;
-        for (value, slope) in
-            self.values.lock().unwrap()[shard].iter_mut().zip(gradient.segments()[0].as_f32())
-        {
-            *value -= self.learning_rate * slope;
-        }
+        let next = {
+            let values = self.values.lock().unwrap();
+            let last = values[shard].last().expect("the initial values").iter();
+            let slopes = gradient.segments()[0].as_f32();
+            last.zip(slopes).map(|(value, slope)| value - self.learning_rate * slope).collect()
+        };
+        self.values.lock().unwrap()[shard].push(next);
         if shard == 0 {
-            self.drawn.lock().unwrap().push(push.drawn);
+            self.drawn.lock().unwrap().push((push.id.incarnation, push.drawn));
         }
         let taken_us = self.clock.now() - AHEAD_US;
         let (done_us, answered_us) = (taken_us, taken_us);
         let pushed = Pushed {
             verdict: Verdict::Applied,
-            version: Version(*version),
+            version: Version(version + 1),
             last_step: self.last_step,
             staleness: 1,
             times: push.traced.then_some(PushTimes { received_us, taken_us, done_us, answered_us }),
@@ -176,17 +273,67 @@ impl Shards {
     }
 
     fn values(&self, shard: u32) -> Payload {
-        let values = Buffer::from_f32(&self.values.lock().unwrap()[shard as usize]);
+        let values = self.values.lock().unwrap();
+        let values = Buffer::from_f32(values[shard as usize].last().expect("the initial values"));
         Payload::new(vec![Segment::whole(Arc::new(values))])
+    }
+
+    fn version(&self, shard: u32) -> u64 {
+        self.values.lock().unwrap()[shard as usize].len() as u64 - 1
+    }
+
+    fn timeline(&self) -> MutexGuard<'_, Timeline> {
+        self.timeline.lock().unwrap()
+    }
+
+    fn has_ended(&self, incarnation: Incarnation) -> bool {
+        self.timeline().ended.contains(&incarnation)
+    }
+
+    /// Rolls the job back to the initial values if `message` is the request at which this happens. Returns
+    /// true if so.
+    fn rolls_back_at(&self, message: &Message) -> bool {
+        let at = self.timeline().at;
+        let now = matches!(at, RollBackAt::Request(is_it) if is_it(message));
+        if now {
+            self.roll_back(0, RESUME_AGAIN);
+        }
+        now
+    }
+
+    /// Rolls the job back to `version`. The worker then continues at `resume`. Pushes that wait are neither
+    /// answered nor applied any more.
+    fn roll_back(&self, version: usize, resume: Resume) {
+        let mut timeline = self.timeline();
+        timeline.at = RollBackAt::Never;
+        timeline.epoch = timeline.epoch.next();
+        timeline.resume = resume;
+        let ended = timeline.current.take();
+        timeline.ended.extend(ended);
+        self.keep_from.store(u64::MAX, Ordering::Relaxed);
+        self.values.lock().unwrap().iter_mut().for_each(|values| values.truncate(version + 1));
     }
 }
 
 impl Service for Shards {
+    fn admit(&self, _: &Peer) -> Result<(), Refusal> {
+        if !matches!(self.timeline().at, RollBackAt::Connecting) {
+            return Ok(());
+        }
+        self.roll_back(0, RESUME_AGAIN);
+        Err(Refusal::new(RefusalCode::RolledBack, ROLLED_BACK))
+    }
+
     fn call(&self, _: &Peer, message: Message, payload: Payload, reply: Reply) {
         let (last_step, step) = (self.last_step, GlobalStep(0));
+        let now = self.rolls_back_at(&message);
+        let epoch = self.timeline().epoch;
         match message {
+            _ if now => refuse(reply),
+            Message::Pull(pull) if pull.epoch < epoch => refuse(reply),
+            Message::Push(push) if push.epoch < epoch => refuse(reply),
             Message::Pull(pull) => {
-                let version = Version(self.versions.lock().unwrap()[pull.shard as usize]);
+                let version = Version(self.version(pull.shard));
                 let slices = vec![SliceId(pull.shard)];
                 reply.send(Pulled { version, step, last_step, slices }, self.values(pull.shard));
             }
@@ -199,9 +346,12 @@ impl Service for Shards {
 pub(super) struct Play {
     pub(super) chief: Arc<Chief>,
     shards: Arc<Shards>,
-    _servers: [Server; 2],
+    transport: Arc<dyn Transport>,
+    cluster: ClusterSpec,
+    _chief: Server,
+    /// The server of the ps task; `None` while the task is down.
+    ps: Option<Server>,
     pub(super) view: WorkerView,
-    pub(super) life: Life,
     pub(super) interrupt: CancellationToken,
     ended: tokio::task::JoinHandle<Result<(), WorkerError>>,
 }
@@ -215,6 +365,10 @@ pub(super) struct Script {
     /// A shard that has reached this version withholds pushes: it neither applies nor answers them.
     pub(super) keep_from: u64,
     pub(super) go: bool,
+    pub(super) saves: bool,
+    pub(super) roll_back_at: RollBackAt,
+    /// False if the ps task is down at first.
+    pub(super) ps_runs: bool,
     pub(super) config: WorkerConfig,
     pub(super) tcp: bool,
 }
@@ -223,14 +377,27 @@ impl Default for Script {
     fn default() -> Self {
         let config = WorkerConfig { report_every: Duration::from_millis(5), ..Default::default() };
         let start = [vec![0.0; 2], vec![0.0]];
-        Self { job: job(7), start, learning_rate: 0.0, keep_from: u64::MAX, go: true, config, tcp: false }
+        let (keep_from, roll_back_at) = (u64::MAX, RollBackAt::Never);
+        Self {
+            job: job(7),
+            start,
+            learning_rate: 0.0,
+            keep_from,
+            go: true,
+            saves: false,
+            roll_back_at,
+            ps_runs: true,
+            config,
+            tcp: false,
+        }
     }
 }
 
 impl Play {
     async fn start(script: Script) -> Self {
-        let Script { job, start, learning_rate, keep_from, go, config, tcp } = script;
-        let (placement, last_step) = (placement(&job), job.last_step);
+        let Script { job, start, learning_rate, keep_from, go, saves, roll_back_at, ps_runs, config, tcp } =
+            script;
+        let (epoch, last_step) = (PlacementEpoch(1), job.last_step);
         let transport: Arc<dyn Transport> = match tcp {
             true => Arc::new(Tcp::new(BufferPool::default())),
             false => Arc::new(InProcess::new()),
@@ -243,47 +410,75 @@ impl Play {
         let jobs =
             [(JobName::Chief, vec![chief]), (JobName::Ps, vec![ps]), (JobName::Worker, vec!["w:1".into()])];
         let cluster = ClusterSpec::new(jobs).unwrap();
-        let identity = |task| Identity {
-            task,
-            incarnation: Incarnation(5),
-            cluster: cluster.clone(),
-            graph: None,
-            http: None,
-            nonce: 0,
-        };
         let trace = Some(TraceSpec { every: 3, ops: 1 });
-        let resume = Resume { drawn: 4, ..Default::default() };
-        let summary_every = Some(2);
-        let registered =
-            Registered { job, placement, workers: 1, resume, saves: false, summary_every, trace };
+        let resume = Resume { drawn: DRAWN, ..Default::default() };
+        let (summary_every, placement) = (Some(2), placement(&job, epoch));
+        let registered = Registered { job, placement, workers: 1, resume, saves, summary_every, trace };
         let words = Mutex::new(Words { go, ..Default::default() });
         let clock = Clock::start();
-        let chief = Arc::new(Chief { registered, clock, words });
+        let (at, current, ended) = (roll_back_at, None, Vec::new());
         let shards = Arc::new(Shards {
             last_step,
             learning_rate,
-            values: Mutex::new(start),
+            values: Mutex::new(start.map(|values| vec![values])),
             drawn: Mutex::default(),
             clock,
-            versions: Mutex::new([0; 2]),
+            timeline: Mutex::new(Timeline { at, epoch, resume, current, ended }),
             kept: Mutex::default(),
             keep_from: AtomicU64::new(keep_from),
         });
-        let services: [Arc<dyn Service>; 2] = [chief.clone(), shards.clone()];
+        let own = Arc::clone(&shards);
+        let chief = Arc::new(Chief { registered, clock, words, shards: own });
         let [first, second] = listeners;
-        let [to_chief, to_ps] = services;
-        let shards_config = ServerConfig { shards: 2, ..Default::default() };
-        let servers = [
-            serve(first, identity(TaskId::CHIEF), to_chief, ServerConfig::default()),
-            serve(second, identity(TaskId::ps(0)), to_ps, shards_config),
-        ];
+        let identity = |task| identity(&cluster, task, FIRST);
+        let to_chief: Arc<dyn Service> = chief.clone();
+        let _chief = serve(first, identity(TaskId::CHIEF), to_chief, ServerConfig::default());
+        let ps = ps_runs.then(|| serve_shards(second, identity(TaskId::ps(0)), &shards));
         let interrupt = CancellationToken::new();
         let (task, pool) = (identity(TaskId::worker(0)), BufferPool::default());
         let worker = Worker::new(config, task, Arc::clone(&transport), pool, interrupt.clone()).unwrap();
-        let (view, life) = (worker.view(), worker.life.clone());
+        let view = worker.view();
         assert_eq!(view.observe().await.state, TaskState::Starting);
         let ended = actix_rt::spawn(worker.run());
-        Self { chief, shards, _servers: servers, view, life, interrupt, ended }
+        Self { chief, shards, transport, cluster, _chief, ps, view, interrupt, ended }
+    }
+
+    /// Lets a shard that has reached `version` withhold pushes, from now on.
+    pub(super) fn keep_from(&self, version: u64) {
+        self.shards.keep_from.store(version, Ordering::Relaxed);
+    }
+
+    /// Stops the ps task. Requests that wait are not answered.
+    pub(super) async fn stop_ps(&mut self) {
+        self.ps.take().expect("it runs").stop().await;
+    }
+
+    /// Starts the ps task again, as another incarnation.
+    pub(super) async fn start_ps(&mut self) {
+        let identity = identity(&self.cluster, TaskId::ps(0), Incarnation(6));
+        let address = self.cluster.address(TaskId::ps(0)).expect("it is in the cluster").to_string();
+        let listener = self.transport.listen(&address).await.unwrap();
+        self.ps = Some(serve_shards(listener, identity, &self.shards));
+    }
+
+    /// Rolls the job back to `version`, and refuses all requests that wait.
+    pub(super) fn roll_back(&self, version: usize, resume: Resume) {
+        self.shards.roll_back(version, resume);
+        let mut words = self.chief.words();
+        let waiting = words.ready.take().into_iter().chain(words.waiting.take());
+        let kept = take(&mut *self.shards.kept.lock().unwrap());
+        waiting.chain(kept.into_iter().map(|(.., reply)| reply)).for_each(refuse);
+    }
+
+    /// Rolls the job back at the first request for which `is_it` returns true, from now on.
+    pub(super) fn roll_back_at(&self, is_it: fn(&Message) -> bool) {
+        self.shards.timeline().at = RollBackAt::Request(is_it);
+    }
+
+    /// Returns the current values of both variables.
+    pub(super) fn values(&self) -> [Vec<f32>; 2] {
+        let values = self.shards.values.lock().unwrap();
+        [0, 1].map(|shard: usize| values[shard].last().expect("the initial values").clone())
     }
 
     pub(super) async fn end(&mut self) -> Result<(), WorkerError> {
@@ -304,19 +499,34 @@ impl Play {
     /// Applies and answers all withheld pushes, and lets the shards answer later pushes at once.
     pub(super) fn release(&self) {
         self.shards.keep_from.store(u64::MAX, Ordering::Relaxed);
-        let kept = std::mem::take(&mut *self.shards.kept.lock().unwrap());
+        let kept = take(&mut *self.shards.kept.lock().unwrap());
         kept.into_iter().for_each(|(push, gradient, reply)| self.shards.push(push, gradient, reply));
     }
 
     /// Returns, for each push that the first shard applied, the number of batches that the worker had drawn
     /// from its input when it sent the push.
     pub(super) fn drawn(&self) -> Vec<u64> {
-        self.shards.drawn.lock().unwrap().clone()
+        self.shards.drawn.lock().unwrap().iter().map(|(_, drawn)| *drawn).collect()
+    }
+
+    /// Returns the same as [`drawn`](Self::drawn) for the pushes of one incarnation of the worker.
+    pub(super) fn drawn_by(&self, incarnation: Incarnation) -> Vec<u64> {
+        let drawn = self.shards.drawn.lock().unwrap();
+        drawn.iter().filter(|(by, _)| *by == incarnation).map(|(_, drawn)| *drawn).collect()
     }
 
     pub(super) fn is_stuck(&self) -> bool {
         self.shards.kept.lock().unwrap().len() == SHARDS.len()
     }
+}
+
+fn identity(cluster: &ClusterSpec, task: TaskId, incarnation: Incarnation) -> Identity {
+    Identity { task, incarnation, cluster: cluster.clone(), graph: None, http: None, nonce: 0 }
+}
+
+fn serve_shards(listener: Box<dyn Listener>, identity: Identity, shards: &Arc<Shards>) -> Server {
+    let service: Arc<dyn Service> = shards.clone();
+    serve(listener, identity, service, ServerConfig { shards: 2, drain_ms: 1, ..Default::default() })
 }
 
 pub(super) fn play<F: Future<Output = ()>>(script: Script, test: impl FnOnce(Play) -> F) {

@@ -5,22 +5,31 @@ mod accumulating;
 mod changing;
 mod fake_cluster;
 mod hanging;
+mod rolling_back;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
 
 use pushpull_messages::cadence::EvalEverySpec;
 use pushpull_messages::cluster::ClusterSpec;
-use pushpull_messages::id::{Incarnation, JobName, TaskId};
+use pushpull_messages::id::{GlobalStep, Incarnation, JobName, LocalStep, TaskId};
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::message::TrainingResult;
 use pushpull_messages::observe::{
     Micros, Observed, RoleSnapshot, SpanSpec, TaskSnapshot, TaskState, WorkerSnapshot,
 };
 use pushpull_messages::summary::SummarySpec;
-use pushpull_transport::InProcess;
+use pushpull_transport::buffer::BufferPool;
+use pushpull_transport::{Identity, InProcess};
+use tokio_util::sync::CancellationToken;
 
 use self::fake_cluster::{AHEAD_US, BATCH, Play, SHARDS, Script, job, play};
-use super::*;
+use super::Worker;
+use crate::config::WorkerConfig;
+use crate::error::WorkerError;
 use crate::hooks::{Hook, HookError, MakeHook, StepInfo};
-use crate::telemetry::nest;
+use crate::telemetry::{Plots, nest};
 
 /// The tolerance for times that the worker has converted to the chief's clock: one minute. Without a
 /// conversion, they would be wrong by at least an hour ([`AHEAD_US`]).
@@ -88,7 +97,7 @@ fn a_stopped_worker_shows_that_it_stops() {
     play(Script { keep_from: 3, ..Default::default() }, |mut play| async move {
         play.see(Play::is_stuck).await;
         play.chief.words().stop = Some("enough".into());
-        let seen = play.see(|play| play.life.state() != TaskState::Ready).await;
+        let seen = play.see(|play| play.view.shown().life.state() != TaskState::Ready).await;
         assert_eq!(seen.state, TaskState::Stopping);
         let error = play.end().await.unwrap_err();
         assert!(matches!(&error, WorkerError::Stopped(reason) if reason == "enough"), "{error}");

@@ -1,0 +1,383 @@
+//! One incarnation of a worker, from its connection to the chief until it leaves the job or has to begin
+//! again. This module must not depend on how a step is trained.
+//!
+//! Wanted properties: (A) after any refusal that says that the job has rolled back, and after the loss of a
+//! ps task while it trains or evaluates in a job with checkpoints, the worker begins again; (B) an interrupted
+//! worker never begins again; (C) all else that ends an incarnation ends the worker.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use pushpull_input::{InputError, SplitMix64, TestSet};
+use pushpull_messages::id::{GlobalStep, Incarnation, LocalStep};
+use pushpull_messages::job::JobSpec;
+use pushpull_messages::message::{Evaluated, Evaluation, Finish, Finished, Resume, TrainingResult};
+use pushpull_messages::observe::Clock;
+use pushpull_transport::buffer::Payload;
+use pushpull_transport::{CallError, DialError};
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinHandle};
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+
+use super::Worker;
+use crate::blocking::blocking;
+use crate::chief_link::{ChiefLink, DialChief};
+use crate::client::{ClientError, Parameters};
+use crate::devices::Devices;
+use crate::error::{WorkerError, is_rolled_back};
+use crate::evaluation::evaluate;
+use crate::fetches::FetchPlan;
+use crate::lease::Lease;
+use crate::preparation::Preparation;
+use crate::telemetry::{Evaluations, Gauge, Plots, ReportSources, Reporter, Spans, StopCause, Tracer};
+use crate::training::filter::Filter;
+use crate::training::session::{Session, SessionStart};
+use crate::training::step::Stepper;
+use crate::training::trainer::{Trained, Trainer, TrainingProgress};
+use crate::training::validation::{Validation, ValidationSetting};
+
+/// How long a worker that leaves early tries to inform the chief.
+pub(super) const FAREWELL: Duration = Duration::from_secs(5);
+/// How long a worker continues to train after an interrupt if the job saves checkpoints. If other tasks were
+/// interrupted too, this gives the chief time to stop all of them at the same step.
+pub(super) const GRACE: Duration = Duration::from_secs(3);
+/// A worker that begins again dials the chief at least this long, even if it does not wait for a lost chief.
+const REDIAL_MIN: Duration = Duration::from_secs(5);
+
+/// One incarnation of a worker.
+pub(super) struct WorkerIncarnation<'a> {
+    pub worker: &'a Worker,
+    /// The incarnation before it in the same process; `None` if it is the first one.
+    pub after: Option<Incarnation>,
+    /// Set to true when the chief lets the worker begin, if the job saves checkpoints.
+    pub saves: &'a AtomicBool,
+    /// True after the chief has let the worker begin.
+    pub begun: bool,
+}
+
+/// How an incarnation has ended.
+pub(super) enum Ending {
+    /// The worker has left the job, with this result.
+    Left(Result<(), WorkerError>),
+    /// The worker has to register again, for this reason.
+    BeginsAgain(WorkerError),
+}
+
+/// The part of a session that is still needed after the training.
+struct AfterTraining {
+    job: JobSpec,
+    parameters: Parameters,
+    devices: Arc<Devices>,
+    /// The test set, if this worker has already opened it.
+    test: Option<Arc<TestSet>>,
+}
+
+impl WorkerIncarnation<'_> {
+    /// Connects to the chief, registers, prepares, trains, and evaluates if the chief requests it. When it
+    /// returns, all connections are closed or about to close.
+    pub(super) async fn run(&mut self) -> Ending {
+        let Worker { config, identity, transport, pool, life, journal, interrupt, .. } = self.worker;
+        let interrupted = WorkerError::Interrupted { local_step: LocalStep(0) };
+        let chief = tokio::select! {
+            biased;
+            chief = self.dial_chief() => match chief {
+                Ok(chief) => Arc::new(chief),
+                Err(error) => return self.ended(error),
+            },
+            () = interrupt.cancelled() => return Ending::Left(Err(interrupted)),
+        };
+        let start = SessionStart { config, identity, after: self.after, transport, pool, life, journal };
+        let prepared = tokio::select! {
+            biased;
+            prepared = prepare(&start, &chief) => prepared,
+            () = interrupt.cancelled() => Err(interrupted),
+        };
+        let session = match prepared {
+            Ok(session) => session,
+            Err(error) => return self.leave_early(&chief, error, None).await,
+        };
+        self.begun = true;
+        self.saves.store(session.saves, Ordering::Relaxed);
+        let (Trained { result, progress }, rest) = self.train(&chief, session).await;
+        let result = match result {
+            Ok(()) => TrainingResult::Completed,
+            // The other workers may have more input, and the chief may request an evaluation from this
+            // worker.
+            Err(WorkerError::Input(end @ InputError::Ended { .. })) => {
+                tracing::warn!("waiting for the other workers: {end}");
+                TrainingResult::input_ended(end)
+            }
+            Err(error) => return self.leave_early(&chief, error, Some(progress)).await,
+        };
+        let TrainingProgress { local_step, loss, skipped } = progress;
+        tracing::info!("finished after {local_step} steps of this worker");
+        let records = journal.progress().snapshot.records_skipped;
+        if records > 0 {
+            tracing::warn!(records, "skipped damaged records of the training set");
+        }
+        life.doing("waiting for the other workers");
+        self.finish(&chief, Finish { result, local_step, loss, skipped }, rest).await
+    }
+
+    /// Tells the chief that this worker has finished, and evaluates if the chief requests it. If the chief is
+    /// started again meanwhile, tells the next run of the chief.
+    async fn finish(&self, chief: &Arc<ChiefLink>, finish: Finish, rest: AfterTraining) -> Ending {
+        let (mut rest, mut evaluated) = (Some(rest), None);
+        loop {
+            let client = match chief.client().await {
+                Ok(client) => client,
+                Err(error) => return self.ended(error.into()),
+            };
+            let told = async {
+                let (asked, _) = client.call::<Finished>(finish.clone(), Payload::EMPTY).await?;
+                if !asked.evaluate {
+                    return Ok(());
+                }
+                if let Some(rest) = rest.take() {
+                    self.worker.life.doing("evaluating");
+                    evaluated = Some(self.evaluate(rest, asked.step).await);
+                }
+                let message = match &evaluated {
+                    Some(Ok(evaluation)) => Evaluated { result: Ok(evaluation.clone()) },
+                    // Another worker may be able to evaluate, or this one begins again.
+                    Some(Err(own)) if self.gives_up(own) || own.is_rolled_back() => return Ok(()),
+                    Some(Err(error)) => Evaluated::failed(error),
+                    None => unreachable!("the evaluation was made before"),
+                };
+                client.call::<Finished>(message, Payload::EMPTY).await.map(|_| ())
+            };
+            let told = told.await;
+            return match told {
+                Err(CallError::Lost { .. }) if chief.is_renewed(&client).await => continue,
+                Err(error) if is_rolled_back(&error) => self.ended(error.into()),
+                told => match evaluated {
+                    Some(Err(own)) if self.gives_up(&own) || own.is_rolled_back() => {
+                        self.leave_early(chief, own, None).await
+                    }
+                    // This error is the cause if the chief could not be told of it.
+                    Some(Err(own)) => Ending::Left(Err(own)),
+                    _ => Ending::Left(told.map_err(WorkerError::from)),
+                },
+            };
+        }
+    }
+
+    /// Trains, and concurrently reports to the chief. The input and the hooks are dropped at the end.
+    async fn train(&self, chief: &Arc<ChiefLink>, session: Session) -> (Trained, AfterTraining) {
+        let Session { job, parameters, devices, input, hooks, drawn, saves, trace, workers, test, fetches } =
+            session;
+        let (journal, clock) = (self.worker.journal.clone(), Clock::start());
+        let (plots, spans, evaluations) = (Plots::default(), Spans::default(), Evaluations::default());
+        let tracer = trace.map(|trace| Tracer::new(trace, self.worker.identity.task, clock, spans.clone()));
+        let validation = test.clone().map(|test| {
+            let (job, devices, hung_after) =
+                (job.clone(), Arc::clone(&devices), self.worker.config.hung_after);
+            Validation::new(
+                ValidationSetting { job, workers, test, devices, hung_after },
+                evaluations.clone(),
+            )
+        });
+        let sources = ReportSources { journal: journal.clone(), plots: plots.clone(), spans, evaluations };
+        let (stop, reporter) = self.start_reporter(chief, sources, clock);
+        self.worker.life.doing("training");
+        let grace = saves.then(|| Grace::after(self.worker.interrupt.clone()));
+        let interrupt = grace.as_ref().map_or(&self.worker.interrupt, |grace| &grace.over).clone();
+        let seed = SplitMix64::stream(&[job.seed, u64::from(self.worker.identity.task.index)]).bits();
+        let filter = Filter::new(job.gradient, &job.graph.variables);
+        let gauge = Gauge::new(self.worker.config.report_every);
+        let (batches, took) = (job.accumulate, None);
+        let hung_after = self.worker.config.hung_after;
+        let lease = Lease::of_computation("the computation of a batch", hung_after);
+        let journal_of_step = journal.clone();
+        let stepper =
+            Stepper { parameters, devices, lease, filter, gauge, journal: journal_of_step, batches, took };
+        let changes = hooks.iter().any(|hook| hook.changes_gradients());
+        let changed = if changes { job.graph.variables.clone() } else { Vec::new() };
+        let (sync, task) = (job.sync, self.worker.identity.task);
+        let mut trainer = Trainer {
+            stepper,
+            task,
+            seed,
+            input,
+            input_lease: Lease::of_input("the input", hung_after),
+            drawn,
+            sync,
+            workers,
+            journal,
+            fetches,
+            tracer,
+            hooks,
+            validation,
+            changed,
+            plots,
+            stop,
+            interrupt,
+        };
+        let trained = trainer.run().await;
+        let Trainer { stepper: Stepper { parameters, devices, .. }, stop, .. } = trainer;
+        // Dropping `stop` tells the reporter to send the remaining summaries and spans. The result of the
+        // reporter is ignored, because a panic in it has already been printed.
+        drop(stop);
+        let _ = reporter.await;
+        (trained, AfterTraining { job, parameters, devices, test })
+    }
+
+    fn start_reporter(
+        &self,
+        chief: &Arc<ChiefLink>,
+        sources: ReportSources,
+        clock: Clock,
+    ) -> (watch::Receiver<Option<StopCause>>, JoinHandle<()>) {
+        let Worker { config, life, .. } = self.worker;
+        let (stop_sender, stop) = watch::channel(None);
+        let reporter = Reporter::new(Arc::clone(chief), life.clone(), sources, clock);
+        (stop, tokio::spawn(reporter.run(stop_sender, config.report_every).in_current_span()))
+    }
+
+    async fn dial_chief(&self) -> Result<ChiefLink, WorkerError> {
+        let Worker { config, identity, transport, life, .. } = self.worker;
+        let lost_after = config.chief_lost_after;
+        let dial = DialChief {
+            transport: Arc::clone(transport),
+            identity: identity.clone(),
+            // A chief that has led this worker before has started already.
+            start_timeout: self.after.map_or(config.start_timeout, |_| lost_after.max(REDIAL_MIN)),
+            lost_after,
+            retry: config.retry,
+        };
+        let life = life.clone();
+        ChiefLink::connect(dial, move |client| life.chief(client)).await
+    }
+
+    /// Evaluates the values of the variables after the job's last step, `step`.
+    async fn evaluate(&self, rest: AfterTraining, step: GlobalStep) -> Result<Evaluation, WorkerError> {
+        let AfterTraining { job, parameters, devices, test } = rest;
+        let (config, task, resume) =
+            (self.worker.config.clone(), self.worker.identity.task, Resume::default());
+        let fetches = FetchPlan::default();
+        let preparation = Preparation { config, job: job.clone(), task, workers: 1, resume, fetches };
+        let test = match test {
+            Some(test) => test,
+            None => Arc::new(
+                blocking(self.worker.config.own_threads, "preparation", move || preparation.open_test())
+                    .await?,
+            ),
+        };
+        evaluate(&parameters, &devices, &test, &job, step, self.worker.config.hung_after).await
+    }
+
+    /// Begins again if `error` is a reason for it. Otherwise informs the chief why this worker leaves early,
+    /// and returns the reason as an error. Returns `Ok` instead if the worker was interrupted, the job saves
+    /// checkpoints and the chief has replied in time.
+    async fn leave_early(
+        &self,
+        chief: &ChiefLink,
+        error: WorkerError,
+        progress: Option<TrainingProgress>,
+    ) -> Ending {
+        if self.must_begin_again(&error) {
+            return self.ended(error);
+        }
+        let saves = self.saves.load(Ordering::Relaxed);
+        let result = match &error {
+            WorkerError::Interrupted { .. } | WorkerError::Stopped(_) => TrainingResult::Interrupted,
+            own if self.gives_up(own) => TrainingResult::gave_up(own),
+            other => TrainingResult::failed(other),
+        };
+        let none = TrainingProgress { local_step: LocalStep(0), loss: f32::NAN, skipped: 0 };
+        let TrainingProgress { local_step, loss, skipped } = progress.unwrap_or(none);
+        let farewell = chief.call::<Finished>(Finish { result, local_step, loss, skipped });
+        match tokio::time::timeout(FAREWELL, farewell).await {
+            // The worker's updates are in the variables and will be in a checkpoint, so nothing is lost.
+            Ok(Ok(_)) if saves && matches!(error, WorkerError::Interrupted { .. }) => {
+                return Ending::Left(Ok(()));
+            }
+            Ok(Err(refused)) if is_rolled_back(&refused) => {
+                tracing::warn!(%error, "was about to leave when the job rolled back");
+                return self.ended(refused.into());
+            }
+            Ok(Err(lost)) => tracing::debug!(error = %lost, "could not tell the chief why this worker left"),
+            _ => {}
+        }
+        Ending::Left(Err(error))
+    }
+
+    /// Returns how the incarnation ends because of an error of which the chief is not told.
+    fn ended(&self, error: WorkerError) -> Ending {
+        if !self.must_begin_again(&error) {
+            return Ending::Left(Err(error));
+        }
+        if self.worker.interrupt.is_cancelled() {
+            let local_step = self.worker.journal.progress().snapshot.local_step;
+            return Ending::Left(Err(WorkerError::Interrupted { local_step }));
+        }
+        Ending::BeginsAgain(error)
+    }
+
+    /// Returns true if an error concerns only this worker, so that the other workers may go on: this worker is
+    /// cut off from a ps task, or its preparation, its input or a device hangs. If all tasks have lost a ps
+    /// task, the chief finds out by itself.
+    const fn gives_up(&self, error: &WorkerError) -> bool {
+        use WorkerError::{Client, Hung, NotPrepared};
+        match error {
+            // The ps task has started, because this worker has been connected to it before.
+            Client(ClientError::Dial(DialError::Missing { .. })) => self.after.is_some(),
+            Hung { .. } | NotPrepared(_) => true,
+            error => error.is_lost_ps(),
+        }
+    }
+
+    /// Returns true if the job has rolled back, or will roll back because a ps task is lost. Of the end of
+    /// this incarnation, the chief then learns from the next one. An interrupted worker does not wait for a
+    /// job that will roll back.
+    fn must_begin_again(&self, error: &WorkerError) -> bool {
+        let will_roll_back = self.saves.load(Ordering::Relaxed) && error.is_lost_ps();
+        error.is_rolled_back() || will_roll_back && !self.worker.interrupt.is_cancelled()
+    }
+}
+
+/// Registers with the chief and prepares the training. If the chief is started again before it lets the
+/// worker begin, registers with the next run of the chief, whose job may differ.
+async fn prepare(start: &SessionStart<'_>, chief: &ChiefLink) -> Result<Session, WorkerError> {
+    loop {
+        let client = chief.client().await?;
+        match start.run(chief, &client).await {
+            Err(WorkerError::Call(CallError::Lost { .. })) if chief.is_renewed(&client).await => {}
+            prepared => return prepared,
+        }
+    }
+}
+
+/// The time after an interrupt in which the worker continues to train.
+struct Grace {
+    /// Cancelled when this time is over.
+    over: CancellationToken,
+    task: AbortHandle,
+}
+
+impl Grace {
+    /// Begins when `interrupt` is cancelled, and lasts for [`GRACE`].
+    fn after(interrupt: CancellationToken) -> Self {
+        let over = CancellationToken::new();
+        let cancelled = over.clone();
+        let wait = async move {
+            interrupt.cancelled().await;
+            tracing::info!(
+                grace_s = GRACE.as_secs(),
+                "interrupted; continuing for a short time, in which the job can save a checkpoint"
+            );
+            tokio::time::sleep(GRACE).await;
+            cancelled.cancel();
+        };
+        Self { over, task: tokio::spawn(wait).abort_handle() }
+    }
+}
+
+/// Stops waiting for the interrupt, because the training has ended.
+impl Drop for Grace {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
