@@ -31,6 +31,7 @@ mod observing;
 mod predicting;
 mod rejoining;
 mod returning;
+mod rolling_back;
 mod signals;
 mod starting;
 mod synchronous;

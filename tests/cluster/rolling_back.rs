@@ -1,0 +1,85 @@
+//! Tests with ps tasks that are killed and started again while the other tasks stay. The job rolls back to its
+//! latest checkpoint, with exact counts and bits.
+
+use pushpull_messages::id::TaskId;
+
+use crate::harness::{Cluster, ENDLESS, Job, Running};
+
+/// With a constant learning rate, a job that is stopped early has the bits of one that ends there.
+const FLAGS: [&str; 3] = ["--sync=sync", "--deterministic", "--schedule=constant"];
+
+/// Returns a cluster of two ps tasks and two workers that waits for tasks that are started again.
+fn cluster(steps: u64, flags: &[&str]) -> Cluster {
+    let mut cluster = Cluster::with(1, 2, 2, |dir| Job::with(dir, steps, flags));
+    cluster.chief_lost_after_s = 60;
+    cluster
+}
+
+/// Starts a cluster that saves checkpoints and waits this long for a lost ps task. Returns when it has saved a
+/// checkpoint.
+fn saving(flags: &[&str], ps_lost_after_s: u32) -> Running {
+    let mut cluster = cluster(ENDLESS, flags);
+    let saved = cluster.dir().join("checkpoints");
+    let to = format!("--checkpoint-dir={}", saved.display());
+    cluster.chief_flags = vec![to, "--save-steps=50".into(), format!("--ps-lost-after-s={ps_lost_after_s}")];
+    let mut running = Running::of(cluster, &[]);
+    running.chief.wait_for("saved step-50-");
+    running
+}
+
+impl Running {
+    /// Kills ps tasks and starts them again. Waits until the job trains again.
+    fn lose_ps(&mut self, lost: &[usize]) {
+        lost.iter().for_each(|&ps| self.ps[ps].kill());
+        for &ps in lost {
+            self.ps[ps] = self.cluster.start(TaskId::ps(ps as u32));
+        }
+        self.chief.wait_for("rolling the job back to its latest checkpoint");
+        self.wait_for_version(1);
+        self.wait_for_more(60);
+    }
+
+    /// Stops the job, and checks that it has the bits of one that nothing has disturbed.
+    fn ends_as_if_undisturbed(&mut self) {
+        let report = self.stop_well_without(&[]);
+        let quiet = cluster(report.count("updates_applied"), &FLAGS);
+        quiet.start_all().into_iter().for_each(|mut program| drop(program.wait().expect(0)));
+        assert_eq!(report.variables_crc32c(), quiet.finished().variables_crc32c());
+    }
+}
+
+#[test]
+fn a_job_rolls_back_when_its_ps_are_killed() {
+    let mut running = saving(&FLAGS, 60);
+    running.lose_ps(&[1]);
+    running.lose_ps(&[0, 1]);
+    running.ends_as_if_undisturbed();
+}
+
+#[test]
+fn a_job_rolls_back_when_chief_and_ps_are_killed() {
+    let mut running = saving(&FLAGS, 60);
+    running.chief.kill();
+    running.ps[0].kill();
+    running.ps[0] = running.cluster.start(TaskId::ps(0));
+    running.chief = running.cluster.start(TaskId::CHIEF);
+    running.chief.wait_for("rolling the job back to its latest checkpoint");
+    running.wait_for_more(20);
+    running.ends_as_if_undisturbed();
+}
+
+#[test]
+fn an_asynchronous_job_rolls_back_with_exact_counts() {
+    let mut running = saving(&["--sync=async"], 60);
+    running.lose_ps(&[0]);
+    // The harness checks the counts of the report.
+    running.stop_well_without(&[]);
+}
+
+#[test]
+fn a_job_that_shall_not_wait_ends_without_its_ps() {
+    let mut running = saving(&FLAGS, 1);
+    running.ps[0].kill();
+    running.chief.wait().expect_failure().says("lost ps/0 and its variables");
+    running.kill_all();
+}
