@@ -97,7 +97,8 @@ pub trait Hook: Send {
     }
 }
 
-/// A function that creates the hook of one worker.
+/// A function that creates the hook of one worker. It is called again if the worker begins again because its
+/// job has rolled back to a checkpoint.
 pub type MakeHook = Arc<dyn Fn() -> Box<dyn Hook> + Send + Sync>;
 
 /// The information that a hook gets before the first step.

@@ -67,6 +67,11 @@ pub(super) async fn unless_leaving<T>(
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+    use pushpull_messages::id::TaskId;
+    use pushpull_messages::message::{Refusal, RefusalCode};
+    use pushpull_transport::CallError;
+
     use super::*;
 
     fn enough() -> Option<StopCause> {
@@ -98,6 +103,17 @@ mod tests {
             let error = unless_leaving(&mut stop, &alone, step, short, never()).await.unwrap_err();
             assert!(matches!(error, WorkerError::Deserted(_)), "{error}");
         });
+    }
+
+    #[test]
+    fn nothing_is_waited_for_once_the_job_has_rolled_back() {
+        let refusal = Refusal::new(RefusalCode::RolledBack, "to step 0");
+        let refused = CallError::Refused { peer: TaskId::CHIEF, refusal };
+        let (_chief, mut stop) = watch::channel(Some(StopCause::RolledBack(refused)));
+        let (alone, never) = (CancellationToken::new(), std::future::pending::<Result<(), WorkerError>>());
+        let ended = unless_leaving(&mut stop, &alone, LocalStep(3), DESERTED, never).now_or_never();
+        let error = ended.expect("at once").unwrap_err();
+        assert!(error.is_rolled_back(), "{error}");
     }
 
     #[test]

@@ -111,6 +111,8 @@ pub(super) struct Words {
     pub(super) registered_at: Vec<Instant>,
     /// True if the chief refuses each `Register` message, because the job has rolled back once more.
     pub(super) takes_nobody: bool,
+    /// The incarnations of the worker whose connections have ended.
+    pub(super) disconnected: Vec<Incarnation>,
 }
 
 impl Chief {
@@ -195,6 +197,10 @@ impl Service for Chief {
             other => reply.refuse(RefusalCode::Malformed, format!("no {} here", other.name())),
         }
     }
+
+    fn disconnected(&self, peer: &Peer) {
+        self.words().disconnected.push(peer.incarnation);
+    }
 }
 
 fn refuse(reply: Reply) {
@@ -222,6 +228,8 @@ struct Timeline {
     current: Option<Incarnation>,
     /// The incarnations that registered before the job rolled back.
     ended: Vec<Incarnation>,
+    /// The incarnations of the worker whose connections to the ps task have ended.
+    disconnected: Vec<Incarnation>,
 }
 
 /// The simulated shards. Each has one variable, which it updates by plain gradient descent.
@@ -341,6 +349,10 @@ impl Service for Shards {
             other => reply.refuse(RefusalCode::Malformed, format!("no {} here", other.name())),
         }
     }
+
+    fn disconnected(&self, peer: &Peer) {
+        self.timeline().disconnected.push(peer.incarnation);
+    }
 }
 
 pub(super) struct Play {
@@ -416,14 +428,14 @@ impl Play {
         let registered = Registered { job, placement, workers: 1, resume, saves, summary_every, trace };
         let words = Mutex::new(Words { go, ..Default::default() });
         let clock = Clock::start();
-        let (at, current, ended) = (roll_back_at, None, Vec::new());
+        let (at, current, ended, disconnected) = (roll_back_at, None, Vec::new(), Vec::new());
         let shards = Arc::new(Shards {
             last_step,
             learning_rate,
             values: Mutex::new(start.map(|values| vec![values])),
             drawn: Mutex::default(),
             clock,
-            timeline: Mutex::new(Timeline { at, epoch, resume, current, ended }),
+            timeline: Mutex::new(Timeline { at, epoch, resume, current, ended, disconnected }),
             kept: Mutex::default(),
             keep_from: AtomicU64::new(keep_from),
         });
@@ -441,6 +453,12 @@ impl Play {
         assert_eq!(view.observe().await.state, TaskState::Starting);
         let ended = actix_rt::spawn(worker.run());
         Self { chief, shards, transport, cluster, _chief, ps, view, interrupt, ended }
+    }
+
+    /// Returns true if this incarnation of the worker has closed its connections to the chief and the ps task.
+    pub(super) fn is_disconnected(&self, incarnation: Incarnation) -> bool {
+        let of_chief = self.chief.words().disconnected.contains(&incarnation);
+        of_chief && self.shards.timeline().disconnected.contains(&incarnation)
     }
 
     /// Lets a shard that has reached `version` withhold pushes, from now on.

@@ -14,13 +14,19 @@ use crate::client::{Gradients, Values};
 use crate::devices::{Complete, GraphReplica, Replica, ReplicaConfig, ReplicaError};
 
 /// The receiver at which a hanging replica or data set waits until the test drops the sender.
-type Gate = Mutex<mpsc::Receiver<()>>;
+pub(super) type Gate = Mutex<mpsc::Receiver<()>>;
 
 /// A replica that hangs in its third step.
-struct Hanging {
+pub(super) struct Hanging {
     inner: GraphReplica,
     steps: u32,
     gate: Arc<Gate>,
+}
+
+impl Hanging {
+    pub(super) fn new(inner: GraphReplica, gate: &Arc<Gate>) -> Self {
+        Self { inner, steps: 0, gate: Arc::clone(gate) }
+    }
 }
 
 impl Replica for Hanging {
@@ -78,8 +84,7 @@ fn a_worker_whose_device_hangs_gives_up() {
         let gate = Arc::new(Mutex::new(gate));
         let own = Arc::clone(&gate);
         let replica = move |config: ReplicaConfig<'_>| {
-            let (inner, gate) = (GraphReplica::new(config)?, Arc::clone(&own));
-            Ok(Box::new(Hanging { inner, steps: 0, gate }) as Box<dyn Replica>)
+            Ok(Box::new(Hanging::new(GraphReplica::new(config)?, &own)) as Box<dyn Replica>)
         };
         let config = WorkerConfig { devices, replica: Arc::new(replica), ..Default::default() };
         gives_up(JobSpec { accumulate, ..job(7) }, config, "the computation of a batch", 2);

@@ -1,8 +1,8 @@
 //! Tests of a worker whose job rolls back to a checkpoint. The worker begins again as another incarnation of
 //! the same process.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, mpsc};
 
 use pushpull_input::Batch;
 use pushpull_messages::input::Column;
@@ -11,8 +11,10 @@ use pushpull_messages::observe::Observed;
 use pushpull_transport::{CallError, DialError, RetryConfig};
 
 use super::fake_cluster::{DRAWN, FIRST, RESUME_AGAIN, RollBackAt};
+use super::hanging::{Gate, Hanging};
 use super::*;
 use crate::client::ClientError;
+use crate::devices::{GraphReplica, Replica, ReplicaConfig};
 use crate::hooks::StepContext;
 
 /// The number of steps in the tests' jobs.
@@ -139,6 +141,31 @@ fn a_worker_that_waits_for_a_reply_begins_again() {
             };
             assert_eq!(*counts.lock().unwrap(), [before, STEPS]);
         });
+    }
+}
+
+/// Neither the device that hangs nor its thread delays the next incarnation.
+#[test]
+fn a_device_that_hangs_does_not_delay_the_next_life() {
+    for tcp in [false, true] {
+        let (open, gate) = mpsc::channel();
+        let (gate, made): (Arc<Gate>, _) = (Arc::new(Mutex::new(gate)), AtomicU32::new(0));
+        let replica = move |config: ReplicaConfig<'_>| {
+            let inner = GraphReplica::new(config)?;
+            Ok(match made.fetch_add(1, Ordering::Relaxed) {
+                0 => Box::new(Hanging::new(inner, &gate)) as Box<dyn Replica>,
+                _ => Box::new(inner),
+            })
+        };
+        let config = WorkerConfig { replica: Arc::new(replica), ..Script::default().config };
+        play(Script { saves: true, config, tcp, ..Default::default() }, |mut play| async move {
+            play.see(|play| play.drawn().len() == 2).await;
+            play.roll_back_at(|message| matches!(message, Message::Report(_)));
+            play.end().await.unwrap();
+            check_second(&play);
+            assert_eq!(play.drawn_by(FIRST).len(), 2);
+        });
+        drop(open);
     }
 }
 
@@ -364,6 +391,8 @@ fn a_view_shows_the_current_incarnation_alone() {
         assert_eq!((worker.drawn, worker.examples), (RESUME_AGAIN.drawn + 3, 3 * u64::from(BATCH)));
         assert_eq!((worker.verdicts.applied, worker.chief_connected), (6, Some(true)));
         assert_eq!((seen.actors[0].handling.count(), seen.actors[2].handling.count()), (3, 4));
+        play.see(|play| play.is_disconnected(FIRST)).await;
+        assert!(!play.is_disconnected(FIRST.again()));
         play.release();
         play.end().await.unwrap();
         let last = play.view.observe().await;
