@@ -117,8 +117,8 @@ impl Reporter {
 
     /// Sends reports at intervals of `every` until all receivers of `stop` are dropped. Sets `stop` if the
     /// chief tells the worker to stop, or if the job has rolled back. If a report fails, returns at once,
-    /// which closes `stop`. At the end, waits for the reply to the report in flight, and sends everything that
-    /// no report has contained yet.
+    /// which closes `stop`. At the end, waits for the reply to the report in flight, and sends everything
+    /// that no report has contained yet.
     pub(crate) async fn run(mut self, stop: watch::Sender<Option<StopCause>>, every: Duration) {
         let mut ticks = tokio::time::interval(every);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

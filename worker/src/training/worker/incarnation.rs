@@ -1,9 +1,9 @@
 //! One incarnation of a worker, from its connection to the chief until it leaves the job or has to begin
 //! again. This module must not depend on how a step is trained.
 //!
-//! Wanted properties: (A) after any refusal that says that the job has rolled back, and after the loss of a
-//! ps task while it trains or evaluates in a job with checkpoints, the worker begins again; (B) an interrupted
-//! worker never begins again; (C) all else that ends an incarnation ends the worker.
+//! Wanted properties: (A) if a request is refused because the job has rolled back, the worker begins again;
+//! (B) it also does so if a ps task is lost while it trains or evaluates, and the job saves checkpoints; (C)
+//! an interrupted worker does not begin again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -304,7 +304,7 @@ impl WorkerIncarnation<'_> {
         Ending::Left(Err(error))
     }
 
-    /// Returns how the incarnation ends because of an error of which the chief is not told.
+    /// Returns how the incarnation ends because of `error`, without informing the chief.
     fn ended(&self, error: WorkerError) -> Ending {
         if !self.must_begin_again(&error) {
             return Ending::Left(Err(error));
@@ -316,9 +316,9 @@ impl WorkerIncarnation<'_> {
         Ending::BeginsAgain(error)
     }
 
-    /// Returns true if an error concerns only this worker, so that the other workers may go on: this worker is
-    /// cut off from a ps task, or its preparation, its input or a device hangs. If all tasks have lost a ps
-    /// task, the chief finds out by itself.
+    /// Returns true if an error concerns only this worker, so that the other workers may go on: this worker
+    /// is cut off from a ps task, or its preparation, its input or a device hangs. If all tasks have lost a
+    /// ps task, the chief finds out by itself.
     const fn gives_up(&self, error: &WorkerError) -> bool {
         use WorkerError::{Client, Hung, NotPrepared};
         match error {
@@ -329,8 +329,8 @@ impl WorkerIncarnation<'_> {
         }
     }
 
-    /// Returns true if the job has rolled back, or will roll back because a ps task is lost. Of the end of
-    /// this incarnation, the chief then learns from the next one. An interrupted worker does not wait for a
+    /// Returns true if the job has rolled back, or will roll back because a ps task is lost. The chief then
+    /// learns from the next incarnation that this one has ended. An interrupted worker does not wait for a
     /// job that will roll back.
     fn must_begin_again(&self, error: &WorkerError) -> bool {
         let will_roll_back = self.saves.load(Ordering::Relaxed) && error.is_lost_ps();

@@ -130,8 +130,9 @@ impl Worker {
     fn begin_again(&mut self, reason: &WorkerError) -> Incarnation {
         let before = self.identity.incarnation;
         self.identity.incarnation = before.again();
-        tracing::info!(%reason, incarnation = %self.identity.incarnation, "registering again as another incarnation");
-        let shown = ShownIncarnation::new(self.identity.incarnation, self.interrupt.clone());
+        let incarnation = self.identity.incarnation;
+        tracing::info!(%reason, %incarnation, "registering again as another incarnation");
+        let shown = ShownIncarnation::new(incarnation, self.interrupt.clone());
         (self.life, self.journal) = (shown.life.clone(), shown.journal.clone());
         self.view.show(shown);
         // The view no longer shows the life that ends here.

@@ -98,6 +98,8 @@ pub(super) struct Words {
     pub(super) deaf: bool,
     pub(super) unheard: Vec<(Report, Reply)>,
     pub(super) finish: Option<Finish>,
+    /// The incarnation of the worker in each `Finish` message.
+    pub(super) finished: Vec<Incarnation>,
     /// True if the chief tells a worker that has finished training to evaluate the final values.
     pub(super) evaluate: bool,
     pub(super) evaluated: Option<Evaluated>,
@@ -110,7 +112,7 @@ pub(super) struct Words {
     /// When each of these messages arrived.
     pub(super) registered_at: Vec<Instant>,
     /// True if the chief refuses each `Register` message, because the job has rolled back once more.
-    pub(super) takes_nobody: bool,
+    pub(super) refuses_all: bool,
     /// The incarnations of the worker whose connections have ended.
     pub(super) disconnected: Vec<Incarnation>,
 }
@@ -167,7 +169,7 @@ impl Service for Chief {
             let mut words = self.words();
             words.registered.push((peer.incarnation, register.after));
             words.registered_at.push(Instant::now());
-            if words.takes_nobody {
+            if words.refuses_all {
                 return refuse(reply);
             }
         }
@@ -184,6 +186,7 @@ impl Service for Chief {
             Message::Finish(finish) => {
                 let (step, evaluate) = (self.registered.job.last_step, words.evaluate);
                 words.finish = Some(*finish);
+                words.finished.push(peer.incarnation);
                 match words.withhold {
                     true => words.waiting = Some(reply),
                     false => reply.send(Finished { evaluate, step }, Payload::EMPTY),
@@ -455,7 +458,7 @@ impl Play {
         Self { chief, shards, transport, cluster, _chief, ps, view, interrupt, ended }
     }
 
-    /// Returns true if this incarnation of the worker has closed its connections to the chief and the ps task.
+    /// Returns true if this incarnation of the worker has closed its connections to both tasks.
     pub(super) fn is_disconnected(&self, incarnation: Incarnation) -> bool {
         let of_chief = self.chief.words().disconnected.contains(&incarnation);
         of_chief && self.shards.timeline().disconnected.contains(&incarnation)

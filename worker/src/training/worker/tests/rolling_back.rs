@@ -213,6 +213,7 @@ fn a_job_that_rolls_back_has_the_same_bits() {
     assert_eq!(values_again, values);
 }
 
+/// Checks (B) of `incarnation.rs`.
 #[test]
 fn a_worker_begins_again_after_the_loss_of_a_ps() {
     for evaluates in [false, true] {
@@ -221,15 +222,12 @@ fn a_worker_begins_again_after_the_loss_of_a_ps() {
         play(Script { saves: true, keep_from, config, ..Default::default() }, |mut play| async move {
             play.chief.words().withhold = true;
             play.see(|play| play.is_stuck() || play.chief.words().waiting.is_some()).await;
-            let finish = play.chief.words().finish.take();
-            assert_eq!(finish.is_some(), evaluates);
             play.stop_ps().await;
             if evaluates {
                 play.chief.let_evaluate();
             }
             play.start_ps().await;
             play.see(|play| play.chief.words().registered.len() == 2).await;
-            assert!(play.chief.words().finish.is_none(), "the chief learns of it when the worker registers");
             assert_eq!(play.chief.words().registered[1], (FIRST.again(), Some(FIRST)));
             play.chief.words().withhold = false;
             // The second incarnation has the placement before the roll-back, so it is refused, too.
@@ -240,6 +238,9 @@ fn a_worker_begins_again_after_the_loss_of_a_ps() {
             assert_eq!(words.registered[2..], [(last, Some(FIRST.again()))]);
             assert!(play.drawn_by(last).into_iter().eq(RESUME_AGAIN.drawn + 1..=RESUME_AGAIN.drawn + STEPS));
             assert_eq!(words.finish.as_ref().map(|finish| &finish.result), Some(&TrainingResult::Completed));
+            // The chief learns of the loss only from the next registration.
+            let told = words.finished.iter().filter(|by| **by == FIRST).count();
+            assert_eq!(told, usize::from(evaluates));
             assert_eq!(counts.lock().unwrap().last(), Some(&STEPS));
         });
     }
@@ -325,11 +326,11 @@ fn a_worker_whose_farewell_is_refused_begins_again() {
     });
 }
 
-/// Checks that the worker does not spin, and that (B) of `incarnation.rs` holds.
+/// Checks that the worker does not spin, and that (C) of `incarnation.rs` holds.
 #[test]
 fn a_worker_that_is_always_refused_waits_and_can_end() {
     play(Script::default(), |mut play| async move {
-        play.chief.words().takes_nobody = true;
+        play.chief.words().refuses_all = true;
         play.see(|play| play.chief.words().registered.len() == 4).await;
         play.interrupt.cancel();
         let error = play.end().await.unwrap_err();
@@ -360,7 +361,7 @@ fn an_interrupt_ends_a_worker_that_begins_again() {
     });
 }
 
-/// Checks (B) of `incarnation.rs`.
+/// Checks (C) of `incarnation.rs`.
 #[test]
 fn an_interrupted_worker_does_not_begin_again() {
     play(Script { saves: true, keep_from: 3, ..Default::default() }, |mut play| async move {
