@@ -26,8 +26,8 @@ pub struct ChiefConfig {
     /// How long a worker may take to reconnect after its connection broke. A worker that takes longer counts
     /// as lost.
     pub reconnect_timeout: Duration,
-    /// How long a worker may take to rejoin after the chief was started again. A worker that takes longer
-    /// counts as lost.
+    /// How long a worker may take to rejoin after the chief was started again, or to register again after the
+    /// job has rolled back. A worker that takes longer counts as lost.
     pub rejoin_timeout: Duration,
     /// The time limit for the shards of a trained job to report their final counts.
     pub conclude_timeout: Duration,

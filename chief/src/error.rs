@@ -239,6 +239,14 @@ impl ChiefError {
         matches!(self, Self::OtherChief { .. } | Self::OtherJob { .. })
     }
 
+    /// Returns true if the store of the checkpoints could not be read, but may recover.
+    pub(crate) const fn is_store_trouble(&self) -> bool {
+        matches!(
+            self,
+            Self::Restore(RestoreError::Store(_) | RestoreError::Unreadable { .. }) | Self::SlowStart(_)
+        )
+    }
+
     /// Returns true if a signal ended the job, and false if a fault did.
     pub const fn is_interrupt(&self) -> bool {
         matches!(self, Self::Interrupted { .. })

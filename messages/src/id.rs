@@ -37,13 +37,19 @@ number!(
 
 impl Incarnation {
     /// The distance to the number of the next incarnation of the same process.
-    const AGAIN: u64 = 1 << 51;
+    const AGAIN: u64 = 1 << 52;
 
     /// Returns the number of the next incarnation of the same process. Starts of tasks take their numbers
-    /// from the clock, in microseconds; this number is 71 years away from those.
+    /// from the clock, in microseconds; this number is 142 years away from those.
     #[must_use]
     pub const fn again(self) -> Self {
         Self(self.0.wrapping_add(Self::AGAIN))
+    }
+
+    /// Returns the time at which the process was started, in microseconds since 1970, if this incarnation took
+    /// its number from the clock, or follows one that did.
+    pub const fn started_us(self) -> u64 {
+        self.0 % Self::AGAIN
     }
 }
 

@@ -169,9 +169,8 @@ impl Saver {
             let (placement, progress) = (&start.placement, progress.clone());
             let training = Training { ps, placement, progress, began: Instant::now() };
             let interruption = loop {
-                match self.save_next(&training, &mut schedule, &mut commands).await? {
-                    Some(interruption) => break interruption,
-                    None => {}
+                if let Some(now) = self.save_next(&training, &mut schedule, &mut commands).await? {
+                    break now;
                 }
             };
             match interruption {

@@ -242,9 +242,9 @@ impl Coordinator {
                 other => {
                     other.map(|(_, timer)| ctx.cancel_future(timer));
                     // A worker without a connection has connected to an earlier run of the chief.
-                    let limit = match connection {
-                        0 => self.rejoin_timeout.max(self.reconnect_timeout),
-                        _ => self.reconnect_timeout,
+                    let limit = match connection == 0 || self.state.restarts(index) {
+                        true => self.rejoin_timeout.max(self.reconnect_timeout),
+                        false => self.reconnect_timeout,
                     };
                     ctx.notify_later(JobEvent::Lost { index, connection }, limit)
                 }

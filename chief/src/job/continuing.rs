@@ -75,7 +75,7 @@ impl<R> JobState<R> {
         if is_own && peer.connection < member.connection {
             return vec![superseded(reply)];
         }
-        let restarts = matches!(member.state, MemberState::Restarting { .. });
+        let restarts = matches!(member.state, MemberState::Restarting);
         let unknown = member.incarnation.is_none();
         let rolled_back = self.placement.as_ref().is_some_and(|own| own.epoch > PlacementEpoch(1));
         if is_own_job && ((unknown && rolled_back) || (is_own && restarts)) {

@@ -78,8 +78,7 @@ impl<R> JobState<R> {
     /// Removes a worker whose current incarnation has ended without reporting that it leaves.
     pub(super) fn lose(&mut self, index: u32) -> Vec<Effect<R>> {
         let member = self.member(index);
-        let training =
-            matches!(member.state, MemberState::Training | MemberState::Restarting { member: true });
+        let training = matches!(member.state, MemberState::Training | MemberState::Restarting);
         (member.away, member.loss) = (false, None);
         member.metrics.clear();
         let reply = member.put(MemberState::Lost);

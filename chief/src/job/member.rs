@@ -58,10 +58,8 @@ pub(super) enum MemberState<R> {
     Finished(R),
     Evaluating,
     /// The incarnation has ended because a ps task was lost. Its process registers again as another one.
-    /// `member` is true if the shards may still count the incarnation as a member.
-    Restarting {
-        member: bool,
-    },
+    /// Until then the shards count the worker as a member.
+    Restarting,
     /// The worker has left by itself or was told to leave.
     Left,
     /// The worker did not reconnect in time; its later requests are refused.

@@ -244,6 +244,11 @@ impl<R> JobState<R> {
         away.map(|(&index, member)| (index, member.connection))
     }
 
+    /// Returns whether a worker's process registers again, as it was told.
+    pub(crate) fn restarts(&self, index: u32) -> bool {
+        self.members.get(&index).is_some_and(|member| matches!(member.state, MemberState::Restarting))
+    }
+
     /// Returns the progress of the job. The progress contains the mean of the last losses that workers have
     /// reported. Only workers that take part count.
     pub(crate) fn progress(&self) -> JobProgress {
@@ -343,7 +348,7 @@ impl<R> JobState<R> {
         }
         let member = self.member(index);
         let is_current = member.incarnation == Some(peer.incarnation);
-        let restarts = matches!(member.state, MemberState::Restarting { .. });
+        let restarts = matches!(member.state, MemberState::Restarting);
         let mut effects = if is_current && peer.connection < member.connection {
             vec![superseded(reply)]
         } else if is_current && restarts {
@@ -381,7 +386,7 @@ impl<R> JobState<R> {
                 warn!(worker = %TaskId::worker(index), "worker disconnected before the job began; it may come back");
             }
             Phase::Concluding | Phase::Ended(_) => {}
-            _ if matches!(member.state, MemberState::Restarting { .. }) => {}
+            _ if matches!(member.state, MemberState::Restarting) => {}
             _ => warn!(worker = %TaskId::worker(index), "worker disconnected; waiting for it to come back"),
         }
     }
@@ -426,15 +431,16 @@ impl<R> JobState<R> {
         };
         let suspended = self.suspended;
         let member = self.member(index);
-        let restarts = matches!(member.state, MemberState::Restarting { .. })
-            || (member.incarnation.is_some() && register.after == member.incarnation);
+        let told = matches!(member.state, MemberState::Restarting);
+        let restarts = told || (member.incarnation.is_some() && register.after == member.incarnation);
         if !restarts && (member.is_present() || member.early.is_some()) {
             let reason = format!("worker/{index} is already connected: is the same task started twice?");
             return vec![refuse(reply, reason)];
         }
         let mut effects = Vec::new();
-        if restarts && suspended {
-            effects = self.restart_suspended(index);
+        // Its appointment will end its earlier incarnation on all shards.
+        if told || (restarts && suspended) {
+            effects = self.end_before(index);
         } else if member.is_here() {
             warn!(worker = %TaskId::worker(index), "worker was started again");
             effects = self.lose(index);
@@ -565,7 +571,8 @@ impl<R> JobState<R> {
 
     fn begin_if_ready(&mut self) -> Vec<Effect<R>> {
         let is_ready = |member: &Member<R>| member.is_over() || (member.is_present() && member.may_begin());
-        if !self.members.values().all(is_ready) || !self.members.values().any(Member::is_here) {
+        let is_whole = self.members.values().all(is_ready) && self.members.values().any(Member::is_here);
+        if !is_whole || self.suspended {
             return Vec::new();
         }
         self.phase = Phase::Training;
@@ -577,6 +584,9 @@ impl<R> JobState<R> {
     /// Tells all ready workers to begin the training.
     fn go(&mut self) -> Vec<Effect<R>> {
         let mut effects = Vec::new();
+        if self.suspended {
+            return effects;
+        }
         let ready = self.members.iter().filter(|(_, member)| member.may_begin());
         for index in ready.map(|(&index, _)| index).collect::<Vec<_>>() {
             let reply = self.member(index).put(MemberState::Training);

@@ -3,7 +3,7 @@
 //! register again. Otherwise the job goes on.
 
 use pushpull_messages::id::{GlobalStep, TaskId};
-use tracing::{info, warn};
+use tracing::info;
 
 use super::member::MemberState;
 use super::order::MembershipOrder;
@@ -26,7 +26,7 @@ impl<R> JobState<R> {
             if member.is_over() {
                 effects.push(Effect::Order(MembershipOrder::Leave(index, incarnation)));
             } else if !member.appointed
-                && !matches!(member.state, MemberState::Registered(_) | MemberState::Restarting { .. })
+                && !matches!(member.state, MemberState::Registered(_) | MemberState::Restarting)
             {
                 effects.push(Effect::Order(MembershipOrder::Appoint(index, incarnation)));
             }
@@ -57,7 +57,7 @@ impl<R> JobState<R> {
             member.metrics.clear();
             // A worker that waits for the job will be told the restored one.
             if member.is_here() && !matches!(member.state, MemberState::Registered(_)) {
-                effects.extend(member.put(MemberState::Restarting { member: false }).map(restart));
+                effects.extend(member.put(MemberState::Restarting).map(restart));
             }
         }
         effects
@@ -102,16 +102,14 @@ impl<R> JobState<R> {
         info!(worker = %TaskId::worker(index), "worker has lost a ps task, too, and registers again");
         self.stop_evaluating(index);
         let member = self.member(index);
-        let trained = matches!(member.state, MemberState::Training);
         member.loss = None;
-        let older = member.put(MemberState::Restarting { member: trained });
+        let older = member.put(MemberState::Restarting);
         older.into_iter().chain([reply]).map(restart).collect()
     }
 
-    /// Ends the incarnation of a worker whose process registers again while the job is suspended. The shards
-    /// learn it when the next incarnation is appointed, if they still have their variables then.
-    pub(super) fn restart_suspended(&mut self, index: u32) -> Vec<Effect<R>> {
-        warn!(worker = %TaskId::worker(index), "worker registered again, and waits until the ps task is back");
+    /// Ends the incarnation of a worker whose process registers again, because a ps task is lost or the job has
+    /// rolled back. The shards learn it when the next incarnation is appointed.
+    pub(super) fn end_before(&mut self, index: u32) -> Vec<Effect<R>> {
         self.stop_evaluating(index);
         let member = self.member(index);
         member.loss = None;

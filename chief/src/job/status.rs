@@ -102,7 +102,7 @@ impl<R> Member<R> {
             MemberState::Registered(_)
             | MemberState::Preparing
             | MemberState::Ready(_)
-            | MemberState::Restarting { .. } => WorkerState::Preparing,
+            | MemberState::Restarting => WorkerState::Preparing,
             MemberState::Training => WorkerState::Training,
             MemberState::Finished(_) => WorkerState::Finished,
             MemberState::Evaluating => WorkerState::Evaluating,

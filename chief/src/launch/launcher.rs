@@ -16,7 +16,7 @@ use pushpull_messages::message::Resume;
 use pushpull_messages::optimizer::RateChange;
 use pushpull_messages::placement::Placement;
 use pushpull_storage::Catalog;
-use pushpull_transport::{Identity, Patience, Transport};
+use pushpull_transport::{CallError, Identity, Patience, Transport};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -43,6 +43,8 @@ const PACE: Duration = Duration::from_millis(50);
 const NEWEST_WITHIN: Duration = Duration::from_secs(10);
 /// The time between two attempts to claim the ps tasks.
 const CLAIM_PAUSE: Duration = Duration::from_millis(200);
+/// The time between two attempts to bring a job up, or back, if a ps task is lost meanwhile.
+pub(super) const RETRY_PAUSE: Duration = Duration::from_millis(200);
 /// The time between two log lines about missing tasks.
 const MISSING_LOG_INTERVAL: Duration = Duration::from_secs(3);
 
@@ -120,6 +122,11 @@ struct Pending<F> {
     workers_deadline: Option<Instant>,
 }
 
+/// Returns whether another attempt to bring a job up may succeed, because a ps task was lost.
+pub(super) const fn may_come_back(error: &ChiefError) -> bool {
+    matches!(error, ChiefError::Call(CallError::Lost { .. }))
+}
+
 /// Waits until a stop is requested, and returns its reason.
 async fn requested(mut stop: watch::Receiver<Option<String>>) -> String {
     let reason = stop.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone());
@@ -136,7 +143,7 @@ impl Launcher<'_> {
     pub(crate) async fn run(&self, commands: &mut CommandQueue) -> Infallible {
         let started = tokio::select! {
             biased;
-            started = self.bring_up() => started,
+            started = Box::pin(self.start()) => started,
             () = self.interrupt.cancelled() => {
                 warn!("interrupted before the job began");
                 self.coordinator.do_send(JobEvent::Interrupt);
@@ -165,7 +172,8 @@ impl Launcher<'_> {
             let Err(error) = ended;
             begun = tokio::select! {
                 biased;
-                begun = self.recover(error) => begun?,
+                // Boxed, because it is large and rarely needed.
+                begun = Box::pin(self.recover(error)) => begun?,
                 () = self.interrupt.cancelled() => {
                     warn!("interrupted while a ps task was lost");
                     self.coordinator.do_send(JobEvent::Interrupt);
@@ -175,12 +183,25 @@ impl Launcher<'_> {
         }
     }
 
+    /// Brings the job up. If a ps task is lost meanwhile, tries again until the start timeout is over.
+    async fn start(&self) -> Result<Begun, ChiefError> {
+        self.job.validate_start(self.workers())?;
+        let deadline = Instant::now() + self.config.start_timeout;
+        loop {
+            match self.bring_up(deadline).await {
+                Err(error) if may_come_back(&error) && Instant::now() + RETRY_PAUSE < deadline => {
+                    warn!(%error, "could not bring the job up; trying again");
+                    tokio::time::sleep(RETRY_PAUSE).await;
+                }
+                other => return other,
+            }
+        }
+    }
+
     /// Connects to the ps tasks and claims them. Then initializes the shards or, if an earlier run of the
     /// chief has done so, continues its job.
-    async fn bring_up(&self) -> Result<Begun, ChiefError> {
-        self.job.validate_start(self.workers())?;
+    async fn bring_up(&self, deadline: Instant) -> Result<Begun, ChiefError> {
         let timeout = self.config.start_timeout;
-        let deadline = Instant::now() + timeout;
         // This is longer than the start timeout, so that the deadline below applies to all tasks together.
         let patience = Patience::of(timeout + Duration::from_secs(60));
         let connect = self.ps.connect(self.transport, self.identity, patience, self.config.retry);

@@ -4,18 +4,15 @@
 
 use std::time::Duration;
 
-use pushpull_transport::{CallError, Patience};
+use pushpull_transport::Patience;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::launcher::{Begun, Launcher, Unfinished};
+use super::launcher::{Begun, Launcher, RETRY_PAUSE, Unfinished, may_come_back};
 use super::takeover::{Found, HalfChange, HalfStop, RunningJob};
 use crate::checkpoint::{RestoreChoice, SaverCommand};
 use crate::coordinator::JobEvent;
 use crate::error::ChiefError;
-
-/// The time between two attempts to bring the job back. A later attempt follows if another ps task is lost.
-const PAUSE: Duration = Duration::from_millis(200);
 
 impl Launcher<'_> {
     /// Brings the job back if `error` is the loss of a ps task and the job has checkpoints.
@@ -40,7 +37,10 @@ impl Launcher<'_> {
                     let deadline = Instant::now() + self.config.start_timeout;
                     return Ok(Begun { deadline, unfinished });
                 }
-                Ok(Err(ChiefError::Call(CallError::Lost { .. }))) => tokio::time::sleep(PAUSE).await,
+                Ok(Err(error)) if may_come_back(&error) || error.is_store_trouble() => {
+                    warn!(%error, "could not bring the job back; trying again");
+                    tokio::time::sleep(RETRY_PAUSE).await;
+                }
                 Ok(Err(other)) => return Err(other),
                 Err(_) => return Err(error),
             }

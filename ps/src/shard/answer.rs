@@ -1,6 +1,6 @@
 //! A shard's answers to requests, the rule by which one request supersedes another, and the refusals.
 
-use pushpull_messages::id::{Incarnation, PlacementEpoch};
+use pushpull_messages::id::{Incarnation, PlacementEpoch, ShardId};
 use pushpull_messages::message::{Message, Refusal, RefusalCode};
 use pushpull_transport::buffer::Payload;
 
@@ -70,6 +70,13 @@ pub(super) fn misfit(reason: String) -> Refusal {
 pub(super) fn rolled_back(to: PlacementEpoch) -> Refusal {
     let reason =
         format!("the job has rolled back to a checkpoint and has placement epoch {to}: register again");
+    Refusal::new(RefusalCode::RolledBack, reason)
+}
+
+/// Returns the refusal of a worker's request to an empty shard. A worker begins only when all shards have their
+/// variables, so those of this shard are lost.
+pub(super) fn variables_lost(shard: ShardId) -> Refusal {
+    let reason = format!("{shard} has no variables, so its ps task was started again: register again");
     Refusal::new(RefusalCode::RolledBack, reason)
 }
 

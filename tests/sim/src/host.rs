@@ -29,6 +29,8 @@ use crate::store::{LOCATION, SimulatedStore};
 
 /// The time limit for the last save of a trained job.
 const LAST_SAVE: Duration = Duration::from_secs(60);
+/// The time for which the chief waits for a ps that is lost.
+const PS_LOST_AFTER: Duration = Duration::from_secs(120);
 /// The time between two looks of an evaluator at the store.
 const EVALUATOR_POLL: Duration = Duration::from_millis(100);
 /// The time without a new checkpoint after which an evaluator ends.
@@ -179,7 +181,14 @@ impl Setting {
             ..CheckpointConfig::new(LOCATION)
         });
         let retry = retry(3);
-        ChiefConfig { retry, checkpoint, stores, wall_clock, ..ChiefConfig::default() }
+        ChiefConfig {
+            retry,
+            checkpoint,
+            stores,
+            wall_clock,
+            ps_lost_after: PS_LOST_AFTER,
+            ..ChiefConfig::default()
+        }
     }
 }
 

@@ -51,12 +51,14 @@ fn main() -> ExitCode {
     }));
     let began = Instant::now();
     let (mut ran, mut trained, mut faults, mut struck, mut failed) = (0u64, 0u64, 0, 0, Vec::new());
+    let mut rolled_back = 0u64;
     for seed in args.first..args.first.saturating_add(args.large.unwrap_or(args.seeds)) {
         ran += 1;
         let scenario = if args.large.is_some() { Scenario::large(seed) } else { Scenario::of(seed) };
         match simulate(&scenario, args.twice_every) {
             Ok(held) => {
                 trained += u64::from(held.trained);
+                rolled_back += u64::from(held.rolled_back);
                 struck += u64::from(held.struck);
                 faults += scenario.faults.len();
             }
@@ -72,7 +74,7 @@ fn main() -> ExitCode {
     }
     let seconds = began.elapsed().as_secs_f64();
     println!(
-        "{ran} simulated jobs, {trained} of them trained, in {seconds:.1} s ({:.0} a second); {struck} of {faults} faults struck during the training; failed seeds: {failed:?}",
+        "{ran} simulated jobs, {trained} of them trained, {rolled_back} rolled back, in {seconds:.1} s ({:.0} a second); {struck} of {faults} faults struck during the training; failed seeds: {failed:?}",
         ran as f64 / seconds
     );
     if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }

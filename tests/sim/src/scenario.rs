@@ -254,7 +254,7 @@ impl Scenario {
     /// Makes a shard hang in place of some losses of its ps task, which is then lost, too.
     fn hang(&mut self, random: &mut Random) {
         for (_, fault) in self.faults.iter_mut().chain(&mut self.second) {
-            if let Fault::Kill(ps @ TaskId { job: JobName::Ps, .. }, _) = *fault
+            if let Fault::Kill(ps @ TaskId { job: JobName::Ps, .. }, None) = *fault
                 && random.one_in(3)
             {
                 *fault = Fault::Hang(ps, random.between(0, u64::from(self.shards) - 1) as u32);
@@ -262,10 +262,15 @@ impl Scenario {
         }
     }
 
-    /// Shortens the troubles of the store if the chief is started again: it must find a store that responds,
-    /// as at its first start.
+    /// Shortens the troubles of the store if the chief or a ps is started again: it must find a store that
+    /// responds, as at its first start.
     fn calm_store(&mut self) {
-        if self.faults.iter().any(|(_, fault)| matches!(fault, Fault::Kill(TaskId::CHIEF, Some(_)))) {
+        let needs_store = |task: TaskId| matches!(task.job, JobName::Chief | JobName::Ps);
+        if self
+            .faults
+            .iter()
+            .any(|(_, fault)| matches!(fault, Fault::Kill(task, Some(_)) if needs_store(*task)))
+        {
             self.faults.retain(|(_, fault)| !matches!(fault, Fault::Store(_, time) if *time > 10 * SOON));
         }
     }
@@ -480,7 +485,7 @@ impl Scenario {
             (one, other) = (other, one);
         }
         let time = between(random, Duration::from_millis(1), HARMLESS);
-        let fault = match random.between(0, 11) {
+        let fault = match random.between(0, 13) {
             0 if worker.index != survivor => {
                 let back = (!random.one_in(3)).then(|| Duration::from_millis(random.between(1, 5000)));
                 Fault::Kill(worker, back)
@@ -502,6 +507,10 @@ impl Scenario {
                 Fault::Kill(EVALUATOR, back)
             }
             7 | 8 if self.save_steps.is_some() => self.trouble(random),
+            // The job rolls back to its latest checkpoint.
+            11 | 12 if self.save_steps.is_some() => {
+                Fault::Kill(ps, Some(Duration::from_millis(random.between(1, 20_000))))
+            }
             9 | 10 => Fault::Kill(TaskId::CHIEF, Some(Duration::from_millis(random.between(1, 20_000)))),
             _ => Fault::Cut(one, other),
         };
@@ -513,7 +522,10 @@ impl Scenario {
 
     /// Returns when a second chief is started beside the first one, if it is.
     fn second_chief(&self, random: &mut Random) -> Option<When> {
-        let killed = self.faults.iter().any(|(_, fault)| matches!(fault, Fault::Kill(TaskId::CHIEF, _)));
+        // A ps that was started again belongs to the chief that claims it first.
+        let claimed = |task: TaskId| matches!(task.job, JobName::Chief | JobName::Ps);
+        let killed = |(_, fault): &(When, Fault)| matches!(fault, Fault::Kill(task, _) if claimed(*task));
+        let killed = self.faults.iter().any(killed);
         (!killed && random.one_in(8)).then(|| self.when(random, true))
     }
 

@@ -27,6 +27,8 @@ struct Seen {
     drawn_before: BTreeMap<TaskId, u64>,
     /// Whether a chief has told a ps task to stop, in the current life of the job.
     stops: bool,
+    /// The greatest epoch of a placement with which a shard was created, in the current life of the job.
+    epoch: u64,
     /// What a worker was told last when it registered.
     registered: Option<Registered>,
     /// The pushes that have arrived at each shard in the current life of the job. A push that arrives twice
@@ -45,7 +47,7 @@ impl Witness {
         let drawn = std::mem::take(&mut seen.drawn);
         // A life that ended before a worker was told its position does not count.
         seen.drawn_before.extend(drawn);
-        seen.stops = false;
+        (seen.stops, seen.epoch) = (false, 0);
         seen.pushes.clear();
         seen.chief_killed = None;
     }
@@ -58,6 +60,11 @@ impl Witness {
     /// Returns whether a chief has told a ps task to stop, because the job had ended.
     pub fn saw_end(&self) -> bool {
         self.0.lock().stops
+    }
+
+    /// Returns whether the current life of the job has rolled back to a checkpoint.
+    pub fn saw_rollback(&self) -> bool {
+        self.0.lock().epoch > 1
     }
 
     /// Sees that a message has arrived.
@@ -75,6 +82,10 @@ impl Witness {
                     let what = format!("T1: {from} still belongs to the killed chief: {}", refusal.reason);
                     seen.fault.get_or_insert(what);
                 }
+                return;
+            }
+            Message::CreateShard(create) => {
+                seen.epoch = seen.epoch.max(create.placement.epoch.0);
                 return;
             }
             Message::Registered(registered) => registered,

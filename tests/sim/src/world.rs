@@ -48,6 +48,8 @@ pub struct Held {
     pub trained: bool,
     /// The number of faults that struck while the job trained.
     pub struck: u32,
+    /// Whether the job has rolled back to a checkpoint in its last life.
+    pub rolled_back: bool,
     /// All events.
     pub events: Vec<Event>,
     /// The crc32c of the trained variables.
@@ -128,6 +130,11 @@ struct World<'a> {
     saved: u64,
     /// The newest checkpoint that the job has reported since then.
     reported: u64,
+    /// The newest checkpoint that the job had reported when a ps was killed last.
+    saved_at_loss: u64,
+    /// Whether a ps was killed when the job was trained already, and was being evaluated, saved or reported.
+    lost_at_end: bool,
+
     /// The tasks that may end with an error, because of a fault.
     excused: BTreeSet<TaskId>,
     /// The first other task that ended with an error.
@@ -199,6 +206,8 @@ impl<'a> World<'a> {
             struck: 0,
             saved: 0,
             reported: 0,
+            saved_at_loss: 0,
+            lost_at_end: false,
             excused: BTreeSet::new(),
             failed: None,
             chief_comes_back: false,
@@ -231,8 +240,13 @@ impl<'a> World<'a> {
     fn must_live_again(&self) -> bool {
         let failed = !matches!(self.job_end, Some(Ok(Some(JobEnd::Completed(_)))));
         let lives = if self.scenario.second.is_empty() { 2 } else { 3 };
-        let may_fail = self.scenario.expected == Expected::Ended && self.scenario.save_steps.is_some();
+        let may_fail = self.may_fail() && self.scenario.save_steps.is_some();
         failed && may_fail && self.lives < lives
+    }
+
+    /// Returns whether the job may end before it is trained and reported.
+    fn may_fail(&self) -> bool {
+        self.scenario.expected == Expected::Ended || self.lost_at_end
     }
 
     /// Prepares another life of the job.
@@ -390,6 +404,10 @@ impl<'a> World<'a> {
                         self.witness.chief_was_killed();
                         self.job_end = Some(Err("the chief was killed".to_owned()));
                     }
+                    if task.job == JobName::Ps && back.is_some() {
+                        self.saved_at_loss = self.reported;
+                        self.lost_at_end |= self.trains.is_some() && !progress.running;
+                    }
                     self.returning.extend(back.map(|back| (Instant::now() + back, task)));
                 }
             }
@@ -531,7 +549,7 @@ impl<'a> World<'a> {
             Ok(other) => return Err(format!("the job ended as {other:?}")),
             // The chief was killed when the job was trained, saved and reported, and some tasks had ended.
             Err(error) if self.chief_comes_back && self.witness.saw_end() && error.contains(MISSING) => None,
-            Err(error) if self.scenario.expected == Expected::Trained || self.lives > 1 => {
+            Err(error) if !self.may_fail() || self.lives > 1 => {
                 return Err(format!("the job failed: {error}"));
             }
             Err(_) => None,
@@ -543,6 +561,10 @@ impl<'a> World<'a> {
                 check_evaluated(self.scenario, &self.setting.store.files(), report).await?;
             }
             let began = report.shards.iter().map(|(_, shard)| shard.began.0).min().unwrap_or_default();
+            if self.witness.saw_rollback() && began < self.saved_at_loss && self.lives == 1 {
+                let saved = self.saved_at_loss;
+                return Err(format!("rolled back to step {began}, but step {saved} was saved"));
+            }
             if self.lives > 1 && began < self.saved {
                 return Err(format!("resumed from step {began}, but step {} was saved", self.saved));
             }
@@ -551,7 +573,7 @@ impl<'a> World<'a> {
             return Err(failed.clone());
         }
         let cut_short = self.chief_comes_back && self.witness.saw_end() && report.is_none();
-        if let (Expected::Trained, Some(failed), false) = (self.scenario.expected, &self.failed, cut_short) {
+        if let (false, Some(failed), false) = (self.may_fail(), &self.failed, cut_short) {
             return Err(failed.clone());
         }
         if report.is_some() {
@@ -575,6 +597,7 @@ impl<'a> World<'a> {
         Ok(Held {
             trained: report.is_some(),
             struck: self.struck,
+            rolled_back: self.witness.saw_rollback(),
             events: self.trace.take(),
             variables: report.map(|report| report.evaluation.variables_crc32c),
             took: self.began.elapsed(),

@@ -176,7 +176,7 @@ impl Random {
             MemberState::Preparing | MemberState::Ready(_) => self.say(worker, Ready::default()),
             MemberState::Training => self.complete(worker),
             MemberState::Evaluating => self.say(worker, evaluated()),
-            MemberState::Restarting { .. } => self.restart(worker),
+            MemberState::Restarting => self.restart(worker),
             MemberState::Finished(_) | MemberState::Left | MemberState::Lost => self.say(worker, report(99)),
         }
     }

@@ -88,7 +88,7 @@ fn a_worker_that_does_not_come_back_is_not_waited_for() {
     play.roll_back(&[]);
     play.created_with(restored(4));
     play.gone(0, 1);
-    assert_eq!(play.left, [], "the new shards do not know it");
+    assert_eq!(play.left, [(0, 1)], "the new shards count every worker");
     play.say(1, 2, again(1));
     play.say(1, 2, Ready::default());
     assert!(play.log().ends_with("Registered 6:Go"));

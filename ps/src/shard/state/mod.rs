@@ -227,5 +227,10 @@ impl<R> ShardState<R> {
 
 /// Returns the contents, or a refusal if the shard is still empty.
 fn created(contents: &mut Option<Contents>, id: ShardId) -> Result<&mut Contents, Refusal> {
-    contents.as_mut().ok_or_else(|| unavailable(format!("the variables of {id} have not been created yet")))
+    contents.as_mut().ok_or_else(|| not_created(id))
+}
+
+/// Returns the refusal of a request to an empty shard.
+fn not_created(id: ShardId) -> Refusal {
+    unavailable(format!("the variables of {id} have not been created yet"))
 }

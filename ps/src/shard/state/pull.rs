@@ -3,8 +3,8 @@
 use pushpull_messages::id::GlobalStep;
 use pushpull_messages::message::{Pull, PullAt, Refusal};
 
-use super::{ShardState, created};
-use crate::shard::answer::{Answer, Reader, misfit, unavailable};
+use super::{ShardState, not_created};
+use crate::shard::answer::{Answer, Reader, misfit, unavailable, variables_lost};
 use crate::shard::deferred::DeferredJoin;
 use crate::shard::waiting::Wait;
 use crate::sync::Members;
@@ -60,7 +60,11 @@ impl<R> ShardState<R> {
         reader: Option<Reader>,
     ) -> Result<(Option<(Reader, GlobalStep)>, PullAt), Refusal> {
         self.check_epoch(pull.epoch)?;
-        let contents = created(&mut self.contents, self.id)?;
+        let empty = || match reader {
+            Some(_) => variables_lost(self.id),
+            None => not_created(self.id),
+        };
+        let contents = self.contents.as_mut().ok_or_else(empty)?;
         contents.check_placement(pull.epoch, pull.placement_digest)?;
         let Some(reader @ Reader { worker, incarnation, .. }) = reader else {
             return match pull.at {

@@ -3,8 +3,8 @@
 use pushpull_messages::message::{Push, PushId, Pushed, Refusal, RefusalCode, Verdict};
 use pushpull_transport::buffer::{Payload, Segment};
 
-use super::{ShardState, created};
-use crate::shard::answer::{Answer, Reader, misfit, unavailable};
+use super::ShardState;
+use crate::shard::answer::{Answer, Reader, misfit, unavailable, variables_lost};
 use crate::shard::contents::Contents;
 use crate::shard::ledger::Delivery;
 use crate::shard::waiting::{PushOutcome, Wait};
@@ -57,7 +57,7 @@ impl<R> ShardState<R> {
 
     fn accept(&mut self, push: &Push, gradients: Payload) -> Result<PushOutcome, Refusal> {
         self.check_epoch(push.epoch)?;
-        let contents = created(&mut self.contents, self.id)?;
+        let contents = self.contents.as_mut().ok_or_else(|| variables_lost(self.id))?;
         let PushId { worker, incarnation, .. } = push.id;
         contents.check_placement(push.epoch, push.placement_digest)?;
         contents.members.admit(worker, incarnation).map_err(unavailable)?;

@@ -254,7 +254,7 @@ fn a_shard_too_large_for_a_frame_is_not_allocated() {
 #[test]
 fn a_shard_that_a_worker_used_refuses_another_job() {
     let mut state = Tested::new(1 << 20);
-    assert_eq!(state.push(&push(1), gradients(1.0, 1.0)).unwrap_err().code, RefusalCode::Unavailable);
+    assert_eq!(state.push(&push(1), gradients(1.0, 1.0)).unwrap_err().code, RefusalCode::RolledBack);
     state.create(create(OptimizerSpec::sgd(1.0), 5)).unwrap();
     state.create(create(OptimizerSpec::sgd(1.0), 5)).unwrap();
     state.create(create(OptimizerSpec::sgd(0.5), 5)).unwrap();

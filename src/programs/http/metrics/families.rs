@@ -19,7 +19,7 @@ pub(super) const FAMILIES: &[(&str, Kind, &str)] = &[
     // Any task.
     ("pushpull_build_info", Gauge, "Always 1; the label names the version."),
     ("pushpull_task_state", Gauge, "1 for the state that the task is in, 0 for the others."),
-    ("pushpull_task_start_time_seconds", Gauge, "Time at which this incarnation of the task began, in seconds since 1970."),
+    ("pushpull_task_start_time_seconds", Gauge, "Time at which the process of the task was started, in seconds since 1970."),
     ("pushpull_actor_queue_messages", Gauge, "Messages that wait in the actor's mailbox."),
     ("pushpull_actor_waiting_seconds", Histogram, "How long messages waited in the actor's mailbox."),
     ("pushpull_actor_handling_seconds", Histogram, "How long the actor took to handle a message."),

@@ -7,8 +7,7 @@ use super::exposition::Samples;
 pub(super) fn samples(task: &TaskSnapshot, out: &mut Samples<'_>) {
     out.gauge("pushpull_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1.0);
     out.one_of("pushpull_task_state", "state", &TaskState::ALL.map(TaskState::as_str), task.state.as_str());
-    // The number of an incarnation is the time at which it began, in microseconds since 1970.
-    out.gauge("pushpull_task_start_time_seconds", &[], task.incarnation.0 as f64 / 1e6);
+    out.gauge("pushpull_task_start_time_seconds", &[], task.incarnation.started_us() as f64 / 1e6);
     for actor in &task.actors {
         let labels = &[("actor", &*actor.name)];
         out.gauge("pushpull_actor_queue_messages", labels, actor.queue as f64);

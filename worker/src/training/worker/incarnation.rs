@@ -148,9 +148,15 @@ impl WorkerIncarnation<'_> {
                 };
                 client.call::<Finished>(message, Payload::EMPTY).await.map(|_| ())
             };
-            let told = told.await;
+            let mut told = told.await;
+            if matches!(told, Err(CallError::Lost { .. })) && client.is_lost() {
+                if chief.is_renewed(&client).await {
+                    continue;
+                }
+                // The next run of the chief may have refused this worker.
+                told = chief.client().await.map(|_| ());
+            }
             return match told {
-                Err(CallError::Lost { .. }) if chief.is_renewed(&client).await => continue,
                 Err(error) if is_rolled_back(&error) => self.ended(error.into()),
                 told => match evaluated {
                     Some(Err(own)) if self.gives_up(&own) || own.is_rolled_back() => {
