@@ -46,8 +46,8 @@ impl Incarnation {
         Self(self.0.wrapping_add(Self::AGAIN))
     }
 
-    /// Returns the time at which the process was started, in microseconds since 1970, if this incarnation took
-    /// its number from the clock, or follows one that did.
+    /// Returns the time at which the process was started, in microseconds since 1970, if this incarnation
+    /// took its number from the clock, or follows one that did.
     pub const fn started_us(self) -> u64 {
         self.0 % Self::AGAIN
     }

@@ -1,5 +1,5 @@
-//! Tests with ps tasks that are killed and started again while the other tasks stay. The job rolls back to its
-//! latest checkpoint, with exact counts and bits.
+//! Tests with ps tasks that are killed and started again while the other tasks stay. The job rolls back to
+//! its latest checkpoint, with exact counts and bits.
 
 use pushpull_messages::id::TaskId;
 
@@ -15,8 +15,8 @@ fn cluster(steps: u64, flags: &[&str]) -> Cluster {
     cluster
 }
 
-/// Starts a cluster that saves checkpoints and waits this long for a lost ps task. Returns when it has saved a
-/// checkpoint.
+/// Starts a cluster that saves checkpoints and waits this long for a lost ps task. Returns when it has saved
+/// a checkpoint.
 fn saving(flags: &[&str], ps_lost_after_s: u32) -> Running {
     let mut cluster = cluster(ENDLESS, flags);
     let saved = cluster.dir().join("checkpoints");

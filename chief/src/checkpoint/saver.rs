@@ -188,8 +188,8 @@ impl Saver {
         }
     }
 
-    /// Gives the following checkpoints a greater incarnation number. A shard may still be writing a file of an
-    /// earlier save, and a later save of the same step has other values.
+    /// Gives the following checkpoints a greater incarnation number. A shard may still be writing a file of
+    /// an earlier save, and a later save of the same step has other values.
     fn renew(&mut self) {
         let life = self.writer.life().0.saturating_add(self.distance);
         // The greatest number is not allowed in a name.

@@ -57,9 +57,10 @@ enum Purpose<'a> {
 }
 
 impl ShardInitializer<'_> {
-    /// Initializes all shards again after a ps task was lost: from the newest valid checkpoint of this job or,
-    /// if there is none, as the job has begun. `life` is the incarnation that the chief's first checkpoints
-    /// carry; checkpoints of smaller incarnations belong to the job only if it was begun from the newest.
+    /// Initializes all shards again after a ps task was lost: from the newest valid checkpoint of this job
+    /// or, if there is none, as the job has begun. `life` is the incarnation that the chief's first
+    /// checkpoints carry; checkpoints of smaller incarnations belong to the job only if it was begun from the
+    /// newest.
     pub(crate) async fn run_again(
         &self,
         placement: Placement,

@@ -18,8 +18,8 @@ impl Stopwatch {
         (self.started, self.stopped) = (Some(observe::now()), None);
     }
 
-    /// Stops the watch. Only the first call after a start counts. Further calls come if a worker is lost during the
-    /// evaluation and another worker repeats it.
+    /// Stops the watch. Only the first call after a start counts. Further calls come if a worker is lost
+    /// during the evaluation and another worker repeats it.
     pub(super) fn stop(&mut self) {
         self.stopped.get_or_insert_with(observe::now);
     }

@@ -1,6 +1,6 @@
 //! Handles the loss of a ps task. While the chief finds out whether its variables are lost, too, the job is
-//! suspended: no worker is told the job. If they are lost, the job rolls back to a checkpoint, and all workers
-//! register again. Otherwise the job goes on.
+//! suspended: no worker is told the job. If they are lost, the job rolls back to a checkpoint, and all
+//! workers register again. Otherwise the job goes on.
 
 use pushpull_messages::id::{GlobalStep, TaskId};
 use tracing::info;
@@ -107,8 +107,8 @@ impl<R> JobState<R> {
         older.into_iter().chain([reply]).map(restart).collect()
     }
 
-    /// Ends the incarnation of a worker whose process registers again, because a ps task is lost or the job has
-    /// rolled back. The shards learn it when the next incarnation is appointed.
+    /// Ends the incarnation of a worker whose process registers again, because a ps task is lost or the job
+    /// has rolled back. The shards learn it when the next incarnation is appointed.
     pub(super) fn end_before(&mut self, index: u32) -> Vec<Effect<R>> {
         self.stop_evaluating(index);
         let member = self.member(index);

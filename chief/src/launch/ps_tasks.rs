@@ -495,8 +495,8 @@ impl PsTasks {
                     Err(CallError::Refused { refusal, .. }) if refusal.code == RefusalCode::Overloaded => {
                         tokio::time::sleep(OVERLOADED_RETRY).await;
                     }
-                    // The message is not repeated: if the job survives the loss of the ps task, the coordinator
-                    // gives the order again.
+                    // The message is not repeated: if the job survives the loss of the ps task, the
+                    // coordinator gives the order again.
                     Err(error) => {
                         error!(%shard, worker = %TaskId::worker(worker), %error, "could not inform the shard that a worker left");
                         return;

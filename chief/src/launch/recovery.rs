@@ -1,6 +1,6 @@
-//! Brings a job back whose ps task was lost. If the task comes back with its variables, the job goes on. If it
-//! was started again without them, the job rolls back: all shards are restored from the latest checkpoint, under a
-//! later placement epoch, and all workers register again.
+//! Brings a job back whose ps task was lost. If the task comes back with its variables, the job goes on. If
+//! it was started again without them, the job rolls back: all shards are restored from the latest checkpoint,
+//! under a later placement epoch, and all workers register again.
 
 use std::time::Duration;
 

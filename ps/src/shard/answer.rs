@@ -73,8 +73,8 @@ pub(super) fn rolled_back(to: PlacementEpoch) -> Refusal {
     Refusal::new(RefusalCode::RolledBack, reason)
 }
 
-/// Returns the refusal of a worker's request to an empty shard. A worker begins only when all shards have their
-/// variables, so those of this shard are lost.
+/// Returns the refusal of a worker's request to an empty shard. A worker begins only when all shards have
+/// their variables, so those of this shard are lost.
 pub(super) fn variables_lost(shard: ShardId) -> Refusal {
     let reason = format!("{shard} has no variables, so its ps task was started again: register again");
     Refusal::new(RefusalCode::RolledBack, reason)

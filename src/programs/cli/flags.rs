@@ -181,25 +181,32 @@ impl HangArgs {
     }
 }
 
-/// The flags of the chief that say what happens when a shard is silent, or a ps task is lost.
+/// The flag of the chief that limits how long a shard may be silent.
 #[derive(Clone, Copy, Debug, clap::Args)]
-pub(crate) struct PsFailureArgs {
+pub(crate) struct ShardHangArgs {
     /// Time after which a shard that does not answer the chief counts as hung, although its ps task is alive,
     /// in seconds; 0 for no limit. The job then ends. A shard answers between two updates, so the limit must
     /// be longer than one update
     #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u64).range(..=86_400))]
     pub shard_hung_after_s: u64,
-    /// Time for which a job that makes checkpoints waits for a lost ps task to be started again, in seconds; 0
-    /// if its loss ends the job at once. When the task is back, the job rolls back to its latest checkpoint and
-    /// goes on
+}
+
+/// The flags of the chief that say what happens when a shard is silent, or a ps task is lost.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct PsFailureArgs {
+    #[command(flatten)]
+    hang: ShardHangArgs,
+    /// Time for which a job that makes checkpoints waits for a lost ps task to be started again, in seconds;
+    /// 0 if its loss ends the job at once. When the task is back, the job rolls back to its latest checkpoint
+    /// and goes on
     #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u64).range(..=86_400))]
-    pub ps_lost_after_s: u64,
+    ps_lost_after_s: u64,
 }
 
 impl PsFailureArgs {
     /// Adds the settings of the flags to those of the chief.
     pub(crate) fn apply(self, config: ChiefConfig) -> ChiefConfig {
-        let shard_hung_after = Duration::from_secs(self.shard_hung_after_s);
+        let shard_hung_after = Duration::from_secs(self.hang.shard_hung_after_s);
         ChiefConfig {
             shard_hung_after: Some(shard_hung_after).filter(|limit| !limit.is_zero()),
             ps_lost_after: Duration::from_secs(self.ps_lost_after_s),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use pushpull_chief::ChiefConfig;
 
-use super::flags::{DeviceArgs, HangArgs, PsFailureArgs, ReplyArgs, read_job, shards, threads};
+use super::flags::{DeviceArgs, HangArgs, ReplyArgs, ShardHangArgs, read_job, shards, threads};
 use super::observe::ObserveArgs;
 use super::paths::{absolute, check_files, data_directory};
 use super::saving::SavingArgs;
@@ -42,7 +42,7 @@ pub(super) struct LocalArgs {
     #[command(flatten)]
     hang: HangArgs,
     #[command(flatten)]
-    ps_failure: PsFailureArgs,
+    shard_hang: ShardHangArgs,
     #[command(flatten)]
     reply: ReplyArgs,
     /// Threads for one step of each worker [default: all cores, divided among the workers]
@@ -90,8 +90,9 @@ impl LocalArgs {
     fn chief_flags(&self, observe: Vec<String>) -> Result<Vec<String>, Failure> {
         let mut flags = vec![
             self.start_timeout(),
-            format!("--shard-hung-after-s={}", self.ps_failure.shard_hung_after_s),
-            format!("--ps-lost-after-s={}", self.ps_failure.ps_lost_after_s),
+            format!("--shard-hung-after-s={}", self.shard_hang.shard_hung_after_s),
+            // Nothing starts a ps task again.
+            "--ps-lost-after-s=0".to_owned(),
         ];
         if let Some(report) = &self.report {
             flags.push(format!("--report={}", absolute("--report", report)?.display()));

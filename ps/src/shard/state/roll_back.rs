@@ -1,5 +1,6 @@
-//! Rolls the shard of a running job back: the chief creates it again from a checkpoint, because another ps task
-//! has lost its variables. The later placement epoch marks the request, and fences off everything from before.
+//! Rolls the shard of a running job back: the chief creates it again from a checkpoint, because another ps
+//! task has lost its variables. The later placement epoch marks the request, and fences off everything from
+//! before.
 //!
 //! Wanted properties: (A) every request that waits is answered; (B) nothing that was sent before the rollback
 //! changes the shard after it; (C) the counts begin again.

@@ -173,83 +173,80 @@ impl Tested {
         self.hear(answers);
     }
 
+    fn join(&mut self, worker: u32) {
+        let known = &self.workers[worker as usize];
+        let (epoch, incarnation) = (known.epoch, Incarnation(known.life));
+        let (handle, placement_digest) = (self.handle(epoch), self.digest_at(epoch));
+        let epoch = PlacementEpoch(epoch);
+        let pull = Pull { shard: 0, epoch, placement_digest, at: PullAt::Join, averages: false };
+        let reader = Reader { worker, incarnation, connection: 1 };
+        let answers = self.state.pull(&pull, Some(reader), handle);
+        self.hear(answers);
+    }
+
+    fn push_next(&mut self, worker: u32) {
+        let version = self.state.observe().version;
+        let placement_digest = self.digest_at(self.workers[worker as usize].epoch);
+        let known = &mut self.workers[worker as usize];
+        known.sequence += 1;
+        let sequence = Sequence(known.sequence);
+        let push = Push {
+            shard: 0,
+            id: PushId { worker, incarnation: Incarnation(known.life), sequence },
+            local_step: LocalStep(known.sequence),
+            epoch: PlacementEpoch(known.epoch),
+            placement_digest,
+            version,
+            slices: vec![SliceId(0)],
+            drawn: known.sequence,
+            pull: true,
+            traced: false,
+        };
+        known.last = Some(push.clone());
+        self.push(worker, &push);
+    }
+
+    /// Carries out an order of the chief.
+    fn order(&mut self, action: Action) {
+        let (epoch, version) = (self.epoch(), self.state.observe().version);
+        let handle = self.handle(epoch);
+        let answers = match action {
+            Action::Leave(worker) => {
+                let incarnation = Incarnation(self.workers[worker as usize].life);
+                self.state.leave(&Leave { shard: 0, worker, incarnation }, handle)
+            }
+            Action::Hold => self.state.hold_at(&HoldAt { shard: 0, version }, handle),
+            Action::SetRate => {
+                let change = RateChange { from: version, factor: 0.5 };
+                self.state.set_learning_rate(&SetLearningRate { shard: 0, change }, handle)
+            }
+            _ => {
+                let at = version.next();
+                let checkpoint = CheckpointName { step: GlobalStep(at.0), life: Incarnation(1) };
+                self.state.save(Save { shard: 0, store: "here".into(), checkpoint, at }, 1, handle)
+            }
+        };
+        self.hear(answers);
+    }
+
     fn act(&mut self, action: Action) {
-        let epoch = self.epoch();
         match action {
-            Action::Join(worker) => {
-                let known = &self.workers[worker as usize];
-                let (known_epoch, incarnation) = (known.epoch, Incarnation(known.life));
-                let (handle, placement_digest) = (self.handle(known_epoch), self.digest_at(known_epoch));
-                let epoch = PlacementEpoch(known_epoch);
-                let pull = Pull { shard: 0, epoch, placement_digest, at: PullAt::Join, averages: false };
-                let reader = Reader { worker, incarnation, connection: 1 };
-                let answers = self.state.pull(&pull, Some(reader), handle);
-                self.hear(answers);
-            }
-            Action::Push(worker) => {
-                let version = self.state.observe().version;
-                let digests = self.digest_at(self.workers[worker as usize].epoch);
-                let known = &mut self.workers[worker as usize];
-                known.sequence += 1;
-                let id = PushId {
-                    worker,
-                    incarnation: Incarnation(known.life),
-                    sequence: Sequence(known.sequence),
-                };
-                let push = Push {
-                    shard: 0,
-                    id,
-                    local_step: LocalStep(known.sequence),
-                    epoch: PlacementEpoch(known.epoch),
-                    placement_digest: digests,
-                    version,
-                    slices: vec![SliceId(0)],
-                    drawn: known.sequence,
-                    pull: true,
-                    traced: false,
-                };
-                known.last = Some(push.clone());
-                self.push(worker, &push);
-            }
+            Action::Join(worker) => self.join(worker),
+            Action::Push(worker) => self.push_next(worker),
             Action::Repeat(worker) => {
                 if let Some(push) = self.workers[worker as usize].last.clone() {
                     self.push(worker, &push);
                 }
             }
             Action::Restart(worker) => {
+                let epoch = self.epoch();
                 let known = &mut self.workers[worker as usize];
                 *known = Known { epoch, life: known.life + 2, sequence: 0, last: known.last.take() };
                 self.appoint(worker);
             }
-            Action::Leave(worker) => {
-                let (handle, life) = (self.handle(epoch), self.workers[worker as usize].life);
-                let leave = Leave { shard: 0, worker, incarnation: Incarnation(life) };
-                let answers = self.state.leave(&leave, handle);
-                self.hear(answers);
-            }
-            Action::Hold => {
-                let version = self.state.observe().version;
-                let handle = self.handle(epoch);
-                let answers = self.state.hold_at(&HoldAt { shard: 0, version }, handle);
-                self.hear(answers);
-            }
-            Action::SetRate => {
-                let from = self.state.observe().version;
-                let handle = self.handle(epoch);
-                let change = RateChange { from, factor: 0.5 };
-                let answers = self.state.set_learning_rate(&SetLearningRate { shard: 0, change }, handle);
-                self.hear(answers);
-            }
-            Action::Save => {
-                let at = Version(self.state.observe().version.0 + 1);
-                let checkpoint = CheckpointName { step: GlobalStep(at.0), life: Incarnation(1) };
-                let handle = self.handle(epoch);
-                let answers =
-                    self.state.save(Save { shard: 0, store: "here".into(), checkpoint, at }, 1, handle);
-                self.hear(answers);
-            }
             Action::RollBack(version) => self.roll_back(version),
             Action::Read(succeeds) => self.read(succeeds),
+            Action::Leave(_) | Action::Hold | Action::SetRate | Action::Save => self.order(action),
         }
         while let Some(request) = self.state.take_file_request() {
             match request {
