@@ -185,7 +185,9 @@ impl Embedded {
             tasks.start_worker(&run, index, self.worker_config.clone())?;
         }
         let listener = run.transport.listen(&run.address(TaskId::CHIEF)).await?;
-        let (config, identity) = (self.chief_config.clone(), run.identity(TaskId::CHIEF));
+        // Nothing starts a ps task of this process again.
+        let config = ChiefConfig { ps_lost_after: Duration::ZERO, ..self.chief_config.clone() };
+        let identity = run.identity(TaskId::CHIEF);
         let transport: Arc<dyn Transport> = Arc::new(run.transport.clone());
         let (same, shared) = (identity.clone(), Arc::clone(&transport));
         let chief = Chief::new(config, same, shared, job.clone(), progress, interrupt);

@@ -127,6 +127,16 @@ pub enum ChiefError {
         /// The reason why the connection is lost.
         reason: String,
     },
+    /// The job has rolled back to one step again and again, because a ps task is lost each time.
+    #[error(
+        "the job has rolled back to step {step} {rollbacks} times without another checkpoint, because a ps task was lost each time: see its log"
+    )]
+    NoProgress {
+        /// The number of rollbacks.
+        rollbacks: u32,
+        /// The step of the checkpoint.
+        step: GlobalStep,
+    },
     /// A worker reported that it failed.
     #[error("{worker} failed: {reason}")]
     WorkerFailed {

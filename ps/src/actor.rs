@@ -251,7 +251,7 @@ fn dispatch(
 ) -> Vec<Answer<TracedReply>> {
     match message {
         // A late copy: the chief has given the order before the job has rolled back.
-        Message::StopAt(_) | Message::HoldAt(_) | Message::SetLearningRate(_)
+        Message::StopAt(_) | Message::HoldAt(_) | Message::SetLearningRate(_) | Message::Save(_)
             if state.predates(connection) =>
         {
             vec![Answer::refused(reply, Refusal::superseded())]

@@ -54,7 +54,7 @@ pub(crate) enum SaveError {
     Late(Version),
     /// The save failed; the text is the reason.
     Failed(String),
-    /// A ps task is lost, so no other save can succeed either; the text is the reason.
+    /// A ps task is lost, so no other save can succeed before it is back; the text is the reason.
     PsLost(String),
 }
 

@@ -46,7 +46,8 @@ impl Cleaner {
         }
     }
 
-    /// Continues as the cleaner of a later incarnation.
+    /// Continues as the cleaner of a later incarnation, so that the unfinished checkpoints of the earlier one
+    /// are deleted.
     pub(super) const fn renew(&mut self, life: Incarnation) {
         self.life = life;
     }

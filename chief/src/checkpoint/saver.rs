@@ -74,7 +74,7 @@ pub(crate) struct StartingPoint {
     pub from: Option<CheckpointName>,
 }
 
-/// The saver, which makes the checkpoints of one incarnation of the chief.
+/// The saver, which makes the checkpoints of one run of the chief.
 #[derive(Debug)]
 pub(crate) struct Saver {
     config: CheckpointConfig,
@@ -83,8 +83,8 @@ pub(crate) struct Saver {
     status: watch::Sender<SaveStatus>,
     /// The time after which a failed last save is attempted again.
     retry: Duration,
-    /// The distance to the incarnation number of the checkpoints after a rollback.
-    distance: u64,
+    /// The nonce of the chief, which decides the numbers of checkpoints after a rollback.
+    nonce: u64,
     /// The lock of the store, kept until the last checkpoint is saved; `None` if the store cannot be locked.
     _lock: Option<StoreLock>,
 }
@@ -106,9 +106,7 @@ impl Saver {
         let life = catalog.next_life(identity.incarnation, identity.nonce).await?;
         let cleaner = Cleaner::new(catalog.clone(), life, config.keep, config.keep_every);
         let writer = CheckpointWriter::new(catalog, job, identity.cluster.clone(), life);
-        // Two chiefs that have found the same checkpoints do not take the same number.
-        let distance = 1 + (identity.nonce >> 32);
-        Ok(Self { writer, cleaner, status, config, retry: RETRY, distance, _lock: None })
+        Ok(Self { writer, cleaner, status, config, retry: RETRY, nonce: identity.nonce, _lock: None })
     }
 
     /// Keeps the lock of the store until the saver has ended.
@@ -136,7 +134,7 @@ impl Saver {
         (self.writer.catalog().clone(), self.config.restore)
     }
 
-    /// Returns the incarnation number that the checkpoints carry.
+    /// Returns the incarnation number that the checkpoints carry until the job rolls back.
     pub(crate) const fn life(&self) -> Incarnation {
         self.writer.life()
     }
@@ -181,7 +179,9 @@ impl Saver {
                         from: self.status.borrow().last,
                         ..start.clone()
                     };
+                    let unserved = schedule.is_requested();
                     (start, requested) = wait_to_begin(&mut commands, Some(seen)).await?;
+                    requested |= unserved;
                     self.renew();
                 }
             }
@@ -191,9 +191,7 @@ impl Saver {
     /// Gives the following checkpoints a greater incarnation number. A shard may still be writing a file of
     /// an earlier save, and a later save of the same step has other values.
     fn renew(&mut self) {
-        let life = self.writer.life().0.saturating_add(self.distance);
-        // The greatest number is not allowed in a name.
-        let life = Incarnation(life.min(u64::MAX - 1));
+        let life = Catalog::life_after(self.writer.life(), self.nonce);
         self.writer.renew(life);
         self.cleaner.renew(life);
     }

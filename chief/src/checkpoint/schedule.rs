@@ -91,6 +91,11 @@ impl Schedule {
         self.named = self.named.split_off(&self.seen);
     }
 
+    /// Returns whether a save was requested that has not been made yet.
+    pub(super) const fn is_requested(&self) -> bool {
+        self.requested || self.urgent
+    }
+
     /// Requests one more save. Returns true if the schedule must be consulted again: either no save is under
     /// way, or the save under way waits for a distant step.
     pub(super) fn request(&mut self, under_way: Option<Version>) -> bool {

@@ -260,6 +260,8 @@ impl JobRun {
             drain: Rc::clone(&saving.drain),
             summary_every: self.summary_every,
             life: saving.life,
+            rolls_back: Default::default(),
+            rollbacks: Default::default(),
             accepted: Default::default(),
         }
     }

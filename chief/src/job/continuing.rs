@@ -1,6 +1,6 @@
 //! Goes on with the job of an earlier run of the chief: takes over its workers, and lets them rejoin.
 
-use pushpull_messages::id::{PlacementEpoch, TaskId};
+use pushpull_messages::id::TaskId;
 use pushpull_messages::message::{Message, Rejoin, Rejoined};
 use pushpull_messages::placement::Placement;
 use pushpull_transport::Peer;
@@ -76,10 +76,8 @@ impl<R> JobState<R> {
             return vec![superseded(reply)];
         }
         let restarts = matches!(member.state, MemberState::Restarting);
-        let unknown = member.incarnation.is_none();
-        let rolled_back = self.placement.as_ref().is_some_and(|own| own.epoch > PlacementEpoch(1));
-        if is_own_job && ((unknown && rolled_back) || (is_own && restarts)) {
-            // An earlier run of the chief has rolled the job back since the worker registered.
+        if is_own_job && (member.incarnation.is_none() || (is_own && restarts)) {
+            // The job has rolled back, or has begun again from a checkpoint, since the worker registered.
             return vec![restart(reply)];
         }
         if !is_own_job || (!is_own && !self.continued) {

@@ -78,26 +78,27 @@ impl<R> JobState<R> {
     /// Removes a worker whose current incarnation has ended without reporting that it leaves.
     pub(super) fn lose(&mut self, index: u32) -> Vec<Effect<R>> {
         let member = self.member(index);
-        let training = matches!(member.state, MemberState::Training | MemberState::Restarting);
+        let counted = member.is_counted();
         (member.away, member.loss) = (false, None);
         member.metrics.clear();
         let reply = member.put(MemberState::Lost);
         let mut effects: Vec<_> = reply.map(|reply| refuse(reply, too_late(index))).into_iter().collect();
         self.stop_evaluating(index);
-        if training {
+        if counted {
             effects.extend(self.leave(index, "it is lost"));
         }
         effects
     }
 
-    /// Removes a worker that has begun to train and leaves before it has finished.
+    /// Removes a worker that the shards count as a member, and that leaves before it has finished.
     fn leave(&mut self, index: u32, reason: &str) -> Vec<Effect<R>> {
-        let incarnation = self.member(index).incarnation.expect("a worker that has begun has registered");
         if self.job.deterministic {
             let worker = TaskId::worker(index);
             warn!(%worker, "worker left a deterministic job; the result will differ from a run with all workers");
         }
-        let mut effects = vec![Effect::Order(MembershipOrder::Leave(index, incarnation))];
+        let departures = self.member(index).departures().into_iter();
+        let leave = |incarnation| Effect::Order(MembershipOrder::Leave(index, incarnation));
+        let mut effects: Vec<_> = departures.map(leave).collect();
         // In a drain, the workers may be told to stop, too, so a worker that leaves does not fail the job.
         if self.job.when_worker_leaves == LeaveSpec::Fail && !self.drains() {
             effects.extend(self.begin_failing(ChiefError::WorkerLeft {
@@ -123,7 +124,8 @@ impl<R> JobState<R> {
     pub(super) fn finished(&mut self, index: u32, finish: Finish, reply: R) -> Vec<Effect<R>> {
         let over = self.over();
         let Finish { result, local_step, loss, skipped } = finish;
-        let training = matches!(self.member(index).state, MemberState::Training);
+        let member = self.member(index);
+        let (training, counted) = (matches!(member.state, MemberState::Training), member.is_counted());
         if self.suspended && over.is_none() && matches!(result, TrainingResult::GaveUp(_)) {
             return self.end_incarnation(index, reply);
         }
@@ -162,8 +164,14 @@ impl<R> JobState<R> {
         }
         if training {
             effects.extend(self.stop_training(index, result, local_step));
-        } else if let TrainingResult::Failed(reason) | TrainingResult::GaveUp(reason) = result {
+            return effects;
+        }
+        self.member(index).interrupted = result == TrainingResult::Interrupted;
+        if let TrainingResult::Failed(reason) | TrainingResult::GaveUp(reason) = result {
             effects.extend(self.fail_or_go_on(index, reason));
+        }
+        if counted {
+            effects.extend(self.leave(index, "it left before it began"));
         }
         effects
     }
@@ -223,6 +231,10 @@ impl<R> JobState<R> {
     /// Handles the message `Evaluated` of the worker that was told to evaluate: the message has the
     /// evaluation, or the reason why the evaluation failed.
     pub(super) fn evaluated(&mut self, index: u32, evaluated: Evaluated, reply: R) -> Vec<Effect<R>> {
+        if self.suspended && self.over().is_none() {
+            // The job could not be saved and reported now.
+            return self.end_incarnation(index, reply);
+        }
         self.member(index).state = MemberState::Left;
         if let Some(reason) = self.over() {
             return vec![refuse(reply, reason)];

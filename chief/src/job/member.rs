@@ -23,6 +23,14 @@ pub(super) struct Member<R> {
     /// The incarnation that trains under an earlier run of the chief, and the connection over which it waits
     /// for this run to lead; `None` if there is none.
     pub early: Option<(Incarnation, u64)>,
+    /// The incarnations that have ended, but that shards may still count as members: they learn the end with
+    /// the next appointment, or with an order to leave if the worker does not come back.
+    pub ended: Vec<Incarnation>,
+    /// Whether the shards wait for the worker although it does not train: those of a job that has rolled back
+    /// count every worker until it leaves.
+    pub expected: bool,
+    /// Whether the shards were told that the latest incarnation has left.
+    pub has_left: bool,
     /// The number of incarnations that have registered.
     pub lives: u64,
     /// The address of the worker's HTTP endpoint, if it has one.
@@ -58,7 +66,6 @@ pub(super) enum MemberState<R> {
     Finished(R),
     Evaluating,
     /// The incarnation has ended because a ps task was lost. Its process registers again as another one.
-    /// Until then the shards count the worker as a member.
     Restarting,
     /// The worker has left by itself or was told to leave.
     Left,
@@ -74,6 +81,9 @@ impl<R> Member<R> {
             appointed: false,
             unknown: false,
             early: None,
+            ended: Vec::new(),
+            expected: false,
+            has_left: false,
             lives: 0,
             http: None,
             connection: 0,
@@ -93,6 +103,7 @@ impl<R> Member<R> {
             self.replaced.pop_front();
         }
         (self.appointed, self.unknown, self.interrupted) = (false, false, false);
+        self.has_left = false;
         self.lives += 1;
     }
 
@@ -121,6 +132,13 @@ impl<R> Member<R> {
         self.is_here() && !matches!(self.state, MemberState::Finished(_))
     }
 
+    /// Returns whether the shards count the worker as a member, so that they must be told if it leaves.
+    pub(super) const fn is_counted(&self) -> bool {
+        self.expected
+            || !self.ended.is_empty()
+            || matches!(self.state, MemberState::Training | MemberState::Restarting)
+    }
+
     /// Records that all incarnations of the worker together have drawn `drawn` batches of `batch_size`
     /// examples.
     pub(super) fn has_drawn(&mut self, drawn: u64, batch_size: u32) {
@@ -129,6 +147,17 @@ impl<R> Member<R> {
             self.resume.drawn = drawn;
             self.resume.examples = self.resume.examples.saturating_add(examples);
         }
+    }
+
+    /// Records that the worker takes no part any more, and returns the incarnations of which the shards must
+    /// be told so.
+    pub(super) fn departures(&mut self) -> Vec<Incarnation> {
+        self.expected = false;
+        self.has_left = true;
+        let mut departures = std::mem::take(&mut self.ended);
+        // A worker that has never registered is known by no number.
+        departures.push(self.incarnation.unwrap_or_default());
+        departures
     }
 
     /// Replaces the state. Returns the reply handle if the worker was waiting for a reply.

@@ -105,7 +105,7 @@ struct EarlyStop {
 /// The state machine of a job.
 ///
 /// Wanted properties: (A) every request, even a repeated one, gets exactly one reply; (B) no worker begins
-/// before all workers are ready; (C) a job ends exactly once, and successfully only if it was evaluated or
+/// before all workers are ready, except that after a rollback each begins when it is ready; (C) a job ends exactly once, and successfully only if it was evaluated or
 /// drained; (D) the other workers do not wait for a worker that is disconnected for too long, is lost, or
 /// has no more input; (E) if a worker begins and leaves before it has finished, the shards are informed
 /// exactly once for this incarnation; (F) if the training stops early, only the step that the shards have
@@ -168,6 +168,11 @@ fn superseded<R>(reply: R) -> Effect<R> {
     Effect::Reply(reply, Refusal::superseded().into())
 }
 
+/// Returns whether a worker says that a signal has ended it.
+fn is_farewell(message: &Message) -> bool {
+    matches!(message, Message::Finish(finish) if finish.result == TrainingResult::Interrupted)
+}
+
 /// Tells a worker to register again as another incarnation.
 fn restart<R>(reply: R) -> Effect<R> {
     let reason = "a ps task was lost, and the job may have rolled back to a checkpoint: register again";
@@ -224,7 +229,7 @@ impl<R> JobState<R> {
         }
         self.members
             .iter()
-            .filter(|(_, member)| !member.is_present() && !member.is_over())
+            .filter(|(_, member)| !member.is_present())
             .map(|(&index, _)| TaskId::worker(index))
             .collect()
     }
@@ -323,7 +328,10 @@ impl<R> JobState<R> {
     /// Records that all shards know that this incarnation of a worker is appointed.
     pub(crate) fn appointed(&mut self, index: u32, incarnation: Incarnation) -> Vec<Effect<R>> {
         let member = self.member(index);
-        member.appointed |= member.incarnation == Some(incarnation);
+        if member.incarnation == Some(incarnation) {
+            member.appointed = true;
+            member.ended.clear();
+        }
         self.proceed()
     }
 
@@ -348,7 +356,7 @@ impl<R> JobState<R> {
         }
         let member = self.member(index);
         let is_current = member.incarnation == Some(peer.incarnation);
-        let restarts = matches!(member.state, MemberState::Restarting);
+        let restarts = matches!(member.state, MemberState::Restarting) && !is_farewell(&message);
         let mut effects = if is_current && peer.connection < member.connection {
             vec![superseded(reply)]
         } else if is_current && restarts {
@@ -429,17 +437,14 @@ impl<R> JobState<R> {
             let reason = self.over().unwrap_or_else(|| out_of_turn(index, message.name()));
             return vec![refuse(reply, reason)];
         };
-        let suspended = self.suspended;
         let member = self.member(index);
-        let told = matches!(member.state, MemberState::Restarting);
-        let restarts = told || (member.incarnation.is_some() && register.after == member.incarnation);
+        let restarts = member.incarnation.is_some() && register.after == member.incarnation;
         if !restarts && (member.is_present() || member.early.is_some()) {
             let reason = format!("worker/{index} is already connected: is the same task started twice?");
             return vec![refuse(reply, reason)];
         }
         let mut effects = Vec::new();
-        // Its appointment will end its earlier incarnation on all shards.
-        if told || (restarts && suspended) {
+        if restarts || matches!(member.state, MemberState::Restarting) {
             effects = self.end_before(index);
         } else if member.is_here() {
             warn!(worker = %TaskId::worker(index), "worker was started again");
@@ -570,9 +575,8 @@ impl<R> JobState<R> {
     }
 
     fn begin_if_ready(&mut self) -> Vec<Effect<R>> {
-        let is_ready = |member: &Member<R>| member.is_over() || (member.is_present() && member.may_begin());
-        let is_whole = self.members.values().all(is_ready) && self.members.values().any(Member::is_here);
-        if !is_whole || self.suspended {
+        let is_ready = |member: &Member<R>| member.is_present() && member.may_begin();
+        if self.suspended || !self.members.values().all(is_ready) {
             return Vec::new();
         }
         self.phase = Phase::Training;
@@ -589,7 +593,9 @@ impl<R> JobState<R> {
         }
         let ready = self.members.iter().filter(|(_, member)| member.may_begin());
         for index in ready.map(|(&index, _)| index).collect::<Vec<_>>() {
-            let reply = self.member(index).put(MemberState::Training);
+            let member = self.member(index);
+            member.expected = false;
+            let reply = member.put(MemberState::Training);
             effects.extend(reply.map(|reply| Effect::Reply(reply, Go {}.into())));
         }
         effects

@@ -2,7 +2,7 @@
 //! suspended: no worker is told the job. If they are lost, the job rolls back to a checkpoint, and all
 //! workers register again. Otherwise the job goes on.
 
-use pushpull_messages::id::{GlobalStep, TaskId};
+use pushpull_messages::id::{GlobalStep, Incarnation, TaskId};
 use tracing::info;
 
 use super::member::MemberState;
@@ -22,13 +22,15 @@ impl<R> JobState<R> {
         self.suspended = false;
         let mut effects = Vec::new();
         for (&index, member) in &self.members {
+            let order =
+                |order: fn(u32, Incarnation) -> MembershipOrder, life| Effect::Order(order(index, life));
             let Some(incarnation) = member.incarnation else { continue };
-            if member.is_over() {
-                effects.push(Effect::Order(MembershipOrder::Leave(index, incarnation)));
-            } else if !member.appointed
-                && !matches!(member.state, MemberState::Registered(_) | MemberState::Restarting)
-            {
-                effects.push(Effect::Order(MembershipOrder::Appoint(index, incarnation)));
+            let waits = matches!(member.state, MemberState::Registered(_) | MemberState::Restarting);
+            if member.is_over() || member.has_left {
+                let lives = member.replaced.iter().rev().take(1).chain(&member.ended).chain([&incarnation]);
+                effects.extend(lives.map(|&life| order(MembershipOrder::Leave, life)));
+            } else if !member.appointed && !waits {
+                effects.push(order(MembershipOrder::Appoint, incarnation));
             }
         }
         effects.extend(self.take_on_waiting());
@@ -54,6 +56,8 @@ impl<R> JobState<R> {
         let mut effects = Vec::new();
         for member in self.members.values_mut() {
             (member.appointed, member.unknown, member.loss) = (false, false, None);
+            (member.expected, member.has_left) = (false, false);
+            member.ended.clear();
             member.metrics.clear();
             // A worker that waits for the job will be told the restored one.
             if member.is_here() && !matches!(member.state, MemberState::Registered(_)) {
@@ -75,6 +79,10 @@ impl<R> JobState<R> {
                 member.replace(incarnation);
                 member.state = MemberState::Lost;
             }
+            // The worker has registered with this chief already, or it is waited for like the others.
+            HeldWorker::Absent if matches!(member.state, MemberState::Absent) => {
+                (member.state, member.away) = (MemberState::Training, true);
+            }
             HeldWorker::Here { .. } | HeldWorker::Gone(_) | HeldWorker::Absent => {}
         }
     }
@@ -85,10 +93,13 @@ impl<R> JobState<R> {
         if !std::mem::take(&mut self.rolls_back) {
             return Vec::new();
         }
-        let over = self.members.iter().filter(|(_, member)| member.is_over());
-        let gone = over.filter_map(|(&index, member)| Some((index, member.incarnation?)));
-        let leave = |(index, life)| Effect::Order(MembershipOrder::Leave(index, life));
-        let mut effects: Vec<_> = gone.map(leave).collect();
+        let mut effects = Vec::new();
+        for (&index, member) in &mut self.members {
+            member.expected = !member.is_over();
+            if let (true, Some(life)) = (member.is_over(), member.incarnation) {
+                effects.push(Effect::Order(MembershipOrder::Leave(index, life)));
+            }
+        }
         if matches!(self.phase, Phase::Training) {
             // The training time begins again, because the steps are counted from here.
             effects.push(Effect::Started);
@@ -96,10 +107,10 @@ impl<R> JobState<R> {
         effects
     }
 
-    /// Handles a worker that gives up while the job is suspended: it has probably lost the same ps task. Its
-    /// process may register again.
+    /// Handles a worker that gives up or has evaluated while the job is suspended. Its process may register
+    /// again. One that gives up has probably lost the same ps task.
     pub(super) fn end_incarnation(&mut self, index: u32, reply: R) -> Vec<Effect<R>> {
-        info!(worker = %TaskId::worker(index), "worker has lost a ps task, too, and registers again");
+        info!(worker = %TaskId::worker(index), "worker registers again, because a ps task is lost");
         self.stop_evaluating(index);
         let member = self.member(index);
         member.loss = None;
@@ -112,6 +123,9 @@ impl<R> JobState<R> {
     pub(super) fn end_before(&mut self, index: u32) -> Vec<Effect<R>> {
         self.stop_evaluating(index);
         let member = self.member(index);
+        if member.is_counted() {
+            member.ended.extend(member.incarnation);
+        }
         member.loss = None;
         member.metrics.clear();
         member.put(MemberState::Lost).map(restart).into_iter().collect()

@@ -1,7 +1,7 @@
 //! Starts the cluster, supervises it, and carries out commands. The launcher notifies the coordinator of
 //! commands, and the coordinator decides what they mean for the job.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::convert::Infallible;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -70,18 +70,22 @@ pub(crate) struct Launcher<'a> {
     /// The number of a worker's steps between two plots of the graph's summaries; `None` if no hook needs
     /// them.
     pub summary_every: Option<u64>,
-    /// The incarnation number that the checkpoints of this chief carry, or smaller ones of this chief.
+    /// The smallest incarnation number of this chief's checkpoints. Those after a rollback have greater ones.
     pub life: Incarnation,
+    /// Whether the job rolls back, and its variables have not been restored yet.
+    pub rolls_back: Cell<bool>,
+    /// The step to which the job has rolled back last, and the number of times in a row.
+    pub rollbacks: Cell<(GlobalStep, u32)>,
     /// The commands that have not been completed.
     pub accepted: RefCell<Accepted>,
 }
 
-/// The commands that were accepted. They hold even if the job rolls back before they are completed.
+/// The commands that were accepted. They hold even if the job rolls back.
 #[derive(Debug, Default)]
 pub(crate) struct Accepted {
     /// The stop before the job's last step, with the step on which the shards have agreed.
     pub stop: Option<HalfStop>,
-    /// The factor of the learning rate that is being set.
+    /// The newest factor of the learning rate that was requested, even if it has been set.
     pub factor: Option<f32>,
 }
 
@@ -107,6 +111,8 @@ pub(super) struct Begun {
 pub(super) struct Unfinished {
     pub change: Option<HalfChange>,
     pub stop: Option<HalfStop>,
+    /// The factor of the learning rate to set after `change`.
+    pub factor: Option<f32>,
 }
 
 /// The unfinished work of accepted commands.
@@ -219,13 +225,16 @@ impl Launcher<'_> {
                 self.begin(self.in_time(self.initializer().run(placement)).await?);
                 Unfinished::default()
             }
-            Found::Running(running) => self.continue_job(placement, running).await,
+            Found::Running(job) if !self.rolls_back.get() => self.continue_job(placement, job).await,
+            // An earlier attempt has not heard that the shards were restored.
+            Found::Running(job) => self.roll_back(job, Vec::new()).await?,
             Found::Lost { shard, job } => {
-                if !self.has_own_checkpoints() {
+                if !self.continues_newest() {
                     return Err(ChiefError::VariablesLost { shard });
                 }
                 warn!(%shard, "an earlier run of the chief has begun the job, and a shard has lost its variables");
-                self.roll_back(job).await?
+                let workers = job.workers.clone();
+                self.roll_back(job, workers).await?
             }
         };
         Ok(Begun { deadline, unfinished })
@@ -266,6 +275,7 @@ impl Launcher<'_> {
 
     /// Begins the job, or begins it again, with this state of the variables.
     pub(super) fn begin(&self, InitialState { start, resumes }: InitialState) {
+        self.rolls_back.set(false);
         let start_of_job = self.job_start(start.version, resumes);
         self.coordinator.do_send(JobEvent::Created(start.placement.clone(), start_of_job));
         let _ = self.saver.send(SaverCommand::Begin(start));
@@ -306,7 +316,7 @@ impl Launcher<'_> {
         };
         self.coordinator.do_send(JobEvent::Continued(placement.clone(), start_of_job, workers));
         let _ = self.saver.send(SaverCommand::Begin(StartingPoint { placement, version, from }));
-        Unfinished { change, stop }
+        Unfinished { change, stop, factor: None }
     }
 
     /// Claims the ps tasks for this run of the chief. If they belong to another chief, waits for that chief
@@ -367,8 +377,8 @@ impl Launcher<'_> {
     }
 
     /// Carries out every command. A signal counts as a command to drain, and a request of the program as a
-    /// command to stop.
-    /// Begins with what an earlier run of the chief has left unfinished.
+    /// command to stop. Begins with what is unfinished: an earlier run of the chief has begun it, or a ps task
+    /// was lost meanwhile.
     async fn carry_out(
         &self,
         commands: &mut CommandQueue,
@@ -377,10 +387,10 @@ impl Launcher<'_> {
         let mut interrupted = false;
         let mut requested = std::pin::pin!(requested(self.stop.clone()).fuse());
         let agreement = FuturesUnordered::new();
-        let mut pending = Pending { agreement, stopping: false, factor: None, workers_deadline: None };
+        let factor = unfinished.factor;
+        let mut pending = Pending { agreement, stopping: false, factor, workers_deadline: None };
         // The change of the learning rate that is being made; at most one.
         let mut changing = FuturesUnordered::new();
-        self.accepted.borrow_mut().factor = unfinished.change.map(HalfChange::factor);
         changing.extend(unfinished.change.map(|change| self.change_learning_rate(change)));
         if let Some(HalfStop { drains, step }) = unfinished.stop {
             let reason = "the job had begun to stop before".to_owned();
@@ -390,7 +400,6 @@ impl Launcher<'_> {
         loop {
             if changing.is_empty() {
                 let change = pending.factor.take().map(HalfChange::Unknown);
-                self.accepted.borrow_mut().factor = change.map(HalfChange::factor);
                 changing.extend(change.map(|change| self.change_learning_rate(change)));
             }
             let deadline = pending.workers_deadline;
@@ -434,7 +443,10 @@ impl Launcher<'_> {
             (Command::Save, None) => {
                 warn!("ignoring the request for a checkpoint: the job has no --checkpoint-dir");
             }
-            (Command::LearningRate { factor }, _) => pending.factor = Some(factor),
+            (Command::LearningRate { factor }, _) => {
+                pending.factor = Some(factor);
+                self.accepted.borrow_mut().factor = Some(factor);
+            }
             (Command::Stop { reason }, _) => self.stop(reason, false, pending, agree),
             (Command::Drain { reason }, Some(config)) => {
                 let now = Instant::now();

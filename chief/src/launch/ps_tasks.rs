@@ -291,7 +291,7 @@ impl PsTasks {
     }
 
     /// Creates the variables on every shard. May be called again, with a different `start`, before any
-    /// worker has been told to begin. Returns the version with which all shards begin.
+    /// worker has been told to begin, or with a later epoch of the placement at any time. Returns the version with which all shards begin.
     pub(crate) async fn create(
         &self,
         job: &JobSpec,

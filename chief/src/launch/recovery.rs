@@ -4,15 +4,22 @@
 
 use std::time::Duration;
 
+use pushpull_messages::id::{GlobalStep, Version};
+use pushpull_messages::optimizer::RateSpec;
+use pushpull_messages::placement::Placement;
 use pushpull_transport::Patience;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 use tracing::{info, warn};
 
 use super::launcher::{Begun, Launcher, RETRY_PAUSE, Unfinished, may_come_back};
-use super::takeover::{Found, HalfChange, HalfStop, RunningJob};
-use crate::checkpoint::{RestoreChoice, SaverCommand};
+use super::takeover::{Found, HalfChange, HalfStop, HeldWorker, RunningJob};
+use crate::checkpoint::{InitialState, RestoreChoice, SaverCommand};
 use crate::coordinator::JobEvent;
 use crate::error::ChiefError;
+
+/// The number of times in a row that a job may roll back to one step. A ps task that is lost again and again
+/// before the next checkpoint would otherwise keep the job busy for ever.
+const ROLLBACKS_MAX: u32 = 10;
 
 impl Launcher<'_> {
     /// Brings the job back if `error` is the loss of a ps task and the job has checkpoints.
@@ -32,70 +39,117 @@ impl Launcher<'_> {
         let _ = self.saver.send(SaverCommand::Suspend);
         let deadline = Instant::now() + limit;
         loop {
-            match tokio::time::timeout_at(deadline, self.bring_back(deadline)).await {
-                Ok(Ok(unfinished)) => {
+            let Ok(placement) = timeout_at(deadline, self.reach_all(deadline)).await else {
+                return Err(error);
+            };
+            let back = match placement {
+                Ok(placement) => self.bring_back(placement).await,
+                Err(error) => Err(error),
+            };
+            match back {
+                Ok(unfinished) => {
                     let deadline = Instant::now() + self.config.start_timeout;
                     return Ok(Begun { deadline, unfinished });
                 }
-                Ok(Err(error)) if may_come_back(&error) || error.is_store_trouble() => {
+                Err(error) if may_come_back(&error) || error.is_store_trouble() => {
                     warn!(%error, "could not bring the job back; trying again");
                     tokio::time::sleep(RETRY_PAUSE).await;
                 }
-                Ok(Err(other)) => return Err(other),
-                Err(_) => return Err(error),
+                Err(other) => return Err(other),
             }
         }
     }
 
-    /// Waits until all ps tasks can be reached. Then lets the job go on, or rolls it back.
-    async fn bring_back(&self, deadline: Instant) -> Result<Unfinished, ChiefError> {
+    /// Waits until all ps tasks can be reached, and claims them. Returns a placement on their shards.
+    async fn reach_all(&self, deadline: Instant) -> Result<Placement, ChiefError> {
         // The caller's deadline applies.
         let patience = Patience::of(self.config.ps_lost_after + Duration::from_secs(60));
         self.ps.connect(self.transport, self.identity, patience, self.config.retry).await?;
         self.claim(deadline).await?;
-        let placement = self.ps.place(self.job)?;
+        self.ps.place(self.job)
+    }
+
+    /// Lets the job go on if all shards have their variables, or rolls it back.
+    async fn bring_back(&self, placement: Placement) -> Result<Unfinished, ChiefError> {
         let job = match self.find(&placement).await? {
-            Found::Running(job) if job.epoch == placement.epoch => return Ok(self.resume(job)),
+            Found::Running(job) if job.epoch == placement.epoch && !self.rolls_back.get() => {
+                return Ok(self.resume(&job));
+            }
             Found::Running(job) | Found::Lost { job, .. } => job,
             // All shards have lost their variables, or have been created and not used yet.
             Found::Unused => RunningJob::default(),
         };
         // The coordinator knows the workers.
-        self.roll_back(RunningJob { workers: Vec::new(), ..job }).await
+        self.roll_back(job, Vec::new()).await
     }
 
     /// Lets the job go on whose shards all have their variables.
-    fn resume(&self, RunningJob { change, stop, .. }: RunningJob) -> Unfinished {
+    fn resume(&self, RunningJob { rate, change, stop, .. }: &RunningJob) -> Unfinished {
         info!("all ps tasks are back with their variables; the job goes on");
         self.coordinator.do_send(JobEvent::Resume);
         let _ = self.saver.send(SaverCommand::Resume);
         let accepted = self.accepted.borrow();
-        let wanted = accepted.factor.map(HalfChange::Unknown);
-        Unfinished { change: change.or(wanted), stop: accepted.stop.map(|own| stop.unwrap_or(own)) }
+        let last = change.map_or(rate.next.map_or(rate.factor, |next| next.factor), HalfChange::factor);
+        let factor = accepted.factor.filter(|&factor| factor != last);
+        Unfinished { change: *change, stop: accepted.stop.map(|own| stop.unwrap_or(own)), factor }
     }
 
-    /// Rolls the job back to its latest checkpoint. `found` is what the remaining shards hold.
-    pub(super) async fn roll_back(&self, found: RunningJob) -> Result<Unfinished, ChiefError> {
+    /// Rolls the job back to its latest checkpoint. `found` is what the remaining shards hold. If an earlier
+    /// run of the chief has begun the job, `workers` are those that these shards know; otherwise it is empty.
+    ///
+    /// # Errors
+    /// Returns an error if the variables cannot be restored, or if the job makes no progress.
+    pub(super) async fn roll_back(
+        &self,
+        found: RunningJob,
+        workers: Vec<HeldWorker>,
+    ) -> Result<Unfinished, ChiefError> {
+        self.rolls_back.set(true);
+        {
+            let accepted = &mut *self.accepted.borrow_mut();
+            accepted.stop = accepted.stop.or(found.stop);
+            accepted.factor = accepted.factor.or(found.change.map(HalfChange::factor));
+        }
         self.ps.appoint_after(found.appointed);
-        self.coordinator.do_send(JobEvent::RollBack(found.workers));
+        self.coordinator.do_send(JobEvent::RollBack(workers));
         self.ps.begin_epoch_after(found.epoch);
         let placement = self.ps.place(self.job)?;
         info!(epoch = %placement.epoch, "rolling the job back to its latest checkpoint");
-        self.ps.begin_with_rate(Default::default());
+        self.ps.begin_with_rate(RateSpec::default());
         let initial = self.in_time(self.initializer().run_again(placement, self.life)).await?;
-        let stop = self.accepted.borrow().stop.or(found.stop);
+        self.count_rollback(&initial)?;
+        let (stop, factor) = {
+            let accepted = self.accepted.borrow();
+            (accepted.stop, accepted.factor)
+        };
         // The shards stop at the step on which they have agreed before, so that this end does not depend on
         // the rollback.
         if let Some(HalfStop { drains, step: Some(step) }) = stop {
             self.ps.stop_at(step, drains).await?;
         }
         self.begin(initial);
-        let change = self.accepted.borrow().factor.map(HalfChange::Unknown);
-        Ok(Unfinished { change, stop })
+        let restored = self.ps.rate_at(Version(u64::MAX)).factor;
+        Ok(Unfinished { change: None, stop, factor: factor.filter(|&factor| factor != restored) })
     }
 
-    /// Returns whether all newest checkpoints in the store are those of this job, also of its earlier runs.
-    pub(super) fn has_own_checkpoints(&self) -> bool {
+    /// Counts the rollbacks in a row that begin with the same step.
+    ///
+    /// # Errors
+    /// Returns an error if there are more than [`ROLLBACKS_MAX`].
+    fn count_rollback(&self, InitialState { start, .. }: &InitialState) -> Result<(), ChiefError> {
+        let step = GlobalStep(start.version.0);
+        let (last, count) = self.rollbacks.get();
+        let count = if last == step { count + 1 } else { 1 };
+        self.rollbacks.set((step, count));
+        match count > ROLLBACKS_MAX {
+            true => Err(ChiefError::NoProgress { rollbacks: ROLLBACKS_MAX, step }),
+            false => Ok(()),
+        }
+    }
+
+    /// Returns whether a chief that has just started may take the newest checkpoint for one of the running
+    /// job: the job continues whatever is the newest.
+    pub(super) fn continues_newest(&self) -> bool {
         let choice = self.checkpoints.as_ref().map(|(_, choice)| choice);
         matches!(choice, Some(RestoreChoice::LatestValid | RestoreChoice::Latest))
     }

@@ -95,11 +95,20 @@ pub(super) fn find(
 ) -> Result<Found, ChiefError> {
     let own_creation =
         |shard: ShardId, created: &CreateShard| wanted(shard, created.placement.epoch, &created.start);
+    // A ps that was started again with another number of shards changes the placement, but not the job.
+    let is_own = |own: CreateShard, created: &CreateShard| {
+        *created == CreateShard { placement: created.placement.clone(), ..own }
+    };
     let mut own = Vec::new();
     let mut lacks = None;
     for (shard, holds) in shards {
         match holds {
-            Some(held) if held.created == own_creation(*shard, &held.created) => own.push((*shard, held)),
+            Some(held) if is_own(own_creation(*shard, &held.created), &held.created) => {
+                if held.created != own_creation(*shard, &held.created) {
+                    lacks = lacks.or(Some(*shard));
+                }
+                own.push((*shard, held));
+            }
             Some(other) if other.touched => return Err(ChiefError::OtherJob { shard: *shard }),
             _ => lacks = lacks.or(Some(*shard)),
         }

@@ -36,8 +36,8 @@ pub enum RefusalCode {
     /// The ps task does not obey the chief that sent the request: it obeys another chief, or has not granted
     /// this chief's claim.
     Term,
-    /// The job has rolled back to a checkpoint since the worker registered. The worker has to register again,
-    /// as another incarnation.
+    /// The job has rolled back to a checkpoint since the worker registered, or a ps task is lost so that it
+    /// may have to. The worker has to register again, as another incarnation.
     RolledBack,
 }
 

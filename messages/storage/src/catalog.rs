@@ -69,11 +69,15 @@ impl Catalog {
     /// If the store cannot be listed.
     pub async fn next_life(&self, own: Incarnation, nonce: u64) -> Result<Incarnation, StoreError> {
         let newest = self.names().await?.first().map(|name| name.life);
+        Ok(newest.map(|newest| Self::life_after(newest, nonce)).unwrap_or_default().max(own))
+    }
+
+    /// Returns an incarnation after `life` to name checkpoints with. `nonce` decides how far after it.
+    pub fn life_after(life: Incarnation, nonce: u64) -> Incarnation {
         // At most 2^32, which is little compared with the range of the numbers.
         let distance = 1 + (nonce >> 32);
         // The greatest number is not allowed in a name.
-        let after = |newest: Incarnation| Incarnation(newest.0.saturating_add(distance).min(u64::MAX - 1));
-        Ok(newest.map(after).unwrap_or_default().max(own))
+        Incarnation(life.0.saturating_add(distance).min(u64::MAX - 1))
     }
 
     /// Reads a checkpoint's manifest.

@@ -511,6 +511,10 @@ impl Scenario {
             11 | 12 if self.save_steps.is_some() => {
                 Fault::Kill(ps, Some(Duration::from_millis(random.between(1, 20_000))))
             }
+            // The chief loses a ps that has its variables.
+            13 if self.save_steps.is_some() => {
+                Fault::Partition(TaskId::CHIEF, ps, between(random, LOST_AFTER, 2 * LOST_AFTER))
+            }
             9 | 10 => Fault::Kill(TaskId::CHIEF, Some(Duration::from_millis(random.between(1, 20_000)))),
             _ => Fault::Cut(one, other),
         };

@@ -175,6 +175,10 @@ impl SessionStart<'_> {
         &self,
         call: impl Future<Output = Result<(R, Payload), CallError>>,
     ) -> Result<R, WorkerError> {
+        if self.after.is_some() {
+            // The job has begun, and perhaps waits for a ps task. A chief that is lost ends the wait.
+            return Ok(call.await?.0);
+        }
         let limit = self.limit();
         match timeout(limit, call).await {
             Ok(reply) => Ok(reply?.0),

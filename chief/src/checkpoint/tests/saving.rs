@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use object_store::local::LocalFileSystem;
 use pushpull_messages::checkpoint::{CheckpointName, SourceSpec, StartSpec};
-use pushpull_messages::id::{GlobalStep, VariableId};
+use pushpull_messages::id::{GlobalStep, Incarnation, VariableId};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::observe::WallClock;
-use pushpull_messages::placement::{PartitionerSpec, PlacementSpec};
+use pushpull_messages::placement::{PartitionerSpec, Placement, PlacementSpec};
 use pushpull_storage::{Catalog, CheckpointState, Store, StoreError};
 use tempfile::TempDir;
 use tokio::sync::{mpsc, watch};
@@ -26,7 +26,7 @@ use crate::job::tests::job;
 use crate::launch::PsTasks;
 use crate::report::JobProgress;
 
-fn config() -> CheckpointConfig {
+pub(super) fn config() -> CheckpointConfig {
     CheckpointConfig {
         save_steps: Some(2),
         keep: 2,
@@ -46,49 +46,62 @@ fn directory(path: &TempDir) -> Arc<LocalFileSystem> {
     Arc::new(LocalFileSystem::new_with_prefix(path.path()).unwrap())
 }
 
-fn location(path: &TempDir) -> &str {
+pub(super) fn location(path: &TempDir) -> &str {
     path.path().to_str().unwrap()
 }
 
-fn block_on<T>(future: impl Future<Output = T>) -> T {
+pub(super) fn block_on<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async { tokio::time::timeout(2 * PATIENCE, future).await.expect("it is done in time") })
 }
 
 /// One incarnation of a chief, with its fake ps task. This chief only restores checkpoints and makes new
 /// ones.
-struct ChiefLife {
-    cluster: FakeCluster,
-    tasks: PsTasks,
+pub(super) struct ChiefLife {
+    pub cluster: FakeCluster,
+    pub tasks: PsTasks,
     store: Store,
     config: CheckpointConfig,
     job: JobSpec,
 }
 
 /// The result of `ChiefLife::live`: the last checkpoint or an error, and the saver's status.
-struct LifeResult {
-    last: Result<CheckpointName, String>,
-    status: SaveStatus,
+pub(super) struct LifeResult {
+    pub last: Result<CheckpointName, String>,
+    pub status: SaveStatus,
 }
 
 impl ChiefLife {
-    async fn new(store: Store, config: CheckpointConfig) -> Self {
+    pub(super) async fn new(store: Store, config: CheckpointConfig) -> Self {
         let job = split(job());
         let cluster = FakeCluster::new(job.clone(), store.clone()).await;
         let tasks = cluster.connect().await;
         Self { cluster, tasks, store, config, job }
     }
 
-    async fn begin(&self) -> Result<InitialState, ChiefError> {
+    pub(super) async fn begin(&self) -> Result<InitialState, ChiefError> {
+        self.begin_with(async |begin, placement| begin.run(placement).await).await
+    }
+
+    /// Initializes the shards again, as after the loss of a ps task. `life` is the number of the first
+    /// checkpoints of this chief.
+    pub(super) async fn begin_again(&self, life: u64) -> Result<InitialState, ChiefError> {
+        self.begin_with(async |begin, placement| begin.run_again(placement, Incarnation(life)).await).await
+    }
+
+    async fn begin_with(
+        &self,
+        run: impl AsyncFnOnce(ShardInitializer<'_>, Placement) -> Result<InitialState, ChiefError>,
+    ) -> Result<InitialState, ChiefError> {
         let (job, catalog) = (&self.job, Catalog::new(self.store.clone()));
         let checkpoints = Some((&catalog, self.config.restore));
         let (warm_start, wall_clock) = (None, &WallClock::default());
         let begin =
             ShardInitializer { ps: &self.tasks, job, workers: 2, checkpoints, warm_start, wall_clock };
-        begin.run(self.tasks.place(job).unwrap()).await
+        run(begin, self.tasks.place(job).unwrap()).await
     }
 
-    async fn saver(&self) -> Result<Saver, StoreError> {
+    pub(super) async fn saver(&self) -> Result<Saver, StoreError> {
         let (config, identity) = (self.config.clone(), &self.cluster.identity);
         let saver = Saver::new(config, self.store.clone(), self.job.clone(), identity).await?;
         Ok(saver.retrying_after(Duration::from_micros(1)))
@@ -96,7 +109,7 @@ impl ChiefLife {
 
     /// Begins or resumes the job, and lets the shards train to step 10. Before the step of each save, waits
     /// until the shards have received the request for this save.
-    async fn live(&self) -> LifeResult {
+    pub(super) async fn live(&self) -> LifeResult {
         let failed = |reason: String| LifeResult { last: Err(reason), status: SaveStatus::default() };
         let saver = match self.saver().await {
             Ok(saver) => saver,
@@ -128,7 +141,7 @@ impl ChiefLife {
         LifeResult { last, status }
     }
 
-    async fn armed(&self) {
+    pub(super) async fn armed(&self) {
         while !self.cluster.ps.is_armed() {
             tokio::time::sleep(Duration::from_micros(200)).await;
         }

@@ -269,6 +269,7 @@ impl Service for FakePs {
                 if unreadable && create.shard.shard == 1 {
                     return reply.refuse(RefusalCode::Unavailable, "a checksum differs");
                 }
+                shard.armed = None;
                 (shard.version, shard.began, shard.end) = (version, version, create.last_step.0);
                 reply.send(created(version), Payload::EMPTY);
             }

@@ -82,6 +82,50 @@ struct WorkerLife {
     connection: u64,
 }
 
+/// What a shard knows of a worker that it counts as a member.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Counted {
+    Expected,
+    Here(u64),
+}
+
+/// The members that a shard counts, and the latest appointment of each worker.
+#[derive(Clone, Debug, Default)]
+struct ShardModel {
+    counted: BTreeMap<u32, Counted>,
+    appointed: BTreeMap<u32, u64>,
+}
+
+impl ShardModel {
+    /// Returns a shard that was just created.
+    fn created() -> Self {
+        let counted = (0..WORKERS).map(|worker| (worker, Counted::Expected)).collect();
+        Self { counted, appointed: BTreeMap::new() }
+    }
+
+    fn order(&mut self, order: MembershipOrder) {
+        match order {
+            MembershipOrder::Appoint(worker, Incarnation(life)) => {
+                self.appointed.insert(worker, life);
+                if matches!(self.counted.get(&worker), Some(Counted::Here(other)) if *other != life) {
+                    self.counted.remove(&worker);
+                }
+            }
+            MembershipOrder::Leave(worker, Incarnation(life)) => {
+                let appointed = self.appointed.get(&worker);
+                let ends = match self.counted.get(&worker) {
+                    Some(Counted::Here(known)) => *known == life,
+                    Some(Counted::Expected) => appointed.is_none_or(|last| *last == life),
+                    None => false,
+                };
+                if ends {
+                    self.counted.remove(&worker);
+                }
+            }
+        }
+    }
+}
+
 struct Random {
     play: Play,
     mine: Vec<WorkerLife>,
@@ -100,6 +144,8 @@ struct Random {
     /// Whether the job was ever suspended. The shards are then told some departures twice, or with the
     /// appointment of the next incarnation.
     suspended: bool,
+    /// A shard that receives all orders, and one of the ps task that is lost while the job is suspended.
+    shards: [ShardModel; 2],
 }
 
 impl Random {
@@ -116,6 +162,7 @@ impl Random {
             agreed: None,
             drains: false,
             suspended: false,
+            shards: Default::default(),
         }
     }
 
@@ -145,7 +192,11 @@ impl Random {
     fn hear(&mut self, seen: usize) {
         for line in &self.play.log[seen..] {
             if let Some(reply) = line.strip_suffix(":Go") {
-                self.begun.insert(self.asked[&reply.parse::<u32>().unwrap()]);
+                let (worker, life) = self.asked[&reply.parse::<u32>().unwrap()];
+                self.begun.insert((worker, life));
+                for shard in &mut self.shards {
+                    shard.counted.insert(worker, Counted::Here(life));
+                }
             }
         }
     }
@@ -210,9 +261,17 @@ impl Random {
     fn take(&mut self, worker: u32, action: Action) {
         let starting = matches!(self.play.state.phase, Phase::Starting);
         self.carry_out(worker, action);
+        self.pass_orders();
         if starting && matches!(self.play.state.phase, Phase::Training) {
-            let stays = |member: &Member<u32>| member.is_present() || member.is_over();
-            assert!(self.play.state.members.values().all(stays), "(B) all are present");
+            assert!(self.play.state.members.values().all(Member::is_present), "(B) all are present");
+        }
+    }
+
+    /// Passes the orders to the shards.
+    fn pass_orders(&mut self) {
+        let reached = if self.play.state.suspended { 1 } else { 2 };
+        for order in std::mem::take(&mut self.play.orders) {
+            self.shards[..reached].iter_mut().for_each(|shard| shard.order(order));
         }
     }
 
@@ -222,6 +281,7 @@ impl Random {
             Action::Created if self.created => {}
             Action::Created => {
                 self.created = true;
+                self.shards = [ShardModel::created(), ShardModel::created()];
                 self.play.created();
             }
             Action::Next => self.next(worker),
@@ -261,7 +321,10 @@ impl Random {
             Action::Resume => {}
             Action::RollBack => self.roll_back(),
             Action::GiveUp => self.say(worker, gave_up()),
-            Action::Restart => self.restart(worker),
+            Action::Restart => {
+                self.suspended = true;
+                self.restart(worker);
+            }
         }
     }
 
@@ -293,6 +356,18 @@ impl Random {
                 |worker: &Member<u32>| worker.is_here() && !matches!(worker.state, MemberState::Finished(_));
             let away = state.awaited().next().is_some();
             prop_assert!(away || state.members.values().any(busy), "(D)");
+        }
+        // (D) and (E): no shard counts a worker that takes no part.
+        if matches!(state.phase, Phase::Training | Phase::Evaluating(_)) && !state.suspended {
+            for (worker, member) in &state.members {
+                // A worker that has finished has reached the last step, so nothing waits for it.
+                let waited = |counted: &Counted| match counted {
+                    Counted::Expected => true,
+                    Counted::Here(life) => !self.finished.contains(&(*worker, *life)),
+                };
+                let counted = self.shards.iter().any(|shard| shard.counted.get(worker).is_some_and(waited));
+                prop_assert!(!counted || !member.is_over(), "(E) worker/{worker}: {:?} {log:?}", self.shards);
+            }
         }
         // (E)
         let told: BTreeSet<_> = left.iter().copied().collect();

@@ -106,7 +106,7 @@ fn orders_that_a_lost_ps_has_missed_are_given_again() {
     assert_eq!(play.appointed[2..], [(0, 2), (0, 2)]);
     play.gone(0, 2);
     play.resume();
-    assert_eq!(play.left, [(0, 1), (0, 2)]);
+    assert_eq!(play.left, [(0, 1), (0, 1), (0, 2)], "also of the incarnation before");
 }
 
 #[test]
@@ -116,10 +116,82 @@ fn a_worker_that_lost_a_ps_alone_begins_again() {
     play.say(0, 2, again(1));
     play.say(0, 2, Ready::default());
     assert_eq!(play.log(), "5:Registered 6:Go");
-    assert_eq!(play.left, [(0, 1)]);
+    // This appointment ends the earlier incarnation on all shards.
+    assert_eq!((&play.left[..], play.appointed.last()), (&[][..], Some(&(0, 2))));
     // Another start of the worker is refused, as before.
     play.say(0, 3, again(9));
     assert!(play.log().contains("7:Refusal(worker/0 is already connected"));
+    // Even a job that fails when a worker leaves goes on.
+    let mut play = Play::training_together();
+    play.say(0, 2, again(1));
+    assert_eq!(play.log(), "5:Registered");
+    play.gone(0, 2);
+    assert_eq!(play.left, [], "no shard counts it any more");
+    // The shards have not confirmed the appointment.
+    let mut play = Play::training();
+    play.confirms = false;
+    play.say(0, 2, again(1));
+    play.gone(0, 2);
+    assert_eq!(play.left, [(0, 1), (0, 2)]);
+}
+
+#[test]
+fn a_worker_that_the_shards_expect_is_reported_when_it_leaves() {
+    let mut play = Play::training();
+    play.suspend();
+    play.roll_back(&[]);
+    play.created_with(restored(4));
+    begin_again(&mut play);
+    assert_eq!(play.left, []);
+    play.suspend();
+    play.roll_back(&[]);
+    play.created_with(restored(4));
+    // One gives up while it prepares, and the other one is lost.
+    play.say(0, 3, again(2));
+    play.say(0, 3, gave_up());
+    play.say(1, 3, again(2));
+    play.gone(1, 3);
+    assert_eq!(play.left, [(0, 3), (1, 3)]);
+}
+
+#[test]
+fn a_second_start_does_not_displace_a_worker_that_restarts() {
+    let mut play = Play::training();
+    play.suspend();
+    play.roll_back(&[]);
+    play.say(0, 9, Register::default());
+    assert!(
+        play.log().ends_with("5:Refusal(worker/0 is already connected: is the same task started twice?)")
+    );
+    play.say(0, 2, again(1));
+    play.created_with(restored(4));
+    assert!(play.log().contains("6:Registered"));
+}
+
+#[test]
+fn an_interrupted_worker_leaves_a_job_that_rolls_back() {
+    let mut play = Play::training();
+    play.suspend();
+    play.roll_back(&[]);
+    play.say(0, 1, interrupted());
+    assert_eq!(play.log(), "5:Finished");
+    play.created_with(restored(4));
+    assert!(play.left.contains(&(0, 1)));
+}
+
+#[test]
+fn an_evaluation_does_not_count_while_a_ps_is_lost() {
+    let mut play = Play::training();
+    play.say(0, 1, completed());
+    play.say(1, 1, completed());
+    play.suspend();
+    play.say(0, 1, evaluated());
+    assert!(play.log().ends_with("7:Restart") && play.ended.is_empty());
+    play.resume();
+    play.say(0, 2, again(1));
+    play.say(0, 2, Ready::default());
+    play.say(0, 2, completed());
+    assert!(play.log().contains("Evaluate"));
 }
 
 #[test]

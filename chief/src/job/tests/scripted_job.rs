@@ -15,6 +15,8 @@ pub(super) struct Play {
     pub open: BTreeSet<u32>,
     pub log: Vec<String>,
     pub left: Vec<(u32, u64)>,
+    /// All orders to the shards that a test has not taken yet.
+    pub orders: Vec<MembershipOrder>,
     /// The incarnations of workers that the shards were told to let join.
     pub appointed: Vec<(u32, u64)>,
     /// The number of them that all shards have confirmed.
@@ -49,9 +51,22 @@ impl Play {
     pub(super) fn of(job: JobSpec, workers: u32) -> Self {
         let state = JobState::new(job, workers);
         let (open, log, left, ended) = Default::default();
-        let (evaluates, registered) = Default::default();
+        let (evaluates, registered, orders) = Default::default();
         let (appointed, confirmed, confirms) = (Vec::new(), 0, true);
-        Self { state, next: 0, open, log, left, appointed, confirmed, confirms, ended, evaluates, registered }
+        Self {
+            state,
+            next: 0,
+            open,
+            log,
+            left,
+            orders,
+            appointed,
+            confirmed,
+            confirms,
+            ended,
+            evaluates,
+            registered,
+        }
     }
 
     /// Lets all shards confirm the next appointment, if there is one.
@@ -65,6 +80,9 @@ impl Play {
 
     fn carry_out(&mut self, effects: Vec<Effect<u32>>) {
         for effect in effects {
+            if let Effect::Order(order) = effect {
+                self.orders.push(order);
+            }
             match effect {
                 Effect::Reply(reply, message) => {
                     assert!(self.open.remove(&reply), "(A) reply {reply} was given twice");

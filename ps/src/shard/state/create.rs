@@ -34,6 +34,9 @@ impl<R> ShardState<R> {
         if let Some(contents) = self.contents.as_ref().filter(|contents| *contents.created == create) {
             return vec![Answer::message(reply, contents.created())];
         }
+        if self.has_rolled_back_beyond(&create) {
+            return vec![Answer::refused(reply, Refusal::superseded())];
+        }
         let rolls_back = self.rolls_back(&create);
         if let Err(refusal) = self.check_create(&create, rolls_back) {
             return vec![Answer::refused(reply, refusal)];

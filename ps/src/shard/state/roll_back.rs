@@ -24,6 +24,15 @@ impl<R> ShardState<R> {
         serves || self.creating.as_ref().is_some_and(|creating| is_earlier(&creating.create))
     }
 
+    /// Returns whether a request to create the shard is a late copy of one from before a rollback.
+    pub(super) fn has_rolled_back_beyond(&self, create: &CreateShard) -> bool {
+        let is_later = |known: &CreateShard| {
+            known.job == create.job && known.job != 0 && known.placement.epoch > create.placement.epoch
+        };
+        self.contents.as_ref().is_some_and(|own| is_later(&own.created))
+            || self.creating.as_ref().is_some_and(|creating| is_later(&creating.create))
+    }
+
     /// Forgets everything of the job's earlier epochs. Returns the refusals of all requests that wait.
     pub(super) fn roll_back(&mut self, to: PlacementEpoch) -> Vec<Answer<R>> {
         let refused = |reply| Answer::refused(reply, rolled_back(to));
