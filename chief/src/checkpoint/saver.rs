@@ -331,6 +331,7 @@ impl Saver {
                     warn!(step = %at, reason = why, "saving the last step failed");
                     (*reason, pause, retry) = (why, retry, 2 * retry);
                 }
+                Err(SaveError::PsLost(why)) if ps.wait_reached().await => *reason = why,
                 Err(SaveError::PsLost(reason)) => return Err(reason),
                 Ok(name) => return Ok(name),
             }

@@ -11,12 +11,12 @@ use actix::{Actor, Addr};
 use futures_util::FutureExt;
 use futures_util::future::{Fuse, FusedFuture, LocalBoxFuture};
 use pushpull_messages::checkpoint::CheckpointName;
-use pushpull_messages::id::{GlobalStep, JobName, TaskId};
+use pushpull_messages::id::{GlobalStep, JobName, ShardId, TaskId};
 use pushpull_messages::job::JobSpec;
-use pushpull_messages::message::{Evaluation, StopReason};
+use pushpull_messages::message::{Evaluation, ShardSnapshot, StopReason};
 use pushpull_messages::observe::{Clock, Micros, SpanSpec};
 use pushpull_transport::wire::Limits;
-use pushpull_transport::{Identity, Listener, Server, ServerConfig, Transport, serve};
+use pushpull_transport::{CallError, Identity, Listener, Server, ServerConfig, Transport, serve};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -188,10 +188,11 @@ impl JobRun {
         if !orders.is_terminated() && tokio::time::timeout(FAREWELL, orders).await.is_err() {
             warn!("the job ended before all shards were informed about the workers that left");
         }
-        let last = self.save_last(&training.ended, &mut saving).await;
-        let saves = *saving.status.borrow();
-        self.coordinator.do_send(JobEvent::Saved(saves));
-        let result = self.conclude(training, last.as_ref(), &saving).await;
+        let result = tokio::select! {
+            biased;
+            result = self.save_and_conclude(training, &mut saving) => result,
+            never = self.redial() => match never {},
+        };
         if let (Ok(JobEnd::Completed(report)), Some(call)) = (&result, inputs.before_stop.take()) {
             self.call_before_stop(call, report.steps).await;
         }
@@ -202,6 +203,24 @@ impl JobRun {
         self.publish_end(&result);
         inputs.hooks.end(result.as_ref(), &self.progress.borrow(), &mut inputs.feed);
         result
+    }
+
+    /// Makes the last checkpoint if the job needs one, and returns the result of the job.
+    async fn save_and_conclude(&self, training: Training, saving: &mut Saving) -> Result<JobEnd, ChiefError> {
+        let last = self.save_last(&training.ended, saving).await;
+        let saves = *saving.status.borrow();
+        self.coordinator.do_send(JobEvent::Saved(saves));
+        self.conclude(training, last.as_ref(), saving).await
+    }
+
+    /// Dials lost ps tasks again while the job is saved and reported. One that was started again has no
+    /// variables any more, so the job then ends with an error.
+    async fn redial(&self) -> Infallible {
+        let ChiefConfig { ps_lost_after, retry, .. } = self.config;
+        if ps_lost_after.is_zero() || self.ps.is_refused() {
+            return std::future::pending().await;
+        }
+        self.ps.redial(&self.transport, &self.identity, ps_lost_after, retry).await
     }
 
     /// Runs all parts of the chief until the training has ended.
@@ -373,7 +392,7 @@ impl JobRun {
             Ok(TrainingEnd::Evaluated(outcome)) => {
                 let seconds = self.config.conclude_timeout.as_secs();
                 let silent = |_| ChiefError::Silent { step: outcome.step, seconds };
-                let observed = tokio::time::timeout(self.config.conclude_timeout, self.ps.observe());
+                let observed = tokio::time::timeout(self.config.conclude_timeout, self.observe_last());
                 let shards = observed.await.map_err(silent)??;
                 let report = conclude(&self.job, shards, outcome, training.took, saves)?;
                 let unsaved = last.and_then(|saved| saved.as_ref().err().cloned());
@@ -390,6 +409,19 @@ impl JobRun {
             warn!(%checkpoint, "the job failed, but its training was saved");
         }
         result
+    }
+
+    /// Returns the final snapshots of the shards. If a ps task is lost, waits for it to come back.
+    async fn observe_last(&self) -> Result<Vec<(ShardId, ShardSnapshot)>, ChiefError> {
+        loop {
+            match self.ps.observe().await {
+                Err(ChiefError::Call(CallError::Lost { .. })) if self.ps.wait_reached().await => {}
+                observed => {
+                    let restarted = self.ps.restarted().map(|task| ShardId::new(task.index, 0));
+                    return restarted.map_or(observed, |shard| Err(ChiefError::VariablesLost { shard }));
+                }
+            }
+        }
     }
 
     /// Calls the function that reads the variables of the trained job. The function has a time limit, and a

@@ -3,6 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -66,6 +67,12 @@ pub(crate) struct PsTasks {
     appointed: Cell<u64>,
     /// Whether all tasks have granted the claim of this chief.
     claimed: Cell<bool>,
+    /// Notified when a task has been reached.
+    reached: watch::Sender<()>,
+    /// Whether tasks that are lost are dialled again.
+    redialled: Cell<bool>,
+    /// A task that was started again while it was lost, and so has lost its variables.
+    restarted: Cell<Option<TaskId>>,
     /// The first error that says that a task obeys another chief.
     refused: Refused,
     /// The history of the shards' learning rate.
@@ -82,6 +89,9 @@ impl Default for PsTasks {
             attempts: Cell::default(),
             appointed: Cell::default(),
             claimed: Cell::default(),
+            reached: watch::Sender::default(),
+            redialled: Cell::default(),
+            restarted: Cell::default(),
             refused: Refused::default(),
             rates: RefCell::default(),
             stops: CancellationToken::new(),
@@ -171,6 +181,7 @@ impl PsTasks {
                 ReconnectingClient::connect(transport, address.as_str(), identity, task, patience, retry)
                     .await?;
             self.callers.borrow_mut().insert(task, Arc::new(caller));
+            self.reached.send_replace(());
             Ok::<_, DialError>(())
         });
         futures_util::future::try_join_all(dials).await?;
@@ -209,6 +220,58 @@ impl PsTasks {
     /// Returns whether all tasks have granted the claim of this chief.
     pub(crate) const fn is_claimed(&self) -> bool {
         self.claimed.get()
+    }
+
+    /// Dials every task again that is lost, with this patience. Never returns.
+    pub(crate) async fn redial(
+        &self,
+        transport: &Arc<dyn Transport>,
+        identity: &Identity,
+        patience: Duration,
+        retry: RetryConfig,
+    ) -> Infallible {
+        self.redialled.set(true);
+        loop {
+            let (task, reason) = self.wait_lost().await;
+            let life = self.life_of(task);
+            warn!(%task, reason, seconds = patience.as_secs(), "lost a ps task; waiting for it to come back");
+            let connected = self.connect(transport, identity, Patience::of(patience), retry).await;
+            let claimed = match connected {
+                Ok(()) if self.life_of(task) == life => self.claim().await,
+                Ok(()) => Err(ChiefError::VariablesLost { shard: ShardId::new(task.index, 0) }),
+                Err(error) => Err(error),
+            };
+            if matches!(claimed, Err(ChiefError::VariablesLost { .. })) {
+                self.restarted.set(Some(task));
+            }
+            if let Err(error) = claimed {
+                warn!(%task, %error, "the ps task did not come back");
+                self.redialled.set(false);
+                self.reached.send_replace(());
+                return std::future::pending().await;
+            }
+        }
+    }
+
+    /// Returns the incarnation and the nonce of a task that was reached.
+    fn life_of(&self, task: TaskId) -> Option<(Incarnation, u64)> {
+        self.callers.borrow().get(&task).map(|caller| (caller.welcome().incarnation, caller.welcome().nonce))
+    }
+
+    /// Returns a task that was started again while it was dialled, and so has lost its variables.
+    pub(crate) const fn restarted(&self) -> Option<TaskId> {
+        self.restarted.get()
+    }
+
+    /// Waits until no task is lost. Returns false if a task is lost for good.
+    pub(crate) async fn wait_reached(&self) -> bool {
+        let mut reached = self.reached.subscribe();
+        while self.tasks().into_iter().any(|task| self.is_lost(task)) {
+            if !self.redialled.get() || reached.changed().await.is_err() {
+                return false;
+            }
+        }
+        true
     }
 
     /// Returns whether there is no connection to a task, and none will come back by itself.

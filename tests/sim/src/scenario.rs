@@ -513,7 +513,7 @@ impl Scenario {
             }
             // The chief loses a ps that has its variables.
             13 if self.save_steps.is_some() => {
-                Fault::Partition(TaskId::CHIEF, ps, between(random, LOST_AFTER, 2 * LOST_AFTER))
+                Fault::Partition(TaskId::CHIEF, ps, between(random, LOST_AFTER, 3 * LOST_AFTER / 2))
             }
             9 | 10 => Fault::Kill(TaskId::CHIEF, Some(Duration::from_millis(random.between(1, 20_000)))),
             _ => Fault::Cut(one, other),
