@@ -1,6 +1,6 @@
 //! Brings a job back whose ps task was lost. If the task comes back with its variables, the job goes on. If it
-//! was started again without them, the job rolls back: all shards are restored from the latest checkpoint, under a
-//! later placement epoch, and all workers register again.
+//! was started again without them, or the job is deterministic, the job rolls back: all shards are restored from
+//! the latest checkpoint, under a later placement epoch, and all workers register again.
 
 use std::time::Duration;
 
@@ -55,7 +55,11 @@ impl Launcher<'_> {
         self.claim(deadline).await?;
         let placement = self.ps.place(self.job)?;
         let job = match self.find(&placement).await? {
-            Found::Running(job) if job.epoch == placement.epoch => return Ok(self.resume(job)),
+            // Workers may have lost the task, too. What they had pushed to only some shards is missing in the
+            // others, so a deterministic job would get other bits.
+            Found::Running(job) if job.epoch == placement.epoch && !self.job.deterministic => {
+                return Ok(self.resume(job));
+            }
             Found::Running(job) | Found::Lost { job, .. } => job,
             // All shards have lost their variables, or have been created and not used yet.
             Found::Unused => RunningJob::default(),
