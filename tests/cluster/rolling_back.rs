@@ -2,6 +2,7 @@
 //! its latest checkpoint, with exact counts and bits.
 
 use pushpull_messages::id::TaskId;
+use rustix::process::Signal;
 
 use crate::harness::{Cluster, ENDLESS, Job, Running};
 
@@ -65,6 +66,18 @@ fn a_job_rolls_back_when_chief_and_ps_are_killed() {
     running.chief = running.cluster.start(TaskId::CHIEF);
     running.chief.wait_for("rolling the job back to its latest checkpoint");
     running.wait_for_more(20);
+    running.ends_as_if_undisturbed();
+}
+
+#[test]
+fn a_deterministic_job_rolls_back_if_its_ps_stood_still() {
+    let mut running = saving(&FLAGS, 60);
+    running.ps[0].signal(Signal::STOP);
+    running.chief.wait_for("lost a ps task; waiting for it to come back");
+    running.ps[0].signal(Signal::CONT);
+    running.chief.wait_for("rolling the job back to its latest checkpoint");
+    running.wait_for_version(1);
+    running.wait_for_more(60);
     running.ends_as_if_undisturbed();
 }
 

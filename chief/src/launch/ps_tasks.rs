@@ -241,6 +241,10 @@ impl PsTasks {
                 Ok(()) => Err(ChiefError::VariablesLost { shard: ShardId::new(task.index, 0) }),
                 Err(error) => Err(error),
             };
+            if matches!(claimed, Err(ChiefError::Call(CallError::Lost { .. }))) {
+                // Another task is lost, too.
+                continue;
+            }
             if matches!(claimed, Err(ChiefError::VariablesLost { .. })) {
                 self.restarted.set(Some(task));
             }

@@ -1,6 +1,6 @@
 //! Brings a job back whose ps task was lost. If the task comes back with its variables, the job goes on. If
-//! it was started again without them, the job rolls back: all shards are restored from the latest checkpoint,
-//! under a later placement epoch, and all workers register again.
+//! it was started again without them, or the job is deterministic, the job rolls back: all shards are
+//! restored from the latest checkpoint, under a later placement epoch, and all workers register again.
 
 use std::time::Duration;
 
@@ -72,7 +72,9 @@ impl Launcher<'_> {
     /// Lets the job go on if all shards have their variables, or rolls it back.
     async fn bring_back(&self, placement: Placement) -> Result<Unfinished, ChiefError> {
         let job = match self.find(&placement).await? {
-            Found::Running(job) if job.epoch == placement.epoch && !self.rolls_back.get() => {
+            // Workers may have lost the task, too. What they had pushed to only some shards is missing in the
+            // others, so a deterministic job would get other bits.
+            Found::Running(job) if job.epoch == placement.epoch && self.may_resume() => {
                 return Ok(self.resume(&job));
             }
             Found::Running(job) | Found::Lost { job, .. } => job,
@@ -81,6 +83,11 @@ impl Launcher<'_> {
         };
         // The coordinator knows the workers.
         self.roll_back(job, Vec::new()).await
+    }
+
+    /// Returns whether the job may go on with the variables that the shards have.
+    fn may_resume(&self) -> bool {
+        !self.job.deterministic && !self.rolls_back.get()
     }
 
     /// Lets the job go on whose shards all have their variables.

@@ -362,11 +362,18 @@ impl Scenario {
         !self.all_faults().any(leaves)
     }
 
-    /// Returns whether the troubles of the store and the stops of the chief, if there are any, are over so
-    /// soon that the last step is saved and evaluated nevertheless.
+    /// Returns whether the troubles of the store, the stops of the chief and the losses of ps tasks, if there
+    /// are any, are over so soon that the last step is saved and evaluated nevertheless.
     pub fn saves_last(&self) -> bool {
         let time = |fault: &Fault| match fault {
             Fault::Store(_, time) | Fault::Stop(TaskId::CHIEF, time, _) => *time,
+            // The last save waits for a ps that the chief has lost.
+            Fault::Stop(TaskId { job: JobName::Ps, .. }, time, _)
+            | Fault::Partition(TaskId::CHIEF, _, time)
+                if fault.is_long() =>
+            {
+                *time
+            }
             _ => Duration::ZERO,
         };
         self.all_faults().map(time).sum::<Duration>() <= SOON
@@ -528,7 +535,12 @@ impl Scenario {
     fn second_chief(&self, random: &mut Random) -> Option<When> {
         // A ps that was started again belongs to the chief that claims it first.
         let claimed = |task: TaskId| matches!(task.job, JobName::Chief | JobName::Ps);
-        let killed = |(_, fault): &(When, Fault)| matches!(fault, Fault::Kill(task, _) if claimed(*task));
+        let killed = |(_, fault): &(When, Fault)| match fault {
+            Fault::Kill(task, _) => claimed(*task),
+            // A ps that the chief has lost belongs to the other chief after a time.
+            Fault::Partition(TaskId::CHIEF, ..) => fault.is_long(),
+            _ => false,
+        };
         let killed = self.faults.iter().any(killed);
         (!killed && random.one_in(8)).then(|| self.when(random, true))
     }

@@ -12,13 +12,15 @@ pub enum Again {
 }
 
 /// Returns which tasks are started again after a task of this kind has ended before its job. `killed` is true
-/// if a signal ended its process.
-pub const fn started_again(ended: JobName, killed: bool) -> Again {
+/// if a signal ended its process, and `saves` if the job makes checkpoints.
+pub const fn started_again(ended: JobName, killed: bool, saves: bool) -> Again {
     match ended {
         JobName::Worker | JobName::Evaluator => Again::Itself,
         // The others wait for a chief that was killed. One that ends by itself ends its job.
         JobName::Chief if killed => Again::Itself,
-        // The variables of a ps are gone.
+        // The variables of a ps are gone, but the job can roll back to its latest checkpoint. A ps that ends by
+        // itself was told to, or is without a chief.
+        JobName::Ps if killed && saves => Again::Itself,
         JobName::Ps | JobName::Chief => Again::All,
     }
 }

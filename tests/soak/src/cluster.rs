@@ -26,6 +26,9 @@ const LOST_AFTER_S: u32 = 5;
 const START_TIMEOUT_S: u32 = 60;
 /// How long tasks wait for a chief that was killed, in seconds: longer than ps tasks refuse its next run.
 const CHIEF_LOST_AFTER_S: u32 = 25;
+/// How long the chief waits for a lost ps task, in seconds: longer than a ps task is stopped, and short enough
+/// that a job whose ps does not come back still ends in time.
+const PS_LOST_AFTER_S: u32 = 25;
 /// The number of checkpoints that are kept.
 const KEPT: u32 = 3;
 
@@ -84,8 +87,7 @@ impl<'a> Cluster<'a> {
     pub fn start(&mut self, task: TaskId) -> anyhow::Result<()> {
         let mut command = if self.plan.local { self.local() } else { self.role(task) };
         command.env(MARK, &self.dir);
-        let log = self.dir.join(format!("{}.log", task.to_string().replace('/', "-")));
-        self.running.insert(task, Program::start(&mut command, &log)?);
+        self.running.insert(task, Program::start(&mut command, &log_of(&self.dir, task))?);
         Ok(())
     }
 
@@ -120,6 +122,9 @@ impl<'a> Cluster<'a> {
         if let Some(steps) = self.plan.save_steps {
             flags.extend([path("checkpoint-dir", "checkpoints"), format!("--save-steps={steps}")]);
             flags.push(format!("--keep-checkpoints={KEPT}"));
+            // `pushpull local` does not start a ps task again.
+            let seconds = if self.plan.local { 0 } else { PS_LOST_AFTER_S };
+            flags.push(format!("--ps-lost-after-s={seconds}"));
         }
         flags
     }
@@ -151,6 +156,11 @@ impl<'a> Cluster<'a> {
         ended.iter().for_each(|(task, _)| drop(self.running.remove(task)));
         Ok(ended)
     }
+}
+
+/// Returns the file with the log of a task, of all its lives.
+pub fn log_of(dir: &Path, task: TaskId) -> PathBuf {
+    dir.join(format!("{}.log", task.to_string().replace('/', "-")))
 }
 
 /// Returns an address on loopback that is free. Each call returns another one.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use pushpull_messages::sync::SyncSpec;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::cluster::MARK;
@@ -152,6 +153,19 @@ pub fn processes_of(dir: &Path) -> Vec<(u32, String)> {
         }
     }
     found
+}
+
+/// Kills all processes that belong to a job, with those that they start meanwhile.
+pub fn kill_processes_of(dir: &Path) {
+    let ids = || processes_of(dir).into_iter().filter_map(|(id, _)| Pid::from_raw(id.cast_signed()));
+    let mut left: Vec<_> = ids().collect();
+    while !left.is_empty() {
+        for process in left {
+            // An error means that the process has just ended.
+            let _ = kill_process(process, Signal::KILL);
+        }
+        left = ids().collect();
+    }
 }
 
 /// Checks that no process of a job is left.

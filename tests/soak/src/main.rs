@@ -15,6 +15,7 @@ mod proxy;
 #[path = "../../sim/src/random.rs"]
 mod random;
 mod round;
+mod signals;
 mod tally;
 
 use std::process::ExitCode;
@@ -25,6 +26,7 @@ use clap::Parser;
 use plan::Plan;
 use programs::Programs;
 use round::Round;
+use signals::Signals;
 use tally::Tally;
 
 /// Runs jobs of real processes, disturbs them at random, and checks that nothing is lost.
@@ -57,6 +59,7 @@ struct Args {
 fn main() -> anyhow::Result<ExitCode> {
     let args = Args::parse();
     let programs = Programs::build()?;
+    let signals = Signals::listen()?;
     let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     // A short number is easier to copy.
     let first = args.seed.unwrap_or(time % 1_000_000);
@@ -69,8 +72,12 @@ fn main() -> anyhow::Result<ExitCode> {
         }
         let plan = Plan::of(seed);
         let dir = tempfile::Builder::new().prefix("soak-").tempdir().context("no temporary directory")?;
-        let mut round = Round::new(plan, &programs, dir.path(), args.verbose);
+        let mut round = Round::new(plan, &programs, &signals, dir.path(), args.verbose);
         let held = round.run(args.memory_mib_max);
+        if let Some(number) = signals.received() {
+            println!("told to end in the job with seed {seed}\n{tally}");
+            return Ok(ExitCode::from(128 + number));
+        }
         tally.add(&round.happened, round.counts);
         if let Err(loss) = held {
             let kept = dir.keep();

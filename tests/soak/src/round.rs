@@ -11,13 +11,16 @@ use pushpull_messages::id::{JobName, TaskId};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::again::{Again, started_again};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, log_of};
 use crate::fault::Fault;
-use crate::losses::{Counts, check_checkpoints, check_orphans, check_report, processes_of};
+use crate::losses::{
+    Counts, check_checkpoints, check_orphans, check_report, kill_processes_of, processes_of,
+};
 use crate::plan::Plan;
 use crate::program::{memory_of, shown};
 use crate::programs::Programs;
 use crate::random::Random;
+use crate::signals::Signals;
 use crate::tally::Happened;
 
 /// The time between two looks at the processes.
@@ -28,19 +31,20 @@ const MEASURE: Duration = Duration::from_millis(200);
 const TRAINED_WITHIN: Duration = Duration::from_secs(300);
 /// The time within which all tasks must end after the chief or a ps has ended. The longest wait is the one
 /// of a worker without a chief and without replies, 60 s after it has given up the chief, and then that of
-/// its ps tasks.
+/// its ps tasks. A chief that waits for a ps task, and a ps task without a chief, end earlier.
 const END_WITHIN: Duration = Duration::from_secs(150);
 /// The time within which the processes that `pushpull local` has started must end after it.
 const ORPHANS_END_WITHIN: Duration = Duration::from_secs(60);
 /// The shortest and the longest time between two faults, in milliseconds.
 const PAUSE_MS: [u64; 2] = [20, 900];
-/// The longest time after which a worker is started again, in milliseconds.
+/// The longest time after which a task is started again alone, in milliseconds.
 const BACK_MS_MAX: u64 = 800;
 
 /// A job that is disturbed.
 pub struct Round<'a> {
     plan: Plan,
     programs: &'a Programs,
+    signals: &'a Signals,
     dir: PathBuf,
     random: Random,
     verbose: bool,
@@ -67,12 +71,12 @@ struct Life<'a> {
 
 impl<'a> Round<'a> {
     /// Prepares a job in a directory of its own.
-    pub fn new(plan: Plan, programs: &'a Programs, dir: &Path, verbose: bool) -> Self {
+    pub fn new(plan: Plan, programs: &'a Programs, signals: &'a Signals, dir: &Path, verbose: bool) -> Self {
         // The plan has used the first numbers of the seed.
         let random = Random::new(!plan.seed);
         let (dir, began) = (dir.to_owned(), Instant::now());
         let (happened, counts) = (Happened::default(), Counts::default());
-        Self { plan, programs, dir, random, verbose, began, told: Vec::new(), happened, counts }
+        Self { plan, programs, signals, dir, random, verbose, began, told: Vec::new(), happened, counts }
     }
 
     /// Returns what has happened, a line each.
@@ -88,14 +92,23 @@ impl<'a> Round<'a> {
         self.told.push(line);
     }
 
-    /// Trains the job, and checks that nothing is lost.
+    /// Trains the job, and checks that nothing is lost. When it returns, no process of the job is left.
     ///
     /// # Errors
-    /// Returns the first loss.
+    /// Returns the first loss, or an error if this process was told to end.
     pub fn run(&mut self, memory_mib_max: u64) -> anyhow::Result<()> {
         if self.verbose {
             println!("{}", self.plan);
         }
+        let held = self.train_and_check(memory_mib_max);
+        kill_processes_of(&self.dir);
+        // A chief that never started has no log.
+        let log = fs::read(log_of(&self.dir, TaskId::CHIEF)).unwrap_or_default();
+        self.happened.count_survived(&String::from_utf8_lossy(&log));
+        held
+    }
+
+    fn train_and_check(&mut self, memory_mib_max: u64) -> anyhow::Result<()> {
         let mut cluster = Cluster::new(&self.plan, self.programs, &self.dir)?;
         let report = self.dir.join("report.json");
         while !report.exists() {
@@ -121,7 +134,7 @@ impl<'a> Round<'a> {
         }
         let dir = self.dir.join("undisturbed");
         fs::create_dir(&dir)?;
-        let mut quiet = Round::new(self.plan.undisturbed(), self.programs, &dir, false);
+        let mut quiet = Round::new(self.plan.undisturbed(), self.programs, self.signals, &dir, false);
         quiet.run(u64::MAX).context("the undisturbed job")?;
         let (found, expected) = (self.counts.variables_crc32c, quiet.counts.variables_crc32c);
         ensure!(found == expected, "the variables are {found:08x}, undisturbed {expected:08x}");
@@ -145,7 +158,7 @@ impl<'a> Round<'a> {
                 self.tell(format!("{task} ended with {}", shown(status)));
                 // With `pushpull local`, all tasks end with the chief.
                 let killed = status.signal().is_some() && !self.plan.local;
-                match started_again(task.job, killed) {
+                match started_again(task.job, killed, self.plan.save_steps.is_some()) {
                     Again::All => {
                         first = first.filter(|first: &ExitStatus| !first.success()).or(Some(status))
                     }
@@ -162,7 +175,7 @@ impl<'a> Round<'a> {
             let now = Instant::now();
             let back: Vec<_> = life.returning.extract_if(.., |(at, _)| *at <= now).collect();
             for (_, task) in back {
-                self.happened.rejoins += 1;
+                self.happened.returned(task);
                 self.tell(format!("{task} starts"));
                 life.cluster.start(task)?;
             }
@@ -178,8 +191,12 @@ impl<'a> Round<'a> {
     }
 
     /// Waits a moment. Ends the pauses that are over, and measures the memory.
+    ///
+    /// # Errors
+    /// If this process was told to end.
     fn look(&mut self, life: &mut Life<'_>) -> anyhow::Result<()> {
         std::thread::sleep(LOOK);
+        ensure!(self.signals.received().is_none(), "the soak was told to end");
         let measures = life.measured.elapsed() >= MEASURE;
         if measures {
             life.measured = Instant::now();
@@ -230,7 +247,8 @@ impl<'a> Round<'a> {
     /// end.
     fn check_ended(&self, dir: &Path) -> anyhow::Result<()> {
         let since = Instant::now();
-        while self.plan.local && !processes_of(dir).is_empty() && since.elapsed() < ORPHANS_END_WITHIN {
+        let waits = || since.elapsed() < ORPHANS_END_WITHIN && self.signals.received().is_none();
+        while self.plan.local && waits() && !processes_of(dir).is_empty() {
             std::thread::sleep(LOOK);
         }
         check_orphans(dir)

@@ -12,8 +12,12 @@ use crate::losses::Counts;
 pub struct Happened {
     /// The number of times that all tasks were started.
     pub lives: u64,
-    /// The number of workers that were started again alone.
-    pub rejoins: u64,
+    /// For chief, ps and workers: the number of times that a task was started again alone.
+    pub alone: [u64; 3],
+    /// The number of times that a job rolled back to a checkpoint.
+    pub rollbacks: u64,
+    /// The number of times that a lost ps came back with its variables.
+    pub resumptions: u64,
     /// The number of jobs whose bits were compared.
     pub bits: u64,
     /// The most memory that a process has used, in bytes.
@@ -26,14 +30,29 @@ pub struct Happened {
     stalls: u64,
 }
 
+/// Returns the place of a task in a count for chief, ps and workers.
+const fn of(task: TaskId) -> usize {
+    match task.job {
+        JobName::Chief => 0,
+        JobName::Ps => 1,
+        JobName::Worker | JobName::Evaluator => 2,
+    }
+}
+
 impl Happened {
+    /// Counts a task that was started again alone.
+    pub const fn returned(&mut self, task: TaskId) {
+        self.alone[of(task)] += 1;
+    }
+
+    /// Counts how often the job has survived the loss of a ps task, according to the log of its chief.
+    pub fn count_survived(&mut self, log: &str) {
+        self.rollbacks = log.matches("rolling the job back to its latest checkpoint").count() as u64;
+        self.resumptions = log.matches("all ps tasks are back with their variables").count() as u64;
+    }
+
     /// Counts a fault.
     pub fn count(&mut self, fault: &Fault) {
-        let of = |task: TaskId| match task.job {
-            JobName::Chief => 0,
-            JobName::Ps => 1,
-            JobName::Worker | JobName::Evaluator => 2,
-        };
         match *fault {
             Fault::Kill(task) => self.killed[of(task)] += 1,
             Fault::Terminate(task) => self.terminated[of(task)] += 1,
@@ -51,13 +70,15 @@ impl Happened {
 
     fn add(&mut self, other: &Self) {
         self.lives += other.lives;
-        self.rejoins += other.rejoins;
+        self.rollbacks += other.rollbacks;
+        self.resumptions += other.resumptions;
         self.bits += other.bits;
         self.memory_bytes = self.memory_bytes.max(other.memory_bytes);
         for (sum, more) in [
             (&mut self.killed, &other.killed),
             (&mut self.terminated, &other.terminated),
             (&mut self.paused, &other.paused),
+            (&mut self.alone, &other.alone),
         ] {
             sum.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
         }
@@ -88,8 +109,8 @@ impl Tally {
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Happened { lives, rejoins, bits, memory_bytes, killed, terminated, paused, cuts, stalls } =
-            self.happened;
+        let Happened { lives, alone, rollbacks, resumptions, bits, memory_bytes, .. } = self.happened;
+        let Happened { killed, terminated, paused, cuts, stalls, .. } = self.happened;
         let row = |f: &mut fmt::Formatter<'_>, name: &str, value: &dyn fmt::Display| {
             writeln!(f, "{name:36} {value}")
         };
@@ -101,7 +122,9 @@ impl fmt::Display for Tally {
         row(f, "connections to a task cut", &cuts)?;
         row(f, "network stood still", &stalls)?;
         row(f, "jobs started again", &(lives.saturating_sub(self.jobs)))?;
-        row(f, "workers started again", &rejoins)?;
+        row(f, "tasks started again alone", &roles(alone))?;
+        row(f, "rolled back to a checkpoint", &rollbacks)?;
+        row(f, "ps lost, but back with its variables", &resumptions)?;
         row(f, "updates of the last starts", &self.counts.updates)?;
         row(f, "pushes of the last starts", &self.counts.pushes)?;
         row(f, "jobs with the bits of an undisturbed", &bits)?;
