@@ -29,7 +29,7 @@ fn saving(ps: u32, workers: u32, steps: u64, flags: &[&str], chief_flags: &[&str
 }
 
 /// Returns the checkpoint directory of a job that has its files in `dir`.
-fn directory(dir: &Path) -> PathBuf {
+pub(crate) fn directory(dir: &Path) -> PathBuf {
     dir.join("checkpoints")
 }
 
@@ -51,7 +51,7 @@ fn list(directory: &Path) -> Vec<Value> {
 
 /// Returns the steps of all valid checkpoints, in ascending order.
 #[track_caller]
-fn steps(directory: &Path) -> Vec<u64> {
+pub(crate) fn steps(directory: &Path) -> Vec<u64> {
     whole(&list(directory))
 }
 

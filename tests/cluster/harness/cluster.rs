@@ -16,6 +16,8 @@ use super::spy::wait_for_version;
 
 /// The number of steps after which a model has learnt enough for the checks of a report.
 const LEARNT: u64 = 100;
+/// The time after which a job ends without its chief, in most tests. No chief comes back in time.
+const CHIEF_LOST_AFTER_S: u32 = 1;
 /// The token with which a test may stop a job.
 const TOKEN: &str = "the-token-of-the-tests";
 
@@ -50,7 +52,13 @@ impl Cluster {
             (JobName::Worker, addresses(workers)),
         ];
         let spec = ClusterSpec::new(jobs).expect("a cluster");
-        Self { spec, job: job(dir.path()), chief_flags: Vec::new(), chief_lost_after_s: 1, dir }
+        Self {
+            spec,
+            job: job(dir.path()),
+            chief_flags: Vec::new(),
+            chief_lost_after_s: CHIEF_LOST_AFTER_S,
+            dir,
+        }
     }
 
     pub(crate) fn dir(&self) -> &Path {
@@ -132,7 +140,11 @@ impl Cluster {
     pub(crate) fn finished(&self) -> Report {
         let report = Report::read(&self.report_path());
         let tasks = |job| self.spec.addresses(job).len() as u64;
-        report.holds(self.job.steps, tasks(JobName::Ps), tasks(JobName::Worker));
+        let (ps, workers) = (tasks(JobName::Ps), tasks(JobName::Worker));
+        match self.chief_lost_after_s {
+            CHIEF_LOST_AFTER_S => report.holds(self.job.steps, ps, workers),
+            _ => report.holds_but_for_times(self.job.steps, ps, workers),
+        }
         report
     }
 }

@@ -18,11 +18,13 @@ pub(crate) const ENDLESS: u64 = 1_000_000;
 
 /// The processes of a cluster.
 pub(crate) struct Running {
-    pub(crate) cluster: Cluster,
     pub(crate) chief: Program,
     pub(crate) ps: Vec<Program>,
     /// The workers, in the order of their indices.
     pub(crate) workers: Vec<Program>,
+    /// The cluster, which is dropped last, because the programs show their logs in its directory when a test
+    /// fails.
+    pub(crate) cluster: Cluster,
 }
 
 impl Running {
@@ -36,8 +38,21 @@ impl Running {
     /// Starts all tasks of a cluster, each with these flags.
     #[track_caller]
     pub(crate) fn of(cluster: Cluster, flags: &[&str]) -> Self {
+        Self::of_some(cluster, flags, |_| true)
+    }
+
+    /// Starts all tasks of a cluster except the last worker, which [`start_missing`](Self::start_missing)
+    /// starts.
+    #[track_caller]
+    pub(crate) fn without_last_worker(cluster: Cluster) -> Self {
+        let last = cluster.spec.addresses(JobName::Worker).len() - 1;
+        Self::of_some(cluster, &[], |task| task != TaskId::worker(last as u32))
+    }
+
+    #[track_caller]
+    fn of_some(cluster: Cluster, flags: &[&str], starts: impl Fn(TaskId) -> bool) -> Self {
         let (mut chief, mut ps, mut workers) = (None, Vec::new(), Vec::new());
-        for (task, _) in cluster.spec.tasks() {
+        for (task, _) in cluster.spec.tasks().filter(|&(task, _)| starts(task)) {
             let program = cluster.start_with(task, flags);
             match task.job {
                 JobName::Chief => chief = Some(program),
@@ -46,6 +61,13 @@ impl Running {
             }
         }
         Self { cluster, chief: chief.expect("a chief of its own"), ps, workers }
+    }
+
+    /// Starts the worker that was missing.
+    #[track_caller]
+    pub(crate) fn start_missing(&mut self) {
+        let missing = TaskId::worker(self.workers.len() as u32);
+        self.workers.push(self.cluster.start(missing));
     }
 
     /// Returns the ids of all shards.
