@@ -83,22 +83,6 @@ fn one_of_two_workers_may_leave() {
 }
 
 #[test]
-fn a_frozen_worker_counts_as_lost() {
-    let (cluster, [mut chief, mut ps, mut worker, mut second]) = training(ENDLESS);
-    second.signal(Signal::STOP);
-    let slowed = Slowed::new(&worker);
-    chief.wait_for("worker lost; the others go on worker=worker/1");
-    drop(slowed);
-    cluster.stop(&mut chief);
-    for other in [&mut chief, &mut ps, &mut worker] {
-        other.wait().expect(0);
-    }
-    cluster.finished();
-    second.signal(Signal::CONT);
-    second.wait_within(PROMPT).expect_failure();
-}
-
-#[test]
 fn a_frozen_ps_counts_as_lost() {
     let (_cluster, [mut chief, mut ps, mut worker, mut second]) = training(ENDLESS);
     ps.signal(Signal::STOP);

@@ -105,13 +105,14 @@ struct EarlyStop {
 /// The state machine of a job.
 ///
 /// Wanted properties: (A) every request, even a repeated one, gets exactly one reply; (B) no worker begins
-/// before all workers are ready, except that after a rollback each begins when it is ready; (C) a job ends exactly once, and successfully only if it was evaluated or
-/// drained; (D) the other workers do not wait for a worker that is disconnected for too long, is lost, or
-/// has no more input; (E) if a worker begins and leaves before it has finished, the shards are informed
-/// exactly once for this incarnation; (F) if the training stops early, only the step that the shards have
-/// agreed on is evaluated, and a job that drains is not evaluated; (G) a worker begins only when all shards
-/// know that its incarnation is appointed, and an incarnation that was replaced is refused; (H) after a
-/// rollback, no request of an incarnation that registered before it has an effect.
+/// before all workers are ready, except that after a rollback each begins when it is ready; (C) a job ends
+/// exactly once, and successfully only if it was evaluated or drained; (D) the other workers do not wait for
+/// a worker that is disconnected for too long, is lost, or has no more input; (E) if a worker begins and
+/// leaves before it has finished, the shards are informed exactly once for this incarnation; (F) if the
+/// training stops early, only the step that the shards have agreed on is evaluated, and a job that drains is
+/// not evaluated; (G) a worker begins only when all shards know that its incarnation is appointed, and an
+/// incarnation that was replaced is refused; (H) after a rollback, no request of an incarnation that
+/// registered before it has an effect.
 pub(crate) struct JobState<R> {
     job: JobSpec,
     placement: Option<Placement>,

@@ -377,8 +377,8 @@ impl Launcher<'_> {
     }
 
     /// Carries out every command. A signal counts as a command to drain, and a request of the program as a
-    /// command to stop. Begins with what is unfinished: an earlier run of the chief has begun it, or a ps task
-    /// was lost meanwhile.
+    /// command to stop. Begins with what is unfinished: an earlier run of the chief has begun it, or a ps
+    /// task was lost meanwhile.
     async fn carry_out(
         &self,
         commands: &mut CommandQueue,

@@ -357,8 +357,9 @@ impl PsTasks {
         })
     }
 
-    /// Creates the variables on every shard. May be called again, with a different `start`, before any
-    /// worker has been told to begin, or with a later epoch of the placement at any time. Returns the version with which all shards begin.
+    /// Creates the variables on every shard. May be called again, with a different `start`, before any worker
+    /// has been told to begin, or with a later epoch of the placement at any time. Returns the version with
+    /// which all shards begin.
     pub(crate) async fn create(
         &self,
         job: &JobSpec,

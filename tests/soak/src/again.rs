@@ -18,8 +18,8 @@ pub const fn started_again(ended: JobName, killed: bool, saves: bool) -> Again {
         JobName::Worker | JobName::Evaluator => Again::Itself,
         // The others wait for a chief that was killed. One that ends by itself ends its job.
         JobName::Chief if killed => Again::Itself,
-        // The variables of a ps are gone, but the job can roll back to its latest checkpoint. A ps that ends by
-        // itself was told to, or is without a chief.
+        // The variables of a ps are gone, but the job can roll back to its latest checkpoint. A ps that ends
+        // by itself was told to, or is without a chief.
         JobName::Ps if killed && saves => Again::Itself,
         JobName::Ps | JobName::Chief => Again::All,
     }

@@ -26,8 +26,8 @@ const LOST_AFTER_S: u32 = 5;
 const START_TIMEOUT_S: u32 = 60;
 /// How long tasks wait for a chief that was killed, in seconds: longer than ps tasks refuse its next run.
 const CHIEF_LOST_AFTER_S: u32 = 25;
-/// How long the chief waits for a lost ps task, in seconds: longer than a ps task is stopped, and short enough
-/// that a job whose ps does not come back still ends in time.
+/// How long the chief waits for a lost ps task, in seconds: longer than a ps task is stopped, and short
+/// enough that a job whose ps does not come back still ends in time.
 const PS_LOST_AFTER_S: u32 = 25;
 /// The number of checkpoints that are kept.
 const KEPT: u32 = 3;

@@ -73,6 +73,17 @@ struct FakePsState {
     rules: Vec<&'static str>,
 }
 
+impl FakePsState {
+    fn cannot_read(&self, start: &StartSpec) -> bool {
+        match start {
+            StartSpec::Initialise => false,
+            StartSpec::Resume { checkpoint, .. } | StartSpec::WarmStart { checkpoint, .. } => {
+                self.unreadable.contains(checkpoint)
+            }
+        }
+    }
+}
+
 #[derive(Clone)]
 pub(crate) struct FakePs(Arc<Mutex<FakePsState>>);
 
@@ -253,12 +264,7 @@ impl Service for FakePs {
         match message {
             Message::CreateShard(create) => {
                 state.placement = create.placement.clone();
-                let unreadable = match &create.start {
-                    StartSpec::Initialise => false,
-                    StartSpec::Resume { checkpoint, .. } | StartSpec::WarmStart { checkpoint, .. } => {
-                        state.unreadable.contains(checkpoint)
-                    }
-                };
+                let unreadable = state.cannot_read(&create.start);
                 let version = match &create.start {
                     StartSpec::Resume { checkpoint, .. } => checkpoint.step.0,
                     _ => 0,

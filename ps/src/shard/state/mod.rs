@@ -1,8 +1,8 @@
-//! The state of a shard: its contents, the waiting workers, and its counts. A push that fails a check
-//! changes no value. An answer may be due long after its request, so each request comes with a handle that
-//! sends the answer; `R` is the handle's type. The caller reads and writes files when the state machine
-//! requests it. Wanted properties: (V1) the version never decreases within a placement epoch; (V2) every push is counted under
-//! exactly one verdict; (V3) exactly `last_step` updates are applied.
+//! The state of a shard: its contents, the waiting workers, and its counts. A push that fails a check changes
+//! no value. An answer may be due long after its request, so each request comes with a handle that sends the
+//! answer; `R` is the handle's type. The caller reads and writes files when the state machine requests it.
+//! Wanted properties: (V1) the version never decreases within a placement epoch; (V2) every push is counted
+//! under exactly one verdict; (V3) exactly `last_step` updates are applied.
 
 mod appoint;
 mod create;
