@@ -254,7 +254,7 @@ fn dispatch(
         Message::StopAt(_) | Message::HoldAt(_) | Message::SetLearningRate(_) | Message::Save(_)
             if state.predates(connection) =>
         {
-            vec![Answer::refused(reply, Refusal::superseded())]
+            vec![Answer::refused(reply, state.too_early())]
         }
         Message::Push(push) => state.push(&push, payload, connection, reply),
         Message::Pull(pull) => state.pull(&pull, reader, reply),

@@ -290,6 +290,10 @@ mod tests {
         assert_eq!(lost(vec![Some(at_epoch(1, false)), None]), None, "no worker has used it");
         assert_eq!(lost(vec![Some(at_epoch(2, false)), None]), Some(2), "it has rolled back before");
         assert_eq!(lost(vec![Some(at_epoch(1, true)), Some(at_epoch(2, false))]), Some(2), "(A)");
+        // Its ps task was started again with another number of shards.
+        let mut other = at_epoch(1, true);
+        other.created.placement.shards.push(ShardId::new(0, 9));
+        assert_eq!(lost(vec![Some(other), Some(at_epoch(1, true))]), Some(1));
         let whole = found(vec![Some(at_epoch(2, false)), Some(at_epoch(2, true))]).unwrap();
         assert_eq!(whole.map(|job| job.epoch), Some(PlacementEpoch(2)));
     }

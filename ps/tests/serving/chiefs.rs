@@ -98,3 +98,39 @@ fn a_chief_gets_the_task_of_one_that_is_lost() {
         task.ended().await.unwrap();
     });
 }
+
+#[test]
+fn orders_from_before_a_rollback_are_refused() {
+    run(async {
+        let task = Task::start(PATIENCE).await;
+        let early = task.chief().await;
+        let shard = placement().shards[0];
+        let mut create = create_shard(shard, &StartSpec::Initialise, SyncSpec::ASYNC, 1);
+        create.job = 7;
+        early.call::<ShardCreated>(create.clone(), Payload::EMPTY).await.unwrap();
+        // The chief has dialled again, and rolls the job back.
+        let late = task.chief().await;
+        create.placement.epoch = PlacementEpoch(2);
+        late.call::<ShardCreated>(create, Payload::EMPTY).await.unwrap();
+        let (version, change) = (Version(3), RateChange { from: Version(3), factor: 0.5 });
+        let orders = || -> [Message; 4] {
+            [
+                StopAt { shard: 0, step: GlobalStep(3), drains: false }.into(),
+                HoldAt { shard: 0, version }.into(),
+                SetLearningRate { shard: 0, change }.into(),
+                Save { shard: 0, store: "memory://".into(), checkpoint: name(0), at: version }.into(),
+            ]
+        };
+        for order in orders() {
+            let refused = early.call::<Heartbeat>(order, Payload::EMPTY).await.unwrap_err();
+            let CallError::Refused { refusal, .. } = refused else { panic!("{refused}") };
+            assert_eq!(refusal.code, RefusalCode::RolledBack, "{refusal}");
+        }
+        let [stop, hold, set, _] = orders();
+        late.call::<StoppingAt>(stop, Payload::EMPTY).await.unwrap();
+        late.call::<Holding>(hold, Payload::EMPTY).await.unwrap();
+        late.call::<LearningRateSet>(set, Payload::EMPTY).await.unwrap();
+        late.call::<Stopped>(Stop { reason: StopReason::Completed }, Payload::EMPTY).await.unwrap();
+        task.ended().await.unwrap();
+    });
+}

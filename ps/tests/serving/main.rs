@@ -122,28 +122,32 @@ async fn create(chief: &Connection, start: &StartSpec) -> Result<Vec<Version>, C
     create_for(chief, start, SyncSpec::ASYNC, 1).await
 }
 
+fn create_shard(shard: ShardId, start: &StartSpec, sync: SyncSpec, workers: u32) -> CreateShard {
+    let job = job();
+    CreateShard {
+        job: 0,
+        shard,
+        placement: placement(),
+        variables: job.graph.variables.clone(),
+        update: job.update(),
+        sync,
+        deterministic: false,
+        workers,
+        last_step: job.last_step,
+        seed: job.seed,
+        start: start.clone(),
+    }
+}
+
 async fn create_for(
     chief: &Connection,
     start: &StartSpec,
     sync: SyncSpec,
     workers: u32,
 ) -> Result<Vec<Version>, CallError> {
-    let (job, placement) = (job(), placement());
     let mut versions = Vec::new();
-    for &shard in &placement.shards {
-        let create = CreateShard {
-            job: 0,
-            shard,
-            placement: placement.clone(),
-            variables: job.graph.variables.clone(),
-            update: job.update(),
-            sync,
-            deterministic: false,
-            workers,
-            last_step: job.last_step,
-            seed: job.seed,
-            start: start.clone(),
-        };
+    for &shard in &placement().shards {
+        let create = create_shard(shard, start, sync, workers);
         let (created, _) = chief.call::<ShardCreated>(create, Payload::EMPTY).await?;
         versions.push(created.version);
         for worker in 0..workers {

@@ -35,7 +35,7 @@ impl<R> ShardState<R> {
             return vec![Answer::message(reply, contents.created())];
         }
         if self.has_rolled_back_beyond(&create) {
-            return vec![Answer::refused(reply, Refusal::superseded())];
+            return vec![Answer::refused(reply, self.too_early())];
         }
         let rolls_back = self.rolls_back(&create);
         if let Err(refusal) = self.check_create(&create, rolls_back) {

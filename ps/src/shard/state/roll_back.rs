@@ -6,7 +6,7 @@
 //! changes the shard after it; (C) the counts begin again.
 
 use pushpull_messages::id::PlacementEpoch;
-use pushpull_messages::message::{CreateShard, Refusal};
+use pushpull_messages::message::{CreateShard, Refusal, RefusalCode};
 
 use super::ShardState;
 use super::create::Creating;
@@ -66,5 +66,12 @@ impl<R> ShardState<R> {
     /// earlier connection than the request to create the shard.
     pub(crate) const fn predates(&self, connection: u64) -> bool {
         connection < self.created_on
+    }
+
+    /// Returns the refusal of a late copy of an order from before a rollback.
+    pub(crate) fn too_early(&self) -> Refusal {
+        let Self { id, epoch, .. } = self;
+        let reason = format!("{id} was created at placement epoch {epoch} since the order was given");
+        Refusal::new(RefusalCode::RolledBack, reason)
     }
 }

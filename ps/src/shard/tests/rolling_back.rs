@@ -314,4 +314,8 @@ fn only_a_later_epoch_of_the_same_job_rolls_a_shard_back() {
     let answers = tested.state.create(later(7, 2), 2, 1);
     assert!(answers[0].result.is_ok());
     assert_eq!(tested.state.observe().version, Version(0));
+    // A late copy of the earlier request, although no worker has used the shard since.
+    let answers = tested.state.create(later(7, 1), 3, 1);
+    assert_eq!(answers[0].result.as_ref().unwrap_err().code, RefusalCode::RolledBack);
+    assert_eq!(tested.state.inspect().held.unwrap().created.placement.epoch, PlacementEpoch(2));
 }
