@@ -250,7 +250,10 @@ impl ChiefError {
     }
 
     /// Returns true if the store of the checkpoints could not be read, but may recover.
-    pub(crate) const fn is_store_trouble(&self) -> bool {
+    pub(crate) fn is_store_trouble(&self) -> bool {
+        if let Self::Call(CallError::Refused { refusal, .. }) = self {
+            return refusal.code == RefusalCode::Overloaded;
+        }
         matches!(
             self,
             Self::Restore(RestoreError::Store(_) | RestoreError::Unreadable { .. }) | Self::SlowStart(_)

@@ -190,8 +190,9 @@ impl JobRun {
         }
         let result = tokio::select! {
             biased;
+            // Polled first, so that the other part knows that lost tasks are dialled again.
+            never = self.redial(training.ended.is_ok()) => match never {},
             result = self.save_and_conclude(training, &mut saving) => result,
-            never = self.redial() => match never {},
         };
         if let (Ok(JobEnd::Completed(report)), Some(call)) = (&result, inputs.before_stop.take()) {
             self.call_before_stop(call, report.steps).await;
@@ -213,11 +214,11 @@ impl JobRun {
         self.conclude(training, last.as_ref(), saving).await
     }
 
-    /// Dials lost ps tasks again while the job is saved and reported. One that was started again has no
-    /// variables any more, so the job then ends with an error.
-    async fn redial(&self) -> Infallible {
+    /// Dials lost ps tasks again while a job that has ended well is saved and reported. One that was started
+    /// again has no variables any more, so the job then ends with an error.
+    async fn redial(&self, ended_well: bool) -> Infallible {
         let ChiefConfig { ps_lost_after, retry, .. } = self.config;
-        if ps_lost_after.is_zero() || self.ps.is_refused() {
+        if !ended_well || ps_lost_after.is_zero() || self.ps.is_refused() {
             return std::future::pending().await;
         }
         self.ps.redial(&self.transport, &self.identity, ps_lost_after, retry).await

@@ -169,6 +169,9 @@ fn superseded<R>(reply: R) -> Effect<R> {
     Effect::Reply(reply, Refusal::superseded().into())
 }
 
+/// The reason why no worker can register any more.
+const TRAINED: &str = "the job has been trained, and is being evaluated";
+
 /// Returns whether a worker says that a signal has ended it.
 fn is_farewell(message: &Message) -> bool {
     matches!(message, Message::Finish(finish) if finish.result == TrainingResult::Interrupted)
@@ -438,23 +441,31 @@ impl<R> JobState<R> {
             let reason = self.over().unwrap_or_else(|| out_of_turn(index, message.name()));
             return vec![refuse(reply, reason)];
         };
+        let trained = match self.phase {
+            Phase::Evaluating(evaluator) => evaluator != index,
+            Phase::Concluding => true,
+            _ => false,
+        };
         let member = self.member(index);
         let restarts = member.incarnation.is_some() && register.after == member.incarnation;
         if !restarts && (member.is_present() || member.early.is_some()) {
             let reason = format!("worker/{index} is already connected: is the same task started twice?");
             return vec![refuse(reply, reason)];
         }
+        let restarts = restarts || matches!(member.state, MemberState::Restarting);
+        if trained && !restarts && member.is_here() {
+            // The worker that has finished may reconnect.
+            return vec![refuse(reply, TRAINED)];
+        }
         let mut effects = Vec::new();
-        if restarts || matches!(member.state, MemberState::Restarting) {
+        if restarts {
             effects = self.end_before(index);
         } else if member.is_here() {
             warn!(worker = %TaskId::worker(index), "worker was started again");
             effects = self.lose(index);
         }
         let refusal = match &self.phase {
-            Phase::Evaluating(_) | Phase::Concluding => {
-                Some("the job has been trained, and is being evaluated".to_owned())
-            }
+            Phase::Evaluating(_) | Phase::Concluding => Some(TRAINED.to_owned()),
             _ => self.over(),
         };
         let member = self.member(index);

@@ -195,13 +195,19 @@ impl Launcher<'_> {
         let deadline = Instant::now() + self.config.start_timeout;
         loop {
             match self.bring_up(deadline).await {
-                Err(error) if may_come_back(&error) && Instant::now() + RETRY_PAUSE < deadline => {
+                Err(error) if self.may_try_again(&error) && Instant::now() + RETRY_PAUSE < deadline => {
                     warn!(%error, "could not bring the job up; trying again");
                     tokio::time::sleep(RETRY_PAUSE).await;
                 }
                 other => return other,
             }
         }
+    }
+
+    /// Returns whether another attempt to bring the job up may succeed. A running job that rolls back also
+    /// waits for its store.
+    fn may_try_again(&self, error: &ChiefError) -> bool {
+        may_come_back(error) || (self.rolls_back.get() && error.is_store_trouble())
     }
 
     /// Connects to the ps tasks and claims them. Then initializes the shards or, if an earlier run of the

@@ -265,13 +265,16 @@ impl Scenario {
     /// Shortens the troubles of the store if the chief or a ps is started again: it must find a store that
     /// responds, as at its first start.
     fn calm_store(&mut self) {
-        let needs_store = |task: TaskId| matches!(task.job, JobName::Chief | JobName::Ps);
-        if self
-            .faults
-            .iter()
-            .any(|(_, fault)| matches!(fault, Fault::Kill(task, Some(_)) if needs_store(*task)))
-        {
-            self.faults.retain(|(_, fault)| !matches!(fault, Fault::Store(_, time) if *time > 10 * SOON));
+        let needs_store = |(_, fault): &(When, Fault)| match fault {
+            Fault::Kill(task, Some(_)) => matches!(task.job, JobName::Chief | JobName::Ps),
+            _ => false,
+        };
+        let is_short =
+            |(_, fault): &(When, Fault)| !matches!(fault, Fault::Store(_, time) if *time > 10 * SOON);
+        for faults in [&mut self.faults, &mut self.second] {
+            if faults.iter().any(needs_store) {
+                faults.retain(is_short);
+            }
         }
     }
 

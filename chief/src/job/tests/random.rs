@@ -144,6 +144,8 @@ struct Random {
     /// Whether the job was ever suspended. The shards are then told some departures twice, or with the
     /// appointment of the next incarnation.
     suspended: bool,
+    /// The number of entries of the log that have been read.
+    heard: usize,
     /// A shard that receives all orders, and one of the ps task that is lost while the job is suspended.
     shards: [ShardModel; 2],
 }
@@ -162,6 +164,7 @@ impl Random {
             agreed: None,
             drains: false,
             suspended: false,
+            heard: 0,
             shards: Default::default(),
         }
     }
@@ -182,14 +185,14 @@ impl Random {
 
     fn say(&mut self, worker: u32, message: impl Into<Message>) {
         let WorkerLife { life, connection } = self.mine[worker as usize];
-        let seen = self.play.log.len();
         let reply = self.play.say_over(worker, life, connection, message);
         self.asked.insert(reply, (worker, life));
-        self.hear(seen);
+        self.hear();
     }
 
-    /// Records the incarnations that were told to begin, according to the log from entry `seen` on.
-    fn hear(&mut self, seen: usize) {
+    /// Records the incarnations that were told to begin since the last call, according to the log.
+    fn hear(&mut self) {
+        let seen = std::mem::replace(&mut self.heard, self.play.log.len());
         for line in &self.play.log[seen..] {
             if let Some(reply) = line.strip_suffix(":Go") {
                 let (worker, life) = self.asked[&reply.parse::<u32>().unwrap()];
@@ -267,8 +270,9 @@ impl Random {
         }
     }
 
-    /// Passes the orders to the shards.
+    /// Reads what the workers were told, and passes the orders to the shards.
     fn pass_orders(&mut self) {
+        self.hear();
         let reached = if self.play.state.suspended { 1 } else { 2 };
         for order in std::mem::take(&mut self.play.orders) {
             self.shards[..reached].iter_mut().for_each(|shard| shard.order(order));
@@ -330,9 +334,8 @@ impl Random {
 
     fn connected(&mut self, worker: u32) {
         let WorkerLife { life, connection } = self.mine[worker as usize];
-        let seen = self.play.log.len();
         self.play.connected(worker, life, connection);
-        self.hear(seen);
+        self.hear();
     }
 
     /// Checks the properties that must hold after every action.
@@ -419,6 +422,7 @@ impl Random {
                 self.take(worker, Action::StartAgain);
                 self.next(worker);
                 self.next(worker);
+                self.pass_orders();
                 self.holds()?;
             }
         }
@@ -426,6 +430,7 @@ impl Random {
             let away: Vec<_> = self.play.state.awaited().collect();
             for (worker, connection) in away {
                 self.play.lost(worker, connection);
+                self.pass_orders();
                 self.holds()?;
             }
             for worker in 0..WORKERS {
@@ -434,12 +439,14 @@ impl Random {
                 if known.is_here() {
                     self.mine[worker as usize] = WorkerLife { life, connection: known.connection };
                     self.next(worker);
+                    self.pass_orders();
                     self.holds()?;
                 }
             }
         }
         self.play.end_failing();
         self.play.release();
+        self.pass_orders();
         self.holds()?;
         prop_assert_eq!(self.play.ended.len(), 1, "(C) and (D): it ends, whichever workers are gone");
         Ok(())
