@@ -84,6 +84,10 @@ impl<R> JobState<R> {
             let reason = format!("the chief leads another job than worker/{index}: start the worker again");
             return vec![refuse(reply, reason)];
         }
+        if !is_own && !self.member(index).is_present() {
+            // Another start has the worker's place, but is away.
+            return vec![restart(reply)];
+        }
         if !is_own {
             return vec![refuse(reply, too_late(index))];
         }

@@ -448,7 +448,8 @@ impl<R> JobState<R> {
         };
         let member = self.member(index);
         let restarts = member.incarnation.is_some() && register.after == member.incarnation;
-        if !restarts && (member.is_present() || member.early.is_some()) {
+        let early = member.early.filter(|&(life, _)| register.after != Some(life));
+        if !restarts && (member.is_present() || early.is_some()) {
             let reason = format!("worker/{index} is already connected: is the same task started twice?");
             return vec![refuse(reply, reason)];
         }
