@@ -19,7 +19,7 @@ use crate::shard::{Newest, PinnedVersions, ShardState, ValuesKind};
 /// The time after which a reply that waits for memory is logged as a warning, in seconds.
 const WAIT_S_MAX: u64 = 5;
 
-/// The newest values of one shard, for the replies that have not been decided.
+/// The newest values of one shard, for the replies whose values have not been chosen yet.
 #[derive(Clone, Debug)]
 pub(crate) struct ValueBoard(Arc<Board>);
 
@@ -78,7 +78,7 @@ struct LateValues {
     /// The message; `None` once the answer is decided.
     message: Option<Message>,
     kind: ValuesKind,
-    /// Whether the answer is counted as waiting for a version to be released.
+    /// Whether the answer is counted among those that wait until replies no longer use a version.
     waits: bool,
 }
 

@@ -207,7 +207,8 @@ impl Shared {
         }
     }
 
-    /// Dials the chief until a run of it knows the worker, and shows the connection to the users of the link.
+    /// Dials the chief until a run of the chief has accepted the worker. Then gives the connection to the
+    /// users of the link.
     async fn renew(&self, deadline: Instant) -> Result<Arc<ReconnectingClient>, CallError> {
         let seconds = self.dial.lost_after.as_secs_f32();
         loop {

@@ -76,8 +76,8 @@ mod tests {
     }
 
     proptest! {
-        /// Checks when the hook requests a stop, and thereby when `plateau` finds a plateau (its properties
-        /// A and B), against a computation from all values so far. The metric should rise if `higher` is
+        /// Computes from all values so far when the hook must request a stop, and checks that it does so then.
+        /// This also checks the properties A and B of `plateau`. The metric should rise if `higher` is
         /// true, and fall otherwise.
         #[test]
         fn it_stops_when_nothing_improved_for_long_enough(

@@ -1,7 +1,7 @@
 //! The changes of the learning rate that the shards have made or will make. Sends no messages.
 //!
-//! Wanted properties: (A) the rate at a version has the factor of the last change at or before this version,
-//! and names the next change; (B) at most [`CHANGES_MAX`] changes are remembered, which suffices for every
+//! Wanted properties: (A) the [`RateSpec`] of a version has the factor of the last change at or before this
+//! version, and the next change; (B) at most [`CHANGES_MAX`] changes are remembered, which suffices for every
 //! checkpoint that may still be written.
 
 use std::collections::VecDeque;

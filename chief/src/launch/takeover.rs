@@ -26,7 +26,7 @@ pub(crate) struct RunningJob {
     pub appointed: u64,
     /// The number of batches that each worker has drawn, as far as the shards know; indexed by worker.
     pub drawn: Vec<u64>,
-    /// The incarnations of workers that have left, but not all shards know it.
+    /// The incarnations of workers that have left, of which not all shards have been told.
     pub departures: Vec<(u32, Incarnation)>,
     /// The change of the learning rate that the shards wait for.
     pub change: Option<HalfChange>,

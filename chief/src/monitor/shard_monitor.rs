@@ -38,8 +38,8 @@ pub(crate) struct ShardMonitor {
 pub(crate) struct ShardObservation {
     /// Whether a query is waiting for its reply.
     pending: bool,
-    /// The number of seconds for which this query has waited. It is counted in turns of the monitor, so that
-    /// the time does not count in which the chief itself was stopped.
+    /// The number of seconds for which this query has waited. Each second of the monitor's loop counts, so
+    /// the time in which the chief itself was stopped does not.
     waited_s: u64,
     /// The time at which the chief connected to the shard's task.
     reached: Instant,

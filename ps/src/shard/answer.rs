@@ -51,8 +51,8 @@ pub(super) struct Asker<R> {
 }
 
 impl<R> Asker<R> {
-    /// Handles `newer`, a repetition of this request. The copy on the later connection stays and will get
-    /// the answer; if both are on one connection, `newer` stays. Returns the refusal of the other copy, with
+    /// Handles `newer`, a repetition of this request. Of the two copies, the one on the later connection will
+    /// get the answer, or `newer` if both are on one connection. Returns the refusal of the other copy, with
     /// the code `Superseded`.
     pub(super) fn supersede(&mut self, newer: Self) -> Answer<R> {
         let overtaken = self.connection > newer.connection;

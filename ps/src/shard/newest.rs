@@ -6,7 +6,8 @@ use pushpull_transport::buffer::{Payload, Segment};
 /// The values and moving averages of all slices at one version. Empty until it is filled.
 #[derive(Debug, Default)]
 pub struct Newest {
-    /// The version of the values, and the step at which the shard stops; `None` if this is empty.
+    /// The version of the values, and the step at which the shard stops; `None` before the first
+    /// values.
     pub(super) at: Option<(Version, GlobalStep)>,
     pub(super) values: Vec<Segment>,
     /// The moving averages, or the value for a slice without one. Empty if the job keeps no averages.

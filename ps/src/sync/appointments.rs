@@ -41,7 +41,8 @@ impl Appointments {
         later
     }
 
-    /// Ends the appointment of an incarnation that has left. Returns whether it was the appointed one.
+    /// Records that an incarnation has left. If it was the appointed one, ends its appointment and returns
+    /// true.
     ///
     /// # Panics
     /// If the job has no such worker.

@@ -17,7 +17,7 @@ pub(super) struct InputArgs {
     #[arg(long, value_name = "HOW", value_parser = shuffle)]
     shuffle: Option<ShuffleSpec>,
     /// Read the examples from their files in each epoch instead of holding them in memory; auto does so for
-    /// large files, if the order is not full
+    /// large files, unless the whole set is shuffled
     #[arg(long, value_enum, value_name = "WHEN")]
     stream: Option<Stream>,
     /// Number of files that a worker reads at a time, an example from each in turn

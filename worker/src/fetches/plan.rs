@@ -285,7 +285,8 @@ const fn is_due(every: u64, step: LocalStep) -> bool {
     every > 0 && step.0.is_multiple_of(every)
 }
 
-/// The tensors of a graph for batches of two sizes, which show how a tensor depends on the batch.
+/// The tensors of a graph, for batches of two sizes. Their shapes show how a tensor depends on the batch
+/// size.
 struct Shapes {
     batch: usize,
     /// The tensors for a batch of the worker; `None` if the shapes cannot be inferred, which is reported

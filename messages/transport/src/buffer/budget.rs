@@ -32,7 +32,7 @@ pub struct Share {
     taken: Arc<Taken>,
 }
 
-/// The bytes that are taken from a share now.
+/// The bytes of a share that are in use.
 #[derive(Debug, Default)]
 struct Taken {
     bytes: AtomicU64,
