@@ -294,8 +294,8 @@ async fn write_replies(
 fn log_refusal(host: &Host, peer: &Peer, request: &'static str, refusal: &Refusal) {
     let Peer { task, address, .. } = peer;
     match refusal.code {
-        // A request that comes too early, too late or twice is normal.
-        RefusalCode::Unavailable | RefusalCode::Superseded => {
+        // A request that comes too early, too late, twice or before a rollback is normal.
+        RefusalCode::Unavailable | RefusalCode::Superseded | RefusalCode::RolledBack => {
             tracing::debug!(peer = %task, "refused {request}: {refusal}");
         }
         // The service logs it, because only the service knows whether it is news.
