@@ -76,8 +76,8 @@ mod tests {
     }
 
     proptest! {
-        /// Computes from all values so far when the hook must request a stop, and checks that it does so then.
-        /// This also checks the properties A and B of `plateau`. The metric should rise if `higher` is
+        /// Computes from all values so far when the hook must request a stop, and checks that it does so
+        /// then. This also checks the properties A and B of `plateau`. The metric should rise if `higher` is
         /// true, and fall otherwise.
         #[test]
         fn it_stops_when_nothing_improved_for_long_enough(

@@ -122,9 +122,10 @@ impl<'a> Cluster<'a> {
         if let Some(steps) = self.plan.save_steps {
             flags.extend([path("checkpoint-dir", "checkpoints"), format!("--save-steps={steps}")]);
             flags.push(format!("--keep-checkpoints={KEPT}"));
-            // `pushpull local` does not start a ps task again.
-            let seconds = if self.plan.local { 0 } else { PS_LOST_AFTER_S };
-            flags.push(format!("--ps-lost-after-s={seconds}"));
+            // `pushpull local` does not start a ps task again, so it has no such flag.
+            if !self.plan.local {
+                flags.push(format!("--ps-lost-after-s={PS_LOST_AFTER_S}"));
+            }
         }
         flags
     }

@@ -95,8 +95,8 @@ mod tests {
         g.finish(loss, &[("metric", metric)]).unwrap()
     }
 
-    /// Checks that cheap metrics are computed in every step and costly ones are not (A). A layer that the loss
-    /// needs anyway adds no cost to a metric (B).
+    /// Checks that cheap metrics are computed in every step and costly ones are not (A). A layer that the
+    /// loss needs anyway adds no cost to a metric (B).
     #[test]
     fn cheap_metrics_are_computed_in_every_step() {
         for (inputs, classes, batch) in [(784, 10, 64), (784, 10, 1), (4, 2, 8), (512, 1000, 256)] {
