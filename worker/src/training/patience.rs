@@ -1,9 +1,9 @@
 //! Limits how long a step waits for other workers after this worker was told to leave or has lost the chief.
 //! This module must not depend on shards.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use pushpull_messages::id::LocalStep;
+use pushpull_messages::id::{LocalStep, Version};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -21,6 +21,29 @@ const DESERTED: Duration = Duration::from_secs(60);
 /// step's computation.
 pub(super) fn deserted_after(took: Duration) -> Duration {
     DESERTED + 10 * took
+}
+
+/// Measures how long no shard has applied an update. If a chief is lost while it tells the shards where to
+/// stop, some shards have stopped, and the others may need gradients that no worker will give any more. The
+/// workers still get replies then, but no step is an update.
+#[derive(Debug, Default)]
+pub(super) struct Standstill {
+    versions: Vec<Version>,
+    since: Option<Instant>,
+}
+
+impl Standstill {
+    /// Returns how long the versions of the shards have been the same at `now`; zero if they have changed.
+    pub(super) fn lasts(&mut self, versions: &[Version], now: Instant) -> Duration {
+        match self.since {
+            Some(since) if self.versions == versions => now.saturating_duration_since(since),
+            _ => {
+                self.versions = versions.to_vec();
+                self.since = Some(now);
+                Duration::ZERO
+            }
+        }
+    }
 }
 
 /// Awaits `reply`, which may depend on other workers. Returns an error if this worker has to leave before the
@@ -81,6 +104,17 @@ mod tests {
     fn block_on<T>(future: impl Future<Output = T>) -> T {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime.expect("a runtime").block_on(future)
+    }
+
+    #[test]
+    fn only_shards_that_apply_nothing_stand_still() {
+        let (mut standstill, now) = (Standstill::default(), pushpull_messages::observe::now());
+        let at = |seconds| now + Duration::from_secs(seconds);
+        let versions = |second| [Version(7), Version(second)];
+        assert_eq!(standstill.lasts(&versions(1), at(0)), Duration::ZERO);
+        assert_eq!(standstill.lasts(&versions(1), at(50)), Duration::from_secs(50));
+        assert_eq!(standstill.lasts(&versions(2), at(60)), Duration::ZERO, "a shard goes on");
+        assert_eq!(standstill.lasts(&versions(2), at(130)), Duration::from_secs(70));
     }
 
     #[test]

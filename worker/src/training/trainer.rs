@@ -14,7 +14,7 @@ use pushpull_messages::variable::VariableSpec;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::patience::{deserted_after, unless_leaving};
+use super::patience::{Standstill, deserted_after, unless_leaving};
 use super::step::{ChangeGradients, EarlierBatches, StepInput, StepResult, Stepper};
 use super::validation::{Validated, Validation};
 use crate::client::{Exchange, Gradients, Values};
@@ -104,11 +104,15 @@ impl Trainer {
         self.journal.begin(latest.global_step(), self.drawn);
         self.validation.iter_mut().for_each(|validation| validation.begin_at(latest.global_step()));
         let mut begun = observe::now();
+        let mut standstill = Standstill::default();
         while !latest.is_complete() {
             self.check_stay(*local_step)?;
-            // The sender is gone if the chief is lost, so nobody will make the shards agree.
-            if latest.is_stopped() && self.stop.has_changed().is_err() {
-                return Err(WorkerError::StopUnfinished);
+            // The sender is gone if the chief is lost, so no chief will make the shards agree.
+            if self.stop.has_changed().is_err() {
+                let limit = deserted_after(self.stepper.took.unwrap_or_default());
+                if latest.is_stopped() || standstill.lasts(&latest.versions, observe::now()) > limit {
+                    return Err(WorkerError::StopUnfinished);
+                }
             }
             self.validate(&latest, *local_step).await?;
             let (recorded, wanted) = (self.recorded(*local_step), self.fetches.gradients(*local_step));
