@@ -51,7 +51,11 @@ impl Launcher<'_> {
                     let deadline = Instant::now() + self.config.start_timeout;
                     return Ok(Begun { deadline, unfinished });
                 }
-                Err(error) if may_come_back(&error) || error.is_store_trouble() => {
+                // After the deadline this is the reason, for example a store that does not respond.
+                Err(error)
+                    if (may_come_back(&error) || error.is_store_trouble())
+                        && Instant::now() + RETRY_PAUSE < deadline =>
+                {
                     warn!(%error, "could not bring the job back; trying again");
                     tokio::time::sleep(RETRY_PAUSE).await;
                 }

@@ -267,6 +267,8 @@ impl Scenario {
     fn calm_store(&mut self) {
         let needs_store = |(_, fault): &(When, Fault)| match fault {
             Fault::Kill(task, Some(_)) => matches!(task.job, JobName::Chief | JobName::Ps),
+            // A deterministic job rolls back.
+            Fault::Partition(TaskId::CHIEF, ..) => fault.is_long(),
             _ => false,
         };
         let is_short =
