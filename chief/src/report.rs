@@ -29,6 +29,9 @@ pub struct JobProgress {
     pub workers: usize,
     /// The workers that have not registered yet or are disconnected; empty once the job has begun.
     pub missing: Vec<TaskId>,
+    /// The number of workers that have trained under an earlier run of the chief, and wait until this run
+    /// leads the job; 0 once it does.
+    pub rejoining: usize,
     /// The number of checkpoints that were made.
     pub saves: u64,
     /// The number of checkpoints that could not be made.

@@ -36,8 +36,16 @@ impl<R> JobState<R> {
                     member.replace(incarnation);
                     member.state = MemberState::Lost;
                 }
-                // The worker has registered with this chief already. Its appointment ends all others.
-                HeldWorker::Here { incarnation, .. } | HeldWorker::Gone(incarnation) => {
+                // The worker has registered with this chief already. Its appointment ends all others. The
+                // shards count the worker until then, and as one that has not joined yet also after that.
+                HeldWorker::Here { incarnation, .. } => {
+                    member.expected = true;
+                    if member.incarnation != Some(incarnation) {
+                        member.replaced.push_back(incarnation);
+                        member.ended.push(incarnation);
+                    }
+                }
+                HeldWorker::Gone(incarnation) => {
                     if member.incarnation != Some(incarnation) {
                         member.replaced.push_back(incarnation);
                     }

@@ -23,11 +23,13 @@ pub(super) struct Member<R> {
     /// The incarnation that trains under an earlier run of the chief, and the connection over which it waits
     /// for this run to lead; `None` if there is none.
     pub early: Option<(Incarnation, u64)>,
+    /// Whether the worker's process has registered before, as another incarnation.
+    pub again: bool,
     /// The incarnations that have ended, but that shards may still count as members: they learn the end with
     /// the next appointment, or with an order to leave if the worker does not come back.
     pub ended: Vec<Incarnation>,
-    /// Whether the shards wait for the worker although it does not train: those of a job that has rolled back
-    /// count every worker until it leaves.
+    /// Whether the shards wait for the worker although it does not train. This is so after a rollback, and if
+    /// an earlier run of the chief has appointed the worker: shards count every worker until it leaves.
     pub expected: bool,
     /// Whether the shards were told that the latest incarnation has left.
     pub has_left: bool,
@@ -81,6 +83,7 @@ impl<R> Member<R> {
             appointed: false,
             unknown: false,
             early: None,
+            again: false,
             ended: Vec::new(),
             expected: false,
             has_left: false,

@@ -272,6 +272,10 @@ impl<R> JobState<R> {
             metrics: self.mean_metrics(),
             workers: self.members.values().filter(trains).count(),
             missing: self.missing(),
+            rejoining: match &self.placement {
+                None => self.members.values().filter(|member| member.early.is_some() || member.again).count(),
+                Some(_) => 0,
+            },
             saves: self.saved.saves,
             saves_failed: self.saved.failed,
             last_checkpoint: self.saved.last,
@@ -441,6 +445,10 @@ impl<R> JobState<R> {
             let reason = self.over().unwrap_or_else(|| out_of_turn(index, message.name()));
             return vec![refuse(reply, reason)];
         };
+        // A worker that was let go may ask again, because the reply was lost. It keeps its place.
+        if let (Phase::Ended(_), Some(reason)) = (&self.phase, self.over()) {
+            return vec![refuse(reply, reason)];
+        }
         let trained = match self.phase {
             Phase::Evaluating(evaluator) => evaluator != index,
             Phase::Concluding => true,
@@ -472,6 +480,7 @@ impl<R> JobState<R> {
         let member = self.member(index);
         member.replace(peer.incarnation);
         (member.connection, member.away) = (peer.connection, false);
+        member.again = register.after.is_some();
         member.http.clone_from(&peer.http);
         if let Some(reason) = refusal {
             member.state = MemberState::Left;

@@ -205,9 +205,10 @@ impl Launcher<'_> {
     }
 
     /// Returns whether another attempt to bring the job up may succeed. A running job that rolls back also
-    /// waits for its store.
+    /// waits for its store, and so does one whose workers run although all shards have lost their variables.
     fn may_try_again(&self, error: &ChiefError) -> bool {
-        may_come_back(error) || (self.rolls_back.get() && error.is_store_trouble())
+        let runs = self.rolls_back.get() || self.progress.borrow().rejoining > 0;
+        may_come_back(error) || (runs && error.is_store_trouble())
     }
 
     /// Connects to the ps tasks and claims them. Then initializes the shards or, if an earlier run of the

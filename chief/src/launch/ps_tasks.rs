@@ -197,6 +197,8 @@ impl PsTasks {
         self.attempts.set(attempt);
         claim_all(&self.callers(), attempt).await?;
         self.claimed.set(true);
+        // A task that was started again refuses all orders until it is claimed.
+        self.refused.send_replace(None);
         Ok(())
     }
 

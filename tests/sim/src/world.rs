@@ -38,6 +38,10 @@ const BACK: Duration = Duration::from_secs(1);
 const NO_STORE: &str = "checkpoints cannot be made";
 /// A part of the error of a worker that comes when the others have finished.
 const TRAINED: &str = "the job has been trained";
+/// The end of the error of a worker that comes when the job is trained, saved and reported.
+const ENDED: &str = "the job has ended";
+/// The beginning of the error of a chief that has lost all workers.
+const NO_WORKER: &str = "no worker is left";
 /// A part of the error of a chief that waits in vain for tasks.
 const MISSING: &str = "these tasks are missing";
 
@@ -134,6 +138,9 @@ struct World<'a> {
     saved_at_loss: u64,
     /// Whether a ps was killed when the job was trained already, and was being evaluated, saved or reported.
     lost_at_end: bool,
+    /// Whether the second chief was started while the machine of the first one was stopped, so that workers
+    /// which dial the first one reach the second one.
+    misled: bool,
 
     /// The tasks that may end with an error, because of a fault.
     excused: BTreeSet<TaskId>,
@@ -208,6 +215,7 @@ impl<'a> World<'a> {
             reported: 0,
             saved_at_loss: 0,
             lost_at_end: false,
+            misled: false,
             excused: BTreeSet::new(),
             failed: None,
             chief_comes_back: false,
@@ -399,6 +407,8 @@ impl<'a> World<'a> {
                 if let Some((_, kill)) = self.alive.remove(&task) {
                     kill.abort();
                     network.kill(task);
+                    // A machine that was stopped is not waited for any more.
+                    self.returning.retain(|(_, returns)| *returns != task);
                     self.chief_comes_back |= task == TaskId::CHIEF && back.is_some();
                     if task == TaskId::CHIEF && back.is_none() {
                         self.witness.chief_was_killed();
@@ -412,7 +422,10 @@ impl<'a> World<'a> {
                 }
             }
             Fault::Hang(ps, shard) => network.hang(ps, shard),
-            Fault::SecondChief => self.start(SECOND_CHIEF),
+            Fault::SecondChief => {
+                self.misled = self.stopped.contains_key(&TaskId::CHIEF);
+                self.start(SECOND_CHIEF);
+            }
             Fault::Twin(worker) => {
                 self.twins.insert(worker, None);
                 self.start(twin(worker));
@@ -507,8 +520,8 @@ impl<'a> World<'a> {
             }
             _ => {}
         }
-        // When the chief has ended, a worker whose last reply was lost cannot learn how the job ended.
-        let late = matches!(&end, Err(error) if error.contains(TRAINED));
+        // A worker that comes when the others have finished has nothing left to do.
+        let late = matches!(&end, Err(error) if error.contains(TRAINED) || error.ends_with(ENDED));
         if let (Err(error), false) = (&end, over || late || self.excused.contains(&task)) {
             let error = format!("{task} ended: {error}");
             match self.twins.contains_key(&task) {
@@ -529,7 +542,8 @@ impl<'a> World<'a> {
             if let Some(error) = self.displaced.get(worker).filter(|_| !stays) {
                 return Err(format!("{error}, although its twin did not stay"));
             }
-            if stays && self.ended_well.contains(worker) {
+            // A worker that an earlier run of the chief has let go leaves its place to the other one.
+            if stays && self.ended_well.contains(worker) && !self.chief_comes_back {
                 return Err(format!("{worker} and its twin both stayed"));
             }
         }
@@ -549,6 +563,8 @@ impl<'a> World<'a> {
             Ok(other) => return Err(format!("the job ended as {other:?}")),
             // The chief was killed when the job was trained, saved and reported, and some tasks had ended.
             Err(error) if self.chief_comes_back && self.witness.saw_end() && error.contains(MISSING) => None,
+            // All workers have dialled again, and have reached the second chief.
+            Err(error) if self.misled && error.starts_with(NO_WORKER) => None,
             Err(error) if !self.may_fail() || self.lives > 1 => {
                 return Err(format!("the job failed: {error}"));
             }
@@ -572,7 +588,8 @@ impl<'a> World<'a> {
         if let Some(failed) = &self.undrained {
             return Err(failed.clone());
         }
-        let cut_short = self.chief_comes_back && self.witness.saw_end() && report.is_none();
+        let comes_back = self.chief_comes_back && self.witness.saw_end();
+        let cut_short = report.is_none() && (comes_back || self.misled);
         if let (false, Some(failed), false) = (self.may_fail(), &self.failed, cut_short) {
             return Err(failed.clone());
         }

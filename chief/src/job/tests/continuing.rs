@@ -111,6 +111,23 @@ fn a_worker_that_no_shard_knows_yet_trains() {
 }
 
 #[test]
+fn a_worker_that_never_joins_leaves_all_shards() {
+    for held in [APPOINTED, HERE] {
+        let mut play = Play::new(2);
+        // The earlier run of the chief has not let this worker begin, but the other one.
+        play.say(0, 2, Register::default());
+        play.continued(&[held, HERE]);
+        play.gone(0, 2);
+        assert_eq!(play.left.last(), Some(&(0, 2)), "(E) the shards wait for it");
+        // If it comes again, it leaves once more.
+        play.say(0, 3, Register::default());
+        play.say(0, 3, Ready::default());
+        play.gone(0, 3);
+        assert_eq!(play.left.last(), Some(&(0, 3)));
+    }
+}
+
+#[test]
 fn a_worker_started_again_meanwhile_replaces_its_earlier_life() {
     let mut play = Play::new(2);
     play.say(1, 2, Register::default());

@@ -393,3 +393,19 @@ fn no_worker_joins_during_the_evaluation() {
     play.release();
     assert!(play.ended.pop().unwrap().is_ok() && play.open.is_empty());
 }
+
+#[test]
+fn a_late_start_does_not_displace_a_worker_that_was_let_go() {
+    let mut play = Play::training();
+    play.gone(1, 1);
+    play.say(0, 1, completed());
+    play.say(0, 1, evaluated());
+    play.release();
+    play.gone(0, 1);
+    play.log();
+    play.say(0, 2, Register::default());
+    assert!(play.log().contains("Refusal(the job has ended"));
+    // It has not heard that it was let go.
+    play.say(0, 1, evaluated());
+    assert!(play.log().ends_with("Finished"));
+}
