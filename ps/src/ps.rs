@@ -83,7 +83,7 @@ impl Shards {
                 Shard::new(state, reply_bytes_max, checkpoints, clock, publisher, leaving, on_panic)
             };
             let address = if config.own_threads {
-                let arbiter = threads::arbiter();
+                let arbiter = threads::arbiter(format!("shard {shard}"));
                 let address = Shard::start_in_arbiter(&arbiter.handle(), start);
                 shards.arbiters.push(arbiter);
                 address

@@ -20,6 +20,8 @@ mod devices;
 mod embedded;
 mod evaluator;
 mod faults;
+#[cfg(target_os = "linux")]
+mod hanging;
 mod hooks;
 mod hostile;
 mod input;

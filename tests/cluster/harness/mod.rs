@@ -4,6 +4,8 @@
 
 mod cluster;
 mod endpoint;
+#[cfg(target_os = "linux")]
+mod frozen_thread;
 mod idx;
 mod job;
 mod model;
@@ -20,6 +22,8 @@ mod wait;
 
 pub(crate) use cluster::Cluster;
 pub(crate) use endpoint::Endpoint;
+#[cfg(target_os = "linux")]
+pub(crate) use frozen_thread::freeze_shards;
 pub(crate) use idx::TinyDigits;
 pub(crate) use job::Job;
 pub(crate) use model::write_model;
