@@ -18,13 +18,13 @@ pub struct PsConfig {
     /// How long to wait for the chief to connect for the first time.
     pub start_timeout: Duration,
     /// How long the chief may be disconnected before another run of the chief may claim the task.
-    pub deserted_timeout: Duration,
+    pub chief_lease: Duration,
     /// How long to wait for a new connection when the chief has disconnected without ending the job and no
-    /// other peer is connected, if this is longer than `deserted_timeout`. After this time, the task ends
+    /// other peer is connected, if this is longer than `chief_lease`. After this time, the task ends
     /// with an error.
     pub chief_lost_after: Duration,
     /// How long the task keeps serving after a signal to stop, so that the chief can save the job. The task
-    /// ends earlier if the chief stays disconnected for `deserted_timeout`. The chief has its own time limit
+    /// ends earlier if the chief stays disconnected for `chief_lease`. The chief has its own time limit
     /// for that save, which can be at most one hour. The default here is longer, so that the chief's limit
     /// always expires first.
     pub drain_timeout: Duration,
@@ -46,7 +46,7 @@ impl Default for PsConfig {
             shards: 1,
             own_threads: true,
             start_timeout: Duration::from_secs(300),
-            deserted_timeout: Duration::from_secs(10),
+            chief_lease: Duration::from_secs(10),
             chief_lost_after: Duration::from_secs(300),
             drain_timeout: Duration::from_secs(2 * 3600),
             reply_bytes_max: 1 << 30,

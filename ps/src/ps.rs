@@ -113,7 +113,7 @@ impl Ps {
     ) -> Result<Self, PsError> {
         config.validate()?;
         let task = identity.task;
-        let lifecycle = Lifecycle::new(config.deserted_timeout);
+        let lifecycle = Lifecycle::new(config.chief_lease);
         let (leaving, files) = (CancellationToken::new(), CancellationToken::new());
         let checkpoints = Checkpoints::start(&config, pool.clone(), files.clone());
         let Shards { addresses, views, arbiters } =
@@ -210,13 +210,13 @@ impl Ps {
 
     /// Waits until the chief ends the job or is lost, or until a shard panics.
     async fn serve(&self) -> Result<(), PsError> {
-        let PsConfig { start_timeout, deserted_timeout, chief_lost_after, .. } = self.config;
+        let PsConfig { start_timeout, chief_lease, chief_lost_after, .. } = self.config;
         if !self.lifecycle.chief_arrives(start_timeout).await {
             let chief = self.identity.cluster.chief_host();
             let address = self.identity.cluster.address(chief).map(ToString::to_string).unwrap_or_default();
             return Err(PsError::NoChief { chief, address, seconds: start_timeout.as_secs() });
         }
-        match self.lifecycle.ended(deserted_timeout.max(chief_lost_after)).await {
+        match self.lifecycle.ended(chief_lease.max(chief_lost_after)).await {
             Some(End::Stop(StopReason::Completed | StopReason::Saved)) => Ok(()),
             Some(End::Stop(StopReason::Failed(reason))) => Err(PsError::JobFailed(reason)),
             Some(End::Panic(shard, reason)) => Err(PsError::ShardPanicked { shard, reason }),
@@ -227,9 +227,9 @@ impl Ps {
     /// Waits for an interrupt, and then until the chief has disconnected or the time for saving the job has
     /// expired. If the chief has never connected, there is nothing to save, and the second wait is left out.
     async fn drain(&self, interrupt: CancellationToken) {
-        let PsConfig { drain_timeout, deserted_timeout, .. } = self.config;
+        let PsConfig { drain_timeout, chief_lease, .. } = self.config;
         interrupt.cancelled().await;
         self.leaving.cancel();
-        let _ = timeout(drain_timeout, self.lifecycle.chief_leaves(deserted_timeout)).await;
+        let _ = timeout(drain_timeout, self.lifecycle.chief_leaves(chief_lease)).await;
     }
 }

@@ -87,7 +87,7 @@ async fn rejoin(sync: SyncSpec, begun: [u64; 2], steps: &[Step]) {
     let (pool, interrupt, task) = (BufferPool::default(), CancellationToken::new(), TaskId::ps(0));
     let listener = transport.listen("p:1").await.expect("a free address");
     // With this short timeout, the ps ends at the interrupt as soon as the chief is gone.
-    let config = PsConfig { shards: 2, deserted_timeout: Duration::from_millis(1), ..Default::default() };
+    let config = PsConfig { shards: 2, chief_lease: Duration::from_millis(1), ..Default::default() };
     let ps = pushpull_ps::Ps::start(config, identity(task, 1), listener, &pool).expect("a ps");
     let ps = actix_rt::spawn(ps.run(interrupt.clone()));
     let call = |as_task: TaskId| {

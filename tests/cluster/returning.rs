@@ -103,7 +103,7 @@ fn a_job_goes_on_when_its_chief_is_killed_twice() {
     cluster.chief_flags.push("--save-steps=50".into());
     let mut running = Running::of(cluster, &[]);
     running.wait_for_version(20);
-    // The ps tasks refuse the new run of the chief for 10 s. Until then, little is trained.
+    // The ps tasks refuse the new run of the chief at first. Until then, little is trained.
     let slowed = running.slowed(&[0, 1]);
     for _ in 0..2 {
         running.chief.kill();

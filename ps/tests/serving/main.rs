@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long a task waits for a chief that has disconnected. It is short because connections within a process
 /// do not break: a chief that drops its connection does not come back.
-const DESERTED_TIMEOUT: Duration = Duration::from_millis(50);
+const CHIEF_LEASE: Duration = Duration::from_millis(50);
 
 /// A ps task with two shards, and the means to connect to it, observe it and interrupt it.
 struct Task {
@@ -52,8 +52,8 @@ impl Task {
         let cluster = ClusterSpec::new(addresses).unwrap();
         let transport: Arc<dyn Transport> = Arc::new(InProcess::new());
         let listener = transport.listen("p:1").await.unwrap();
-        let (shards, deserted_timeout) = (2, DESERTED_TIMEOUT);
-        let config = PsConfig { shards, drain_timeout, deserted_timeout, ..PsConfig::default() };
+        let (shards, chief_lease) = (2, CHIEF_LEASE);
+        let config = PsConfig { shards, drain_timeout, chief_lease, ..PsConfig::default() };
         let identity = identity(&cluster, TaskId::ps(0));
         let ps = Ps::start(config, identity, listener, &BufferPool::default()).unwrap();
         let (interrupt, view) = (CancellationToken::new(), ps.view());

@@ -231,6 +231,21 @@ impl ReplyArgs {
     }
 }
 
+/// The flag for the time during which a ps task belongs to a chief that is disconnected.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct LeaseArgs {
+    /// Time for which a ps task belongs to a chief that is disconnected, in seconds. Then a chief that was started
+    /// again can take the task over
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    chief_lease_s: u64,
+}
+
+impl LeaseArgs {
+    pub(crate) const fn time(self) -> Duration {
+        Duration::from_secs(self.chief_lease_s)
+    }
+}
+
 /// Returns the parser for the number of shards of a ps task.
 pub(crate) fn shards() -> clap::builder::RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(1..=i64::from(SHARDS_PER_TASK_MAX))

@@ -6,7 +6,7 @@ use clap::Parser;
 use pushpull_messages::id::JobName;
 use pushpull_ps::PsConfig;
 
-use super::flags::{ClusterArgs, ReplyArgs, shards};
+use super::flags::{ClusterArgs, LeaseArgs, ReplyArgs, shards};
 use super::observe::ObserveArgs;
 use super::parse::main;
 use super::task::run;
@@ -20,6 +20,8 @@ pub(super) struct PsArgs {
     /// Number of shards; each shard runs on a thread of its own
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = shards())]
     shards: u32,
+    #[command(flatten)]
+    lease: LeaseArgs,
     #[command(flatten)]
     reply: ReplyArgs,
     #[command(flatten)]
@@ -35,6 +37,7 @@ pub fn ps_main() -> ExitCode {
         let config = PsConfig {
             shards: args.shards,
             start_timeout: args.cluster.start_timeout(),
+            chief_lease: args.lease.time(),
             reply_bytes_max: args.reply.bytes_max(),
             ..Default::default()
         };

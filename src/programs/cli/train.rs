@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use tracing::Instrument;
 
 use super::evaluator::EvaluationArgs;
-use super::flags::{ClusterArgs, DeviceArgs, HangArgs, PsFailureArgs, ReplyArgs, shards, threads};
+use super::flags::{ClusterArgs, DeviceArgs, HangArgs, LeaseArgs, PsFailureArgs, ReplyArgs, shards, threads};
 use super::input::InputArgs;
 use super::observe::ObserveArgs;
 use super::paths::{check_files, data_directory};
@@ -112,6 +112,8 @@ pub struct TrainArgs {
     hang: HangArgs,
     #[command(flatten)]
     ps_failure: PsFailureArgs,
+    #[command(flatten)]
+    lease: LeaseArgs,
     #[command(flatten)]
     reply: ReplyArgs,
     #[command(flatten)]
@@ -254,6 +256,7 @@ impl TrainArgs {
         PsConfig {
             shards: self.shards,
             start_timeout: self.cluster.start_timeout(),
+            chief_lease: self.lease.time(),
             reply_bytes_max: self.reply.bytes_max(),
             ..Default::default()
         }

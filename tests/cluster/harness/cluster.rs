@@ -18,6 +18,8 @@ use super::spy::wait_for_version;
 const LEARNT: u64 = 100;
 /// The time after which a job ends without its chief, in most tests. No chief comes back in time.
 const CHIEF_LOST_AFTER_S: u32 = 1;
+/// How long ps tasks belong to a chief that was killed, in seconds.
+const CHIEF_LEASE_S: u32 = 2;
 /// The token with which a test may stop a job.
 const TOKEN: &str = "the-token-of-the-tests";
 
@@ -81,8 +83,10 @@ impl Cluster {
     /// Returns the flags that are needed to start a task.
     pub(crate) fn usual(&self, task: TaskId) -> Vec<String> {
         let mut flags = vec![format!("--chief-lost-after-s={}", self.chief_lost_after_s)];
-        if task.job == JobName::Worker {
-            flags.push("--threads=1".to_owned());
+        match task.job {
+            JobName::Worker => flags.push("--threads=1".to_owned()),
+            JobName::Ps => flags.push(format!("--chief-lease-s={CHIEF_LEASE_S}")),
+            _ => {}
         }
         if task == self.spec.chief_host() {
             flags.push(format!("--job={}", self.job.path().display()));
