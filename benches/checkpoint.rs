@@ -118,8 +118,8 @@ fn settle() {
     std::thread::sleep(Duration::from_secs(6));
 }
 
-/// Writes a file of `bytes` bytes in parts, and waits until the file is on the disk. Returns the duration of
-/// both, in seconds.
+/// Writes a file of `bytes` bytes in parts, and waits until the file is on the disk. Returns the total
+/// duration, in seconds.
 fn plain_write(path: &Path, bytes: u64) -> anyhow::Result<f64> {
     // The numbers are pseudorandom, so that the file is as hard to compress as a model.
     let mut state = 1u64;

@@ -1,7 +1,7 @@
 //! Compares our matrix products with those of the `gemm` crate, with `cargo bench --bench products --
-//! [THREADS]`. Both run alternately in one process. The ratio is our time divided by that of `gemm`, so a
-//! ratio below 1 means that ours is faster. The output shows the median, the tenth and the ninetieth
-//! percentile of the ratio over all rounds.
+//! [THREADS]`. Our products and those of `gemm` run alternately in one process. The ratio is our time
+//! divided by that of `gemm`, so a ratio below 1 means that ours is faster. The output shows the median, the
+//! tenth and the ninetieth percentile of the ratio over all rounds.
 
 use std::time::Instant;
 

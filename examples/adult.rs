@@ -99,7 +99,7 @@ fn model() -> Result<GraphSpec, GraphError> {
     let labels = g.labels("labels");
     let (_, rows) = categories();
     // The wide part is linear: each word of each field has one weight. The paper also has weights for pairs
-    // of words. Those of education and occupation did not improve the result.
+    // of words. Weights for pairs of education and occupation did not improve the result.
     let weights = embedding("wide", rows, 1).apply(&mut g, ids);
     let wide = g.reduce(ReductionOp::Sum, weights, &[1], false);
     // The deep part is a network on the numbers and on a trained vector for each word.
@@ -111,7 +111,8 @@ fn model() -> Result<GraphSpec, GraphError> {
         .add(dense("logit", 1));
     let deep = network.apply(&mut g, all);
     let logit = g.add(wide, deep);
-    // `logit` is that of a high income. The logit of a low income is 0, because only the difference counts.
+    // `logit` is the logit of a high income. The logit of a low income is set to 0, because only the
+    // difference between the two counts.
     let zero = g.scale(logit, 0.0);
     let logits = g.concat(&[zero, logit], 1);
     g.output("logits", logits);

@@ -42,7 +42,8 @@ fn block(name: &str, channels: usize) -> Residual {
 }
 
 /// Returns a batch normalisation whose moving mean and variance follow the last ten batches or so. With the
-/// default, which is the last hundred, a short job would be evaluated with values close to the initial ones.
+/// default momentum they would follow the last hundred, and so be close to their initial values when a short
+/// job is evaluated.
 fn norm(name: &str) -> BatchNorm {
     batch_norm(name).momentum(0.9)
 }

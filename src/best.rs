@@ -1,5 +1,5 @@
-//! The best evaluation of a job, with the values that were evaluated. Kept in the process of worker 0, which
-//! makes the evaluations while the job trains.
+//! The best evaluation of a job, with the values that were evaluated. Both are kept in the process of worker
+//! 0, which makes the evaluations while the job trains.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -1,5 +1,5 @@
-//! Compiles the Rust examples in the README and in the book, and runs them as tests. A page that gains its
-//! first Rust example needs an item here.
+//! Compiles the Rust examples in the README and in the book, and runs them as tests. When a page gets its
+//! first Rust example, add an item for the page to this module.
 
 #[doc = include_str!("../README.md")]
 pub struct Readme;

@@ -32,10 +32,11 @@ impl Cluster {
     /// returns an error in all of them; [`Error::exit_code`](crate::Error::exit_code) returns the exit
     /// status for this error.
     ///
-    /// After `train` has returned, SIGINT ends the process again if it did so before the call, with the
-    /// status 128 + the signal's number. The same holds for SIGTERM. A program that handles these signals
-    /// itself must install its handlers before it calls `train`. These handlers are then called during the
-    /// training, too. After the training, only these handlers are called.
+    /// If SIGINT would have ended the process before the call of `train`, it does so again after `train` has
+    /// returned; the exit status is then 128 + the signal's number. The same holds for SIGTERM. A program
+    /// that handles these signals itself must install its handlers before it calls `train`. During the
+    /// training, these handlers are called in addition to the library's own. After the training, only the
+    /// program's handlers are called.
     #[cfg(feature = "programs")]
     pub const fn from_env() -> Self {
         Self(Kind::Env)

@@ -185,7 +185,7 @@ impl Embedded {
             tasks.start_worker(&run, index, self.worker_config.clone())?;
         }
         let listener = run.transport.listen(&run.address(TaskId::CHIEF)).await?;
-        // Nothing starts a ps task of this process again.
+        // Nothing starts a lost ps task of this process again, so the chief does not wait for one.
         let config = ChiefConfig { ps_lost_after: Duration::ZERO, ..self.chief_config.clone() };
         let identity = run.identity(TaskId::CHIEF);
         let transport: Arc<dyn Transport> = Arc::new(run.transport.clone());

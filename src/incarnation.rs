@@ -8,8 +8,8 @@ use pushpull_messages::observe::WallClock;
 use tracing::Span;
 
 /// Returns the number of an incarnation that begins now: the time in microseconds since 1970. It only
-/// distinguishes the incarnations of a task. Which one is later, the chief decides, because clocks may be
-/// wrong.
+/// distinguishes the incarnations of a task. The chief decides which incarnation is later, because clocks
+/// may be wrong.
 pub(crate) fn incarnation() -> Incarnation {
     Incarnation(WallClock::default().unix_us())
 }
@@ -23,6 +23,6 @@ pub(crate) fn nonce() -> u64 {
 
 /// Returns the span of a task. Log lines within it name the task, even if several tasks run in one process.
 pub(crate) fn span_of(task: TaskId) -> Span {
-    // The log's filter lets this target pass, whichever lines it accepts.
+    // The log's filter accepts spans of this target even if `RUST_LOG` turns all lines off.
     tracing::error_span!(target: "pushpull::spans", "task", task = %task)
 }

@@ -33,17 +33,17 @@ pub(crate) enum Length {
 }
 
 impl Length {
-    /// Returns `job` with the number of updates to which this length amounts if `workers` workers train. If
-    /// this requires the number of examples in an epoch and `job` does not state it, counts the examples and
-    /// sets that number, too. A synchronous update uses the batches of several workers, so an epoch takes
-    /// fewer updates.
+    /// Returns `job` with its last step set to this length, in updates, for `workers` workers. If the length
+    /// or `job.eval_every` is given in epochs, and `job` does not state the number of examples in an epoch,
+    /// counts the examples and sets this number, too. A synchronous update uses the batches of several
+    /// workers, so an epoch takes fewer updates.
     ///
     /// # Errors
     /// Returns an error if the job is invalid, or if the examples must be counted and the training set
     /// cannot be read or has no end.
     pub(crate) fn set(self, mut job: JobSpec, workers: u32, datasets: &Datasets) -> Result<JobSpec, Error> {
-        // The settings are checked first, because counting the examples may take long. A cadence of epochs is
-        // valid only when they have been counted.
+        // The settings are checked first, because counting the examples may take long. `eval_every` is put
+        // back after the count, because a cadence of epochs is valid only once the examples are counted.
         let counts = matches!(self, Self::Epochs(_)) || job.eval_every == Some(EvalEverySpec::Epoch);
         let by_epoch = |every: &mut EvalEverySpec| *every == EvalEverySpec::Epoch;
         let eval_every = match job.epoch_examples {

@@ -133,7 +133,7 @@ impl Hook for Reporter {
         let TrainingSnapshot { at, progress, .. } = snapshot;
         let gradients = progress.global_step.0.saturating_sub(self.began.0) as f64
             * f64::from(progress.gradients_per_update);
-        // Without a duration there is no rate: infinity and NaN are of no use to a reader.
+        // The duration counts as at least 1 ms. With a duration of 0, the rate would be infinite or NaN.
         let rate = gradients * self.step_examples as f64 / at.as_secs_f64().max(1e-3);
         let new = Progress {
             step: progress.global_step.0,

@@ -13,8 +13,9 @@ impl StopHandle {
     /// Ends the training as soon as all shards agree on a step, usually within a few steps. The job then
     /// ends in the same way as after its last step: the variables are evaluated, saved if the job makes
     /// checkpoints, and returned by [`Job::train`](crate::Job::train). `reason` becomes the field `stopped`
-    /// of the report. Returns at once. If the training has not begun, it ends at its first step; if it has
-    /// ended, nothing happens. The first reason counts.
+    /// of the report. This function returns at once. If the training has not begun, it ends at its first
+    /// step; if it has ended, nothing happens. If the function is called several times, the first reason
+    /// counts.
     pub fn stop(&self, reason: impl Into<String>) {
         self.0.send_if_modified(|first| {
             let is_first = first.is_none();

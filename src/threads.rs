@@ -1,5 +1,5 @@
-//! The threads of tasks that share this process. All are started here. Runs tasks on arbiters, which are
-//! actix's threads, and returns their results.
+//! The threads of tasks that share this process. This module starts all of these threads. It also runs tasks
+//! on arbiters, which are actix's threads, and returns the tasks' results.
 
 use std::thread::JoinHandle;
 

@@ -16,9 +16,9 @@ pub const RECONNECT_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 /// The settings of the chief.
 #[derive(Clone, Debug)]
 pub struct ChiefConfig {
-    /// The time limit for the start of all tasks. Within it, the chief must reach every ps task, and every
-    /// worker must register with the chief. Before that, the store of the checkpoints must respond within
-    /// the same limit.
+    /// The time limit for the start of all tasks. Within this time, the chief must reach every ps task, and
+    /// every worker must register with the chief. Before that, the store of the checkpoints must respond to
+    /// each request within the same limit.
     pub start_timeout: Duration,
     /// How long the chief waits for the workers to leave when the job ends early. If the job never began,
     /// the chief waits this long for workers to connect and to receive the reason why the job ended.
@@ -32,9 +32,9 @@ pub struct ChiefConfig {
     /// The time limit for the shards of a trained job to report their final counts.
     pub conclude_timeout: Duration,
     /// How long a shard may leave the chief's query unanswered while its ps task is alive. After this time,
-    /// rounded up to seconds, the shard counts as hung, and its task as lost. A query waits behind the
-    /// shard's current work, such as an update or the first filling of its variables, but not behind its
-    /// files, which have a thread of their own. `None` for no limit.
+    /// rounded up to seconds, the shard counts as hung, and its task as lost. A query waits for the shard's
+    /// current work, such as an update or the first filling of its variables. It does not wait for the
+    /// shard's files, which are read and written on another thread. `None` for no limit.
     pub shard_hung_after: Option<Duration>,
     /// How long a job that makes checkpoints waits for a lost ps task to be started again. The job then rolls
     /// back to its latest checkpoint and goes on. Zero if the loss of a ps task ends the job at once.
@@ -58,7 +58,8 @@ pub struct ChiefConfig {
     pub stores: Stores,
     /// The limits of the workers' connections.
     pub server: ServerConfig,
-    /// The time of day, which is shown in statuses and written to checkpoints. It decides nothing.
+    /// The clock that gives the time of day, which is shown in statuses and written to checkpoints. No
+    /// decision depends on this clock.
     pub wall_clock: WallClock,
 }
 

@@ -127,9 +127,9 @@ pub enum ChiefError {
         /// The reason why the connection is lost.
         reason: String,
     },
-    /// The job has rolled back to one step again and again, because a ps task is lost each time.
+    /// The job has rolled back to the same step too often, because a ps task was lost each time.
     #[error(
-        "the job has rolled back to step {step} {rollbacks} times without another checkpoint, because a ps task was lost each time: see its log"
+        "the job has rolled back to step {step} {rollbacks} times without another checkpoint, because a ps task was lost each time: see the log of the ps task"
     )]
     NoProgress {
         /// The number of rollbacks.
@@ -243,8 +243,8 @@ impl From<CallError> for ChiefError {
 }
 
 impl ChiefError {
-    /// Returns true if the ps tasks belong to another chief or serve another job, so that this chief must
-    /// stop no task.
+    /// Returns true if the ps tasks belong to another chief or serve another job. This chief must then stop
+    /// no task.
     pub const fn is_other_chief(&self) -> bool {
         matches!(self, Self::OtherChief { .. } | Self::OtherJob { .. })
     }

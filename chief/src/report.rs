@@ -70,8 +70,8 @@ pub struct JobReport {
     pub stopped: Option<String>,
     /// The number of updates that this run has applied; the same on every shard.
     pub updates_applied: u64,
-    /// The number of these updates that were applied during `training`. It is smaller if a later run of the
-    /// chief has continued the job, because that run has measured only its own time.
+    /// The number of these updates that were applied during `training`. It is smaller than `updates_applied`
+    /// if a later run of the chief has continued the job, because that run has measured only its own time.
     pub updates_timed: u64,
     /// The number of gradients in the updates of this run, counted by the first shard. An update may combine
     /// several gradients.

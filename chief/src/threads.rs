@@ -3,7 +3,7 @@
 /// Starts a thread called `name`. Nothing waits for its end.
 ///
 /// # Errors
-/// If the operating system cannot start a thread.
+/// Returns an error if the operating system cannot start a thread.
 pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
     std::thread::Builder::new().name(name.to_owned()).spawn(work).map(drop)
 }

@@ -1,7 +1,8 @@
 //! How often a model is evaluated while it trains, and the conversion between epochs and updates. This
 //! module reads no data.
 //!
-//! Wanted property: (A) an epoch ends with the first update after which all of its examples have been used.
+//! Wanted property: (A) an epoch ends with the first update after which all examples of the epoch have been
+//! used.
 
 use std::fmt;
 use std::str::FromStr;

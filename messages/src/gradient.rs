@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::out_of_range::OutOfRange;
 
-/// The magnitude from which an element of a gradient counts as not finite: 2⁶³, about 9.2e18. The square of a
-/// smaller element is finite, and so is the sum of all gradients of an update. So an update of finite values
-/// with such gradients cannot overflow, unless the learning rate is absurd.
+/// The magnitude from which an element of a gradient counts as not finite: 2⁶³, about 9.2e18. An element of a
+/// smaller magnitude has a finite square, and the sum of all gradients of an update is finite, too. Applying
+/// such gradients to finite values therefore cannot overflow, unless the learning rate is absurdly large.
 pub const GRADIENT_LIMIT: f32 = 9_223_372_036_854_775_808.0;
 
 /// The checks and the clipping of one worker's gradients. They apply to the sum of the gradients of the

@@ -36,18 +36,20 @@ number!(
 );
 
 impl Incarnation {
-    /// The distance to the number of the next incarnation of the same process.
+    /// The difference between the numbers of two successive incarnations of the same process: 2^52 µs, or
+    /// about 142 years.
     const AGAIN: u64 = 1 << 52;
 
-    /// Returns the number of the next incarnation of the same process. Starts of tasks take their numbers
-    /// from the clock, in microseconds; this number is 142 years away from those.
+    /// Returns the next incarnation of the same process. When a process starts, its incarnation takes its
+    /// number from the clock, in microseconds since 1970. The number returned here is about 142 years later,
+    /// so no process that starts takes the same number.
     #[must_use]
     pub const fn again(self) -> Self {
         Self(self.0.wrapping_add(Self::AGAIN))
     }
 
-    /// Returns the time at which the process was started, in microseconds since 1970, if this incarnation
-    /// took its number from the clock, or follows one that did.
+    /// Returns the time at which the process was started, in microseconds since 1970. The result has a
+    /// meaning only if the first incarnation of the process took its number from the clock.
     pub const fn started_us(self) -> u64 {
         self.0 % Self::AGAIN
     }
@@ -111,7 +113,7 @@ impl NodeId {
     }
 }
 
-/// The role of a task, which a cluster spec calls a job, as in TensorFlow. The older name `master` is parsed
+/// The role of a task. As in TensorFlow, a cluster spec calls a role a job. The older name `master` is parsed
 /// as `chief`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -33,7 +33,8 @@ pub struct JobSpec {
     /// The number of examples in one worker's batch.
     pub batch_size: u32,
     /// The number of batches in one step of a worker, 1 to [`ACCUMULATE_MAX`]. The worker computes the
-    /// gradients of all of them from the same values, and pushes their mean.
+    /// gradients of all these batches from the same values of the variables, and pushes the mean of the
+    /// gradients.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub accumulate: u32,
     /// The optimizer that turns gradients into updates.
@@ -52,8 +53,8 @@ pub struct JobSpec {
     /// averages are enabled, evaluations use them instead of the values.
     #[serde(default)]
     pub average: Option<f32>,
-    /// The variables to which weight decay applies if no group says otherwise. This holds for the job's
-    /// weight decay and for an optimizer's own weight decay, such as AdamW's.
+    /// The variables to which weight decay applies if no group says otherwise. This setting applies to the
+    /// job's weight decay and to an optimizer's own weight decay, such as AdamW's.
     #[serde(default, skip_serializing_if = "DecaySpec::is_all")]
     pub weight_decay_on: DecaySpec,
     /// Groups of variables with rules of their own. Only the first group that matches a variable applies to
@@ -90,7 +91,8 @@ pub struct JobSpec {
     /// The seed of all random choices, such as initial values and the order of examples.
     #[serde(default)]
     pub seed: u64,
-    /// How often a worker evaluates the model while the job trains; `None` if only at the end.
+    /// How often a worker evaluates the model while the job trains; `None` if a worker evaluates the model
+    /// only at the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eval_every: Option<EvalEverySpec>,
     /// The number of examples in one pass of all workers together over the training set, if it is known.
@@ -204,8 +206,8 @@ impl JobSpec {
         }
     }
 
-    /// Marks as untrained the variables that groups freeze. The graph then has no gradients of them, and the
-    /// backward pass ends at them.
+    /// Marks as untrained the variables that groups freeze. Workers then compute no gradients for these
+    /// variables, and the backward pass ends at them.
     pub fn freeze(&mut self) {
         if self.groups.iter().any(|group| group.frozen) {
             let update = self.update();
@@ -261,8 +263,8 @@ impl JobSpec {
         Ok(job)
     }
 
-    /// Parses the text of a job file without checking the job. Use it if the job is checked later, for
-    /// example as a part of a checkpoint's manifest.
+    /// Parses the text of a job file without checking the job. Use this function if the job is checked later,
+    /// for example as a part of a checkpoint's manifest.
     ///
     /// # Errors
     /// If the text is not JSON; if the JSON has unknown keys.
@@ -288,7 +290,7 @@ impl JobSpec {
     }
 
     /// Checks what [`validate`](Self::validate) does not: that the job can start on `workers` workers. A job
-    /// that is read from a checkpoint need not pass these checks.
+    /// that is read from a checkpoint may be valid without passing these checks.
     ///
     /// # Errors
     /// If the job is deterministic, but its result depends on the order in which pushes arrive; if the

@@ -198,7 +198,7 @@ pub enum PartitionerSpec {
     #[default]
     None,
     /// Splits a variable into a fixed number of slices, or into one slice per row if the variable has fewer
-    /// rows than that.
+    /// than `slices` rows.
     Fixed {
         /// The number of slices; at least 1.
         slices: u32,

@@ -56,8 +56,8 @@ impl SyncSpec {
         matches!(self, Self::Sync { aggregate: Some(aggregate) } if aggregate > workers)
     }
 
-    /// Returns true if, in a job with `workers` workers, each update consists of the same gradients whatever
-    /// the order in which gradients arrive.
+    /// Returns true if, in a job with `workers` workers, the gradients that make up an update do not depend
+    /// on the order in which gradients arrive.
     pub const fn is_ordered(self, workers: u32) -> bool {
         match self {
             Self::Async { .. } | Self::Bounded { .. } => false,

@@ -25,7 +25,8 @@ const SHARD_REQUESTS_MAX: usize = 1 << 14;
 pub(crate) struct Shard {
     state: ShardState<TracedReply>,
     board: ValueBoard,
-    /// The number of the shard's creation to which the board belongs.
+    /// The result of [`ShardState::creations`] when the board was made. It changes when the shard is created
+    /// again.
     creation: u64,
     /// The largest size of the values that replies keep in memory while they are written, in bytes.
     reply_bytes_max: u64,
@@ -181,8 +182,8 @@ pub(crate) struct ShardRequest {
     pub payload: Payload,
     /// The worker that sent the request; `None` if the sender is not a worker.
     pub reader: Option<Reader>,
-    /// The number that this ps task gave to the connection on which the request arrived. Later connections
-    /// have greater numbers.
+    /// The number that this ps task gave to the connection on which the request arrived. Each connection has
+    /// a greater number than all earlier ones.
     pub connection: u64,
     /// The handle to answer the request.
     pub reply: Reply,
@@ -250,7 +251,7 @@ fn dispatch(
     reply: TracedReply,
 ) -> Vec<Answer<TracedReply>> {
     match message {
-        // A late copy: the chief has given the order before the job has rolled back.
+        // The order is a late copy: the chief gave it before the job rolled back.
         Message::StopAt(_) | Message::HoldAt(_) | Message::SetLearningRate(_) | Message::Save(_)
             if state.predates(connection) =>
         {

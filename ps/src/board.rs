@@ -1,8 +1,8 @@
 //! Shows a shard's newest values to the replies that wait to be written. A reply takes the newest values when
 //! its connection is ready to write them, so a reply that is not being written keeps no values in memory.
 //!
-//! A reply that is decided late is the reply that its worker would have got to a repetition of its request:
-//! the verdict is the same, and the values are of one version, which is not older than that of the verdict.
+//! A reply that is decided late equals the reply to a repetition of its request. It has the same verdict, and
+//! values of a single version, which is not older than the version when the verdict was reached.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 
 use crate::shard::{Newest, PinnedVersions, ShardState, ValuesKind};
 
-/// The time after which a reply that waits for memory is logged as a warning, in seconds.
+/// A wait of a reply for memory is logged if it takes at least this number of seconds.
 const WAIT_S_MAX: u64 = 5;
 
 /// The newest values of one shard, for the replies whose values have not been chosen yet.
@@ -26,7 +26,7 @@ pub(crate) struct ValueBoard(Arc<Board>);
 #[derive(Debug)]
 struct Board {
     state: Mutex<State>,
-    /// Notified when a reply that could not be decided may be decided now.
+    /// Notified when a reply that waits for memory may be able to go on.
     changed: Notify,
 }
 
@@ -41,8 +41,8 @@ struct State {
 }
 
 impl ValueBoard {
-    /// Returns the board of a shard with `bytes` bytes of values. The replies that are being written may
-    /// keep `bytes_max` bytes of values in memory, but always two versions.
+    /// Returns the board of a shard with `bytes` bytes of values. The replies that are being written may keep
+    /// `bytes_max` bytes of values in memory, and two versions of the values in any case.
     pub(crate) fn new(bytes: u64, bytes_max: u64) -> Self {
         let pinned = PinnedVersions::new(bytes, bytes_max);
         let state = Mutex::new(State { undecided: 0, newest: Newest::default(), pinned, waiting: 0 });
@@ -57,8 +57,8 @@ impl ValueBoard {
         }
     }
 
-    /// Returns a late answer with the values of this shard. The message is that of an answer with the
-    /// current values; if it is decided later, it gets the version of the newer values.
+    /// Returns a late answer with the values of this shard. `message` describes the current values. If the
+    /// answer is decided after later updates, it gets newer values, and the message gets their version.
     pub(crate) fn answer<R>(
         &self,
         shard: &ShardState<R>,
@@ -78,7 +78,7 @@ struct LateValues {
     /// The message; `None` once the answer is decided.
     message: Option<Message>,
     kind: ValuesKind,
-    /// Whether the answer is counted among those that wait until replies no longer use a version.
+    /// Whether the answer is counted in `State::waiting`.
     waits: bool,
 }
 
@@ -100,7 +100,7 @@ impl LateValues {
             Message::Pulled(pulled) => (pulled.version, pulled.last_step) = (version, last_step),
             other => unreachable!("{} has no values", other.name()),
         }
-        // Other replies may share the version that is pinned now.
+        // Other waiting replies may share the version that is pinned now, so they check again.
         self.board.changed.notify_waiters();
         let pin = Pin { board: Arc::clone(&self.board), version, slow };
         Some(DecidedAnswer { message, payload, guard: Box::new(pin) })
@@ -126,8 +126,8 @@ impl LateValues {
 }
 
 impl State {
-    /// Counts an answer as decided, or as dropped; `waited` tells whether it was counted as waiting. The
-    /// last one releases the values.
+    /// Stops counting an answer as undecided, because it was decided or dropped. `waited` tells whether it
+    /// was counted as waiting. Releases the values if no undecided answer is left.
     fn decided(&mut self, waited: bool) {
         self.undecided -= 1;
         self.waiting -= usize::from(waited);

@@ -19,20 +19,20 @@ pub struct PsConfig {
     pub start_timeout: Duration,
     /// How long the chief may be disconnected before another run of the chief may claim the task.
     pub chief_lease: Duration,
-    /// How long to wait for a new connection when the chief has disconnected without ending the job and no
-    /// other peer is connected, if this is longer than `chief_lease`. After this time, the task ends
-    /// with an error.
+    /// How long the task waits for a new connection if no peer is connected any more and the chief has not
+    /// ended the job. If `chief_lease` is longer, the task waits for that time instead. After the wait,
+    /// the task ends with an error.
     pub chief_lost_after: Duration,
     /// How long the task keeps serving after a signal to stop, so that the chief can save the job. The task
     /// ends earlier if the chief stays disconnected for `chief_lease`. The chief has its own time limit
     /// for that save, which can be at most one hour. The default here is longer, so that the chief's limit
     /// always expires first.
     pub drain_timeout: Duration,
-    /// The largest total size of the values that replies keep in memory while they are written, in bytes;
-    /// the shards have equal parts of it. Each asynchronous worker may read another version of the values.
-    /// If the versions of a shard exceed its part, further replies wait for a version to be released, and
-    /// then get the newest values. A shard can always have two such versions, one of them for fast
-    /// connections.
+    /// The largest total size, in bytes, of the values that replies keep in memory while they are written.
+    /// Each shard gets an equal part of it. Asynchronous workers may each read a different version of the
+    /// values. If the versions that a shard's replies keep exceed its part, further replies wait until a
+    /// version is released, and then get the newest values. A shard may always keep two versions, one of them
+    /// for fast connections.
     pub reply_bytes_max: u64,
     /// The opener of the stores of checkpoints.
     pub stores: Stores,
@@ -65,7 +65,8 @@ impl PsConfig {
         if !(1..=SHARDS_PER_TASK_MAX).contains(&self.shards) {
             return Err(OutOfRange::new("shards", format!("1 to {SHARDS_PER_TASK_MAX}"), self.shards));
         }
-        // The shards may hold half of the bytes in flight, and all of them may come from one worker.
+        // The gradients that shards hold may take half of the bytes in flight, and may all come from one
+        // worker.
         let (one, half) = (self.server.connection_bytes_max, self.server.in_flight_bytes_max / 2);
         if one < half {
             let expected = format!("at least half of in_flight_bytes_max, {half}");

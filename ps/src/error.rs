@@ -23,7 +23,7 @@ pub enum PsError {
         seconds: u64,
     },
     /// The chief left without ending the job, and then no peer was connected for the whole of
-    /// `chief_lease`.
+    /// `chief_lost_after` or `chief_lease`, whichever is longer.
     #[error("the chief left before it reported how the job ended, and no task is connected")]
     ChiefLost,
     /// The chief reported that the job failed.

@@ -74,22 +74,22 @@ impl Lifecycle {
         self.change(|claims| claims.claim(Term::of(chief), attempt, Instant::now()))
     }
 
-    /// Forgets the claims of a chief up to an attempt.
+    /// Withdraws the claims of a chief up to and including `attempt`.
     pub(crate) fn withdraw(&self, chief: &Peer, attempt: u64) {
         self.change(|claims| claims.withdraw(Term::of(chief), attempt));
     }
 
-    /// Returns whether the task obeys an order of a chief.
+    /// Checks that the task obeys an order of this chief, and returns the reason if it does not.
     pub(crate) fn order(&self, chief: &Peer) -> Result<(), ClaimError> {
         self.change(|claims| claims.order(Term::of(chief), Instant::now()))
     }
 
-    /// Returns whether the task obeys a chief's order to stop.
+    /// Checks that the task obeys this chief's order to stop, and returns the reason if it does not.
     pub(crate) fn stop(&self, chief: &Peer) -> Result<(), ClaimError> {
         self.change(|claims| claims.stop(Term::of(chief), Instant::now()))
     }
 
-    /// Returns whether a chief may see the shards.
+    /// Checks that this chief may see the shards, and returns the reason if it may not.
     pub(crate) fn observe(&self, chief: &Peer) -> Result<(), ClaimError> {
         self.0.borrow().claims.observe(Term::of(chief), Instant::now())
     }

@@ -190,9 +190,10 @@ impl Ps {
             () = self.drain(interrupt) => Err(PsError::Interrupted),
         };
         self.view.stop();
-        // When a shard stops, it refuses the requests that still wait in it.
+        // A shard that stops refuses the requests that still wait in its mailbox.
         for shard in self.shards {
-            // If its mailbox is full, the shard ends with its arbiter, or with the task.
+            // If the mailbox is full, this message is lost. The shard then ends with its arbiter, or with the
+            // task.
             let _ = shard.try_send(StopShard);
         }
         for arbiter in self.arbiters {

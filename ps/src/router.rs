@@ -1,5 +1,5 @@
-//! Routes each request of a peer to the shard that the request names. Refuses a request that a peer of its
-//! kind may not send, and an order if the task does not obey the chief that sent it.
+//! Routes each request of a peer to the shard that the request names. Refuses requests that this kind of peer
+//! may not send, and orders of a chief that the task does not obey.
 
 use std::sync::Arc;
 
@@ -74,7 +74,8 @@ impl Router {
             _ => Ok(()),
         };
         if let Err(error) = ruled {
-            // A chief that waits for another one to end repeats its claim.
+            // A chief that waits for another chief to end repeats its claim. Only its first claim is logged
+            // as a warning.
             match &message {
                 Message::Claim(claim) if claim.attempt > 1 => tracing::debug!("refused a claim: {error}"),
                 other => self.warnings.limit(&chief.address, "term", || {

@@ -96,7 +96,7 @@ pub(super) fn load(path: &Path, source: Source) -> Result<Model, Error> {
         let store = Store::open(&directory.to_string_lossy()).map_err(Error::model)?;
         let (found, metadata) = read_header_with_metadata(&store, &name).await.map_err(Error::model)?;
         let spec = match source {
-            // A file of this library says how the data are prepared, and that holds for any graph.
+            // A file that this library has written contains the map stages, which apply to any graph.
             Source::Graph(graph) if metadata.contains_key(KEY) => {
                 ModelSpec { graph, ..described(&shown, &metadata)? }
             }

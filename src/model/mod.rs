@@ -1,5 +1,5 @@
-//! A trained model in this process: the values of its variables, predictions, evaluations and its file.
-//! Needs no cluster.
+//! A trained model in this process: the values of its variables, predictions, evaluations and its file. This
+//! module needs no cluster.
 
 mod examples;
 mod file;

@@ -60,7 +60,7 @@ pub(crate) fn exit_process(outcome: Outcome) -> ! {
 /// Prints the failure, if there is one, and returns the exit status.
 fn told(outcome: Outcome) -> u8 {
     let Err(failure) = outcome else { return 0 };
-    // An error of `writeln` means that nobody reads it any more.
+    // An error of `writeln` means that the reader of standard error is gone.
     match &failure {
         _ if logging::is_json() => tracing::error!("{failure}"),
         Failure::Usage(_) | Failure::Error(_) => drop(writeln!(stderr(), "error: {failure}")),

@@ -141,9 +141,9 @@ impl Sockets {
 }
 
 /// Waits until all children have ended, and returns one description for each failure. If the chief fails,
-/// the other tasks have [`GRACE`] to learn of it, and are then told to stop: they may still wait for the
-/// chief. Passes the first signal on to the chief. Once the chief has ended or the signal has arrived, waits
-/// for at most `leave`, and then kills the children that still run.
+/// the other tasks have [`GRACE`] to learn of it, and are then told to stop, because they may still be
+/// waiting for the chief. Passes the first signal on to the chief. Once the chief has ended or the signal has
+/// arrived, waits for at most `leave`, and then kills the children that still run.
 async fn wait(
     children: &mut JoinSet<anyhow::Result<(TaskId, ExitStatus)>>,
     running: &Running,
@@ -153,7 +153,7 @@ async fn wait(
     let mut failed = Vec::new();
     let mut deadline = None;
     let mut interrupted = false;
-    // When the other tasks are told to stop.
+    // The time at which the other tasks are told to stop.
     let mut grace = None;
     let mut told = false;
     while !children.is_empty() {
@@ -182,7 +182,7 @@ async fn wait(
             }
             () = signals.interrupt.cancelled(), if !interrupted => {
                 interrupted = true;
-                // The chief stops the other tasks.
+                // Only the chief gets the signal. It stops the other tasks.
                 running.terminate(TaskId::CHIEF);
                 deadline = Some(Instant::now() + leave);
             }
@@ -254,7 +254,7 @@ fn beside_this_program(name: &str) -> anyhow::Result<PathBuf> {
 /// JSON, which contain the name.
 async fn attend(task: TaskId, mut child: Child, format: LogFormat) -> anyhow::Result<(TaskId, ExitStatus)> {
     let (out, err) = (child.stdout.take(), child.stderr.take());
-    // It stays open until the child has ended: the child ends with it.
+    // The pipe stays open until the child has ended, because the child ends when the pipe is closed.
     let _stdin = child.stdin.take();
     let result = task == TaskId::CHIEF;
     // An error here means that the reader has closed the pipe. The children continue to train.

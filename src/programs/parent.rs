@@ -27,7 +27,7 @@ pub(crate) fn end_with_this(command: &mut Command, limit: Duration) {
 pub(crate) fn end_with_parent() -> std::io::Result<()> {
     let limit = std::env::var(ENDS_WITH_PARENT).ok().and_then(|seconds| seconds.parse().ok());
     let Some(limit) = limit.map(Duration::from_secs) else { return Ok(()) };
-    // A thread of its own, because a runtime would wait for the blocking read when it shuts down.
+    // The read has a thread of its own, because a runtime that shuts down would wait for a blocking read.
     let watch = move || {
         // The parent writes nothing. An error has the same meaning as the end of the pipe.
         let _ = copy(&mut stdin().lock(), &mut sink());

@@ -196,7 +196,7 @@ async fn run_worker(
     signals: &Signals,
 ) -> Outcome {
     config.retry.resend_after = network.retry_after;
-    // A chief in this process cannot be started again without this worker.
+    // A worker that hosts the chief does not wait for a lost chief: both can only be started again together.
     config.chief_lost_after = orders.as_ref().map_or(network.chief_lost_after, |_| Duration::ZERO);
     let (pool, identity) = (BufferPool::default(), identity(cluster, graph, endpoint.advertised()));
     let tcp = network.tcp(&pool);
@@ -310,7 +310,7 @@ pub(crate) fn tell_end(
 ) -> Outcome {
     match end {
         JobEnd::Saved { step, checkpoint, reason } => {
-            // An error of `writeln` means that nobody reads it any more.
+            // An error of `writeln` means that the reader of standard output is gone.
             let _ = writeln!(stdout(), "stopped at step {step} of {} ({reason})", job.last_step);
             let _ = writeln!(stdout(), "saved as {checkpoint}: run the same command again to resume");
             Ok(())

@@ -62,7 +62,7 @@ impl Signals {
             let number = next().await;
             match logging::is_json() {
                 true => tracing::error!("received a second signal: ending at once"),
-                // Nobody may read it any more.
+                // An error of `writeln` means that the reader of standard error is gone.
                 false => drop(writeln!(stderr(), "received a second signal: ending at once")),
             }
             last();

@@ -136,7 +136,7 @@ impl Report {
     /// Makes the report of `job` on `cluster` from the chief's report.
     pub fn new(job: &JobSpec, cluster: &ClusterSpec, report: &JobReport) -> Self {
         let seconds = report.training.as_secs_f64();
-        // A later run of the chief knows the time of a part of the updates only.
+        // A chief that resumed or continued the job has measured the time of its own updates only.
         let timed = report.updates_timed as f64 / report.updates_applied.max(1) as f64;
         let examples = timed * report.gradients as f64 * job.step_examples() as f64;
         let evaluation = &report.evaluation;

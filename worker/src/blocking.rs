@@ -8,7 +8,7 @@ use crate::threads;
 
 /// Runs slow work on a new thread called `name`, so that the calling thread stays free for heartbeats and
 /// signals. If `own_threads` is false, runs the work on the calling thread. The new thread does not belong
-/// to the runtime: when a runtime ends, it waits for its own threads, even if one of them hangs.
+/// to the async runtime, because a runtime that ends waits for its own threads, even if one of them hangs.
 ///
 /// # Errors
 /// If the work fails or panics; if the operating system cannot start a thread.
@@ -21,9 +21,9 @@ pub(crate) async fn blocking<T: Send + 'static>(
         return work();
     }
     let (done, result) = oneshot::channel();
-    // An error of `send` means that nobody waits for the result any more.
+    // An error of `send` means that the caller no longer waits for the result, so it is ignored.
     spawn(name, move || drop(done.send(work())))?;
-    // Without a result, the thread has panicked.
+    // If the thread has ended without a result, it has panicked.
     result.await.unwrap_or(Err(WorkerError::PreparationPanicked))
 }
 

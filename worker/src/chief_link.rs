@@ -1,7 +1,7 @@
 //! The worker's link to the chief, which outlives one run of the chief. If the chief is started again, the
 //! link connects to the new run and introduces the worker to it. Wanted properties: (A) every call ends with
-//! a reply of some run of the chief, or with the reason why none will come; (B) a run of the chief receives
-//! no other request of a worker that trains before it knows this worker.
+//! a reply of some run of the chief, or with the reason why no reply will come; (B) after the worker has
+//! begun to train, each new run of the chief receives the worker's introduction before its other requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub(crate) struct DialChief {
     pub identity: Identity,
     /// How long the worker waits for the first connection.
     pub start_timeout: Duration,
-    /// How long the worker waits for another run of the chief when one is lost.
+    /// How long the worker waits for another run of the chief after it has lost one.
     pub lost_after: Duration,
     pub retry: RetryConfig,
 }
@@ -66,8 +66,8 @@ type OnConnect = Box<dyn Fn(&Arc<ReconnectingClient>) + Send + Sync>;
 struct Shared {
     dial: DialChief,
     state: watch::Sender<State>,
-    /// How the worker introduces itself; `None` before it trains. Locked while a run of the chief is
-    /// introduced to the other users of the link.
+    /// How the worker introduces itself to a new run of the chief; `None` before the worker trains. Locked
+    /// during the introduction, and until the other users of the link get the new connection.
     rejoin: tokio::sync::Mutex<Option<Rejoin>>,
     /// Called with each connection to a run of the chief.
     on_connect: OnConnect,
@@ -102,16 +102,17 @@ impl ChiefLink {
         self.shared.client().await
     }
 
-    /// Returns whether another run of the chief is connected than that of `client`. If that run is lost,
-    /// waits for another one.
+    /// Returns true if the run of the chief that `client` is connected to is lost and another run has been
+    /// connected. Waits for the other run if necessary; returns false if none comes.
     pub(crate) async fn is_renewed(&self, client: &Arc<ReconnectingClient>) -> bool {
         client.is_lost() && self.shared.after(client).await
     }
 
-    /// Makes the worker known to each later run of the chief. `client` has let the worker begin.
+    /// Makes the worker known to each later run of the chief. `client` is the connection to the run that has
+    /// let the worker begin.
     ///
     /// # Errors
-    /// If a later run of the chief has been reached already, and refuses the worker.
+    /// If a later run of the chief is connected already, and the introduction to that run fails.
     pub(crate) async fn begin(
         &self,
         client: &Arc<ReconnectingClient>,
@@ -128,8 +129,8 @@ impl ChiefLink {
         }
     }
 
-    /// Sends a request and waits for the reply. If the run of the chief that received it is lost, sends it to
-    /// the next one.
+    /// Sends a request and waits for the reply. If the run of the chief that received the request is lost,
+    /// sends the request to the next run.
     ///
     /// # Errors
     /// If the chief refuses the request or is lost for good, or if the reply is not an `R`.
@@ -168,7 +169,7 @@ impl Shared {
         }
     }
 
-    /// Waits until the connection `client` is replaced. Returns false if it is lost for good.
+    /// Waits until another connection replaces `client`. Returns false if the chief is lost for good.
     async fn after(&self, client: &Arc<ReconnectingClient>) -> bool {
         let mut state = self.state.subscribe();
         let replaced = state.wait_for(|state| match state {
@@ -187,7 +188,7 @@ impl Shared {
         CallError::Lost { peer: TaskId::CHIEF, reason }
     }
 
-    /// Connects to the next run of the chief whenever one is lost.
+    /// Connects to the next run of the chief whenever a run is lost.
     async fn keep(self: Arc<Self>, mut client: Arc<ReconnectingClient>) {
         loop {
             *self.reason.lock() = client.wait_lost().await;
@@ -196,7 +197,7 @@ impl Shared {
             client = match self.renew(self.deadline()).await {
                 Ok(next) => next,
                 Err(error) => {
-                    // A job that has rolled back goes on: the worker registers again.
+                    // After a rollback, the job goes on, and the worker registers again.
                     if !is_rolled_back(&error) {
                         tracing::warn!(%error, "no chief leads the job any more");
                     }

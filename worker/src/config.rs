@@ -40,18 +40,18 @@ pub struct WorkerConfig {
     /// How the worker handles broken connections. The worker retries for longer than the chief, so the chief
     /// is the first to report a lost ps task.
     pub retry: RetryConfig,
-    /// How long the worker waits for the chief to be started again when it is lost. The worker trains
-    /// meanwhile.
+    /// How long a worker that has lost the chief waits for the chief to be started again. The worker
+    /// continues to train during this time.
     pub chief_lost_after: Duration,
     /// The maximum number of gradient bytes in flight to the ps tasks. A push that would exceed this limit
     /// waits for the replies to earlier pushes.
     pub in_flight_bytes_max: u64,
     /// The time between two reports to the chief.
     pub report_every: Duration,
-    /// How long the computation of a batch may take before it counts as hung, and the worker leaves; zero
-    /// for no limit. If 20 times the longest computation so far is longer, that time is the limit. The first
-    /// computation may take ten times `hung_after`. A wait for input may take ten times `hung_after` or 20
-    /// times the longest wait so far, whichever is longer.
+    /// The lower bound of the time limit for the computation of a batch; zero for no limit. The limit is
+    /// `hung_after` or 20 times the longest computation so far, whichever is longer. For the first
+    /// computation, it is ten times `hung_after`. A wait for input may take ten times `hung_after` or 20
+    /// times the longest wait so far, whichever is longer. A worker that exceeds a limit leaves the job.
     pub hung_after: Duration,
     /// The function that creates the replica of each device. The default is a replica that runs pushpull's
     /// own engine.

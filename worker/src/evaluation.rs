@@ -181,7 +181,7 @@ impl EvaluationTotals {
     }
 }
 
-/// Checks that every shard has applied exactly `last_step` updates (V3).
+/// Checks that every shard has applied exactly `last_step` updates.
 fn check_versions(
     parameters: &Parameters,
     exchange: &Exchange,

@@ -56,8 +56,8 @@ impl Lease {
     /// Awaits `work`, within the limit.
     ///
     /// # Errors
-    /// [`WorkerError::Hung`] if `work` takes longer. `work` is then dropped, but a thread on which it runs
-    /// is not waited for.
+    /// [`WorkerError::Hung`] if `work` takes longer than the limit. `work` is then dropped. If another thread
+    /// does the work, this function does not wait until that thread ends.
     pub(crate) async fn hold<T>(&mut self, work: impl Future<Output = T>) -> Result<T, WorkerError> {
         let limit = self.limit();
         let (mut work, mut counted) = (pin!(work), Duration::ZERO);

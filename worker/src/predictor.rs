@@ -41,8 +41,8 @@ pub struct Predictor {
     values: Arc<Values>,
     compute: Compute,
     /// The compiled graphs that no call uses now, the most recently used last. A call takes its graph out of
-    /// the list, because no lock may be held while the threads compute: a thread that waits for the others
-    /// may run another call meanwhile, which needs the lock, too.
+    /// the list, because no lock may be held while the threads compute. A thread that waits for the others
+    /// may run another call, and that call needs the lock, too.
     kept: Mutex<Vec<Compiled>>,
 }
 

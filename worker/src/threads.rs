@@ -1,4 +1,5 @@
-//! The threads of a worker. All are started here. A worker without threads of its own calls neither function.
+//! Starts the threads of a worker, except its compute threads, which `devices::compute` starts. A worker
+//! without threads of its own calls neither function of this module.
 
 use actix_rt::Arbiter;
 

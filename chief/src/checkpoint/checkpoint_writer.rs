@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use crate::launch::PsTasks;
 use crate::report::JobProgress;
 
-/// The writer of all checkpoints of one incarnation of the chief.
+/// The writer of all checkpoints of one run of the chief.
 #[derive(Clone, Debug)]
 pub(crate) struct CheckpointWriter {
     catalog: Catalog,
@@ -73,7 +73,7 @@ impl CheckpointWriter {
         self.progress = Some(progress);
     }
 
-    /// Gives the following checkpoints this incarnation number.
+    /// Gives this incarnation number to all checkpoints that are written from now on.
     pub(super) const fn renew(&mut self, life: Incarnation) {
         self.life = life;
     }
@@ -169,8 +169,8 @@ impl CheckpointWriter {
 }
 
 /// Merges one shard's record of a worker into `workers`, the merged records of the other shards. Shards may
-/// have received pushes in different orders, so the record that has drawn the most is kept. Incarnations
-/// are not compared, because their numbers have no order.
+/// have received the pushes of a worker in different orders, so the record with the most drawn batches is
+/// kept. Incarnations are not compared, because their numbers have no order.
 fn merge(workers: &mut BTreeMap<u32, WorkerRecord>, record: WorkerRecord) {
     let known = workers.entry(record.worker).or_insert(record);
     if (record.drawn, record.sequence) > (known.drawn, known.sequence) {

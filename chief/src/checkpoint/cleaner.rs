@@ -12,7 +12,7 @@ use tracing::{debug, warn};
 
 use super::retention::to_delete;
 
-/// The cleaner of one incarnation of the chief.
+/// The cleaner of one run of the chief.
 #[derive(Debug)]
 pub(super) struct Cleaner {
     catalog: Catalog,
@@ -46,8 +46,8 @@ impl Cleaner {
         }
     }
 
-    /// Continues as the cleaner of a later incarnation, so that the unfinished checkpoints of the earlier one
-    /// are deleted.
+    /// Sets the incarnation number that the chief's checkpoints carry from now on. Checkpoints with a greater
+    /// number are left alone, because they belong to another chief.
     pub(super) const fn renew(&mut self, life: Incarnation) {
         self.life = life;
     }

@@ -45,7 +45,7 @@ pub enum RestoreError {
     },
     /// The store does not respond, so the state of the checkpoint is unknown.
     #[error(
-        "{checkpoint} cannot be read: {reason}; an older checkpoint would lose steps, so start the job again when the store responds"
+        "{checkpoint} cannot be read: {reason}; using an older checkpoint would lose steps, so start the job again when the store responds"
     )]
     Unreadable {
         /// The checkpoint that could not be examined.

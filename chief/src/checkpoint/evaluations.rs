@@ -18,10 +18,10 @@ const EVERY: Duration = Duration::from_secs(1);
 /// The time limit for one request to the store.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Passes on every evaluation that is stored for a checkpoint of this chief: the first of them carry the
-/// incarnation `life`, and those after a rollback a greater one. Evaluations that the same listing has found
-/// are passed on in the order of steps. Evaluations of smaller incarnations' checkpoints are ignored, because
-/// they belong to another job or to an earlier run. Never returns.
+/// Passes every evaluation that is stored for a checkpoint of this chief to `found`. The chief's checkpoints
+/// carry the incarnation `life` or, after a rollback, a greater one. The evaluations that one listing of the
+/// store finds are passed on in the order of steps. Evaluations of checkpoints with a smaller incarnation are
+/// ignored, because they belong to another job or to an earlier run. Never returns.
 pub(crate) async fn follow(
     catalog: &Catalog,
     life: Incarnation,

@@ -1,4 +1,4 @@
-//! Finds the newest checkpoint of a job that goes on under a later run of the chief.
+//! Finds the newest checkpoint of a job that a new run of the chief continues.
 
 use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_messages::id::Version;

@@ -13,7 +13,7 @@ use pushpull_storage::ManifestSpec;
 pub(super) fn resumes(manifest: &ManifestSpec, job: &JobSpec, workers: u32) -> Vec<Resume> {
     let (records, batch_size) = (&manifest.workers, u64::from(job.batch_size));
     let same_workers = records.iter().map(|record| record.worker).eq(0..workers);
-    // Other workers may read other files.
+    // If the number of workers has changed, a worker may read other files than before.
     let files = |worker: u32| manifest.inputs.get(&worker).copied().filter(|_| same_workers);
     let after = |worker: u32, drawn: u64| {
         let examples = drawn.saturating_mul(batch_size);
@@ -30,8 +30,8 @@ pub(super) fn resumes(manifest: &ManifestSpec, job: &JobSpec, workers: u32) -> V
     (0..workers).map(|worker| after(worker, examples / batch_size)).collect()
 }
 
-/// Returns one record per worker for the shards to keep: the worker's position in its input, and the record
-/// of its last push if the checkpoint has such a record.
+/// Returns one record per worker, which the shards keep. A record has the worker's position in its input and,
+/// if the checkpoint contains it, the worker's last push.
 pub(super) fn records(manifest: &ManifestSpec, resumes: &[Resume]) -> Vec<WorkerRecord> {
     let known = |worker: u32, drawn: u64| {
         let found = manifest.workers.iter().find(|record| record.worker == worker);

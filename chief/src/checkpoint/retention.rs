@@ -19,8 +19,8 @@ pub(super) fn to_delete(
     let every_ms = keep_every.map(|every| u64::try_from(every.as_millis()).unwrap_or(u64::MAX));
     let mut last = None;
     let mut is_kept = |saved_ms: u64| {
-        // If the clock was set back, the checkpoint is kept, because the interval since the last one is
-        // unknown.
+        // If the clock was set back, the checkpoint is kept, because the time since the last kept checkpoint
+        // is unknown.
         let far = |last: u64, every: u64| saved_ms < last || saved_ms - last >= every;
         let kept = every_ms.is_some_and(|every| last.is_none_or(|last| far(last, every)));
         if kept {

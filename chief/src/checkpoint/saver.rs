@@ -20,8 +20,8 @@ use super::schedule::{NextSave, Schedule};
 use crate::launch::PsTasks;
 use crate::report::JobProgress;
 
-/// The maximum number of attempts at the last save. An attempt is repeated if the shards are at different
-/// versions, or if a shard has passed the requested version.
+/// The maximum number of attempts at the last save. The save is attempted again if the shards are at
+/// different versions, if a shard has passed the requested version, or if the save fails.
 const LOOKS_MAX: u32 = 5;
 /// The interval at which a save that is still unfinished is logged.
 const SLOW: Duration = Duration::from_secs(60);
@@ -52,9 +52,9 @@ pub(crate) enum SaverCommand {
     /// back.
     Begin(StartingPoint),
     /// Stops saving, because a ps task is lost. Another [`Begin`](Self::Begin) or [`Resume`](Self::Resume)
-    /// follows if it comes back.
+    /// follows if the task comes back.
     Suspend,
-    /// Saves again, because all shards have their variables.
+    /// Continues to make checkpoints, because all shards still have their variables.
     Resume,
     /// Makes one more checkpoint, as soon as possible.
     Save,
@@ -83,7 +83,8 @@ pub(crate) struct Saver {
     status: watch::Sender<SaveStatus>,
     /// The time after which a failed last save is attempted again.
     retry: Duration,
-    /// The nonce of the chief, which decides the numbers of checkpoints after a rollback.
+    /// The nonce of the chief, which decides how much the incarnation number of checkpoints grows after a
+    /// rollback.
     nonce: u64,
     /// The lock of the store, kept until the last checkpoint is saved; `None` if the store cannot be locked.
     _lock: Option<StoreLock>,
@@ -188,8 +189,9 @@ impl Saver {
         }
     }
 
-    /// Gives the following checkpoints a greater incarnation number. A shard may still be writing a file of
-    /// an earlier save, and a later save of the same step has other values.
+    /// Gives a greater incarnation number, and therefore other file names, to all checkpoints from now on.
+    /// Otherwise a shard that is still writing a file of an earlier save could overwrite a later save of the
+    /// same step, whose values may differ.
     fn renew(&mut self) {
         let life = Catalog::life_after(self.writer.life(), self.nonce);
         self.writer.renew(life);
@@ -363,11 +365,12 @@ impl Saver {
     }
 }
 
-/// Waits for the command to begin, and returns with it whether a checkpoint was requested meanwhile. If the
-/// saver was suspended, it may also resume from `suspended`.
+/// Waits for [`SaverCommand::Begin`]. Returns its starting point, and whether a checkpoint was requested
+/// meanwhile. If the saver was suspended, `suspended` is its state at that time; then
+/// [`SaverCommand::Resume`] also ends the wait, and `suspended` is returned.
 ///
 /// # Errors
-/// Returns the reason if the job ends before that.
+/// Returns the reason why there is no last checkpoint if the job ends before such a command.
 async fn wait_to_begin(
     commands: &mut mpsc::UnboundedReceiver<SaverCommand>,
     suspended: Option<StartingPoint>,

@@ -101,8 +101,8 @@ impl Schedule {
     pub(super) fn request(&mut self, under_way: Option<Version>) -> bool {
         let far = |named: Version| named.0 > self.seen.0.saturating_add(self.margin);
         let changes = under_way.is_none_or(far);
-        // A save that waits for the very next step satisfies the request. A save that is already being
-        // written does not, because its step is before the request.
+        // A save that waits for a step at most `margin` ahead satisfies the request. A save that is already
+        // being written does not, because its step was reached before the request.
         self.requested |= changes || under_way.is_some_and(|named| named <= self.seen);
         changes
     }

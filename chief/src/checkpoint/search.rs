@@ -59,7 +59,8 @@ impl CheckpointSearch {
     /// Accepts a valid checkpoint as the one to begin with.
     ///
     /// # Errors
-    /// Returns an error if the requested checkpoint is a newer one that is broken.
+    /// Returns an error if the job requested a newer checkpoint than `name`, and the newer checkpoint is
+    /// broken.
     pub(super) fn accept(&self, name: CheckpointName) -> Result<(), RestoreError> {
         match self.broken.first() {
             Some(broken) if self.restore != RestoreChoice::LatestValid => {

@@ -58,9 +58,9 @@ enum Purpose<'a> {
 
 impl ShardInitializer<'_> {
     /// Initializes all shards again after a ps task was lost: from the newest valid checkpoint of this job
-    /// or, if there is none, as the job has begun. `life` is the incarnation that the chief's first
-    /// checkpoints carry; checkpoints of smaller incarnations belong to the job only if it was begun from the
-    /// newest.
+    /// or, if there is none, in the way in which the job began. `life` is the incarnation of the chief's
+    /// first checkpoints. Checkpoints of smaller incarnations are used only if the job was set to begin with
+    /// the newest checkpoint; otherwise they do not belong to this job.
     pub(crate) async fn run_again(
         &self,
         placement: Placement,
@@ -122,8 +122,8 @@ impl ShardInitializer<'_> {
         Ok(Some(InitialState { start, resumes }))
     }
 
-    /// Returns the age of a checkpoint as text, such as `5 min`. It is shown only, because the checkpoint was
-    /// perhaps dated by another clock.
+    /// Returns the age of a checkpoint as text, such as `5 min`. The age is only logged and decides nothing,
+    /// because the checkpoint may have been dated by another host's clock.
     fn age(&self, manifest: &ManifestSpec) -> String {
         match self.wall_clock.unix_ms().saturating_sub(manifest.saved_ms) / 1000 {
             seconds @ 0..120 => format!("{seconds} s"),

@@ -23,8 +23,7 @@ pub struct WarmStartConfig {
     /// The step of the checkpoint. If `None`, the newest valid checkpoint is taken.
     pub checkpoint: Option<GlobalStep>,
     /// A pattern for the names of the job's variables, such as `conv*/kernel`; `*` stands for any number of
-    /// characters. If `None`, all variables are selected that the checkpoint has with the same name and
-    /// shape.
+    /// characters. If `None`, every variable that has the same name and shape in the checkpoint is selected.
     pub variables: Option<String>,
     /// The variables that have another name in the checkpoint. Each pair is the name in the job and the name
     /// in the checkpoint.

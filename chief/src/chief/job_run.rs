@@ -38,8 +38,8 @@ use crate::monitor::{Feed, FeedReader, HookEvent, HookRunner, ShardMonitor};
 use crate::report::{JobEnd, JobProgress, JobReport};
 use crate::status::{Overview, Publisher, PublisherTask, StatusBoard, publish};
 
-/// The largest number of bytes of large headers of unanswered requests. The largest header has 64 MiB, and
-/// those of reports are much smaller.
+/// The maximum total size, in bytes, of the large headers of all requests that have no reply yet. A single
+/// header has at most 64 MiB, and the headers of reports are much smaller.
 const REQUEST_BYTES_MAX: u64 = 256 << 20;
 
 /// The state of a running job that all parts of the chief share.
@@ -190,7 +190,8 @@ impl JobRun {
         }
         let result = tokio::select! {
             biased;
-            // Polled first, so that the other part knows that lost tasks are dialled again.
+            // The redialling is polled first, so that `save_and_conclude` can tell that lost tasks are
+            // dialled again.
             never = self.redial(training.ended.is_ok()) => match never {},
             result = self.save_and_conclude(training, &mut saving) => result,
         };
@@ -214,8 +215,8 @@ impl JobRun {
         self.conclude(training, last.as_ref(), saving).await
     }
 
-    /// Dials lost ps tasks again while a job that has ended well is saved and reported. One that was started
-    /// again has no variables any more, so the job then ends with an error.
+    /// Dials lost ps tasks again while a job that has ended well is saved and reported. A ps task that was
+    /// started again has lost its variables, so the job then ends with an error.
     async fn redial(&self, ended_well: bool) -> Infallible {
         let ChiefConfig { ps_lost_after, retry, .. } = self.config;
         if !ended_well || ps_lost_after.is_zero() || self.ps.is_refused() {
@@ -428,7 +429,7 @@ impl JobRun {
     /// Calls the function that reads the variables of the trained job. The function has a time limit, and a
     /// signal ends it.
     async fn call_before_stop(&self, call: BeforeStop, step: GlobalStep) {
-        // The same placement was made when the shards were created.
+        // This is the same placement as when the shards were created.
         let placement = match self.ps.place(&self.job) {
             Ok(placement) => placement,
             Err(error) => return warn!("the variables cannot be read: {error}"),
@@ -459,8 +460,8 @@ impl JobRun {
                 Err(error) => StopReason::failed(error),
             })
             .await;
-        // A worker that has received its last reply closes its connection; any other worker reconnects and
-        // repeats its request.
+        // The server stays open for a while. A worker that has received its last reply closes its connection,
+        // and any other worker reconnects and repeats its request.
         if tokio::time::timeout(self.config.reconnect_timeout, server.alone()).await.is_err() {
             debug!("some workers are still connected");
         }

@@ -130,8 +130,8 @@ impl Chief {
     /// it ended.
     ///
     /// # Errors
-    /// Returns an error if a setting is out of range, or if the job could not be completed. In the latter
-    /// case, all reachable tasks have been informed.
+    /// Returns an error if a setting is out of range, or if the job could not be completed. If the job had
+    /// been started, its tasks have been told how it ended, unless the ps tasks obey another chief.
     ///
     /// # Panics
     /// Panics outside of an actix system.
@@ -179,7 +179,7 @@ impl Chief {
             store.delete(&probe).await
         })
         .await?;
-        // The other tasks dial meanwhile, and get no answer before the lock is held.
+        // Meanwhile, the other tasks dial the chief, and get no reply until the lock is held.
         let limit = config.drain_timeout.min(self.config.start_timeout / 2);
         let lock = self.lock(&store, limit).await?;
         let saver = Saver::new(config, store.clone(), self.job.clone(), &self.identity);

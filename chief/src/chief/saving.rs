@@ -25,7 +25,7 @@ pub(super) struct Saving {
     pub status: watch::Receiver<SaveStatus>,
     /// The job's own checkpoints, and the choice of the checkpoint that the job resumes from.
     pub checkpoints: Option<(Catalog, RestoreChoice)>,
-    /// The incarnation number that the checkpoints of this run carry.
+    /// The incarnation number that the checkpoints of this run carry until the job rolls back.
     pub life: Incarnation,
     /// The reason and the deadline of a drain; set when the job is told to drain.
     pub drain: Rc<OnceCell<Drain>>,

@@ -19,7 +19,7 @@ impl Stopwatch {
     }
 
     /// Stops the watch. Only the first call after a start counts. Further calls come if a worker is lost
-    /// during the evaluation and another worker repeats it.
+    /// during the evaluation and another worker repeats the evaluation.
     pub(super) fn stop(&mut self) {
         self.stopped.get_or_insert_with(observe::now);
     }

@@ -25,16 +25,17 @@ pub(crate) enum JobEvent {
     Lost { index: u32, connection: u64 },
     /// Every variable has its initial value; the job begins with this placement and state.
     Created(Placement, JobStart),
-    /// The job goes on that an earlier run of the chief has begun, with these members.
+    /// A job that an earlier run of the chief has begun goes on, with these members.
     Continued(Placement, JobStart, Vec<HeldWorker>),
     /// A ps task is lost. Its variables may be lost, too.
     Suspend,
     /// All shards still have their variables, so the suspended job goes on.
     Resume,
-    /// The job rolls back to a checkpoint. If an earlier run of the chief has begun it, these are the workers
-    /// that the remaining shards know. [`Created`](Self::Created) follows when the variables are restored.
+    /// The job rolls back to a checkpoint. If an earlier run of the chief has begun the job, the field lists
+    /// the workers that the remaining shards know; otherwise it is empty. [`Created`](Self::Created) follows
+    /// when the variables are restored.
     RollBack(Vec<HeldWorker>),
-    /// The job is saved and reported, so that its workers may leave.
+    /// The job has been saved and reported, so its workers may leave now.
     Release,
     /// All shards know that this incarnation of a worker is appointed.
     Appointed(u32, Incarnation),

@@ -141,7 +141,7 @@ impl EpochTable {
             step,
             loss: self.losses.take(),
             took,
-            // Without a duration there is no rate.
+            // The minimum of 1 ms avoids a division by zero.
             examples_per_s: gradients * self.step_examples as f64 / took.as_secs_f64().max(1e-3),
             metrics: snapshot.progress.metrics.clone(),
             learning_rate: rate * self.rate_factor,

@@ -66,8 +66,8 @@ impl OtelSpans {
         let push = span.push.map(|(push, _)| push);
         let of_worker = || span.local_step.filter(|_| span.task.job == JobName::Worker);
         match (push.or_else(|| of_worker().and_then(of_step)), span.local_step) {
-            // The pushes to each shard have their own sequence numbers, so the pushes of one step have only
-            // the step in common.
+            // The pushes to each shard have their own sequence numbers, so only the step number is common to
+            // all pushes of one step.
             (Some(push), Some(step)) => TraceKey::Push(push.worker, push.incarnation.0, step),
             (Some(push), None) => TraceKey::Push(push.worker, push.incarnation.0, push.sequence.0),
             (None, Some(step)) => TraceKey::Step(span.task, step),
@@ -117,9 +117,10 @@ impl OtelSpans {
     }
 }
 
-/// Returns the index of a span's parent, if any. Of the spans in the same trace, the parent is the innermost
-/// one that contains the given span. If there is no such span, and the given span is a shard's handling of a
-/// push, the parent is the worker's span of that push.
+/// Returns the index of the parent of the span at `index`, if any. `own` has the indices of all spans in the
+/// same trace. Of those with the same task and lane, the parent is the innermost one that contains the span.
+/// If there is no such span, and the span is a shard's handling of a push, the parent is the worker's span of
+/// that push.
 fn parent(spans: &[SpanSpec], index: usize, own: impl Iterator<Item = usize>) -> Option<usize> {
     let span = &spans[index];
     let time = |span: &SpanSpec| (span.start_us, span.start_us.saturating_add(span.took_us.max(0)));

@@ -21,7 +21,7 @@ use crate::tensorboard::{Collector, EventError, EventWriter, SummaryConfig, eval
 use crate::threads;
 
 /// The maximum number of sets of summaries that may wait for the disk. Each call of the hook makes at most
-/// one set; further sets are lost.
+/// one set. While this number of sets waits, further sets are lost.
 const WAITING_MAX: usize = 64;
 /// The maximum time for which the end of the job waits for the disk.
 const FAREWELL: Duration = Duration::from_secs(5);

@@ -1,7 +1,7 @@
-//! Converts spans to events of the Chrome trace format, which Perfetto opens: tasks are processes, rows of
-//! lanes are threads, and a push is a flow from the computation of its gradients to the shard and back.
-//! Writes no file. Wanted properties: (A) the spans of one thread are disjoint or nested if its lane has
-//! enough rows; (B) the amount of remembered data is bounded; (C) all events of a push have the same id,
+//! Converts spans to events of the Chrome trace format, which Perfetto opens: each task is a process, each
+//! row of a lane is a thread, and a push is a flow from the computation of its gradients to the shard and
+//! back. Writes no file. Wanted properties: (A) the spans of one thread are disjoint or nested if its lane
+//! has enough rows; (B) the amount of remembered data is bounded; (C) all events of a push have the same id,
 //! even if different tasks report them.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};

@@ -1,4 +1,4 @@
-//! Goes on with the job of an earlier run of the chief: takes over its workers, and lets them rejoin.
+//! Continues the job of an earlier run of the chief: takes over the workers of the job, and lets them rejoin.
 
 use pushpull_messages::id::TaskId;
 use pushpull_messages::message::{Message, Rejoin, Rejoined};
@@ -12,8 +12,8 @@ use super::{Effect, JobStart, JobState, Phase, refuse, restart, superseded, too_
 use crate::launch::HeldWorker;
 
 impl<R> JobState<R> {
-    /// Takes over the workers that the shards know. A worker that takes part counts as away until it rejoins
-    /// or registers again.
+    /// Takes over the workers that the shards know. A worker that takes part counts as disconnected until it
+    /// rejoins or registers again.
     pub(crate) fn continued(
         &mut self,
         placement: Placement,
@@ -29,15 +29,15 @@ impl<R> JobState<R> {
                 HeldWorker::Here { incarnation, .. } if member.incarnation.is_none() => {
                     member.replace(incarnation);
                     (member.state, member.away, member.unknown) = (MemberState::Training, true, true);
-                    // Some shards may not know it.
+                    // Some shards may not know this appointment.
                     effects.push(Effect::Order(MembershipOrder::Appoint(index, incarnation)));
                 }
                 HeldWorker::Gone(incarnation) if member.incarnation.is_none() => {
                     member.replace(incarnation);
                     member.state = MemberState::Lost;
                 }
-                // The worker has registered with this chief already. Its appointment ends all others. The
-                // shards count the worker until then, and as one that has not joined yet also after that.
+                // The worker has registered with this chief already. Its new appointment ends all earlier
+                // incarnations on the shards. A shard that no earlier one has joined still counts the worker.
                 HeldWorker::Here { incarnation, .. } => {
                     member.expected = true;
                     if member.incarnation != Some(incarnation) {
@@ -61,9 +61,9 @@ impl<R> JobState<R> {
         effects
     }
 
-    /// Handles the message of a worker that an earlier run of the chief has let begin. A worker that has
-    /// left or is lost may still finish or evaluate; it is told in the reply to its next report if it must
-    /// stop.
+    /// Handles the message `Rejoin` of a worker that has begun to train under an earlier run of the chief. A
+    /// worker that counts as left or lost may rejoin, too, in order to finish or to evaluate. If it must
+    /// stop, the reply to its next report says so.
     pub(super) fn rejoin(&mut self, peer: &Peer, rejoin: &Rejoin, reply: R) -> Vec<Effect<R>> {
         let index = peer.task.index;
         let is_own_job = rejoin.job == self.job.digest();
@@ -93,7 +93,7 @@ impl<R> JobState<R> {
             return vec![refuse(reply, reason)];
         }
         if !is_own && !self.member(index).is_present() {
-            // Another start has the worker's place, but is away.
+            // Another incarnation of the worker has registered, but is disconnected or has left.
             return vec![restart(reply)];
         }
         if !is_own {
@@ -111,8 +111,8 @@ impl<R> JobState<R> {
         effects
     }
 
-    /// Handles the first request of a worker that an earlier run of the chief has taken, if that run has not
-    /// let it begin: the worker registers again.
+    /// Handles the request `Register` of a worker that had registered with an earlier run of the chief, but
+    /// had not begun to train when that run ended. The worker registers again as the same incarnation.
     ///
     /// # Errors
     /// Returns any other request and its reply handle.
@@ -132,7 +132,8 @@ impl<R> JobState<R> {
         Ok(self.take_on(index))
     }
 
-    /// Begins the training if the job is starting: an earlier run of the chief has let all workers begin.
+    /// Begins the training if the job is still starting. It waits for no worker, because an earlier run of
+    /// the chief has let all workers begin.
     fn begin(&mut self) -> Vec<Effect<R>> {
         if !matches!(self.phase, Phase::Starting) {
             return Vec::new();

@@ -15,7 +15,8 @@ use crate::error::ChiefError;
 
 impl<R> JobState<R> {
     /// Fails the job with this error. The error is reported to the workers, and the job ends when they have
-    /// left. If another chief leads the job, the job ends here at once, and workers that train go on.
+    /// left. If the error says that another chief leads the job, this chief ends the job at once, and workers
+    /// that train go on under the other chief.
     pub(crate) fn fail(&mut self, error: ChiefError) -> Vec<Effect<R>> {
         let other_chief = error.is_other_chief();
         let mut effects = self.begin_failing(error);
@@ -180,7 +181,7 @@ impl<R> JobState<R> {
     fn fail_or_go_on(&mut self, index: u32, reason: String) -> Vec<Effect<R>> {
         match self.phase {
             Phase::Starting => return self.begin_failing(failed(index, reason)),
-            // The other workers go on without it.
+            // The other workers go on without this worker.
             Phase::Training | Phase::Evaluating(_) => {
                 let worker = TaskId::worker(index);
                 warn!(%worker, reason, "worker left; the job goes on without it");
@@ -213,7 +214,8 @@ impl<R> JobState<R> {
                 self.member(index).interrupted = true;
                 self.leave(index, "it was told to stop")
             }
-            // If a ps task is lost for all, the chief finds out by itself.
+            // The worker may have given up because it cannot reach a ps task. If the chief cannot reach that
+            // ps task either, the chief detects this itself.
             TrainingResult::GaveUp(reason) => {
                 warn!(%worker, %steps, reason, "worker gave up and left");
                 let effects = self.leave(index, &reason);
@@ -232,7 +234,8 @@ impl<R> JobState<R> {
     /// evaluation, or the reason why the evaluation failed.
     pub(super) fn evaluated(&mut self, index: u32, evaluated: Evaluated, reply: R) -> Vec<Effect<R>> {
         if self.suspended && self.over().is_none() {
-            // The job could not be saved and reported now.
+            // The job could not be saved and reported while a ps task is lost, so the evaluation is repeated
+            // later.
             return self.end_incarnation(index, reply);
         }
         self.member(index).state = MemberState::Left;

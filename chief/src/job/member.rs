@@ -5,31 +5,33 @@ use std::collections::VecDeque;
 use pushpull_messages::id::Incarnation;
 use pushpull_messages::message::Resume;
 
-/// The maximum number of replaced incarnations of a worker that are remembered. If an older one registered
-/// again, it would be taken for a new one, with an appointment of its own.
+/// The maximum number of replaced incarnations of a worker that are remembered. If a forgotten incarnation
+/// registered again, it would be taken for a new one and be appointed.
 const REPLACED_MAX: usize = 64;
 
 /// A worker of the job.
 pub(super) struct Member<R> {
     /// The incarnation that has registered last. `None` until the worker has registered.
     pub incarnation: Option<Incarnation>,
-    /// The incarnations before it, the latest last; their requests are refused. The numbers of incarnations
-    /// say nothing about their order, because the clocks of hosts may be wrong.
+    /// The incarnations before `incarnation`, the latest last; their requests are refused. The numbers of
+    /// incarnations say nothing about their order, because the clocks of hosts may be wrong.
     pub replaced: VecDeque<Incarnation>,
     /// Whether all shards know that the latest incarnation is appointed.
     pub appointed: bool,
-    /// Whether an earlier run of the chief has taken the worker, and it has not rejoined yet.
+    /// Whether the worker registered with an earlier run of the chief, and has neither rejoined nor
+    /// registered again yet.
     pub unknown: bool,
     /// The incarnation that trains under an earlier run of the chief, and the connection over which it waits
-    /// for this run to lead; `None` if there is none.
+    /// until this run leads the job; `None` if there is none.
     pub early: Option<(Incarnation, u64)>,
     /// Whether the worker's process has registered before, as another incarnation.
     pub again: bool,
-    /// The incarnations that have ended, but that shards may still count as members: they learn the end with
-    /// the next appointment, or with an order to leave if the worker does not come back.
+    /// The incarnations that have ended, but that shards may still count as members. The shards learn that
+    /// they have ended from the next appointment or, if the worker does not come back, from an order to
+    /// leave.
     pub ended: Vec<Incarnation>,
-    /// Whether the shards wait for the worker although it does not train. This is so after a rollback, and if
-    /// an earlier run of the chief has appointed the worker: shards count every worker until it leaves.
+    /// Whether the shards count the worker as a member although it does not train. They do so after a
+    /// rollback, and if an earlier run of the chief has appointed the worker, until the worker leaves.
     pub expected: bool,
     /// Whether the shards were told that the latest incarnation has left.
     pub has_left: bool,
@@ -67,7 +69,8 @@ pub(super) enum MemberState<R> {
     /// The worker has finished, and waits for the reply that says whether it must evaluate.
     Finished(R),
     Evaluating,
-    /// The incarnation has ended because a ps task was lost. Its process registers again as another one.
+    /// The incarnation has ended because a ps task was lost. The worker's process registers again as another
+    /// incarnation.
     Restarting,
     /// The worker has left by itself or was told to leave.
     Left,
@@ -152,13 +155,13 @@ impl<R> Member<R> {
         }
     }
 
-    /// Records that the worker takes no part any more, and returns the incarnations of which the shards must
-    /// be told so.
+    /// Records that the worker no longer takes part, and returns the incarnations that the shards must
+    /// remove.
     pub(super) fn departures(&mut self) -> Vec<Incarnation> {
         self.expected = false;
         self.has_left = true;
         let mut departures = std::mem::take(&mut self.ended);
-        // A worker that has never registered is known by no number.
+        // A worker that has never registered has no incarnation, so the default number stands for it.
         departures.push(self.incarnation.unwrap_or_default());
         departures
     }

@@ -121,8 +121,8 @@ pub(crate) struct JobState<R> {
     stopping: Option<EarlyStop>,
     /// Whether an earlier run of the chief has begun the job.
     continued: bool,
-    /// Whether a ps task is lost. Until it is known whether its variables are lost, too, no worker is told
-    /// the job.
+    /// Whether a ps task is lost. Until it is known whether the task's variables are lost, too, no worker
+    /// receives the description of the job.
     suspended: bool,
     /// Whether the job has rolled back, and its variables have not been restored yet.
     rolls_back: bool,
@@ -172,7 +172,7 @@ fn superseded<R>(reply: R) -> Effect<R> {
 /// The reason why no worker can register any more.
 const TRAINED: &str = "the job has been trained, and is being evaluated";
 
-/// Returns whether a worker says that a signal has ended it.
+/// Returns whether the message says that a signal has ended the training of a worker.
 fn is_farewell(message: &Message) -> bool {
     matches!(message, Message::Finish(finish) if finish.result == TrainingResult::Interrupted)
 }
@@ -253,7 +253,7 @@ impl<R> JobState<R> {
         away.map(|(&index, member)| (index, member.connection))
     }
 
-    /// Returns whether a worker's process registers again, as it was told.
+    /// Returns whether the worker was told to register again, and has not done so yet.
     pub(crate) fn restarts(&self, index: u32) -> bool {
         self.members.get(&index).is_some_and(|member| matches!(member.state, MemberState::Restarting))
     }
@@ -463,7 +463,7 @@ impl<R> JobState<R> {
         }
         let restarts = restarts || matches!(member.state, MemberState::Restarting);
         if trained && !restarts && member.is_here() {
-            // The worker that has finished may reconnect.
+            // The incarnation that has finished may still reconnect, so a new one must not replace it.
             return vec![refuse(reply, TRAINED)];
         }
         let mut effects = Vec::new();

@@ -1,6 +1,6 @@
-//! Handles the loss of a ps task. While the chief finds out whether its variables are lost, too, the job is
-//! suspended: no worker is told the job. If they are lost, the job rolls back to a checkpoint, and all
-//! workers register again. Otherwise the job goes on.
+//! Handles the loss of a ps task. While the chief finds out whether the task's variables are lost, too, the
+//! job is suspended: no worker receives the description of the job. If the variables are lost, the job rolls
+//! back to a checkpoint, and all workers register again. Otherwise the job goes on.
 
 use pushpull_messages::id::{GlobalStep, Incarnation, TaskId};
 use tracing::info;
@@ -59,7 +59,7 @@ impl<R> JobState<R> {
             (member.expected, member.has_left) = (false, false);
             member.ended.clear();
             member.metrics.clear();
-            // A worker that waits for the job will be told the restored one.
+            // A worker that waits for the description of the job receives it when the variables are restored.
             if member.is_here() && !matches!(member.state, MemberState::Registered(_)) {
                 effects.extend(member.put(MemberState::Restarting).map(restart));
             }
@@ -67,7 +67,7 @@ impl<R> JobState<R> {
         effects
     }
 
-    /// Records a worker that the remaining shards know.
+    /// Records what the remaining shards know about a worker.
     fn find(&mut self, index: u32, held: HeldWorker) {
         let Some(member) = self.members.get_mut(&index) else { return };
         match held {
@@ -79,15 +79,17 @@ impl<R> JobState<R> {
                 member.replace(incarnation);
                 member.state = MemberState::Lost;
             }
-            // The worker has registered with this chief already, or it is waited for like the others.
+            // The worker was never appointed, but the job waits for it as for the other workers.
             HeldWorker::Absent if matches!(member.state, MemberState::Absent) => {
                 (member.state, member.away) = (MemberState::Training, true);
             }
+            // The worker has registered with this chief already.
             HeldWorker::Here { .. } | HeldWorker::Gone(_) | HeldWorker::Absent => {}
         }
     }
 
-    /// Ends a rollback whose variables are restored. The new shards do not know which workers have left.
+    /// Ends a rollback after the variables have been restored. The restored shards do not know which workers
+    /// have left, so the shards are told again.
     pub(super) fn restored(&mut self) -> Vec<Effect<R>> {
         self.suspended = false;
         if !std::mem::take(&mut self.rolls_back) {
@@ -107,8 +109,8 @@ impl<R> JobState<R> {
         effects
     }
 
-    /// Handles a worker that gives up or has evaluated while the job is suspended. Its process may register
-    /// again. One that gives up has probably lost the same ps task.
+    /// Handles a worker that gives up or has evaluated while the job is suspended. The worker's process may
+    /// register again. A worker that gives up has probably lost the same ps task as the chief.
     pub(super) fn end_incarnation(&mut self, index: u32, reply: R) -> Vec<Effect<R>> {
         info!(worker = %TaskId::worker(index), "worker registers again, because a ps task is lost");
         self.stop_evaluating(index);
@@ -119,7 +121,7 @@ impl<R> JobState<R> {
     }
 
     /// Ends the incarnation of a worker whose process registers again, because a ps task is lost or the job
-    /// has rolled back. The shards learn it when the next incarnation is appointed.
+    /// has rolled back. The shards learn of the end when the next incarnation is appointed.
     pub(super) fn end_before(&mut self, index: u32) -> Vec<Effect<R>> {
         self.stop_evaluating(index);
         let member = self.member(index);

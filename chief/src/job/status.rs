@@ -74,8 +74,8 @@ impl<R> JobState<R> {
         Headline { phase: self.phase(), stopping: self.stopping.is_some(), workers }
     }
 
-    /// Returns whether `peer` is the current incarnation of a worker on its latest connection, and the job
-    /// has not rolled back since it registered.
+    /// Returns whether `peer` is the current incarnation of a worker on its latest connection, and has not
+    /// been told to register again.
     pub(crate) fn is_latest(&self, peer: &Peer) -> bool {
         self.members.get(&peer.task.index).is_some_and(|member| {
             member.incarnation == Some(peer.incarnation)

@@ -60,7 +60,7 @@ impl<R> JobState<R> {
         vec![Effect::Ended(Ok(TrainingEnd::Drained { step: self.last_step() }))]
     }
 
-    /// Tells the workers of a job that is saved and reported that nothing is left to do.
+    /// Tells the workers that nothing is left to do, after the job has been saved and reported.
     pub(crate) fn release(&mut self) -> Vec<Effect<R>> {
         if !matches!(self.phase, Phase::Concluding) {
             return Vec::new();

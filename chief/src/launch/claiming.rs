@@ -1,5 +1,5 @@
-//! Claims the ps tasks for this run of the chief: all of them or none. Of two chiefs that claim them at the
-//! same time, the one that gets the first task gets all others.
+//! Claims the ps tasks for this run of the chief: all of them or none. Of two chiefs that claim the tasks at
+//! the same time, the one that gets the first task gets all others.
 
 use std::sync::Arc;
 

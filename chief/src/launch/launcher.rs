@@ -39,7 +39,7 @@ use crate::report::JobProgress;
 
 /// The time over which the training speed of the shards is measured.
 const PACE: Duration = Duration::from_millis(50);
-/// The time within which the store must name the newest checkpoint of a job that goes on.
+/// The time limit for finding the newest checkpoint when the chief continues a running job.
 const NEWEST_WITHIN: Duration = Duration::from_secs(10);
 /// The time between two attempts to claim the ps tasks.
 const CLAIM_PAUSE: Duration = Duration::from_millis(200);
@@ -74,7 +74,7 @@ pub(crate) struct Launcher<'a> {
     pub life: Incarnation,
     /// Whether the job rolls back, and its variables have not been restored yet.
     pub rolls_back: Cell<bool>,
-    /// The step to which the job has rolled back last, and the number of times in a row.
+    /// The step to which the job has rolled back last, and the number of rollbacks in a row to this step.
     pub rollbacks: Cell<(GlobalStep, u32)>,
     /// The commands that have not been completed.
     pub accepted: RefCell<Accepted>,
@@ -105,8 +105,8 @@ pub(super) struct Begun {
     pub unfinished: Unfinished,
 }
 
-/// The stop and the change of the learning rate that are not complete: an earlier run of the chief has begun
-/// them, or a ps task was lost meanwhile.
+/// The stop and the change of the learning rate that are not complete, because an earlier run of the chief
+/// has ended or a ps task was lost meanwhile.
 #[derive(Debug, Default)]
 pub(super) struct Unfinished {
     pub change: Option<HalfChange>,
@@ -233,7 +233,7 @@ impl Launcher<'_> {
                 Unfinished::default()
             }
             Found::Running(job) if !self.rolls_back.get() => self.continue_job(placement, job).await,
-            // An earlier attempt has not heard that the shards were restored.
+            // An earlier attempt restored the shards, but did not receive all of their replies.
             Found::Running(job) => self.roll_back(job, Vec::new()).await?,
             Found::Lost { shard, job } => {
                 if !self.continues_newest() {
@@ -309,8 +309,8 @@ impl Launcher<'_> {
         let batch_size = u64::from(self.job.batch_size);
         let resume = |drawn: u64| Resume { drawn, examples: drawn.saturating_mul(batch_size), files: None };
         let start_of_job = self.job_start(version, drawn.into_iter().map(resume).collect());
-        // A store that hangs holds up the job for a short time only. The saver must begin before the job can
-        // end.
+        // The chief waits for the store here, because the saver must begin before the job can end. The time
+        // limit keeps a store that hangs from delaying the job for long.
         let from = match &self.checkpoints {
             Some((catalog, _)) => {
                 let newest = tokio::time::timeout(NEWEST_WITHIN, newest(catalog, version));
@@ -384,8 +384,8 @@ impl Launcher<'_> {
     }
 
     /// Carries out every command. A signal counts as a command to drain, and a request of the program as a
-    /// command to stop. Begins with what is unfinished: an earlier run of the chief has begun it, or a ps
-    /// task was lost meanwhile.
+    /// command to stop. Begins with `unfinished`: what an earlier run of the chief has begun, or what the
+    /// loss of a ps task has interrupted.
     async fn carry_out(
         &self,
         commands: &mut CommandQueue,

@@ -1,5 +1,5 @@
 //! Carries the chief's orders about workers to the shards: which incarnation may join, and which has left.
-//! The coordinator gives the orders and learns when all shards have taken an appointment.
+//! The coordinator gives the orders and learns when all shards have confirmed an appointment.
 
 use std::rc::Rc;
 
@@ -27,7 +27,7 @@ pub(crate) async fn tell_shards(
             biased;
             order = orders.recv(), if open => match order {
                 Some(order) => {
-                    // The numbers have the order in which the coordinator has decided.
+                    // The numbers follow the order of the coordinator's decisions.
                     let number = ps.next_appointment();
                     pending.push(async move {
                         match order {

@@ -63,7 +63,7 @@ pub(crate) struct PsTasks {
     epoch: Cell<PlacementEpoch>,
     /// The number of attempts to claim the tasks.
     attempts: Cell<u64>,
-    /// The greatest number of an appointment of a worker, whether this chief or an earlier one made it.
+    /// The greatest number of any worker's appointment, made by this chief or by an earlier one.
     appointed: Cell<u64>,
     /// Whether all tasks have granted the claim of this chief.
     claimed: Cell<bool>,
@@ -224,7 +224,7 @@ impl PsTasks {
         self.claimed.get()
     }
 
-    /// Dials every task again that is lost, with this patience. Never returns.
+    /// Dials every lost task again, for at most `patience`. Never returns.
     pub(crate) async fn redial(
         &self,
         transport: &Arc<dyn Transport>,
@@ -264,7 +264,7 @@ impl PsTasks {
         self.callers.borrow().get(&task).map(|caller| (caller.welcome().incarnation, caller.welcome().nonce))
     }
 
-    /// Returns a task that was started again while it was dialled, and so has lost its variables.
+    /// Returns a task that was started again while it was lost, and so has lost its variables.
     pub(crate) const fn restarted(&self) -> Option<TaskId> {
         self.restarted.get()
     }
@@ -325,7 +325,7 @@ impl PsTasks {
         Ok(place(&job.placement, &job.update(), &job.graph.variables, &shards, self.epoch.get())?)
     }
 
-    /// Sets the epoch of the placement to that of a job that goes on.
+    /// Sets the epoch of the placement to `epoch`, the epoch of the job that this chief continues.
     pub(crate) fn continue_epoch(&self, epoch: PlacementEpoch) {
         self.epoch.set(epoch);
     }
@@ -335,7 +335,8 @@ impl PsTasks {
         self.epoch.set(self.epoch.get().max(epoch).next());
     }
 
-    /// Numbers the appointments of this chief after those of an earlier one.
+    /// Makes this chief number its appointments from above `number`, the greatest number that an earlier
+    /// chief used.
     pub(crate) fn appoint_after(&self, number: u64) {
         self.appointed.set(self.appointed.get().max(number));
     }
@@ -359,8 +360,8 @@ impl PsTasks {
         })
     }
 
-    /// Creates the variables on every shard. May be called again, with a different `start`, before any worker
-    /// has been told to begin, or with a later epoch of the placement at any time. Returns the version with
+    /// Creates the variables on every shard. May be called again with a different `start` until a worker has
+    /// been told to begin, and at any time with a later epoch of the placement. Returns the version with
     /// which all shards begin.
     pub(crate) async fn create(
         &self,
@@ -384,7 +385,8 @@ impl PsTasks {
         // Waits for the replies of all shards, so that no shard is still busy with this request when the
         // next request arrives.
         let created = futures_util::future::join_all(creations).await;
-        // Another shard may have failed because it serves the job of the other chief.
+        // The refusal is returned first, because another shard may have failed only because it serves the job
+        // of the other chief.
         if let Some(refused) = self.refused.borrow().clone() {
             return Err(CreateError::Other(refused.into()));
         }
@@ -461,7 +463,8 @@ impl PsTasks {
     /// Sets the learning rate of every shard. All shards must be waiting for it, see
     /// [`hold_at`](Self::hold_at).
     pub(crate) async fn set_learning_rate(&self, change: RateChange) -> Result<(), ChiefError> {
-        // It is recorded first: a checkpoint of a later version is written after a shard has the change.
+        // The change is recorded first, because a checkpoint of a later version may be written as soon as a
+        // shard has the change.
         self.rates.borrow_mut().push(change);
         let set = |shard: ShardId| SetLearningRate { shard: shard.shard, change };
         self.ask_all::<_, LearningRateSet>(set).await?;
@@ -513,7 +516,7 @@ impl PsTasks {
             && let Ok(Err(ChiefError::OtherChief { reason, .. })) =
                 tokio::time::timeout(FAREWELL, self.claim()).await
         {
-            info!(reason, "stopped no ps task, because they belong to another chief");
+            info!(reason, "stopped no ps task, because the ps tasks belong to another chief");
             return self.leave_alone();
         }
         let stops = self.callers.take().into_values().map(|caller| {
@@ -543,8 +546,9 @@ impl PsTasks {
         self.appointed.get()
     }
 
-    /// Tells every shard that this incarnation of a worker may join, and that its earlier ones have ended.
-    /// Returns whether all shards have confirmed it. They do unless a ps task is lost.
+    /// Tells every shard that this incarnation of a worker may join, and that the worker's earlier
+    /// incarnations have ended. Returns whether all shards have confirmed this. They all do, unless a ps task
+    /// is lost or obeys another chief.
     pub(crate) async fn appoint(&self, worker: u32, incarnation: Incarnation, number: u64) -> bool {
         let appoint = |shard: ShardId| Appoint { shard: shard.shard, worker, incarnation, number };
         let appointed = self.ask_all::<_, Appointed>(appoint).await;

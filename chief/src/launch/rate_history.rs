@@ -10,7 +10,7 @@ use pushpull_messages::id::Version;
 use pushpull_messages::optimizer::{RateChange, RateSpec};
 
 /// The maximum number of changes that are remembered. A checkpoint that is being written needs the rate of
-/// its own version; it is complete long before so many later changes are made.
+/// its own version, and is complete long before 256 later changes are made.
 const CHANGES_MAX: usize = 256;
 
 /// The changes of a job's learning rate, in the order of their versions.

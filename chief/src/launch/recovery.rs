@@ -1,6 +1,7 @@
-//! Brings a job back whose ps task was lost. If the task comes back with its variables, the job goes on. If
-//! it was started again without them, or the job is deterministic, the job rolls back: all shards are
-//! restored from the latest checkpoint, under a later placement epoch, and all workers register again.
+//! Brings a job back after a ps task was lost. If the task comes back with its variables, the job goes on. If
+//! the task was started again without its variables, or the job is deterministic, the job rolls back: all
+//! shards are restored from the latest checkpoint, under a later placement epoch, and all workers register
+//! again.
 
 use std::time::Duration;
 
@@ -51,7 +52,8 @@ impl Launcher<'_> {
                     let deadline = Instant::now() + self.config.start_timeout;
                     return Ok(Begun { deadline, unfinished });
                 }
-                // After the deadline this is the reason, for example a store that does not respond.
+                // After the deadline, this error is returned as the reason why the job did not come back; an
+                // example is a store that does not respond.
                 Err(error)
                     if (may_come_back(&error) || error.is_store_trouble())
                         && Instant::now() + RETRY_PAUSE < deadline =>
@@ -66,7 +68,8 @@ impl Launcher<'_> {
 
     /// Waits until all ps tasks can be reached, and claims them. Returns a placement on their shards.
     async fn reach_all(&self, deadline: Instant) -> Result<Placement, ChiefError> {
-        // The caller's deadline applies.
+        // The patience is longer than the caller's limit, so that the caller's deadline applies to all tasks
+        // together.
         let patience = Patience::of(self.config.ps_lost_after + Duration::from_secs(60));
         self.ps.connect(self.transport, self.identity, patience, self.config.retry).await?;
         self.claim(deadline).await?;
@@ -76,8 +79,8 @@ impl Launcher<'_> {
     /// Lets the job go on if all shards have their variables, or rolls it back.
     async fn bring_back(&self, placement: Placement) -> Result<Unfinished, ChiefError> {
         let job = match self.find(&placement).await? {
-            // Workers may have lost the task, too. What they had pushed to only some shards is missing in the
-            // others, so a deterministic job would get other bits.
+            // Workers may have lost the task, too. What they had pushed to only some shards is missing on the
+            // others, so the result of a deterministic job would change.
             Found::Running(job) if job.epoch == placement.epoch && self.may_resume() => {
                 return Ok(self.resume(&job));
             }
@@ -85,7 +88,7 @@ impl Launcher<'_> {
             // All shards have lost their variables, or have been created and not used yet.
             Found::Unused => RunningJob::default(),
         };
-        // The coordinator knows the workers.
+        // No workers are passed, because the coordinator already knows them.
         self.roll_back(job, Vec::new()).await
     }
 
@@ -94,7 +97,7 @@ impl Launcher<'_> {
         !self.job.deterministic && !self.rolls_back.get()
     }
 
-    /// Lets the job go on whose shards all have their variables.
+    /// Lets the job go on, because all its shards have their variables.
     fn resume(&self, RunningJob { rate, change, stop, .. }: &RunningJob) -> Unfinished {
         info!("all ps tasks are back with their variables; the job goes on");
         self.coordinator.do_send(JobEvent::Resume);
@@ -133,8 +136,8 @@ impl Launcher<'_> {
             let accepted = self.accepted.borrow();
             (accepted.stop, accepted.factor)
         };
-        // The shards stop at the step on which they have agreed before, so that this end does not depend on
-        // the rollback.
+        // The shards must stop at the step on which they agreed before, so that the rollback does not change
+        // where the job ends.
         if let Some(HalfStop { drains, step: Some(step) }) = stop {
             self.ps.stop_at(step, drains).await?;
         }
@@ -158,8 +161,9 @@ impl Launcher<'_> {
         }
     }
 
-    /// Returns whether a chief that has just started may take the newest checkpoint for one of the running
-    /// job: the job continues whatever is the newest.
+    /// Returns whether a chief that has just started may roll the running job back to the newest checkpoint.
+    /// It may do so only if the job was set to begin with the newest checkpoint, because that checkpoint may
+    /// belong to another job otherwise.
     pub(super) fn continues_newest(&self) -> bool {
         let choice = self.checkpoints.as_ref().map(|(_, choice)| choice);
         matches!(choice, Some(RestoreChoice::LatestValid | RestoreChoice::Latest))

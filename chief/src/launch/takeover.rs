@@ -1,5 +1,5 @@
-//! Decides how a chief continues a job that an earlier run of the chief has begun, from what the shards hold.
-//! Sends no messages. Wanted properties: (A) a job is continued only if every shard holds it, with one
+//! Decides, from what the shards hold, how a chief continues a job that an earlier run of the chief has
+//! begun. Sends no messages. Wanted properties: (A) a job is continued only if every shard holds it, with one
 //! placement and the settings that this chief would choose; (B) of all appointments of a worker, the one with
 //! the greatest number counts, and an incarnation that has left any shard has left; (C) a change that some
 //! shards know and others wait for is completed.
@@ -16,19 +16,20 @@ use crate::error::ChiefError;
 pub(crate) struct RunningJob {
     /// The latest epoch of the placement.
     pub epoch: PlacementEpoch,
-    /// The smallest version of the shards.
+    /// The smallest version of any shard.
     pub version: Version,
     /// The learning rate at this version.
     pub rate: RateSpec,
     /// The membership of each worker, indexed by worker.
     pub workers: Vec<HeldWorker>,
-    /// The greatest number of an appointment.
+    /// The greatest number of any worker's appointment.
     pub appointed: u64,
     /// The number of batches that each worker has drawn, as far as the shards know; indexed by worker.
     pub drawn: Vec<u64>,
-    /// The incarnations of workers that have left, of which not all shards have been told.
+    /// The incarnations that have left, each with the worker's index. Some shards may not know that they have
+    /// left.
     pub departures: Vec<(u32, Incarnation)>,
-    /// The change of the learning rate that the shards wait for.
+    /// The change of the learning rate for which some shards wait.
     pub change: Option<HalfChange>,
     /// The stop before the job's last step that some shards know of.
     pub stop: Option<HalfStop>,
@@ -39,18 +40,18 @@ pub(crate) struct RunningJob {
 pub(crate) enum HeldWorker {
     /// The worker was never appointed.
     Absent,
-    /// This incarnation takes part. `joined` is true if it has reached a shard.
+    /// This incarnation takes part. `joined` is true if the incarnation has joined at least one shard.
     Here { incarnation: Incarnation, joined: bool },
     /// This incarnation has left.
     Gone(Incarnation),
 }
 
-/// A change of the learning rate for which shards wait.
+/// A change of the learning rate that is not complete.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum HalfChange {
     /// Some shards know the change.
     Known(RateChange),
-    /// No shard knows it. The factor of the learning rate stays as it is.
+    /// No shard knows the change yet. The field is the factor of the learning rate to set.
     Unknown(f32),
 }
 
@@ -67,9 +68,9 @@ impl HalfChange {
 /// A stop before the job's last step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HalfStop {
-    /// Whether another job will continue from that step.
+    /// Whether another job will continue from the step at which the shards stop.
     pub drains: bool,
-    /// The step at which the shards stop, if all of them stop at the same one.
+    /// The step at which the shards stop; `None` if they have not all agreed on one step.
     pub step: Option<GlobalStep>,
 }
 
@@ -95,7 +96,7 @@ pub(super) fn find(
 ) -> Result<Found, ChiefError> {
     let own_creation =
         |shard: ShardId, created: &CreateShard| wanted(shard, created.placement.epoch, &created.start);
-    // A ps that was started again with another number of shards changes the placement, but not the job.
+    // A ps task that was started again with another number of shards changes the placement, but not the job.
     let is_own = |own: CreateShard, created: &CreateShard| {
         *created == CreateShard { placement: created.placement.clone(), ..own }
     };
@@ -118,11 +119,11 @@ pub(super) fn find(
     lacks = lacks.or(own.iter().find(|(_, held)| epoch(held) < newest).map(|&(shard, _)| shard));
     let held: Vec<_> = own.into_iter().map(|(_, held)| held).collect();
     if let Some(shard) = lacks {
-        // Only a job that was running has rolled back.
+        // A later epoch shows that the job has rolled back, so it was running.
         let used = newest > PlacementEpoch(1) || held.iter().any(|held| held.touched);
         return Ok(if used { Found::Lost { shard, job: running(&held, newest) } } else { Found::Unused });
     }
-    // Shards that were created in two different ways have not been used yet.
+    // Workers use the shards only after all were created in the same way, so these have not been used yet.
     if held.iter().any(|other| other.created.start != held[0].created.start) {
         return Ok(Found::Unused);
     }
@@ -151,7 +152,7 @@ fn running(held: &[&HeldShard], epoch: PlacementEpoch) -> RunningJob {
     }
 }
 
-/// Returns the greatest number of an appointment.
+/// Returns the greatest number of any worker's appointment.
 fn appointed(held: &[&HeldShard]) -> u64 {
     held.iter().flat_map(|held| &held.members).map(|member| member.number).max().unwrap_or(0)
 }
@@ -168,7 +169,8 @@ fn worker_of(held: &[&HeldShard], worker: u32) -> HeldWorker {
     HeldWorker::Here { incarnation, joined: all().any(|member| member.member == Some(incarnation)) }
 }
 
-/// Returns the incarnations that have left, but are members or may join at some shard.
+/// Returns the incarnations that have left, each with the worker's index. Some shards may still count them as
+/// members, or let them join.
 fn departures(held: &[&HeldShard], workers: u32) -> Vec<(u32, Incarnation)> {
     let mut departures = Vec::new();
     for worker in 0..workers {
@@ -187,7 +189,7 @@ fn departures(held: &[&HeldShard], workers: u32) -> Vec<(u32, Incarnation)> {
     departures
 }
 
-/// Returns the change for which shards wait, and the newest change that a shard knows and has not made.
+/// Returns the change for which shards wait, and the newest change that a shard knows.
 fn change(held: &[&HeldShard]) -> (Option<HalfChange>, Option<RateChange>) {
     let next = held.iter().filter_map(|held| held.rate.next).max_by_key(|change| change.from);
     let Some(waits) = held.iter().filter(|held| held.hold.is_some()).max_by_key(|held| held.hold) else {
@@ -203,7 +205,8 @@ fn change(held: &[&HeldShard]) -> (Option<HalfChange>, Option<RateChange>) {
     (Some(change), known.or(next))
 }
 
-/// Returns the learning rate at the version of a shard, if the change `known` is made.
+/// Returns the learning rate at the version of the shard `least`. The change `known` counts as made if this
+/// version has reached it, and as the next change otherwise.
 fn rate(least: &HeldShard, known: Option<RateChange>) -> RateSpec {
     match known {
         Some(change) if change.from <= least.version => RateSpec { factor: change.factor, next: None },

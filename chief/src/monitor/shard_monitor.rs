@@ -29,7 +29,7 @@ pub(crate) struct ShardMonitor {
     answers: watch::Sender<()>,
     /// Notified when all shards should be queried without delay.
     now: Notify,
-    /// Sends a notification about once a second, after the times without an answer have been counted.
+    /// Sends a notification about once a second, after `waited_s` has been updated for all shards.
     seconds: watch::Sender<()>,
 }
 
@@ -38,8 +38,8 @@ pub(crate) struct ShardMonitor {
 pub(crate) struct ShardObservation {
     /// Whether a query is waiting for its reply.
     pending: bool,
-    /// The number of seconds for which this query has waited. Each second of the monitor's loop counts, so
-    /// the time in which the chief itself was stopped does not.
+    /// The number of seconds for which this query has waited. Only seconds in which the monitor's loop runs
+    /// are counted, so the time during which the chief itself was suspended is left out.
     waited_s: u64,
     /// The time at which the chief connected to the shard's task.
     reached: Instant,
@@ -83,7 +83,7 @@ impl ShardMonitor {
                 }
                 () = ps.stopping() => break,
             }
-            // Before that, the tasks may belong to another chief.
+            // Before this chief has claimed the tasks, they may belong to another chief.
             let claimed = if ps.is_claimed() { ps.shards() } else { Vec::new() };
             for (shard, caller) in claimed {
                 let asked = Instant::now();
@@ -122,9 +122,9 @@ impl ShardMonitor {
         self.seconds.send_replace(());
     }
 
-    /// Waits until a shard has not replied to a query for `limit`, rounded up to seconds, and returns it.
-    /// Without a limit, waits forever. A query whose connection is lost also waits, but the task then counts
-    /// as lost much earlier.
+    /// Waits until a shard has not replied to a query for `limit`, rounded up to seconds, and returns this
+    /// shard. Without a limit, waits forever. A query on a broken connection counts, too, but the shard's ps
+    /// task is then found to be lost much earlier.
     pub(crate) async fn wait_hung(&self, limit: Option<Duration>) -> ShardId {
         let Some(limit) = limit else { return std::future::pending().await };
         let limit_s = limit.as_millis().div_ceil(1000);

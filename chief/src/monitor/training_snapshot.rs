@@ -28,7 +28,7 @@ pub struct TrainingSnapshot {
 /// The combined reports of one worker between two snapshots.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct WorkerReport {
-    /// The number of steps that this incarnation of the worker has taken.
+    /// The number of steps that the worker's current incarnation has taken.
     pub local_step: LocalStep,
     /// The number of steps that the worker has taken since the previous snapshot.
     pub steps: u64,

@@ -16,8 +16,9 @@ pub(super) fn slices(partitioner: PartitionerSpec, variable: &VariableSpec, shar
     match partitioner {
         PartitionerSpec::None => 1,
         PartitionerSpec::Fixed { slices } => u64::from(slices).min(rows),
-        // (G): the largest slice of an even split has rows / slices rows, rounded up. This is at most
-        // `fitting`, because the number of slices is at least rows / fitting.
+        // No slice exceeds `bytes`, unless a single row does, as property (G) of `place` requires. The
+        // largest slice of an even split has rows / slices rows, rounded up. This is at most `fitting`,
+        // because the number of slices is at least rows / fitting.
         PartitionerSpec::MaxSliceBytes { bytes } => {
             let fitting = (bytes / row_bytes).max(1);
             rows.div_ceil(fitting)

@@ -29,8 +29,8 @@ pub(super) fn arch() -> Arch {
 
 /// Computes `written[..][i] = f(written[..][i], read[..][i])` for each index `i`.
 ///
-/// Long slices are divided among the threads. The compiler drops the load of a value that `f` ignores, so
-/// the same loop serves kernels that work in place and kernels that do not.
+/// Long slices are divided among the threads. Kernels that do not work in place use the same loop: their `f`
+/// ignores the old elements of `written`, and the compiler then does not load these elements.
 ///
 /// # Panics
 /// If the slices are not all of one length.

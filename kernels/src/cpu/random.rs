@@ -66,10 +66,10 @@ pub fn fill_normal(dst: &mut [f32], key: Key, first_index: u64, mean: f32, stdde
 }
 
 /// Fills `dst` with consecutive elements of a sequence whose normal distribution is truncated at two
-/// standard deviations. The first of them is element `first_index` of the sequence. A number beyond these
-/// bounds is drawn again, with random bits that belong to this element only.
+/// standard deviations. The first of them is element `first_index` of the sequence. A number beyond two
+/// standard deviations is drawn again, with random bits that belong to this element only.
 ///
-/// If all 32 draws are beyond the bounds, the element is the mean. This happens to one element in 10⁴³.
+/// If all 32 draws are beyond this bound, the element is the mean. This happens to one element in 10⁴³.
 ///
 /// # Panics
 /// If an index reaches 2⁵⁶.

@@ -55,8 +55,8 @@ pub fn all_finite(x: &[f32]) -> bool {
     all_below(x, f32::INFINITY)
 }
 
-/// Returns whether the magnitudes of all elements are less than `bound`. A NaN is not. The bound must be
-/// positive.
+/// Returns true if the magnitudes of all elements are less than `bound`, and false if an element is a NaN.
+/// The bound must be positive.
 pub fn all_below(x: &[f32], bound: f32) -> bool {
     debug_assert!(bound > 0.0, "all_below: the bound is {bound}, expected more than 0");
     dispatch(LargestMagnitude { x }) < bound.to_bits()
@@ -128,8 +128,8 @@ impl WithSimd for LargestMagnitude<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) -> u32 {
-        // The compiler vectorises a maximum of integers, because it does not depend on the order. A maximum
-        // of floats does.
+        // The maximum of integers does not depend on their order, so the compiler vectorises the loop. A
+        // maximum of floats depends on the order, and the loop would not be vectorised.
         self.x.iter().fold(0, |largest, x| largest.max(x.abs().to_bits()))
     }
 }

@@ -4,8 +4,8 @@
 use super::broadcast::{Broadcast, Side};
 use super::shape::expect_len;
 
-/// Fills `dst` with the elements of `x`, repeated along the axes along which the operand at `side` is
-/// repeated. `x` has the shape of this operand, and `dst` has the shape of the broadcast result.
+/// Fills `dst` with the elements of `x`, repeated in the same way as `shapes` repeats the operand at `side`.
+/// `x` has the shape of this operand, and `dst` has the shape of the broadcast result.
 ///
 /// # Panics
 /// If a slice does not have the length that `shapes` requires.
@@ -46,7 +46,8 @@ pub fn reduce_max_grad(
         assert_eq!(slice.len(), shapes.operand_len(side), "reduce_max_grad: length of {what}");
     }
     let (len, has) = shapes.inner();
-    // The element's position in the reduced operand, which advances only along axes that the operand has.
+    // Returns the element's position in the reduced operand. Within a row, the position advances only if the
+    // operand has the innermost axis.
     let at = |start: usize, offset: usize| start + if has[side as usize] { offset } else { 0 };
     counts.fill(0.0);
     shapes.for_each_row(|row, starts| {

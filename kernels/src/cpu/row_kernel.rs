@@ -11,8 +11,8 @@ use super::threads::{ELEMENTS_PER_TASK, Threads, share_rows};
 /// The computation that [`Rows`] runs for each row. It computes one row of `dst` from the same rows of `a`
 /// and `b`.
 pub(super) trait RowKernel: Copy + Sync {
-    /// Computes one row. Mark the function as `#[inline(always)]`. A closure of this size would not be
-    /// inlined, which is why this is a trait.
+    /// Computes one row. Mark the function as `#[inline(always)]`. The computation is a trait because a
+    /// closure of this size would not be inlined.
     fn row(&self, dst: &mut [f32], a: &[f32], b: &[f32]);
 }
 

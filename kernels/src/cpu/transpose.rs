@@ -43,8 +43,8 @@ pub fn transpose(dst: &mut [f32], x: &[f32], shape: &[usize], axes: &[usize], th
         step *= size;
     }
     let order = &mut order[..count.max(1)];
-    // If the last axis of `dst` is not the last axis of `x`, the latter is made the second in this order.
-    // These two axes form the plane that is moved in square blocks.
+    // If the last axis of `x` is not also the last axis of `dst`, it is made the second axis in this order.
+    // The first two axes then form the plane that is moved in square blocks.
     if let Some(last) = (1..order.len()).find(|&axis| order[axis].from == 1) {
         order.swap(1, last);
     }

@@ -107,8 +107,8 @@ impl Axis {
 
 /// Returns the product of `sizes` if a slice of floats can have this length, else an error.
 pub(super) fn volume(sizes: &[usize]) -> Result<usize, BadGeometry> {
-    // The check counts a size of 0 as 1. Otherwise a 0 would hide an overflow of the other sizes, and
-    // strides must not overflow either.
+    // The check counts a size of 0 as 1. Otherwise a 0 would hide an overflow in the product of the other
+    // sizes, and kernels use such products as distances between elements.
     let product = sizes.iter().try_fold(1usize, |product, &size| product.checked_mul(size.max(1)));
     match product {
         Some(product) if product <= isize::MAX as usize / size_of::<f32>() => Ok(sizes.iter().product()),

@@ -19,9 +19,9 @@ pub enum StartSpec {
         store: String,
         /// The name of the checkpoint.
         checkpoint: CheckpointName,
-        /// The records of this job's workers, ordered by the workers' indices. They are given if the number
-        /// of workers or the batch size differs from the checkpoint's. Otherwise, the list is empty and the
-        /// shard uses the records in the manifest.
+        /// The records of this job's workers, ordered by worker index. The list is filled if the number of
+        /// workers or the batch size differs from that of the job that saved the checkpoint. Otherwise, the
+        /// list is empty, and the shard uses the records in the checkpoint's manifest.
         workers: Vec<WorkerRecord>,
     },
     /// The values of some variables, from a checkpoint. The other variables and all slots are initialised.

@@ -18,8 +18,9 @@ pub struct WorkerRecord {
     pub sequence: Sequence,
     /// The verdict on the worker's last push.
     pub verdict: Verdict,
-    /// The number of batches that the worker has taken from its input, in all incarnations. A batch does not
-    /// count if its gradients are still held for a joint update or came after the last step.
+    /// The number of batches that the worker has taken from its input, counted over all its incarnations. A
+    /// batch does not count while the shard still holds its gradients for an update that aggregates several
+    /// pushes. It does not count either if its gradients arrived after the last step.
     pub drawn: u64,
 }
 

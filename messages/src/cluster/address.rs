@@ -1,5 +1,5 @@
 //! The address of a task, `host:port`. It is checked once and stored in a canonical spelling. Host names are
-//! not resolved here, because a host may be created after its address was written.
+//! not resolved here, because a host may not exist yet when the cluster spec is written.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -23,7 +23,8 @@ const LABEL_BYTES_MAX: usize = 63;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Address {
-    // A cluster may have thousands of addresses, and a stranger may send as many.
+    // A `Box<str>` takes less memory than a `String`: a cluster, or a message from a stranger, may contain
+    // thousands of addresses.
     text: Box<str>,
     port: u16,
 }

@@ -10,10 +10,11 @@ use super::address::Address;
 use super::error::ClusterError;
 use crate::id::{JobName, TaskId};
 
-/// Reads the addresses of this job. Fails at the first invalid address, and at the first one too many.
+/// Reads the addresses of this job. Fails at the first invalid address, or if there are more than
+/// `TASKS_PER_JOB_MAX` addresses.
 pub(super) struct AddressesOf(pub JobName);
 
-/// Reads the address of this task, without a copy of the text that is not checked yet.
+/// Reads the address of this task. Checks the text in place, so that no unchecked text is copied.
 struct AddressOf(TaskId);
 
 impl<'de> DeserializeSeed<'de> for AddressesOf {

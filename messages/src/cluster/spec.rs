@@ -61,7 +61,7 @@ impl ClusterSpec {
                 return Err(ClusterError::NoTask(job));
             }
         }
-        // In this order, the tasks of one address follow each other.
+        // Sorting puts tasks with the same address next to each other.
         let mut owners = Vec::with_capacity(self.jobs().map(|(_, addresses)| addresses.len()).sum());
         owners.extend(self.tasks().map(|(task, address)| (address, task)));
         owners.sort_unstable();

@@ -62,8 +62,7 @@ impl TfConfig {
     /// Parses the JSON. If the text is empty or its cluster has no jobs, the result has no cluster.
     ///
     /// # Errors
-    /// If a part of the JSON is invalid; if the cluster is invalid. The error describes the first fault
-    /// found.
+    /// If a part of the JSON, or the cluster, is invalid. The error describes the first fault found.
     pub fn parse(text: &str) -> Result<Self, ClusterError> {
         let text = text.trim();
         if text.is_empty() {
@@ -115,8 +114,8 @@ fn read_job((name, addresses): (String, Value)) -> Result<(JobName, Vec<String>)
     Ok((job, in_order.into_iter().enumerate().map(text).collect::<Result<_, _>>()?))
 }
 
-/// Returns the addresses, ordered by index, of a job that is given as a map from index to address. The
-/// indices must be 0, 1, 2 and so on, without gaps.
+/// Returns the addresses of `job`, ordered by index. `sparse` maps the index of each task to the task's
+/// address. The indices must be 0, 1, 2 and so on, without gaps.
 fn in_order(job: JobName, sparse: Map<String, Value>) -> Result<Vec<Value>, ClusterError> {
     const CONTIGUOUS: &str = "a list, or a map from each index (0, 1, 2 and so on) to its 'host:port'";
     let key = || format!("cluster.{job}");

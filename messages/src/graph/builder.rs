@@ -104,8 +104,8 @@ impl GraphBuilder {
         built
     }
 
-    /// Puts `name/` before the names of everything that `build` adds. Inputs are an exception, because their
-    /// names are the names of columns in the data set.
+    /// Puts `name/` before the names of the nodes, variables and summaries that `build` adds. Inputs and
+    /// outputs keep their names: an input has the name of its column in the data set.
     pub fn scope<T>(&mut self, name: &str, build: impl FnOnce(&mut Self) -> T) -> T {
         let outer = self.scope.len();
         self.scope.push_str(name);

@@ -9,8 +9,8 @@ pub enum Padding {
     /// Uses only windows that lie entirely within the image.
     #[default]
     Valid,
-    /// Pads the image about equally on both sides. There is one window for every multiple of the stride that
-    /// lies within the image.
+    /// Pads the image about equally on both sides. The number of windows along an axis is the extent of the
+    /// image along this axis, divided by the stride and rounded up.
     Same,
 }
 

@@ -16,7 +16,7 @@ use crate::tensor::{Shape, TensorSpec};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Op {
-    /// () → `[B, …]`: the column of the data whose name is the node's name.
+    /// () → `[B, …]`: the column of the data set that has the same name as the node.
     Input {
         /// The shape and type of one example, without the batch axis.
         example: TensorSpec,
@@ -128,10 +128,10 @@ pub enum Op {
         /// The term added to the variance; above 0.
         epsilon: f32,
     },
-    /// x → the same shape. In training, sets each element to 0 with probability `rate` and divides the
-    /// others by 1 − rate (Srivastava et al. 2014). In evaluation, returns x. The choice of elements depends
-    /// on the job's seed, the worker, the worker's step, the node and the element's position. If axis 0 is
-    /// the batch, several devices therefore drop the same elements as a single device.
+    /// x → the same shape. In training, sets each element to 0 with probability `rate` and divides the others
+    /// by 1 − rate (Srivastava et al. 2014). In evaluation, returns x. The choice of elements depends on the
+    /// job's seed, the worker, the worker's step, the node and the element's position. If axis 0 is the
+    /// batch, several devices therefore drop the same elements as a single device would.
     Dropout {
         /// The probability that an element is set to 0; from 0 to less than 1.
         rate: f32,

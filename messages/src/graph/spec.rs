@@ -265,7 +265,7 @@ impl GraphSpec {
     }
 
     /// Returns the part of a valid graph that its outputs need, without loss, metrics and summaries. The
-    /// nodes keep their names, and the variables their names and ids. A prediction runs this part, so it
+    /// nodes keep their names, and the variables keep their names and ids. A prediction runs this part, so it
     /// needs no labels.
     #[must_use]
     pub fn prediction(&self) -> Self {

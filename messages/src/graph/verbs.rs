@@ -130,8 +130,8 @@ impl GraphBuilder {
         self.push("global_average_pool", Op::GlobalAveragePool, &[images])
     }
 
-    /// Normalises each channel of x to mean 0 and variance 1, then computes gamma · x + beta. `mean` and
-    /// `variance` are the moving mean and variance, made with [`untrained`](Self::untrained). See
+    /// Normalises each channel of x to mean 0 and variance 1, then multiplies by gamma and adds beta. `mean`
+    /// and `variance` are the moving mean and variance, made with [`untrained`](Self::untrained). See
     /// [`Op::BatchNorm`].
     pub fn batch_norm(
         &mut self,
@@ -145,7 +145,7 @@ impl GraphBuilder {
         self.push("batch_norm", Op::BatchNorm { epsilon, momentum }, &inputs)
     }
 
-    /// Normalises each row of x to mean 0 and variance 1, then computes gamma · x + beta.
+    /// Normalises each row of x to mean 0 and variance 1, then multiplies by gamma and adds beta.
     pub fn layer_norm(&mut self, x: NodeId, [gamma, beta]: [NodeId; 2], epsilon: f32) -> NodeId {
         self.push("layer_norm", Op::LayerNorm { epsilon }, &[x, gamma, beta])
     }

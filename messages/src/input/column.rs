@@ -14,7 +14,7 @@ const LISTED_MAX: usize = 8;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ColumnSpec {
-    /// The name of the column. The input of a graph that reads the column has the same name.
+    /// The name of the column. A graph reads the column through its input of the same name.
     pub name: String,
     /// The shape and type of one example, without the batch axis.
     pub example: TensorSpec,

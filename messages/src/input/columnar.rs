@@ -11,8 +11,8 @@ use super::{
 };
 use crate::tensor::{DType, Shape, TensorSpec};
 
-/// The spec of Parquet or Arrow files in which each row is an example. To tell the columns of a file from
-/// those of the data set, the spec calls the columns of a file fields, as the spec of CSV files does.
+/// The spec of Parquet or Arrow files in which each row is an example. The spec calls the columns of a file
+/// fields, as the spec of CSV files does, to distinguish them from the columns of the data set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TableSpec {
@@ -60,9 +60,9 @@ pub struct ListSpec {
     pub field: FieldSpec,
     /// The kind of the numbers.
     pub kind: ListKind,
-    /// The shape of one example. A list must have exactly as many numbers as the shape has elements. The
-    /// list is flat, or nested with one level for each axis of the shape; in a nested list, every list of a
-    /// level has the length of the level's axis.
+    /// The shape of one example. A list must have exactly as many numbers as the shape has elements. The list
+    /// is flat, or nested with one level for each axis of the shape; in a nested list, each list has the
+    /// length of the axis at its level.
     pub shape: Shape,
 }
 

@@ -52,7 +52,7 @@ impl Default for CsvSpec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CsvColumnSpec {
-    /// The name of the column. The input of a graph that reads the column has the same name.
+    /// The name of the column. A graph reads the column through its input of the same name.
     pub name: String,
     /// The fields from which the column is made.
     pub fields: CsvFieldsSpec,

@@ -11,8 +11,8 @@ use super::{BabbleSpec, COLUMNS_MAX, CsvSpec, InputSpecError, TableSpec, TextSpe
 pub const FILES_MAX: usize = 1 << 16;
 
 /// The spec of a data set that is read from files, generated, or part of the worker's program. The names of
-/// CSV, TFRecord, Parquet, Arrow and CIFAR-10 files may be patterns such as `train-*.csv.gz`. Any name may be
-/// the address of an object, such as `s3://bucket/train.csv`.
+/// CSV, TFRecord, Parquet, Arrow and CIFAR-10 files may be patterns such as `train-*.csv.gz`. Any file name
+/// may be the address of an object in an object store, such as `s3://bucket/train.csv`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum DatasetSpec {

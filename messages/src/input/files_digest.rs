@@ -7,7 +7,8 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 /// A short description of the files that a worker reads: their number, their size and a checksum. Files with
-/// other names or sizes have another description, unless by a rare accident the checksums are equal.
+/// different names or sizes have different descriptions, except in the rare case that their checksums are
+/// equal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FilesDigest {
@@ -25,7 +26,7 @@ impl FilesDigest {
     pub fn add(&mut self, file: &Path, bytes: u64) {
         let name = file.file_name().unwrap_or_default().as_encoded_bytes();
         let crc32c = crc32c::crc32c_append(self.crc32c, name);
-        // No name contains a zero, so it separates the names from the sizes.
+        // A file name contains no zero byte, so a zero byte separates each name from the file's size.
         self.crc32c = crc32c::crc32c_append(crc32c::crc32c_append(crc32c, &[0]), &bytes.to_le_bytes());
         self.files += 1;
         self.bytes = self.bytes.saturating_add(bytes);

@@ -54,8 +54,8 @@ pub enum RepeatSpec {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StreamSpec {
-    /// Reads the examples in each epoch if the data set is large and the shuffling is not
-    /// [`ShuffleSpec::Full`]; otherwise, holds them in memory.
+    /// Reads the examples in each epoch if the files of the data set have more than 128 MiB and the shuffling
+    /// is not [`ShuffleSpec::Full`]; otherwise, holds the examples in memory.
     #[default]
     Auto,
     /// Reads the examples in each epoch. Only the shuffle buffer and the prefetched batches are in memory.

@@ -48,8 +48,8 @@ pub struct InputSpec {
     /// Whether a worker reads the training set from the files again in each epoch, or holds it in memory.
     #[serde(default, skip_serializing_if = "is_default")]
     pub stream: StreamSpec,
-    /// The number of files that a worker reads at a time. It takes one example from each of them in
-    /// round-robin order. With 1, the worker reads one file after the other.
+    /// The number of files that a worker reads at a time. The worker takes one example from each of these
+    /// files in round-robin order. With 1, it reads one file after the other.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub interleave: u32,
     /// The maximum number of damaged records of the training set that each worker skips and logs. If a

@@ -31,8 +31,8 @@ pub struct BabbleSpec {
 }
 
 /// The windows into which a text is cut. Each window is an example with two `i32` columns of shape
-/// `[length]`: `features` are the tokens of the window, and `labels` contains, for each of them, the token
-/// that follows it.
+/// `[length]`: `features` are the tokens of the window, and `labels` contains, for each of these tokens, the
+/// next token of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WindowsSpec {

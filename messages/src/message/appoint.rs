@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use super::Content;
 use crate::id::Incarnation;
 
-/// A message from the chief to a ps task: this incarnation is the worker from now on. It may join the shard,
-/// and every other incarnation of the worker has ended. Sending the message twice has no further effect.
+/// A message from the chief to a ps task: from now on, only this incarnation of the worker may join the
+/// shard, because every other incarnation has ended. Sending the message twice has no further effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Appoint {
     /// The shard's index in the ps task.
@@ -15,15 +15,15 @@ pub struct Appoint {
     pub worker: u32,
     /// The incarnation of the worker that may join.
     pub incarnation: Incarnation,
-    /// The number of the appointment. Of two appointments of a worker, the one with the greater number is
-    /// the later one, whichever arrives first.
+    /// The number of the appointment. Of two appointments of a worker, the one with the greater number is the
+    /// later one, even if it arrives first.
     pub number: u64,
 }
 
 impl Content for Appoint {}
 
-/// The reply of a ps task to [`Appoint`]: the shard lets only this incarnation join, or knows a later
-/// appointment.
+/// The reply of a ps task to [`Appoint`]: the shard lets only this incarnation join, or already knows a later
+/// appointment of the worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Appointed {}
 

@@ -20,8 +20,8 @@ pub const WORKERS_MAX: u32 = 1 << 16;
 pub struct CreateShard {
     /// The id of the shard to create.
     pub shard: ShardId,
-    /// The whole placement, which includes the slices that the shard owns. It is the same for all tasks
-    /// (P2).
+    /// The whole placement, which includes the slices that the shard owns. All tasks of the job use the same
+    /// placement.
     pub placement: Placement,
     /// All variables of the job.
     pub variables: Vec<VariableSpec>,
@@ -47,7 +47,7 @@ pub struct CreateShard {
     pub start: StartSpec,
 }
 
-/// Returns whether a digest is the one of an unknown job.
+/// Returns true if a job's digest is unknown.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde requires a reference")]
 const fn is_unknown(digest: &u32) -> bool {
     *digest == 0
@@ -145,7 +145,8 @@ pub struct ShardCreated {
     /// which the shard resumed.
     #[serde(default)]
     pub version: Version,
-    /// The greatest number of an [`Appoint`](super::Appoint) that the shard knows; 0 if it knows none.
+    /// The greatest number among the [`Appoint`](super::Appoint) messages that the shard knows; 0 if it knows
+    /// none.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub appointed: u64,
 }

@@ -2,8 +2,8 @@
 //! decoder reserves no memory for elements before it reads them, and it bounds the nesting.
 //!
 //! The decoder is not generic over the source of the bytes, so its largest part is compiled only once. The
-//! decoder of `rmp_serde` is compiled again for every type; it used to make up half of this crate's machine
-//! code.
+//! decoder of `rmp_serde` is compiled again for every type. When this crate used that decoder, it made up
+//! half of the crate's machine code.
 
 use std::fmt;
 

@@ -43,7 +43,8 @@ impl TrainingResult {
         Self::InputEnded(super::reason(how))
     }
 
-    /// Makes the result for a worker that leaves for a reason of its own. A very long reason is truncated.
+    /// Makes the result for a worker that leaves without having been told to. A very long reason is
+    /// truncated.
     pub fn gave_up(reason: impl std::fmt::Display) -> Self {
         Self::GaveUp(super::reason(reason))
     }

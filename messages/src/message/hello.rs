@@ -32,7 +32,7 @@ pub struct Hello {
     #[serde(default)]
     pub http: Option<String>,
     /// A random number that distinguishes two starts of the dialling task that have the same incarnation
-    /// number; 0 if the task has no such number.
+    /// number; 0 if the task sends no random number.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub nonce: u64,
 }
@@ -66,7 +66,7 @@ pub struct Welcome {
     #[serde(default)]
     pub http: Option<String>,
     /// A random number that distinguishes two starts of the answering task that have the same incarnation
-    /// number; 0 if the task has no such number.
+    /// number; 0 if the task sends no random number.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub nonce: u64,
 }

@@ -1,4 +1,4 @@
-//! Tells a later run of the chief what a shard holds, so that it can continue the job.
+//! Tells a later run of the chief what a shard holds, so that this run can continue the job.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,8 @@ use crate::checkpoint::WorkerRecord;
 use crate::id::{GlobalStep, Incarnation, Version};
 use crate::optimizer::RateSpec;
 
-/// The greatest number of an appointment: a chief must be able to make further ones.
+/// The greatest number that an appointment in a reply may have. It is far below `u64::MAX`, so that the chief
+/// can give greater numbers to later appointments.
 const NUMBER_MAX: u64 = 1 << 62;
 
 /// A request from the chief to a ps task: what does this shard hold?
@@ -26,7 +27,7 @@ pub struct Inspected {
     pub held: Option<Box<HeldShard>>,
 }
 
-/// The job that a shard serves, and how far it is.
+/// The job that a shard serves, and the shard's progress.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HeldShard {
     /// The request with which the shard was created.
@@ -39,15 +40,19 @@ pub struct HeldShard {
     pub touched: bool,
     /// The step at which the shard stops.
     pub end: GlobalStep,
-    /// Whether the last request to stop before the job's last step was one of a drain.
+    /// The value of `drains` in the last [`StopAt`](super::StopAt) that the shard accepted; false if it
+    /// accepted none.
     #[serde(default)]
     pub drains: bool,
-    /// The learning rate at the shard's last update, with a change that has been decided.
+    /// The factor of the learning rate at the shard's last update, and the next change of the factor, if the
+    /// shard knows of one.
     pub rate: RateSpec,
-    /// The version that the shard does not pass until its learning rate is set, if it waits for one.
+    /// The version that the shard does not pass until its learning rate is set; `None` if it waits for no
+    /// learning rate.
     #[serde(default)]
     pub hold: Option<Version>,
-    /// The last push of each worker that has pushed, and its position in its input.
+    /// The records of the workers that have pushed: each worker's last push, and the worker's position in its
+    /// input.
     pub workers: Vec<WorkerRecord>,
     /// The membership of each worker, indexed by worker.
     pub members: Vec<HeldMember>,
@@ -61,10 +66,11 @@ pub struct HeldMember {
     /// The incarnation that was appointed last.
     #[serde(default)]
     pub appointed: Option<Incarnation>,
-    /// Whether this incarnation has left.
+    /// Whether the incarnation in `appointed` has left.
     #[serde(default)]
     pub left: bool,
-    /// The incarnation that is a member, which may be an earlier one.
+    /// The incarnation that is now a member of the shard, if any. It may be an earlier incarnation than
+    /// `appointed`.
     #[serde(default)]
     pub member: Option<Incarnation>,
 }

@@ -68,7 +68,8 @@ pub struct ShardSnapshot {
     /// The number of checkpoint files of the shard that could not be written.
     #[serde(default)]
     pub saves_failed: u64,
-    /// The factor by which hooks have multiplied the learning rate; `None` if they have not.
+    /// The factor by which hooks have multiplied the learning rate; `None` if no hook has changed the
+    /// learning rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub learning_rate_factor: Option<f32>,
     /// The state of the shard's actor: its queue and its handling times.
@@ -82,8 +83,8 @@ impl Content for ShardSnapshot {
     }
 }
 
-/// The number of pushes to a shard with each verdict. Property V2: received = applied + held + stale +
-/// stopped + duplicate + refused.
+/// The number of pushes to a shard with each verdict. Every push received has exactly one verdict (property
+/// V2): received = applied + held + stale + stopped + duplicate + refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardCounters {
     /// The number of all pushes that the shard has received.
@@ -105,7 +106,8 @@ pub struct ShardCounters {
 }
 
 impl ShardCounters {
-    /// Returns true if the counts satisfy V2, that is, if every push received has exactly one verdict.
+    /// Returns true if the counts of all verdicts add up to `received`, that is, if every push received has
+    /// exactly one verdict (property V2).
     pub fn add_up(&self) -> bool {
         // The additions are checked, because the counts come from a peer and may have any value.
         let sum = [self.applied, self.held, self.stale, self.stopped, self.duplicate, self.refused]

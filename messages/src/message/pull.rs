@@ -12,7 +12,7 @@ pub struct Pull {
     pub shard: u32,
     /// The epoch of the worker's placement.
     pub epoch: PlacementEpoch,
-    /// The digest of the worker's placement, which must equal that of the shard's placement (P2).
+    /// The digest of the worker's placement, which must equal that of the shard's placement.
     pub placement_digest: u32,
     /// Which version of the values is requested.
     #[serde(default)]

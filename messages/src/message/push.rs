@@ -31,15 +31,15 @@ pub struct Push {
     pub local_step: LocalStep,
     /// The epoch of the worker's placement.
     pub epoch: PlacementEpoch,
-    /// The digest of the worker's placement, which must equal that of the shard's placement (P2).
+    /// The digest of the worker's placement, which must equal that of the shard's placement.
     pub placement_digest: u32,
     /// The shard's version from which the gradients were computed.
     pub version: Version,
     /// All slices of the shard, in the order of the payload segments. This order is the reverse of the order
     /// in the placement, because the backward pass computes the gradients of the first variables last.
     pub slices: Vec<SliceId>,
-    /// The number of batches that the worker has taken from its input so far, in all incarnations. A
-    /// restored worker continues after these batches.
+    /// The number of batches that the worker has taken from its input so far, counted over all its
+    /// incarnations. A worker that is restored from a checkpoint continues after these batches.
     #[serde(default)]
     pub drawn: u64,
     /// Whether the reply must carry the values for the worker's next step. If so, the shard replies when the
@@ -59,7 +59,7 @@ impl Content for Push {
     }
 }
 
-/// The verdict of a shard on a push: what the shard did with its gradients.
+/// The verdict of a shard on a push: what the shard did with the push's gradients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {

@@ -13,8 +13,8 @@ use crate::excerpt::excerpt;
 pub enum RefusalCode {
     /// The peer has a different protocol version.
     Protocol,
-    /// The peer has a different cluster spec. It may be a stranger, so it does not learn the spec of the task
-    /// that refuses it.
+    /// The peer has a different cluster spec. The peer may be a stranger, so the refusal does not reveal this
+    /// task's cluster spec.
     Cluster,
     /// The peer has the same cluster spec, but a different graph, or it is not the task for which the
     /// connection is meant.
@@ -36,8 +36,8 @@ pub enum RefusalCode {
     /// The ps task does not obey the chief that sent the request: it obeys another chief, or has not granted
     /// this chief's claim.
     Term,
-    /// The job has rolled back to a checkpoint since the worker registered, or a ps task is lost so that it
-    /// may have to. The worker has to register again, as another incarnation.
+    /// The job has rolled back to a checkpoint since the worker registered, or may have to roll back because
+    /// a ps task has lost its variables. The worker has to register again, as another incarnation.
     RolledBack,
 }
 

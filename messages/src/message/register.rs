@@ -12,8 +12,9 @@ use crate::placement::Placement;
 /// A request from a worker to the chief to join the job. The handshake has identified the worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Register {
-    /// The incarnation with which the same process registered before; `None` if it is the first. That
-    /// incarnation has ended, even if its connection seems to be open.
+    /// The incarnation with which the same process registered before; `None` if this is the first
+    /// registration of the process. The earlier incarnation has ended, even if its connection seems to be
+    /// open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<Incarnation>,
 }

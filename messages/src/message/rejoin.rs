@@ -1,4 +1,4 @@
-//! Tells a later run of the chief that a worker trains.
+//! Tells a later run of the chief that a worker is already training.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use super::Content;
 use crate::input::FilesDigest;
 
 /// A message from a worker to a chief that was started again: an earlier run of the chief has let the worker
-/// begin, and the worker goes on. Sending the message twice has no further effect.
+/// begin, and the worker continues to train. Sending the message twice has no further effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rejoin {
     /// The digest of the spec of the worker's job.
@@ -21,7 +21,7 @@ impl Content for Rejoin {}
 /// The reply of the chief to [`Rejoin`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rejoined {
-    /// Whether the chief leads the job. If it does not yet, the worker sends the message again.
+    /// Whether the chief leads the job. If the chief does not lead it yet, the worker sends [`Rejoin`] again.
     pub leads: bool,
 }
 

@@ -33,7 +33,7 @@ pub struct Report {
     pub local_step: LocalStep,
     /// The mean loss over the steps since the last report; NaN if there were none.
     pub loss: f32,
-    /// The number of batches that the worker has taken from its input, in all incarnations.
+    /// The number of batches that the worker has taken from its input, counted over all its incarnations.
     #[serde(default)]
     pub drawn: u64,
     /// The norm of the worker's last gradients, if it was measured.

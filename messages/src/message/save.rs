@@ -43,8 +43,8 @@ pub enum SaveResult {
         /// The time taken to write, in milliseconds.
         took_ms: u64,
     },
-    /// Nothing was saved, because the shard has already passed the requested version and is now at this
-    /// version.
+    /// Nothing was saved, because the shard has already passed the requested version. The value is the
+    /// shard's current version.
     Past(Version),
     /// A later save replaced this save before it began.
     Replaced,

@@ -11,7 +11,7 @@ use crate::optimizer::RateChange;
 pub struct SetLearningRate {
     /// The shard's index in the ps task.
     pub shard: u32,
-    /// The change. Its version is the one at which the shard waits.
+    /// The change. Its field `from` is the version at which the shard waits.
     pub change: RateChange,
 }
 

@@ -14,15 +14,16 @@ pub struct StopAt {
     pub shard: u32,
     /// The new last step. It may be later than the step of an earlier request.
     pub step: GlobalStep,
-    /// Whether another job will continue from this step, so that the variables are not evaluated.
+    /// Whether another job will continue from this step. If so, the variables are not evaluated.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub drains: bool,
 }
 
 impl Content for StopAt {}
 
-/// The reply of a ps task to [`StopAt`]. If the version is at most the requested step, the shard will stop
-/// at that step. If the shard knows a request for a later step, the version is at least that step.
+/// The reply of a ps task to [`StopAt`]. If the version is at most the requested step, the shard will stop at
+/// that step. If the shard has accepted a request for a later step, the version in the reply is at least this
+/// later step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoppingAt {
     /// The shard's version: the number of updates that it has applied.

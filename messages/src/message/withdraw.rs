@@ -1,4 +1,4 @@
-//! Withdraws the claim of a chief, because another ps task has refused it.
+//! Withdraws the claim of a chief, because another ps task has refused the chief's claim.
 
 use serde::{Deserialize, Serialize};
 

@@ -30,7 +30,7 @@ pub struct ChiefSnapshot {
     pub last_step: GlobalStep,
     /// The step at which this run of the job began; above 0 after a restore.
     pub began: GlobalStep,
-    /// The mean, over the workers that take part, of the last loss that each has reported.
+    /// The mean of the last losses reported by the workers that take part.
     pub loss: Option<f32>,
     /// The metrics on the workers' last training batches, in the order of the graph; empty if they are
     /// unknown.
@@ -265,16 +265,17 @@ pub struct ShardRow {
     pub slices: u64,
     /// The size of the slices, in bytes.
     pub bytes: u64,
-    /// The size, in bytes, of the optimizer's slots, of the moving averages, and of the gradients that are
-    /// held until other workers' gradients arrive.
+    /// The size, in bytes, of the optimizer's slots, of the moving averages, and of held gradients. Held
+    /// gradients wait for the gradients of other workers or for the learning rate.
     pub more_bytes: u64,
     /// The number of pushes that the shard received, and how many of them got each verdict.
     pub pushes: ShardCounters,
     /// The number of pulls answered.
     pub pulls: u64,
-    /// The mean staleness of all applied pushes, in versions of this shard.
+    /// The mean staleness of all pushes that were applied or held, in versions of this shard.
     pub staleness: Option<f64>,
-    /// The number of waiting pulls. Each one waits because its worker's next step may not begin yet.
+    /// The number of workers that wait for values until their step may begin, or whose push waits until the
+    /// shard has its learning rate.
     pub waiting: u32,
 }
 
@@ -293,8 +294,8 @@ pub struct Checkpoints {
     pub last_step: Option<GlobalStep>,
     /// The time since the newest checkpoint was committed, in milliseconds, if it was committed in this run.
     pub age_ms: Option<u64>,
-    /// The durations of saves, from the request to the commit. Each duration includes writing the slowest
-    /// shard's file and the manifest.
+    /// The durations of saves. Each duration is the time that the slowest shard took to write its file, plus
+    /// the time to commit the manifest.
     pub took: TimeHistogram,
 }
 

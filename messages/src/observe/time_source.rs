@@ -1,5 +1,6 @@
-//! The source of all times that tasks measure or write down: the clocks of the system. In a simulation, which
-//! has the feature `virtual-time`, it is the simulation's clock. Timeouts are tokio's, and need no seam.
+//! The source of all times that tasks measure or record: the clocks of the system or, with the feature
+//! `virtual-time`, the clock of a simulation. Timeouts do not use this module: they use tokio's clock, which
+//! a simulation can pause.
 
 use std::time::{Duration, Instant};
 #[cfg(not(feature = "virtual-time"))]
@@ -13,7 +14,7 @@ pub fn now() -> Instant {
     Instant::now()
 }
 
-/// Returns the time since `moment`; zero if `moment` has not come yet.
+/// Returns the time since `moment`; zero if `moment` is in the future.
 pub fn since(moment: Instant) -> Duration {
     now().saturating_duration_since(moment)
 }
@@ -39,7 +40,7 @@ pub struct SimulatedTime {
 #[cfg(feature = "virtual-time")]
 static SIMULATED: std::sync::OnceLock<fn() -> SimulatedTime> = std::sync::OnceLock::new();
 
-/// Makes `source` the source of all times in this process. Only the first call counts.
+/// Makes `source` the source of all times in this process. Only the first call has an effect.
 #[cfg(feature = "virtual-time")]
 pub fn simulate_time(source: fn() -> SimulatedTime) {
     SIMULATED.get_or_init(|| source);

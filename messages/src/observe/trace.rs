@@ -1,6 +1,6 @@
 //! Spans of a job's timeline. The timeline shows the pushes of the traced steps, from the backward pass to
-//! the reply. Each span names its push, so the spans of one push on different tasks can be joined. All times
-//! are on the chief's clock.
+//! the reply. Each span that belongs to a push names the push, so the spans of one push on different tasks
+//! can be joined. All times are on the chief's clock.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,8 +19,8 @@ pub struct TraceSpec {
     /// The interval between traced steps, in steps; at least 1. In each sequence of this many steps, a
     /// worker traces the first step.
     pub every: u64,
-    /// In this number of traced steps, a worker also records the time of every operation. The times are
-    /// dropped if its reports have no room for them. They are the first steps that the worker traces.
+    /// The number of traced steps in which a worker also records the time of every operation. The worker uses
+    /// its first traced steps for this, but leaves out steps for which its next report has too little space.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub ops: u32,
 }

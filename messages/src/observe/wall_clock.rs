@@ -1,12 +1,13 @@
 //! The time of day of one task's host. It may be wrong by years, and it may jump at any time in both
-//! directions. So it is only shown to people, and makes names that differ; no decision may compare the times
-//! of two tasks, or two times of one task. Durations are measured with a monotonic clock.
+//! directions. The time of day is therefore only shown to people and used in names that must differ. No
+//! decision may compare the times of two tasks, or two times of one task. Durations are measured with a
+//! monotonic clock.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The time of day, as a task's host knows it.
+/// A clock that returns the time of day of a task's host.
 #[derive(Clone)]
 pub struct WallClock(Arc<dyn Fn() -> SystemTime + Send + Sync>);
 

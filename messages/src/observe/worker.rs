@@ -15,7 +15,7 @@ pub struct WorkerSnapshot {
     pub local_step: LocalStep,
     /// The highest version that the worker has seen in a shard's reply.
     pub global_step: GlobalStep,
-    /// The number of batches that the worker has taken from its input, in all incarnations.
+    /// The number of batches that the worker has taken from its input, counted over all its incarnations.
     pub drawn: u64,
     /// The number of examples for which the worker has computed gradients.
     pub examples: u64,
@@ -36,7 +36,8 @@ pub struct WorkerSnapshot {
     pub phase_us: u64,
     /// The number of the worker's pushes by verdict, over all shards.
     pub verdicts: VerdictCounters,
-    /// The staleness of the worker's applied pushes, in versions of the shard that received them.
+    /// The staleness of the worker's pushes that were applied or held, in versions of the shard that received
+    /// them.
     pub staleness: StalenessHistogram,
     /// The round-trip times of the worker's pushes, by shard.
     pub round_trips: Vec<RoundTrip>,
@@ -142,8 +143,8 @@ impl VerdictCounters {
 
 /// The round-trip times of pushes to one shard. They include the time in the network and in the shard's
 /// queue, the time to apply the update, and the wait for other workers if the policy requires it. A worker
-/// may begin to send a push before all of its gradients are computed. The time before they are ready is not
-/// a part of the round trip.
+/// may begin to send a push before all of its gradients are computed. The round trip does not include the
+/// time before all gradients of the push are ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoundTrip {
     /// The shard that receives the pushes.

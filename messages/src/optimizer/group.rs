@@ -12,8 +12,8 @@ use crate::variable::{VARIABLE_NAME_BYTES_MAX, VariableSpec};
 /// The maximum number of groups in a job, and of entries in every other list of patterns.
 pub const GROUPS_MAX: usize = 64;
 
-/// A group: the variables whose names match a pattern, and what differs in their updates. Only the first
-/// group that matches a variable applies to it.
+/// A group: the variables whose names match a pattern, and the settings of their updates that differ from the
+/// job's. Only the first group that matches a variable applies to it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GroupSpec {
@@ -95,8 +95,8 @@ impl GroupSpec {
     }
 }
 
-/// The variables to which weight decay applies if no group says otherwise. This concerns the job's weight
-/// decay and an optimizer's own weight decay, such as AdamW's.
+/// The variables to which weight decay applies if no group says otherwise. The choice applies to the job's
+/// weight decay and to an optimizer's own weight decay, such as AdamW's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DecaySpec {

@@ -116,7 +116,7 @@ pub enum OptimizerSpec {
     Lion {
         /// The learning rate, which is usually 3 to 10 times smaller than Adam's.
         learning_rate: f32,
-        /// The share of the momentum in the direction of the step.
+        /// The weight of the momentum m in c, the direction of the update.
         beta1: f32,
         /// The decay of the momentum.
         beta2: f32,

@@ -1,6 +1,6 @@
 //! Work on files that would block a runtime.
 
-/// Runs work on a thread of tokio's that may block.
+/// Runs `work` on one of tokio's threads for blocking work.
 ///
 /// # Panics
 /// If the work panics.

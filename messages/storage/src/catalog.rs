@@ -60,10 +60,10 @@ impl Catalog {
         Ok(names)
     }
 
-    /// Returns the incarnation that names new checkpoints, so that they count as the newest: `own` or, if the
-    /// store has the same number or a greater one because a clock was wrong, a number after the greatest.
-    /// `nonce` decides how far after it, so that two tasks that have found the same checkpoints do not take
-    /// the same number.
+    /// Returns the incarnation with which to name new checkpoints, so that they count as the newest. It is
+    /// the greater of `own` and a number after the greatest incarnation in the store: `own` alone may be too
+    /// small, because a clock may be wrong. `nonce` decides the distance between this number and the greatest
+    /// incarnation, so that two tasks that have found the same checkpoints do not take the same number.
     ///
     /// # Errors
     /// If the store cannot be listed.
@@ -72,7 +72,8 @@ impl Catalog {
         Ok(newest.map(|newest| Self::life_after(newest, nonce)).unwrap_or_default().max(own))
     }
 
-    /// Returns an incarnation after `life` to name checkpoints with. `nonce` decides how far after it.
+    /// Returns an incarnation greater than `life`, with which to name checkpoints. `nonce` decides how much
+    /// greater.
     pub fn life_after(life: Incarnation, nonce: u64) -> Incarnation {
         // At most 2^32, which is little compared with the range of the numbers.
         let distance = 1 + (nonce >> 32);

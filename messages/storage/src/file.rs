@@ -324,7 +324,8 @@ pub async fn read_header_with_metadata(
     let texts = metadata.metadata().clone().unwrap_or_default();
     let tensors = metadata.tensors();
     let last = tensors.values().map(|info| info.data_offsets.1 as u64).max();
-    // This is checked before anything is added to an offset, because an offset may have any value.
+    // This check comes before the additions below, because an offset may have any value and a sum could
+    // overflow.
     if let Some(last) = last.filter(|&last| last != size - first) {
         return Err(format(format!(
             "its tensors have {last} bytes, but the file has {} after the header",

@@ -52,8 +52,8 @@ impl StoreLock {
             }
             Err(TryLockError::Error(error)) => return Err(LockError::Unsupported(error)),
         }
-        // The lock also holds without the description. A full disk has no room for it, and the file of
-        // another user cannot be written.
+        // The lock also holds without the description, so a failure to write it is ignored. The disk may be
+        // full, or the file may belong to another user.
         let _ = file.set_len(0).and_then(|()| file.write_all(holder.as_bytes()));
         Ok(Self { _file: file })
     }
@@ -62,7 +62,8 @@ impl StoreLock {
 /// Returns the description of the job that holds the lock.
 fn holder_of(file: File) -> String {
     let mut bytes = Vec::new();
-    // Without the description, the error still says what is wrong. The holder may be about to write it.
+    // A failure to read the description is ignored, because the error is useful without it. It may also be
+    // empty, because the holder has not written it yet.
     let _ = file.take(HOLDER_BYTES_MAX).read_to_end(&mut bytes);
     let text = String::from_utf8_lossy(&bytes).replace(char::is_control, " ");
     if text.is_empty() { "another job".to_owned() } else { text }

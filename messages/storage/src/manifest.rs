@@ -50,7 +50,7 @@ pub struct ManifestSpec {
 }
 
 /// A range of consecutive bytes of a tensor in a file. The tensor holds one part of a slice: its value, its
-/// average or a slot. The range holds some of the requested rows.
+/// average or a slot. The range holds some of the rows that were requested from [`Index::pieces`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece<'a> {
     /// The file's name.
@@ -65,7 +65,7 @@ pub struct Piece<'a> {
     pub crc32c: &'a [u32],
     /// The range of the tensor's bytes that make up the piece.
     pub from: Range<u64>,
-    /// The offset of the piece in the bytes of the requested rows.
+    /// The position of the piece among the bytes of all requested rows: the number of bytes before the piece.
     pub to: u64,
 }
 

@@ -265,7 +265,7 @@ impl Store {
             Err(error) => {
                 let error = self.missing_or("read", name, &error);
                 return Err(match self.size(name).await {
-                    // The file is too short, so another attempt cannot succeed. This error says so.
+                    // The file is too short, so another attempt would fail, too. `Cut` tells the caller so.
                     Ok(bytes) if bytes < end => StoreError::Cut {
                         name: name.to_owned(),
                         location: without_passwords(&self.location),

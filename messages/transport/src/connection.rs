@@ -114,9 +114,9 @@ impl Connection {
         (&mut request.reply).await.map_err(|_| self.lost(self.pending.reason()))
     }
 
-    /// Sends a request and waits for a reply of any kind. If no reply comes within the next pause that
-    /// `retry` defines, sends the request again with a new id, and ignores a reply to the earlier copy.
-    /// While the transport has not taken all of a request, the request is not sent again.
+    /// Sends a request and waits for a reply of any kind. If no reply comes within a pause, sends the request
+    /// again with a new id, and ignores a reply to the earlier copy. `retry` defines the pauses. While the
+    /// transport has not taken all of a request, the request is not sent again.
     ///
     /// # Errors
     /// Returns an error if the connection is lost.
@@ -146,7 +146,7 @@ impl Connection {
 
     async fn send(&self, message: Message, payload: Payload) -> Result<PendingRequest<'_>, CallError> {
         let request = self.pending.register().map_err(|reason| self.lost(reason))?;
-        // If this fails, the connection has ended, and the call gets the reason from its pending request.
+        // This fails only if the connection has ended. The caller learns that when it waits for the reply.
         let _ = self.outgoing.send(Envelope { request: request.id, message, payload }).await;
         Ok(request)
     }

@@ -72,9 +72,9 @@ impl ServerObserver {
         Self { counters, budget }
     }
 
-    /// Returns the current counts. The bytes in flight are those of payloads for which the server allocated
-    /// memory. A payload from a task in the same process does not count, because its memory belongs to the
-    /// sender.
+    /// Returns the current counts. The bytes in flight are those of payloads and large headers for which the
+    /// server allocated memory. A payload from a task in the same process does not count, because its memory
+    /// belongs to the sender.
     pub fn snapshot(&self) -> ServerSnapshot {
         let closed = self.counters.closed.lock();
         ServerSnapshot {

@@ -20,7 +20,7 @@ pub(crate) struct Rejection {
 }
 
 impl From<Refusal> for Rejection {
-    /// Returns the rejection of a member of the cluster, which is told everything.
+    /// Returns a rejection that hides nothing: the peer is told the same reason that this task logs.
     fn from(refusal: Refusal) -> Self {
         Self { details: refusal.to_string(), refusal }
     }
@@ -31,7 +31,7 @@ impl From<Refusal> for Rejection {
 pub struct Identity {
     /// The id of the task: its role and index.
     pub task: TaskId,
-    /// The incarnation of the task. Each start of the task has a new one.
+    /// The incarnation of the task. Each start of the task has a new one, taken from the clock.
     pub incarnation: Incarnation,
     /// The cluster spec with which the task was started.
     pub cluster: ClusterSpec,
@@ -40,8 +40,8 @@ pub struct Identity {
     /// The address of the task's HTTP server, which shows the task's state, as `host:port`; `None` if the
     /// task has no HTTP server.
     pub http: Option<String>,
-    /// A random number, which distinguishes two starts of the task that have the same incarnation; 0 if the
-    /// task has none.
+    /// A random number, which distinguishes two starts of the task that have the same incarnation because
+    /// their clocks showed the same time. 0 if the task has no such number.
     pub nonce: u64,
 }
 
@@ -63,13 +63,15 @@ impl Identity {
     /// Checks whether the peer that sent `hello` belongs to this cluster.
     ///
     /// # Errors
-    /// Rejects a peer of another cluster. Only a peer that knows the cluster spec is told how it differs
-    /// from this task. Any other peer may be a stranger, and is told only that the cluster specs differ.
+    /// Rejects a peer that has another protocol version, cluster spec or graph, that dialled another task, or
+    /// that is not in the cluster spec. Only a peer with the same cluster spec is told how it differs from
+    /// this task. Any other peer may be a stranger: it is told only that the protocol versions or the cluster
+    /// specs differ.
     pub(crate) fn admit(&self, hello: &Hello) -> Result<(), Rejection> {
         let mismatch = |reason: String| Err(Refusal::new(RefusalCode::Mismatch, reason).into());
         let (me, peer) = (self.task, hello.task);
         if hello.protocol != PROTOCOL {
-            // This peer may be a stranger, too.
+            // This peer may be a stranger, so it is told only the two protocol versions.
             let (expected, got) = (PROTOCOL, hello.protocol);
             let error = WireError::Version { expected, got };
             return Err(Refusal::new(RefusalCode::Protocol, error).into());
@@ -93,14 +95,15 @@ impl Identity {
         }
     }
 
-    /// Returns what a peer with another cluster spec is told. It may be a stranger, so this names nothing of
-    /// the cluster.
+    /// Returns the refusal of a peer with another cluster spec. The peer may be a stranger, so the refusal
+    /// reveals nothing about the cluster.
     pub(crate) fn other_cluster() -> Refusal {
         Refusal::new(RefusalCode::Cluster, "this task has another cluster spec than the task that dialled it")
     }
 
-    /// Returns the reason for which `to` has refused this task, for the user of this task. If the cluster
-    /// specs differ, `to` does not say how, so the reason has the spec of this task.
+    /// Returns the refusal that this task has received from `to`, in a form for the user of this task. If the
+    /// cluster specs differ, `to` does not say how they differ. The returned reason then quotes the spec of
+    /// this task.
     pub(crate) fn explain(&self, to: TaskId, refusal: Refusal) -> Refusal {
         if refusal.code != RefusalCode::Cluster {
             return refusal;

@@ -9,7 +9,8 @@ use crate::buffer::Payload;
 /// An answer whose message and payload are decided when the answer is about to be written.
 pub trait LateAnswer: Send {
     /// Decides the content of the answer; may wait until there is memory for it. `slow` tells whether the
-    /// connection is slow: its peer was slow to read the last late answer, or has not read any yet.
+    /// connection is slow: its peer was slow to read the last late answer, or has not read any late answer
+    /// yet.
     fn decide(self: Box<Self>, slow: bool) -> BoxFuture<'static, DecidedAnswer>;
 }
 
@@ -26,7 +27,7 @@ pub struct DecidedAnswer {
 
 /// A guard that holds the memory of a late answer until the answer is written.
 pub trait AnswerGuard: Send + Sync {
-    /// Returns whether another answer waits for memory. If so, the connection is closed if its peer does not
-    /// read.
+    /// Returns whether another answer waits for memory. While one waits, the connection of this answer is
+    /// closed if its peer stops reading.
     fn is_awaited(&self) -> bool;
 }

@@ -38,13 +38,14 @@ pub trait FrameReceiver: Send {
     /// Reads the next envelope. Returns `None` if the other end has closed the link between two frames.
     fn receive(&mut self) -> BoxFuture<'_, Result<Option<Envelope>, WireError>>;
 
-    /// Sets the limits for all frames from now on. A frame must be within `limits`. A payload or a large
-    /// header is read only when `share` has credit for it; until then nothing more is read from the link. A
-    /// new link has the limits [`Limits::STRANGER`].
+    /// Sets the limits for all frames from now on. Each frame must be within `limits`. A payload or a large
+    /// header is read only when `share` has credit for it; until then nothing more is read from the link.
+    /// Without a share, no credit is needed. A new link has the limits [`Limits::STRANGER`].
     fn trust(&mut self, limits: Limits, share: Option<Share>);
 
-    /// Takes the credit for the header of the last envelope, if its header was large. The caller keeps the
-    /// credit for as long as it keeps the message. The credit for the payload belongs to the payload.
+    /// Hands over the credit for the header of the last envelope; `None` if the header was too small to need
+    /// credit. The caller keeps the credit for as long as it keeps the message. The credit for the payload
+    /// belongs to the payload.
     fn take_header_credit(&mut self) -> Option<Credit> {
         None
     }

@@ -15,8 +15,8 @@ use pushpull_messages::message::Heartbeat;
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(1);
 /// The default time of silence after which a peer counts as lost.
 pub(super) const LOST_AFTER: Duration = Duration::from_secs(20);
-/// The least time of silence that a user may set as the limit after which a peer counts as lost. With a
-/// smaller value, a peer that sends late on a busy machine could count as lost.
+/// The lowest limit that a user may set on a peer's time of silence. With a lower limit, a peer on a busy
+/// machine could count as lost only because its heartbeats are late.
 pub const LOST_AFTER_MIN: Duration = Duration::from_secs(3);
 
 const _: () = assert!(LOST_AFTER_MIN.as_millis() >= 3 * HEARTBEAT.as_millis());

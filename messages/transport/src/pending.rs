@@ -1,5 +1,5 @@
-//! The requests of a connection that wait for their replies. The caller sends the requests and sets time
-//! limits.
+//! Matches the replies on a connection to the requests that wait for them. The caller sends the requests and
+//! sets time limits.
 //!
 //! Wanted properties: (A) a reply reaches only the call that made its request; (B) once the connection is
 //! lost, no call waits any more, and every call gets the reason.

@@ -19,7 +19,7 @@ struct Unanswered {
 }
 
 /// The place of a request among the unanswered requests of its connection. The request counts as unanswered
-/// until this is dropped.
+/// until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
     /// The name of the request, for the log.
@@ -46,7 +46,7 @@ pub(crate) enum Content {
 
 impl Reply {
     /// Returns the handle to answer `request`. The answer will be put into the queue `outgoing`, which must
-    /// have room for one reply per place.
+    /// have room for the replies to all unanswered requests.
     pub(crate) const fn new(request: RequestId, outgoing: mpsc::Sender<Outgoing>, place: Place) -> Self {
         Self(Some(Unanswered { request, outgoing, place }))
     }
@@ -68,7 +68,8 @@ impl Reply {
 
     fn deliver(&mut self, content: Content) {
         if let Some(Unanswered { request, outgoing, place }) = self.0.take() {
-            // The queue has room for every place, so this fails only if the connection is gone.
+            // The queue has room for the replies to all unanswered requests, so this fails only if the
+            // connection is gone.
             let _ = outgoing.try_send(Outgoing { request, content, place });
         }
     }

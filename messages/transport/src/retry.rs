@@ -80,7 +80,8 @@ pub(crate) fn dial_pauses(seed: u64) -> ExponentialBackoff {
     let (least, most) = DIAL_PAUSE;
     ExponentialBuilder::default()
         .with_min_delay(least)
-        // The jitter lengthens a pause to at most twice its length.
+        // The jitter makes a pause up to twice as long, so the limit before the jitter is half of the longest
+        // pause.
         .with_max_delay(most / 2)
         .without_max_times()
         .with_jitter()

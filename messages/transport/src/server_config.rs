@@ -12,12 +12,14 @@ pub struct ServerConfig {
     /// The largest number of unanswered requests on one connection. When the limit is reached, nothing more
     /// is read from the connection.
     pub requests_max: u32,
-    /// The largest number of bytes of unanswered requests, over all connections together: their payloads, and
-    /// headers of more than a few KiB. When the limit is reached, no more payloads and no more large headers
-    /// are read. Connections that wait go on in the order in which they began to wait.
+    /// The largest number of bytes that the unanswered requests of all connections may take together.
+    /// Payloads count, and so do headers of more than a few KiB. When the limit is reached, no more payloads
+    /// and no more large headers are read. Connections that wait go on in the order in which they began to
+    /// wait.
     pub in_flight_bytes_max: u64,
-    /// The largest number of such bytes of one connection. A request that is larger is read when the
-    /// connection has no other unanswered request with such bytes.
+    /// The largest number of bytes that the unanswered requests of one connection may take, counted as for
+    /// [`in_flight_bytes_max`](Self::in_flight_bytes_max). A single larger request is read once no other
+    /// request of the connection takes any of these bytes.
     pub connection_bytes_max: u64,
     /// The largest number of connections at a time. When the limit is reached, the next connection waits to
     /// be accepted.

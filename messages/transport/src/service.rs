@@ -13,14 +13,15 @@ pub struct Peer {
     pub task: TaskId,
     /// The incarnation of the task. Each start of the task has a new one.
     pub incarnation: Incarnation,
-    /// The connection's number on this server; later connections have greater numbers.
+    /// The number of the connection on this server. Each connection has a greater number than all earlier
+    /// ones.
     pub connection: u64,
     /// The address from which the peer dialled.
     pub address: String,
     /// The address of the peer's HTTP server, as the peer reported it; `None` if it has none.
     pub http: Option<String>,
-    /// The random number that distinguishes this start of the task from others with the same incarnation; 0
-    /// if the task has none.
+    /// A random number, which distinguishes two starts of the task that have the same incarnation because
+    /// their clocks showed the same time. 0 if the task has no such number.
     pub nonce: u64,
 }
 

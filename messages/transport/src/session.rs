@@ -24,8 +24,8 @@ use crate::service::{Peer, Service};
 use crate::warnings::Warnings;
 use crate::wire::{Envelope, Limits, WireError};
 
-/// The time after which a connection whose peer reads nothing is closed if another answer waits for the
-/// memory of the answer that is being written.
+/// How long a peer may read nothing of an answer while another answer waits for the memory of this one. After
+/// this time, the connection is closed.
 const YIELD_AFTER: Duration = Duration::from_secs(3);
 
 /// The state that all sessions of a server share.
@@ -53,7 +53,7 @@ enum SessionError {
     NoHandshake(u64),
     #[error("the first frame is {0}, expected Hello")]
     NotHello(&'static str),
-    /// The value is the details, which the peer may not know.
+    /// The value is the full reason, for the log. The peer may be told less.
     #[error("refused: {0}")]
     Refused(String),
 }
@@ -164,7 +164,7 @@ async fn handshake(
         nonce: hello.nonce,
     };
     let admitted = host.identity.admit(&hello).and_then(|()| Ok(host.service.admit(&peer)?));
-    // A hello may be large, and sending the answer may take a while.
+    // The hello is freed before the answer is sent, because it may be large and sending may take a while.
     drop(hello);
     if let Err(Rejection { refusal, details }) = admitted {
         answer(request, refusal.into()).await?;
@@ -203,8 +203,8 @@ async fn exchange(
         write = &mut write => return write,
     };
     if stopped {
-        // The reading half has dropped its sender, so the writing half ends when every request has been
-        // answered.
+        // `read_requests` has dropped its sender of the queue, so `write_replies` ends when every request has
+        // been answered.
         return timeout(Duration::from_millis(host.config.drain_ms), write).await.unwrap_or(Ok(()));
     }
     Ok(())
@@ -298,7 +298,7 @@ fn log_refusal(host: &Host, peer: &Peer, request: &'static str, refusal: &Refusa
         RefusalCode::Unavailable | RefusalCode::Superseded | RefusalCode::RolledBack => {
             tracing::debug!(peer = %task, "refused {request}: {refusal}");
         }
-        // The service logs it, because only the service knows whether it is news.
+        // The service itself logs these refusals, because only the service knows which of them are expected.
         RefusalCode::Term => {}
         _ => host.warnings.limit(address, "refused_request", || {
             tracing::warn!(peer = %task, address, "refused {request}: {refusal}");

@@ -24,14 +24,15 @@ use crate::wire::{
 
 /// The longest time without progress while a frame is read. After this time, the peer counts as lost.
 const STALL: Duration = Duration::from_secs(30);
-/// The size of the largest header that takes no credit. It is small enough for the largest number of
-/// requests on all connections, and large enough for the pushes and pulls of most models.
+/// The size of the largest header that takes no credit. Such headers take little memory even if every
+/// connection has the largest number of requests in flight. The headers of most models' pushes and pulls are
+/// no larger.
 const FREE_HEADER_BYTES: u32 = 4 << 10;
 /// The size of the buffer through which prefixes, headers and small payloads are read; larger reads bypass
 /// it.
 const READ_BUFFER_BYTES: usize = 16 << 10;
-/// The number of bytes by which the memory of a header grows while it is read, and which an idle connection
-/// may keep.
+/// The number of bytes by which the memory for a header grows while the header is read. An idle connection
+/// may keep this number of bytes.
 const HEADER_CHUNK_BYTES: usize = 64 << 10;
 
 /// The TCP transport.
@@ -225,7 +226,7 @@ impl FrameReceiver for Receiver {
             read_full(&mut self.stream, &mut prefix_bytes[first..], &mut arrival).await?;
             let prefix = Prefix::decode(&prefix_bytes, &self.limits)?;
             let credit = self.take_credit(&prefix).await;
-            // The time that the frame waited for credit is not the peer's fault.
+            // The time limit begins again here, because the wait for credit is not the peer's fault.
             let mut arrival =
                 Arrival::begin(&self.limits, u64::from(prefix.header_bytes) + prefix.payload_bytes);
             self.read_header(prefix.header_bytes as usize, &mut arrival).await?;
@@ -251,8 +252,9 @@ impl FrameReceiver for Receiver {
 }
 
 impl Receiver {
-    /// Waits for the credit of a frame. Returns the credit of its payload, and keeps that of its header. Both
-    /// are taken at once, so that no frame waits while it holds credit that others wait for.
+    /// Waits for the credit that a frame needs. Returns the credit for the payload, and stores the credit for
+    /// the header in `header_credit`. Takes both in one step, so that no frame holds credit while it waits
+    /// for more.
     async fn take_credit(&mut self, prefix: &Prefix) -> Option<Credit> {
         self.header_credit = None;
         let header = Some(prefix.header_bytes).filter(|&bytes| bytes > FREE_HEADER_BYTES);
@@ -296,7 +298,8 @@ impl Receiver {
     }
 }
 
-/// The part of a frame that is being read: when it began, and how much has arrived.
+/// The progress of one part of a frame that is being read: when the part began, and how much of it has
+/// arrived.
 struct Arrival {
     began: Instant,
     limits: Limits,
@@ -313,7 +316,7 @@ impl Arrival {
     async fn wait(&mut self, read: impl Future<Output = io::Result<usize>>) -> Result<usize, WireError> {
         let time = self.limits.time_for(self.received);
         let stalled = Instant::now() + STALL;
-        // A time that is too long to be added is for ever.
+        // If the sum overflows, only the limit [`STALL`] applies.
         let late = self.began.checked_add(time).unwrap_or(stalled);
         match timeout_at(late.min(stalled), read).await {
             Ok(read) => {

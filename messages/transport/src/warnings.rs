@@ -8,13 +8,15 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// The number of warnings of one kind about one host that are logged within [`PERIOD`].
+/// The largest number of warnings of one kind about one host that are logged in one period.
 const BURST: u32 = 10;
-/// The time after which warnings of this kind about the host are logged again.
+/// The length of the period in which warnings of one kind about one host are counted. The period begins with
+/// the first of these warnings.
 const PERIOD: Duration = Duration::from_secs(60);
-/// The largest number of hosts and kinds that are distinguished. All others count as one.
+/// The largest number of pairs of a host and a kind of warning that are counted separately. All further hosts
+/// are counted together, for each kind.
 const SUBJECTS_MAX: usize = 1024;
-/// The name of all hosts that are not distinguished.
+/// The name under which all further hosts are counted together.
 const OTHERS: &str = "other hosts";
 
 /// Decides which warnings about peers are logged.
@@ -24,12 +26,12 @@ pub struct Warnings(Mutex<Periods>);
 /// The host that a warning is about, and the kind of the warning.
 type Subject = (String, &'static str);
 
-/// The state of all subjects that were warned of recently. It has no clock.
+/// The current periods of all subjects. The caller supplies the time.
 ///
-/// Wanted properties: (A) fewer than twice [`BURST`] warnings about a subject are logged within any
-/// [`PERIOD`]; (B) each warning is either logged or counted in exactly one summary; (C) at most
-/// [`SUBJECTS_MAX`] subjects and one for each kind are remembered; (D) while a subject has fewer warnings
-/// than [`BURST`], all of them are logged.
+/// Wanted properties: (A) in any time of length [`PERIOD`], fewer than twice [`BURST`] warnings about a
+/// subject are logged; (B) each warning is either logged or counted in exactly one summary; (C) at most
+/// [`SUBJECTS_MAX`] subjects are remembered, and one more for each kind; (D) while a subject has fewer
+/// warnings than [`BURST`], all of them are logged.
 #[derive(Debug, Default)]
 struct Periods(BTreeMap<Subject, Period>);
 
@@ -67,7 +69,7 @@ impl Periods {
         allowed
     }
 
-    /// Forgets the subjects whose periods are over, and returns what was left out about them.
+    /// Forgets the subjects whose periods are over, and returns how many warnings about them were left out.
     fn end(&mut self, is_over: impl Fn(Instant) -> bool) -> Vec<LeftOut> {
         let mut left_out = Vec::new();
         self.0.retain(|subject, period| {
@@ -81,7 +83,8 @@ impl Periods {
     }
 }
 
-/// Returns the host of an address `host:port`. Each connection of a host has a port of its own.
+/// Returns the host of an address `host:port`. The port is dropped, because each connection of a host has its
+/// own.
 fn host_of(address: &str) -> &str {
     address.rsplit_once(':').map_or(address, |(host, _)| host)
 }

@@ -95,13 +95,14 @@ struct Chief {
 pub(crate) struct Claims {
     /// How long a chief may be away before another one gets the task.
     lease: Duration,
-    /// All chiefs that the task remembers: those that are connected, and, even if they are not, the one that
-    /// the task obeys and the one whose claim was granted.
+    /// All chiefs that the task remembers: the connected chiefs, the chief that the task obeys, and the chief
+    /// whose claim was granted. The task remembers the last two even while they are disconnected.
     chiefs: BTreeMap<Term, Chief>,
     /// The chief that is obeyed.
     holder: Option<Term>,
     /// The chief whose claim was granted and that has given no order yet, with the number of its attempt.
-    /// Until its first order it can withdraw, and an earlier chief that comes back keeps the task.
+    /// Until its first order, this chief can withdraw its claim, and the chief in `holder` keeps the task if
+    /// it comes back.
     claimant: Option<(Term, u64)>,
 }
 
@@ -129,8 +130,9 @@ impl Claims {
         self.forget();
     }
 
-    /// Returns the number of connections of the chief that the task belongs to. If the task belongs to no
-    /// chief, the connections of all chiefs count, because each chief may claim the task.
+    /// Returns the number of connections of the chief that the task obeys or, if there is none, of the chief
+    /// whose claim was granted. If there is no such chief either, the connections of all chiefs count,
+    /// because each chief may claim the task.
     pub(crate) fn connections(&self) -> usize {
         let own = self.holder.or(self.claimant.map(|(term, _)| term));
         let counted = self.chiefs.iter().filter(|(term, _)| own.is_none_or(|own| own == **term));
@@ -211,8 +213,8 @@ impl Claims {
         self.order(term, now)
     }
 
-    /// Checks that a chief may see the shards: any chief may, unless the task obeys another one. By the
-    /// refusal, a chief that has lost the task learns of the loss.
+    /// Checks that a chief may see the shards: any chief may, unless the task obeys another one. A chief that
+    /// has lost the task learns this from the refusal.
     ///
     /// # Errors
     /// Refuses the chief if the task obeys another one.

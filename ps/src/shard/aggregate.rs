@@ -1,9 +1,8 @@
 //! The gradients of several workers, which a shard holds until they become one update.
 //!
-//! Wanted properties: (A) the total is the sum of all gradients that were added; (B) if the gradients are
-//! summed in the order of workers, and those of one worker in the order in which it sent them, the bits of
-//! the total do not depend on the order of arrival; (C) if they are summed in the order of arrival, they take
-//! at most the memory of one gradient and one sum.
+//! Wanted properties: (A) the total is the sum of all gradients that were added; (B) with `in_order`, the
+//! bits of the total do not depend on the order in which the gradients of different workers arrive; (C)
+//! without `in_order`, the held gradients take at most the memory of one gradient and one sum.
 
 use std::collections::BTreeMap;
 

@@ -36,8 +36,8 @@ pub struct Reader {
     pub worker: u32,
     /// The incarnation of the worker. Each start of the worker has a new one.
     pub incarnation: Incarnation,
-    /// The number that this ps task gave to the connection on which the request arrived. Later connections
-    /// have greater numbers.
+    /// The number that this ps task gave to the connection on which the request arrived. Each connection has
+    /// a greater number than all earlier ones.
     pub connection: u64,
 }
 
@@ -45,8 +45,8 @@ pub struct Reader {
 #[derive(Debug)]
 pub(super) struct Asker<R> {
     pub reply: R,
-    /// The number that this ps task gave to the connection on which the request arrived. Later connections
-    /// have greater numbers.
+    /// The number that this ps task gave to the connection on which the request arrived. Each connection has
+    /// a greater number than all earlier ones.
     pub connection: u64,
 }
 
@@ -66,15 +66,15 @@ pub(super) fn misfit(reason: String) -> Refusal {
     Refusal::new(RefusalCode::Misfit, reason)
 }
 
-/// Returns the refusal of a worker's request that was made before the job has rolled back.
+/// Returns the refusal of a request that a worker made before the job rolled back.
 pub(super) fn rolled_back(to: PlacementEpoch) -> Refusal {
     let reason =
         format!("the job has rolled back to a checkpoint and has placement epoch {to}: register again");
     Refusal::new(RefusalCode::RolledBack, reason)
 }
 
-/// Returns the refusal of a worker's request to an empty shard. A worker begins only when all shards have
-/// their variables, so those of this shard are lost.
+/// Returns the refusal of a worker's request to an empty shard. Workers begin only after all shards have got
+/// their variables, so this shard has lost its variables.
 pub(super) fn variables_lost(shard: ShardId) -> Refusal {
     let reason = format!("{shard} has no variables, so its ps task was started again: register again");
     Refusal::new(RefusalCode::RolledBack, reason)

@@ -39,12 +39,13 @@ pub(super) struct Contents {
     pub began: Version,
     /// The step at which the shard stops: the job's last step, or an earlier one.
     pub end: GlobalStep,
-    /// The greatest step at which the chief has requested a stop, if it has, and whether the job then drains.
+    /// The greatest step at which the chief has requested a stop, and whether another job will continue from
+    /// it. `None` if the chief has requested no stop.
     stop: Option<(GlobalStep, bool)>,
     /// The factor by which hooks have multiplied the learning rate, and the next change of this factor, if
     /// any.
     rate: RateSpec,
-    /// The version that the shard does not pass until its learning rate is set.
+    /// The version that the shard does not pass until its learning rate is set; `None` if none is awaited.
     hold: Option<Version>,
     /// The first version to which the last change of the learning rate in this run applies.
     changed: Option<Version>,
@@ -125,14 +126,15 @@ impl Contents {
         }
     }
 
-    /// Makes the shard stop at the requested step, or at the job's last step if that is smaller. Does
-    /// nothing if the shard's version is already greater than this step, or if a later step was requested
-    /// before: the request is then a late copy, or comes from a chief that does not know the later one.
-    /// Returns the version to reply: a version beyond the step if the shard does not stop there.
+    /// Makes the shard stop at the requested step, or at the job's last step if that is smaller. Changes
+    /// nothing if the shard's version is already greater than this step. Also changes nothing if a stop at a
+    /// later step was requested before: the request is then a late copy, or comes from a chief that does not
+    /// know of the later stop. Returns the version for the reply. If the shard does not stop at the step,
+    /// this version is greater than the step.
     pub(super) fn stop_at(&mut self, &StopAt { step, drains, .. }: &StopAt) -> Version {
         let step = step.min(self.created.last_step);
         if let Some((later, _)) = self.stop.filter(|(later, _)| *later > step) {
-            // Another run of the chief must not believe that the shard stops at its step.
+            // Another run of the chief must not believe that the shard stops at the step that it requested.
             return self.version.max(Version(later.0));
         }
         if self.version.0 <= step.0 {
@@ -145,8 +147,9 @@ impl Contents {
     }
 
     /// Makes the shard stay at `version` until its learning rate is set. The shard goes on if it has already
-    /// passed the version, or if it already knows the learning rate from that version on. Ignores a request
-    /// that arrives again after a later one: the versions of the chief's requests only grow.
+    /// passed this version, or if it already knows the learning rate from this version on. If the shard
+    /// already waits at a later version, the request is a late copy and is ignored, because the versions of
+    /// the chief's requests only grow.
     pub(super) fn hold_at(&mut self, version: Version) {
         let known = self.changed.is_some_and(|changed| version <= changed);
         if !known && self.hold.is_none_or(|hold| hold <= version) {

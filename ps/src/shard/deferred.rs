@@ -17,8 +17,8 @@ use super::answer::{Answer, Reader};
 pub(super) enum Deferred<R> {
     /// A worker's push.
     Push(DeferredPush<R>),
-    /// The end of an incarnation, which waits behind a push of the incarnation. The message of the chief
-    /// that ends it has already been answered.
+    /// The end of an incarnation, which waits behind a push of the incarnation. The chief's message that ends
+    /// the incarnation has already been answered.
     Leave(Leave),
     /// A worker's request to join, which waits behind a push of another incarnation.
     Join(DeferredJoin<R>),
@@ -79,7 +79,7 @@ impl<R> DeferredQueue<R> {
             Deferred::Leave(_) | Deferred::Join(_) => false,
         };
         let Some(last) = self.0.iter().rposition(ends) else { return false };
-        // The message may have arrived again.
+        // The same message may have arrived before. It is not added twice.
         let known = |waiting: &Deferred<R>| match waiting {
             Deferred::Leave(earlier) => (earlier.worker, earlier.incarnation) == (worker, incarnation),
             Deferred::Push(_) | Deferred::Join(_) => false,
@@ -90,16 +90,16 @@ impl<R> DeferredQueue<R> {
         true
     }
 
-    /// Returns true if a pull would end an incarnation of a worker while a push of that incarnation waits.
-    /// The pull then has to wait, too.
+    /// Returns whether a pull of `worker` has to wait. It has to if it makes `incarnation` join, which ends
+    /// all other incarnations, and a push of another incarnation waits.
     pub(super) fn delays(&self, pull: &Pull, worker: u32, incarnation: Incarnation) -> bool {
         let other = |Push { id, .. }: &Push| id.worker == worker && id.incarnation != incarnation;
         pull.at == PullAt::Join && self.pushes().any(other)
     }
 
-    /// Adds a request to join. If another such request of the worker already waits, the new one stays, unless
-    /// both are of one incarnation: then the request on the later connection stays. Returns the refusal of
-    /// the other request.
+    /// Adds a request to join. If the worker already has such a request in the queue, only one of the two
+    /// stays: the new one, unless the older one is of the same incarnation and came on a later connection.
+    /// Returns the refusal of the request that does not stay.
     pub(super) fn join(&mut self, new: DeferredJoin<R>) -> Option<Answer<R>> {
         let waiting = self.0.iter_mut().find_map(|waiting| match waiting {
             Deferred::Join(waiting) if waiting.reader.worker == new.reader.worker => Some(waiting),

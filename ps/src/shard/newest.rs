@@ -10,7 +10,7 @@ pub struct Newest {
     /// values.
     pub(super) at: Option<(Version, GlobalStep)>,
     pub(super) values: Vec<Segment>,
-    /// The moving averages, or the value for a slice without one. Empty if the job keeps no averages.
+    /// The moving average of each slice, or its value if it has none. Empty if the job keeps no averages.
     pub(super) averages: Vec<Segment>,
 }
 
@@ -19,7 +19,7 @@ pub struct Newest {
 pub enum ValuesKind {
     /// The values.
     Current,
-    /// The moving averages; the value for a slice without one.
+    /// The moving average of each slice, or its value if it has none.
     Averages,
 }
 

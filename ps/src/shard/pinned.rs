@@ -1,15 +1,15 @@
-//! Counts the versions of a shard's values that replies are being written from, and limits their number.
+//! Counts the versions of a shard's values from which replies are being written, and limits their number.
 //!
-//! Wanted properties: (A) at most `versions_max` versions are pinned; (B) at most half of this number, but at
-//! least one, are pinned by replies on slow connections; (C) a reply waits only if as many other versions
-//! are pinned: a version that is pinned already can be pinned again; (D) a reply on a fast connection waits
-//! only if fast connections pin at least the other half.
+//! Wanted properties: (A) at most `versions_max` versions are pinned; (B) replies on slow connections pin at
+//! most half of this number, rounded down; (C) a reply waits only if other versions have reached the limit in
+//! (A) or, on a slow connection, the limit in (B); (D) a reply on a fast connection waits only if fast
+//! connections pin at least the other half.
 
 use std::collections::BTreeMap;
 
 use pushpull_messages::id::Version;
 
-/// The versions that replies are being written from. Such a version stays in memory, even after updates have
+/// The versions from which replies are being written. Such a version stays in memory, even after updates have
 /// replaced it.
 #[derive(Debug)]
 pub(crate) struct PinnedVersions {

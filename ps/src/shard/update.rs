@@ -22,8 +22,8 @@ pub(super) struct Update<'a> {
 
 impl<'a> Update<'a> {
     /// Builds the update that is applied to `version`, for the sum of `gradients` gradients. The scheduled
-    /// learning rate is multiplied by `learning_rate_factor`, which is less than 1 for stale gradients in
-    /// some jobs.
+    /// learning rate is multiplied by `learning_rate_factor`: hooks may set it, and it is smaller for stale
+    /// gradients if the job requests that.
     pub(super) fn new(
         spec: &'a UpdateSpec,
         version: Version,

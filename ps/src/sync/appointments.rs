@@ -94,7 +94,7 @@ impl Appointments {
         HeldMember { number, appointed: incarnation.or(left), left: left.is_some(), member: None }
     }
 
-    /// Returns the greatest number of an appointment; 0 if there was none.
+    /// Returns the greatest number of all appointments; 0 if there was none.
     pub(super) fn greatest(&self) -> u64 {
         self.0.iter().map(|last| last.number).max().unwrap_or_default()
     }

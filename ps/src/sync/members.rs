@@ -1,8 +1,8 @@
 //! The membership of a job, and each member's next step. The chief decides which incarnation of a worker may
 //! join, and which has left. Wanted properties: (A) only the incarnation that the chief has appointed last
-//! becomes a member, and one that has left stays away until it is appointed again; (B) a member's next step
-//! never decreases; (C) a worker that has not joined yet counts as a member at step 0 until it leaves; (D)
-//! there is one entry per worker, however often it restarts.
+//! becomes a member, and an incarnation that has left stays away until it is appointed again; (B) a member's
+//! next step never decreases; (C) a worker that has not joined yet counts as a member at step 0 until it
+//! leaves; (D) there is one entry per worker, however often it restarts.
 
 use pushpull_messages::id::{GlobalStep, Incarnation};
 use pushpull_messages::message::HeldMember;
@@ -108,7 +108,8 @@ impl Members {
     }
 
     /// Records that the chief has appointed an incarnation of a worker, which may then join. Returns the
-    /// member that the appointment ends, if there is one. It stays a member until [`leave`](Self::leave).
+    /// incarnation that the appointment ends, if there is one. It stays a member until
+    /// [`leave`](Self::leave).
     ///
     /// # Errors
     /// Returns the reason if the job has no such worker.
@@ -128,7 +129,7 @@ impl Members {
         self.member(worker).is_ok() && self.appointments.check(worker, incarnation).is_ok()
     }
 
-    /// Returns the greatest number of an appointment; 0 if there was none.
+    /// Returns the greatest number of all appointments; 0 if there was none.
     pub(crate) fn appointed(&self) -> u64 {
         self.appointments.greatest()
     }
@@ -153,7 +154,7 @@ impl Members {
     }
 
     /// Makes this incarnation of a worker a member if it is appointed and not a member yet, and returns its
-    /// next step. A worker that was still expected begins at step 0; any other one begins at the step that
+    /// next step. A worker that was still expected begins at step 0. Any other worker begins at the step that
     /// `first` returns.
     ///
     /// # Errors

@@ -60,7 +60,7 @@ pub(crate) struct Observation {
 pub(crate) enum Phase {
     /// The task is running, and snapshots can be requested from its shards.
     Running { shards: Vec<Recipient<Refresh>>, pool: BufferPool, stopping: bool },
-    /// The task has ended, and had this number of bytes in its pool.
+    /// The task has ended. At that time, the unused buffers of its pool had this number of bytes.
     Ended { pool_bytes: u64 },
 }
 

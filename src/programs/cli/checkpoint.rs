@@ -225,8 +225,8 @@ async fn show(store: &Store, which: Option<&str>, json: bool) -> Outcome {
     Ok(())
 }
 
-/// Describes the averages of a job: their decay and, unless all trained variables have averages, the
-/// patterns of those that do.
+/// Describes the averages of a job: their decay and, if only some trained variables have averages, the
+/// patterns that select these variables.
 fn averages(job: &JobSpec) -> String {
     match (job.average, &job.average_variables[..]) {
         (None, _) => "none".to_owned(),

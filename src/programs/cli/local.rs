@@ -91,7 +91,7 @@ impl LocalArgs {
         let mut flags = vec![
             self.start_timeout(),
             format!("--shard-hung-after-s={}", self.shard_hang.shard_hung_after_s),
-            // Nothing starts a ps task again.
+            // Nothing starts a lost ps task of this cluster again, so the chief does not wait for one.
             "--ps-lost-after-s=0".to_owned(),
         ];
         if let Some(report) = &self.report {

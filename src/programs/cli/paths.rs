@@ -27,8 +27,8 @@ pub(super) fn absolute(flag: &str, path: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
-/// Parses `place`, the path or URL of a directory of data. It is the value of `flag`. A path is made
-/// absolute.
+/// Parses `place`, the path or URL of a directory of data. `place` is the value of `flag`. A path is
+/// made absolute.
 pub(super) fn data_directory(flag: &str, place: &Path) -> Result<PathBuf, Failure> {
     match place.to_str() {
         Some(url) if url.contains("://") => Ok(place.to_path_buf()),
@@ -36,8 +36,8 @@ pub(super) fn data_directory(flag: &str, place: &Path) -> Result<PathBuf, Failur
     }
 }
 
-/// Parses `place`, the path or URL of a location of checkpoints. It is the value of `flag`. A path is made
-/// absolute, so that it does not depend on the working directory.
+/// Parses `place`, the path or URL of a location of checkpoints. `place` is the value of `flag`. A path
+/// is made absolute, so that it does not depend on the working directory.
 pub(super) fn located(flag: &str, place: &str) -> Result<String, Failure> {
     match place.split_once("://") {
         None => Ok(absolute(flag, place.as_ref())?.display().to_string()),
@@ -60,7 +60,8 @@ pub(super) fn check_writable(flag: &str, what: &str, path: &Path) -> anyhow::Res
     let tried = if path.is_dir() {
         Err(std::io::ErrorKind::IsADirectory.into())
     } else if is_special(path) {
-        // A pipe without a reader would block here, and it is opened again when the file is written.
+        // A device or a pipe is opened only when the file is written. Here, a pipe without a reader would
+        // block.
         Ok(())
     } else {
         std::fs::write(&partial, "").and_then(|()| std::fs::remove_file(&partial))

@@ -31,9 +31,9 @@ pub(super) struct PredictArgs {
     /// Images to predict, without labels: a file in the IDX format of MNIST, plain or packed
     #[arg(long, value_name = "FILE", conflicts_with_all = ["input", "files", "data_dir", "evaluate"])]
     images: Option<PathBuf>,
-    /// Job file whose test set is predicted unless --input or --images is given. A file that Python or
-    /// `pushpull checkpoint export` has written needs it, because such a file has no graph. A model file
-    /// that has a graph uses its own graph and map stages, not those of the job
+    /// Job file whose test set is predicted unless --input or --images is given. A model file that Python or
+    /// `pushpull checkpoint export` has written needs this flag, because such a file has no graph. If the
+    /// model file has a graph, its own graph and map stages are used, not those of the job
     #[arg(long, value_name = "FILE")]
     job: Option<PathBuf>,
     /// Files to read in place of those that the data set names, in the same format
@@ -82,7 +82,7 @@ impl PredictArgs {
             && !differences.is_empty()
         {
             let (differ, model) = (differences.join(" and "), self.model.display());
-            eprintln!("warning: the {differ} of --job differ from those in {model}, which are used");
+            eprintln!("warning: the {differ} of --job differ from those in {model}; using those in {model}");
         }
         let set: Arc<dyn Dataset> = match &self.images {
             Some(path) => Arc::new(Examples::images(path)?.dataset()),
@@ -136,7 +136,7 @@ impl PredictArgs {
             Ok(())
         };
         written().inspect_err(|_| {
-            // An error here means that the file was not created, and the first error says why.
+            // Removing the file fails if it was never created. The error that is returned then says why.
             let _ = std::fs::remove_file(&partial);
         })
     }

@@ -56,7 +56,7 @@ pub(super) struct SavingArgs {
     /// Time for saving and stopping after a signal, in seconds [default: 25]
     #[arg(long, value_name = "N", requires = "checkpoint_dir", value_parser = clap::value_parser!(u64).range(5..=3600))]
     drain_timeout_s: Option<u64>,
-    /// Time for the last save of a trained job, in seconds; after it, the job ends without that save
+    /// Time for the last save of a trained job, in seconds; after this time, the job ends without that save
     /// [default: 1800]
     #[arg(long, value_name = "N", requires = "checkpoint_dir", value_parser = clap::value_parser!(u64).range(5..=86_400))]
     last_save_timeout_s: Option<u64>,
@@ -87,9 +87,9 @@ pub(super) struct SavingArgs {
     /// loss:5
     #[arg(long, value_name = "METRIC:N", value_parser = early_stopping)]
     early_stopping: Option<(String, u32)>,
-    /// Reduce the learning rate when METRIC has not improved in N evaluations in a row: METRIC:N, then
-    /// optionally :FACTOR by which it is multiplied (0.1) and :MIN, the smallest product of all factors (0);
-    /// the metric train_loss is the mean training loss of 100 updates or more, and needs no evaluations
+    /// Multiply the learning rate by FACTOR (0.1 if not given) when METRIC has not improved in N evaluations
+    /// in a row; the product of all factors never falls below MIN (0 if not given); the metric train_loss is
+    /// the mean training loss of 100 updates or more, and needs no evaluations
     #[arg(long, value_name = "METRIC:N[:FACTOR[:MIN]]", value_parser = reduce_on_plateau)]
     reduce_on_plateau: Option<Reduction>,
     /// Write a timeline of the job to this file, for Perfetto

@@ -57,8 +57,8 @@ pub(super) struct UpdateArgs {
     /// own decay [default: 0, 0.01 for adamw, lamb and lion]
     #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = not_negative)]
     weight_decay: Option<f32>,
-    /// Variables that the weight decay applies to: all, or only those with two or more axes, and so no biases
-    /// and no scales or offsets of normalisations
+    /// Variables that the weight decay applies to: all, or matrices (variables with two or more axes), which
+    /// excludes biases and the scales and offsets of normalisations
     #[arg(long, value_enum, value_name = "WHICH", default_value = "all")]
     weight_decay_on: WeightDecayOn,
     /// Update the variables whose names match the pattern in another way: learning-rate-factor=X,

@@ -1,4 +1,4 @@
-//! The settings of an endpoint. Opens no socket.
+//! The settings of an endpoint. This module opens no socket.
 
 use std::time::Duration;
 

@@ -87,8 +87,8 @@ impl Connections {
         many && !std::mem::replace(&mut known.is_thinned, true)
     }
 
-    /// Closes silent connections until the limit is met, as far as (B) and (C) allow. Returns true while
-    /// there are still too many connections.
+    /// Closes silent connections until the limit is met, or until no other connection may be closed. Returns
+    /// true if there are still too many connections.
     ///
     /// Wanted properties: (A) if more than [`CONNECTIONS_MAX`] connections remain after `thin_out`, each of
     /// them was used within [`GRACE`] or receives events; (B) `thin_out` closes a connection only if there
@@ -99,8 +99,8 @@ impl Connections {
         let mut known = self.known();
         let too_many = known.open.len().saturating_sub(CONNECTIONS_MAX);
         let silent = |own: &Connection| !own.stays && now.saturating_duration_since(own.asked) >= GRACE;
-        // Connections are closed from the end of this order, which begins with the protected ones and ends
-        // with the one that has been silent for longest.
+        // Connections are closed from the end of this order. It begins with the connections that may not be
+        // closed, and ends with the one that has been silent for longest.
         known.open.sort_by_key(|own| (silent(own), std::cmp::Reverse((own.asked, own.came))));
         for _ in 0..too_many {
             if let Some(own) = known.open.pop_if(|own| silent(own)) {

@@ -103,14 +103,14 @@ impl Told {
         match self.last {
             Some(last) => {
                 sleep_until(last + GAP_MIN).await;
-                // This returns at once if the chief is gone.
+                // `changed` returns at once if the chief is gone.
                 let _ = timeout_at(last + GAP_MAX, self.snapshots.changed()).await;
             }
             None => text.extend(format!("retry: {RETRY_MS}\n").bytes()),
         }
         self.last = Some(Instant::now());
-        // This is checked before the snapshot is read: if the chief has ended by now, the snapshot is the
-        // last one.
+        // The end of the chief is checked before the snapshot is read. If the chief has ended at the check,
+        // the snapshot that is then read is certainly the last one.
         self.over = self.snapshots.has_changed().is_err();
         let job = Arc::clone(&self.snapshots.borrow_and_update());
         let job = self.source.job.of(&job);

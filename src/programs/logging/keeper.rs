@@ -1,5 +1,5 @@
 //! Keeps the last lines of each log in memory. Each log has a tracing span, and a line that is logged inside
-//! this span goes to this log. Any other line goes to the process's own log.
+//! this span goes to this log. Any other line goes to the process's own log, if there is one.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -82,7 +82,7 @@ impl Executor {
         let loss = self.program.loss_instruction();
         self.times.iter().map(move |&(position, [began, ended])| {
             let Instruction { kernel, origin, groups, .. } = &self.program.instructions[position];
-            // What only a fetch needs may run after the loss, too.
+            // An instruction that only a fetch needs may run after the loss without being backward.
             let backward = position > loss && groups.meets(Groups::ALWAYS);
             OpTime { node: *origin, kind: kernel.name(), backward, began, ended }
         })
@@ -131,7 +131,7 @@ impl Executor {
             let outputs = Outputs { output, more: [second, third], scratch };
             match execute(&Call { instruction, sources }, outputs) {
                 Ok(()) => {}
-                // Only fetches need the instruction, and they do not end the training.
+                // Only fetches need the instruction, and an error in a fetch does not end the training.
                 Err(_) if !instruction.groups.meets(Groups::ALWAYS) => {
                     faulty = faulty.with(instruction.groups);
                 }

@@ -4,7 +4,7 @@
 use pushpull_kernels::cpu::Extent;
 
 /// Returns how a tensor of the shape `of` is repeated when it is broadcast to the shape `within`. Returns
-/// `None` if it is repeated along an inner axis.
+/// `None` if the tensor is repeated along an inner axis.
 pub(super) fn extent(of: &[usize], within: &[usize]) -> Option<Extent> {
     let (elements, all): (usize, usize) = (of.iter().product(), within.iter().product());
     let first = of.iter().position(|&extent| extent != 1).unwrap_or(of.len());

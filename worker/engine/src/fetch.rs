@@ -1,9 +1,9 @@
 //! Fetches: tensors of a training step that are computed and returned in addition to the loss and the
 //! gradients. This module must not depend on the use of the tensors.
 //!
-//! Required properties: (A) the loss and the gradients have the same bits whichever fetches the program has
-//! and the step computes; (B) an instruction that is needed only for fetches runs only in steps that ask for
-//! one of their groups, and the others have the same kernels as in a program without fetches.
+//! Required properties: (A) no fetch changes a bit of the loss or of the gradients; (B) an instruction that
+//! only fetches need runs only in steps that ask for a group of these fetches, and all other instructions
+//! have the same kernels as in a program without fetches.
 
 use pushpull_messages::id::NodeId;
 

@@ -113,17 +113,18 @@ impl Fusion<'_> {
         }
     }
 
-    /// Returns how often a value is read, as far as the fusion of the node at `position` depends on it. If
-    /// every run needs the node, only the reads of every run count. Otherwise a target of some runs could
-    /// prevent a merge, and a kernel with an epilogue rounds differently from two separate kernels.
+    /// Returns the number of reads of a value that count when the node at `position` is fused. If every run
+    /// needs the node, reads that happen only in some runs do not count. If they counted, a target of some
+    /// runs could prevent a merge. That would change bits, because a kernel with an epilogue rounds
+    /// differently from two separate kernels.
     fn readers(&self, position: usize, value: Value) -> usize {
         let reach = if self.always.live[position] { self.always } else { self.all };
         reach.readers.of(value)
     }
 
-    /// Merges the node at `position` into the kernel that computes `link.first`, if the two can be merged
-    /// and, as far as [`readers`](Self::readers) counts, no other kernel reads that kernel's output. If a
-    /// target of some runs needs this output, these runs also compute it with the kernel as it was.
+    /// Merges the node at `position` into the kernel that computes `link.first`. Returns `None` if the two
+    /// cannot be merged, or if [`readers`](Self::readers) counts another reader of `link.first`. If another
+    /// reader needs `link.first` in some runs only, the unmerged kernel is kept for these runs, too.
     fn join(&mut self, position: usize, link: &Link) -> Option<Draft> {
         if self.readers(position, link.first) != 1 || link.first.output != 0 {
             return None;
@@ -203,8 +204,8 @@ impl Function {
     }
 }
 
-/// Returns all ways to treat a node as one step of a pass. There is none for a broadcast along an inner
-/// axis.
+/// Returns all ways to treat a node as one step of a pass. The list is empty for a node that broadcasts
+/// along an inner axis.
 fn links(ir: &Ir, position: usize, node: &Node, inputs: &[Value]) -> Vec<Link> {
     let within = &node.outputs[0];
     let extent = |input: usize| extent(ir.shape(ir.nodes[position].inputs[input]), within);

@@ -90,8 +90,8 @@ pub(super) enum Kernel {
     MaxPool2dGrad(Pool2d),
     AveragePool2d(Pool2d),
     AveragePool2dGrad(Pool2d),
-    /// Images → the mean of each channel. The field holds three numbers: that of the images, that of the
-    /// pixels in an image, and that of the channels.
+    /// Images → the mean of each channel. The field holds the number of images, the number of pixels in an
+    /// image, and the number of channels.
     GlobalAveragePool([usize; 3]),
     GlobalAveragePoolGrad([usize; 3]),
 

@@ -203,9 +203,9 @@ impl Lowering<'_> {
         CompileError::Geometry { node: self.graph.label(id), error }
     }
 
-    /// Lowers a batch normalisation. The moving mean and variance are untrained variables. The update of
-    /// each is the value that its shard subtracts from it: (1 − momentum) · (moving value − value of the
-    /// batch).
+    /// Lowers a batch normalisation. The moving mean and variance are untrained variables. The update of such
+    /// a variable is what the variable's shard subtracts from it: (1 − momentum) · (moving value − value of
+    /// the batch).
     fn batch_norm(
         &mut self,
         id: NodeId,
@@ -220,7 +220,7 @@ impl Lowering<'_> {
         let [mean, variance] = match self.mode {
             Mode::Evaluation => {
                 // The variance may be negative if several workers computed their updates from the same
-                // value. The relu corrects that.
+                // value. The relu replaces a negative variance by 0.
                 let kernel = Kernel::Unary(Unary::Relu);
                 [moving_mean, self.push(id, kernel, &[moving_variance], [channels.clone()])]
             }
@@ -268,8 +268,8 @@ impl Lowering<'_> {
     }
 }
 
-/// Returns the stride, limited to the size of the images. A larger stride would give a single window, just
-/// as the limited one does, but the arithmetic might overflow.
+/// Returns the stride, limited to the size of the images. A larger stride gives a single window, just as the
+/// limited stride does, but could overflow the arithmetic.
 fn stride([down, right]: [usize; 2], [_, height, width, _]: [usize; 4]) -> [usize; 2] {
     [down.min(height), right.min(width)]
 }

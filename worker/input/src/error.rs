@@ -521,7 +521,7 @@ pub enum InputError {
         known: String,
     },
     /// More records are damaged than the job allows.
-    #[error("more than {max} records are damaged, the last one is this: {last}; mend the data or allow more")]
+    #[error("more than {max} records are damaged; the last one found: {last}; repair the data or allow more")]
     BadRecords {
         /// The number of damaged records allowed.
         max: u64,

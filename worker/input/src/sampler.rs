@@ -16,7 +16,7 @@ pub const ORDER_EXAMPLES_MAX: u32 = 1 << 28;
 /// Separates the random streams of the sampler from all other streams of the same seed.
 const STREAM: u64 = 0x5341_4d50_4c45; // "SAMPLE"
 
-/// A position in the sequence of examples. A worker that has saved it can resume there.
+/// A position in the sequence of examples. A worker can save its position and later resume there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Position {
     /// The number of complete passes over the share.

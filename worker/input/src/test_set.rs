@@ -17,11 +17,11 @@ use crate::{Batch, Description, InputError, Mapped};
 /// The maximum size in bytes of a test set that the setting `auto` holds in memory.
 pub const TEST_BYTES_MAX: u64 = 128 << 20;
 
-/// A test set with its map stages, of which the random ones are disabled. The set is held in memory, or it
+/// A test set with its map stages. Random stages are disabled. The set is held in memory, or it
 /// is read again for each pass over it.
 ///
-/// Wanted properties: (A) the batches have the same bits in both cases; (B) a set that is read again for
-/// each pass takes the memory of one batch.
+/// Wanted properties: (A) the batches have the same bits whether the set is held or read again; (B) a set
+/// that is read again for each pass takes the memory of one batch.
 pub struct TestSet(Kind);
 
 enum Kind {

@@ -1,4 +1,4 @@
-//! The threads that read data. All are started here.
+//! Starts every thread that reads data.
 
 use std::io;
 use std::thread::{Builder, JoinHandle};

@@ -187,7 +187,7 @@ pub(crate) fn size_either(path: &Path) -> Result<Option<u64>, InputError> {
         Some(address) => address.size().map(Some),
         None => {
             let metadata = std::fs::metadata(path)?;
-            // A file that cannot be opened is found now and not when its turn comes.
+            // Reports a file that cannot be opened now, and not only when the job begins to read that file.
             match metadata.is_file() {
                 true => File::open(path).map(|_| Some(metadata.len())),
                 false => Ok(None),

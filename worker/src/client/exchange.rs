@@ -42,7 +42,8 @@ impl Exchange {
         same && self.is_stopped()
     }
 
-    /// Returns true if every shard has reached the last step that it reports, although these may differ.
+    /// Returns true if every shard has reached the last step that it reports. The reported last steps may
+    /// differ between shards.
     pub fn is_stopped(&self) -> bool {
         self.versions.iter().zip(&self.last_steps).all(|(version, last)| version.0 >= last.0)
     }

@@ -47,7 +47,7 @@ impl Gradients {
     }
 
     /// Declares that these gradients belong to a further batch of a step. `sum` is the sum of the gradients
-    /// of the earlier batches; all batches use the same values. When a gradient is
+    /// of the earlier batches. All batches use the same values of the variables. When a gradient is
     /// [`complete`](Self::complete), the gradient of the same variable in `sum` is added to it, and the
     /// result is multiplied by `factor`.
     ///
@@ -125,7 +125,7 @@ impl Gradients {
         let factor = *factor;
         let gradient = self.variable_mut(variable);
         accumulate(gradient, sum.as_f32(), Threads::One);
-        // All sums but the last one stay as they are.
+        // Only the last batch of a step has a factor other than 1. The sums before it are not scaled.
         if factor != 1.0 {
             scale_in_place(gradient, factor, Threads::One);
         }

@@ -1,8 +1,8 @@
 //! The push/pull client, through which one worker uses all shards of a job. This module must not depend on
 //! graphs or devices.
 //!
-//! Every push goes to every shard, even to one that owns no slice, so that the version of each shard counts
-//! the job's steps (V3). Credits bound the number of bytes in flight: a push takes credits before it is
+//! A step usually pushes to every shard, even to one that owns no slice, because the version of each shard
+//! counts the job's steps. Credits bound the number of bytes in flight: a push takes credits before it is
 //! sent, and returns them when its reply arrives.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -36,8 +36,8 @@ pub(super) fn departures(
         let (own, back) = trip?;
         let all = complete.entry(task).or_insert(own);
         *all = own.max(*all);
-        // A reply that arrived before `all` shows that this push was sent before the others. The order may
-        // change if the credits do not suffice for all pushes at once.
+        // If the reply arrived before `all`, this push was sent before some of the earlier entries of
+        // `trips`. Such an order occurs if the credits do not suffice for all pushes at once.
         Some(if *all <= back { *all } else { own })
     };
     trips.map(left).collect()

@@ -14,7 +14,7 @@ pub(crate) fn virtual_cpus(task: TaskId, count: usize) -> impl Iterator<Item = D
 
 /// Checks that each operation may run on every device of this worker, because each device has a clone of all
 /// operations. If `soft` is true, an operation that requests another device still runs on the worker's
-/// devices, and a single warning names the first such operation and says how many such operations there are.
+/// devices. A single warning then names the first such operation and the number of such operations.
 ///
 /// # Errors
 /// If `soft` is false and an operation requests another device.

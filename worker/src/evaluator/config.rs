@@ -23,7 +23,7 @@ pub struct EvaluatorConfig {
     pub poll_every: Duration,
     /// The time without a new checkpoint after which the evaluator ends; if `None`, it waits forever.
     pub idle_timeout: Option<Duration>,
-    /// The time of day, which is written to the results. It decides nothing.
+    /// The clock for the time of day, which is only written to the results.
     pub wall_clock: WallClock,
 }
 

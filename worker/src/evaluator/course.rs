@@ -29,7 +29,7 @@ fn age(name: &CheckpointName) -> (u64, u64) {
 }
 
 impl Course {
-    /// Returns whether no checkpoint is known yet.
+    /// Returns true if there is no record of an evaluated, skipped or failed checkpoint.
     pub(super) fn is_empty(&self) -> bool {
         self.done.is_empty() && self.failed.is_empty()
     }

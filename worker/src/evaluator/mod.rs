@@ -43,8 +43,8 @@ use crate::telemetry::{EndOfLife, Life};
 
 /// The folder of the best checkpoint. Its layout is that of a checkpoint store.
 const BEST: &str = "best";
-/// The number of failures of the store in a row at which the evaluator no longer assumes that the store will
-/// recover.
+/// The limit on failures of the store without a successful evaluation in between. At this number, the
+/// evaluator no longer expects the store to recover.
 const OUTAGES_MAX: u32 = 60;
 
 /// An evaluator task.
@@ -119,13 +119,14 @@ impl Evaluator {
     /// when no new checkpoint has appeared within the idle timeout, or when the evaluator is interrupted.
     ///
     /// # Errors
-    /// If the model or its test set cannot be used; if the store cannot be written in 60 attempts in a row;
-    /// if the job's last checkpoint cannot be read.
+    /// If the model or its test set cannot be used; if the store cannot be read at the start; if the store
+    /// cannot be written and has failed 60 times since the last successful evaluation; if the checkpoint of
+    /// the job's last step cannot be read.
     ///
     /// # Panics
     /// If called outside an actix system.
-    // Boxed, because its code is then compiled only in this crate, and not again in each program that awaits
-    // it.
+    // Returns a boxed future, because the code of this future is then compiled only in this crate, and not
+    // again in each program that awaits it.
     pub fn run(
         self,
         told: impl FnMut(&EvaluationRecord) + 'static,
@@ -412,7 +413,7 @@ impl Evaluator {
 
     /// Records a failed attempt to read a checkpoint, and skips the checkpoint after several failures. The
     /// checkpoint may have been deleted, or be damaged, or not yet be completely visible. A failure of the
-    /// store counts as a failed attempt only after [`OUTAGES_MAX`] failures in a row.
+    /// store counts as a failed attempt only after [`OUTAGES_MAX`] failures without a successful evaluation.
     async fn pass_over(
         &self,
         name: CheckpointName,

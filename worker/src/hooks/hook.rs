@@ -56,9 +56,9 @@ pub trait Hook: Send {
         Ok(())
     }
 
-    /// Returns true if the worker must call [`change_gradients`](Self::change_gradients). It then computes
-    /// all gradients of a step before it pushes any; otherwise, it may begin to push while it still
-    /// computes. Called once, after [`begin`](Self::begin).
+    /// Returns true if the worker must call [`change_gradients`](Self::change_gradients). If so, the worker
+    /// computes all gradients of a step before it pushes any of them. If not, the worker may begin the push
+    /// during the computation. Called once, after [`begin`](Self::begin).
     fn changes_gradients(&self) -> bool {
         false
     }

@@ -148,12 +148,12 @@ impl Reporter {
                     stop.closed().await;
                     break;
                 }
-                // What this report contains belongs to a past that the job has left.
+                // The report is about steps that the rollback has undone, so its loss is not logged.
                 Err(error) if is_rolled_back(&error) => {
                     stop.send_replace(Some(StopCause::RolledBack(error)));
                     return;
                 }
-                // A chief that was started again may refuse the worker.
+                // A chief that was started again may refuse the worker's reports in this way.
                 Err(CallError::Refused { refusal, .. }) if refusal.code == RefusalCode::Unavailable => {
                     self.life.stopping();
                     stop.send_replace(Some(StopCause::JobEnds(refusal.reason)));

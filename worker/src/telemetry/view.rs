@@ -13,7 +13,7 @@ use super::journal::Journal;
 use super::life::Life;
 
 /// A view of a worker task. It can be read even after the task has ended. It shows the task's current
-/// incarnation alone: if the worker registers again as another incarnation, all counters begin again at 0.
+/// incarnation only: if the worker registers again as another incarnation, all counters begin again at 0.
 /// Clones show the same incarnation.
 #[derive(Clone, Debug)]
 pub struct WorkerView {
@@ -21,8 +21,8 @@ pub struct WorkerView {
     shown: Arc<Mutex<ShownIncarnation>>,
 }
 
-/// The incarnation of a worker that a view shows. Each incarnation has its own life and journal, so that no
-/// snapshot contains counts of two incarnations.
+/// The incarnation of a worker that a view shows. Each incarnation has its own [`Life`] and [`Journal`], so
+/// no snapshot contains counts of two incarnations.
 #[derive(Clone, Debug)]
 pub(crate) struct ShownIncarnation {
     pub incarnation: Incarnation,
@@ -31,7 +31,7 @@ pub(crate) struct ShownIncarnation {
 }
 
 impl ShownIncarnation {
-    /// Returns a life and a journal that begin now.
+    /// Creates the [`Life`] and the [`Journal`] of an incarnation that begins now.
     pub(crate) fn new(incarnation: Incarnation, interrupt: CancellationToken) -> Self {
         let life = Life::new("dialling the chief", interrupt);
         Self { incarnation, life, journal: Journal::default() }

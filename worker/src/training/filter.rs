@@ -107,8 +107,8 @@ impl Filter {
     /// check.
     fn change(&mut self, gradients: &mut Gradients) -> Result<(), VariableId> {
         let GradientSpec { clip_value, clip_global_norm, not_finite } = self.spec;
-        // The shards check too. But clipping by value would turn an infinity into a finite number, and the
-        // shards would accept it.
+        // The shards also check that gradients are finite. But clipping by value would turn an infinity into
+        // a finite number, and the shards would accept that number.
         if not_finite == NotFiniteSpec::Skip || clip_value.is_some() {
             self.check(gradients)?;
         }
@@ -139,7 +139,9 @@ impl Filter {
     }
 
     /// Returns the magnitude that the elements of a variable's gradient must not reach before they are
-    /// clipped. If the job stops at gradients that are not finite, the shards check the lower limit.
+    /// clipped: infinity, or the lower [`GRADIENT_LIMIT`]. The lower limit does not apply if clipping brings
+    /// the elements below it. It also does not apply if the job stops at gradients that are not finite,
+    /// because the shards check it then.
     fn limit(&self, variable: VariableId) -> f32 {
         let GradientSpec { clip_value, clip_global_norm, not_finite } = self.spec;
         let small = |bound: f32| bound < GRADIENT_LIMIT;

@@ -23,9 +23,9 @@ pub(super) fn deserted_after(took: Duration) -> Duration {
     DESERTED + 10 * took
 }
 
-/// Measures how long no shard has applied an update. If a chief is lost while it tells the shards where to
-/// stop, some shards have stopped, and the others may need gradients that no worker will give any more. The
-/// workers still get replies then, but no step is an update.
+/// Measures how long no shard has applied an update. The chief may be lost while it tells the shards at which
+/// step to stop. Some shards have then stopped, and the others may need gradients that no worker will push.
+/// In this state, the workers still get replies, but no shard applies an update.
 #[derive(Debug, Default)]
 pub(super) struct Standstill {
     versions: Vec<Version>,
@@ -33,7 +33,8 @@ pub(super) struct Standstill {
 }
 
 impl Standstill {
-    /// Returns how long the versions of the shards have been the same at `now`; zero if they have changed.
+    /// Returns how long, up to `now`, the versions of the shards have been equal to `versions`; zero if they
+    /// have changed since the previous call.
     pub(super) fn lasts(&mut self, versions: &[Version], now: Instant) -> Duration {
         match self.since {
             Some(since) if self.versions == versions => now.saturating_duration_since(since),

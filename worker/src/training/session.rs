@@ -149,7 +149,8 @@ impl SessionStart<'_> {
         Ok(Session { job, workers, parameters, devices, input, hooks, fetches, drawn, saves, trace, test })
     }
 
-    /// Creates the hooks. The summaries of the graph are hooks, too, if the job writes summaries.
+    /// Creates the configured hooks and, if the job writes summaries, the hooks that plot the graph's
+    /// summaries.
     fn make_hooks(&self, job: &JobSpec, summary_every: Option<u64>) -> Vec<Box<dyn Hook>> {
         let mut hooks: Vec<Box<dyn Hook>> = self.config.hooks.iter().map(|make| make()).collect();
         if let Some(every) = summary_every {
@@ -169,14 +170,15 @@ impl SessionStart<'_> {
         Ok(hooks.iter_mut().try_for_each(|hook| hook.begin(&start))?)
     }
 
-    /// Awaits a reply that the chief sends when all tasks of the cluster are ready, and returns an error if
-    /// the reply takes too long.
+    /// Awaits a reply that the chief sends when all tasks of the cluster are ready. Returns an error if the
+    /// reply takes too long. A process that has registered before waits without a limit.
     async fn in_time<R>(
         &self,
         call: impl Future<Output = Result<(R, Payload), CallError>>,
     ) -> Result<R, WorkerError> {
         if self.after.is_some() {
-            // The job has begun, and perhaps waits for a ps task. A chief that is lost ends the wait.
+            // The job has begun already, and may wait for a ps task for any time. If the chief is lost,
+            // `call` returns an error, which ends the wait.
             return Ok(call.await?.0);
         }
         let limit = self.limit();

@@ -107,7 +107,8 @@ impl Trainer {
         let mut standstill = Standstill::default();
         while !latest.is_complete() {
             self.check_stay(*local_step)?;
-            // The sender is gone if the chief is lost, so no chief will make the shards agree.
+            // `stop` is closed because the chief is lost. No chief will then give all shards the same last
+            // step.
             if self.stop.has_changed().is_err() {
                 let limit = deserted_after(self.stepper.took.unwrap_or_default());
                 if latest.is_stopped() || standstill.lasts(&latest.versions, observe::now()) > limit {
@@ -274,7 +275,8 @@ impl Trainer {
         self.journal.ready(ready, ready_max);
         let (mut stop, interrupt) = (self.stop.clone(), self.interrupt.clone());
         let next = self.input_lease.hold(self.input.next());
-        // The input does not depend on other workers, so there is no limit of its own on this wait.
+        // The lease limits this wait. The loss of the chief adds no limit, because the input does not depend
+        // on other workers.
         let next = unless_leaving(&mut stop, &interrupt, local_step, Duration::MAX, next);
         Ok((Arc::new(next.await??), observe::now()))
     }

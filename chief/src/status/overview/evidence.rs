@@ -39,7 +39,7 @@ impl Cause {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Evidence {
     pub finding: Finding,
-    /// The time for which the cause has lasted, if one snapshot is enough to know it; zero if only several
+    /// The time for which the cause has lasted, if a single snapshot shows this time; zero if only several
     /// snapshots together can show it.
     pub lasted: Duration,
     pub cause: Cause,

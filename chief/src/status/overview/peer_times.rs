@@ -16,8 +16,8 @@ impl FromIterator<u64> for PeerTimes {
 }
 
 impl PeerTimes {
-    /// Returns the median of the other tasks' times: of all times without one that equals `own`. `None` if
-    /// there is no other time.
+    /// Returns the median of the other peers' times, that is, of all times except one that equals `own`;
+    /// `None` if there is no other time.
     pub(super) fn median(&self, own: Option<u64>) -> Option<u64> {
         let own = own.and_then(|own| self.0.binary_search(&own).ok());
         let len = self.0.len() - usize::from(own.is_some());

@@ -107,9 +107,8 @@ impl Conv2d {
         self.horizontal.padded * self.cin
     }
 
-    /// Returns the number of elements of one line of a window, which are contiguous in the padded image. If
-    /// the kernel is seen as a matrix, this is also the number of its rows that belong to one line of a
-    /// window.
+    /// Returns the number of elements of one line of a window, which are contiguous in the padded image. The
+    /// kernel, seen as a matrix, has one row for each of these elements.
     pub(super) fn run(&self) -> usize {
         self.horizontal.window * self.cin
     }

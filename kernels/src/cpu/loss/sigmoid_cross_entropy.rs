@@ -38,8 +38,8 @@ impl WithSimd for SigmoidLosses<'_> {
         let mut losses = [0.0; BLOCK];
         let mut total = 0.0;
         for (x, z) in zip(self.logits.chunks(BLOCK), self.labels.chunks(BLOCK)) {
-            // This is a loop because the compiler would not inline a closure of this size, and so would not
-            // vectorise it.
+            // A loop is used here. The compiler would not inline a closure of this size, and so would not
+            // vectorise the computation.
             let (losses, z) = (&mut losses[..x.len()], &z[..x.len()]);
             for i in 0..x.len() {
                 losses[i] = sigmoid_loss(x[i], z[i]);

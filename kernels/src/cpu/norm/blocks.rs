@@ -8,8 +8,8 @@ use crate::cpu::dispatch::zip_map;
 use crate::cpu::threads::{Threads, share_rows};
 
 /// Returns the number of floats of scratch memory that `layer_norm_grad`, `column_moments` and
-/// `batch_norm_grad` need for `[rows, n]`. If there are several blocks of rows, each block needs two sums
-/// for each column; a single block needs 0 floats.
+/// `batch_norm_grad` need for a matrix `[rows, n]`. If there are several blocks of rows, each block needs
+/// two sums for each column; a single block needs 0 floats.
 pub fn norm_scratch([rows, n]: [usize; 2]) -> usize {
     match Blocks::of(rows) {
         Blocks { count: 1, .. } => 0,

@@ -58,8 +58,9 @@ impl WithSimd for ColumnMoments<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        /// The numbers of columns and of rows in a part. A part is read twice, for its means and for the
-        /// differences from them; it stays in the first-level cache, so that memory is read only once.
+        /// The numbers of columns and of rows in a part. A part is read twice: first for its means, then for
+        /// the differences from the means. The part is small, so the second read finds it in the first-level
+        /// cache.
         const COLS: usize = 64;
         const ROWS: usize = 64;
         let Self { mean, squares, x } = self;

@@ -17,7 +17,7 @@ pub(super) struct Region<'a> {
     borrow: PhantomData<&'a mut [f32]>,
 }
 
-// SAFETY: a region is a mutable borrow of its elements, which no other region has, and `f32` is `Send`.
+// SAFETY: a region borrows its elements mutably, no other region has any of them, and `f32` is `Send`.
 #[allow(unsafe_code)]
 unsafe impl Send for Region<'_> {}
 

@@ -21,8 +21,8 @@ const INPUTS_SHOWN_MAX: usize = 8;
 
 impl GraphSpec {
     /// Returns the shape and type of every node's output for batches of `batch` examples. `batch` must be at
-    /// least 1. The graph must have passed [`validate`](Self::validate), for this or another batch size, so
-    /// that its references are valid.
+    /// least 1. The graph must have passed [`validate`](Self::validate), for this or another batch size;
+    /// otherwise, the graph may refer to nodes or variables that do not exist.
     ///
     /// # Errors
     /// If the inputs of a node do not fit its operation; the error names the first such node.

@@ -1,5 +1,6 @@
 //! A bound on the bytes in flight. Credit is taken from the budget before memory is allocated, and goes back
-//! to the budget when the memory is released. A share bounds the part of it that one connection may take.
+//! to the budget when the memory is released. A share bounds the part of the budget that one connection may
+//! take.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,7 +37,7 @@ pub struct Share {
 #[derive(Debug, Default)]
 struct Taken {
     bytes: AtomicU64,
-    /// Told when bytes go back. A share has one taker at a time, so one waits at most.
+    /// Notified when bytes go back. At most one caller waits, because [`Share::take`] has exclusive access.
     freed: Notify,
 }
 
@@ -97,7 +98,7 @@ impl Share {
     /// Takes `bytes` bytes from the share and from its budget; waits until both have them. A call for more
     /// than the whole share waits until all other credits of the share have been dropped.
     ///
-    /// While this waits for the share, it holds nothing of the budget, so other connections can go on.
+    /// While the call waits for its share, it holds nothing of the budget, so other connections can go on.
     pub async fn take(&mut self, bytes: u64) -> Credit {
         loop {
             let taken = self.taken.bytes.load(Ordering::Acquire);
@@ -114,8 +115,8 @@ impl Share {
 }
 
 impl Credit {
-    /// Takes the credit for `bytes` bytes out of this one, so that it can be dropped on its own. Returns
-    /// `None` if this credit is for fewer bytes.
+    /// Splits a credit for `bytes` bytes off this credit, so that the two can be dropped at different times.
+    /// Returns `None` if this credit is for fewer bytes.
     pub fn split(&mut self, bytes: u64) -> Option<Self> {
         if self.share.as_ref().is_some_and(|share| share.bytes < bytes) {
             return None;

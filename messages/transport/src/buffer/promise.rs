@@ -66,7 +66,8 @@ impl Promised {
     pub(super) async fn kept(&self) -> Result<(), BrokenPromise> {
         let mut kept = self.kept.clone();
         while self.slot.get().is_none() {
-            // `keep` also drops the promise, so the slot must be checked once more.
+            // An error says only that the promise was dropped. `keep` drops it too, so the slot must be
+            // checked once more.
             if kept.changed().await.is_err() && self.slot.get().is_none() {
                 return Err(BrokenPromise);
             }

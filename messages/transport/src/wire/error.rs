@@ -66,7 +66,8 @@ pub enum WireError {
     /// frame in time. The value is the limit in seconds.
     #[error("a frame made too little progress within {0} s")]
     Stalled(u64),
-    /// A frame arrived too slowly. Others wait for the memory that it occupies.
+    /// A frame arrived too slowly. The connection is closed, because others may wait for the memory that the
+    /// frame takes.
     #[error("a frame arrived too slowly: {received} of {bytes} bytes in {seconds} s")]
     Slow {
         /// The number of bytes that arrived, without the prefix.

@@ -38,9 +38,9 @@ struct Header<'a>(Vec<u64>, #[serde(serialize_with = "bin")] &'a [u8]);
 /// Reads a header with at most this number of segments.
 struct HeaderWithin(u32);
 
-/// Reads at most this number of segment lengths, and fails at the first one too many. A length can take as
-/// little as one byte on the wire, but always takes eight in memory, so the limit on the header's size does
-/// not limit the memory enough.
+/// Reads at most this number of segment lengths, and fails if there are more. A length can take as little as
+/// one byte on the wire, but always takes eight in memory. So the limit on the header's size alone would
+/// allow the lengths too much memory.
 struct LengthsWithin(u32);
 
 impl<'de> Visitor<'de> for HeaderWithin {
@@ -85,7 +85,7 @@ impl<'de> Visitor<'de> for LengthsWithin {
     }
 }
 
-/// Encodes bytes as MessagePack's `bin`. They are decoded as a slice of the header, without a copy.
+/// Encodes bytes as MessagePack's `bin`. They can then be decoded as a slice of the header, without a copy.
 fn bin<S: Serializer>(bytes: &&[u8], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_bytes(bytes)
 }

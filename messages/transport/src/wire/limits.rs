@@ -8,8 +8,8 @@ use pushpull_messages::cluster::{ADDRESS_BYTES_MAX, TASKS_PER_JOB_MAX};
 /// The largest size of a header after the handshake, in bytes. This is enough for a large graph and its
 /// placement.
 pub const HEADER_BYTES_MAX: u32 = 64 << 20;
-/// The largest size of the first header of a connection, in bytes, without the cluster spec of a large
-/// cluster. The peer is still unknown then, so the limit is much lower.
+/// The largest size, in bytes, of the first header of a connection, not counting the cluster spec. The limit
+/// is much lower than [`HEADER_BYTES_MAX`], because the peer is still unknown.
 const STRANGER_HEADER_BYTES_MAX: u32 = 64 << 10;
 /// The largest number of payload segments in a frame after the handshake.
 const SEGMENTS_MAX: u32 = 1 << 20;
@@ -26,10 +26,11 @@ pub struct Limits {
     pub payload_bytes_max: u64,
     /// The largest number of payload segments.
     pub segments_max: u32,
-    /// The time in which every frame may arrive, in milliseconds, however slow its sender is. A sender may
-    /// send the first part of a gradient before it has computed the rest.
+    /// The time that every frame is given to arrive, in milliseconds, however slow its sender is. A sender
+    /// may need this time: it may send the first part of a gradient before it has computed the rest.
     pub frame_ms: u64,
-    /// The number of bytes that a frame must gain in each further second.
+    /// The lowest rate of a frame: each time this number of bytes has arrived, the frame is given one more
+    /// second.
     pub frame_bytes_per_second_min: u64,
 }
 
@@ -38,22 +39,22 @@ impl Limits {
     pub const STRANGER: Self =
         Self { header_bytes_max: STRANGER_HEADER_BYTES_MAX, payload_bytes_max: 0, segments_max: 0, ..USUAL };
 
-    /// Returns the limits on the first frame that a task receives whose own hello has a header of
-    /// `hello_bytes` bytes. The hello of a member of the same cluster has about that size. The rest of the
-    /// limit is for the hello of a task that was started with a cluster spec that is a little longer: it is
-    /// refused, but with the reason.
+    /// Returns the limits on the first frame of a connection. `hello_bytes` is the size of this task's own
+    /// hello in bytes; the hello of another member of the cluster has about that size. The limit on the
+    /// header is 64 KiB higher, so that a hello with a slightly longer cluster spec can be decoded and then
+    /// refused with the reason.
     pub(crate) fn for_hello(hello_bytes: usize) -> Self {
         let hello_bytes = u32::try_from(hello_bytes).unwrap_or(HEADER_BYTES_MAX);
         let header_bytes_max = STRANGER_HEADER_BYTES_MAX.saturating_add(hello_bytes).min(HEADER_BYTES_MAX);
         Self { header_bytes_max, ..Self::STRANGER }
     }
 
-    /// Returns the time within which the next byte of a frame must arrive, from the beginning of the frame,
-    /// if `received` bytes have arrived.
+    /// Returns the time limit for the next byte of a frame of which `received` bytes have arrived. The time
+    /// counts from the beginning of the frame.
     ///
-    /// Wanted properties: (A) a frame that always arrives at least at the lowest rate is in time; (B) a frame
-    /// that arrives at a lower rate is late as soon as it has used up the time that all frames have; (C) each
-    /// byte that arrives extends the time.
+    /// Wanted properties: (A) a frame that always arrives at the lowest rate or faster is in time; (B) a
+    /// slower frame is late as soon as it is [`frame_ms`](Self::frame_ms) behind that rate; (C) each byte
+    /// that arrives extends the time.
     pub fn time_for(&self, received: u64) -> Duration {
         let rate = u128::from(self.frame_bytes_per_second_min.max(1));
         let micros = u128::from(received) * 1_000_000 / rate;

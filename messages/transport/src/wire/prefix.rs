@@ -1,5 +1,5 @@
-//! The beginning of a frame, of fixed size. It says how many bytes follow, so that a frame that is too large
-//! is refused before it is read.
+//! The prefix of a frame, which has a fixed size. It states how many bytes follow, so that a frame that is
+//! too large is refused before it is read.
 
 use super::error::WireError;
 use super::limits::Limits;

@@ -142,7 +142,7 @@ impl<R> ShardState<R> {
         let mut answers = vec![Answer::message(reply, StoppingAt { version })];
         answers.extend(self.release());
         self.cut_if_due();
-        // A shard that is complete no longer holds, so the pushes that wait get their verdicts.
+        // A complete shard does not wait for its learning rate, so the pushes that wait get their verdicts.
         answers.extend(self.resume());
         answers
     }
@@ -192,7 +192,7 @@ impl<R> ShardState<R> {
         }
     }
 
-    /// Returns what the shard holds, for a later run of the chief.
+    /// Returns what a later run of the chief must know about this shard to continue the job.
     pub fn inspect(&self) -> Inspected {
         Inspected { held: self.contents.as_ref().map(|contents| Box::new(contents.held())) }
     }

@@ -22,8 +22,8 @@ impl<R> ShardState<R> {
         answers
     }
 
-    /// Returns whether a request to join has to wait until its worker's earlier incarnation has ended. One
-    /// that will be refused does not wait.
+    /// Returns whether a request to join has to wait until its worker's earlier incarnation has ended. A
+    /// request that will be refused does not wait.
     fn delays(&self, pull: &Pull, Reader { worker, incarnation, .. }: Reader) -> bool {
         self.deferred.delays(pull, worker, incarnation)
             && self.contents.as_ref().is_some_and(|own| own.members.is_appointed(worker, incarnation))

@@ -65,7 +65,8 @@ impl<R> ShardState<R> {
         contents.update_if_due(&mut self.timer, &self.pool);
         let mut answers = self.release();
         self.cut_if_due();
-        // If the shard holds again meanwhile, the rest waits again, in the same order.
+        // If the shard has to wait for another learning rate meanwhile, the remaining requests wait again, in
+        // order.
         for deferred in self.deferred.take() {
             answers.extend(match deferred {
                 Deferred::Push(DeferredPush { push, gradients, connection, reply }) => {

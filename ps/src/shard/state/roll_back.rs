@@ -1,9 +1,9 @@
 //! Rolls the shard of a running job back: the chief creates it again from a checkpoint, because another ps
-//! task has lost its variables. The later placement epoch marks the request, and fences off everything from
-//! before.
+//! task has lost its variables. The request has a later placement epoch, so that the shard can refuse
+//! everything that was sent before.
 //!
 //! Wanted properties: (A) every request that waits is answered; (B) nothing that was sent before the rollback
-//! changes the shard after it; (C) the counts begin again.
+//! changes the shard after it; (C) the counts begin again at 0.
 
 use pushpull_messages::id::PlacementEpoch;
 use pushpull_messages::message::{CreateShard, Refusal, RefusalCode};
@@ -14,8 +14,8 @@ use crate::shard::answer::{Answer, rolled_back};
 use crate::shard::deferred::{Deferred, DeferredJoin, DeferredPush};
 
 impl<R> ShardState<R> {
-    /// Returns whether a request to create the shard rolls the job back that the shard serves or is being
-    /// created for.
+    /// Returns whether `create` rolls back the job that the shard serves, or the job for which the shard is
+    /// being created.
     pub(super) fn rolls_back(&self, create: &CreateShard) -> bool {
         let is_earlier = |known: &CreateShard| {
             known.job == create.job && known.job != 0 && known.placement.epoch < create.placement.epoch
@@ -24,7 +24,7 @@ impl<R> ShardState<R> {
         serves || self.creating.as_ref().is_some_and(|creating| is_earlier(&creating.create))
     }
 
-    /// Returns whether a request to create the shard is a late copy of one from before a rollback.
+    /// Returns whether `create` is a late copy of a request that was sent before a rollback.
     pub(super) fn has_rolled_back_beyond(&self, create: &CreateShard) -> bool {
         let is_later = |known: &CreateShard| {
             known.job == create.job && known.job != 0 && known.placement.epoch > create.placement.epoch
@@ -54,7 +54,7 @@ impl<R> ShardState<R> {
         answers
     }
 
-    /// Checks that a worker's request was not made before the job has rolled back.
+    /// Checks that a worker did not send its request before the job rolled back.
     ///
     /// # Errors
     /// Returns the refusal that tells the worker to register again.
@@ -62,13 +62,13 @@ impl<R> ShardState<R> {
         if epoch < self.epoch { Err(rolled_back(self.epoch)) } else { Ok(()) }
     }
 
-    /// Returns whether an order of the chief was given before the shard was created: it has arrived on an
-    /// earlier connection than the request to create the shard.
+    /// Returns whether the chief gave an order before its last request to create the shard. Such an order has
+    /// arrived on an earlier connection than that request.
     pub(crate) const fn predates(&self, connection: u64) -> bool {
         connection < self.created_on
     }
 
-    /// Returns the refusal of a late copy of an order from before a rollback.
+    /// Returns the refusal of a late copy of an order that was given before a rollback.
     pub(crate) fn too_early(&self) -> Refusal {
         let Self { id, epoch, .. } = self;
         let reason = format!("{id} was created at placement epoch {epoch} since the order was given");

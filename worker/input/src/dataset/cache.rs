@@ -44,7 +44,7 @@ impl<D: Dataset> Dataset for Cache<D> {
             return held.reader();
         }
         let held = Arc::new(collect(&self.inner)?);
-        // If another reader was faster, its copy is used, and this one is freed.
+        // If another reader was faster, the copy of that reader is used, and `held` is freed.
         self.held.get_or_init(|| held).reader()
     }
 

@@ -23,7 +23,7 @@ impl InMemory {
 /// [`HELD_BYTES_MAX`](super::HELD_BYTES_MAX); [`InputError::Extent`] if it has no example, or more than a
 /// `u32` can count; [`InputError::Endless`] if it has no end.
 pub(crate) fn collect(set: &dyn Dataset) -> Result<InMemory, InputError> {
-    // Reading fails at the limit of a block, which is the same.
+    // No limit is needed here: reading more than `HELD_BYTES_MAX` bytes into one block is an error.
     let held = collect_within(set, u64::MAX)?;
     Ok(held.expect("no set is larger than the maximum"))
 }

@@ -37,7 +37,8 @@ pub(crate) fn expand(spec: &DatasetSpec) -> Result<(DatasetSpec, Sizes), InputEr
 }
 
 fn is_pattern(file: &Path) -> bool {
-    // Only a request tells whether an object exists, so its address is a pattern if it looks like one.
+    // Only a request would show whether an object exists. An address with a pattern character therefore
+    // always counts as a pattern.
     file.to_str().is_some_and(object::is_pattern) && (Address::of(file).is_some() || !file.exists())
 }
 
@@ -85,14 +86,15 @@ fn matches(pattern: &Path, all: &mut Vec<PathBuf>) -> Result<(), InputError> {
         match file.metadata() {
             Ok(found) if found.is_dir() => {}
             Ok(_) => all.push(file),
-            // A link without its file would silently leave out a part of the data.
+            // Skipping a link to a missing file would silently leave out a part of the data.
             Err(source) => return Err(InputError::Read { file, offset: 0, source }),
         }
     }
     if all.len() == before {
         return Err(bad("no file matches".into()));
     }
-    // Workers on other hosts expand the pattern for themselves, so their logs should agree.
+    // Each host expands the pattern on its own. This log message shows whether all hosts found equally many
+    // files.
     tracing::info!(files = all.len() - before, "expanded the pattern {}", pattern.display());
     Ok(())
 }

@@ -132,7 +132,7 @@ pub(crate) fn sizes(addresses: impl IntoIterator<Item = Address>) -> Vec<io::Res
     let mut addresses = addresses.into_iter().peekable();
     let mut sizes = Vec::new();
     while addresses.peek().is_some() {
-        // All requests of a part are sent before the first reply is awaited.
+        // Sends the requests for up to `REQUESTS_MAX` objects before it awaits the first reply.
         let part: Vec<_> = addresses
             .by_ref()
             .take(REQUESTS_MAX)
@@ -157,7 +157,7 @@ fn failed(error: StoreError) -> io::Error {
         StoreError::Missing { .. } => io::Error::new(io::ErrorKind::NotFound, error),
         StoreError::Location { location, hint } => {
             let text =
-                format!("'{location}' is no place of data, expected a path, file://, s3:// or gs://{hint}");
+                format!("'{location}' is no data location, expected a path, file://, s3:// or gs://{hint}");
             io::Error::new(io::ErrorKind::Unsupported, text)
         }
         other => io::Error::other(other),

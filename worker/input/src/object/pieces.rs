@@ -102,7 +102,7 @@ impl Read for Pieces {
             match piece.flatten() {
                 Ok(piece) => self.piece = piece,
                 Err(error) => {
-                    // No later piece may follow the gap.
+                    // The later pieces are dropped, because the failed piece is missing before them.
                     self.ahead.clear();
                     self.requested = self.size;
                     return Err(error);

@@ -152,7 +152,7 @@ fn describe_made(spec: &DatasetSpec) -> Result<Description, InputError> {
 pub fn open(spec: &DatasetSpec, reading: &Reading<'_>) -> Result<Arc<dyn Dataset>, InputError> {
     spec.validate()?;
     let (spec, sizes) = expand(spec)?;
-    // A missing file is found now and not when its turn comes.
+    // Reports a missing file now and not only when the job begins to read that file.
     FoundFiles::find(&spec, &sizes)?;
     open_found(&spec, reading)
 }

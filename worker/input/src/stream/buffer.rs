@@ -122,8 +122,8 @@ impl Buffer {
         self.read += 1;
     }
 
-    /// Removes a slot. The caller does this when all examples of the epoch have been read, so that none can
-    /// replace the example of the slot.
+    /// Removes a slot. The caller does this when all examples of the epoch have been read, because no
+    /// example is then left that could replace the example of the slot.
     pub(super) fn remove(&mut self, slot: usize) {
         self.slots.swap_remove(slot);
     }

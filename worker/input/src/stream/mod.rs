@@ -255,7 +255,8 @@ impl Source {
         if left == 0 {
             return Ok(ready);
         }
-        // The last example that is skipped, but not the gap behind it.
+        // The reader stops right after the last example to skip. The examples of other workers that follow
+        // are skipped when the next example is read.
         let all = (left - 1).saturating_mul(self.step).saturating_add(self.skip + 1);
         let skipped = self.reader.skip(all, &mut self.block)?;
         self.block.clear();

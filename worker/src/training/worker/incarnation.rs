@@ -2,8 +2,8 @@
 //! again. This module must not depend on how a step is trained.
 //!
 //! Wanted properties: (A) if a request is refused because the job has rolled back, the worker begins again;
-//! (B) it also does so if a ps task is lost while it trains or evaluates, and the job saves checkpoints; (C)
-//! an interrupted worker does not begin again.
+//! (B) a worker that trains or evaluates also begins again if a ps task is lost, provided that the job saves
+//! checkpoints; (C) an interrupted worker does not begin again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,13 +43,14 @@ pub(super) const FAREWELL: Duration = Duration::from_secs(5);
 /// How long a worker continues to train after an interrupt if the job saves checkpoints. If other tasks were
 /// interrupted too, this gives the chief time to stop all of them at the same step.
 pub(super) const GRACE: Duration = Duration::from_secs(3);
-/// A worker that begins again dials the chief at least this long, even if it does not wait for a lost chief.
+/// The minimum time for which a worker that begins again dials the chief. This minimum applies even if the
+/// worker's `chief_lost_after` is shorter.
 const REDIAL_MIN: Duration = Duration::from_secs(5);
 
 /// One incarnation of a worker.
 pub(super) struct WorkerIncarnation<'a> {
     pub worker: &'a Worker,
-    /// The incarnation before it in the same process; `None` if it is the first one.
+    /// The previous incarnation of the worker in the same process; `None` for the first incarnation.
     pub after: Option<Incarnation>,
     /// Set to true when the chief lets the worker begin, if the job saves checkpoints.
     pub saves: &'a AtomicBool,
@@ -141,7 +142,8 @@ impl WorkerIncarnation<'_> {
                 }
                 let message = match &evaluated {
                     Some(Ok(evaluation)) => Evaluated { result: Ok(evaluation.clone()) },
-                    // Another worker may be able to evaluate, or this one begins again.
+                    // Sends no result, because another worker may be able to evaluate, or this worker begins
+                    // again.
                     Some(Err(own)) if self.gives_up(own) || own.is_rolled_back() => return Ok(()),
                     Some(Err(error)) => Evaluated::failed(error),
                     None => unreachable!("the evaluation was made before"),
@@ -153,7 +155,8 @@ impl WorkerIncarnation<'_> {
                 if chief.is_renewed(&client).await {
                     continue;
                 }
-                // The next run of the chief may have refused this worker.
+                // Gets the error with which the link has ended: for example, the next run of the chief may
+                // have refused this worker.
                 told = chief.client().await.map(|_| ());
             }
             return match told {
@@ -162,7 +165,7 @@ impl WorkerIncarnation<'_> {
                     Some(Err(own)) if self.gives_up(&own) || own.is_rolled_back() => {
                         self.leave_early(chief, own, None).await
                     }
-                    // This error is the cause if the chief could not be told of it.
+                    // The worker's own error is the cause, even if the chief could not be told of it.
                     Some(Err(own)) => Ending::Left(Err(own)),
                     _ => Ending::Left(told.map_err(WorkerError::from)),
                 },
@@ -248,7 +251,8 @@ impl WorkerIncarnation<'_> {
         let dial = DialChief {
             transport: Arc::clone(transport),
             identity: identity.clone(),
-            // A chief that has led this worker before has started already.
+            // A worker that begins again does not wait for the chief's first start, because the chief has led
+            // an earlier incarnation of this worker.
             start_timeout: self.after.map_or(config.start_timeout, |_| lost_after.max(REDIAL_MIN)),
             lost_after,
             retry: config.retry,
@@ -322,22 +326,22 @@ impl WorkerIncarnation<'_> {
         Ending::BeginsAgain(error)
     }
 
-    /// Returns true if an error concerns only this worker, so that the other workers may go on: this worker
-    /// is cut off from a ps task, or its preparation, its input or a device hangs. If all tasks have lost a
-    /// ps task, the chief finds out by itself.
+    /// Returns true if an error concerns only this worker, and the other workers may go on. Such an error
+    /// means that this worker is cut off from a ps task, or that its preparation, its input or a device
+    /// hangs. If all tasks have lost the ps task, the chief detects this loss by itself.
     const fn gives_up(&self, error: &WorkerError) -> bool {
         use WorkerError::{Client, Hung, NotPrepared};
         match error {
-            // The ps task has started, because this worker has been connected to it before.
+            // This ps task has started before, because an earlier incarnation was connected to it.
             Client(ClientError::Dial(DialError::Missing { .. })) => self.after.is_some(),
             Hung { .. } | NotPrepared(_) => true,
             error => error.is_lost_ps(),
         }
     }
 
-    /// Returns true if the job has rolled back, or will roll back because a ps task is lost. The chief then
-    /// learns from the next incarnation that this one has ended. An interrupted worker does not wait for a
-    /// job that will roll back.
+    /// Returns true if the job has rolled back, or will roll back because a ps task is lost. The registration
+    /// of the next incarnation then tells the chief that this incarnation has ended. An interrupted worker
+    /// does not wait for a job that will roll back.
     fn must_begin_again(&self, error: &WorkerError) -> bool {
         let will_roll_back = self.saves.load(Ordering::Relaxed) && error.is_lost_ps();
         error.is_rolled_back() || will_roll_back && !self.worker.interrupt.is_cancelled()
@@ -364,7 +368,8 @@ struct Grace {
 }
 
 impl Grace {
-    /// Begins when `interrupt` is cancelled, and lasts for [`GRACE`].
+    /// Waits for `interrupt` on a task of its own. The time begins when `interrupt` is cancelled, and lasts
+    /// for [`GRACE`].
     fn after(interrupt: CancellationToken) -> Self {
         let over = CancellationToken::new();
         let cancelled = over.clone();

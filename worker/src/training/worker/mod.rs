@@ -21,8 +21,8 @@ use crate::telemetry::{EndOfLife, Journal, Life, ShownIncarnation, WorkerView};
 /// After [`GRACE`], the worker waits at most this long for the chief's reply, which confirms that the
 /// checkpoint is durable.
 const SAVED: Duration = Duration::from_secs(30);
-/// The pause before the worker registers again. It doubles, up to [`PAUSE_MAX`], each time that the chief has
-/// not let the worker begin in between.
+/// The first pause before the worker registers again. The pause doubles each time, up to [`PAUSE_MAX`]. It
+/// starts at this value again after the chief has let the worker begin.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 /// The longest pause before the worker registers again.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
@@ -36,7 +36,7 @@ pub struct Worker {
     pool: BufferPool,
     /// Cancelled when a signal tells the worker to stop.
     interrupt: CancellationToken,
-    /// The life and the journal of the current incarnation.
+    /// The [`Life`] and the [`Journal`] of the current incarnation.
     life: Life,
     journal: Journal,
     view: WorkerView,
@@ -77,8 +77,8 @@ impl Worker {
     ///
     /// # Panics
     /// If called outside of an actix system.
-    // Boxed, because its code is then compiled only in this crate, and not again in each program that awaits
-    // it.
+    // Returns a boxed future, because the code of this future is then compiled only in this crate, and not
+    // again in each program that awaits it.
     pub fn run(self) -> LocalBoxFuture<'static, Result<(), WorkerError>> {
         Box::pin(self.train_and_evaluate())
     }
@@ -95,13 +95,14 @@ impl Worker {
         tokio::select! {
             biased;
             result = self.begin_until_left(&saves) => result,
-            // This ends the worker even while it waits for a push, for the other workers or for the chief.
+            // Ends the worker even while it waits for the reply to a push, for other workers, or for the
+            // chief.
             () = out_of_patience => Err(WorkerError::Interrupted { local_step: LocalStep(0) }),
         }
     }
 
     /// Runs one incarnation after the other, until one leaves the job. The connections, the devices, the
-    /// input and the hooks of each are dropped before the next one begins.
+    /// input and the hooks of each incarnation are dropped before the next one begins.
     async fn begin_until_left(mut self, saves: &AtomicBool) -> Result<(), WorkerError> {
         let (mut after, mut pause) = (None, PAUSE_MIN);
         loop {
@@ -126,7 +127,8 @@ impl Worker {
         }
     }
 
-    /// Makes the worker another incarnation, whose view begins anew. Returns the incarnation before it.
+    /// Gives the worker its next incarnation, which the view shows from now on. Returns the previous
+    /// incarnation.
     fn begin_again(&mut self, reason: &WorkerError) -> Incarnation {
         let before = self.identity.incarnation;
         self.identity.incarnation = before.again();
@@ -135,7 +137,7 @@ impl Worker {
         let shown = ShownIncarnation::new(incarnation, self.interrupt.clone());
         (self.life, self.journal) = (shown.life.clone(), shown.journal.clone());
         self.view.show(shown);
-        // The view no longer shows the life that ends here.
+        // Drops the guard of the previous `Life`, which marks it as ended. The view no longer shows it.
         self.end = self.life.end();
         before
     }

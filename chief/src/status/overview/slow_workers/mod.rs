@@ -1,9 +1,9 @@
-//! Finds workers that hold up the others. Reads no clock. Wanted properties: (A) if all workers are about
-//! equally fast, or all wait for the shards, no worker is found; (B) a worker is slow if its steps without
-//! the exchange take at least 1.5 times as long as those of the others and at least 2 ms longer; (C) a
-//! worker is silent if others report but it does not, and stalled if, unlike most, it stays much longer than
-//! usual in a phase other than the exchange, even if no worker takes steps; (D) a cause is unclear if the
-//! data do not show whether it applies. If (B) or (C) holds for one worker only, no other worker is found.
+//! Finds workers that hold up the others. Reads no clock. Wanted properties: (A) no worker is found if all
+//! are about equally fast, or all wait for the shards; (B) a worker is slow if its steps without the phase
+//! `exchange` take at least 1.5 times as long as the others' and at least 2 ms longer; (C) a worker is silent
+//! if others report but it does not, and stalled if, unlike most, it stays much longer than usual in a phase
+//! other than the exchange, even if no worker takes steps; (D) a cause is unclear if the data do not show
+//! whether it applies. If (B) or (C) holds for one worker only, no other worker is found.
 
 use std::time::Duration;
 

@@ -54,8 +54,8 @@ impl Format for Cifar10Format {
     }
 
     fn examples(&self, file: &Path) -> Option<u64> {
-        // A label may be damaged, so the size does not tell how many examples are left after the damaged
-        // ones.
+        // Records with damaged labels are skipped, so the size of the file does not determine the number of
+        // examples.
         if !self.bad.none() {
             return None;
         }

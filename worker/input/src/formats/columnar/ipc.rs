@@ -1,5 +1,5 @@
 //! Reads the rows of Arrow IPC, one message after the other. A file is a stream between magic bytes and a
-//! footer, so it is also read from start to end. This module must not depend on what the fields stand for.
+//! footer, so a file is read like a stream. This module must not depend on what the fields stand for.
 //!
 //! Wanted properties: (A) the rows are those of the file, in order; (B) at most one message is in memory,
 //! besides the dictionaries and the rows returned; (C) a damaged or truncated file causes an error, and
@@ -151,7 +151,7 @@ impl Messages {
                 return Err(not_arrow(&[word, rest].concat()));
             }
             self.is_file = true;
-            // Some writers align the first message.
+            // Some writers put zeros before the first message to align it.
             for _ in 0..=PADDING_BYTES_MAX / 4 {
                 self.fill(&mut word, HEAD)?;
                 if word != [0; 4] {
@@ -327,8 +327,9 @@ fn record_batch<'a>(message: &Message<'a>) -> Result<arrow_ipc::RecordBatch<'a>,
 }
 
 /// Checks that the buffers of a record batch lie within its body, and that they are not too large when they
-/// are unpacked. Returns the number of their unpacked bytes. Buffers that are not packed count, too, because
-/// every unaligned buffer is copied. The copies may be larger than the body, because buffers may overlap.
+/// are unpacked. Returns the number of their unpacked bytes. Also counts the buffers that are not packed,
+/// because the decoder copies each of them that is not aligned. All copies together may be larger than the
+/// body, because buffers may overlap.
 fn check_buffers(batch: &arrow_ipc::RecordBatch<'_>, body: &Buffer) -> Result<u64, ArrowError> {
     let mut total = 0u64;
     for buffer in batch.buffers().into_iter().flatten() {

@@ -42,7 +42,7 @@ impl List {
             ListKind::Integer => "integers",
             ListKind::Pixels | ListKind::Bytes => "integers, or bytes",
         };
-        // The type of a list of fixed size has its size.
+        // The error names the number of elements, because it is a part of the type of a fixed-size list.
         let elements = self.elements;
         match self.spec.shape.0.len() {
             0 | 1 => format!("a list of {numbers}, {elements} of them"),

@@ -81,7 +81,7 @@ impl Format for TableFormat {
     }
 
     fn examples(&self, file: &Path) -> Option<u64> {
-        // A row may be damaged, so the footer does not tell how many examples are left.
+        // Damaged rows are skipped, so the footer does not determine the number of examples.
         if self.kind != TableKind::Parquet || !self.bad.none() {
             return None;
         }

@@ -195,7 +195,8 @@ impl Reader for CsvReader {
                     self.any = true;
                 }
                 Err(error) => {
-                    // Lines may end in a carriage return, which does not count as a line.
+                    // A row is identified by the offset of its first byte. Its line does not suffice, because
+                    // a carriage return may end a row without starting a new line.
                     let byte = self.row.position().map_or(0, csv::Position::byte);
                     self.format.bad.skip(byte, error)?;
                     self.any = true;

@@ -25,9 +25,8 @@ fn columns(windows: &WindowsSpec) -> [ColumnSpec; 2] {
 /// Returns the part of a text that `windows` selects, as a range of bytes, and the number of windows in this
 /// part. The text has `bytes` bytes.
 ///
-/// Properties: (A) If one part of a text ends where another part begins, both as fractions of the text's
-/// length, the parts share no byte, and no byte lies between them. (B) A window and the token that follows
-/// it lie within one part.
+/// Properties: (A) If the `end` of one spec equals the `begin` of another, the two parts share no byte, and
+/// no byte lies between them. (B) A window and the token that follows it lie within one part.
 fn cut(name: &str, bytes: u64, windows: &WindowsSpec) -> Result<(Range<u64>, u64), InputError> {
     // There are at most 2³² bytes, a number that an f64 represents exactly.
     let at = |fraction: f64| ((bytes as f64 * fraction).floor() as u64).min(bytes);

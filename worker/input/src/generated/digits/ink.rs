@@ -50,7 +50,7 @@ impl Sheet {
     /// # Panics
     /// If `fade` is not above 0, or if it is above `FADE_MAX`.
     pub(super) fn coverage(&self, fade: f32) -> impl Iterator<Item = f32> + '_ {
-        assert!(fade > 0.0 && fade <= FADE_MAX, "lines are drawn for a fade up to {FADE_MAX}");
+        assert!(fade > 0.0 && fade <= FADE_MAX, "expected a fade above 0 and at most {FADE_MAX}");
         let scale = 0.5 / fade;
         self.distance.iter().map(move |&distance| (0.5 - distance * scale).clamp(0.0, 1.0))
     }

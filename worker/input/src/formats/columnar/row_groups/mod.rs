@@ -104,7 +104,7 @@ impl ParquetFile {
         let names: Vec<&str> = schema.root_schema().get_fields().iter().map(|field| field.name()).collect();
         let selection = Selection::new(wanted, &names)?;
         let (levels, fields) = decoding("the schema", || {
-            // The types are those of Parquet, whatever the writer says about its own types.
+            // Uses the types of the Parquet schema. Ignores the Arrow types that the writer may have stored.
             let mask = ProjectionMask::roots(&schema, selection.fields.iter().copied());
             let types = parquet_to_arrow_schema_by_columns(&schema, mask.clone(), None)?;
             Ok::<_, ParquetError>((parquet_to_arrow_field_levels(&schema, mask, None)?, types.fields))
@@ -173,7 +173,8 @@ fn metadata(source: &Source) -> Result<ParquetMetaData, TableError> {
     let end = size - TAIL_BYTES;
     let begin = end.checked_sub(bytes).filter(|&begin| begin >= MAGIC.len() as u64);
     let footer = read(begin.ok_or(TableError::Truncated { part: FOOTER })?..end)?;
-    // The schema is decoded alone, so that the one that was checked counts, and none elsewhere in the footer.
+    // The checked schema is decoded separately and passed to the decoder of the footer. Otherwise, that
+    // decoder could use another schema in the footer, which was not checked.
     let schema = checked_schema(&footer).map_err(|reason| bad(FOOTER, reason))?;
     let schema = decoding(FOOTER, || ParquetMetaDataReader::decode_schema(&schema))?;
     let skip = || ParquetStatisticsPolicy::SkipAll;
@@ -222,7 +223,7 @@ impl RowGroupBatches {
             let (start, bytes) = decoding(GROUP, || Ok::<_, ParquetError>(chunk.byte_range()))?;
             let end = start.checked_add(bytes).filter(|&end| end <= self.source.size());
             let range = start..end.ok_or(TableError::Truncated { part: GROUP })?;
-            // The pages with the skipped rows may be decoded, too.
+            // The skipped rows count, too, because their pages may have to be decoded.
             let valid = skipped.saturating_add(self.batch as u64).saturating_mul(elements as u64);
             let is_list = chunk.column_descr().max_rep_level() > 0;
             let batch = if is_list { valid.saturating_add(MORE_VALUES_MAX) } else { self.batch as u64 };

@@ -27,7 +27,7 @@ pub(super) struct Leaf {
     pub(super) range: Range<u64>,
     /// True if the column has a list in each row.
     pub(super) is_list: bool,
-    /// The maximum total number of values in the pages that one batch of rows uses up.
+    /// The maximum total number of values in the pages that are read to their end for one batch of rows.
     pub(super) batch: u64,
 }
 
@@ -55,14 +55,15 @@ impl Pages {
     ) -> Result<Self> {
         let column = chunk.column_descr();
         let left = u64::try_from(chunk.num_values()).unwrap_or(0);
-        // A list that is too long may have the rest of a page, then other pages.
+        // A list that is too long may add values beyond `leaf.batch`: the rest of a page that the previous
+        // batch has begun, and the last page before the limit is noticed.
         let more = if leaf.is_list { 2 * u64::from(PAGE_VALUES_MAX) } else { 0 };
         let limits = Limits {
             left,
             levels: usize::from(column.max_rep_level() > 0) + usize::from(column.max_def_level() > 0),
             strings: column.physical_type() == Type::BYTE_ARRAY,
             decoded: leaf.batch.saturating_add(more).min(left),
-            // A batch has as many values of other fields as rows.
+            // A field without lists has one value per row, so the number of rows limits its values already.
             most: if leaf.is_list { leaf.batch } else { u64::MAX },
             used: 0,
             batch: 0,
@@ -86,11 +87,12 @@ struct Limits {
     strings: bool,
     /// The maximum number of values that are decoded at a time.
     decoded: u64,
-    /// The maximum total number of values in the pages that one batch of rows uses up.
+    /// The maximum total number of values in the pages that are read to their end for one batch of rows.
     most: u64,
     /// The number of values in the pages that were read for the current batch.
     used: u64,
-    /// The current batch of rows, as the number of batches begun.
+    /// The number of batches that had been begun when the most recent page was read. It identifies the
+    /// current batch of rows.
     batch: u64,
 }
 
@@ -112,7 +114,8 @@ impl Limits {
         if batch != self.batch {
             (self.batch, self.used) = (batch, 0);
         }
-        // The pages before were used up: their values are in memory.
+        // The decoder requests a page only after it has decoded all values of the pages before it. Those
+        // values are in memory.
         if self.used > self.most {
             return Err(bad(format!("some rows have {} values, expected at most {}", self.used, self.most)));
         }
@@ -162,8 +165,8 @@ impl Limits {
             Page::DataPage { buf, .. } => {
                 let mut rest = &buf[..];
                 for _ in 0..self.levels {
-                    // The older encoding of levels, without a length, is older than these encodings of
-                    // values.
+                    // Each list of levels begins with its length. An older encoding of levels has no length,
+                    // but it was replaced before the delta encodings of values, which are checked here.
                     let (length, levels) = rest.split_first_chunk()?;
                     rest = levels.get(u32::from_le_bytes(*length) as usize..)?;
                 }

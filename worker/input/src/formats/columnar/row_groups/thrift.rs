@@ -104,7 +104,7 @@ impl<'a> Thrift<'a> {
     /// Skips the value of a field.
     pub(super) fn skip(&mut self, kind: u8) -> Option<()> {
         match kind {
-            1 | 2 => Some(()), // the type of a field is its value
+            1 | 2 => Some(()), // a boolean field has no bytes, because its type contains its value
             other => self.skip_within(other, DEPTH_MAX),
         }
     }
@@ -112,7 +112,8 @@ impl<'a> Thrift<'a> {
     fn skip_within(&mut self, kind: u8, depth: u32) -> Option<()> {
         let depth = depth.checked_sub(1)?;
         match kind {
-            // The crate `parquet` skips booleans in lists as if they had no bytes. No header has any.
+            // Lists of booleans are refused, because the crate `parquet` skips them as if they had no bytes.
+            // No header has such a list.
             1 | 2 => None,
             BYTE => self.byte().map(|_| ()),
             4..=6 => self.varint().map(|_| ()),
