@@ -199,9 +199,8 @@ impl Ps {
         for arbiter in self.arbiters {
             arbiter.stop();
         }
-        self.server.stop().await;
-        // From now on, the counts in the view do not change.
-        self.view.wait_for_end().await;
+        // After that, the counts in the view do not change. A shard that hangs holds up both, each for a time.
+        tokio::join!(self.server.stop(), self.view.wait_for_end());
         match result {
             // After a signal, the job fails if it cannot be saved. The cause to report is then the signal.
             Err(PsError::JobFailed(_)) if self.leaving.is_cancelled() => Err(PsError::Interrupted),

@@ -23,7 +23,7 @@ fn saving(flags: &[&str], ps_lost_after_s: u32) -> Running {
     let saved = cluster.dir().join("checkpoints");
     let to = format!("--checkpoint-dir={}", saved.display());
     cluster.chief_flags = vec![to, "--save-steps=50".into(), format!("--ps-lost-after-s={ps_lost_after_s}")];
-    let running = Running::of(cluster, &[]);
+    let running = Running::of(cluster, &["--lost-after-s=3"]);
     // A step is left out while the save before it takes long.
     let later = |line: &str| line.split("saved step-").skip(1).any(|name| !name.starts_with("0-"));
     wait_until("a checkpoint after step 0", PATIENCE, || later(&running.chief.err()).then_some(()));

@@ -1,5 +1,6 @@
-//! Tests with `kill -9` while checkpoints are written, at hundreds of seeded points in time. Committed
-//! checkpoints stay valid, unfinished ones do not count, and the next start resumes (C1).
+//! Tests with `kill -9` while checkpoints are written, at more than a hundred seeded points in time. Committed
+//! checkpoints stay valid, unfinished ones do not count, and the next start resumes (C1). The simulator kills
+//! tasks at many more points, but its store is no real file system.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use crate::harness::{Program, Running, linear_regression};
 
 use super::{directory, list, saving, steps, verify, whole};
 
-/// The number of times that each test kills a whole embedded cluster, each time at a different moment.
+/// The number of times that a whole embedded cluster is killed, each time at a different moment.
 const KILLS: u32 = 100;
 /// The number of times that one task of a cluster of processes is killed.
 const TASK_KILLS: u64 = 8;
@@ -27,19 +28,9 @@ impl Random {
 
 #[test]
 fn a_killed_job_loses_no_valid_checkpoint() {
-    no_valid_checkpoint_is_lost(2016);
-}
-
-#[test]
-fn a_killed_job_loses_none_at_other_moments() {
-    no_valid_checkpoint_is_lost(2017);
-}
-
-/// Kills an embedded cluster again and again, at moments that `seed` decides.
-fn no_valid_checkpoint_is_lost(seed: u64) {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let saved = directory(dir.path());
-    let mut random = Random(seed);
+    let mut random = Random(2016);
     let (mut last, mut during) = (0, 0);
     for kill in 0..KILLS {
         // One worker makes enough updates: there is a checkpoint of each.
