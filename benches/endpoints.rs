@@ -1,6 +1,6 @@
 //! Measures the cost of observation with real processes. Each round trains four jobs: without endpoints,
-//! with idle endpoints, with a timeline but no endpoints, and with endpoints from which clients read in half
-//! of the intervals. The clients read the metrics and the page's data; their processor time is part of the
+//! with idle endpoints, with a timeline but no endpoints, and with endpoints that clients read during half of
+//! the job. The clients read the metrics and the page's data; their processor time is part of the
 //! cost. The speed of the fourth job is measured by the bytes that its tasks send over loopback, so no other
 //! program may use loopback. Run it with `cargo bench --bench endpoints -- [--rounds N] [--steps N]
 //! [--rate N] [--trace-every N]`.

@@ -219,7 +219,8 @@ struct Snapshot {
 struct Witness {
     replica: GraphReplica,
     worker: u32,
-    /// The minimum duration of a step before the duration is multiplied by `slow_down`.
+    /// The minimum duration of a step. A shorter step is extended to it; then the duration is multiplied by
+    /// `slow_down`.
     least: Duration,
     /// The factor by which the duration of a step is multiplied.
     slow_down: u32,

@@ -3,7 +3,7 @@
 
 use tokio::sync::mpsc;
 
-/// The largest number of queued commands from views; further commands are refused.
+/// The largest number of queued commands from HTTP endpoints and other views; further ones are refused.
 pub(crate) const VIEW_COMMANDS_MAX: usize = 64;
 
 /// A command to a running job.

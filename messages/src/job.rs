@@ -293,7 +293,7 @@ impl JobSpec {
     /// that is read from a checkpoint may be valid without passing these checks.
     ///
     /// # Errors
-    /// If the job is deterministic, but its result depends on the order in which pushes arrive; if the
+    /// If `deterministic` is set, but the result would depend on the order in which pushes arrive; if the
     /// tensors of its summaries are too large.
     pub fn validate_start(&self, workers: u32) -> Result<(), JobError> {
         if self.deterministic && !self.sync.is_ordered(workers) {

@@ -1,8 +1,8 @@
 //! Shows a shard's newest values to the replies that wait to be written. A reply takes the newest values when
 //! its connection is ready to write them, so a reply that is not being written keeps no values in memory.
 //!
-//! A reply that is decided late equals the reply to a repetition of its request. It has the same verdict, and
-//! values of a single version, which is not older than the version when the verdict was reached.
+//! Such a reply has the verdict that was reached when the request was handled, and values of a single
+//! version, which may be later than the version at that time.
 
 use std::sync::Arc;
 

@@ -63,12 +63,12 @@ impl CheckpointWriter {
         Self { catalog, job, cluster, life, progress: None, wall_clock: WallClock::default() }
     }
 
-    /// Makes every later checkpoint record the time of this clock.
+    /// Stores the time of this clock in all later checkpoints.
     pub(super) fn dated_by(&mut self, wall_clock: WallClock) {
         self.wall_clock = wall_clock;
     }
 
-    /// Makes every later checkpoint record the workers' input files, which `progress` lists.
+    /// Stores the workers' input files, which `progress` lists, in all later checkpoints.
     pub(super) fn follow(&mut self, progress: watch::Receiver<JobProgress>) {
         self.progress = Some(progress);
     }

@@ -1,5 +1,5 @@
-//! Starts the cluster, supervises it, and carries out commands. The launcher notifies the coordinator of
-//! commands, and the coordinator decides what they mean for the job.
+//! Starts the cluster, supervises it, and carries out commands on the ps tasks. The coordinator, which knows
+//! the workers, is told of each command.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::convert::Infallible;
@@ -499,7 +499,7 @@ impl Launcher<'_> {
         Ok(agreement.step())
     }
 
-    /// Sets the factor of the learning rate, or completes a change that some shards know. The new factor
+    /// Sets the factor of the learning rate, or completes a change that only some shards know. The new factor
     /// takes effect at the same version on all shards. Returns when all shards have passed that version,
     /// because a shard can store only one future change.
     async fn change_learning_rate(&self, change: HalfChange) -> Result<(), ChiefError> {

@@ -86,8 +86,8 @@ impl Numbers {
 }
 
 impl From<OptimizerSpec> for UpdateSpec {
-    /// Makes an update with this optimizer, a constant learning rate, no weight decay, no averages and no
-    /// groups.
+    /// Makes the spec of an update with this optimizer and a constant learning rate, without weight decay,
+    /// averages and groups.
     fn from(optimizer: OptimizerSpec) -> Self {
         Self {
             optimizer,

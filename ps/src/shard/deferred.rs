@@ -90,8 +90,8 @@ impl<R> DeferredQueue<R> {
         true
     }
 
-    /// Returns whether a pull of `worker` has to wait. It has to if it makes `incarnation` join, which ends
-    /// all other incarnations, and a push of another incarnation waits.
+    /// Returns whether a pull of `worker` has to wait. It has to if `incarnation` joins with this pull while
+    /// a push of another incarnation waits: the join ends all other incarnations.
     pub(super) fn delays(&self, pull: &Pull, worker: u32, incarnation: Incarnation) -> bool {
         let other = |Push { id, .. }: &Push| id.worker == worker && id.incarnation != incarnation;
         pull.at == PullAt::Join && self.pushes().any(other)

@@ -1,6 +1,6 @@
 //! A slice in the memory of its shard. An update computes the next value and the next moving average into
-//! other buffers, because readers may still use the current ones. It changes slots in place, after copying
-//! the slots that a save shares.
+//! other buffers, because readers may still use the current ones. It changes slots in place. If a save still
+//! reads a slot, the update changes a copy of it.
 
 use std::sync::Arc;
 

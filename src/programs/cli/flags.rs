@@ -234,8 +234,8 @@ impl ReplyArgs {
 /// The flag for the time during which a ps task belongs to a chief that is disconnected.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct LeaseArgs {
-    /// Time for which a ps task belongs to a chief that is disconnected, in seconds. Then a chief that was
-    /// started again can take the task over
+    /// Time for which a ps task belongs to a chief that is disconnected, in seconds. After
+    /// this time, a chief that was started again can take the task over
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
     chief_lease_s: u64,
 }

@@ -84,7 +84,7 @@ fn follow(job: &Job, args: &EnvArgs, config: &ClusterConfig, log: &Log) -> Outco
 }
 
 /// Runs the task that hosts the chief, and returns the trained job. Signals are handled until the function
-/// returns; after that, they end the process again.
+/// returns. After that, a signal ends the process at once.
 fn lead(job: &Job, args: &EnvArgs, config: &ClusterConfig, log: &Log) -> Result<Trained, Error> {
     let endpoint = args.observe.endpoint(log).map_err(|failure| Error::Cluster(failure.to_string()))?;
     let network = args.cluster.network(endpoint);

@@ -1,6 +1,6 @@
-//! Tests with `kill -9` while checkpoints are written, at more than a hundred seeded points in time. Committed
-//! checkpoints stay valid, unfinished ones do not count, and the next start resumes (C1). The simulator kills
-//! tasks at many more points, but its store is no real file system.
+//! Tests with `kill -9` while checkpoints are written, at more than a hundred seeded points in time.
+//! Committed checkpoints stay valid, unfinished ones do not count, and the next start resumes (C1). The
+//! simulator kills tasks at many more points, but its store is no real file system.
 
 use std::time::Duration;
 

@@ -44,8 +44,8 @@ pub struct Parameters {
     /// computes at most one gradient per update; otherwise 0. In such a job, each step makes exactly one
     /// version of a shard, so steps and versions can be compared.
     first: GlobalStep,
-    /// Whether the workers of this job compute several gradients for one update. In such a job, a step does
-    /// not always make a version of a shard, so steps and versions cannot be compared.
+    /// Whether one worker of this job may compute several gradients for one update. In such a job, a step
+    /// does not always make a version of a shard, so steps and versions cannot be compared.
     repeats: bool,
     streams: bool,
 }

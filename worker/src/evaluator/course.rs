@@ -16,7 +16,7 @@ pub(super) const ATTEMPTS_MAX: u32 = 3;
 /// checkpoint.
 #[derive(Debug, Default)]
 pub(super) struct Course {
-    /// The checkpoints that were evaluated or skipped. Deleted checkpoints are removed at each update.
+    /// The checkpoints that were evaluated or skipped, except those that the store has deleted since.
     done: BTreeSet<CheckpointName>,
     failed: BTreeMap<CheckpointName, u32>,
 }

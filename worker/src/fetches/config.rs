@@ -50,8 +50,8 @@ impl FetchConfig {
         Self { names: names.into_iter().map(Into::into).collect(), every }
     }
 
-    /// Checks that each name stands for a tensor of floats of the graph or for a gradient, and that the
-    /// tensors are small enough for batches of `batch` examples.
+    /// Checks that each name stands for a gradient or for a float tensor of the graph, and that no tensor is
+    /// too large to be fetched for a batch of `batch` examples.
     ///
     /// # Errors
     /// Returns the first fault. If a name is unknown, the error lists similar names.

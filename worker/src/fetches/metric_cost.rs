@@ -12,8 +12,8 @@ const COSTLY_EVERY: u64 = 10;
 /// The number of elements that metrics may touch in every step, even if the rest of the step touches only a
 /// few. Touching them takes a few microseconds, less than the push and pull of any step.
 const ELEMENTS_FREE: usize = 4096;
-/// The number of elements that the rest of the step must touch for each element that metrics touch. If the
-/// rest touches fewer, the metrics are not computed in every step.
+/// Metrics are computed in every step only if the rest of the step touches at least this many elements for
+/// each element that the metrics touch.
 const STEP_PER_METRIC: usize = 64;
 
 /// Returns the default interval, in steps, at which a worker computes the metrics of batches of `batch`

@@ -202,8 +202,8 @@ impl FetchPlan {
         self.hooks.iter().flatten().filter(move |hook| is_due(hook.every, step))
     }
 
-    /// If the step computed the metrics, returns `parts`, because the values of each part then begin with
-    /// the metrics. Otherwise, returns an empty slice. `groups` are the groups of the step.
+    /// Returns the parts that have metrics: all of `parts` or none. If the step, which computed `groups`,
+    /// computed the metrics, they are the first values of each part.
     pub(crate) fn metrics<'a>(&self, groups: Groups, parts: &'a [FetchedPart]) -> &'a [FetchedPart] {
         // A replica that does not run pushpull's engine may fetch nothing.
         let all = parts.iter().all(|own| own.values.len() >= self.metric_elements);

@@ -87,7 +87,8 @@ impl Tracer {
         self.spans.put(self.spans_of(step));
     }
 
-    /// Returns the pieces of work that a step shows, in the order of `work`.
+    /// Returns the pieces of work that a timeline shows of a step: the [`WORK_MAX`] longest, or all if there
+    /// are fewer. They keep the order of `work`.
     fn shown(work: &[Work]) -> Vec<&Work> {
         let mut shown: Vec<(usize, &Work)> = work.iter().enumerate().collect();
         if shown.len() > WORK_MAX {

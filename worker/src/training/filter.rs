@@ -138,10 +138,10 @@ impl Filter {
         self.all().find(bad).map_or(Ok(()), Err)
     }
 
-    /// Returns the magnitude that the elements of a variable's gradient must not reach before they are
-    /// clipped: infinity, or the lower [`GRADIENT_LIMIT`]. The lower limit does not apply if clipping brings
-    /// the elements below it. It also does not apply if the job stops at gradients that are not finite,
-    /// because the shards check it then.
+    /// Returns the bound for the elements of a variable's gradient that is not clipped yet: each magnitude
+    /// must be below the bound. It is [`GRADIENT_LIMIT`] if nothing else keeps the gradient below this limit.
+    /// It is infinity if clipping will do so, or if the job stops at gradients that are not finite: then the
+    /// shards check the limit.
     fn limit(&self, variable: VariableId) -> f32 {
         let GradientSpec { clip_value, clip_global_norm, not_finite } = self.spec;
         let small = |bound: f32| bound < GRADIENT_LIMIT;

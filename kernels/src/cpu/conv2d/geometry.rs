@@ -138,7 +138,7 @@ impl Conv2d {
     }
 }
 
-/// An endless iteration over the window starts of consecutive output pixels.
+/// An endless iterator over consecutive output pixels, which returns the start of each pixel's window.
 pub(super) struct Windows<'a> {
     conv: &'a Conv2d,
     /// The row and the column (`col`) of the next output pixel in its image.

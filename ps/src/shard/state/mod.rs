@@ -48,7 +48,7 @@ pub struct ShardState<R> {
     created_on: u64,
     /// The placement epoch of the last request to create the shard.
     epoch: PlacementEpoch,
-    /// Whether a read is in progress whose result nothing needs any more.
+    /// Whether the result of the read in progress is not needed any more.
     discards_read: bool,
     /// For each worker that has left, its last incarnation. It is recorded even while the shard is empty.
     over: BTreeMap<u32, Incarnation>,

@@ -8,7 +8,7 @@ use pushpull_messages::input::{CategorySpec, VocabularySpec};
 pub(crate) struct Vocabulary {
     /// The id of each word; `None` if the field holds the id itself.
     ids: Option<BTreeMap<Vec<u8>, i32>>,
-    /// The id of every word that has no other id; `None` if the spec gives no such id.
+    /// The id that all words outside of the vocabulary share; `None` if the spec has none.
     unknown: Option<i32>,
 }
 

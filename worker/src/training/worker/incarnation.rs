@@ -339,9 +339,9 @@ impl WorkerIncarnation<'_> {
         }
     }
 
-    /// Returns true if the job has rolled back, or will roll back because a ps task is lost. The registration
-    /// of the next incarnation then tells the chief that this incarnation has ended. An interrupted worker
-    /// does not wait for a job that will roll back.
+    /// Returns whether the worker must register again as another incarnation, which tells the chief that this
+    /// one has ended. It must if the job has rolled back, or if the job will roll back because a ps task is
+    /// lost. In the second case, an interrupted worker ends instead.
     fn must_begin_again(&self, error: &WorkerError) -> bool {
         let will_roll_back = self.saves.load(Ordering::Relaxed) && error.is_lost_ps();
         error.is_rolled_back() || will_roll_back && !self.worker.interrupt.is_cancelled()

@@ -252,7 +252,8 @@ struct IpcBatches {
 }
 
 impl IpcBatches {
-    /// Reads the metadata of the next record batch. Reads the dictionaries before it.
+    /// Reads the dictionaries up to the next record batch, and the metadata of this batch. Returns `None` at
+    /// the end.
     fn next_head(&mut self) -> Result<Option<Head>, TableError> {
         while let Some(head) = self.messages.next()? {
             let kind = decoding(METADATA, || Ok::<_, ArrowError>(head.message()?.header_type()))?;

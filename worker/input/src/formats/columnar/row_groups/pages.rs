@@ -79,7 +79,7 @@ impl Pages {
 
 /// The limits of what the pages of a chunk may declare.
 struct Limits {
-    /// The number of values in the pages of the chunk that have not been read yet.
+    /// The number of values in the chunk's remaining pages.
     left: u64,
     /// The number of lists of levels at the beginning of a page of version 1.
     levels: usize,
