@@ -78,6 +78,9 @@ pub struct JobReport {
     pub gradients: u64,
     /// The number of steps that workers dropped because their gradients were not finite.
     pub skipped: u64,
+    /// The number of times that the job has rolled back to a checkpoint, because a ps task had lost its
+    /// variables. Only rollbacks under this run of the chief count.
+    pub rollbacks: u64,
     /// The unweighted mean of the last losses of the workers that stayed to the end; NaN if none of them has
     /// a finite loss. Workers that left or were lost do not count.
     pub train_loss: f32,

@@ -48,6 +48,9 @@ pub struct Report {
     pub gradients: u64,
     /// The number of steps that workers dropped because their gradients were not finite.
     pub skipped: u64,
+    /// The number of times that the job has rolled back to a checkpoint, because a ps task had lost its
+    /// variables. Only rollbacks under the last run of the chief count.
+    pub rollbacks: u64,
     /// The time from the first step to the last, in seconds, excluding start-up and evaluation.
     pub seconds: f64,
     /// The number of examples per second, over all workers, counting only examples whose gradients were
@@ -156,6 +159,7 @@ impl Report {
             unsaved: report.unsaved.clone(),
             gradients: report.gradients,
             skipped: report.skipped,
+            rollbacks: report.rollbacks,
             seconds,
             examples_per_second: if seconds > 0.0 { examples / seconds } else { 0.0 },
             train_loss: report.train_loss,
@@ -194,6 +198,13 @@ impl Report {
         }
         if self.skipped > 0 {
             writeln!(out, "skipped        {} step(s) whose gradients were not finite", self.skipped)?;
+        }
+        if self.rollbacks > 0 {
+            writeln!(
+                out,
+                "rolled back    {} time(s), because a ps task had lost its variables",
+                self.rollbacks
+            )?;
         }
         let staleness = self.shards.iter().map(|shard| (&shard.staleness_histogram[..], shard.staleness_max));
         if let Some(shares) = shares(staleness) {
@@ -271,6 +282,7 @@ mod tests {
             unsaved: None,
             gradients: 10,
             skipped: 0,
+            rollbacks: 0,
             seconds: 2.0,
             examples_per_second: 320.0,
             train_loss: 0.5,

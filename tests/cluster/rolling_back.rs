@@ -48,6 +48,7 @@ impl Running {
         let quiet = cluster(report.count("updates_applied"), &FLAGS);
         quiet.start_all().into_iter().for_each(|mut program| drop(program.wait().expect(0)));
         assert_eq!(report.variables_crc32c(), quiet.finished().variables_crc32c());
+        assert!(report.count("rollbacks") > 0);
     }
 }
 

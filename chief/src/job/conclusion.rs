@@ -34,6 +34,7 @@ pub(crate) fn conclude(
         updates_timed: outcome.step.0.saturating_sub(outcome.began.0),
         gradients: first.map_or(0, |first| first.pushes.applied + first.pushes.held),
         skipped: outcome.skipped,
+        rollbacks: outcome.rollbacks,
         train_loss: outcome.train_loss,
         evaluation: outcome.evaluation,
         workers: outcome.workers,
@@ -101,6 +102,7 @@ mod tests {
             evaluation,
             workers: 2,
             skipped: 3,
+            rollbacks: 2,
             began: GlobalStep(began.0),
             step,
             stopped,
@@ -123,6 +125,7 @@ mod tests {
         ] {
             let report = counted(sync, right, 0).unwrap();
             assert_eq!((report.updates_applied, report.gradients, report.skipped), (10, gradients, 3));
+            assert_eq!(report.rollbacks, 2);
             let error = counted(sync, wrong, 0).unwrap_err();
             assert!(
                 error.contains(&format!(

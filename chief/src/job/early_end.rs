@@ -163,7 +163,7 @@ mod tests {
             let (workers, skipped, stopped) = (1, 0, None);
             let began = GlobalStep(0);
             let outcome =
-                TrainingOutcome { train_loss: 0.5, evaluation, workers, skipped, began, step, stopped };
+                TrainingOutcome { train_loss: 0.5, evaluation, workers, skipped, rollbacks: 0, began, step, stopped };
             prop_assert_eq!(LastSave::after(Ok(&TrainingEnd::Evaluated(outcome))), LastSave::At(step));
             prop_assert_eq!(LastSave::after(Ok(&TrainingEnd::Drained { step })), LastSave::Current);
             prop_assert_eq!(SaveLimit::new(false, true), SaveLimit::LastSaveTimeout, "(E)");

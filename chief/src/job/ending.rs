@@ -259,8 +259,17 @@ impl<R> JobState<R> {
                 let early = self.stopping.take().filter(|_| step < self.job.last_step);
                 let stopped = early.map(|stopping| stopping.reason);
                 let began = self.began;
-                let outcome =
-                    TrainingOutcome { train_loss, evaluation, workers, skipped, began, step, stopped };
+                let rollbacks = self.rollbacks;
+                let outcome = TrainingOutcome {
+                    train_loss,
+                    evaluation,
+                    workers,
+                    skipped,
+                    rollbacks,
+                    began,
+                    step,
+                    stopped,
+                };
                 effects.push(Effect::Ended(Ok(TrainingEnd::Evaluated(outcome))));
             }
         }

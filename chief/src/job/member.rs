@@ -26,8 +26,8 @@ pub(super) struct Member<R> {
     pub early: Option<(Incarnation, u64)>,
     /// Whether the worker's process has registered before, as another incarnation.
     pub again: bool,
-    /// The incarnations that have ended, but that shards may still count as members. The next
-    /// appointment of the worker removes them there. If the worker does not come back, an order to leave does.
+    /// The incarnations that have ended, but that shards may still count as members. The next appointment of
+    /// the worker removes them there. If the worker does not come back, an order to leave does.
     pub ended: Vec<Incarnation>,
     /// Whether the shards count the worker as a member although it does not train. They do so after a
     /// rollback, and if an earlier run of the chief has appointed the worker, until the worker leaves.

@@ -68,6 +68,8 @@ pub(crate) struct TrainingOutcome {
     /// The number of workers whose losses are averaged in `train_loss`.
     pub workers: usize,
     pub skipped: u64,
+    /// The number of times that the job has rolled back to a checkpoint under this run of the chief.
+    pub rollbacks: u64,
     /// The number of updates that had been applied when this run of the chief began or continued the job.
     pub began: GlobalStep,
     /// The step at which the training ended.
@@ -133,6 +135,8 @@ pub(crate) struct JobState<R> {
     saved: SaveStatus,
     summary_every: Option<u64>,
     trace: Option<TraceSpec>,
+    /// The number of times that the job has rolled back.
+    rollbacks: u64,
     /// The number of updates that had been applied when the job began.
     began: GlobalStep,
     global_step: GlobalStep,
@@ -204,6 +208,7 @@ impl<R> JobState<R> {
             saved: SaveStatus::default(),
             summary_every: None,
             trace: None,
+            rollbacks: 0,
             began: GlobalStep(0),
             global_step: GlobalStep(0),
             skipped: 0,

@@ -95,6 +95,7 @@ impl<R> JobState<R> {
         if !std::mem::take(&mut self.rolls_back) {
             return Vec::new();
         }
+        self.rollbacks += 1;
         let mut effects = Vec::new();
         for (&index, member) in &mut self.members {
             member.expected = !member.is_over();

@@ -18,6 +18,8 @@ pub(crate) struct JobStatus {
     pub stops: bool,
     /// The number of updates that had been applied when the job began.
     pub began: GlobalStep,
+    /// The number of times that the job has rolled back.
+    pub rollbacks: u64,
     pub workers: Vec<MemberStatus>,
 }
 
@@ -64,6 +66,7 @@ impl<R> JobState<R> {
             reason,
             stops: self.stopping.is_some() || matches!(phase, JobPhase::Failing | JobPhase::Ended),
             began: self.began,
+            rollbacks: self.rollbacks,
             workers: self.members.iter().map(status).collect(),
         }
     }

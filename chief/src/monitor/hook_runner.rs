@@ -303,6 +303,7 @@ mod tests {
             evaluation: evaluation(),
             shards: shards(9, false),
             workers: 2,
+            rollbacks: 0,
             saves: 1,
             saves_failed: 0,
             last_checkpoint: None,

@@ -30,6 +30,9 @@ pub struct ChiefSnapshot {
     pub last_step: GlobalStep,
     /// The step at which this run of the job began; above 0 after a restore.
     pub began: GlobalStep,
+    /// The number of times that the job has rolled back to a checkpoint under this run of the chief.
+    #[serde(default)]
+    pub rollbacks: u64,
     /// The mean of the last losses reported by the workers that take part.
     pub loss: Option<f32>,
     /// The metrics on the workers' last training batches, in the order of the graph; empty if they are

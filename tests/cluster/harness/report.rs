@@ -8,7 +8,7 @@ use pushpull_messages::sync::SyncSpec;
 use serde_json::Value;
 
 /// The keys that other programs rely on.
-const KEYS: [&str; 18] = [
+const KEYS: [&str; 19] = [
     "examples_per_second",
     "steps",
     "began",
@@ -26,6 +26,7 @@ const KEYS: [&str; 18] = [
     "updates_applied",
     "gradients",
     "skipped",
+    "rollbacks",
     "variables_crc32c",
 ];
 

@@ -37,6 +37,7 @@ fn all_workers_register_again_after_a_rollback() {
     play.say(1, 2, Ready::default());
     assert_eq!(play.log(), "started 8:Registered 9:Go 10:Registered 11:Go");
     assert!(play.registered[2..].iter().all(|(resume, saves)| resume.drawn == 4 && *saves));
+    assert_eq!(play.state.status().rollbacks, 1);
     assert_eq!(play.left, [], "the new shards do not know the earlier incarnations");
     assert_eq!(play.state.global_step(), GlobalStep(4));
 }

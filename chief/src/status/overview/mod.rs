@@ -340,6 +340,7 @@ impl Overview {
             step: self.step(),
             last_step: self.progress.last_step,
             began: self.status.began,
+            rollbacks: self.status.rollbacks,
             loss: self.progress.loss,
             metrics: self.progress.metrics.clone(),
             steps_per_s: if self.ended { 0.0 } else { self.steps.rate(at) },

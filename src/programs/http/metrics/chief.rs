@@ -32,6 +32,7 @@ pub(super) fn samples(job: &ChiefSnapshot, out: &mut Samples<'_>) {
     out.gauge("pushpull_job_step", &[], job.step.0 as f64);
     out.gauge("pushpull_job_last_step", &[], job.last_step.0 as f64);
     out.gauge("pushpull_job_began_step", &[], job.began.0 as f64);
+    out.counter("pushpull_job_rollbacks_total", &[], job.rollbacks);
     if let Some(loss) = job.loss {
         out.gauge("pushpull_loss", &[], f64::from(loss));
     }

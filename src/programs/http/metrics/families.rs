@@ -78,6 +78,7 @@ pub(super) const FAMILIES: &[(&str, Kind, &str)] = &[
     ("pushpull_job_step", Gauge, "Updates of the shard that is furthest ahead."),
     ("pushpull_job_last_step", Gauge, "The step at which the training ends."),
     ("pushpull_job_began_step", Gauge, "The step at which this run began."),
+    ("pushpull_job_rollbacks_total", Counter, "Rollbacks of the job to a checkpoint, because a ps task had lost its variables."),
     ("pushpull_loss", Gauge, "Mean training loss over the last steps; the chief reports that of the job, and a worker its own."),
     ("pushpull_train_metric", Gauge, "The model's metrics on the workers' last training batches, by metric."),
     ("pushpull_steps_per_second", Gauge, "Updates per second, over the last seconds."),

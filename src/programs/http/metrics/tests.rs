@@ -253,6 +253,7 @@ impl Numbers {
                 finding(FindingKind::OverloadedShard, "ps/0/shard/1"),
             ],
             spans_lost: self.next(),
+            rollbacks: self.next(),
             ..Default::default()
         }
     }

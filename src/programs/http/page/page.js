@@ -195,6 +195,7 @@ function showSummary(job) {
     about.batch_size && `batch ${whole(about.batch_size)}${about.accumulate > 1 ? ` × ${whole(about.accumulate)}` : ""} per worker`,
     about.variables && `${whole(about.variables)} variables, ${bytes(about.variable_bytes)}`,
     job.began > 0 && `resumed from step ${whole(job.began)}`,
+    job.rollbacks > 0 && `rolled back ${whole(job.rollbacks)} ${job.rollbacks > 1 ? "times" : "time"}`,
     job.spans_lost > 0 && `${whole(job.spans_lost)} spans dropped from the timeline`,
   ].filter(Boolean);
   keyed(id("facts"), facts.map((_, i) => String(i)), () => make("span"), (span, key) => say(span, facts[Number(key)]));
