@@ -167,8 +167,8 @@ fn asked(folder: &Path, job: &Path, rate: u32) -> anyhow::Result<Asked> {
     let reader = spawn(move || lines.map_while(Result::ok).for_each(drop));
     sleep(WINDOW);
     let (mut trained, mut seconds) = ([0.0; 2], [0.0; 2]);
-    // The first block is not counted, because a job is slower at its start, and a block begins with an
-    // interval without requests.
+    // The first block is not counted: a job is slower at its start, which would affect mainly the intervals
+    // without requests.
     let mut is_warm = false;
     let status = 'job: loop {
         let (mut of_block, mut took) = ([0.0; 2], [0.0; 2]);
@@ -179,7 +179,7 @@ fn asked(folder: &Path, job: &Path, rate: u32) -> anyhow::Result<Asked> {
             let after = loopback()? - asking.bytes.load(Ordering::Relaxed);
             of_block[usize::from(now)] += (after - before) as f64;
             took[usize::from(now)] += begun.elapsed().as_secs_f64();
-            // The job may have ended during this block, so the block is not counted.
+            // A block during which the job ends is not counted.
             if let Some(status) = child.try_wait()? {
                 break 'job status;
             }

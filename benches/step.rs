@@ -36,7 +36,7 @@ struct Args {
     /// Number of threads that compute one step
     #[arg(long, default_value_t = 2)]
     threads: usize,
-    /// Number of rounds for each model; each round measures the model's steps, and its matrix products alone
+    /// Number of rounds for each model; each round measures whole steps, and then only their matrix products
     #[arg(long, default_value_t = 7)]
     rounds: usize,
     /// Number of steps in each round

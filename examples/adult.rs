@@ -112,7 +112,7 @@ fn model() -> Result<GraphSpec, GraphError> {
     let deep = network.apply(&mut g, all);
     let logit = g.add(wide, deep);
     // `logit` is the logit of a high income. The logit of a low income is set to 0, because only the
-    // difference between the two counts.
+    // difference between the two logits matters.
     let zero = g.scale(logit, 0.0);
     let logits = g.concat(&[zero, logit], 1);
     g.output("logits", logits);

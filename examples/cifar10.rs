@@ -42,8 +42,8 @@ fn block(name: &str, channels: usize) -> Residual {
 }
 
 /// Returns a batch normalisation whose moving mean and variance follow the last ten batches or so. With the
-/// default momentum they would follow the last hundred, and so be close to their initial values when a short
-/// job is evaluated.
+/// default momentum, they would follow the last hundred batches. At the end of a short job, they would still
+/// be close to their initial values.
 fn norm(name: &str) -> BatchNorm {
     batch_norm(name).momentum(0.9)
 }

@@ -16,7 +16,8 @@ pub(crate) enum Kind {
 impl Cluster {
     /// Returns a cluster in this process, with `ps` ps tasks and `workers` workers that share the machine's
     /// cores. To change more settings, convert an [`Embedded`] into a cluster. A signal ends the process as
-    /// usual; a job with checkpoints later resumes from the last one that was saved before the signal.
+    /// usual. If the job saves checkpoints, its next run resumes from the last one that was saved before the
+    /// signal.
     pub fn embedded(ps: u32, workers: u32) -> Self {
         Embedded::new(ps, workers).into()
     }
@@ -32,11 +33,11 @@ impl Cluster {
     /// returns an error in all of them; [`Error::exit_code`](crate::Error::exit_code) returns the exit
     /// status for this error.
     ///
-    /// If SIGINT would have ended the process before the call of `train`, it does so again after `train` has
-    /// returned; the exit status is then 128 + the signal's number. The same holds for SIGTERM. A program
-    /// that handles these signals itself must install its handlers before it calls `train`. During the
-    /// training, these handlers are called in addition to the library's own. After the training, only the
-    /// program's handlers are called.
+    /// Once `train` has returned, SIGINT ends the process again, with the exit status 128 + the signal's
+    /// number, unless the program handled or ignored SIGINT when it called `train`. The same holds for
+    /// SIGTERM. A program that handles these signals itself must install its handlers before it calls
+    /// `train`. During the training, these handlers are called in addition to the library's own. After the
+    /// training, only the program's handlers are called.
     #[cfg(feature = "programs")]
     pub const fn from_env() -> Self {
         Self(Kind::Env)

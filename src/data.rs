@@ -1,4 +1,5 @@
-//! Data sets of one's own: the trait [`Dataset`], arrays in memory, functions, and sets made of other sets.
+//! Data sets that a program defines itself: the trait [`Dataset`], arrays in memory, functions, and sets made
+//! of other sets.
 //!
 //! A job reads them by name; see [`Job::with_data`](crate::Job::with_data) and, for worker programs,
 //! [`worker_main_with`](crate::worker_main_with).

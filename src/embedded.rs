@@ -201,8 +201,8 @@ impl Embedded {
         let others = tasks.end(&run, if result.is_ok() { LEAVE } else { LEAVE_FAILED }).await;
         // If the chief failed, its error is returned: the errors of the other tasks are only consequences.
         match result? {
-            // Errors of other tasks are ignored here: a worker fails if it had not begun when the job was
-            // saved, because the chief then turns it away.
+            // Errors of other tasks are ignored here, because some are expected: once the job is saved, the
+            // chief turns away every worker that has not begun, and such a worker fails.
             end @ JobEnd::Saved { .. } => Ok(end),
             end => others.map(|()| end),
         }

@@ -34,9 +34,9 @@ pub(crate) enum Length {
 
 impl Length {
     /// Returns `job` with its last step set to this length, in updates, for `workers` workers. If the length
-    /// or `job.eval_every` is given in epochs, and `job` does not state the number of examples in an epoch,
-    /// counts the examples and sets this number, too. A synchronous update uses the batches of several
-    /// workers, so an epoch takes fewer updates.
+    /// or `job.eval_every` is given in epochs, the number of examples in an epoch is needed. If `job` does
+    /// not state that number, counts the examples and sets it. A synchronous update uses the batches of
+    /// several workers, so an epoch takes fewer updates.
     ///
     /// # Errors
     /// Returns an error if the job is invalid, or if the examples must be counted and the training set
@@ -53,7 +53,7 @@ impl Length {
         job.validate()?;
         job.validate_start(workers)?;
         if counts && job.epoch_examples.is_none() {
-            // Each worker may skip some records, and here one reader reads for all of them.
+            // Each worker may skip some records, and here one reader reads for all workers.
             let skip_bad_records = job.input.skip_bad_records.saturating_mul(workers.into());
             let reading = Reading { skip_bad_records, ..Reading::of(&job.input, datasets) };
             job.epoch_examples = Some(describe(&job.input.train, &job.input.map, &reading)?.examples);
@@ -294,8 +294,8 @@ impl Job {
         self
     }
 
-    /// Lets workers continue from a checkpoint although the names or sizes of the training files have
-    /// changed since then. Without this call, such a change is an error.
+    /// Lets workers continue from a checkpoint although the names or sizes of the training files have changed
+    /// since it was saved. Without this call, such a change is an error.
     pub const fn accept_changed_files(mut self) -> Self {
         self.spec.input.accept_changed_files = true;
         self
@@ -359,11 +359,11 @@ impl Job {
         self
     }
 
-    /// Keeps the best evaluation, and the values of the variables at which it was made.
+    /// Keeps the best evaluation, and the values of the variables that were evaluated.
     /// [`Trained::best`](crate::Trained::best) returns them. `by` chooses the metric, such as
     /// `"accuracy:max".parse()?`. Worker 0 keeps the values in memory. This setting needs
-    /// [`eval_every`](Self::eval_every): without it, the model is evaluated only at the end, so the values
-    /// at the end are the best.
+    /// [`eval_every`](Self::eval_every): without it, the model is evaluated only at the end, so the values at
+    /// the end are the best.
     pub fn keep_best(mut self, by: BestSpec) -> Self {
         self.best = Some(by);
         self

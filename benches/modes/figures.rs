@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::trial::{Setting, Trial};
 use crate::{BACKUP, WORKERS};
 
-/// The settings of a job and its trials, one trial for each round.
+/// A job's settings, and the results of its trials, one trial for each round.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Figures {
     pub setting: Setting,
@@ -65,8 +65,8 @@ impl Figures {
         Spread::of(self.trials.iter().map(figure))
     }
 
-    /// Divides this job's updates per second by those of the other job, separately for each round. Returns
-    /// the spread of these ratios.
+    /// Returns this job's updates per second, divided by those of the other job: the spread of this ratio
+    /// over all rounds.
     fn rate_over(&self, other: &Self) -> Option<Spread> {
         let pairs = self.trials.iter().zip(&other.trials);
         Spread::of(pairs.map(|(one, other)| one.updates_per_second() / other.updates_per_second()))

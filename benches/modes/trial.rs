@@ -1,6 +1,6 @@
 //! Runs one trial of a job. Every replica counts its steps and may sleep at the end of each; the slow
-//! replica sleeps longest. Snapshots of the variables' values that worker 0 received are kept until the job
-//! has ended, and then evaluated. This module must not depend on other jobs or on how results are shown.
+//! replica sleeps longest. Worker 0 keeps snapshots of the variables' values that it receives; they are
+//! evaluated after the job has ended. This module must not depend on other jobs or on how results are shown.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 /// The number of examples in one worker's batch.
 const BATCH: u32 = 64;
-/// The approximate number of snapshots of a job that are evaluated.
+/// The approximate number of snapshots that are evaluated for each job.
 const POINTS: u64 = 50;
 /// The number of test images in one batch of an evaluation.
 const TEST_BATCH: usize = 250;
@@ -194,7 +194,7 @@ impl Bench {
 struct Watch {
     /// The time at which the job's first step began, on any replica.
     start: OnceLock<Instant>,
-    /// The number of pushes of all workers that the shard has answered.
+    /// The number of pushes that the shard has answered, summed over all workers.
     pushes: AtomicU64,
     /// The minimum number of answered pushes between two snapshots.
     every: u64,

@@ -30,8 +30,8 @@ pub enum Command {
 }
 
 /// A queue of commands that wait to be carried out. Commands of hooks come from the chief itself and are
-/// always accepted. Commands of views may come from any client, so their number is bounded by
-/// [`VIEW_COMMANDS_MAX`].
+/// always accepted. Commands of views, such as the HTTP endpoint, may come from any client, so their number
+/// is bounded by [`VIEW_COMMANDS_MAX`].
 #[derive(Debug)]
 pub(crate) struct CommandQueue {
     hook_sender: mpsc::UnboundedSender<Command>,

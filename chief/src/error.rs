@@ -243,8 +243,8 @@ impl From<CallError> for ChiefError {
 }
 
 impl ChiefError {
-    /// Returns true if the ps tasks belong to another chief or serve another job. This chief must then stop
-    /// no task.
+    /// Returns true if the ps tasks belong to another chief or serve another job. If so, this chief must not
+    /// stop any task.
     pub const fn is_other_chief(&self) -> bool {
         matches!(self, Self::OtherChief { .. } | Self::OtherJob { .. })
     }

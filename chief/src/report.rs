@@ -68,13 +68,14 @@ pub struct JobReport {
     pub steps: GlobalStep,
     /// The reason why the job stopped before its last step, if it did.
     pub stopped: Option<String>,
-    /// The number of updates that this run has applied; the same on every shard.
+    /// The number of updates in `steps` without those in a restored checkpoint; the same on every shard.
     pub updates_applied: u64,
-    /// The number of these updates that were applied during `training`. It is smaller than `updates_applied`
-    /// if a later run of the chief has continued the job, because that run has measured only its own time.
+    /// The number of these updates that were applied during `training`. If a later run of the chief has
+    /// continued the job, this number is less than `updates_applied`, because `training` is only the time
+    /// that this later run has measured.
     pub updates_timed: u64,
-    /// The number of gradients in the updates of this run, counted by the first shard. An update may combine
-    /// several gradients.
+    /// The number of gradients that were combined into the updates of `updates_applied`, counted by the first
+    /// shard. An update may combine several gradients.
     pub gradients: u64,
     /// The number of steps that workers dropped because their gradients were not finite.
     pub skipped: u64,

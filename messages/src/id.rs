@@ -30,8 +30,8 @@ macro_rules! number {
 }
 
 number!(
-    /// The incarnation of a task, that is, one run of its process. A restarted task has a new incarnation,
-    /// and so has a worker that registers again because its job has rolled back.
+    /// The number of an incarnation of a task. A task begins a new incarnation when its process starts. A
+    /// worker also begins one without a restart, when it registers again because its job has rolled back.
     Incarnation(u64)
 );
 
@@ -48,8 +48,8 @@ impl Incarnation {
         Self(self.0.wrapping_add(Self::AGAIN))
     }
 
-    /// Returns the time at which the process was started, in microseconds since 1970. The result has a
-    /// meaning only if the first incarnation of the process took its number from the clock.
+    /// Returns the time at which the process was started, in microseconds since 1970. The result is correct
+    /// only if the first incarnation of the process took its number from the clock.
     pub const fn started_us(self) -> u64 {
         self.0 % Self::AGAIN
     }

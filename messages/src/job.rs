@@ -17,7 +17,7 @@ use crate::sync::{LeaveSpec, SyncSpec};
 
 /// The maximum number of examples in one worker's batch.
 pub const BATCH_SIZE_MAX: u32 = 1 << 20;
-/// The maximum number of batches whose mean gradient a worker pushes as one step.
+/// The maximum number of batches in one step of a worker. The worker pushes the mean of their gradients.
 pub const ACCUMULATE_MAX: u32 = 1 << 16;
 /// The maximum number of bytes in a job file.
 pub const JOB_FILE_BYTES_MAX: u64 = 16 << 20;
@@ -154,7 +154,7 @@ pub fn told(error: &serde_json::Error) -> String {
 }
 
 impl JobSpec {
-    /// Returns a number by which tasks recognise the same job; never 0.
+    /// Returns the digest by which tasks check that their jobs are the same; never 0.
     pub fn digest(&self) -> u32 {
         crc32c::crc32c(&rmp_serde::to_vec_named(self).expect("plain data encodes")).max(1)
     }
@@ -206,8 +206,8 @@ impl JobSpec {
         }
     }
 
-    /// Marks as untrained the variables that groups freeze. Workers then compute no gradients for these
-    /// variables, and the backward pass ends at them.
+    /// Sets `trainable` to false for every variable that a group freezes. Workers compute no gradients for
+    /// such variables, and the backward pass ends at them.
     pub fn freeze(&mut self) {
         if self.groups.iter().any(|group| group.frozen) {
             let update = self.update();
@@ -294,7 +294,7 @@ impl JobSpec {
     ///
     /// # Errors
     /// If `deterministic` is set, but the result would depend on the order in which pushes arrive; if the
-    /// tensors of its summaries are too large.
+    /// tensors of the job's summaries are too large.
     pub fn validate_start(&self, workers: u32) -> Result<(), JobError> {
         if self.deterministic && !self.sync.is_ordered(workers) {
             return Err(JobError::NotDeterministic(self.sync));
@@ -326,7 +326,7 @@ impl JobSpec {
             return Err(JobError::NotDeterministic(self.sync));
         }
         if self.sync == (SyncSpec::Sync { aggregate: Some(0) }) {
-            // Its text would be `sync:0`, which no task could read.
+            // This policy would be written as `sync:0`, which no task could parse.
             return Err(OutOfRange::new("sync", "sync, or sync:K with K of at least 1", self.sync).into());
         }
         self.input.validate()?;

@@ -31,7 +31,7 @@ pub enum SyncSpec {
     Sync {
         /// The number of gradients in an update; `None` means one gradient from each worker. If it is less
         /// than the number of workers, the gradients that arrive after the update are stale and are not
-        /// applied. If it is greater, each worker computes several gradients from the same values.
+        /// applied. If it is greater, some or all workers compute several gradients from the same values.
         aggregate: Option<u32>,
     },
 }
@@ -51,13 +51,14 @@ impl SyncSpec {
         }
     }
 
-    /// Returns whether each of `workers` workers computes several gradients for one update.
+    /// Returns true if an update has more gradients than the job has workers. Some or all of the `workers`
+    /// workers then compute several gradients for each update.
     pub const fn repeats(self, workers: u32) -> bool {
         matches!(self, Self::Sync { aggregate: Some(aggregate) } if aggregate > workers)
     }
 
-    /// Returns true if, in a job with `workers` workers, the gradients that make up an update do not depend
-    /// on the order in which gradients arrive.
+    /// Returns true if the order in which gradients arrive has no influence on which gradients make up an
+    /// update, in a job with `workers` workers.
     pub const fn is_ordered(self, workers: u32) -> bool {
         match self {
             Self::Async { .. } | Self::Bounded { .. } => false,

@@ -25,8 +25,8 @@ const SHARD_REQUESTS_MAX: usize = 1 << 14;
 pub(crate) struct Shard {
     state: ShardState<TracedReply>,
     board: ValueBoard,
-    /// The result of [`ShardState::creations`] when the board was made. It changes when the shard is created
-    /// again.
+    /// How often the shard had been created when `board` was made. If [`ShardState::creations`] is greater
+    /// now, the shard needs a new board.
     creation: u64,
     /// The largest size of the values that replies keep in memory while they are written, in bytes.
     reply_bytes_max: u64,

@@ -1,8 +1,8 @@
 //! Shows a shard's newest values to the replies that wait to be written. A reply takes the newest values when
 //! its connection is ready to write them, so a reply that is not being written keeps no values in memory.
 //!
-//! Such a reply has the verdict that was reached when the request was handled, and values of a single
-//! version, which may be later than the version at that time.
+//! The verdict in a reply is the one that was reached when its request was handled. The values in a reply all
+//! have one version, which may be later than the shard's version at that time.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 
 use crate::shard::{Newest, PinnedVersions, ShardState, ValuesKind};
 
-/// A wait of a reply for memory is logged if it takes at least this number of seconds.
+/// A reply's wait for memory is logged if it takes at least this number of seconds.
 const WAIT_S_MAX: u64 = 5;
 
 /// The newest values of one shard, for the replies whose values have not been chosen yet.
@@ -32,7 +32,8 @@ struct Board {
 
 #[derive(Debug)]
 struct State {
-    /// The number of replies that have not been decided. If it is 0, the board keeps no values.
+    /// The number of undecided replies, whose values have not been chosen yet. If it is 0, the board keeps no
+    /// values.
     undecided: usize,
     newest: Newest,
     pinned: PinnedVersions,

@@ -34,7 +34,7 @@ pub struct PsConfig {
     /// version is released, and then get the newest values. A shard may always keep two versions, one of them
     /// for fast connections.
     pub reply_bytes_max: u64,
-    /// The opener of the stores of checkpoints.
+    /// Opens the stores that contain checkpoints, each by its location.
     pub stores: Stores,
     /// The limits on connections and requests.
     pub server: ServerConfig,

@@ -199,7 +199,8 @@ impl Ps {
         for arbiter in self.arbiters {
             arbiter.stop();
         }
-        // After that, the counts in the view do not change. If a shard hangs, both wait a few seconds for it.
+        // Once both waits are over, the counts in the view do not change any more. If a shard hangs, each of
+        // the two waits a few seconds for it.
         tokio::join!(self.server.stop(), self.view.wait_for_end());
         match result {
             // After a signal, the job fails if it cannot be saved. The cause to report is then the signal.

@@ -61,7 +61,7 @@ impl TracedReply {
         self.reply.send(message, payload);
     }
 
-    /// Sends a reply that is decided late. `answer` makes it from the message.
+    /// Sends an answer whose content is decided only when it is written. `answer` makes it from `message`.
     pub(crate) fn send_late(self, mut message: Message, answer: impl FnOnce(Message) -> Box<dyn LateAnswer>) {
         self.add_times(&mut message);
         self.reply.send_late(answer(message));

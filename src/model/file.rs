@@ -133,7 +133,8 @@ fn described(shown: &str, metadata: &HashMap<String, String>) -> Result<ModelSpe
         .map_err(|error| Error::Model(format!("{shown}: the description of the model is invalid: {error}")))
 }
 
-/// Checks that a tensor is the value of a variable.
+/// Checks that `found`, the file's tensor with the name of a variable, has the variable's shape and the type
+/// F32. Returns the tensor. `found` is `None` if the file has no such tensor.
 fn check<'a>(
     shown: &str,
     variable: &VariableSpec,

@@ -34,7 +34,8 @@ pub fn average_pool(size: usize) -> Pool {
 }
 
 impl Pool {
-    /// Moves the window by this number of pixels in both directions.
+    /// Sets the stride: the number of pixels between one position of the window and the next, along both
+    /// axes.
     pub fn stride(mut self, pixels: usize) -> Self {
         self.window.stride = [pixels, pixels];
         self

@@ -41,7 +41,8 @@ pub(crate) fn plain(name: &str) -> String {
     shown
 }
 
-/// Replaces each character that moves the cursor, rings the bell or changes the direction of text by U+FFFD.
+/// Puts U+FFFD in place of each character that moves the cursor, rings the bell or changes the direction of
+/// text.
 pub(crate) fn clean(text: &str) -> String {
     let harmless = |c: char| {
         !c.is_control()

@@ -77,8 +77,7 @@ impl Local {
         }
         let failed = wait(&mut children, &running, &signals, self.leave()).await?;
         match failed.is_empty() {
-            // This includes a job that was interrupted and saved, because then all tasks end without an
-            // error.
+            // A job that was interrupted and saved is a success, too: all its tasks end without an error.
             true => Ok(()),
             false if signals.interrupt.is_cancelled() => {
                 let reason = format!("interrupted: {}", failed.join("; "));

@@ -11,8 +11,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 const OTHER_FILES: u64 = 64;
 /// The number of open files of each shard: the event queue of its thread, and the file that it writes.
 const FILES_PER_SHARD: u64 = 8;
-/// The number of open files of the HTTP endpoint if it has as many connections as it accepts. The endpoint
-/// works with fewer, so a task does not fail without them.
+/// The number of open files of the HTTP endpoint when it has its maximum number of connections. The endpoint
+/// also works with fewer files, so a task does not fail if the limit allows only fewer.
 const ENDPOINT_FILES: u64 = 256;
 /// The number of open files that each process of a local cluster needs in the process that starts it: its
 /// socket, both ends of three pipes, and a descriptor of the process.
@@ -60,7 +60,7 @@ fn connections(cluster: &ClusterConfig) -> u64 {
     own + if cluster.hosts_chief() { ps + workers } else { 0 }
 }
 
-/// Makes sure that a task of a cluster may open enough files. A ps task has this number of shards.
+/// Makes sure that a task of a cluster may open enough files. `shards` is the number of its shards.
 ///
 /// # Errors
 /// If the limit is too low and cannot be raised.
@@ -69,7 +69,7 @@ pub(crate) fn allow_task(cluster: &ClusterConfig, shards: u32) -> anyhow::Result
     allow(&cluster.task().to_string(), needed, needed + ENDPOINT_FILES)
 }
 
-/// Makes sure that a process may start this number of processes of a local cluster.
+/// Makes sure that this process may open enough files to start `children` processes of a local cluster.
 ///
 /// # Errors
 /// If the limit is too low and cannot be raised.

@@ -1,5 +1,5 @@
-//! Makes signals end the process again after a training has handled them. The operating system's default
-//! cannot be restored without unsafe code, so a thread does what the default would do.
+//! Makes signals end the process again when the training that handled them is over. The operating system's
+//! default cannot be restored without unsafe code, so a thread does what the default would do.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -73,8 +73,9 @@ impl SignalGuard {
     }
 }
 
-/// Remembers how the process reacts to signals before a training handles them. When it is dropped, the
-/// signals that used to end the process end it again, with the exit status 128 + the signal's number.
+/// A record of how the process reacted to signals before a training began to handle them. When the record is
+/// dropped, the signals that used to end the process end it again, with the exit status 128 + the signal's
+/// number.
 /// Signals that the program itself handles or ignores are left to the program.
 pub(crate) struct SignalsKept(Defaults);
 

@@ -90,7 +90,7 @@ pub struct ShardReport {
     pub stale: u64,
     /// The number of pushes that arrived after the last update of the job.
     pub stopped: u64,
-    /// The number of pushes that had been received before.
+    /// The number of pushes that repeated an earlier push.
     pub duplicate: u64,
     /// The number of pushes that were refused.
     pub refused: u64,

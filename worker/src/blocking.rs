@@ -8,7 +8,7 @@ use crate::threads;
 
 /// Runs slow work on a new thread called `name`, so that the calling thread stays free for heartbeats and
 /// signals. If `own_threads` is false, runs the work on the calling thread. The new thread does not belong
-/// to the async runtime, because a runtime that ends waits for its own threads, even if one of them hangs.
+/// to the async runtime: when a runtime ends, it waits for its own threads, even if one of them hangs.
 ///
 /// # Errors
 /// If the work fails or panics; if the operating system cannot start a thread.

@@ -1,7 +1,7 @@
 //! The worker's link to the chief, which outlives one run of the chief. If the chief is started again, the
 //! link connects to the new run and introduces the worker to it. Wanted properties: (A) every call ends with
 //! a reply of some run of the chief, or with the reason why no reply will come; (B) after the worker has
-//! begun to train, each new run of the chief receives the worker's introduction before its other requests.
+//! begun to train, it introduces itself to each new run of the chief before it sends other requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -102,8 +102,8 @@ impl ChiefLink {
         self.shared.client().await
     }
 
-    /// Returns true if the run of the chief that `client` is connected to is lost and another run has been
-    /// connected. Waits for the other run if necessary; returns false if none comes.
+    /// Returns true if another run of the chief has replaced the lost run that `client` was connected to.
+    /// Waits for the other run if necessary. Returns false if `client` is not lost, or if no other run comes.
     pub(crate) async fn is_renewed(&self, client: &Arc<ReconnectingClient>) -> bool {
         client.is_lost() && self.shared.after(client).await
     }

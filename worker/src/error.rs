@@ -97,7 +97,7 @@ pub enum WorkerError {
     /// A hook ended the worker with an error.
     #[error("a hook ended the training: {0}")]
     Hook(#[from] HookError),
-    /// A hook fetches tensors that do not exist.
+    /// The tensors that a hook requests cannot be fetched.
     #[error(transparent)]
     Fetch(#[from] FetchError),
     /// The chief ended the job early, for this reason.
@@ -143,8 +143,8 @@ impl WorkerError {
         }
     }
 
-    /// Returns true if a ps task is lost: it was restarted, or could not be reached for the worker's redial
-    /// time.
+    /// Returns true if a ps task is lost: it was restarted, or the worker could not reach it within the time
+    /// for redialling.
     pub(crate) const fn is_lost_ps(&self) -> bool {
         matches!(self, Self::Client(ClientError::Call(CallError::Lost { .. })))
     }

@@ -11,9 +11,9 @@ use tokio::time::{Instant, timeout};
 
 use crate::error::WorkerError;
 
-/// The factor by which the lower bound of the limit is multiplied for waits for input and for the first
-/// computation. Some waits for input are much longer than all earlier ones: at the end of an epoch, or when
-/// a buffer is filled again. The first computation may load libraries.
+/// A factor for the lower bound of the limit. It applies to the first computation, which may load libraries,
+/// and to every wait for input. Some of these waits are much longer than all earlier ones: at the end of an
+/// epoch, or when a buffer is filled again.
 const LONG: u32 = 10;
 /// The limit is at least this many times the duration of the longest work so far.
 const LONGEST: u32 = 20;
@@ -33,8 +33,8 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
-    /// Returns a lease for the wait for an input, which `what` names. `least` is the lower bound of the
-    /// limit of computations; the lower bound for the input is [`LONG`] times as long.
+    /// Returns a lease for waits for the input that `what` names. `least` is the lower bound that applies to
+    /// computations. The lower bound for these waits is [`LONG`] times as long.
     pub(crate) const fn of_input(what: &'static str, least: Duration) -> Self {
         Self { what, least: least.saturating_mul(LONG), longest: Some(Duration::ZERO) }
     }

@@ -29,7 +29,8 @@ pub(crate) struct CheckpointWriter {
     job: JobSpec,
     cluster: ClusterSpec,
     life: Incarnation,
-    /// The progress of the job, which lists the workers' input files; `None` until `follow` is called.
+    /// The progress of the job, which has the digests of the workers' input files; `None` until `follow` is
+    /// called.
     progress: Option<watch::Receiver<JobProgress>>,
     wall_clock: WallClock,
 }
@@ -54,7 +55,7 @@ pub(crate) enum SaveError {
     Late(Version),
     /// The save failed; the text is the reason.
     Failed(String),
-    /// A ps task is lost, so no other save can succeed before it is back; the text is the reason.
+    /// A ps task is lost, so every save fails until the task is back; the text says why it is lost.
     PsLost(String),
 }
 
@@ -63,12 +64,12 @@ impl CheckpointWriter {
         Self { catalog, job, cluster, life, progress: None, wall_clock: WallClock::default() }
     }
 
-    /// Stores the time of this clock in all later checkpoints.
+    /// Sets the clock that gives the times of all later checkpoints.
     pub(super) fn dated_by(&mut self, wall_clock: WallClock) {
         self.wall_clock = wall_clock;
     }
 
-    /// Stores the workers' input files, which `progress` lists, in all later checkpoints.
+    /// Adds the digests of the workers' input files, which `progress` has, to all later checkpoints.
     pub(super) fn follow(&mut self, progress: watch::Receiver<JobProgress>) {
         self.progress = Some(progress);
     }

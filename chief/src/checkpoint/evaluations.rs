@@ -18,10 +18,10 @@ const EVERY: Duration = Duration::from_secs(1);
 /// The time limit for one request to the store.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Passes every evaluation that is stored for a checkpoint of this chief to `found`. The chief's checkpoints
-/// carry the incarnation `life` or, after a rollback, a greater one. The evaluations that one listing of the
-/// store finds are passed on in the order of steps. Evaluations of checkpoints with a smaller incarnation are
-/// ignored, because they belong to another job or to an earlier run. Never returns.
+/// Calls `found` once for each evaluation that is stored for a checkpoint of this chief. The chief's
+/// checkpoints carry the incarnation `life` or, after a rollback, a greater one. The evaluations that one
+/// listing of the store finds are passed on in the order of steps. Evaluations of checkpoints with a smaller
+/// incarnation are ignored, because they belong to another job or to an earlier run. Never returns.
 pub(crate) async fn follow(
     catalog: &Catalog,
     life: Incarnation,

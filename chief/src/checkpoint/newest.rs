@@ -1,4 +1,4 @@
-//! Finds the newest checkpoint of a job that a new run of the chief continues.
+//! Finds the newest checkpoint of a job, for a new run of the chief that continues this job.
 
 use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_messages::id::Version;

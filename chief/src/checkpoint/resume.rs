@@ -25,13 +25,13 @@ pub(super) fn resumes(manifest: &ManifestSpec, job: &JobSpec, workers: u32) -> V
     let sum = |sum: u64, record: &WorkerRecord| sum.saturating_add(record.drawn);
     let read = records.iter().fold(0, sum).saturating_mul(u64::from(manifest.job.batch_size));
     let examples = read / u64::from(workers.max(1));
-    // Positions are rounded down to whole batches of the new size, so a later run can compute its position
-    // from the number of batches alone.
+    // Positions are rounded down to whole batches of the new size, so that a later run needs only the number
+    // of a worker's batches to compute the worker's position.
     (0..workers).map(|worker| after(worker, examples / batch_size)).collect()
 }
 
-/// Returns one record per worker, which the shards keep. A record has the worker's position in its input and,
-/// if the checkpoint contains it, the worker's last push.
+/// Returns one record per worker; the shards keep these records. A record has the worker's position in its
+/// input, and the worker's last push if the checkpoint contains one.
 pub(super) fn records(manifest: &ManifestSpec, resumes: &[Resume]) -> Vec<WorkerRecord> {
     let known = |worker: u32, drawn: u64| {
         let found = manifest.workers.iter().find(|record| record.worker == worker);

@@ -116,7 +116,7 @@ impl Saver {
         Self { _lock: lock, ..self }
     }
 
-    /// Makes every checkpoint record the time of this clock.
+    /// Sets the clock that gives the times of all checkpoints.
     #[must_use]
     pub(crate) fn dated_by(mut self, wall_clock: WallClock) -> Self {
         self.writer.dated_by(wall_clock);
@@ -288,7 +288,7 @@ impl Saver {
             self.status.send_modify(|status| status.failed += 1);
             Err(match reason.is_empty() {
                 true => "the last save did not finish in time".to_owned(),
-                false => format!("the last save did not finish in time; before, it failed: {reason}"),
+                false => format!("the last save did not finish in time; an earlier attempt failed: {reason}"),
             })
         });
         if last.is_ok() && within(deadline, self.cleaner.clean_if_due()).await.is_none() {
@@ -366,11 +366,11 @@ impl Saver {
 }
 
 /// Waits for [`SaverCommand::Begin`]. Returns its starting point, and whether a checkpoint was requested
-/// meanwhile. If the saver was suspended, `suspended` is its state at that time; then
-/// [`SaverCommand::Resume`] also ends the wait, and `suspended` is returned.
+/// meanwhile. If the saver is suspended, `suspended` is its state before that. In this case,
+/// [`SaverCommand::Resume`] also ends the wait, and `suspended` is returned as the starting point.
 ///
 /// # Errors
-/// Returns the reason why there is no last checkpoint if the job ends before such a command.
+/// If the job ends before such a command, returns the reason why there is no last checkpoint.
 async fn wait_to_begin(
     commands: &mut mpsc::UnboundedReceiver<SaverCommand>,
     suspended: Option<StartingPoint>,

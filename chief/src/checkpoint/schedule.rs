@@ -11,7 +11,7 @@ use std::time::Duration;
 use pushpull_messages::id::Version;
 
 /// The largest `margin`, in updates. While the shards train, a save is planned at a version that is at least
-/// `margin` updates ahead of them. No shard applies this many updates while a message is in transit.
+/// `margin` updates ahead of them. No shard can apply `MARGIN_MAX` updates while a message is in transit.
 const MARGIN_MAX: u64 = 1 << 32;
 
 /// The decision of the schedule: what to do next.
@@ -55,7 +55,7 @@ pub(super) struct Schedule {
     due: Duration,
     /// The version of the last failed save. The shards may not have reached it yet.
     failed: Version,
-    /// Whether there is a request for a save for which no version has been chosen yet.
+    /// Whether a save was requested, but no version has been chosen for it yet.
     requested: bool,
     /// Whether the most recent choice of a version was made because of a request.
     urgent: bool,
@@ -91,7 +91,7 @@ impl Schedule {
         self.named = self.named.split_off(&self.seen);
     }
 
-    /// Returns whether a save was requested that has not been made yet.
+    /// Returns whether a requested save has not been made yet.
     pub(super) const fn is_requested(&self) -> bool {
         self.requested || self.urgent
     }

@@ -215,8 +215,8 @@ impl JobRun {
         self.conclude(training, last.as_ref(), saving).await
     }
 
-    /// Dials lost ps tasks again while a job that has ended well is saved and reported. A ps task that was
-    /// started again has lost its variables, so the job then ends with an error.
+    /// Dials lost ps tasks again while a job that has ended well is saved and reported. If a ps task was
+    /// started again, it has lost its variables, and the job ends with an error.
     async fn redial(&self, ended_well: bool) -> Infallible {
         let ChiefConfig { ps_lost_after, retry, .. } = self.config;
         if !ended_well || ps_lost_after.is_zero() || self.ps.is_refused() {

@@ -241,7 +241,8 @@ impl Coordinator {
                 Some((broken, timer)) if broken == connection => timer,
                 other => {
                     other.map(|(_, timer)| ctx.cancel_future(timer));
-                    // The number 0 means that the worker has only connected to an earlier run of the chief.
+                    // The number 0 means that the worker was connected to an earlier run of the chief, but
+                    // not yet to this one.
                     let limit = match connection == 0 || self.state.restarts(index) {
                         true => self.rejoin_timeout.max(self.reconnect_timeout),
                         false => self.reconnect_timeout,

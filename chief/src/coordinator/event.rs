@@ -25,7 +25,7 @@ pub(crate) enum JobEvent {
     Lost { index: u32, connection: u64 },
     /// Every variable has its initial value; the job begins with this placement and state.
     Created(Placement, JobStart),
-    /// A job that an earlier run of the chief has begun goes on, with these members.
+    /// This chief continues the job of an earlier run of the chief, with these members.
     Continued(Placement, JobStart, Vec<HeldWorker>),
     /// A ps task is lost. Its variables may be lost, too.
     Suspend,

@@ -93,8 +93,8 @@ struct Line {
 }
 
 impl EpochTable {
-    /// Returns the table of a job on `workers` workers; `None` if the job says neither where its epochs end
-    /// nor when it is evaluated.
+    /// Returns the table of a job on `workers` workers. Returns `None` if the job does not say where its
+    /// epochs end, and is not evaluated at intervals of steps either.
     pub(crate) fn of(job: &JobSpec, workers: u32) -> Option<Self> {
         let lines = match (job.epochs(workers), job.eval_every) {
             (Some(epochs), every) => {

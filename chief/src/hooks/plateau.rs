@@ -30,7 +30,7 @@ impl Better {
 #[derive(Clone, Debug)]
 pub(super) struct Plateau {
     pub better: Better,
-    /// The number of values without an improvement that make a plateau; at least 1.
+    /// The metric is on a plateau after this number of values without an improvement; at least 1.
     pub patience: u32,
     /// The amount that an improvement must exceed in order to count.
     pub min_delta: f32,

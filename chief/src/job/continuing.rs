@@ -37,7 +37,8 @@ impl<R> JobState<R> {
                     member.state = MemberState::Lost;
                 }
                 // The worker has registered with this chief already. Its new appointment ends all earlier
-                // incarnations on the shards. A shard that no earlier one has joined still counts the worker.
+                // incarnations on the shards. A shard that no earlier incarnation has joined still counts the
+                // worker as a member.
                 HeldWorker::Here { incarnation, .. } => {
                     member.expected = true;
                     if member.incarnation != Some(incarnation) {
@@ -89,7 +90,8 @@ impl<R> JobState<R> {
             return vec![restart(reply)];
         }
         if !is_own_job || (!is_own && !self.continued) {
-            let reason = format!("the chief leads another job than worker/{index}: start the worker again");
+            let reason =
+                format!("the chief leads another job than worker/{index} trains: start the worker again");
             return vec![refuse(reply, reason)];
         }
         if !is_own && !self.member(index).is_present() {
@@ -132,7 +134,7 @@ impl<R> JobState<R> {
         Ok(self.take_on(index))
     }
 
-    /// Begins the training if the job is still starting. It waits for no worker, because an earlier run of
+    /// Begins the training if the job is still starting. Does not wait for workers, because an earlier run of
     /// the chief has let all workers begin.
     fn begin(&mut self) -> Vec<Effect<R>> {
         if !matches!(self.phase, Phase::Starting) {

@@ -278,7 +278,7 @@ impl<R> JobState<R> {
 
     /// If all remaining workers have finished, tells one of them to evaluate; if none of them is connected,
     /// the first that reconnects will be told. If the job is being drained, it ends without an evaluation.
-    /// If it has no workers, it fails.
+    /// If no worker is left, the job fails.
     pub(super) fn evaluate_if_trained(&mut self) -> Vec<Effect<R>> {
         if !self.members.values().any(Member::is_here) {
             let (step, last_step) = (self.global_step, self.job.last_step);

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use pushpull_messages::id::Incarnation;
 use pushpull_messages::message::Resume;
 
-/// The maximum number of replaced incarnations of a worker that are remembered. If a forgotten incarnation
-/// registered again, it would be taken for a new one and be appointed.
+/// The maximum number of replaced incarnations that are remembered for each worker. If a forgotten
+/// incarnation registered again, it would be taken for a new one and be appointed.
 const REPLACED_MAX: usize = 64;
 
 /// A worker of the job.
@@ -27,10 +27,12 @@ pub(super) struct Member<R> {
     /// Whether the worker's process has registered before, as another incarnation.
     pub again: bool,
     /// The incarnations that have ended, but that shards may still count as members. The next appointment of
-    /// the worker removes them there. If the worker does not come back, an order to leave does.
+    /// the worker removes them from the shards. If the worker does not come back, an order to leave removes
+    /// them.
     pub ended: Vec<Incarnation>,
-    /// Whether the shards count the worker as a member although it does not train. They do so after a
-    /// rollback, and if an earlier run of the chief has appointed the worker, until the worker leaves.
+    /// Whether the shards count the worker as a member although it does not train. This is the case after a
+    /// rollback, or after an earlier run of the chief has appointed the worker. It ends when the worker
+    /// begins to train or leaves.
     pub expected: bool,
     /// Whether the shards were told that the latest incarnation has left.
     pub has_left: bool,
@@ -137,7 +139,7 @@ impl<R> Member<R> {
         self.is_here() && !matches!(self.state, MemberState::Finished(_))
     }
 
-    /// Returns whether the shards count the worker as a member, so that they must be told if it leaves.
+    /// Returns whether the shards count the worker as a member. If so, they must be told when it leaves.
     pub(super) const fn is_counted(&self) -> bool {
         self.expected
             || !self.ended.is_empty()

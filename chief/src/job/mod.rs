@@ -113,8 +113,8 @@ struct EarlyStop {
 /// leaves before it has finished, the shards are informed exactly once for this incarnation; (F) if the
 /// training stops early, only the step that the shards have agreed on is evaluated, and a job that drains is
 /// not evaluated; (G) a worker begins only when all shards know that its incarnation is appointed, and an
-/// incarnation that was replaced is refused; (H) after a rollback, no request of an incarnation that
-/// registered before it has an effect.
+/// incarnation that was replaced is refused; (H) after a rollback, requests have no effect if they come from
+/// an incarnation that registered before the rollback.
 pub(crate) struct JobState<R> {
     job: JobSpec,
     placement: Option<Placement>,
@@ -450,7 +450,8 @@ impl<R> JobState<R> {
             let reason = self.over().unwrap_or_else(|| out_of_turn(index, message.name()));
             return vec![refuse(reply, reason)];
         };
-        // A worker that was let go may ask again, because the reply was lost. It keeps its place.
+        // A worker that was told that the job has ended may ask again, because the reply was lost. The
+        // refusal does not change the state of the worker.
         if let (Phase::Ended(_), Some(reason)) = (&self.phase, self.over()) {
             return vec![refuse(reply, reason)];
         }
@@ -508,7 +509,7 @@ impl<R> JobState<R> {
         effects
     }
 
-    /// Handles a request of the current incarnation, which may be a repetition.
+    /// Handles a request of the current incarnation; the request may be a repeated one.
     fn answer(&mut self, index: u32, message: Message, reply: R) -> Vec<Effect<R>> {
         let over = self.over();
         match (message, &self.member(index).state) {

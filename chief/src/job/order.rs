@@ -2,7 +2,7 @@
 
 use pushpull_messages::id::Incarnation;
 
-/// An order to all shards that concerns an incarnation of a worker.
+/// An order to all shards about one incarnation of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MembershipOrder {
     /// This incarnation may join, and earlier ones have ended. The worker begins when all shards have

@@ -39,8 +39,8 @@ impl<R> JobState<R> {
     }
 
     /// Rolls the job back: all workers have to register again. If an earlier run of the chief has begun the
-    /// job, `workers` are those that the remaining shards know; otherwise it is empty. The caller then
-    /// restores the variables and calls [`created`](Self::created).
+    /// job, `workers` lists those that the remaining shards know; otherwise it is empty. Afterwards, the
+    /// caller restores the variables and calls [`created`](Self::created).
     pub(crate) fn roll_back(&mut self, workers: &[HeldWorker]) -> Vec<Effect<R>> {
         if matches!(self.phase, Phase::Failing(_) | Phase::Concluding | Phase::Ended(_)) {
             return Vec::new();

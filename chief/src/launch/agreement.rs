@@ -4,8 +4,8 @@
 
 use pushpull_messages::id::{GlobalStep, Version};
 
-/// The distance from the shards' newest known version to the requested step, as a multiple of the observed
-/// pace.
+/// The distance from the shards' newest known version to the requested step, in multiples of the pace that
+/// [`StepAgreement::new`] describes.
 const PACES: u64 = 4;
 
 /// The search for a step at which all shards can stop or change their learning rate.

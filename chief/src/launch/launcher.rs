@@ -43,7 +43,7 @@ const PACE: Duration = Duration::from_millis(50);
 const NEWEST_WITHIN: Duration = Duration::from_secs(10);
 /// The time between two attempts to claim the ps tasks.
 const CLAIM_PAUSE: Duration = Duration::from_millis(200);
-/// The time between two attempts to bring a job up, or back, if a ps task is lost meanwhile.
+/// The time between two attempts to start a job, or to bring it back after the loss of a ps task.
 pub(super) const RETRY_PAUSE: Duration = Duration::from_millis(200);
 /// The time between two log lines about missing tasks.
 const MISSING_LOG_INTERVAL: Duration = Duration::from_secs(3);
@@ -70,22 +70,23 @@ pub(crate) struct Launcher<'a> {
     /// The number of a worker's steps between two plots of the graph's summaries; `None` if no hook needs
     /// them.
     pub summary_every: Option<u64>,
-    /// The smallest incarnation number of this chief's checkpoints. Those after a rollback have greater ones.
+    /// The smallest incarnation number of this chief's checkpoints. Checkpoints after a rollback have greater
+    /// numbers.
     pub life: Incarnation,
     /// Whether the job rolls back, and its variables have not been restored yet.
     pub rolls_back: Cell<bool>,
     /// The step to which the job has rolled back last, and the number of rollbacks in a row to this step.
     pub rollbacks: Cell<(GlobalStep, u32)>,
-    /// The commands that have not been completed.
+    /// What the accepted commands have requested.
     pub accepted: RefCell<Accepted>,
 }
 
-/// The commands that were accepted. They hold even if the job rolls back.
+/// The stop and the learning rate that the accepted commands request. They hold even if the job rolls back.
 #[derive(Debug, Default)]
 pub(crate) struct Accepted {
     /// The stop before the job's last step, with the step on which the shards have agreed.
     pub stop: Option<HalfStop>,
-    /// The newest factor of the learning rate that was requested, even if it has been set.
+    /// The newest requested factor of the learning rate; kept even after the shards have set it.
     pub factor: Option<f32>,
 }
 
@@ -105,8 +106,8 @@ pub(super) struct Begun {
     pub unfinished: Unfinished,
 }
 
-/// The stop and the change of the learning rate that are not complete, because an earlier run of the chief
-/// has ended or a ps task was lost meanwhile.
+/// The stop and the change of the learning rate that were left incomplete when an earlier run of the chief
+/// ended, or when a ps task was lost.
 #[derive(Debug, Default)]
 pub(super) struct Unfinished {
     pub change: Option<HalfChange>,
@@ -128,7 +129,7 @@ struct Pending<F> {
     workers_deadline: Option<Instant>,
 }
 
-/// Returns whether another attempt to bring a job up may succeed, because a ps task was lost.
+/// Returns whether an attempt failed because a ps task was lost, so that another attempt may succeed.
 pub(super) const fn may_come_back(error: &ChiefError) -> bool {
     matches!(error, ChiefError::Call(CallError::Lost { .. }))
 }
@@ -204,8 +205,9 @@ impl Launcher<'_> {
         }
     }
 
-    /// Returns whether another attempt to bring the job up may succeed. A running job that rolls back also
-    /// waits for its store, and so does one whose workers run although all shards have lost their variables.
+    /// Returns whether another attempt to bring the job up may succeed. A running job also waits for its
+    /// store. A job counts as running if it rolls back, or if its workers run and all shards have lost their
+    /// variables.
     fn may_try_again(&self, error: &ChiefError) -> bool {
         let runs = self.rolls_back.get() || self.progress.borrow().rejoining > 0;
         may_come_back(error) || (runs && error.is_store_trouble())
@@ -400,7 +402,8 @@ impl Launcher<'_> {
         let mut changing = FuturesUnordered::new();
         changing.extend(unfinished.change.map(|change| self.change_learning_rate(change)));
         if let Some(HalfStop { drains, step }) = unfinished.stop {
-            let reason = "the job had begun to stop before".to_owned();
+            let reason = "the job had begun to stop before a ps task was lost or the chief was started again"
+                .to_owned();
             let command = if drains { Command::Drain { reason } } else { Command::Stop { reason } };
             self.command(command, &mut pending, |drains| self.agree(step, drains));
         }
@@ -488,8 +491,8 @@ impl Launcher<'_> {
         }
     }
 
-    /// Makes all shards stop at the same step, and returns that step. If they have agreed on `agreed`
-    /// already, keeps this step.
+    /// Makes all shards stop at the same step, and returns that step. If the shards have agreed on a step
+    /// before, it is passed as `agreed`, and is kept.
     async fn agree(&self, agreed: Option<GlobalStep>, drains: bool) -> Result<GlobalStep, ChiefError> {
         if let Some(step) = agreed {
             return Ok(step);
@@ -550,8 +553,8 @@ impl Launcher<'_> {
     fn hung(&self, shard: ShardId) -> ChiefError {
         let seconds = self.config.shard_hung_after.unwrap_or_default().as_secs();
         let reason = format!(
-            "{shard} hangs: its task is alive, but the shard has not answered for {seconds} s, or shard_hung_after \
-             is too small for it"
+            "{shard} hangs: its task is alive, but the shard has not answered for {seconds} s; if the shard needs \
+             more time, increase shard_hung_after"
         );
         ChiefError::PsLost { task: shard.task(), step: self.progress.borrow().global_step, reason }
     }

@@ -63,11 +63,11 @@ pub(crate) struct PsTasks {
     epoch: Cell<PlacementEpoch>,
     /// The number of attempts to claim the tasks.
     attempts: Cell<u64>,
-    /// The greatest number of any worker's appointment, made by this chief or by an earlier one.
+    /// The greatest number that this chief or an earlier one has given to the appointment of a worker.
     appointed: Cell<u64>,
     /// Whether all tasks have granted the claim of this chief.
     claimed: Cell<bool>,
-    /// Notified when a task has been reached.
+    /// Notified when a task has been reached, and when a lost task is no longer dialled.
     reached: watch::Sender<()>,
     /// Whether tasks that are lost are dialled again.
     redialled: Cell<bool>,
@@ -188,10 +188,11 @@ impl PsTasks {
         Ok(())
     }
 
-    /// Claims all tasks that have been reached for this run of the chief.
+    /// Claims, for this run of the chief, all tasks that have been reached.
     ///
     /// # Errors
-    /// Returns [`ChiefError::OtherChief`] if a task belongs to another chief. No task is then claimed.
+    /// Returns [`ChiefError::OtherChief`] if a task belongs to another chief. In this case, no task is
+    /// claimed.
     pub(crate) async fn claim(&self) -> Result<(), ChiefError> {
         let attempt = self.attempts.get() + 1;
         self.attempts.set(attempt);
@@ -202,8 +203,8 @@ impl PsTasks {
         Ok(())
     }
 
-    /// Records the error of a request that other code has sent, if the error says that a task obeys another
-    /// chief.
+    /// Records the error of a request that was not sent by this struct, if the error says that a task obeys
+    /// another chief.
     pub(crate) fn note(&self, error: &CallError) {
         note(&self.refused, error);
     }
@@ -335,8 +336,8 @@ impl PsTasks {
         self.epoch.set(self.epoch.get().max(epoch).next());
     }
 
-    /// Makes this chief number its appointments from above `number`, the greatest number that an earlier
-    /// chief used.
+    /// Lets this chief's next appointments have numbers above `number`, which is the greatest number that an
+    /// earlier chief used.
     pub(crate) fn appoint_after(&self, number: u64) {
         self.appointed.set(self.appointed.get().max(number));
     }

@@ -162,8 +162,8 @@ impl Launcher<'_> {
     }
 
     /// Returns whether a chief that has just started may roll the running job back to the newest checkpoint.
-    /// It may do so only if the job was set to begin with the newest checkpoint, because that checkpoint may
-    /// belong to another job otherwise.
+    /// It may do so only if the job was set to begin with the newest checkpoint. Otherwise that checkpoint
+    /// may belong to another job.
     pub(super) fn continues_newest(&self) -> bool {
         let choice = self.checkpoints.as_ref().map(|(_, choice)| choice);
         matches!(choice, Some(RestoreChoice::LatestValid | RestoreChoice::Latest))

@@ -1,8 +1,8 @@
 //! Decides, from what the shards hold, how a chief continues a job that an earlier run of the chief has
 //! begun. Sends no messages. Wanted properties: (A) a job is continued only if every shard holds it, with one
 //! placement and the settings that this chief would choose; (B) of all appointments of a worker, the one with
-//! the greatest number counts, and an incarnation that has left any shard has left; (C) a change that some
-//! shards know and others wait for is completed.
+//! the greatest number counts, and an incarnation that has left one shard counts as gone; (C) if some shards
+//! know a change and others wait for it, the change is completed.
 
 use pushpull_messages::checkpoint::StartSpec;
 use pushpull_messages::id::{GlobalStep, Incarnation, PlacementEpoch, ShardId, Version};
@@ -31,7 +31,7 @@ pub(crate) struct RunningJob {
     pub departures: Vec<(u32, Incarnation)>,
     /// The change of the learning rate for which some shards wait.
     pub change: Option<HalfChange>,
-    /// The stop before the job's last step that some shards know of.
+    /// The early stop of the job; `None` if no shard knows of one.
     pub stop: Option<HalfStop>,
 }
 
@@ -214,7 +214,7 @@ fn rate(least: &HeldShard, known: Option<RateChange>) -> RateSpec {
     }
 }
 
-/// Returns the stop that some shards know of.
+/// Returns the early stop of the job, or `None` if no shard knows of one.
 fn stop(held: &[&HeldShard]) -> Option<HalfStop> {
     let stopping = held.iter().find(|held| held.end < held.created.last_step)?;
     let drains = held.iter().any(|held| held.drains);

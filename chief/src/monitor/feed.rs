@@ -75,12 +75,12 @@ impl Feed {
 
     /// Passes an event to the hooks. Drops and counts the event if the queue is full.
     pub(crate) fn send(&self, event: HookEvent) {
-        // If the queue is not full, a failure means that the job has ended and the reader is gone. Such an
-        // event does not count as lost.
+        // Sending fails if the queue is full, or if the job has ended and the reader is gone. Only an event
+        // that finds the queue full counts as lost.
         if let Err(mpsc::error::TrySendError::Full(_)) = self.events.try_send(event)
             && self.events_lost.fetch_add(1, Ordering::Relaxed) == 0
         {
-            warn!("workers report faster than hooks read; some summaries are not plotted");
+            warn!("events arrive faster than hooks read them; some plots or calls of hooks are missing");
         }
     }
 

@@ -35,9 +35,9 @@ pub(crate) struct HookRunner {
     begun: bool,
     /// Whether a hook has requested the end of the training.
     stopping: bool,
-    /// The factor of the learning rate that a hook has requested.
+    /// The learning rate factor that a hook has requested last.
     requested_rate: Option<f32>,
-    /// The factor of the learning rate that the shards have reported.
+    /// The learning rate factor that the shards have reported last.
     seen_rate: Option<f32>,
     /// Whether a shard has reported that its ps task is leaving.
     draining: bool,
@@ -148,9 +148,9 @@ impl HookRunner {
         self.pass_on(snapshot.step(), context);
     }
 
-    /// Returns the context for the next call of the hooks. If a hook has requested a factor of the learning
-    /// rate, the context has the last requested factor, because the shards report the previous factor until
-    /// all of them change it.
+    /// Returns the context for the next call of the hooks. It has the learning rate factor that a hook has
+    /// requested last or, before the first request, the factor that the shards have reported last. After a
+    /// request, the shards still report the old factor until the change takes effect.
     fn context(&self) -> HookContext {
         HookContext::new(self.requested_rate.or(self.seen_rate))
     }
@@ -192,7 +192,8 @@ impl HookRunner {
         feed: &mut FeedReader,
     ) {
         if let Ok(JobEnd::Completed(report)) = result {
-            // The events of a very short job are read only now, and they do not tell where the job began.
+            // The events of a very short job are read only now. They do not say at which step the job began;
+            // the report does.
             let began = report.shards.iter().map(|(_, shard)| GlobalStep(shard.began.0)).min();
             self.begin(began.unwrap_or(report.steps));
         }

@@ -1,8 +1,9 @@
 //! Counts each report of the workers once, and keeps the latest report of each worker. Reads no clock.
 //! Wanted properties: (A) if a worker repeats a report over several connections, the steps in the report are
 //! counted once, and its other contents are passed on once; (B) a span is passed on only if it belongs to
-//! the reporting worker or to a ps task of the cluster, and its times are near those of the job; all other
-//! spans are dropped and counted; (C) the steps of all incarnations of a worker add up.
+//! the reporting worker or to a ps task of the cluster, and lies between the chief's start and now, give or
+//! take an hour; all other spans are dropped and counted; (C) the steps of all incarnations of a worker add
+//! up.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -60,8 +61,9 @@ impl ReportLedger {
     }
 
     /// Records a report that was received at the time `at` from the current incarnation of a worker. Removes
-    /// from the report all invalid spans, and everything that was already passed on. Returns
-    /// `None` if a later report has already been recorded; nothing of this report may then be passed on.
+    /// from the report all invalid spans, and everything that was already passed on. Returns `None` if a
+    /// report that the worker sent later has already been recorded. In that case, nothing of this report may
+    /// be passed on.
     pub(crate) fn record(&mut self, peer: &Peer, at: Duration, report: &mut Report) -> Option<Recorded> {
         let (worker, life) = (peer.task.index, peer.incarnation);
         let snapshot = report.snapshot.take().map(Arc::from);

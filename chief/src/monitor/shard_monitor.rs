@@ -123,8 +123,8 @@ impl ShardMonitor {
     }
 
     /// Waits until a shard has not replied to a query for `limit`, rounded up to seconds, and returns this
-    /// shard. Without a limit, waits forever. A query on a broken connection counts, too, but the shard's ps
-    /// task is then found to be lost much earlier.
+    /// shard. Without a limit, waits forever. A query on a broken connection counts, too. In that case,
+    /// however, the chief notices the loss of the shard's ps task much earlier.
     pub(crate) async fn wait_hung(&self, limit: Option<Duration>) -> ShardId {
         let Some(limit) = limit else { return std::future::pending().await };
         let limit_s = limit.as_millis().div_ceil(1000);

@@ -17,14 +17,14 @@ pub(super) fn slices(partitioner: PartitionerSpec, variable: &VariableSpec, shar
         PartitionerSpec::None => 1,
         PartitionerSpec::Fixed { slices } => u64::from(slices).min(rows),
         // No slice exceeds `bytes`, unless a single row does, as property (G) of `place` requires. The
-        // largest slice of an even split has rows / slices rows, rounded up. This is at most `fitting`,
-        // because the number of slices is at least rows / fitting.
+        // largest slice of an even split has `rows / slices` rows, rounded up. This is at most `fitting`,
+        // because the number of slices is at least `rows / fitting`.
         PartitionerSpec::MaxSliceBytes { bytes } => {
             let fitting = (bytes / row_bytes).max(1);
             rows.div_ceil(fitting)
         }
-        // The smallest slice of an even split has rows / slices rows, rounded down. This is at least
-        // `needed` if there are several slices, because their number is then at most rows / needed.
+        // The smallest slice of an even split has `rows / slices` rows, rounded down. If there are several
+        // slices, there are at most `rows / needed` of them, so each has at least `needed` rows.
         PartitionerSpec::MinMax { bytes_min } => {
             let needed = bytes_min.div_ceil(row_bytes).max(1);
             (shards as u64).min(rows / needed).max(1)

@@ -69,8 +69,8 @@ pub(crate) struct Collector {
     before: (Duration, GlobalStep, Totals),
     /// Whether each verdict has occurred. A verdict is plotted only after its first occurrence.
     seen: [bool; VERDICTS.len()],
-    /// The last gradient norm of each worker since the last summary. It is kept because the worker may
-    /// report no other norm before the next summary.
+    /// The gradient norm that each worker has reported last, if it has reported one since the last summary.
+    /// The norm is kept because the worker may report no other one before the next summary.
     gradient_norms: BTreeMap<u32, f32>,
 }
 

@@ -94,7 +94,7 @@ impl EventWriter {
     ///
     /// # Errors
     /// Returns the error of the first invalid summary, or an error if the file cannot be written. In the
-    /// latter case, the file may end within a record, and nothing more must be written to it.
+    /// latter case, the file may end within a record, and the writer must not be used again.
     pub fn write(&mut self, summaries: &[SummarySpec]) -> Result<(), EventError> {
         let mut events: Vec<(GlobalStep, EventKind)> = Vec::new();
         let mut first_error = Ok(());

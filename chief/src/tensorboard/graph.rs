@@ -71,8 +71,8 @@ const fn operation(op: &Op) -> &'static str {
     }
 }
 
-/// Returns the attributes of an operation. `op` is the operation's JSON in a job file: an object from the
-/// operation's name to its attributes, or only the name if there are none.
+/// Returns the attributes of an operation. `op` is the operation's JSON in a job file: an object that maps
+/// the operation's name to its attributes, or only the name if the operation has no attributes.
 fn numbers(op: &Json) -> impl Iterator<Item = (&String, &Json)> {
     op.as_object().into_iter().flat_map(|op| op.values()).filter_map(Json::as_object).flatten()
 }

@@ -1,5 +1,5 @@
-//! The gradients of reductions. They repeat the gradient of each result of a reduction along the axes that
-//! were reduced. This module must not know what the numbers stand for.
+//! The gradients of reductions: the gradient of each result is repeated along the axes that were reduced.
+//! This module must not know what the numbers stand for.
 
 use super::broadcast::{Broadcast, Side};
 use super::shape::expect_len;

@@ -3,8 +3,8 @@
 //! The order of a sum is the same on every instruction set: element `i` is added to partial sum `i % 16`, and
 //! the partial sums are added in order.
 
-// Iterators over an array of slices would be compiled to several functions for each closure before they are
-// inlined.
+// With iterators over an array of slices, the compiler would generate several functions for each closure, and
+// inline them only afterwards.
 #![allow(clippy::needless_range_loop)]
 
 const LANES: usize = 16;

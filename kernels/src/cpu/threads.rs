@@ -9,8 +9,8 @@ use std::ops::Range;
 pub enum Threads {
     /// The calling thread only.
     One,
-    /// The threads of the rayon pool in whose `install` the caller runs. The value is the number of these
-    /// threads. A small amount of work stays on one thread.
+    /// The threads of the rayon pool in which the caller runs, that is, inside the pool's `install`. The
+    /// value is the number of these threads. A small amount of work stays on one thread.
     Pool(usize),
 }
 
@@ -72,7 +72,8 @@ impl<R: Rows, const W: usize> Rows for [R; W] {
     }
 }
 
-/// The work of a task, given its parts of `W` slices and the range of its rows.
+/// A function that does the work of one task. It takes the task's part of each of `W` slices, and the range
+/// of the task's rows.
 type Work<'a, const W: usize> = dyn Fn([&mut [f32]; W], Range<usize>) + Sync + 'a;
 
 /// Divides `rows` rows into tasks. Calls `work` for each task, with the task's part of every slice in
@@ -106,8 +107,8 @@ pub(super) fn share<R: Rows>(
     }
     let half = tasks / 2;
     let count = rows.len() * half / tasks;
-    // If a row is a single element, two tasks could write to the same cache line. Multiples of 16 prevent
-    // this.
+    // If a row is a single element, two tasks could write to the same cache line. Dividing the rows at
+    // multiples of 16 prevents this.
     let count = if count >= 64 { count & !15 } else { count };
     let (first, second) = written.split(count);
     let mid = rows.start + count;

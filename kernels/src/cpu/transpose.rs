@@ -27,8 +27,8 @@ pub fn transpose(dst: &mut [f32], x: &[f32], shape: &[usize], axes: &[usize], th
     for axis in (1..rank).rev() {
         strides[axis - 1] = strides[axis] * shape[axis];
     }
-    // The axes of `dst`, the last one first, each with its size and the distances of its elements in `dst`
-    // and in `x`. Axes that are adjacent in both tensors are merged.
+    // The axes of `dst`, the last one first. Each has its size, and the distance from one element to the next
+    // in `dst` and in `x`. Axes that are adjacent in both tensors are merged.
     let (mut order, mut count, mut step) = ([Axis { size: 1, to: 1, from: 1 }; MAX_RANK], 0, 1);
     for &axis in axes.iter().rev() {
         let (size, from) = (shape[axis], strides[axis]);
@@ -43,8 +43,8 @@ pub fn transpose(dst: &mut [f32], x: &[f32], shape: &[usize], axes: &[usize], th
         step *= size;
     }
     let order = &mut order[..count.max(1)];
-    // If the last axis of `x` is not also the last axis of `dst`, it is made the second axis in this order.
-    // The first two axes then form the plane that is moved in square blocks.
+    // The last axis of `x` becomes the second axis of `order`, unless it is the first one already. The first
+    // two axes of `order` form the plane that is moved in square blocks.
     if let Some(last) = (1..order.len()).find(|&axis| order[axis].from == 1) {
         order.swap(1, last);
     }

@@ -1,5 +1,5 @@
-//! The names of a checkpoint and of its files. Values of [`CheckpointName`] are ordered by step; their texts
-//! are not, because the step has no leading zeros.
+//! The names of a checkpoint and of its files. Values of [`CheckpointName`] are ordered by step. Sorting the
+//! names as texts gives another order, because the step has no leading zeros.
 
 use std::fmt;
 use std::str::FromStr;

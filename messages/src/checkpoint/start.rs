@@ -35,8 +35,7 @@ pub enum StartSpec {
     },
 }
 
-/// A variable that takes its values from a checkpoint, and the name of the checkpoint's variable that has
-/// the values.
+/// A variable of this job that takes its values from a variable of the checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceSpec {
     /// The variable of this job.

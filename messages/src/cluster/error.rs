@@ -94,7 +94,7 @@ pub enum ClusterError {
     },
     /// A task is given without a cluster.
     #[error(
-        "{0} is given without a cluster, expected TF_CONFIG, --cluster-spec, or --ps-hosts and --worker-hosts too"
+        "{0} is given without a cluster, expected also TF_CONFIG, or --cluster-spec, or both --ps-hosts and --worker-hosts"
     )]
     NoCluster(&'static str),
     /// A cluster is given without the task of this process.

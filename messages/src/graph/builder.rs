@@ -18,7 +18,7 @@ pub struct GraphBuilder {
     graph: GraphSpec,
     /// The id of every node, by the node's name.
     names: BTreeMap<String, NodeId>,
-    /// For each name that was requested more than once, the last number that was appended to make it unique.
+    /// For each name that was requested again, the number that was last appended to make it unique.
     numbers: BTreeMap<String, u32>,
     device: Option<DeviceSpec>,
     op_device: Option<OpDeviceSpec>,

@@ -27,15 +27,15 @@ pub enum GraphError {
         "{what} {position} has an invalid name, expected 1 to {VARIABLE_NAME_BYTES_MAX} bytes without control characters"
     )]
     Name {
-        /// The kind of item that has the name: a node, a metric, a variable or the graph.
+        /// The kind of item that has the name: graph, variable, node, metric, output or summary.
         what: &'static str,
         /// The item's position in the list of all items of its kind; 0 for the graph.
         position: usize,
     },
-    /// Two nodes, two variables or two metrics have the same name.
+    /// Two items of the same kind have the same name, such as two nodes.
     #[error("{what} '{name}' is defined twice, expected each name once: rename one of the two")]
     DuplicateName {
-        /// The kind of items that have the name: nodes, variables or metrics.
+        /// The kind of items that have the name: node, variable, metric, output or summary.
         what: &'static str,
         /// The name that occurs twice.
         name: String,
@@ -129,10 +129,11 @@ pub enum GraphError {
         /// The shape and type of the node's output.
         tensor: TensorSpec,
     },
-    /// The loss or a metric is not a node of the graph, or the node's output is not a scalar.
+    /// The loss, a metric or a scalar summary is not a node of the graph, or its node does not return an f32
+    /// scalar.
     #[error("{what} must be a node that returns an f32 scalar: {got}")]
     NotScalar {
-        /// The loss, or the metric with its name.
+        /// The item at fault: the loss, or a metric or summary with its name.
         what: String,
         /// A description of the output found.
         got: String,

@@ -16,7 +16,7 @@ use crate::tensor::{Shape, TensorSpec};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Op {
-    /// () → `[B, …]`: the column of the data set that has the same name as the node.
+    /// () → `[B, …]`: the data set's column with the same name as the node.
     Input {
         /// The shape and type of one example, without the batch axis.
         example: TensorSpec,

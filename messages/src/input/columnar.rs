@@ -1,6 +1,6 @@
-//! The spec of Parquet and Arrow files. For each column of the data set, the spec lists the columns of the
-//! files that provide the values. The crate `pushpull-input` reads the files if it was built with the
-//! feature `columnar`.
+//! The spec of Parquet and Arrow files. For each column of the data set, the spec lists the file columns from
+//! which its values come. The crate `pushpull-input` reads the files if it was built with the feature
+//! `columnar`.
 
 use std::path::PathBuf;
 
@@ -56,7 +56,7 @@ pub enum TableFieldsSpec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ListSpec {
-    /// The field of the row that holds the list.
+    /// The field that holds the list.
     pub field: FieldSpec,
     /// The kind of the numbers.
     pub kind: ListKind,

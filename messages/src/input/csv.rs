@@ -107,7 +107,7 @@ impl std::fmt::Display for FieldSpec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NumberSpec {
-    /// The field of the row that holds the value.
+    /// The field that holds the number.
     pub field: FieldSpec,
     /// The value that an empty field stands for; must be finite. With `None`, an empty field is an error.
     #[serde(default)]
@@ -118,7 +118,7 @@ pub struct NumberSpec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CategorySpec {
-    /// The field of the row that holds the value.
+    /// The field that holds the word.
     pub field: FieldSpec,
     /// The words that the field may hold, and their ids.
     pub vocabulary: VocabularySpec,

@@ -25,13 +25,13 @@ pub struct Finish {
 pub enum TrainingResult {
     /// Every shard has reached the last step.
     Completed,
-    /// The worker's input has ended, with this error. The worker waits for the other workers, whose input may
-    /// be longer.
+    /// The worker's input has ended before the last step. The value is the text of the input's error. The
+    /// worker waits for the other workers, whose input may be longer.
     InputEnded(String),
     /// The worker was told, by a signal or by the chief, to leave before the last step.
     Interrupted,
-    /// The worker leaves for this reason: it has lost a ps task, or its input or a device hangs. The other
-    /// workers may continue.
+    /// The worker leaves without having been told to, because it has lost a ps task, or because its input or
+    /// a device hangs. The value is the reason. The other workers may continue.
     GaveUp(String),
     /// The worker cannot continue, for this reason.
     Failed(String),

@@ -7,8 +7,8 @@ use crate::id::Version;
 
 /// A request from the chief to a ps task: apply no update beyond this version until
 /// [`SetLearningRate`](super::SetLearningRate) arrives. While the shard waits, pushes that arrive wait, too.
-/// A shard that has already passed this version does not wait, and replies with its own version. The chief
-/// then sends all shards a request with a later version, which replaces this request.
+/// A shard that has already passed this version does not wait, and replies with its own version. In that
+/// case, the chief sends all shards a request with a later version, which replaces this request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HoldAt {
     /// The shard's index in the ps task.

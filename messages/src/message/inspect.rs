@@ -36,7 +36,7 @@ pub struct HeldShard {
     pub version: Version,
     /// The version at which the shard was created.
     pub began: Version,
-    /// Whether a worker has used the shard.
+    /// Whether a worker has joined the shard, pushed to it, or pulled its values for a step.
     pub touched: bool,
     /// The step at which the shard stops.
     pub end: GlobalStep,

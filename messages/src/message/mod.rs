@@ -239,7 +239,7 @@ messages! {
     39 LearningRateSet: "Ps to chief: the shard has the factor.",
     40 Claim: "Chief to ps: obey this run of the chief.",
     41 Claimed: "Ps to chief: the claim is granted.",
-    42 Withdraw: "Chief to ps: forget the chief's claims up to and including an attempt.",
+    42 Withdraw: "Chief to ps: forget the chief's claims up to and including a given attempt.",
     43 Withdrawn: "Ps to chief: the claims are forgotten.",
     44 Appoint: "Chief to ps: this incarnation of a worker may join a shard.",
     45 Appointed: "Ps to chief: the shard lets that incarnation join.",

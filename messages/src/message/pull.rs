@@ -32,8 +32,8 @@ pub enum PullAt {
     /// The latest version. The shard replies at once, and the worker becomes a member. Sending the request
     /// twice has no further effect.
     Join,
-    /// The version for the worker's next step, which has this number. The shard replies when the policy lets
-    /// the step begin.
+    /// The version for the worker's next step. The value is the number of that step. The shard replies when
+    /// the policy lets the step begin.
     Step(GlobalStep),
 }
 

@@ -7,8 +7,8 @@ use super::{Content, Invalid};
 use crate::id::{GlobalStep, Incarnation, LocalStep, PlacementEpoch, Sequence, SliceId, Version};
 use crate::observe::PushTimes;
 
-/// The identity of a push. A retry has the same identity, so the shard recognises it and does not apply it
-/// again.
+/// The identity of a push. A retry has the same identity, so the shard recognises the retry and does not
+/// apply its gradients again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PushId {
     /// The index of the worker task.
@@ -86,8 +86,8 @@ pub struct Pushed {
     pub version: Version,
     /// The step at which the shard stops.
     pub last_step: GlobalStep,
-    /// The shard's version when the push arrived minus the version from which the gradients were computed; 0
-    /// for a duplicate.
+    /// The version of the shard when the push arrived, minus the version from which the gradients were
+    /// computed; 0 for a duplicate.
     #[serde(default)]
     pub staleness: u64,
     /// The times of the push, if the worker requested them.

@@ -46,7 +46,7 @@ pub enum SaveResult {
     /// Nothing was saved, because the shard has already passed the requested version. The value is the
     /// shard's current version.
     Past(Version),
-    /// A later save replaced this save before it began.
+    /// This save had not begun when a later save replaced it.
     Replaced,
     /// The file could not be written, for this reason.
     Failed(String),

@@ -6,7 +6,7 @@ use super::{Content, Invalid, no_payload};
 use crate::optimizer::RateChange;
 
 /// A request from the chief to a ps task whose shard waits at a version, as [`HoldAt`](super::HoldAt)
-/// requested: multiply the learning rate by a factor from this version on, and continue.
+/// requested: use a new factor of the learning rate from this version on, and continue.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SetLearningRate {
     /// The shard's index in the ps task.

@@ -6,8 +6,8 @@ use super::Content;
 use crate::id::{GlobalStep, Version};
 
 /// A request from the chief to a ps task: stop at this step, or at the job's last step if that comes first.
-/// A shard that has already passed the step ignores the request and replies with its version. The chief then
-/// sends a later step to all shards.
+/// A shard that has already passed the step ignores the request and replies with its version. In that case,
+/// the chief sends a later step to all shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StopAt {
     /// The shard's index in the ps task.

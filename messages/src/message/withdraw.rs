@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Content;
 
-/// A request from the chief to a ps task: forget the chief's claims up to and including an attempt, even
-/// claims that arrive after this request. Sending the request twice has no further effect.
+/// A request from the chief to a ps task: forget the chief's claims whose attempt number is at most
+/// `attempt`, even claims that arrive after this request. Sending the request twice has no further effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Withdraw {
     /// The number of the last attempt that is withdrawn.

@@ -33,7 +33,8 @@ pub struct ChiefSnapshot {
     /// The number of times that the job has rolled back to a checkpoint under this run of the chief.
     #[serde(default)]
     pub rollbacks: u64,
-    /// The mean of the last losses reported by the workers that take part.
+    /// The mean, over the workers, of the last finite loss that each has reported. Workers that have left or
+    /// are lost do not count.
     pub loss: Option<f32>,
     /// The metrics on the workers' last training batches, in the order of the graph; empty if they are
     /// unknown.
@@ -42,7 +43,8 @@ pub struct ChiefSnapshot {
     /// The number of updates per second, over the last few seconds.
     #[serde(deserialize_with = "crate::float::or_nan")]
     pub steps_per_s: f64,
-    /// The number of examples per second for which workers computed gradients, over the last few seconds.
+    /// The number of examples per second, over the last few seconds. An example counts when a worker has
+    /// computed gradients for it.
     #[serde(deserialize_with = "crate::float::or_nan")]
     pub examples_per_s: f64,
     /// The step and the metrics, including the loss, of the last evaluation.
@@ -193,7 +195,7 @@ pub struct WorkerRow {
     /// The phases of a typical step over the last few seconds: the name of each phase and its duration in
     /// microseconds.
     pub phases_us: Vec<(String, u64)>,
-    /// The number of the worker's pushes that received each verdict, over all shards.
+    /// For each verdict, the number of the worker's pushes that received it, over all shards.
     pub verdicts: VerdictCounters,
     /// The number of steps whose gradients were dropped because they were not finite.
     pub skipped: u64,
@@ -277,8 +279,8 @@ pub struct ShardRow {
     pub pulls: u64,
     /// The mean staleness of all pushes that were applied or held, in versions of this shard.
     pub staleness: Option<f64>,
-    /// The number of workers that wait for values until their step may begin, or whose push waits until the
-    /// shard has its learning rate.
+    /// The number of workers that wait for this shard: for the values of a step that may not begin yet, or
+    /// for an answer that the shard can give only when it has its learning rate.
     pub waiting: u32,
 }
 
@@ -368,8 +370,8 @@ pub struct CurvePoint {
     /// The metrics of an evaluation since the previous point; empty if there was none. The metric `loss` is
     /// the loss on the test examples.
     pub evaluation: Vec<MetricValue>,
-    /// The phases of a step since the previous point: the name of each phase and its mean duration over all
-    /// workers, in microseconds.
+    /// The phases of the steps since the previous point: the name of each phase and its mean duration over
+    /// all workers, in microseconds.
     pub phases_us: Vec<(String, u64)>,
 }
 

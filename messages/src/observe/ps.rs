@@ -37,9 +37,9 @@ pub struct ServerSnapshot {
     pub sent: Traffic,
     /// The time taken to write each reply to its connection.
     pub writing: TimeHistogram,
-    /// The number of payload bytes of requests that have been received but not yet answered.
+    /// The number of bytes that unanswered requests take. Payloads count, and so do large headers.
     pub in_flight_bytes: u64,
-    /// The number of payload bytes in flight at which the task pauses reading.
+    /// The number of bytes in flight at which the task stops reading payloads and large headers.
     pub in_flight_bytes_max: u64,
 }
 

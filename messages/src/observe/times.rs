@@ -123,8 +123,8 @@ impl SharedTimes {
         self.sum_us.fetch_add(us, Ordering::Relaxed);
     }
 
-    /// Returns a copy of the counts. A duration that another thread records during the copy may be in its
-    /// bucket but not yet in the sum.
+    /// Returns a copy of the counts and of the sum. If another thread records a duration during the copy, the
+    /// duration may be in only one of the two.
     pub fn snapshot(&self) -> TimeHistogram {
         TimeHistogram {
             buckets: self.buckets.each_ref().map(|count| count.load(Ordering::Relaxed)).into(),

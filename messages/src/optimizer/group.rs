@@ -118,7 +118,8 @@ impl DecaySpec {
 /// The rule by which one variable is updated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VariableRule {
-    /// The optimizer, with the learning rate and the weight decay of the variable.
+    /// The optimizer with the settings of the variable: the learning rate and, if the optimizer has a weight
+    /// decay of its own, that decay.
     pub optimizer: OptimizerSpec,
     /// The weight decay that is added to the gradient.
     pub weight_decay: f32,
@@ -162,7 +163,7 @@ pub enum GroupError {
     },
     /// A pattern in `average_variables` selects no variable that is trained and not frozen.
     #[error(
-        "average_variables: pattern '{pattern}' selects no trained variable; the first variable is '{first}'"
+        "average_variables: pattern '{pattern}' selects no variable that is trained and not frozen; the first variable of the graph is '{first}'"
     )]
     NotAveraged {
         /// The pattern.
@@ -220,7 +221,8 @@ impl UpdateSpec {
         VariableRule { optimizer, weight_decay, frozen: group.is_some_and(|group| group.frozen) }
     }
 
-    /// Returns the rule of a variable that no group or other setting treats in a special way.
+    /// Returns the rule of a variable to which no group applies, and which `weight_decay_on` does not exempt
+    /// from weight decay.
     pub fn usual_rule(&self) -> VariableRule {
         let (optimizer, weight_decay) = (self.optimizer.clone(), self.weight_decay);
         VariableRule { optimizer, weight_decay, frozen: false }
@@ -251,8 +253,8 @@ impl UpdateSpec {
     ///
     /// # Errors
     /// Returns the first fault found: too many groups or patterns, an invalid pattern, a number out of
-    /// range, a group that applies to no variable, a pattern in `average_variables` that selects no trained
-    /// variable, or any pattern in `average_variables` if the job has no averages.
+    /// range, a group that applies to no variable, a pattern in `average_variables` that selects no variable
+    /// or only untrained and frozen ones, or any pattern in `average_variables` if the job has no averages.
     pub fn validate_groups(&self, variables: &[VariableSpec]) -> Result<(), GroupError> {
         self.validate_averages(variables)?;
         check_length("groups", self.groups.len())?;
@@ -405,7 +407,7 @@ mod tests {
             of(&["dense/mean"], vec![]),
             of(&["*/bias"], vec![GroupSpec::new("*/bias").frozen()]),
         ] {
-            assert!(refused(update).contains("selects no trained variable"));
+            assert!(refused(update).contains("selects no variable that is trained and not frozen"));
         }
         assert!(refused(of(&["a b"], vec![])).contains("pattern 'a b' is not valid"));
         assert!(refused(of(&["*"; GROUPS_MAX + 1], vec![])).contains("average_variables has 65 entries"));

@@ -39,8 +39,8 @@ pub struct UpdateSpec {
     /// it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<GroupSpec>,
-    /// The patterns that select, by name, the trained variables that have averages; if there are no
-    /// patterns, all trained variables have averages. Patterns require that `average` is set.
+    /// The patterns for the names of the trained variables that have averages. Without patterns, all trained
+    /// variables have averages. Patterns require that `average` is set.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub average_variables: Vec<String>,
 }
@@ -49,7 +49,7 @@ pub struct UpdateSpec {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{of}: {key} must be {expected}, but is {value}")]
 pub struct OptimizerError {
-    /// The name of the part of the settings that has this number, such as the optimizer's name.
+    /// The name of the part of the settings to which the number belongs, such as the optimizer's name.
     of: &'static str,
     key: &'static str,
     expected: &'static str,
@@ -103,9 +103,9 @@ impl From<OptimizerSpec> for UpdateSpec {
 }
 
 impl UpdateSpec {
-    /// Returns the factor of the learning rate, from 0 to 1, for the next update when `applied` of
-    /// `last_step` updates have been applied. It is the schedule's factor; for the first `warm_up` updates,
-    /// it is multiplied by (applied + 1) / warm_up.
+    /// Returns the factor of the learning rate for the update that follows the first `applied` updates, in a
+    /// job of `last_step` updates. It is the schedule's factor, from 0 to 1. For each of the first `warm_up`
+    /// updates, this factor is multiplied by (applied + 1) / warm_up.
     pub fn learning_rate_factor(&self, applied: u64, last_step: u64) -> f32 {
         let schedule = self.schedule.factor(applied, last_step);
         if applied >= self.warm_up {
@@ -114,7 +114,8 @@ impl UpdateSpec {
         schedule * ((applied + 1) as f64 / self.warm_up as f64) as f32
     }
 
-    /// Returns the learning rate for the next update when `applied` of `last_step` updates have been applied.
+    /// Returns the learning rate for the update that follows the first `applied` updates, in a job of
+    /// `last_step` updates.
     pub fn learning_rate(&self, applied: u64, last_step: u64) -> f32 {
         self.optimizer.learning_rate() * self.learning_rate_factor(applied, last_step)
     }

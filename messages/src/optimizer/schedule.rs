@@ -41,8 +41,8 @@ pub enum ScheduleSpec {
 }
 
 impl ScheduleSpec {
-    /// Returns the factor of the learning rate, from 1 down to 0, for the next update when `applied` of
-    /// `last_step` updates have been applied.
+    /// Returns the factor of the learning rate for the update that follows the first `applied` updates, in a
+    /// job of `last_step` updates. The factor is from 0 to 1.
     pub fn factor(self, applied: u64, last_step: u64) -> f32 {
         let share = (applied as f64 / last_step.max(1) as f64).min(1.0);
         let factor = match self {

@@ -17,8 +17,8 @@ use super::store::{Store, StoreError};
 pub enum CheckpointState {
     /// The checkpoint has a manifest, and every file in the manifest exists with the listed length.
     Committed(Box<ManifestSpec>),
-    /// The manifest is invalid, or a file in it is missing or has a different length; the field is the
-    /// reason.
+    /// The manifest is invalid, or a file that it lists is missing or has a different length; the field is
+    /// the reason.
     Broken(String),
     /// The checkpoint has no manifest: it is still being written, or its save failed.
     Unfinished,
@@ -60,10 +60,11 @@ impl Catalog {
         Ok(names)
     }
 
-    /// Returns the incarnation with which to name new checkpoints, so that they count as the newest. It is
-    /// the greater of `own` and a number after the greatest incarnation in the store: `own` alone may be too
-    /// small, because a clock may be wrong. `nonce` decides the distance between this number and the greatest
-    /// incarnation, so that two tasks that have found the same checkpoints do not take the same number.
+    /// Returns the incarnation with which to name new checkpoints, so that they count as the newest. This is
+    /// `own` or, if it is greater, a number above the greatest incarnation in the store, as
+    /// [`life_after`](Self::life_after) computes it. `own` may be too small, because a clock may be wrong.
+    /// `nonce` is a random number: it keeps two tasks that find the same checkpoints from getting the same
+    /// incarnation.
     ///
     /// # Errors
     /// If the store cannot be listed.
@@ -109,8 +110,8 @@ impl Catalog {
         }
     }
 
-    /// Returns the state of a checkpoint: reads its manifest, and checks that the files in it exist and have
-    /// the listed lengths.
+    /// Returns the state of a checkpoint: reads its manifest, and checks that the files that the manifest
+    /// lists exist and have the listed lengths.
     pub async fn look(&self, name: CheckpointName) -> CheckpointState {
         let manifest = match self.manifest(name).await {
             Ok(manifest) => manifest,

@@ -84,8 +84,8 @@ impl EvaluationRecord {
         format!("{EVALUATIONS}/{checkpoint}.json")
     }
 
-    /// Returns the checkpoint whose record is in `file`, a file of the folder [`EVALUATIONS`]. Returns
-    /// `None` if the name is not that of a record.
+    /// Returns the checkpoint whose record is called `file` in the folder [`EVALUATIONS`]. Returns `None` if
+    /// no record can have this name.
     pub fn checkpoint_of(file: &str) -> Option<CheckpointName> {
         file.strip_suffix(".json")?.parse().ok()
     }

@@ -2,8 +2,8 @@
 //! commits them, and another job reads them. This crate does not decide when a checkpoint is saved or how
 //! long it is retained.
 //!
-//! A checkpoint is a folder of the store with a file for each shard and a manifest, which is written last. A
-//! folder without a manifest belongs to a save that failed or is still in progress.
+//! A checkpoint is a folder of the store. It has a file for each shard, and a manifest that is written last.
+//! A folder without a manifest belongs to a save that failed or is still in progress.
 
 #![forbid(unsafe_code)]
 

@@ -21,9 +21,9 @@ pub struct StoreLock {
 pub(super) enum LockError {
     /// The directory is locked already; contains the description of the job that holds the lock.
     Held(String),
-    /// The file system cannot lock files.
+    /// The file system cannot lock files, or this process has no permission to open or create the file.
     Unsupported(Error),
-    /// The file cannot be opened.
+    /// The file cannot be opened, for a reason other than a lack of permission.
     Failed(Error),
 }
 
@@ -62,8 +62,8 @@ impl StoreLock {
 /// Returns the description of the job that holds the lock.
 fn holder_of(file: File) -> String {
     let mut bytes = Vec::new();
-    // A failure to read the description is ignored, because the error is useful without it. It may also be
-    // empty, because the holder has not written it yet.
+    // A failure to read the description is ignored, because the error is useful without it. The description
+    // may also be empty, because the holder may not have written it yet.
     let _ = file.take(HOLDER_BYTES_MAX).read_to_end(&mut bytes);
     let text = String::from_utf8_lossy(&bytes).replace(char::is_control, " ");
     if text.is_empty() { "another job".to_owned() } else { text }

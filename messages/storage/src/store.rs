@@ -17,7 +17,7 @@ use super::lock::{LOCK_FILE, LockError, StoreLock};
 use crate::blocking::blocking;
 
 /// The largest number of entries in a listing. [`Store::folders`] and [`Store::files`] ignore further
-/// entries, because this project never writes so many; [`Store::sizes`] returns an error.
+/// entries, because this project never writes that many; [`Store::sizes`] returns an error.
 const LISTED_MAX: usize = 1 << 20;
 
 /// A store of named files. A file's name is its path in the store, such as `step-5-…/manifest.json`.
@@ -375,11 +375,12 @@ impl Store {
 
     /// Locks the store for a job that saves in it. The lock lasts until it is dropped or the process ends.
     /// `holder` describes the job in the error that another job gets. Returns `None` if the store cannot be
-    /// locked: it is a bucket, or a directory of a file system without locks.
+    /// locked: it is a bucket, or its file system has no locks, or this process has no permission to open or
+    /// create the lock file.
     ///
     /// # Errors
     /// Returns [`StoreError::InUse`] if another job has locked the store, and [`StoreError::Failed`] if the
-    /// lock file cannot be opened.
+    /// lock file cannot be opened for another reason.
     pub fn lock(&self, holder: &str) -> Result<Option<StoreLock>, StoreError> {
         let Some(root) = self.root() else { return Ok(None) };
         match StoreLock::take(root, holder) {
@@ -453,8 +454,8 @@ impl Upload<'_> {
         finished.map(drop).map_err(|error| self.store.failed("write", &self.name, &error))
     }
 
-    /// Discards the upload. If the store fails to delete the parts, they stay: in a directory until the
-    /// folder is deleted, and in a bucket until the rules of the bucket remove them.
+    /// Discards the upload. If the store fails to delete the parts, they stay. If the store is a directory,
+    /// they stay until their folder is deleted; if it is a bucket, until the bucket's rules remove them.
     pub async fn abort(mut self) {
         if let Err(error) = self.inner.abort().await {
             let location = without_passwords(&self.store.location);

@@ -36,7 +36,7 @@ pub struct Connection {
 
 impl Connection {
     /// Performs the handshake with the task `to` over a new link, and then starts a background task that
-    /// carries the calls. The task runs on the current runtime.
+    /// carries the calls. The background task runs on the current runtime.
     ///
     /// # Errors
     /// Returns an error if the peer refuses this task, or if the link breaks.
@@ -114,9 +114,9 @@ impl Connection {
         (&mut request.reply).await.map_err(|_| self.lost(self.pending.reason()))
     }
 
-    /// Sends a request and waits for a reply of any kind. If no reply comes within a pause, sends the request
-    /// again with a new id, and ignores a reply to the earlier copy. `retry` defines the pauses. While the
-    /// transport has not taken all of a request, the request is not sent again.
+    /// Sends a request and waits for a reply of any kind. If no reply comes in time, sends the request again
+    /// with a new id, and ignores a reply to the earlier copy. `retry` defines how long to wait before each
+    /// repetition. While the transport has not taken all of a request, the request is not sent again.
     ///
     /// # Errors
     /// Returns an error if the connection is lost.
@@ -217,7 +217,8 @@ async fn carry(
     pending: Arc<Pending>,
     counters: Arc<CallCounters>,
 ) {
-    // The future is pinned here, so that the queue is closed only after the reason is known.
+    // The future only borrows the queue. The queue closes at the end of this function, after `end` has
+    // recorded the reason: a caller that sees the queue closed must find the reason.
     let mut write = std::pin::pin!(async {
         while let Some(next) = liveness::next(&mut queue).await {
             let is_request = next.is_ok();
@@ -257,8 +258,8 @@ async fn carry(
     });
 }
 
-/// A guard that, when it is dropped, makes every request that still waits for a reply fail. The callers are
-/// thus notified even if the connection's task panics or is cancelled.
+/// A guard that is dropped when the connection ends, even if the connection's task panics or is cancelled.
+/// Every request that still waits for a reply then fails with the reason.
 struct End<'a> {
     pending: &'a Pending,
     reason: Option<String>,

@@ -7,7 +7,7 @@ use pushpull_messages::message::{Hello, PROTOCOL, Refusal, RefusalCode};
 
 use crate::wire::WireError;
 
-/// The largest number of characters of a cluster spec in an error.
+/// The largest number of characters that an error quotes from a cluster spec.
 const CLUSTER_CHARS_MAX: usize = 1000;
 
 /// The reason why a peer is not admitted.
@@ -95,8 +95,8 @@ impl Identity {
         }
     }
 
-    /// Returns the refusal of a peer with another cluster spec. The peer may be a stranger, so the refusal
-    /// reveals nothing about the cluster.
+    /// Returns the refusal that is sent to a peer with another cluster spec. The peer may be a stranger, so
+    /// the refusal reveals nothing about the cluster.
     pub(crate) fn other_cluster() -> Refusal {
         Refusal::new(RefusalCode::Cluster, "this task has another cluster spec than the task that dialled it")
     }

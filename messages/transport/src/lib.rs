@@ -2,8 +2,8 @@
 //! transport in use.
 //!
 //! A [`ReconnectingClient`] calls one task, and opens a new [`Connection`] when the old one breaks. At the
-//! other end, [`serve`] runs a session for each connection, in which a [`Service`] answers. The two ends
-//! share a [`Link`] of a [`Transport`]: [`InProcess`] passes envelopes on unchanged, [`Tcp`] uses frames.
+//! other end, [`serve`] runs a session for each connection, and a [`Service`] answers. The two ends share a
+//! [`Link`] of a [`Transport`]: [`InProcess`] passes envelopes on unchanged, [`Tcp`] uses frames.
 
 #![forbid(unsafe_code)]
 

@@ -46,7 +46,7 @@ pub(crate) async fn accept_all<F>(
         };
         let (link, place) = tokio::select! {
             biased;
-            // Dialling peers must not keep the server from stopping.
+            // Even if peers keep dialling, the server must be able to stop.
             _ = stopping.wait_for(|&stop| stop) => break,
             Some(ended) = tasks.join_next() => {
                 if let Err(panic) = ended {

@@ -110,7 +110,7 @@ impl Pending {
             Some(waiting) if superseded => drop(requests.waiting.insert(id.0, waiting)),
             Some(Waiting { reply, .. }) => {
                 drop(requests);
-                // Sending fails if the call is dropped at this moment. Then the reply is not needed.
+                // Sending fails only if the call has just been dropped, and so does not need the reply.
                 drop(reply.send((message, payload)));
             }
             None if made => counters.ignore(),

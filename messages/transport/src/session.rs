@@ -24,8 +24,8 @@ use crate::service::{Peer, Service};
 use crate::warnings::Warnings;
 use crate::wire::{Envelope, Limits, WireError};
 
-/// How long a peer may read nothing of an answer while another answer waits for the memory of this one. After
-/// this time, the connection is closed.
+/// How long a peer may read nothing of an answer while another answer waits for the memory that the unread
+/// answer holds. After this time, the connection is closed.
 const YIELD_AFTER: Duration = Duration::from_secs(3);
 
 /// The state that all sessions of a server share.
@@ -353,7 +353,7 @@ async fn decide(
     }
 }
 
-/// Returns the time after which a peer that reads an answer of `bytes` bytes counts as slow.
+/// Returns how long a peer may take to read an answer of `bytes` bytes without counting as slow.
 fn slow_limit(bytes: usize) -> Duration {
     const PATIENCE: Duration = Duration::from_millis(200);
     const BYTES_PER_SECOND_MIN: f64 = (32 << 20) as f64;

@@ -24,9 +24,9 @@ use crate::wire::{
 
 /// The longest time without progress while a frame is read. After this time, the peer counts as lost.
 const STALL: Duration = Duration::from_secs(30);
-/// The size of the largest header that takes no credit. Such headers take little memory even if every
-/// connection has the largest number of requests in flight. The headers of most models' pushes and pulls are
-/// no larger.
+/// The size of the largest header, in bytes, for which no credit is taken from the budget of bytes in flight.
+/// Such headers take little memory even if every connection has as many requests in flight as it may have.
+/// The headers of most models' pushes and pulls are no larger.
 const FREE_HEADER_BYTES: u32 = 4 << 10;
 /// The size of the buffer through which prefixes, headers and small payloads are read; larger reads bypass
 /// it.
@@ -312,7 +312,8 @@ impl Arrival {
         Self { began: Instant::now(), limits: *limits, bytes, received: 0 }
     }
 
-    /// Waits for more bytes of the frame. They must arrive within [`STALL`], and before the frame is late.
+    /// Waits for more bytes of the frame. They must arrive within [`STALL`], and before the time limit of the
+    /// frame has expired.
     async fn wait(&mut self, read: impl Future<Output = io::Result<usize>>) -> Result<usize, WireError> {
         let time = self.limits.time_for(self.received);
         let stalled = Instant::now() + STALL;

@@ -13,8 +13,8 @@ const BURST: u32 = 10;
 /// The length of the period in which warnings of one kind about one host are counted. The period begins with
 /// the first of these warnings.
 const PERIOD: Duration = Duration::from_secs(60);
-/// The largest number of pairs of a host and a kind of warning that are counted separately. All further hosts
-/// are counted together, for each kind.
+/// The largest number of pairs of a host and a kind of warning that are counted separately. For each kind,
+/// all further hosts are counted together.
 const SUBJECTS_MAX: usize = 1024;
 /// The name under which all further hosts are counted together.
 const OTHERS: &str = "other hosts";
@@ -29,9 +29,9 @@ type Subject = (String, &'static str);
 /// The current periods of all subjects. The caller supplies the time.
 ///
 /// Wanted properties: (A) in any time of length [`PERIOD`], fewer than twice [`BURST`] warnings about a
-/// subject are logged; (B) each warning is either logged or counted in exactly one summary; (C) at most
-/// [`SUBJECTS_MAX`] subjects are remembered, and one more for each kind; (D) while a subject has fewer
-/// warnings than [`BURST`], all of them are logged.
+/// subject are logged; (B) each warning is either logged, or counted in exactly one summary; (C) at most
+/// [`SUBJECTS_MAX`] subjects are remembered, and one more for each kind; (D) the first [`BURST`] warnings
+/// about a subject in a period are logged.
 #[derive(Debug, Default)]
 struct Periods(BTreeMap<Subject, Period>);
 

@@ -118,8 +118,9 @@ impl Source {
         &self.manifest.job.graph.variables
     }
 
-    /// Returns `found`, the id of the checkpoint's variable called `name`. Returns an error if `found` is
-    /// `None`, or if the job's `variable` has a different shape.
+    /// Checks that the checkpoint has the variable called `name`, with the same shape as the job's
+    /// `variable`. Returns the variable's id, which is `found`; if `found` is `None`, the checkpoint has no
+    /// such variable.
     fn variable(
         &self,
         found: Option<VariableId>,

@@ -100,9 +100,9 @@ pub(crate) struct Claims {
     chiefs: BTreeMap<Term, Chief>,
     /// The chief that is obeyed.
     holder: Option<Term>,
-    /// The chief whose claim was granted and that has given no order yet, with the number of its attempt.
-    /// Until its first order, this chief can withdraw its claim, and the chief in `holder` keeps the task if
-    /// it comes back.
+    /// The chief whose claim was granted, with the number of its attempt. Its first order makes it the
+    /// holder. Until then, the claim can be withdrawn, and the chief in `holder` can come back and keep the
+    /// task.
     claimant: Option<(Term, u64)>,
 }
 
@@ -235,8 +235,9 @@ impl Claims {
         away.is_none_or(|away| away < self.lease).then_some(ClaimError::Taken { term, holder, address, away })
     }
 
-    /// Forgets the chiefs that are not connected and have no claim. None of their messages can arrive any
-    /// more, so they can be forgotten. The number of chiefs is then bounded by that of the connections.
+    /// Forgets every chief that is not connected, is not obeyed, and has no granted claim. None of its
+    /// messages can arrive any more. The number of remembered chiefs is then at most the number of
+    /// connections plus two.
     fn forget(&mut self) {
         let claimant = self.claimant.map(|(term, _)| term);
         let kept = [self.holder, claimant];

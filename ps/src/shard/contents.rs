@@ -45,9 +45,11 @@ pub(super) struct Contents {
     /// The factor by which hooks have multiplied the learning rate, and the next change of this factor, if
     /// any.
     rate: RateSpec,
-    /// The version that the shard does not pass until its learning rate is set; `None` if none is awaited.
+    /// The version that the shard does not pass until its learning rate is set; `None` if the shard may pass
+    /// every version.
     hold: Option<Version>,
-    /// The first version to which the last change of the learning rate in this run applies.
+    /// The version from which on the last change of the learning rate applies; `None` if there was no change
+    /// since the shard was created.
     changed: Option<Version>,
     /// Whether `end` was moved to a later step after the shard had reached the earlier end. All waiting
     /// workers were released at the earlier end, so some of them may push for a step that has not begun.
@@ -128,13 +130,13 @@ impl Contents {
 
     /// Makes the shard stop at the requested step, or at the job's last step if that is smaller. Changes
     /// nothing if the shard's version is already greater than this step. Also changes nothing if a stop at a
-    /// later step was requested before: the request is then a late copy, or comes from a chief that does not
-    /// know of the later stop. Returns the version for the reply. If the shard does not stop at the step,
-    /// this version is greater than the step.
+    /// later step was requested before: in that case, this request is a late copy, or comes from a chief that
+    /// does not know of the later stop. Returns the version for the reply. If the shard does not stop at the
+    /// step, this version is greater than the step.
     pub(super) fn stop_at(&mut self, &StopAt { step, drains, .. }: &StopAt) -> Version {
         let step = step.min(self.created.last_step);
         if let Some((later, _)) = self.stop.filter(|(later, _)| *later > step) {
-            // Another run of the chief must not believe that the shard stops at the step that it requested.
+            // The chief that requested the earlier step must not believe that the shard stops there.
             return self.version.max(Version(later.0));
         }
         if self.version.0 <= step.0 {
@@ -234,8 +236,8 @@ impl Contents {
         }
         if !push.slices.iter().copied().eq(self.slices.iter().rev().map(Slice::id)) {
             return Err(misfit(format!(
-                "expected gradients of all {} slices, the last slice first, but got {} gradients or another \
-                 order",
+                "expected gradients of all {} slices, the last slice first, but got {} gradients, perhaps \
+                 in another order",
                 self.slices.len(),
                 push.slices.len()
             )));

@@ -1,9 +1,9 @@
 //! Remembers each worker's last push and its verdict, so that every push counts exactly once. Wanted
 //! properties: (A) a push is new only once; every retry is a duplicate and gets the verdict of the original;
-//! (B) pushes of one incarnation are accepted in order, without a gap, from number 1; (C) which incarnation
-//! may push is up to the members; (D) each worker has one entry; (E) a ledger from a checkpoint knows how
-//! many batches each worker has drawn, but no incarnation, because all have ended; (F) the batches of a push
-//! count as drawn when its gradient is applied or stale, but not while it is held.
+//! (B) pushes of one incarnation are accepted in order, without a gap, from number 1; (C) the membership, not
+//! the ledger, decides which incarnation may push; (D) each worker has one entry; (E) a ledger from a
+//! checkpoint knows how many batches each worker has drawn, but no incarnation, because all have ended; (F)
+//! the batches of a push count as drawn when its gradient is applied or stale, but not while it is held.
 
 use std::collections::BTreeMap;
 

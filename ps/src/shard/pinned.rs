@@ -39,8 +39,8 @@ impl PinnedVersions {
         Self { versions_max, slow_max: versions_max / 2, pins: BTreeMap::new() }
     }
 
-    /// Pins a version for a reply if the limits allow it. `slow` tells whether the reply's connection is
-    /// slow.
+    /// Pins a version for a reply if the limits allow it, and returns whether they do. `slow` tells whether
+    /// the reply's connection is slow.
     pub(crate) fn pin(&mut self, version: Version, slow: bool) -> bool {
         let known = self.pins.get(&version);
         let new = known.is_none() && self.pins.len() >= self.versions_max;
@@ -56,7 +56,7 @@ impl PinnedVersions {
         self.pins.values().filter(|pins| pins.slow > 0).count()
     }
 
-    /// Releases a version that [`pin`](Self::pin) has pinned for a reply on such a connection.
+    /// Ends the pin that [`pin`](Self::pin) made for one reply. `slow` has the same value as in that call.
     pub(crate) fn release(&mut self, version: Version, slow: bool) {
         let pins = self.pins.get_mut(&version).expect("a pinned version");
         *pins.of(slow) -= 1;

@@ -22,8 +22,8 @@ pub(super) struct Update<'a> {
 
 impl<'a> Update<'a> {
     /// Builds the update that is applied to `version`, for the sum of `gradients` gradients. The scheduled
-    /// learning rate is multiplied by `learning_rate_factor`: hooks may set it, and it is smaller for stale
-    /// gradients if the job requests that.
+    /// learning rate is multiplied by `learning_rate_factor`. Hooks may set this factor, and stale gradients
+    /// get a smaller factor if the job requests that.
     pub(super) fn new(
         spec: &'a UpdateSpec,
         version: Version,

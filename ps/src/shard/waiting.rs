@@ -103,8 +103,9 @@ impl<R> Waiting<R> {
         std::mem::take(&mut self.0).into_values().map(|wait| wait.reply)
     }
 
-    /// Removes the waiting pull of the same worker if it comes from another incarnation than `reader`, and
-    /// returns its refusal. `reader` has just joined, so the other incarnation has ended.
+    /// Removes the pull with which another incarnation of `reader`'s worker waits, and returns the refusal of
+    /// that pull; `None` if there is no such pull. `reader` has just joined, so the other incarnation has
+    /// ended.
     pub(super) fn outlive(&mut self, reader: Reader) -> Option<Answer<R>> {
         let earlier = |wait: &Wait<R>| wait.reader.incarnation != reader.incarnation;
         if self.0.get(&reader.worker).is_some_and(earlier) { self.leave(reader.worker) } else { None }

@@ -1,8 +1,8 @@
 //! The chief's appointments: which incarnation of each worker may be a member. Incarnations have no order,
 //! because they may come from clocks that are wrong; the chief numbers its appointments instead. Wanted
 //! properties: (A) of all appointments of a worker that have arrived, in any order and however often, the one
-//! with the greatest number counts; (B) an incarnation that was dismissed stays so until a later appointment;
-//! (C) there is one entry per worker, however often it restarts.
+//! with the greatest number counts; (B) an incarnation that was dismissed stays dismissed until a later
+//! appointment; (C) there is one entry per worker, however often it restarts.
 
 use pushpull_messages::id::Incarnation;
 use pushpull_messages::message::HeldMember;
@@ -18,7 +18,7 @@ struct Appointment {
     number: u64,
     /// The incarnation that may be a member; `None` if none was appointed, or if it has left.
     incarnation: Option<Incarnation>,
-    /// The incarnation that has left, if one has and none was appointed since then.
+    /// The incarnation that has left; `None` if none has left since the last appointment.
     left: Option<Incarnation>,
 }
 
@@ -28,7 +28,8 @@ impl Appointments {
         Self(vec![Appointment::default(); workers as usize])
     }
 
-    /// Records an appointment. Returns whether it is later than the worker's earlier ones.
+    /// Records an appointment if its number is greater than that of the worker's last appointment. Returns
+    /// whether it was recorded.
     ///
     /// # Panics
     /// If the job has no such worker.
@@ -66,7 +67,8 @@ impl Appointments {
     /// Checks that an incarnation of a worker may be a member.
     ///
     /// # Errors
-    /// Returns the reason if another incarnation is appointed, or none.
+    /// Returns the reason if the worker's appointed incarnation is another one, or if it has no appointed
+    /// incarnation.
     ///
     /// # Panics
     /// If the job has no such worker.
@@ -74,7 +76,7 @@ impl Appointments {
         match self.0[worker as usize].incarnation {
             Some(appointed) if appointed == incarnation => Ok(()),
             Some(_) => Err(format!(
-                "the chief has appointed another incarnation of worker/{worker} than {incarnation}, which has ended or is a second start of the task"
+                "the chief has appointed another incarnation of worker/{worker} than {incarnation}: incarnation {incarnation} has ended, or is a second start of the task"
             )),
             None if self.knows(worker) => {
                 Err(format!("worker/{worker} is no longer a member: its incarnation {incarnation} has ended"))

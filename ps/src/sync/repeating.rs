@@ -29,12 +29,12 @@ impl Repeating {
     /// given some of the K gradients; the members share the rest evenly. If the rest cannot be divided
     /// evenly, each of the members with the smallest indices gives one gradient more.
     ///
-    /// A later incarnation gets no credit for the gradients of an earlier one. With credit, two workers
-    /// could wait for each other: suppose that each restarts after its pushes have reached only one shard,
-    /// and a different shard than those of the other worker. Each worker would then wait at the shard that
-    /// already has its part, while the other shard still needs its gradients. Without credit, no such cycle
-    /// arises: the shard that lacks the most gradients requests at least as many from each member as any
-    /// other shard does.
+    /// A later incarnation gets no credit for the gradients of an earlier one. With credit, two workers could
+    /// wait for each other: suppose that each restarts after its pushes have reached only one shard, and that
+    /// this shard is a different one for each of them. Each worker would then wait at the shard that already
+    /// has its part, while the other shard still needs its gradients. Without credit, no such cycle arises:
+    /// the shard that lacks the most gradients requests at least as many from each member as any other shard
+    /// does.
     fn needs(&self, worker: u32, members: &Members) -> bool {
         let given = self.held.get(&(worker, members.incarnation(worker))).copied().unwrap_or(0);
         let (mut rest, mut count, mut rank) = (self.aggregate, 0, 0);

@@ -64,8 +64,8 @@ impl Policy for Synchronous {
     }
 
     fn first_step(&self, worker: u32, version: Version, _: &Members) -> GlobalStep {
-        // An earlier incarnation of the worker may already have pushed a gradient for this update. The
-        // worker then begins with the next step.
+        // An earlier incarnation of the worker may already have pushed a gradient for this update. In that
+        // case, the worker begins with the next step.
         GlobalStep(version.0 + u64::from(self.held.contains(&worker)))
     }
 }

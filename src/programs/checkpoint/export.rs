@@ -58,7 +58,7 @@ impl Export<'_> {
 ///
 /// # Errors
 /// Returns an error if averages are requested and the checkpoint has none, if the checkpoint cannot be read,
-/// or if the file cannot be written. An existing file is then left unchanged.
+/// or if the file cannot be written. In each of these cases, an existing file is left unchanged.
 pub(crate) async fn export(from: &Store, what: &Export<'_>, to: &Store, file: &str) -> anyhow::Result<u64> {
     let variables = &what.manifest.job.graph.variables;
     if what.averages && what.manifest.job.average.is_none() {
@@ -95,8 +95,7 @@ async fn copy(
 ) -> anyhow::Result<()> {
     let mut start = piece.from.start;
     while start < piece.from.end {
-        // The pieces that are read end where the blocks of the checksums end, so that no block is read
-        // twice.
+        // Every read ends at the end of a checksum's block or of the piece, so that no block is read twice.
         let end = piece.from.end.min((start / BLOCK_BYTES as u64 + 1) * BLOCK_BYTES as u64);
         let mut block = vec![0; (end - start) as usize];
         read_piece(from, name, &Piece { from: start..end, ..piece.clone() }, &mut block).await?;

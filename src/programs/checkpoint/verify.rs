@@ -56,7 +56,7 @@ pub(crate) async fn verify(store: &Store, name: CheckpointName) -> Verified {
         }
         Err(error) => {
             let what = match error {
-                // The file is left out of the text, because the fault has it in a field of its own.
+                // The text omits the name of the file, because the fault has a field for it.
                 FileError::Manifest { error, .. } => error.to_string(),
                 other => other.to_string(),
             };

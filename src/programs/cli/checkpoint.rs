@@ -22,7 +22,8 @@ use crate::programs::format::{bytes_shown, plain, time_shown};
 /// The location of checkpoints.
 #[derive(Debug, clap::Args)]
 pub(super) struct Where {
-    /// Directory of the checkpoints: a path or file://, or s3:// or gs:// if the program was built with it
+    /// Directory of the checkpoints: a path or file://; also s3:// or gs:// if the program was built with
+    /// support for them
     #[arg(value_name = "DIR")]
     store: String,
 }
@@ -144,8 +145,8 @@ fn split(path: &str) -> Result<(String, String), Failure> {
         Some((directory, name)) => (directory, name),
         None => (".", path),
     };
-    // Only these characters are allowed, because a store encodes all other characters, which would change
-    // the name.
+    // Only these characters are allowed: a store encodes all other characters, and the file would then have
+    // a different name.
     let letter = |letter: char| letter.is_alphanumeric() || " ._-+=,@()".contains(letter);
     if matches!(name, "" | "." | "..") || !name.chars().all(letter) {
         let path = plain(path);

@@ -46,7 +46,7 @@ impl EvaluationArgs {
 #[command(
     name = "pushpull-evaluator",
     version,
-    about = "Evaluate the newest checkpoint of a job whenever there is one, and keep the best"
+    about = "Evaluate the newest checkpoint of a job whenever a new one has appeared, and keep the best"
 )]
 pub(super) struct EvaluatorArgs {
     /// Checkpoint directory of the job; evaluations are written to DIR/eval, and the best checkpoint to

@@ -108,8 +108,8 @@ impl Defaults {
         let Some(decay) = self.weight_decay else { return command };
         let (decay, optimizer) = (decay.to_string(), self.optimizer.name());
         let help = format!(
-            "Weight decay: X times each value is added to its gradient; with adamw, lamb and lion, the optimizer's \
-             own decay [default: {decay} for {optimizer}, 0.01 for adamw, lamb and lion, 0 for the others]"
+            "Weight decay: each value, multiplied by X, is added to its gradient; with adamw, lamb and lion, the \
+             optimizer's own decay [default: {decay} for {optimizer}, 0.01 for adamw, lamb and lion, 0 for the others]"
         );
         command.mut_arg("weight_decay", |arg| {
             arg.help(help).default_value_if("optimizer", ArgPredicate::Equals(optimizer.into()), decay)

@@ -168,9 +168,10 @@ impl DeviceArgs {
 /// The flag that limits how long a worker or an evaluator may compute.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct HangArgs {
-    /// Time limit for the computation of a batch, in seconds; 0 for no limit. The limit grows to 20 times the
-    /// longest computation so far. For the first batch and for each wait for input, it begins at ten times N.
-    /// A task that exceeds the limit counts as hung, and leaves the job
+    /// Time limit for the computation of a batch, in seconds; 0 for no limit. If 20 times the longest
+    /// computation so far is longer than N, it is the limit. The first batch may take ten times N. A wait for
+    /// input may take ten times N or 20 times the longest wait so far, whichever is longer. A task that
+    /// exceeds a limit counts as hung, and leaves the job
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(..=86_400))]
     pub hung_after_s: u64,
 }
@@ -184,9 +185,9 @@ impl HangArgs {
 /// The flag of the chief that limits how long a shard may be silent.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct ShardHangArgs {
-    /// Time after which a shard that does not answer the chief counts as hung, although its ps task is alive,
-    /// in seconds; 0 for no limit. The job then ends. A shard answers between two updates, so the limit must
-    /// be longer than one update
+    /// Time in seconds after which a shard that does not answer the chief counts as hung, although its ps
+    /// task is alive; 0 for no limit. A hung shard ends the job. A shard answers between two updates, so the
+    /// limit must be longer than one update
     #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u64).range(..=86_400))]
     pub shard_hung_after_s: u64,
 }
@@ -197,8 +198,8 @@ pub(crate) struct PsFailureArgs {
     #[command(flatten)]
     hang: ShardHangArgs,
     /// Time for which a job that makes checkpoints waits for a lost ps task to be started again, in seconds;
-    /// 0 if its loss ends the job at once. When the task is back, the job rolls back to its latest checkpoint
-    /// and goes on
+    /// with 0, the loss ends the job at once. When the task is back, the job rolls back to its latest
+    /// checkpoint and goes on
     #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u64).range(..=86_400))]
     ps_lost_after_s: u64,
 }
@@ -220,7 +221,7 @@ impl PsFailureArgs {
 pub(crate) struct ReplyArgs {
     /// Memory of each ps task for the older values that slow workers are still reading, in MiB; the shards
     /// have equal parts. A shard can always keep two versions. When the memory is used up, further replies
-    /// wait, and then have the newest values
+    /// wait. After the wait, they carry the newest values
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(..=1 << 24))]
     pub reply_mib: u64,
 }
@@ -231,11 +232,11 @@ impl ReplyArgs {
     }
 }
 
-/// The flag for the time during which a ps task belongs to a chief that is disconnected.
+/// The flag that limits how long a ps task refuses other chiefs after its own has disconnected.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct LeaseArgs {
-    /// Time for which a ps task belongs to a chief that is disconnected, in seconds. After
-    /// this time, a chief that was started again can take the task over
+    /// Time for which a ps task refuses other chiefs after its own has disconnected, in seconds. After this
+    /// time, a chief that was started again can take the task over
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
     chief_lease_s: u64,
 }
@@ -269,7 +270,7 @@ pub(crate) fn read_text(flag: &str, what: &str, path: &Path) -> Result<String, F
     let shown = path.display();
     let failed = || format!("{flag}: cannot read {what} {shown}");
     let mut text = String::new();
-    // A device or a pipe has no size that could be checked before.
+    // The size is checked while the file is read, because the size of a pipe is not known before.
     let file = File::open(path).with_context(failed)?;
     file.take(JOB_FILE_BYTES_MAX + 1).read_to_string(&mut text).with_context(failed)?;
     if text.len() as u64 > JOB_FILE_BYTES_MAX {

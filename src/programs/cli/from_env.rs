@@ -34,8 +34,7 @@ struct EnvArgs {
 }
 
 /// Trains `job`. Returns the result if this process hosts the chief; otherwise exits the process when its
-/// task has ended. If an error is found before the process knows its task, returns this error in every
-/// process.
+/// task has ended. An error that is found before the process knows its task is returned, whatever the task.
 pub(crate) fn train_from_env(job: &Job) -> Result<Trained, Error> {
     let args = EnvArgs::try_parse_from(["pushpull"]).map_err(|error| {
         let text = error.to_string();
@@ -91,7 +90,7 @@ fn lead(job: &Job, args: &EnvArgs, config: &ClusterConfig, log: &Log) -> Result<
     let workers = config.cluster().addresses(JobName::Worker).len() as u32;
     if job.best.is_some() && config.task().job == JobName::Chief {
         return Err(Error::Cluster(
-            "keep_best: worker 0 keeps the best values, but it is not in the chief's process: use a cluster without a chief, whose worker 0 runs it".into(),
+            "keep_best: worker 0 keeps the best values, but it does not run in the chief's process: leave the chief out of the cluster, so that worker 0 runs the chief as well".into(),
         ));
     }
     let best = job.best.clone().map(BestKeeper::new);

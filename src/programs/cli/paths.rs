@@ -60,8 +60,8 @@ pub(super) fn check_writable(flag: &str, what: &str, path: &Path) -> anyhow::Res
     let tried = if path.is_dir() {
         Err(std::io::ErrorKind::IsADirectory.into())
     } else if is_special(path) {
-        // A device or a pipe is opened only when the file is written. Here, a pipe without a reader would
-        // block.
+        // A device or a pipe is not opened here but only when it is written: opening a pipe that has no
+        // reader would block.
         Ok(())
     } else {
         std::fs::write(&partial, "").and_then(|()| std::fs::remove_file(&partial))

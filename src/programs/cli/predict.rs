@@ -136,7 +136,7 @@ impl PredictArgs {
             Ok(())
         };
         written().inspect_err(|_| {
-            // Removing the file fails if it was never created. The error that is returned then says why.
+            // This fails if the file was never created. The error of `written` then says why it was not.
             let _ = std::fs::remove_file(&partial);
         })
     }

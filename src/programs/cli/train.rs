@@ -68,12 +68,12 @@ pub struct TrainArgs {
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     batch_size: u32,
     /// Compute the metrics of the model on the training batches in one of N steps of each worker; 0 for never
-    /// [default: in every step, or in every tenth if that would take long]
+    /// [default: in every step, or in every tenth if the metrics are costly]
     #[arg(long, value_name = "N")]
     metrics_every: Option<u64>,
     #[command(flatten)]
     update: UpdateArgs,
-    /// Seed of initial values, of the order of examples, and of data that the example generates
+    /// Seed of initial values, of the order of the training examples, and of data that this program generates
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
     /// Strategy that chooses the shard of each variable

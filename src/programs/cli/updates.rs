@@ -53,15 +53,15 @@ pub(super) struct UpdateArgs {
     /// Number of updates over which the learning rate rises linearly from 0 to its value
     #[arg(long, value_name = "N", default_value_t = 0)]
     warm_up: u64,
-    /// Weight decay: X times each value is added to its gradient; with adamw, lamb and lion, the optimizer's
-    /// own decay [default: 0, 0.01 for adamw, lamb and lion]
+    /// Weight decay: each value, multiplied by X, is added to its gradient; with adamw, lamb and lion, the
+    /// optimizer's own decay [default: 0; 0.01 for adamw, lamb and lion]
     #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = not_negative)]
     weight_decay: Option<f32>,
     /// Variables that the weight decay applies to: all, or matrices (variables with two or more axes), which
     /// excludes biases and the scales and offsets of normalisations
     #[arg(long, value_enum, value_name = "WHICH", default_value = "all")]
     weight_decay_on: WeightDecayOn,
-    /// Update the variables whose names match the pattern in another way: learning-rate-factor=X,
+    /// Use other settings for the variables whose names match PATTERN: learning-rate-factor=X,
     /// weight-decay=X, frozen, optimizer=NAME and then learning-rate=X, separated by commas. May be given
     /// several times; the first pattern that matches a variable decides. * matches any characters, ? one
     #[arg(long, value_name = "PATTERN:SETTINGS", value_parser = group)]

@@ -1,5 +1,5 @@
-//! Requests to save a checkpoint or to stop the job, from clients that send the token. The chief decides
-//! whether and when a request is carried out.
+//! Handles requests of clients to save a checkpoint or to stop the job. A client must send the token. The
+//! chief decides whether and when a request is carried out.
 
 use std::time::Duration;
 

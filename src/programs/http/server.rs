@@ -103,7 +103,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // `stop` sends the request to end when it is called, and the server ends on its own thread. The
+        // The call of `stop` already asks the server to end, and the server ends on its own thread. The
         // returned future can therefore be dropped.
         drop(self.handle.stop(false));
     }

@@ -79,7 +79,7 @@ where
         event: &Event<'_>,
     ) -> fmt::Result {
         let task = task_of(ctx.event_scope()).unwrap_or_else(|| self.task.clone());
-        // If the process runs a whole cluster, `task` is the name of its model, which has no job and no
+        // If the process runs a whole cluster, `task` is the name of the model, and not a job's name with an
         // index.
         let (job, task) = task.split_once('/').unzip();
         let mut timestamp = String::new();

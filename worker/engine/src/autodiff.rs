@@ -93,8 +93,8 @@ impl Tape<'_> {
 
     /// Appends a node that computes a ∘ b, where a and b are broadcast to the shape `output`.
     fn binary(&mut self, op: Binary, a: Value, b: Value, output: Vec<usize>) -> Value {
-        // An adjoint may have the same number of elements in another shape. For example, this happens after
-        // a flatten.
+        // An adjoint with as many elements as `output` may have another shape, for example after a flatten.
+        // It counts as having the shape `output`.
         let as_output = |tape: &Self, value: Value| match tape.ir.elements(value) {
             all if all == output.iter().product::<usize>() => output.clone(),
             _ => tape.shape(value),

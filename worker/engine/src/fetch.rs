@@ -1,8 +1,8 @@
 //! Fetches: tensors of a training step that are computed and returned in addition to the loss and the
 //! gradients. This module must not depend on the use of the tensors.
 //!
-//! Required properties: (A) no fetch changes a bit of the loss or of the gradients; (B) an instruction that
-//! only fetches need runs only in steps that ask for a group of these fetches, and all other instructions
+//! Required properties: (A) no fetch changes a bit of the loss or of the gradients; (B) if only fetches
+//! need an instruction, it runs only in steps that ask for a group of these fetches; all other instructions
 //! have the same kernels as in a program without fetches.
 
 use pushpull_messages::id::NodeId;

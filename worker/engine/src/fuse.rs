@@ -26,8 +26,8 @@ pub(super) struct Fused {
     pub readers: Readers,
 }
 
-/// The number of times that each value is read. A read of a view counts as a read of the value that it
-/// views. If the value is a target, this counts as one more read.
+/// The number of times that each value is read. A read of a view counts as a read of the viewed value. A
+/// target counts as one more read of its value.
 pub(super) struct Readers(Vec<Vec<usize>>);
 
 impl Readers {
@@ -113,10 +113,10 @@ impl Fusion<'_> {
         }
     }
 
-    /// Returns the number of reads of a value that count when the node at `position` is fused. If every run
-    /// needs the node, reads that happen only in some runs do not count. If they counted, a target of some
-    /// runs could prevent a merge. That would change bits, because a kernel with an epilogue rounds
-    /// differently from two separate kernels.
+    /// Returns how many reads of a value count when the node at `position` is fused. If every run needs the
+    /// node, reads that happen only in some runs do not count. If they counted, a target of some runs could
+    /// prevent a merge. That would change bits, because a kernel with an epilogue rounds differently from two
+    /// separate kernels.
     fn readers(&self, position: usize, value: Value) -> usize {
         let reach = if self.always.live[position] { self.always } else { self.all };
         reach.readers.of(value)

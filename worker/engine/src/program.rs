@@ -229,7 +229,8 @@ impl Program {
     /// Returns the index of the instruction that computes the first result, the loss; 0 if none does.
     pub(super) fn loss_instruction(&self) -> usize {
         let place = self.results.first().map(|result| &result.place);
-        // Other values may have had the same place before the loss, so the last instruction counts.
+        // Earlier instructions may have written other values to the same place. The last one that writes to
+        // it computes the loss.
         self.instructions.iter().rposition(|own| own.outputs.first() == place).unwrap_or(0)
     }
 

@@ -449,7 +449,7 @@ pub enum InputError {
     },
     /// An example does not have the columns of its data set.
     #[error(
-        "an example has {got}, expected {expected}: correct the function or the data sets of the example"
+        "an example has {got}, expected {expected}: correct the function or the data set that made the example"
     )]
     Example {
         /// The columns expected.

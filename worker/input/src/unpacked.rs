@@ -40,7 +40,7 @@ pub(super) struct Unpacked {
     offset: u64,
     /// The offset beyond which reading fails, in unpacked bytes.
     limit: u64,
-    /// The name of the part of the file that the limit applies to.
+    /// The name of what the limit applies to, such as `one row`, for the error.
     limited: &'static str,
     /// The size of a plain file; `None` for a packed file or a pipe.
     size: Option<u64>,
@@ -187,7 +187,8 @@ pub(crate) fn size_either(path: &Path) -> Result<Option<u64>, InputError> {
         Some(address) => address.size().map(Some),
         None => {
             let metadata = std::fs::metadata(path)?;
-            // Reports a file that cannot be opened now, and not only when the job begins to read that file.
+            // Opened as a check, because otherwise a file that cannot be opened is reported only when the
+            // job reads it.
             match metadata.is_file() {
                 true => File::open(path).map(|_| Some(metadata.len())),
                 false => Ok(None),
@@ -196,8 +197,8 @@ pub(crate) fn size_either(path: &Path) -> Result<Option<u64>, InputError> {
     })
 }
 
-/// Calls `act` with `path`. If there is no such file, calls `act` with the path to which `.gz` or `.zst` is
-/// added, or from which this ending is removed.
+/// Calls `act` with `path`. If there is no such file, calls `act` with the same path after `.gz` or `.zst`
+/// has been added to it, or removed from it.
 fn either<T>(path: &Path, act: impl Fn(&Path) -> io::Result<T>) -> Result<T, InputError> {
     let open = |file: PathBuf| match act(&file) {
         Ok(opened) => Ok(Some(opened)),

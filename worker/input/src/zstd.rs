@@ -1,5 +1,5 @@
-//! Unpacks zstd files: any number of frames. Each frame that has a checksum is checked against it. This
-//! module must not depend on files or formats.
+//! Unpacks zstd files. A file may have any number of frames. If a frame has a checksum, the frame's data are
+//! checked against it. This module must not depend on files or formats.
 
 use std::io::{self, BufRead, Read};
 

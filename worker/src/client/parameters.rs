@@ -40,9 +40,9 @@ pub struct Parameters {
     identity: Identity,
     /// The sequence number of the most recent push to each shard.
     sequences: Vec<Sequence>,
-    /// The step at which this worker joined, if it joined a running synchronous job in which each worker
-    /// computes at most one gradient per update; otherwise 0. In such a job, each step makes exactly one
-    /// version of a shard, so steps and versions can be compared.
+    /// The step at which this worker joined a running job; 0 if the job was not running yet, or if its steps
+    /// and versions cannot be compared. They can be compared only in a synchronous job in which each worker
+    /// computes at most one gradient per update: there, each step makes exactly one version of a shard.
     first: GlobalStep,
     /// Whether one worker of this job may compute several gradients for one update. In such a job, a step
     /// does not always make a version of a shard, so steps and versions cannot be compared.

@@ -1,5 +1,5 @@
 //! The interface to an engine that computes gradients. pushpull's own engine implements this interface, and
-//! other engines can. This module must not depend on shards or connections.
+//! other engines can implement it too. This module must not depend on shards or connections.
 
 use std::sync::Arc;
 

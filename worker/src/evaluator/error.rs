@@ -46,7 +46,7 @@ pub enum EvaluatorError {
 }
 
 impl EvaluatorError {
-    /// Returns whether the store failed, so that another attempt may succeed.
+    /// Returns true if the store failed. Another attempt may then succeed.
     pub(super) const fn is_outage(&self) -> bool {
         matches!(
             self,

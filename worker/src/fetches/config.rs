@@ -1,5 +1,5 @@
-//! The fetches of a hook, and the nodes and variables that the names of the fetched tensors stand for. This
-//! module must not depend on how a step is computed.
+//! The fetches of a hook. A fetch names tensors, and this module finds the node or the variable that each
+//! name stands for. It must not depend on how a step is computed.
 
 use pushpull_messages::graph::GraphSpec;
 use pushpull_messages::id::{NodeId, VariableId};
@@ -60,8 +60,8 @@ impl FetchConfig {
         self.targets(graph, graph.infer(batch).ok().as_deref()).map(drop)
     }
 
-    /// Returns what each name stands for. `tensors` describes the tensors of the graph for one batch, if
-    /// they are known.
+    /// Returns what each name stands for. `tensors` describes the graph's tensors for one batch; it is `None`
+    /// if their shapes are unknown.
     pub(super) fn targets(
         &self,
         graph: &GraphSpec,

@@ -10,7 +10,7 @@ pub enum FetchError {
     /// The list of names is empty or too long.
     #[error("got {0} names to fetch, expected 1 to {FETCH_NAMES_MAX}")]
     Names(usize),
-    /// The tensors would be fetched in every 0th step.
+    /// The interval between two fetches is 0 steps.
     #[error("tensors are fetched every 0 steps, expected at least 1")]
     Never,
     /// The graph has no tensor, or no variable, of this name.
@@ -43,7 +43,7 @@ pub enum FetchError {
         /// The shape and type of the tensor for one batch.
         tensor: TensorSpec,
     },
-    /// The parts of the tensor on several devices cannot be joined.
+    /// Each device has a part of the tensor, and these parts cannot be joined.
     #[error(
         "cannot fetch {name} from {devices} devices: in its shape {shape}, an axis other than the first depends on the number of examples: use one device"
     )]

@@ -17,8 +17,8 @@ use crate::metric_totals::MetricTotals;
 
 /// The group of the graph's metrics.
 const METRICS: Groups = Groups::only(0);
-/// The index of the first group that belongs to a hook. Each hook has a group of its own as long as there
-/// are groups; all further hooks share the last group.
+/// The index of the first group that belongs to a hook. Each hook gets the next group. When only the last
+/// group is left, all further hooks share it.
 const FIRST_HOOK: usize = 1;
 
 /// The fetches of a worker's steps.
@@ -202,8 +202,8 @@ impl FetchPlan {
         self.hooks.iter().flatten().filter(move |hook| is_due(hook.every, step))
     }
 
-    /// Returns the parts that have metrics: all of `parts` or none. If the step, which computed `groups`,
-    /// computed the metrics, they are the first values of each part.
+    /// Returns all of `parts` if the step computed the metrics, which are then the first values of each part.
+    /// Otherwise returns an empty slice. `groups` are the groups that the step fetched.
     pub(crate) fn metrics<'a>(&self, groups: Groups, parts: &'a [FetchedPart]) -> &'a [FetchedPart] {
         // A replica that does not run pushpull's engine may fetch nothing.
         let all = parts.iter().all(|own| own.values.len() >= self.metric_elements);

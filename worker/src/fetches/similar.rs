@@ -34,7 +34,7 @@ fn distance(a: &str, b: &str) -> Option<usize> {
     if a.len().abs_diff(b.len()) > DISTANCE_MAX {
         return None;
     }
-    // The distances from the letters of `a` that the loop has passed to each prefix of `b`.
+    // For each prefix of `b`, its distance from the prefix of `a` that the loop has processed so far.
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, letter) in a.iter().enumerate() {
         let mut diagonal = row[0];

@@ -21,7 +21,7 @@ use crate::telemetry::Plots;
 /// reason.
 pub trait Hook: Send {
     /// Returns the tensors that the worker fetches for the hook, if any. Called once, before
-    /// [`begin`](Self::begin). If the graph does not have one of the names, the worker ends before its first
+    /// [`begin`](Self::begin). If any of the names is not in the graph, the worker ends before its first
     /// step.
     fn fetches(&self) -> Option<FetchConfig> {
         None

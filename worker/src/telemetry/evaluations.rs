@@ -1,7 +1,7 @@
 //! Evaluations that a worker has made while it trained, stored until the next report. This module must not
 //! depend on how a model is evaluated.
 //!
-//! Wanted properties: (A) the evaluations that one call of `take` returns fit in a report; (B) each
+//! Wanted properties: (A) one call of `take` never returns more than a report can contain; (B) each
 //! evaluation is taken once, in order, or counted as lost.
 
 use std::sync::Arc;
@@ -24,7 +24,8 @@ struct Waiting {
 
 impl Evaluations {
     /// Adds an evaluation to the worker's next report. The evaluation is lost if the report is full, which
-    /// happens only if hundreds of evaluations are made in one interval; the first loss is logged.
+    /// happens only if hundreds of evaluations are made in one interval. Only the first lost evaluation is
+    /// logged.
     pub(crate) fn add(&self, new: StepEvaluation) {
         let mut waiting = self.0.lock();
         let numbers = waiting.numbers + new.evaluation.numbers();

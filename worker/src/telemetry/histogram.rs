@@ -2,7 +2,7 @@
 //! the source of the numbers.
 //!
 //! Wanted properties: (A) the counts of the buckets add up to the number of finite values; (B) each value is
-//! below the limit of its bucket, and not below the limit before it; (C) the limits ascend.
+//! below the limit of its bucket, and not below the limit of the previous bucket; (C) the limits ascend.
 
 use std::sync::LazyLock;
 

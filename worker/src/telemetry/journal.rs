@@ -64,7 +64,7 @@ pub(crate) struct StepRecord<'a> {
 pub(crate) struct Progress {
     pub snapshot: WorkerSnapshot,
     pub loss_sum: f64,
-    /// The norm of the gradients that was measured last, and the step of this measurement.
+    /// The most recently measured norm of the gradients, and the step at which it was measured.
     pub gradient_norm: Option<(LocalStep, f32)>,
 }
 

@@ -148,7 +148,7 @@ impl Reporter {
                     stop.closed().await;
                     break;
                 }
-                // The report is about steps that the rollback has undone, so its loss is not logged.
+                // The report is about steps that the rollback has undone, so no warning is needed.
                 Err(error) if is_rolled_back(&error) => {
                     stop.send_replace(Some(StopCause::RolledBack(error)));
                     return;

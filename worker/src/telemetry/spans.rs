@@ -19,7 +19,7 @@ pub(crate) struct Spans(Arc<Mutex<WaitingSpans>>);
 struct WaitingSpans {
     spans: Vec<SpanSpec>,
     lost: u64,
-    /// The latest time at which any of the spans taken so far ends, on the chief's clock.
+    /// The latest end of all spans taken so far, on the chief's clock; `None` if no span was taken.
     taken_until: Option<Micros>,
 }
 

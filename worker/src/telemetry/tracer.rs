@@ -1,5 +1,5 @@
-//! Converts a traced step to the spans of the worker and the spans of its pushes on the ps tasks. Also
-//! converts times on the clocks of the ps tasks to the worker's clock. This module must not depend on
+//! Converts a traced step to spans: those of the worker, and those of the ps tasks that received its pushes.
+//! Also converts times on the clocks of the ps tasks to the worker's clock. This module must not depend on
 //! connections.
 //!
 //! Wanted properties: (A) any two spans of a lane either do not overlap, or one contains the other; (B)
@@ -64,9 +64,9 @@ impl Tracer {
         self.spec.is_traced(local_step.0)
     }
 
-    /// Returns true if a traced step is to record the time of every operation: the job must have such steps
-    /// left, and the spans must fill at most half of the next report. The other half is kept for steps
-    /// without operations.
+    /// Returns true if a traced step is to record the time of every operation. A job records these times only
+    /// in a limited number of steps. In addition, the step's spans and those that already wait must fill at
+    /// most half of the next report. The other half is kept for steps without operations.
     pub(crate) fn has_room_for_ops(&self) -> bool {
         self.ops_left > 0 && self.spans.len() + self.last_work <= SPANS_MAX / 2
     }

@@ -138,10 +138,10 @@ impl Filter {
         self.all().find(bad).map_or(Ok(()), Err)
     }
 
-    /// Returns the bound for the elements of a variable's gradient that is not clipped yet: each magnitude
-    /// must be below the bound. It is [`GRADIENT_LIMIT`] if nothing else keeps the gradient below this limit.
-    /// It is infinity if clipping will do so, or if the job stops at gradients that are not finite: then the
-    /// shards check the limit.
+    /// Returns the bound for a variable's gradient before clipping: the magnitude of each element must be
+    /// below the bound. The bound is [`GRADIENT_LIMIT`] if nothing else keeps the gradient below this limit.
+    /// It is infinity if clipping keeps the gradient below the limit. It is also infinity if the job stops at
+    /// gradients that are not finite, because the shards then check the limit.
     fn limit(&self, variable: VariableId) -> f32 {
         let GradientSpec { clip_value, clip_global_norm, not_finite } = self.spec;
         let small = |bound: f32| bound < GRADIENT_LIMIT;

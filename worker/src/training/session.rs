@@ -57,7 +57,7 @@ fn fetches_of(hooks: &[Box<dyn Hook>]) -> Vec<Option<FetchConfig>> {
 /// Plans what the hooks fetch.
 ///
 /// # Errors
-/// If a hook fetches a tensor that the graph does not have, or there are more devices than examples.
+/// If a tensor that a hook requests cannot be fetched; if there are more devices than examples.
 fn plan_fetches(
     job: &JobSpec,
     devices: usize,

@@ -25,8 +25,8 @@ pub(super) struct Validation {
     setting: Arc<ValidationSetting>,
     /// The evaluations that the next report contains.
     reported: Evaluations,
-    /// The number of evaluations that had fallen due when the most recent evaluation began or, before the
-    /// first evaluation, when the training began.
+    /// The number of evaluations that had fallen due when the most recent evaluation began. Before the first
+    /// evaluation, it is the number that had fallen due when the training began.
     due: u64,
     running: Option<Running>,
 }
@@ -120,7 +120,7 @@ impl Validation {
     /// If the model could not be computed; if the test set or a device hangs.
     pub(super) async fn wait(&mut self) -> Result<Option<Validated>, WorkerError> {
         let Some(Running { task, .. }) = &mut self.running else { return Ok(None) };
-        // The task is aborted only when this object is dropped, so an error means that it panicked.
+        // The task is aborted only when this object is dropped, so an error means that the task panicked.
         let evaluation = task.await.map_err(|_| WorkerError::DevicePanicked)??;
         let Running { step, values, .. } = self.running.take().expect("it has just ended");
         let result = StepEvaluation { step, evaluation };

@@ -2,8 +2,8 @@
 //! not depend on the source of the evidence.
 //!
 //! Wanted properties: (A) a finding begins only when there has been evidence for 3 s, or when the evidence
-//! shows that the condition has lasted for 3 s; (B) a finding ends after 2 s without evidence; the 2 s begin
-//! only after the last update in which it was unclear whether the cause of the finding still applies.
+//! shows that the condition has lasted for 3 s; (B) a finding ends after 2 s without evidence; the 2 s start
+//! again at each update that leaves it unclear whether the cause of the finding still applies.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

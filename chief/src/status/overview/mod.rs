@@ -303,8 +303,8 @@ impl Overview {
         })
     }
 
-    /// Returns a sum and a count for each metric of the graph: the last value on the training batches with
-    /// the count 1, or two zeros if the value is not known. The curves add up these pairs.
+    /// Returns a pair for each metric of the graph, a sum and a count. The curves add up these pairs. The sum
+    /// is the metric's last value on training batches, and the count is 1. If no value is known, both are 0.
     fn metrics(&self) -> Vec<(f64, u64)> {
         let found = |name: &str| self.progress.metrics.iter().find(|metric| metric.name == name);
         let known = |metric: &MetricSpec| found(&metric.name).map_or((0.0, 0), |own| (own.value.into(), 1));

@@ -13,8 +13,8 @@ use super::evidence::{Cause, EVIDENCE_MIN, Evidence};
 use super::peer_times::{PeerTimes, shown};
 
 /// The limits for late replies. A shard's reply time is compared with the median reply time of the other
-/// shards: the first limit is for the quotient, and the second is for the difference, in microseconds. A
-/// late shard reaches both limits.
+/// shards: the first limit is for the quotient, and the second is for the difference, in microseconds. The
+/// replies are late if they reach both limits.
 const LATE: (f64, u64) = (2.0, 5_000);
 /// A shard that is busy for at least this fraction of the time counts as overloaded.
 const BUSY: f64 = 0.8;

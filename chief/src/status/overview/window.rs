@@ -16,8 +16,8 @@ const LONG: Duration = Duration::from_secs(60);
 const FEW: u32 = 4;
 /// The largest number of counts that are stored.
 const COUNTS_MAX: usize = 64;
-/// The longest time between two counts of a source that replies. If the source is silent for longer, that
-/// time counts as time without increments.
+/// The longest time between two counts of a source that replies. If no count was added for longer, the time
+/// since the last count is treated as time without increments.
 const GAP: Duration = Duration::from_secs(2);
 
 /// A value that includes a count.

@@ -51,7 +51,7 @@ impl WorkerHistory {
             self.spans_lost = self.spans_lost.saturating_add(lost);
             (self.past, self.usual_us) = (Window::default(), Vec::new());
         }
-        // The work in the worker's first report begins now, so the window starts here with zero counts.
+        // The worker's first report counts its work since now, so the window begins now, with zero counts.
         if status.state == WorkerState::Training && self.past.last().is_none() {
             self.past.add(at, Arc::default());
         }
@@ -146,7 +146,7 @@ impl WorkerHistory {
 fn per_step(phases: &Phases, steps: u64) -> Vec<(String, u64)> {
     let per_step = |(name, times): (&str, &TimeHistogram)| {
         let mean = times.sum_us.checked_div(steps)?;
-        // The smaller value is used, so that a single delayed step does not make a phase slow.
+        // The smaller of the two is used, so that a single delayed step does not make the phase look slow.
         let typical = times.typical().map_or(mean, |typical| mean.min(typical.as_micros() as u64));
         Some((name.to_owned(), typical))
     };

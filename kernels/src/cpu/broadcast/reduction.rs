@@ -23,10 +23,10 @@ pub enum Reduction {
 /// `x` has the shape of the broadcast result, `dst` the shape of the operand. If `x` is the gradient with
 /// respect to the broadcast result, [`Reduction::Sum`] gives the gradient with respect to the operand.
 ///
-/// Any axes can be reduced: if the operand has the shape `[2, 1]` and the broadcast result `[2, 3]`, for
-/// example, each row is reduced to one element. For a sum over the last axes, the function `sum` adds the
-/// elements of each row; for a sum over other axes, the rows are added in order. If there are no elements,
-/// the sum is 0, the mean is NaN and the maximum is −∞.
+/// Any axes can be reduced. For example, if the operand has the shape `[2, 1]` and the broadcast result has
+/// the shape `[2, 3]`, each row is reduced to one element. For a sum over the last axes, the function `sum`
+/// adds the elements of each row; for a sum over other axes, the rows are added in order. If there are no
+/// elements, the sum is 0, the mean is NaN and the maximum is −∞.
 ///
 /// # Panics
 /// If a slice does not have the length that `shapes` requires.

@@ -53,8 +53,8 @@ impl Error for BadShapes {}
 /// an axis, or has size 1 on it, is repeated along this axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Broadcast {
-    /// The axes of the result, the last axis first. Axes of size 1 are left out, and adjacent axes that
-    /// repeat in the same way are merged. The axes beyond `rank` have size 1.
+    /// The axes of the result, the last axis first. Axes of size 1 are left out, and adjacent axes with the
+    /// same `has` are merged. The axes beyond `rank` have size 1.
     pub(super) axes: [Axis; Self::MAX_RANK],
     pub(super) rank: usize,
 }

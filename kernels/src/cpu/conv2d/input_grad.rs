@@ -18,7 +18,7 @@ pub(super) fn transpose_kernel(dst: &mut [f32], kernel: &[f32], conv: &Conv2d) {
     }
 }
 
-/// A computation that adds the gradient with respect to some padded images to `dst`. `kernel` is the
+/// A computation that adds to `dst` the gradient with respect to some padded images. `kernel` is the
 /// transposed kernel.
 pub(super) struct InputGrad<'a> {
     pub dst: &'a mut [f32],

@@ -60,8 +60,8 @@ pub fn conv2d(
     });
 }
 
-/// Computes the gradient of a [`conv2d`] that has no epilogue, with respect to the images: `dst` is `[n, h,
-/// w, cin]`, and `dy` is the gradient of the output. `scratch` must have at least
+/// Computes the gradient with respect to the images, for a [`conv2d`] without an epilogue. `dst` is
+/// `[n, h, w, cin]`, and `dy` is the gradient of the output. `scratch` must have at least
 /// [`input_grad_scratch`](Conv2d::input_grad_scratch) floats.
 ///
 /// # Panics
@@ -103,8 +103,8 @@ fn padded_input_grad(dst: &mut [f32], dy: &[f32], kernel: &[f32], conv: &Conv2d,
     });
 }
 
-/// Computes the gradient of a [`conv2d`] that has no epilogue, with respect to the kernel: `dst` is `[kh,
-/// kw, cin, cout]`, and `dy` is the gradient of the output. `scratch` must have at least
+/// Computes the gradient with respect to the kernel, for a [`conv2d`] without an epilogue. `dst` is
+/// `[kh, kw, cin, cout]`, and `dy` is the gradient of the output. `scratch` must have at least
 /// [`kernel_grad_scratch`](Conv2d::kernel_grad_scratch) floats.
 ///
 /// # Panics

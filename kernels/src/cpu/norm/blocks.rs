@@ -33,9 +33,9 @@ impl Blocks {
         Self { rows: each, count: rows.div_ceil(each).max(1) }
     }
 
-    /// Calls `work` for each block, with the block's two sums, its part of `dst` (`[rows, n]` or empty) and
-    /// its range of rows. If there is only one block, its sums are written to `[first, second]`; otherwise,
-    /// all sums are written to `scratch`.
+    /// Calls `work` for each block, with two slices for the block's sums, the block's part of `dst`
+    /// (`[rows, n]` or empty) and its range of rows. If there is only one block, the two slices are `first`
+    /// and `second`; otherwise, the slices of all blocks are in `scratch`.
     #[track_caller]
     pub(super) fn share(
         self,

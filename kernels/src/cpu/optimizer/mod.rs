@@ -53,8 +53,8 @@ impl Default for GradientTerms {
     }
 }
 
-/// Computes `written = f(written, value, gradient)` for each element in one pass, where `gradient` is the
-/// gradient after applying the terms.
+/// Computes `written = f(written, value, gradient)` for each element in one pass. Before `f` gets the
+/// gradient, the gradient is scaled and the weight decay is added, as `terms` says.
 ///
 /// `f` must own its captures (`move`). If `f` captured references, the compiler would assume that the loop
 /// may write to the numbers behind the references, and would not vectorise the loop.

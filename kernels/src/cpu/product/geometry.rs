@@ -69,9 +69,9 @@ impl Product {
     /// Returns true if the product is flipped: computed as `dstᵀ = bᵀ · aᵀ`, and stored transposed.
     ///
     /// The right-hand matrix, `b` or `aᵀ`, is read in vectors along its rows, so it must be transposed first
-    /// if it is stored transposed. The product is flipped if the flipped product is less work in total. The
-    /// work includes all transpositions (if the product is flipped, also that of the result), and the unused
-    /// part of the last vector of each row.
+    /// if it is stored transposed. The product is flipped if this takes less work in total. The work includes
+    /// all transpositions, and the unused part of the last vector of each row. A flipped product also needs a
+    /// transposition of its result.
     pub(super) fn is_flipped(&self) -> bool {
         let cost = |flipped: bool| {
             let cols = if flipped { self.m } else { self.n };

@@ -104,8 +104,8 @@ mod avx512 {
             pairs[i] = cast(f._mm512_unpacklo_ps(a, b));
             pairs[i + 1] = cast(f._mm512_unpackhi_ps(a, b));
         }
-        // Elements of groups of four rows are brought together: lane `l` of vector `i` has column `4 l + i %
-        // 4`.
+        // The two pairs in each group of four rows are joined. Now the four floats in 128-bit lane `l` of
+        // vector `i` are from column `4 l + i % 4`.
         let mut fours = x;
         for i in (0..SIDE).step_by(4) {
             for half in 0..2 {

@@ -34,7 +34,7 @@ pub enum Unary {
     Gelu,
 }
 
-/// The value of the forward computation that a function's gradient needs.
+/// Which value of the forward pass the gradient of a function needs: the input, the output or neither.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Saved {
     /// No value is needed.
@@ -46,7 +46,7 @@ pub enum Saved {
 }
 
 impl Unary {
-    /// Returns which value of the forward computation [`unary_grad`](super::unary_grad) reads.
+    /// Returns which value of the forward pass [`unary_grad`](super::unary_grad) reads.
     pub fn saved(self) -> Saved {
         match self {
             Self::Neg => Saved::Nothing,
@@ -104,7 +104,7 @@ pub(in crate::cpu) trait UnaryWork {
     fn run(self, f: impl Fn(f32) -> f32 + Copy + Sync);
 }
 
-/// A loop that applies the gradient of a [`Unary`], which is a function of the saved value and `dy`.
+/// A loop that applies the gradient of a [`Unary`]. The gradient is a function of the saved value and `dy`.
 pub(in crate::cpu) trait UnaryGradWork {
     /// Runs the loop. Mark every implementation `#[inline(always)]`.
     fn run(self, f: impl Fn(f32, f32) -> f32 + Copy + Sync);

@@ -64,9 +64,9 @@ impl<F: Fn(f32) -> f32> WithSimd for InPlace<'_, F> {
     }
 }
 
-/// Computes `dst[i] = f′(x[i]) · dy[i]` from `saved`, the values of the forward pass that [`Unary::saved`]
-/// names. If the function needs no saved value, `saved` is ignored, but must have the same length. Long
-/// slices are divided among the threads.
+/// Computes `dst[i] = f′(x[i]) · dy[i]`. `saved` has the inputs or the outputs of the forward pass, as
+/// [`Unary::saved`] says. If the function needs no saved value, `saved` is ignored, but must have the same
+/// length. Long slices are divided among the threads.
 ///
 /// # Panics
 /// If the slices differ in length.

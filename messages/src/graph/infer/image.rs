@@ -16,7 +16,7 @@ impl Site<'_> {
                 let output = geometry.output([height, width], [kh, kw]);
                 let [height, width] = output.ok_or_else(|| {
                     self.misfit(format!(
-                        "room for the kernel in the image and strides of at least 1 ({geometry:?})"
+                        "room for the kernel in the image, and strides of at least 1 ({geometry:?})"
                     ))
                 })?;
                 Ok(TensorSpec::f32([batch, height, width, cout]))
@@ -30,7 +30,7 @@ impl Site<'_> {
             self.image().ok_or_else(|| self.misfit("f32 images [batch, h, w, c]"))?;
         let [height, width] = geometry.output([height, width]).ok_or_else(|| {
             self.misfit(format!(
-                "room for the window in the image, at most 256 pixels in a window and strides of at least 1 \
+                "room for the window in the image, at most 256 pixels in a window, and strides of at least 1 \
                      ({geometry:?})"
             ))
         })?;

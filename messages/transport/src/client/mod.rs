@@ -27,7 +27,7 @@ use crate::retry::RetryConfig;
 use crate::transport::Transport;
 use reconnector::{Reconnector, State};
 
-/// The reason in the errors of calls if the client's background task ended without giving a reason.
+/// The reason that a failed call reports if the client's background task ended without giving one.
 const CANCELLED: &str = "the background task of the client panicked or was cancelled";
 
 /// A client that calls one task. Its calls survive broken connections. The client disconnects when it is

@@ -16,8 +16,8 @@ use crate::error::DialError;
 use crate::handshake::Identity;
 use crate::transport::Transport;
 
-/// The pause before dialling again if no call was waiting when the connection broke. Such a break usually
-/// means that the job has ended. The pause gives the owner time to drop the client.
+/// The minimum pause before dialling again if no call was waiting when the connection broke. Such a break
+/// usually means that the job has ended. The pause gives the owner time to drop the client.
 const IDLE_PAUSE: Duration = Duration::from_millis(100);
 
 /// The state of a client's connection.

@@ -1,5 +1,5 @@
-//! The limits on the sizes of frames, which are checked before any memory is allocated for a frame, and on
-//! the time in which a frame must arrive.
+//! The limits on the size of a frame, and on the time in which it must arrive. The size is checked before any
+//! memory is allocated for the frame.
 
 use std::time::Duration;
 

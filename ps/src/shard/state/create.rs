@@ -25,8 +25,8 @@ impl<R> ShardState<R> {
     /// no worker has used the shard yet. A worker uses the shard when it joins, pushes, or pulls the values
     /// for a step. A different request is refused if a worker has used the shard, if the values for an
     /// earlier request are still being read, if the shard would exceed its limits, if the request names
-    /// another shard, or if the job has rolled back since. A request for the same job with a later placement
-    /// epoch rolls the job back, even if workers have used the shard.
+    /// another shard, or if the job has rolled back since the request was sent. A request for the same job
+    /// with a later placement epoch rolls the job back, even if workers have used the shard.
     pub fn create(&mut self, create: CreateShard, connection: u64, reply: R) -> Vec<Answer<R>> {
         if let Some(creating) = self.creating.as_mut().filter(|creating| *creating.create == create) {
             return vec![creating.asker.supersede(Asker { reply, connection })];

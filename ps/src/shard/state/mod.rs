@@ -102,8 +102,8 @@ impl<R> ShardState<R> {
         self.id
     }
 
-    /// Ends an incarnation of a worker, so that no other worker waits for it any more. If a push of the
-    /// worker waits for the shard's learning rate, the incarnation ends after that push.
+    /// Ends an incarnation of a worker, so that no other worker waits for it any more. If pushes of this
+    /// incarnation wait for the shard's learning rate, the incarnation ends after these pushes.
     pub fn leave(&mut self, leave: &Leave, reply: R) -> Vec<Answer<R>> {
         let &Leave { worker, incarnation, .. } = leave;
         if worker < WORKERS_MAX {

@@ -12,8 +12,8 @@ use crate::sync::{Admission, Candidate};
 
 impl<R> ShardState<R> {
     /// Accepts a push that arrived on the connection with the number `connection`. Returns the answers that
-    /// are then due: the answer to this push, if the pushing worker may begin its next step now, and the
-    /// answers to workers that waited for this push. A push that fails a check changes no value.
+    /// are then due: the answer to this push, unless its worker has to wait, and the answers to workers that
+    /// waited for this push. A push that fails a check changes no value.
     pub fn push(&mut self, push: &Push, gradients: Payload, connection: u64, reply: R) -> Vec<Answer<R>> {
         let (gradients, reply) = match self.defer(push, gradients, connection, reply) {
             Err(now) => now,

@@ -12,7 +12,8 @@ use crate::shard::deferred::{Deferred, DeferredJoin, DeferredPush};
 
 impl<R> ShardState<R> {
     /// Makes the shard stay at a version until its learning rate is set. A shard that is already beyond the
-    /// version goes on, even if an earlier request made it wait at a later version.
+    /// version does not wait there. If an earlier request named a later version, this request is a late copy
+    /// and changes nothing.
     pub fn hold_at(&mut self, hold: &HoldAt, reply: R) -> Vec<Answer<R>> {
         let contents = match created(&mut self.contents, self.id) {
             Ok(contents) => contents,
@@ -41,7 +42,8 @@ impl<R> ShardState<R> {
     /// waits, keeps only the copy on the later connection, and returns the refusal of the other copy.
     ///
     /// # Errors
-    /// Returns `gradients` and `reply` unused if the shard does not wait, or will refuse the push.
+    /// Returns `gradients` and `reply` unused if the shard does not wait, or if the push was sent before a
+    /// rollback and so will be refused.
     pub(super) fn defer(
         &mut self,
         push: &Push,

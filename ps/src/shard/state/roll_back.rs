@@ -62,8 +62,8 @@ impl<R> ShardState<R> {
         if epoch < self.epoch { Err(rolled_back(self.epoch)) } else { Ok(()) }
     }
 
-    /// Returns whether the chief gave an order before its last request to create the shard. Such an order has
-    /// arrived on an earlier connection than that request.
+    /// Returns whether the chief gave the order that arrived on `connection` before its last request to
+    /// create the shard. Such an order comes on an earlier connection than that request.
     pub(crate) const fn predates(&self, connection: u64) -> bool {
         connection < self.created_on
     }

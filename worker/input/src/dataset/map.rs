@@ -55,7 +55,7 @@ where
 
 struct MapReader<F> {
     inner: Box<dyn Reader>,
-    /// The examples of the other set, before the function is applied.
+    /// The input of the function: the examples of the other set that were read last.
     before: Rows,
     change: F,
     /// The index of the next example.

@@ -81,9 +81,9 @@ pub trait Dataset: Send + Sync {
         Rows::of(self.columns())
     }
 
-    /// Returns a data set that has, for each example of this set, one example that `change` computes from
-    /// it. `columns` are the columns of the new set. `change` returns a value for each column, or a `Result`
-    /// if it may fail.
+    /// Returns a data set of the results of `change`, which is called with each example of this set.
+    /// `columns` are the columns of the new set. `change` returns a value for each of these columns, or a
+    /// `Result` if it may fail.
     fn map<F, R>(self, columns: Vec<ColumnSpec>, change: F) -> Map<Self, F>
     where
         Self: Sized,

@@ -90,9 +90,9 @@ impl Rows {
     /// Appends one example: a value for each column, in the order of the columns.
     ///
     /// # Errors
-    /// [`InputError::Example`] if there is not exactly one value for each column, or if a value has another
-    /// type or number of elements than its column; [`InputError::Held`] or [`InputError::NoRoom`] if the
-    /// memory does not suffice for one more example.
+    /// [`InputError::Example`] if there is not exactly one value for each column, or if the type or number of
+    /// elements of a value differs from the spec of its column; [`InputError::Held`] or
+    /// [`InputError::NoRoom`] if the memory does not suffice for one more example.
     pub fn push(&mut self, example: &[Column]) -> Result<(), InputError> {
         if example.len() != self.columns.len() {
             let expected = ColumnSpec::list(&self.columns());

@@ -28,7 +28,7 @@ impl BadRecords {
     }
 
     /// Counts and logs the damaged record that `error` describes, unless it has been counted before. `place`
-    /// is the record's place in its file.
+    /// is a number that identifies the record within its file.
     ///
     /// # Errors
     /// Returns `error` itself if no damaged record may be skipped, or if the error does not concern a single

@@ -40,9 +40,9 @@ impl FoundFiles {
             addresses.iter().zip(sizes).filter_map(|((file, _), size)| Some((*file, size.ok()?))).collect();
         let size = |file: &Path| match listed.get(file).or_else(|| asked.get(file)) {
             Some(&size) => Ok((file.to_path_buf(), Some(size))),
-            // The size of a local file is unknown so far. An object that was not found may have another
-            // ending, such as `.gz`. After any other failure, the request is repeated, and its error is
-            // returned.
+            // The size of a local file is unknown so far. An object that was not found may exist under a
+            // name with another ending, such as `.gz`. After any other failure, the request is repeated, and
+            // its error is returned.
             None => Ok((file.to_path_buf(), size_either(file)?)),
         };
         Ok(Self { files: files.into_iter().map(size).collect::<Result<_, InputError>>()? })

@@ -31,7 +31,7 @@ pub(crate) fn check(examples: u64, dimensions: usize) -> Result<u64, InputError>
     }
 }
 
-/// Draws `examples` points and their labels. Example `i` depends only on `seed`, `i` and the plane.
+/// Draws `examples` points and their labels. Example `i` depends only on `seed`, `i`, `noise` and the plane.
 pub(crate) fn draw(
     seed: u64,
     examples: u64,

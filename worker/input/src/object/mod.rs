@@ -54,7 +54,7 @@ impl Address {
     }
 
     /// Lists the objects in the folder of this address, but not those in its subfolders. Returns the address
-    /// and the size of each object for whose name `is_wanted` returns true, in the order of the names.
+    /// and the size of each object whose name `is_wanted` accepts, sorted by name.
     ///
     /// # Errors
     /// If the store cannot be opened or listed; if the folder has more objects than a listing may have.

@@ -102,7 +102,7 @@ impl Read for Pieces {
             match piece.flatten() {
                 Ok(piece) => self.piece = piece,
                 Err(error) => {
-                    // The later pieces are dropped, because the failed piece is missing before them.
+                    // The later pieces are dropped: without the failed piece, the bytes would have a gap.
                     self.ahead.clear();
                     self.requested = self.size;
                     return Err(error);

@@ -32,7 +32,7 @@ pub struct Pipeline {
 enum Kind {
     /// The examples are in memory.
     Held(Box<Held>),
-    /// The examples are read in each epoch.
+    /// The examples are read again in each epoch.
     Streamed(Box<Stream>),
 }
 
@@ -217,8 +217,8 @@ impl std::fmt::Debug for Pipeline {
     }
 }
 
-/// Returns the data set from which a worker reads: its own part of a custom data set, or the whole set. Also
-/// returns true if the worker uses every example of the returned data set.
+/// Returns the data set from which a worker reads: its own part of a custom data set, or the whole set. The
+/// boolean is true if the worker uses every example of the returned data set.
 fn part(
     set: Arc<dyn Dataset>,
     policy: ShardSpec,
@@ -235,9 +235,9 @@ fn part(
     }
 }
 
-/// Returns true if the examples of files with `bytes` bytes are read in each epoch, and false if they are
-/// held in memory. `bytes` is `None` for texts and generated sets, which are always held, and `u64::MAX` for
-/// a custom set, whose size is unknown.
+/// Returns true if the examples are read again in each epoch, and false if they are held in memory. `bytes`
+/// is the size of all files together. It is `None` for texts and generated sets, which are always held, and
+/// `u64::MAX` for a custom set, whose size is unknown.
 fn streams(input: &InputSpec, bytes: Option<u64>) -> bool {
     let Some(bytes) = bytes.filter(|_| input.shuffle != ShuffleSpec::Full) else { return false };
     match input.stream {

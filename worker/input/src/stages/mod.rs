@@ -240,7 +240,7 @@ fn prepare(stage: &StageSpec, example: &TensorSpec) -> Result<(Step, TensorSpec)
         StageSpec::Standardise { mean, stddev } => {
             let last = example.shape.0.last().copied().unwrap_or(1);
             if !floats || mean.len() != stddev.len() || (mean.len() != 1 && mean.len() != last) {
-                return Err(format!("a column of floats with {} along its last axis", mean.len()));
+                return Err(format!("a column of floats whose last axis has size {}", mean.len()));
             }
             let numbers = mean.iter().copied().zip(stddev.iter().copied()).collect();
             Ok((Step::Standardise(numbers), example.clone()))
@@ -266,7 +266,9 @@ fn prepare(stage: &StageSpec, example: &TensorSpec) -> Result<(Step, TensorSpec)
                 || width > wide(image.width)
                 || elements.is_none_or(|all| all > ELEMENTS_MAX)
             {
-                return Err(format!("an image of at least {height} × {width} with a border of {pad}"));
+                return Err(format!(
+                    "an image of at least {height} × {width}, including a border of {pad} on each side"
+                ));
             }
             let after = TensorSpec::f32([height, width, image.channels]);
             Ok((Step::Crop { image, pad, height, width }, after))

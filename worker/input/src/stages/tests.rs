@@ -161,8 +161,8 @@ fn an_error_names_the_column_that_does_not_fit() {
             "got f32[4, 4], expected an image of floats, [height, width, channels]",
         ),
         ("labels", StageSpec::Scale { factor: 1.0, offset: 0.0 }, "got i32[], expected a column of floats"),
-        ("features", standardise(3), "got f32[4, 4], expected a column of floats with 3 along its last axis"),
-        ("labels", standardise(1), "got i32[], expected a column of floats with 1 along its last axis"),
+        ("features", standardise(3), "got f32[4, 4], expected a column of floats whose last axis has size 3"),
+        ("labels", standardise(1), "got i32[], expected a column of floats whose last axis has size 1"),
         ("features", StageSpec::OneHot { classes: 3 }, "a column of integers"),
         ("labels", StageSpec::OneHot { classes: u32::MAX }, "a column of integers, with at most"),
     ] {

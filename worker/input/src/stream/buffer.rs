@@ -31,7 +31,7 @@ impl Buffer {
         Self { random, slots: Vec::new(), rows, read: 0 }
     }
 
-    /// Creates a buffer of `size` examples in the state in which it has handed out `drawn` examples. The
+    /// Creates a buffer of `size` examples in the state that it has after handing out `drawn` examples. The
     /// worker's part of the data set has `length` examples; `None` stands for an unknown number that is at
     /// least `drawn + size`. Also returns the indices of the examples that the buffer holds in this state,
     /// ascending, each with its slot. The caller must [`fill`](Self::fill) these slots.
@@ -102,8 +102,8 @@ impl Buffer {
         self.random.below(self.slots.len() as u32) as usize
     }
 
-    /// Returns the position in `rows` of the example in a slot, and the example's index in the worker's part
-    /// of the data set.
+    /// Finds the example in a slot. Returns its position in `rows`, and its index in the worker's part of the
+    /// data set.
     pub(super) fn example(&self, slot: usize) -> (usize, u64) {
         (self.slots[slot].row, self.slots[slot].example)
     }
@@ -113,8 +113,8 @@ impl Buffer {
         self.rows.storage(position)
     }
 
-    /// Replaces the example of a slot with the next example, which is at index `index` of `from`. Its index
-    /// in the worker's part of the data set is `example`.
+    /// Replaces the example of a slot with the next example, whose elements are at index `index` of `from`.
+    /// `example` is the next example's index in the worker's part of the data set.
     pub(super) fn replace(&mut self, slot: usize, example: u64, from: &Rows, index: usize) {
         let row = self.slots[slot].row;
         self.rows.replace(row, from, index);
@@ -122,8 +122,8 @@ impl Buffer {
         self.read += 1;
     }
 
-    /// Removes a slot. The caller does this when all examples of the epoch have been read, because no
-    /// example is then left that could replace the example of the slot.
+    /// Removes a slot. The caller does this once all examples of the epoch have been read, because no example
+    /// is left to replace the one in the slot.
     pub(super) fn remove(&mut self, slot: usize) {
         self.slots.swap_remove(slot);
     }

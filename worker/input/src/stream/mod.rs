@@ -1,5 +1,5 @@
-//! The batches of one worker, read from a data set of which only the shuffle buffer is held in memory. This
-//! module must not depend on formats.
+//! The batches of one worker, read from a data set that is not held in memory, except for the examples in
+//! the shuffle buffer. This module must not depend on formats.
 
 mod buffer;
 #[cfg(test)]
@@ -65,7 +65,7 @@ struct Source {
     next: usize,
     /// The index, within the worker's part, of the example at `next`.
     index: u64,
-    /// The number of examples of the set to skip before the next one is read.
+    /// How many examples of the whole set must be skipped before the next block is read.
     skip: u64,
     /// True after the last example of the part.
     ended: bool,
@@ -113,9 +113,9 @@ impl Stream {
         self.config.batch
     }
 
-    /// Continues after the first `used` examples that the worker has read from its part of the set. Reads as
-    /// much of the data set as is necessary to find the place: at most one epoch to count the examples, and
-    /// at most one to fill the shuffle buffer.
+    /// Continues after the first `used` examples of the worker's part, counted over all epochs. Reads as much
+    /// of the data set as is necessary to find the place: at most one epoch to count the examples, and at
+    /// most one to fill the shuffle buffer.
     ///
     /// # Errors
     /// If the data set cannot be read.
@@ -281,7 +281,8 @@ fn buffer_size(shuffle: ShuffleSpec) -> u32 {
 /// examples.
 fn no_share(config: &StreamConfig, examples: Option<u64>) -> InputError {
     let StreamConfig { worker, workers, .. } = *config;
-    // If the number is unknown, the set ended before the worker's first example.
+    // If the number is unknown, the set ended before the worker's first example, so it has at most `begin`
+    // examples.
     let examples = u32::try_from(examples.unwrap_or(config.begin)).unwrap_or(u32::MAX);
     InputError::Share { worker, workers, examples }
 }

@@ -278,9 +278,11 @@ impl WorkerIncarnation<'_> {
         evaluate(&parameters, &devices, &test, &job, step, self.worker.config.hung_after).await
     }
 
-    /// Begins again if `error` is a reason for it. Otherwise informs the chief why this worker leaves early,
-    /// and returns the reason as an error. Returns `Ok` instead if the worker was interrupted, the job saves
-    /// checkpoints and the chief has replied in time.
+    /// Ends the incarnation early because of `error`. If `error` requires that the worker begins again, does
+    /// not inform the chief. Otherwise informs the chief why this worker leaves, and returns `error`. Returns
+    /// `Ok` instead if the worker was interrupted, the job saves checkpoints and the chief has replied in
+    /// time. If the chief replies that the job has rolled back, a worker that was not interrupted begins
+    /// again after all.
     async fn leave_early(
         &self,
         chief: &ChiefLink,
@@ -340,8 +342,8 @@ impl WorkerIncarnation<'_> {
     }
 
     /// Returns whether the worker must register again as another incarnation, which tells the chief that this
-    /// one has ended. It must if the job has rolled back, or if the job will roll back because a ps task is
-    /// lost. In the second case, an interrupted worker ends instead.
+    /// one has ended. The worker must register again if the job has rolled back, or if the job will roll back
+    /// because a ps task is lost. If the rollback is still to come, an interrupted worker ends instead.
     fn must_begin_again(&self, error: &WorkerError) -> bool {
         let will_roll_back = self.saves.load(Ordering::Relaxed) && error.is_lost_ps();
         error.is_rolled_back() || will_roll_back && !self.worker.interrupt.is_cancelled()
@@ -360,7 +362,7 @@ async fn prepare(start: &SessionStart<'_>, chief: &ChiefLink) -> Result<Session,
     }
 }
 
-/// The time after an interrupt in which the worker continues to train.
+/// The limited time for which the worker continues to train after an interrupt.
 struct Grace {
     /// Cancelled when this time is over.
     over: CancellationToken,

@@ -137,7 +137,8 @@ impl Worker {
         let shown = ShownIncarnation::new(incarnation, self.interrupt.clone());
         (self.life, self.journal) = (shown.life.clone(), shown.journal.clone());
         self.view.show(shown);
-        // Drops the guard of the previous `Life`, which marks it as ended. The view no longer shows it.
+        // Drops the guard of the previous `Life`, and so marks this `Life` as ended. The view no longer shows
+        // it.
         self.end = self.life.end();
         before
     }

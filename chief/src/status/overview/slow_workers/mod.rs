@@ -1,9 +1,9 @@
 //! Finds workers that hold up the others. Reads no clock. Wanted properties: (A) no worker is found if all
 //! are about equally fast, or all wait for the shards; (B) a worker is slow if its steps without the phase
 //! `exchange` take at least 1.5 times as long as the others' and at least 2 ms longer; (C) a worker is silent
-//! if others report but it does not, and stalled if, unlike most, it stays much longer than usual in a phase
-//! other than the exchange, even if no worker takes steps; (D) a cause is unclear if the data do not show
-//! whether it applies. If (B) or (C) holds for one worker only, no other worker is found.
+//! if others report but it does not; it is stalled if it, unlike most workers, stays much longer than usual
+//! in a phase other than the exchange; both hold even if no worker takes steps; (D) a cause is unclear if the
+//! data do not show whether it applies. If (B) or (C) holds for one worker only, no other worker is found.
 
 use std::time::Duration;
 
@@ -232,7 +232,8 @@ impl StepTimes {
         own.is_some() && self.own.median(own).is_some()
     }
 
-    /// Returns a text with the times if the worker takes much longer for its steps than the others.
+    /// Returns the reason for a finding if the worker's steps take much longer than those of the other
+    /// workers; `None` otherwise.
     fn slower(&self, trainer: &Trainer<'_>) -> Option<String> {
         let slow_connection = || self.whole.as_ref()?.beyond(trainer.whole(), SLOW);
         let (time, usual) = self.own.beyond(trainer.own(), SLOW).or_else(slow_connection)?;

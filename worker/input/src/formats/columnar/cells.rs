@@ -12,7 +12,7 @@ use super::selection::Wanted;
 use crate::generated::vocabulary::Vocabulary;
 use crate::{RecordError, Storage, TableError};
 
-/// The maximum number of characters of a value that an error message quotes.
+/// An error message that quotes a value shows at most this many of its characters.
 const SHOWN_MAX: usize = 40;
 
 /// A field from which a column is made.
@@ -181,7 +181,7 @@ fn nulls(array: &ArrayRef) -> Vec<usize> {
 }
 
 /// Converts the values of an array. If the array has a dictionary with at most as many entries as rows,
-/// converts each entry once. If the dictionary is larger, converts only the entry of each row. If the
+/// converts each entry once. If the dictionary is larger, converts one entry for each row instead. If the
 /// dictionary is empty, all rows are null, and each gets the value `null`.
 fn expanded<T: Clone>(array: &ArrayRef, null: T, convert: impl Fn(&dyn Array) -> Vec<T>) -> Vec<T> {
     let Some(dictionary) = array.as_any_dictionary_opt() else { return convert(array) };

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::TableError;
 
-/// The maximum number of characters of a decoder's error that an error message quotes.
+/// An error message that quotes the error of a decoder shows at most this many of its characters.
 const SHOWN_MAX: usize = 300;
 
 /// Calls `decode`, which decodes a part of a file. `part` is the name of this part, for errors. After an

@@ -328,9 +328,9 @@ fn record_batch<'a>(message: &Message<'a>) -> Result<arrow_ipc::RecordBatch<'a>,
 }
 
 /// Checks that the buffers of a record batch lie within its body, and that they are not too large when they
-/// are unpacked. Returns the number of their unpacked bytes. Also counts the buffers that are not packed,
-/// because the decoder copies each of them that is not aligned. All copies together may be larger than the
-/// body, because buffers may overlap.
+/// are unpacked. Returns their total size after unpacking, in bytes. Buffers that are not packed count, too:
+/// the decoder copies each of them that is not aligned, and all copies together may be larger than the body,
+/// because buffers may overlap.
 fn check_buffers(batch: &arrow_ipc::RecordBatch<'_>, body: &Buffer) -> Result<u64, ArrowError> {
     let mut total = 0u64;
     for buffer in batch.buffers().into_iter().flatten() {

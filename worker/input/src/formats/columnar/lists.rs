@@ -64,7 +64,8 @@ impl List {
         levels && numbers && self.sizes_fit(kind, depth)
     }
 
-    /// Returns true if every size in a list type equals the size in the shape. The type has `depth` levels.
+    /// Returns true if every size that a list type contains is the expected one: the size of the shape's axis
+    /// at the same level or, for a flat list, the number of elements. The type has `depth` levels.
     fn sizes_fit(&self, mut kind: &DataType, depth: usize) -> bool {
         for level in 0..depth {
             let length = if depth > 1 { self.spec.shape.0[level] } else { self.elements };
@@ -129,8 +130,8 @@ impl List {
         }
     }
 
-    /// Returns the range of the elements of the lists in `rows`. Each of these lists must have `length`
-    /// elements.
+    /// Returns the range that the lists in `rows` occupy in the array of all elements. Each of these lists
+    /// must have `length` elements.
     fn inner<O: OffsetSizeTrait>(
         &self,
         offsets: &[O],

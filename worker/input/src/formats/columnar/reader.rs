@@ -85,7 +85,7 @@ impl Format for TableFormat {
         if self.kind != TableKind::Parquet || !self.bad.none() {
             return None;
         }
-        // A file without rows is an error when it is read.
+        // A file without rows causes an error when it is read, not here.
         ParquetFile::open(file).ok()?.rows().ok().filter(|&rows| rows > 0)
     }
 }
@@ -115,7 +115,7 @@ struct TableReader {
 }
 
 impl TableReader {
-    /// Returns the number of rows of the batch that have not been read.
+    /// Returns how many rows of the batch have not been read yet.
     fn left(&self) -> usize {
         self.batch.as_ref().map_or(0, |batch| batch.num_rows() - self.at)
     }

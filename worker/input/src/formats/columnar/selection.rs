@@ -7,7 +7,7 @@ use crate::TableError;
 /// The maximum number of fields that an error message lists.
 const LISTED_MAX: usize = 50;
 
-/// The maximum number of bytes of field names that an error message quotes.
+/// An error message that lists field names shows at most this many characters of the list.
 const SHOWN_BYTES_MAX: usize = 400;
 
 /// A field that a column needs, and the number of elements that the field has in each row.

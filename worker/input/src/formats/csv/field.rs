@@ -6,7 +6,7 @@ use pushpull_messages::input::{CategorySpec, FieldSpec, NumberSpec};
 use crate::RecordError;
 use crate::generated::vocabulary::Vocabulary;
 
-/// The maximum number of bytes of a field that an error message quotes.
+/// An error message that quotes a field shows at most this many of its bytes.
 const SHOWN_BYTES_MAX: usize = 40;
 
 /// A field that every row must have.

@@ -23,7 +23,7 @@ const ROW_BYTES_MAX: u64 = 16 << 20;
 /// either case, because no text has the control character `\x1a`.
 const END: &[u8] = b"\n\x1aend of file";
 
-/// The maximum number of bytes of a header that an error message quotes.
+/// An error message that quotes a header shows at most this many of its characters.
 const SHOWN_BYTES_MAX: usize = 400;
 
 /// The format of CSV files, together with the columns that a spec makes from their fields.
@@ -152,7 +152,7 @@ impl CsvReader {
     /// Reads the next row. Returns false at the end of the file.
     ///
     /// # Errors
-    /// If the file cannot be read; [`InputError::NoExample`] if it ends without an example.
+    /// If the file cannot be read; [`InputError::NoExample`] if it has no row.
     fn next_row(&mut self) -> Result<bool, InputError> {
         match next(&mut self.reader, &mut self.row, self.format.spec.skip_lines)? {
             true => Ok(true),

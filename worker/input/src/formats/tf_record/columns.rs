@@ -12,10 +12,10 @@ use crate::dataset::{Reader, Rows, skip_by_reading};
 use crate::files::{BadRecords, Format};
 use crate::{InputError, RecordError, Storage};
 
-/// The maximum number of bytes of feature names that an error message quotes.
+/// An error message that lists feature names shows at most this many characters of the list.
 const SHOWN_BYTES_MAX: usize = 400;
 
-/// The format of TFRecord files with the features of a spec.
+/// The format of TFRecord files, together with the features that a spec names.
 pub(crate) struct TfRecordFormat {
     features: Vec<FeatureSpec>,
     bad: BadRecords,
@@ -49,7 +49,7 @@ impl Format for TfRecordFormat {
 struct TfRecordReader {
     format: Arc<TfRecordFormat>,
     records: Records,
-    /// True after an example of the file has been found.
+    /// True after a record was read, even if the record was damaged and skipped.
     any: bool,
 }
 
@@ -72,7 +72,7 @@ impl TfRecordReader {
         Ok(true)
     }
 
-    /// Returns an error if the file had no example.
+    /// Returns an error if the file has no record. Must be called only at the end of the file.
     fn check_end(&self) -> Result<(), InputError> {
         match self.any {
             true => Ok(()),

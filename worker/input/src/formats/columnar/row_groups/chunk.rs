@@ -122,7 +122,7 @@ impl Chunk {
                 return Ok((header, bytes));
             }
             if (header.len() as u64) < most || most == HEADER_BYTES_MAX {
-                return Err(io::Error::other("a page has no whole header, or a damaged one"));
+                return Err(io::Error::other("the header of a page is incomplete or damaged"));
             }
             most = HEADER_BYTES_MAX.min(2 * most);
         }
@@ -239,6 +239,6 @@ mod tests {
         assert_eq!(read(&fits).unwrap(), fits);
         let error = read(&header(PAGE_BYTES_MAX + 1)).unwrap_err().to_string();
         assert_eq!(error, "a page has 536870913 bytes, expected at most 536870912");
-        assert!(read(&fits[..4]).unwrap_err().to_string().contains("no whole header"));
+        assert!(read(&fits[..4]).unwrap_err().to_string().contains("incomplete or damaged"));
     }
 }

@@ -46,7 +46,7 @@ const LOGICAL_TYPE: Known = &[
     (19, Struct(&[])),
 ];
 const TIME: Known = &[(1, Boolean), (2, Struct(&[(1, Struct(&[])), (2, Struct(&[])), (3, Struct(&[]))]))];
-/// The Thrift id of the field with the number of an element's children.
+/// The Thrift id of the field that says how many children an element has.
 const CHILDREN: i64 = 5;
 
 /// The fields of a page's header, except for the statistics, which are skipped.

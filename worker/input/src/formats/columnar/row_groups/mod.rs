@@ -192,7 +192,7 @@ struct RowGroupBatches {
     metadata: Arc<ParquetMetaData>,
     fields: Fields,
     levels: FieldLevels,
-    /// The columns of the file that are read, and the maximum number of values that each has in a valid row.
+    /// The columns that are read from the file, each with its maximum number of values in a valid row.
     leaves: Vec<(usize, usize)>,
     /// The number of rows of each row group.
     groups: Vec<u64>,

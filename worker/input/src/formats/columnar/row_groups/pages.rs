@@ -27,7 +27,7 @@ pub(super) struct Leaf {
     pub(super) range: Range<u64>,
     /// True if the column has a list in each row.
     pub(super) is_list: bool,
-    /// The maximum total number of values in the pages that are read to their end for one batch of rows.
+    /// The maximum number of values in all pages that one batch of rows reads to their end.
     pub(super) batch: u64,
 }
 
@@ -55,8 +55,9 @@ impl Pages {
     ) -> Result<Self> {
         let column = chunk.column_descr();
         let left = u64::try_from(chunk.num_values()).unwrap_or(0);
-        // A list that is too long may add values beyond `leaf.batch`: the rest of a page that the previous
-        // batch has begun, and the last page before the limit is noticed.
+        // If a list is too long, up to two pages of values may be decoded beyond `leaf.batch`: the rest of a
+        // page that the previous batch began, and the page that exceeds the limit. The excess is noticed only
+        // when the next page is requested.
         let more = if leaf.is_list { 2 * u64::from(PAGE_VALUES_MAX) } else { 0 };
         let limits = Limits {
             left,
@@ -87,7 +88,7 @@ struct Limits {
     strings: bool,
     /// The maximum number of values that are decoded at a time.
     decoded: u64,
-    /// The maximum total number of values in the pages that are read to their end for one batch of rows.
+    /// The maximum number of values in all pages that one batch of rows reads to their end.
     most: u64,
     /// The number of values in the pages that were read for the current batch.
     used: u64,
@@ -109,7 +110,12 @@ impl Limits {
         }
         match self.left.checked_sub(values.into()) {
             Some(left) => self.left = left,
-            None => return Err(bad(format!("a page has {values} values, its column only {}", self.left))),
+            None => {
+                return Err(bad(format!(
+                    "a page has {values} values, but its column has only {} left",
+                    self.left
+                )));
+            }
         }
         if batch != self.batch {
             (self.batch, self.used) = (batch, 0);
@@ -166,7 +172,8 @@ impl Limits {
                 let mut rest = &buf[..];
                 for _ in 0..self.levels {
                     // Each list of levels begins with its length. An older encoding of levels has no length,
-                    // but it was replaced before the delta encodings of values, which are checked here.
+                    // but it had been replaced before the delta encodings of values were introduced. Only
+                    // pages with delta encodings are checked here.
                     let (length, levels) = rest.split_first_chunk()?;
                     rest = levels.get(u32::from_le_bytes(*length) as usize..)?;
                 }
@@ -247,7 +254,7 @@ mod tests {
         limits.check(&page(4, Encoding::PLAIN, &[]), 0).unwrap();
         limits.check(&page(6, Encoding::RLE_DICTIONARY, &[]), 0).unwrap();
         let error = limits.check(&page(1, Encoding::PLAIN, &[]), 0).unwrap_err().to_string();
-        assert!(error.contains("a page has 1 values, its column only 0"), "{error}");
+        assert!(error.contains("a page has 1 values, but its column has only 0 left"), "{error}");
         let mut limits = Limits { left: u64::MAX, ..limits };
         limits.check(&page(PAGE_VALUES_MAX, Encoding::PLAIN, &[]), 0).unwrap();
         let error =
