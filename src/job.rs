@@ -33,9 +33,9 @@ pub(crate) enum Length {
 }
 
 impl Length {
-    /// Returns `job` with its last step set to this length, in updates, for `workers` workers. If the length
-    /// or `job.eval_every` is given in epochs, the number of examples in an epoch is needed. If `job` does
-    /// not state that number, counts the examples and sets it. A synchronous update uses the batches of
+    /// Converts this length to updates of `workers` workers, and returns `job` with that last step. If the
+    /// length or `job.eval_every` is given in epochs, the number of examples in an epoch is needed. If `job`
+    /// does not state that number, counts the examples and sets it. A synchronous update uses the batches of
     /// several workers, so an epoch takes fewer updates.
     ///
     /// # Errors

@@ -18,8 +18,8 @@ use crate::report::JobEnd;
 /// also replies to the workers, so work that takes longer than a few milliseconds belongs on another thread.
 ///
 /// The calls come in this order: `clock` once; `begin` once; `progress`, `summaries`, `spans`, `checkpoint`
-/// and `evaluated`, each any number of times; `end` once. If none of the calls between `begin` and `end` is
-/// made, `begin` is not called either.
+/// and `evaluated`, each any number of times; `end` once. `begin` is called just before the first of the
+/// calls that follow it. A job without any of them calls only `clock` and `end`.
 pub trait Hook: Send {
     /// Called first, with the time at which the chief's clock was started. The times of spans count from
     /// this moment.

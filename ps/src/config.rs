@@ -31,8 +31,8 @@ pub struct PsConfig {
     /// The largest total size, in bytes, of the values that replies keep in memory while they are written.
     /// Each shard gets an equal part of it. Asynchronous workers may each read a different version of the
     /// values. If the versions that a shard's replies keep exceed its part, further replies wait until a
-    /// version is released, and then get the newest values. A shard may always keep two versions, one of them
-    /// for fast connections.
+    /// version is released, and then get the newest values. A shard may always keep two versions. One of
+    /// them is for connections that read fast, so that those that read slowly do not hold them up.
     pub reply_bytes_max: u64,
     /// Opens the stores that contain checkpoints, each by its location.
     pub stores: Stores,

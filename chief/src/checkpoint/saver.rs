@@ -366,7 +366,7 @@ impl Saver {
 }
 
 /// Waits for [`SaverCommand::Begin`]. Returns its starting point, and whether a checkpoint was requested
-/// meanwhile. If the saver is suspended, `suspended` is its state before that. In this case,
+/// meanwhile. If the saver is suspended, `suspended` is its earlier starting point. In this case,
 /// [`SaverCommand::Resume`] also ends the wait, and `suspended` is returned as the starting point.
 ///
 /// # Errors

@@ -1,9 +1,9 @@
 //! Reduces the learning rate when a metric no longer improves.
 //!
 //! Wanted properties: (A) the hook reduces the factor of the learning rate when the metric is on a plateau,
-//! and then waits for `patience` further values; (B) the factor never falls below the minimum, and every
-//! request changes the factor; (C) the training loss is judged at most once in [`TRAIN_LOSS_UPDATES`]
-//! updates.
+//! and then waits for `patience` further values; (B) the factor never falls below the minimum, and the hook
+//! never requests the factor that is already set; (C) the training loss is judged at most once in
+//! [`TRAIN_LOSS_UPDATES`] updates.
 
 use pushpull_messages::id::GlobalStep;
 use pushpull_messages::message::Evaluation;

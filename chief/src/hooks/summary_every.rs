@@ -103,7 +103,7 @@ impl Hook for SummaryEvery {
     }
 }
 
-/// Counts lost summaries, and logs the first loss.
+/// Counts the summaries that could not be written, and logs a warning for the first of them.
 fn lose(lost: &AtomicU64, count: usize, reason: &dyn std::fmt::Display) {
     if lost.fetch_add(count as u64, Ordering::Relaxed) == 0 {
         warn!(%reason, "could not write summaries; training goes on");

@@ -51,7 +51,7 @@ impl<R> JobState<R> {
                         member.replaced.push_back(incarnation);
                     }
                 }
-                HeldWorker::Absent => {}
+                HeldWorker::Absent => member.expected = member.incarnation.is_some(),
             }
         }
         if begun {
@@ -128,7 +128,7 @@ impl<R> JobState<R> {
         if !member.unknown || !matches!(message, Message::Register(_)) {
             return Err((message, reply));
         }
-        member.unknown = false;
+        (member.unknown, member.expected) = (false, true);
         member.state = MemberState::Registered(reply);
         info!(worker = %TaskId::worker(index), "worker registered again");
         Ok(self.take_on(index))
@@ -141,6 +141,21 @@ impl<R> JobState<R> {
             return Vec::new();
         }
         self.phase = Phase::Training;
-        vec![Effect::Started]
+        let mut effects = vec![Effect::Started];
+        let mut gone = Vec::new();
+        for (&index, member) in &mut self.members {
+            match member.state {
+                // The job has rolled back, and the worker has not registered since.
+                MemberState::Absent => {
+                    (member.state, member.away, member.expected) = (MemberState::Restarting, true, true);
+                }
+                MemberState::Left | MemberState::Lost if member.is_counted() => gone.push(index),
+                _ => {}
+            }
+        }
+        for index in gone {
+            effects.extend(self.leave(index, "it left before it began"));
+        }
+        effects
     }
 }

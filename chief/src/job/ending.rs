@@ -85,14 +85,22 @@ impl<R> JobState<R> {
         let reply = member.put(MemberState::Lost);
         let mut effects: Vec<_> = reply.map(|reply| refuse(reply, too_late(index))).into_iter().collect();
         self.stop_evaluating(index);
-        if counted {
-            effects.extend(self.leave(index, "it is lost"));
-        }
+        effects.extend(self.leave_if(counted, index, "it is lost"));
         effects
     }
 
+    /// Removes a worker if the shards count it as a member. Before the training begins, no worker leaves: the
+    /// others wait for it, and the shards must, too.
+    fn leave_if(&mut self, counted: bool, index: u32, reason: &str) -> Vec<Effect<R>> {
+        if counted && matches!(self.phase, Phase::Starting) {
+            self.member(index).expected = true;
+            return Vec::new();
+        }
+        if counted { self.leave(index, reason) } else { Vec::new() }
+    }
+
     /// Removes a worker that the shards count as a member, and that leaves before it has finished.
-    fn leave(&mut self, index: u32, reason: &str) -> Vec<Effect<R>> {
+    pub(super) fn leave(&mut self, index: u32, reason: &str) -> Vec<Effect<R>> {
         if self.job.deterministic {
             let worker = TaskId::worker(index);
             warn!(%worker, "worker left a deterministic job; the result will differ from a run with all workers");
@@ -171,9 +179,7 @@ impl<R> JobState<R> {
         if let TrainingResult::Failed(reason) | TrainingResult::GaveUp(reason) = result {
             effects.extend(self.fail_or_go_on(index, reason));
         }
-        if counted {
-            effects.extend(self.leave(index, "it left before it began"));
-        }
+        effects.extend(self.leave_if(counted, index, "it left before it began"));
         effects
     }
 

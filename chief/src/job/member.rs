@@ -114,6 +114,11 @@ impl<R> Member<R> {
         self.lives += 1;
     }
 
+    /// Returns whether the worker has trained under an earlier run of the chief, and waits for this one.
+    pub(super) const fn waits_for_chief(&self) -> bool {
+        self.early.is_some() || self.again
+    }
+
     /// Returns whether the worker is ready to train and all shards let it join.
     pub(super) const fn may_begin(&self) -> bool {
         self.appointed && matches!(self.state, MemberState::Ready(_))

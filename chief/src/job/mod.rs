@@ -278,8 +278,10 @@ impl<R> JobState<R> {
             workers: self.members.values().filter(trains).count(),
             missing: self.missing(),
             rejoining: match &self.placement {
-                None => self.members.values().filter(|member| member.early.is_some() || member.again).count(),
-                Some(_) => 0,
+                None if !self.rolls_back => {
+                    self.members.values().filter(|member| member.waits_for_chief()).count()
+                }
+                _ => 0,
             },
             saves: self.saved.saves,
             saves_failed: self.saved.failed,

@@ -18,7 +18,7 @@ use pushpull_messages::placement::Placement;
 use pushpull_storage::Catalog;
 use pushpull_transport::{CallError, Identity, Patience, Transport};
 use tokio::sync::{mpsc, watch};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -41,6 +41,8 @@ use crate::report::JobProgress;
 const PACE: Duration = Duration::from_millis(50);
 /// The time limit for finding the newest checkpoint when the chief continues a running job.
 const NEWEST_WITHIN: Duration = Duration::from_secs(10);
+/// The time within which the workers of a running job dial a chief that was started again.
+const REJOIN_WITHIN: Duration = Duration::from_secs(2);
 /// The time between two attempts to claim the ps tasks.
 const CLAIM_PAUSE: Duration = Duration::from_millis(200);
 /// The time between two attempts to start a job, or to bring it back after the loss of a ps task.
@@ -196,7 +198,7 @@ impl Launcher<'_> {
         let deadline = Instant::now() + self.config.start_timeout;
         loop {
             match self.bring_up(deadline).await {
-                Err(error) if self.may_try_again(&error) && Instant::now() + RETRY_PAUSE < deadline => {
+                Err(error) if Instant::now() + RETRY_PAUSE < deadline && self.may_try_again(&error).await => {
                     warn!(%error, "could not bring the job up; trying again");
                     tokio::time::sleep(RETRY_PAUSE).await;
                 }
@@ -205,12 +207,18 @@ impl Launcher<'_> {
         }
     }
 
-    /// Returns whether another attempt to bring the job up may succeed. A running job also waits for its
-    /// store. A job counts as running if it rolls back, or if its workers run and all shards have lost their
-    /// variables.
-    fn may_try_again(&self, error: &ChiefError) -> bool {
-        let runs = self.rolls_back.get() || self.progress.borrow().rejoining > 0;
-        may_come_back(error) || (runs && error.is_store_trouble())
+    /// Returns whether another attempt to bring the job up may succeed. It may if a ps task was lost. If the
+    /// store fails, a job that has not begun ends at once, but a job whose workers already train waits.
+    async fn may_try_again(&self, error: &ChiefError) -> bool {
+        if !error.is_store_trouble() {
+            return may_come_back(error);
+        }
+        if self.rolls_back.get() {
+            return true;
+        }
+        let mut progress = self.progress.clone();
+        let train = timeout(REJOIN_WITHIN, progress.wait_for(|now| now.rejoining > 0)).await;
+        train.is_ok_and(|train| train.is_ok())
     }
 
     /// Connects to the ps tasks and claims them. Then initializes the shards or, if an earlier run of the

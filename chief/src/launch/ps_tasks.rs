@@ -2,8 +2,9 @@
 //! shards, and stops the tasks.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -73,7 +74,6 @@ pub(crate) struct PsTasks {
     redialled: Cell<bool>,
     /// A task that was started again while it was lost, and so has lost its variables.
     restarted: Cell<Option<TaskId>>,
-    /// The first error that says that a task obeys another chief.
     refused: Refused,
     /// The history of the shards' learning rate.
     rates: RefCell<RateHistory>,
@@ -99,8 +99,15 @@ impl Default for PsTasks {
     }
 }
 
-/// The first error that says that a ps task obeys another chief.
-type Refused = watch::Sender<Option<CallError>>;
+/// The refusals of ps tasks that obey another chief.
+#[derive(Clone, Default)]
+struct Refused {
+    /// The first refusal.
+    first: watch::Sender<Option<CallError>>,
+    /// The tasks that were started again and have not been claimed since. They refuse every order, although
+    /// they may obey no other chief.
+    started: Rc<RefCell<BTreeSet<TaskId>>>,
+}
 
 /// Sends an order to a ps task. If the task refuses the order because it obeys another chief, records the
 /// refusal.
@@ -122,8 +129,10 @@ where
 /// Records an error if it says that a task obeys another chief, and if no such error has been recorded
 /// before.
 fn note(refused: &Refused, error: &CallError) {
-    if is_refused(error) {
-        refused.send_if_modified(|first| first.is_none() && first.replace(error.clone()).is_none());
+    let is_new = |peer: &TaskId| refused.started.borrow().contains(peer);
+    let expected = matches!(error, CallError::Refused { peer, .. } if is_new(peer));
+    if is_refused(error) && !expected {
+        refused.first.send_if_modified(|first| first.is_none() && first.replace(error.clone()).is_none());
     }
 }
 
@@ -180,7 +189,11 @@ impl PsTasks {
             let caller =
                 ReconnectingClient::connect(transport, address.as_str(), identity, task, patience, retry)
                     .await?;
+            let earlier = self.life_of(task);
             self.callers.borrow_mut().insert(task, Arc::new(caller));
+            if earlier.is_some() && earlier != self.life_of(task) {
+                self.refused.started.borrow_mut().insert(task);
+            }
             self.reached.send_replace(());
             Ok::<_, DialError>(())
         });
@@ -198,8 +211,7 @@ impl PsTasks {
         self.attempts.set(attempt);
         claim_all(&self.callers(), attempt).await?;
         self.claimed.set(true);
-        // A task that was started again refuses all orders until it is claimed.
-        self.refused.send_replace(None);
+        self.refused.started.borrow_mut().clear();
         Ok(())
     }
 
@@ -211,12 +223,13 @@ impl PsTasks {
 
     /// Returns whether a task has refused a request because it obeys another chief.
     pub(crate) fn is_refused(&self) -> bool {
-        self.refused.borrow().is_some()
+        self.refused.first.borrow().is_some()
     }
 
     /// Waits until a task has refused an order because it obeys another chief, and returns the refusal.
     pub(crate) async fn wait_refused(&self) -> CallError {
-        let refused = self.refused.subscribe().wait_for(Option::is_some).await.ok().and_then(|it| it.clone());
+        let refused =
+            self.refused.first.subscribe().wait_for(Option::is_some).await.ok().and_then(|it| it.clone());
         refused.expect("this struct holds the sender")
     }
 
@@ -388,7 +401,7 @@ impl PsTasks {
         let created = futures_util::future::join_all(creations).await;
         // The refusal is returned first, because another shard may have failed only because it serves the job
         // of the other chief.
-        if let Some(refused) = self.refused.borrow().clone() {
+        if let Some(refused) = self.refused.first.borrow().clone() {
             return Err(CreateError::Other(refused.into()));
         }
         for (shard, created) in created {
@@ -447,8 +460,8 @@ impl PsTasks {
         saves.collect()
     }
 
-    /// Asks every shard to stop at `step`, from which another job continues if `drains` is true. Returns the
-    /// versions of the shards. A shard that has already passed `step` ignores the request.
+    /// Asks every shard to stop at `step`. If `drains` is true, another job will continue from there. Returns
+    /// the versions of the shards. A shard that has already passed `step` ignores the request.
     pub(crate) async fn stop_at(&self, step: GlobalStep, drains: bool) -> Result<Vec<Version>, ChiefError> {
         let stop = |shard: ShardId| StopAt { shard: shard.shard, step, drains };
         Ok(self.ask_all::<_, StoppingAt>(stop).await?.into_iter().map(|reply| reply.version).collect())

@@ -98,8 +98,9 @@ impl Launcher<'_> {
     }
 
     /// Lets the job go on, because all its shards have their variables.
-    fn resume(&self, RunningJob { rate, change, stop, .. }: &RunningJob) -> Unfinished {
+    fn resume(&self, RunningJob { rate, change, stop, appointed, .. }: &RunningJob) -> Unfinished {
         info!("all ps tasks are back with their variables; the job goes on");
+        self.ps.appoint_after(*appointed);
         self.coordinator.do_send(JobEvent::Resume);
         let _ = self.saver.send(SaverCommand::Resume);
         let accepted = self.accepted.borrow();

@@ -25,8 +25,9 @@ pub fn expand(dst: &mut [f32], x: &[f32], shapes: &Broadcast, side: Side) {
     });
 }
 
-/// Computes the gradient of a maximum. `dst` and `x` have the shape of the broadcast result; `y` (the
-/// maximum) and `dy` (its gradient) have the shape of the operand at `side`. `dy` is divided evenly among
+/// Computes the gradient of a maximum. `x` is the input of the maximum, and `dst` is the gradient of `x`;
+/// both have the larger shape of `shapes`. `y` is the maximum, and `dy` its gradient; both have the shape of
+/// the operand at `side`. `dy` is divided evenly among
 /// the elements of `x` that equal the maximum; all other elements of `dst` are 0. `counts` is scratch memory
 /// of the same length as `y`.
 ///

@@ -1,9 +1,9 @@
 //! Decides which chief a ps task obeys. Uses no socket and no clock.
 //!
-//! Wanted properties: (A) a task obeys at most one chief at a time, and no other one while this chief is
-//! connected or has been away for less than the lease; (B) it obeys only a chief whose claim it has granted;
-//! (C) a withdrawn claim stays withdrawn, even if a copy of it arrives later; (D) a repeated claim is granted
-//! again; (E) of several chiefs that claim all tasks, at most one gets them.
+//! Wanted properties: (A) a task obeys at most one chief at a time, and changes to another one only if the
+//! chief that it obeys has been away for at least the lease; (B) it obeys only a chief whose claim it has
+//! granted; (C) a withdrawn claim stays withdrawn, even if a copy of it arrives later; (D) a repeated claim
+//! is granted again; (E) of several chiefs that claim all tasks, at most one gets them.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -236,7 +236,8 @@ impl ReplyArgs {
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct LeaseArgs {
     /// Time for which a ps task refuses other chiefs after its own has disconnected, in seconds. After this
-    /// time, a chief that was started again can take the task over
+    /// time, a chief that was started again can take the task over, and a ps task that was told to end by a
+    /// signal ends
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
     chief_lease_s: u64,
 }

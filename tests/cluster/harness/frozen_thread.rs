@@ -3,6 +3,7 @@
 
 use std::fs;
 
+use nix::errno::Errno;
 use nix::sys::ptrace;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
@@ -22,9 +23,13 @@ pub(crate) fn freeze_shards(ps: &Program) -> usize {
         if !comm.starts_with("shard ") {
             continue;
         }
-        if let Err(error) = freeze(Pid::from_raw(thread)) {
-            eprintln!("!!! SKIPPED: a thread cannot be frozen on this system: {error}. !!!");
-            return 0;
+        match freeze(Pid::from_raw(thread)) {
+            Ok(()) => {}
+            Err(error @ (Errno::EPERM | Errno::ENOSYS)) => {
+                eprintln!("!!! SKIPPED: a thread cannot be frozen on this system: {error}. !!!");
+                return 0;
+            }
+            Err(error) => panic!("cannot freeze thread {thread}: {error}"),
         }
         frozen += 1;
     }

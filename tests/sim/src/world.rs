@@ -163,6 +163,8 @@ struct World<'a> {
     displaced: BTreeMap<TaskId, String>,
     /// The tasks that have ended without an error in this life of the job.
     ended_well: BTreeSet<TaskId>,
+    /// The tasks that had ended so when the chief was started again.
+    let_go: BTreeSet<TaskId>,
 }
 
 impl<'a> World<'a> {
@@ -227,6 +229,7 @@ impl<'a> World<'a> {
             twins: BTreeMap::new(),
             displaced: BTreeMap::new(),
             ended_well: BTreeSet::new(),
+            let_go: BTreeSet::new(),
         }
     }
 
@@ -264,6 +267,7 @@ impl<'a> World<'a> {
         self.began_life = Instant::now();
         self.trains = None;
         self.reached.clear();
+        self.misled = false;
         self.chief_comes_back = false;
         self.saves.clear();
         self.setting.network.heal();
@@ -272,6 +276,7 @@ impl<'a> World<'a> {
         self.twins.clear();
         self.displaced.clear();
         self.ended_well.clear();
+        self.let_go.clear();
         // A chief that was stopped tells its own progress.
         self.setting.progress = watch::channel(JobProgress::default()).0;
         self.setting.interrupt = CancellationToken::new();
@@ -423,7 +428,7 @@ impl<'a> World<'a> {
             }
             Fault::Hang(ps, shard) => network.hang(ps, shard),
             Fault::SecondChief => {
-                self.misled = self.stopped.contains_key(&TaskId::CHIEF);
+                self.misled = network.is_stopped(TaskId::CHIEF);
                 self.start(SECOND_CHIEF);
             }
             Fault::Twin(worker) => {
@@ -459,6 +464,9 @@ impl<'a> World<'a> {
             true => self.excused.insert(task),
             false => self.excused.remove(&task),
         };
+        if task == TaskId::CHIEF {
+            self.let_go.clone_from(&self.ended_well);
+        }
         let start = self.starts.entry(task).or_default();
         *start += 1;
         self.trace.add(format!("{task} starts"));
@@ -521,7 +529,8 @@ impl<'a> World<'a> {
             _ => {}
         }
         // A worker that comes when the others have finished has nothing left to do.
-        let late = matches!(&end, Err(error) if error.contains(TRAINED) || error.ends_with(ENDED));
+        let again = start > 1 || self.twins.contains_key(&task);
+        let late = matches!(&end, Err(error) if error.contains(TRAINED) || (again && error.ends_with(ENDED)));
         if let (Err(error), false) = (&end, over || late || self.excused.contains(&task)) {
             let error = format!("{task} ended: {error}");
             match self.twins.contains_key(&task) {
@@ -543,7 +552,7 @@ impl<'a> World<'a> {
                 return Err(format!("{error}, although its twin did not stay"));
             }
             // A worker that an earlier run of the chief has let go leaves its place to the other one.
-            if stays && self.ended_well.contains(worker) && !self.chief_comes_back {
+            if stays && self.ended_well.contains(worker) && !self.let_go.contains(worker) {
                 return Err(format!("{worker} and its twin both stayed"));
             }
         }

@@ -1,4 +1,4 @@
-//! Lowers every operation of a graph to kernels, with the shapes for batches of one size. This module must
+//! Lowers every operation of a graph to kernels, with the shapes for a fixed batch size. This module must
 //! not depend on gradients, fusion or memory.
 
 use pushpull_kernels::cpu::{

@@ -49,11 +49,11 @@ pub(super) struct Memory {
     pub results: Vec<Place>,
 }
 
-/// Assigns a place to every value. Each of the `results` is read at the end of every run that computes one
-/// of the result's groups. `gradients` are written to buffers of their own. If no kernel reads a gradient,
-/// and the kernel that computes it has no other output, the gradient is computed directly in its buffer.
-/// Otherwise the gradient is copied to its buffer. The callback `scratch` returns the number of floats of
-/// scratch memory that a kernel needs.
+/// Assigns a place to every value. Each of the `results` has groups, and is read at the end of every run that
+/// computes one of these groups. `gradients` are written to buffers of their own. If no kernel reads a
+/// gradient, and the kernel that computes it has no other output, the gradient is computed directly in its
+/// buffer. Otherwise the gradient is copied to its buffer. The callback `scratch` returns the number of
+/// floats of scratch memory that a kernel needs.
 pub(super) fn lay_out(
     ir: &Ir,
     fused: Fused,

@@ -168,8 +168,8 @@ impl Sampler {
         Ok(())
     }
 
-    /// Determines the order of this epoch. Always begins with the ascending order: a restored sampler has not
-    /// seen the earlier epochs, so the result must not depend on them.
+    /// Determines the order of this epoch. Always shuffles the ascending order, not the order of the last
+    /// epoch, because a restored sampler has not seen the earlier epochs.
     fn shuffle(&mut self) {
         let mut random = order(self.seed, self.share.worker(), self.position.epoch);
         self.order.clear();

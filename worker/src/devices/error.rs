@@ -15,8 +15,8 @@ pub enum ReplicaError {
     Step(#[from] StepError),
     /// An operation requests a device that differs from the device of a replica.
     #[error(
-        "{node} requests {asked}, but every device of this worker runs this operation, including {device}: request a \
-         device that matches all of them, or allow soft placement"
+        "{node} requests {asked}, which does not match {device}, but each device of this worker runs every operation: \
+         request a device that matches all of them, or allow soft placement"
     )]
     Device {
         /// The name of the operation.

@@ -50,7 +50,7 @@ struct Running {
     task: JoinHandle<Result<Evaluation, WorkerError>>,
 }
 
-/// An evaluation that has ended, and the values that it has evaluated.
+/// The result of an evaluation, and the values of the variables that were evaluated.
 pub(super) struct Validated {
     pub result: StepEvaluation,
     pub values: Arc<Values>,

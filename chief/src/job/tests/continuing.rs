@@ -1,13 +1,15 @@
 //! Tests of jobs that a later run of the chief continues.
 
 use pushpull_messages::message::{Ready, Register, Rejoin};
+use pushpull_messages::sync::LeaveSpec;
 
-use super::scripted_job::{Play, completed, evaluated, input_ended, other_chief, report};
+use super::scripted_job::{Play, completed, evaluated, input_ended, interrupted, other_chief, report};
 use super::*;
 use crate::launch::HeldWorker;
 
 const HERE: HeldWorker = HeldWorker::Here { incarnation: Incarnation(1), joined: true };
 const GONE: HeldWorker = HeldWorker::Gone(Incarnation(1));
+const ABSENT: HeldWorker = HeldWorker::Absent;
 const APPOINTED: HeldWorker = HeldWorker::Here { incarnation: Incarnation(1), joined: false };
 
 fn rejoin() -> Rejoin {
@@ -112,19 +114,55 @@ fn a_worker_that_no_shard_knows_yet_trains() {
 
 #[test]
 fn a_worker_that_never_joins_leaves_all_shards() {
-    for held in [APPOINTED, HERE] {
+    let both = vec![(0, 1), (0, 2)];
+    for (held, left) in [(APPOINTED, both.clone()), (HERE, both), (ABSENT, vec![(0, 2)])] {
         let mut play = Play::new(2);
+        play.confirms = false;
         // The earlier run of the chief has not let this worker begin, but the other one.
         play.say(0, 2, Register::default());
         play.continued(&[held, HERE]);
         play.gone(0, 2);
-        assert_eq!(play.left.last(), Some(&(0, 2)), "(E) the shards wait for it");
-        // If it comes again, it leaves once more.
-        play.say(0, 3, Register::default());
-        play.say(0, 3, Ready::default());
-        play.gone(0, 3);
-        assert_eq!(play.left.last(), Some(&(0, 3)));
+        assert_eq!(play.left, left, "(E) the shards wait for it");
     }
+}
+
+#[test]
+fn a_worker_that_left_too_early_leaves_all_shards() {
+    let mut play = Play::new(2);
+    play.say(0, 2, Register::default());
+    play.say(0, 2, interrupted());
+    play.continued(&[HERE, HERE]);
+    assert_eq!(play.left, [(0, 1), (0, 2)], "(E) the shards wait for it");
+}
+
+#[test]
+fn a_worker_that_does_not_come_back_after_a_rollback_leaves() {
+    let mut play = Play::new(2);
+    // The job has rolled back, and only one worker has registered since.
+    play.continued(&[HERE, ABSENT]);
+    play.say(0, 1, rejoin());
+    assert_eq!(play.state.awaited().collect::<Vec<_>>(), [(1, 0)]);
+    play.lost(1, 0);
+    assert_eq!(play.left, [(1, 0)]);
+    play.say(0, 1, completed());
+    assert!(play.log().ends_with("trained 2:Evaluate"));
+}
+
+#[test]
+fn no_worker_leaves_before_the_job_has_begun() {
+    let fails = JobSpec { when_worker_leaves: LeaveSpec::Fail, ..job() };
+    let mut play = Play::of(fails, 2);
+    play.continued(&[APPOINTED, APPOINTED]);
+    for life in 2..5 {
+        // It comes to an end while it prepares, and is started again.
+        play.away(0, life - 1, life - 1);
+        play.say(0, life, Register::default());
+    }
+    assert!(play.left.is_empty() && play.ended.is_empty(), "(E) {:?}", play.left);
+    play.say(0, 4, Ready::default());
+    play.say(1, 1, Register::default());
+    play.say(1, 1, Ready::default());
+    assert!(play.log().ends_with("Go"));
 }
 
 #[test]

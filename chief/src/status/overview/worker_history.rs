@@ -105,7 +105,8 @@ impl WorkerHistory {
         Trainer { row, at, stood: now.saturating_sub(self.past.increased()), usual_us: &self.usual_us }
     }
 
-    /// Returns the typical time of each phase of a step in the last seconds, in microseconds.
+    /// Returns how long each phase of a step has usually taken over the last seconds. The times are in
+    /// microseconds.
     fn phases_us(&self, now: Duration) -> Vec<(String, u64)> {
         let Some((before, after, _)) = self.past.ends(now) else { return Vec::new() };
         let steps = after.local_step.0.saturating_sub(before.local_step.0);

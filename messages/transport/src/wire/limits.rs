@@ -64,7 +64,8 @@ impl Limits {
 }
 
 impl Default for Limits {
-    /// Returns the limits after the handshake. A payload of 2 GiB is enough for all slices of a large shard.
+    /// Returns the limits that apply after the handshake. A payload of 2 GiB is enough for all slices of a
+    /// large shard.
     fn default() -> Self {
         USUAL
     }

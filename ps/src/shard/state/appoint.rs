@@ -6,9 +6,9 @@ use super::{ShardState, created};
 use crate::shard::answer::{Answer, misfit};
 
 impl<R> ShardState<R> {
-    /// Lets an incarnation of a worker join, and ends the worker's other incarnation. If a push of the other
-    /// incarnation waits for the shard's learning rate, that incarnation ends after the push. An appointment
-    /// whose number is not greater than that of the last one changes nothing.
+    /// Lets an incarnation of a worker join, and ends the one that had joined before, if there is one. If a
+    /// push of the earlier incarnation waits for the shard's learning rate, it ends after the push. An
+    /// appointment whose number is not greater than that of the last one changes nothing.
     pub fn appoint(&mut self, appoint: &Appoint, reply: R) -> Vec<Answer<R>> {
         let &Appoint { shard, worker, incarnation, number } = appoint;
         let ended = match created(&mut self.contents, self.id) {

@@ -121,7 +121,8 @@ enum Decision {
 /// Changes only the policy and the members.
 ///
 /// # Errors
-/// If the push was sent before its step began, or if its gradients are not finite.
+/// If the worker has sent the push before it could have had the values for this step, or if the gradients
+/// are not finite.
 fn decide(contents: &mut Contents, push: &Push, gradients: &Payload) -> Result<Decision, Refusal> {
     let candidate = Candidate { worker: push.id.worker, read: push.version };
     if contents.is_complete() {
