@@ -77,6 +77,18 @@ fn a_worker_that_gives_up_stays_while_a_ps_is_lost() {
 }
 
 #[test]
+fn no_worker_begins_while_a_ps_is_lost() {
+    let mut play = Play::training();
+    play.gone(1, 1);
+    play.say(1, 2, Register::default());
+    play.suspend();
+    play.say(1, 2, Ready::default());
+    assert_eq!(play.log(), "5:Registered");
+    play.resume();
+    assert_eq!(play.log(), "6:Go");
+}
+
+#[test]
 fn a_worker_that_does_not_come_back_is_not_waited_for() {
     let mut play = Play::training();
     play.suspend();

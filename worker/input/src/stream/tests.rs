@@ -244,7 +244,7 @@ fn an_error_of_the_data_reaches_the_receiver_twice() {
         .collect();
     assert_eq!(
         errors,
-        ["an example has 0 elements of i32, expected 'id' i32[]: correct the function or the sets that the example comes from";
+        ["an example has 0 elements of i32, expected 'id' i32[]: correct the function or the data set that made the example";
             2]
     );
 }
