@@ -94,7 +94,7 @@ fn a_missing_device_is_replaced_or_refused_by_name() {
     run(&["--soft-placement=false"])
         .expect(1)
         .says("requests /job:worker/device:GPU:0")
-        .says("including /job:worker/task:0/device:CPU:0");
+        .says("which does not match /job:worker/task:0/device:CPU:0");
     run(&[])
         .expect(0)
         .says("although it requests /job:worker/device:GPU:0")
