@@ -97,17 +97,18 @@ fn one_worker_leaves_the_same_bits_wherever_the_variables_live() {
 #[test]
 fn one_worker_leaves_the_same_bits_in_one_process_as_in_many() {
     let steps = 80;
-    for flags in [&["--seed=3"][..], &["--seed=3", "--partitioner=fixed:3"]] {
+    let usual = ["--seed=3", "--learning-rate=0.05"];
+    for placed in [&[][..], &["--partitioner=fixed:3"]] {
         let dir = dir();
         let data = TinyDigits::write(dir.path()).flag();
-        let job = Job::with(dir.path(), steps, &[flags, &[data.as_str()]].concat());
+        let job = Job::with(dir.path(), steps, &[&usual[..], placed, &[&data]].concat());
         let path = dir.path().join("report.json");
         let mut command = tool();
         command.args(["local", "--ps=2", "--workers=1", "--threads=1", "--job"]).arg(job.path());
         Program::run(dir.path(), "local", command.arg("--report").arg(&path)).expect(0);
         let processes = Report::read(&path);
         processes.holds(steps, 2, 1);
-        let together = embedded(&["--steps=80", "--workers=1", "--seed=3"]);
+        let together = embedded(&[&usual[..], &["--steps=80", "--workers=1"]].concat());
         assert_eq!(processes.variables_crc32c(), together.variables_crc32c());
         assert_eq!(processes.number("test_loss"), together.number("test_loss"));
     }
