@@ -32,6 +32,9 @@ pub struct JobProgress {
     /// The number of workers that have trained under an earlier run of the chief, and wait until this run
     /// leads the job; 0 once it does.
     pub rejoining: usize,
+    /// Whether the trained job was evaluated, and its last step is being saved. If a ps task loses its
+    /// variables now, the job rolls back and trains again. Always false if the job cannot roll back.
+    pub settling: bool,
     /// The number of checkpoints that were made.
     pub saves: u64,
     /// The number of checkpoints that could not be made.

@@ -72,6 +72,25 @@ impl Running {
         self.chief.wait_for("continuing the job of an earlier run of the chief");
     }
 
+    /// Starts a cluster, and stops worker 0 while it evaluates the trained job. The last step is saved.
+    pub(crate) fn evaluating() -> Self {
+        let mut running = Self::of(evaluating_slowly(saving(LAST_STEP)), &[]);
+        let slowed = running.slowed(&[0]);
+        let endpoint = Endpoint::of(&mut running.chief);
+        let evaluating = || endpoint.metrics().count("pushpull_job_phase", &[("phase", "evaluating")]) == 1;
+        wait_until("an evaluation", PATIENCE, || evaluating().then_some(()));
+        drop(slowed);
+        running.workers[0].signal(Signal::STOP);
+        running.chief.wait_for(&format!("saved step-{LAST_STEP}-"));
+        assert!(evaluating(), "the evaluation took too little time");
+        running
+    }
+
+    /// Checks that a job that was killed in its evaluation ended as one that nothing disturbs.
+    pub(crate) fn evaluated_well(&self, report: &Report) {
+        self.ended_as(report, evaluating_slowly(cluster(LAST_STEP)));
+    }
+
     /// Checks that a finished job has the bits and the evaluation of the job `quiet`, which nothing disturbs,
     /// and that its last step is saved.
     #[track_caller]
@@ -145,15 +164,7 @@ fn a_chief_may_die_twice_while_the_job_stops() {
 
 #[test]
 fn a_chief_may_die_twice_while_a_worker_evaluates() {
-    let mut running = Running::of(evaluating_slowly(saving(LAST_STEP)), &[]);
-    let slowed = running.slowed(&[0]);
-    let endpoint = Endpoint::of(&mut running.chief);
-    let evaluating = || endpoint.metrics().count("pushpull_job_phase", &[("phase", "evaluating")]) == 1;
-    wait_until("an evaluation", PATIENCE, || evaluating().then_some(()));
-    drop(slowed);
-    running.workers[0].signal(Signal::STOP);
-    running.chief.wait_for(&format!("saved step-{LAST_STEP}-"));
-    assert!(evaluating(), "the evaluation took too little time");
+    let mut running = Running::evaluating();
     for _ in 0..2 {
         running.chief.kill();
         running.chief_again();
@@ -161,7 +172,7 @@ fn a_chief_may_die_twice_while_a_worker_evaluates() {
     }
     running.workers[0].signal(Signal::CONT);
     let report = running.end_well_without(&[]);
-    running.ended_as(&report, evaluating_slowly(cluster(LAST_STEP)));
+    running.evaluated_well(&report);
 }
 
 #[test]

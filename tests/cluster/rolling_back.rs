@@ -85,6 +85,19 @@ fn a_deterministic_job_rolls_back_if_its_ps_stood_still() {
 }
 
 #[test]
+fn a_trained_job_rolls_back_when_its_ps_is_killed() {
+    let mut running = Running::evaluating();
+    running.ps[1].kill();
+    running.ps[1] = running.cluster.start(TaskId::ps(1));
+    running.chief.wait_for("rolling the job back to its latest checkpoint");
+    running.workers[0].signal(Signal::CONT);
+    // The last step was saved, so nothing is trained again.
+    let report = running.end_well_without(&[]);
+    assert_eq!((report.count("rollbacks"), report.count("updates_applied")), (1, 150));
+    running.evaluated_well(&report);
+}
+
+#[test]
 fn an_asynchronous_job_rolls_back_with_exact_counts() {
     let mut running = saving(&["--sync=async"], 60);
     running.lose_ps(&[0]);

@@ -39,6 +39,8 @@ pub(crate) struct SaveStatus {
     pub failed: u64,
     /// The newest valid checkpoint, which may be one of an earlier run.
     pub last: Option<CheckpointName>,
+    /// The step of the last failed save, unless it failed because a ps task is lost.
+    pub failed_at: Option<GlobalStep>,
     /// A histogram of the times that the committed saves took.
     pub took: TimeHistogram,
     /// The time that the last committed save took.
@@ -159,9 +161,10 @@ impl Saver {
         self.writer.follow(progress.clone());
         let (mut start, mut requested) = wait_to_begin(&mut commands, None).await?;
         loop {
-            self.status.send_modify(|status| status.last = start.from);
+            self.status.send_modify(|status| (status.last, status.failed_at) = (start.from, None));
             let (steps, every) = (self.config.save_steps, self.config.save_secs);
-            let mut schedule = Schedule::new(steps, every, start.version, start.from.is_none());
+            let saved = start.from.map(|from| Version(from.step.0));
+            let mut schedule = Schedule::new(steps, every, start.version, saved);
             if requested {
                 schedule.request(None);
             }
@@ -261,7 +264,7 @@ impl Saver {
         saved: Result<CommittedCheckpoint, SaveError>,
         now: Duration,
     ) {
-        match self.count(saved) {
+        match self.count(at, saved) {
             Ok(_) => {
                 schedule.saw(at);
                 schedule.ended(now);
@@ -325,7 +328,7 @@ impl Saver {
                 return Ok(last);
             }
             let saved = self.writer.run(ps, placement, at).await;
-            match self.count(saved) {
+            match self.count(at, saved) {
                 Err(SaveError::Late(version)) => {
                     *reason = format!("a shard has reached version {version}, expected at most {at}")
                 }
@@ -341,8 +344,12 @@ impl Saver {
         Err(std::mem::take(reason))
     }
 
-    /// Counts a save, and logs it if it was committed.
-    fn count(&mut self, saved: Result<CommittedCheckpoint, SaveError>) -> Result<CheckpointName, SaveError> {
+    /// Counts a save of version `at`, and logs it if it was committed.
+    fn count(
+        &mut self,
+        at: Version,
+        saved: Result<CommittedCheckpoint, SaveError>,
+    ) -> Result<CheckpointName, SaveError> {
         match saved {
             Ok(CommittedCheckpoint { name, bytes, took, saved_ms }) => {
                 let (megabytes, seconds) = (bytes as f64 / 1e6, took.as_secs_f32());
@@ -358,7 +365,11 @@ impl Saver {
             }
             Err(late @ SaveError::Late(_)) => Err(late),
             Err(failed) => {
-                self.status.send_modify(|status| status.failed += 1);
+                let at = matches!(failed, SaveError::Failed(_)).then_some(GlobalStep(at.0));
+                self.status.send_modify(|status| {
+                    status.failed += 1;
+                    status.failed_at = at.or(status.failed_at);
+                });
                 Err(failed)
             }
         }
@@ -451,6 +462,11 @@ impl SaveStatus {
             Some(last) => format!("the newest checkpoint is {last}"),
             None => "there is no checkpoint".to_owned(),
         }
+    }
+
+    /// Returns whether the checkpoint of `step` was made.
+    pub(crate) fn has(&self, step: GlobalStep) -> bool {
+        self.last.is_some_and(|last| last.step == step)
     }
 }
 

@@ -62,21 +62,21 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    /// Creates the schedule of a job whose shards begin with version `began`. `fresh` is true if no
-    /// checkpoint of that version exists yet.
+    /// Creates the schedule of a job whose shards begin with version `began`. `saved` is the version of the
+    /// newest checkpoint. If there is none, version `began` is saved at once.
     pub(super) fn new(
         every_steps: Option<u64>,
         every: Option<Duration>,
         began: Version,
-        fresh: bool,
+        saved: Option<Version>,
     ) -> Self {
         Self {
             every_steps,
             every,
             trained: None,
             seen: began,
-            named: (!fresh).then_some(began).into_iter().collect(),
-            first: fresh.then_some(began),
+            named: saved.into_iter().collect(),
+            first: saved.is_none().then_some(began),
             margin: 1,
             due: every.unwrap_or_default(),
             failed: began,
@@ -214,7 +214,7 @@ mod tests {
             events in prop::collection::vec(event(), 0..60),
         ) {
             let every = if steps.is_some() { None } else { secs.map(Duration::from_secs) };
-            let mut schedule = Schedule::new(steps, every, Version(began), fresh);
+            let mut schedule = Schedule::new(steps, every, Version(began), (!fresh).then_some(Version(began)));
             let (mut now, mut real, mut requested, mut failed) = (Duration::ZERO, began, false, 0);
             let (mut all, mut under_way) = (BTreeSet::new(), None::<Version>);
             for event in events {
@@ -265,7 +265,7 @@ mod tests {
 
         #[test]
         fn fast_shards_are_caught_in_the_end(speed in 1u64..5000, steps in prop::option::of(1u64..20)) {
-            let mut schedule = Schedule::new(steps, None, Version(7), false);
+            let mut schedule = Schedule::new(steps, None, Version(7), Some(Version(7)));
             schedule.request(None);
             let mut real = 7;
             for _ in 0..40 {
@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn steps_and_seconds_are_obeyed() {
         let seconds = Duration::from_secs;
-        let mut schedule = Schedule::new(Some(100), None, Version(0), true);
+        let mut schedule = Schedule::new(Some(100), None, Version(0), None);
         assert_eq!(schedule.next(seconds(0)), NextSave::At(Version(0)));
         schedule.ended(seconds(1));
         assert_eq!(schedule.next(seconds(1)), NextSave::At(Version(100)));
@@ -302,7 +302,7 @@ mod tests {
         schedule.ended(seconds(3));
         assert_eq!(schedule.next(seconds(3)), NextSave::Nothing, "(A)");
 
-        let mut schedule = Schedule::new(None, Some(seconds(60)), Version(10), false);
+        let mut schedule = Schedule::new(None, Some(seconds(60)), Version(10), Some(Version(10)));
         assert_eq!(schedule.next(seconds(3)), NextSave::AtTime(seconds(60)));
         assert_eq!(schedule.next(seconds(60)), NextSave::At(Version(11)));
         schedule.was_late(Version(30));
@@ -310,7 +310,18 @@ mod tests {
         schedule.ended(seconds(70));
         assert_eq!(schedule.next(seconds(70)), NextSave::AtTime(seconds(130)));
 
-        let mut schedule = Schedule::new(None, None, Version(0), false);
+        let mut schedule = Schedule::new(None, None, Version(0), Some(Version(0)));
         assert_eq!(schedule.next(seconds(999)), NextSave::Nothing);
+    }
+
+    #[test]
+    fn a_later_run_of_the_chief_saves_the_last_step() {
+        let (nine, steps, now) = (Version(9), Some(100), Duration::ZERO);
+        for (newest, next) in [(3, NextSave::At(nine)), (9, NextSave::Nothing)] {
+            let mut schedule = Schedule::new(steps, None, nine, Some(Version(newest)));
+            assert_eq!(schedule.next(now), NextSave::At(Version(100)));
+            assert!(schedule.trained(nine, Some(Version(100))));
+            assert_eq!(schedule.next(now), next, "{newest}");
+        }
     }
 }

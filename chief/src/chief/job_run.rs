@@ -238,11 +238,14 @@ impl JobRun {
                 biased;
                 milestone = inputs.milestones.recv() => {
                     match milestone.expect("the coordinator holds the sender") {
-                        Milestone::Started => stopwatch.start(),
+                        Milestone::Started => {
+                            stopwatch.start();
+                            trained_us = None;
+                        }
                         Milestone::Evaluated(found) => self.evaluated(found.step, found.evaluation),
                         Milestone::Trained(step) => {
                             stopwatch.stop();
-                            trained_us = Some(self.clock.now());
+                            trained_us.get_or_insert(self.clock.now());
                             let _ = saving.commands.send(SaverCommand::Trained(step));
                         }
                         Milestone::Ended(ended) => {
@@ -277,6 +280,7 @@ impl JobRun {
             ps: &self.ps,
             shard_monitor: &self.shard_monitor,
             saver: saving.commands.clone(),
+            saves: saving.status.clone(),
             checkpoints: saving.checkpoints.clone(),
             drain: Rc::clone(&saving.drain),
             summary_every: self.summary_every,
@@ -364,7 +368,10 @@ impl JobRun {
         let deadline = match (limit, drain) {
             (SaveLimit::Drain, Some(drain)) => drain.deadline,
             (SaveLimit::Drain, None) | (SaveLimit::DrainTimeout, _) => Instant::now() + config.drain_timeout,
-            (SaveLimit::LastSaveTimeout, _) => Instant::now() + config.last_save_timeout,
+            (SaveLimit::LastSaveTimeout, _) => {
+                let settled = ended.as_deref().ok().and_then(TrainingEnd::settled);
+                settled.map_or_else(|| Instant::now() + config.last_save_timeout, |settled| settled.save_by)
+            }
         };
         let _ = saving.commands.send(SaverCommand::End { step, deadline });
         let last = (&mut saving.work).await;
@@ -391,11 +398,17 @@ impl JobRun {
             error!(reason, "{what} last step was not saved; {}", saves.newest());
         }
         let error = match training.ended.map(|end| *end) {
-            Ok(TrainingEnd::Evaluated(outcome)) => {
+            Ok(TrainingEnd::Evaluated(mut outcome)) => {
                 let seconds = self.config.conclude_timeout.as_secs();
                 let silent = |_| ChiefError::Silent { step: outcome.step, seconds };
-                let observed = tokio::time::timeout(self.config.conclude_timeout, self.observe_last());
-                let shards = observed.await.map_err(silent)??;
+                let shards = match outcome.settled.take().and_then(|settled| settled.shards) {
+                    Some(shards) => shards,
+                    None => {
+                        let observed =
+                            tokio::time::timeout(self.config.conclude_timeout, self.observe_last());
+                        observed.await.map_err(silent)??
+                    }
+                };
                 let report = conclude(&self.job, shards, outcome, training.took, saves)?;
                 let unsaved = last.and_then(|saved| saved.as_ref().err().cloned());
                 return Ok(JobEnd::Completed(JobReport { unsaved, ..report }));

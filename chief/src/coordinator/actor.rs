@@ -148,6 +148,7 @@ impl Coordinator {
             JobEvent::Stop { reason, drains } => state.stop(reason, drains),
             JobEvent::StoppingAt(step) => state.stopping_at(step),
             JobEvent::EndDrain => state.end_drain(),
+            JobEvent::Settled(settled) => state.settled(Some(settled)),
             JobEvent::Fail(error) => state.fail(error),
             JobEvent::Interrupt => {
                 let (step, last_step) = (state.global_step(), state.job().last_step);

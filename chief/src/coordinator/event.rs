@@ -8,7 +8,7 @@ use pushpull_transport::{Peer, Reply};
 
 use crate::checkpoint::SaveStatus;
 use crate::error::ChiefError;
-use crate::job::JobStart;
+use crate::job::{JobStart, Settled};
 use crate::launch::HeldWorker;
 
 /// An event that can change the state of a job.
@@ -48,6 +48,8 @@ pub(crate) enum JobEvent {
     StoppingAt(GlobalStep),
     /// The job is draining, and the time for workers to finish is over.
     EndDrain,
+    /// The last step of the trained job was saved and its shards were observed, or could not be.
+    Settled(Settled),
     /// The job cannot continue because of this error.
     Fail(ChiefError),
     /// A signal told the chief to stop, and the job cannot be saved.

@@ -106,6 +106,7 @@ mod tests {
             began: GlobalStep(began.0),
             step,
             stopped,
+            settled: None,
         };
         let shards = vec![(ShardId::new(0, 0), snapshot)];
         conclude(&job, shards, outcome, Duration::from_secs(1), SaveStatus::default())

@@ -162,8 +162,10 @@ mod tests {
             let evaluation = Evaluation { loss: 0.1, metrics: vec![], examples: 1, variables_crc32c: 0 };
             let (workers, skipped, stopped) = (1, 0, None);
             let began = GlobalStep(0);
-            let outcome =
-                TrainingOutcome { train_loss: 0.5, evaluation, workers, skipped, rollbacks: 0, began, step, stopped };
+            let (rollbacks, settled) = (0, None);
+            let outcome = TrainingOutcome {
+                train_loss: 0.5, evaluation, workers, skipped, rollbacks, began, step, stopped, settled,
+            };
             prop_assert_eq!(LastSave::after(Ok(&TrainingEnd::Evaluated(outcome))), LastSave::At(step));
             prop_assert_eq!(LastSave::after(Ok(&TrainingEnd::Drained { step })), LastSave::Current);
             prop_assert_eq!(SaveLimit::new(false, true), SaveLimit::LastSaveTimeout, "(E)");

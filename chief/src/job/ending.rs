@@ -2,14 +2,14 @@
 //! to all workers.
 
 use pushpull_messages::id::{LocalStep, TaskId};
-use pushpull_messages::message::{Evaluated, Finish, Finished, TrainingResult};
+use pushpull_messages::message::{Evaluated, Evaluation, Finish, Finished, TrainingResult};
 use pushpull_messages::sync::LeaveSpec;
 use tracing::{info, warn};
 
 use super::member::{Member, MemberState};
 use super::{
-    Effect, JobState, MembershipOrder, Phase, TrainingEnd, TrainingOutcome, done, out_of_turn, refuse,
-    superseded, too_late,
+    Effect, JobState, MembershipOrder, Phase, Settled, TrainingEnd, TrainingOutcome, done, out_of_turn,
+    refuse, superseded, too_late,
 };
 use crate::error::ChiefError;
 
@@ -105,9 +105,16 @@ impl<R> JobState<R> {
             let worker = TaskId::worker(index);
             warn!(%worker, "worker left a deterministic job; the result will differ from a run with all workers");
         }
-        let departures = self.member(index).departures().into_iter();
+        let suspended = self.suspended;
+        let member = self.member(index);
+        let departures = member.departures();
+        if suspended {
+            // The shards of the lost task do not learn of the departure. They are told when the worker is
+            // appointed or leaves again, or when the job resumes.
+            member.ended.clone_from(&departures);
+        }
         let leave = |incarnation| Effect::Order(MembershipOrder::Leave(index, incarnation));
-        let mut effects: Vec<_> = departures.map(leave).collect();
+        let mut effects: Vec<_> = departures.into_iter().map(leave).collect();
         // In a drain, the workers may be told to stop, too, so a worker that leaves does not fail the job.
         if self.job.when_worker_leaves == LeaveSpec::Fail && !self.drains() {
             effects.extend(self.begin_failing(ChiefError::WorkerLeft {
@@ -193,7 +200,7 @@ impl<R> JobState<R> {
                 warn!(%worker, reason, "worker left; the job goes on without it");
                 self.gave_up = Some((worker, reason));
             }
-            Phase::Failing(_) | Phase::Concluding | Phase::Ended(_) => {}
+            Phase::Failing(_) | Phase::Settling(_) | Phase::Concluding | Phase::Ended(_) => {}
         }
         Vec::new()
     }
@@ -259,27 +266,46 @@ impl<R> JobState<R> {
             }
             Ok(evaluation) => {
                 self.member(index).state = MemberState::Finished(reply);
-                let (train_loss, workers) = self.mean_loss().unwrap_or((f32::NAN, 0));
-                self.phase = Phase::Concluding;
-                let (skipped, step) = (self.skipped, self.last_step());
-                let early = self.stopping.take().filter(|_| step < self.job.last_step);
-                let stopped = early.map(|stopping| stopping.reason);
-                let began = self.began;
-                let rollbacks = self.rollbacks;
-                let outcome = TrainingOutcome {
-                    train_loss,
-                    evaluation,
-                    workers,
-                    skipped,
-                    rollbacks,
-                    began,
-                    step,
-                    stopped,
-                };
-                effects.push(Effect::Ended(Ok(TrainingEnd::Evaluated(outcome))));
+                self.phase = Phase::Settling(Box::new(self.outcome(evaluation)));
+                if !self.settles {
+                    effects.extend(self.settled(None));
+                }
             }
         }
         effects
+    }
+
+    /// Returns the outcome of the training, with this evaluation.
+    fn outcome(&self, evaluation: Evaluation) -> TrainingOutcome {
+        let (train_loss, workers) = self.mean_loss().unwrap_or((f32::NAN, 0));
+        let step = self.last_step();
+        let early = self.stopping.as_ref().filter(|_| step < self.job.last_step);
+        TrainingOutcome {
+            train_loss,
+            evaluation,
+            workers,
+            skipped: self.skipped,
+            rollbacks: self.rollbacks,
+            began: self.began,
+            step,
+            stopped: early.map(|stopping| stopping.reason.clone()),
+            settled: None,
+        }
+    }
+
+    /// Ends the training of a job that was evaluated. From now on, the job cannot roll back.
+    pub(crate) fn settled(&mut self, settled: Option<Settled>) -> Vec<Effect<R>> {
+        match std::mem::replace(&mut self.phase, Phase::Concluding) {
+            Phase::Settling(outcome) => {
+                self.stopping = None;
+                let outcome = TrainingOutcome { settled, ..*outcome };
+                vec![Effect::Ended(Ok(TrainingEnd::Evaluated(outcome)))]
+            }
+            phase => {
+                self.phase = phase;
+                Vec::new()
+            }
+        }
     }
 
     /// If all remaining workers have finished, tells one of them to evaluate; if none of them is connected,

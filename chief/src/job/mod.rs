@@ -14,15 +14,16 @@ mod stopping;
 use std::collections::BTreeMap;
 
 use pushpull_messages::graph::MetricSpec;
-use pushpull_messages::id::{GlobalStep, Incarnation, TaskId};
+use pushpull_messages::id::{GlobalStep, Incarnation, ShardId, TaskId};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::{
     Evaluation, Finished, Go, Message, MetricValue, Refusal, RefusalCode, Registered, Report, Reported,
-    Resume, TrainingResult,
+    Resume, ShardSnapshot, TrainingResult,
 };
 use pushpull_messages::observe::TraceSpec;
 use pushpull_messages::placement::Placement;
 use pushpull_transport::Peer;
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::checkpoint::SaveStatus;
@@ -59,6 +60,16 @@ pub(crate) enum TrainingEnd {
     Drained { step: GlobalStep },
 }
 
+impl TrainingEnd {
+    /// Returns how the job settled, if it could roll back until then.
+    pub(crate) const fn settled(&self) -> Option<&Settled> {
+        match self {
+            Self::Evaluated(outcome) => outcome.settled.as_ref(),
+            Self::Drained { .. } => None,
+        }
+    }
+}
+
 /// The outcome of a job that was evaluated.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TrainingOutcome {
@@ -76,6 +87,18 @@ pub(crate) struct TrainingOutcome {
     pub step: GlobalStep,
     /// The reason why the training ended before the job's last step, if it did.
     pub stopped: Option<String>,
+    /// How the job settled; `None` if it could not roll back.
+    pub settled: Option<Settled>,
+}
+
+/// How a trained job settled: what was saved and observed while it could still roll back.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Settled {
+    /// The time by which the last step must be saved.
+    pub save_by: Instant,
+    /// The final snapshots of the shards; `None` if the last step was not saved, or the shards did not
+    /// answer.
+    pub shards: Option<Vec<(ShardId, ShardSnapshot)>>,
 }
 
 /// The state that a job begins with.
@@ -87,6 +110,8 @@ pub(crate) struct JobStart {
     pub resumes: Vec<Resume>,
     /// Whether the job makes checkpoints.
     pub saves: bool,
+    /// Whether the job rolls back if a ps task loses its variables.
+    pub rolls_back: bool,
     /// The number of a worker's steps between two plots of the graph's summaries; `None` if none are
     /// plotted.
     pub summary_every: Option<u64>,
@@ -132,6 +157,8 @@ pub(crate) struct JobState<R> {
     abandoned: bool,
     /// Whether the job makes checkpoints.
     saves: bool,
+    /// Whether the job settles before it ends: it may roll back until its last step is saved.
+    settles: bool,
     saved: SaveStatus,
     summary_every: Option<u64>,
     trace: Option<TraceSpec>,
@@ -155,6 +182,8 @@ enum Phase {
     Training,
     /// The worker with this index evaluates.
     Evaluating(u32),
+    /// The job was evaluated with this outcome, and its last step is being saved. It may still roll back.
+    Settling(Box<TrainingOutcome>),
     /// The job cannot continue because of this error, and waits for the workers to leave.
     Failing(ChiefError),
     /// The job was evaluated or drained. Its workers stay until it is saved and reported, so that a chief
@@ -205,6 +234,7 @@ impl<R> JobState<R> {
             rolls_back: false,
             abandoned: false,
             saves: false,
+            settles: false,
             saved: SaveStatus::default(),
             summary_every: None,
             trace: None,
@@ -253,7 +283,8 @@ impl<R> JobState<R> {
     /// connection. If a worker does not reconnect in time, the caller must report it as
     /// [`lost`](Self::lost). Empty before the job begins, because until then the start timeout applies.
     pub(crate) fn awaited(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
-        let limited = !matches!(self.phase, Phase::Starting | Phase::Concluding | Phase::Ended(_));
+        let limited =
+            !matches!(self.phase, Phase::Starting | Phase::Settling(_) | Phase::Concluding | Phase::Ended(_));
         let away = self.members.iter().filter(move |(_, member)| limited && member.is_here() && member.away);
         away.map(|(&index, member)| (index, member.connection))
     }
@@ -283,6 +314,7 @@ impl<R> JobState<R> {
                 }
                 _ => 0,
             },
+            settling: matches!(self.phase, Phase::Settling(_)),
             saves: self.saved.saves,
             saves_failed: self.saved.failed,
             last_checkpoint: self.saved.last,
@@ -323,7 +355,7 @@ impl<R> JobState<R> {
     pub(crate) fn created(&mut self, placement: Placement, start: JobStart) -> Vec<Effect<R>> {
         self.placement = Some(placement);
         (self.global_step, self.began) = (start.step, start.step);
-        (self.saves, self.trace) = (start.saves, start.trace);
+        (self.saves, self.settles, self.trace) = (start.saves, start.rolls_back, start.trace);
         self.summary_every = start.summary_every;
         for (member, resume) in self.members.values_mut().zip(start.resumes) {
             member.resume = resume;
@@ -408,7 +440,7 @@ impl<R> JobState<R> {
             Phase::Starting => {
                 warn!(worker = %TaskId::worker(index), "worker disconnected before the job began; it may come back");
             }
-            Phase::Concluding | Phase::Ended(_) => {}
+            Phase::Settling(_) | Phase::Concluding | Phase::Ended(_) => {}
             _ if matches!(member.state, MemberState::Restarting) => {}
             _ => warn!(worker = %TaskId::worker(index), "worker disconnected; waiting for it to come back"),
         }
@@ -459,7 +491,7 @@ impl<R> JobState<R> {
         }
         let trained = match self.phase {
             Phase::Evaluating(evaluator) => evaluator != index,
-            Phase::Concluding => true,
+            Phase::Settling(_) | Phase::Concluding => true,
             _ => false,
         };
         let member = self.member(index);
@@ -482,7 +514,7 @@ impl<R> JobState<R> {
             effects = self.lose(index);
         }
         let refusal = match &self.phase {
-            Phase::Evaluating(_) | Phase::Concluding => Some(TRAINED.to_owned()),
+            Phase::Evaluating(_) | Phase::Settling(_) | Phase::Concluding => Some(TRAINED.to_owned()),
             _ => self.over(),
         };
         let member = self.member(index);

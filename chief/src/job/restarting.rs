@@ -35,6 +35,10 @@ impl<R> JobState<R> {
         }
         effects.extend(self.take_on_waiting());
         effects.extend(self.proceed());
+        if matches!(self.phase, Phase::Evaluating(_) | Phase::Settling(_)) {
+            // The save of the last step may have failed because the task was lost.
+            effects.push(Effect::Trained(self.last_step()));
+        }
         effects
     }
 
@@ -50,7 +54,7 @@ impl<R> JobState<R> {
         for (index, held) in (0..).zip(workers) {
             self.find(index, *held);
         }
-        if matches!(self.phase, Phase::Evaluating(_)) || !workers.is_empty() {
+        if matches!(self.phase, Phase::Evaluating(_) | Phase::Settling(_)) || !workers.is_empty() {
             self.phase = Phase::Training;
         }
         let mut effects = Vec::new();

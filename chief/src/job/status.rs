@@ -91,7 +91,7 @@ impl<R> JobState<R> {
         match self.phase {
             Phase::Starting => JobPhase::Starting,
             Phase::Training => JobPhase::Training,
-            Phase::Evaluating(_) => JobPhase::Evaluating,
+            Phase::Evaluating(_) | Phase::Settling(_) => JobPhase::Evaluating,
             Phase::Failing(_) => JobPhase::Failing,
             Phase::Concluding | Phase::Ended(_) => JobPhase::Ended,
         }

@@ -13,7 +13,7 @@ impl<R> JobState<R> {
     /// not a drain into a stop for good.
     pub(crate) fn stop(&mut self, reason: String, drains: bool) -> Vec<Effect<R>> {
         match (&self.phase, &mut self.stopping) {
-            (Phase::Failing(_) | Phase::Concluding | Phase::Ended(_), _) => Vec::new(),
+            (Phase::Failing(_) | Phase::Settling(_) | Phase::Concluding | Phase::Ended(_), _) => Vec::new(),
             (Phase::Starting, _) if drains => self.end_drain(),
             (_, Some(stopping)) => {
                 stopping.drains |= drains;
@@ -35,8 +35,12 @@ impl<R> JobState<R> {
         self.proceed()
     }
 
-    /// Ends a drain whose time is over: the job no longer waits for workers that have not finished.
+    /// Ends a drain whose time is over: the job no longer waits for workers that have not finished. A job that
+    /// was evaluated before it was told to drain ends as trained.
     pub(crate) fn end_drain(&mut self) -> Vec<Effect<R>> {
+        if matches!(self.phase, Phase::Settling(_) | Phase::Concluding) {
+            return self.settled(None);
+        }
         let mut effects = self.let_finished_go();
         let (step, last_step) = (self.global_step, self.job.last_step);
         effects.extend(self.begin_failing(ChiefError::Interrupted { step, last_step }));

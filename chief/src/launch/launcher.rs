@@ -12,13 +12,13 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use pushpull_messages::id::{GlobalStep, Incarnation, JobName, ShardId, TaskId, Version};
 use pushpull_messages::job::JobSpec;
-use pushpull_messages::message::Resume;
+use pushpull_messages::message::{Resume, ShardSnapshot};
 use pushpull_messages::optimizer::RateChange;
 use pushpull_messages::placement::Placement;
 use pushpull_storage::Catalog;
 use pushpull_transport::{CallError, Identity, Patience, Transport};
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -26,13 +26,14 @@ use super::agreement::StepAgreement;
 use super::ps_tasks::PsTasks;
 use super::takeover::{Found, HalfChange, HalfStop, RunningJob};
 use crate::checkpoint::{
-    DrainShares, InitialState, RestoreChoice, SaverCommand, ShardInitializer, StartingPoint, newest,
+    DrainShares, InitialState, RestoreChoice, SaveStatus, SaverCommand, ShardInitializer, StartingPoint,
+    newest,
 };
 use crate::command::{Command, CommandQueue};
 use crate::config::ChiefConfig;
 use crate::coordinator::{Coordinator, JobEvent};
 use crate::error::ChiefError;
-use crate::job::JobStart;
+use crate::job::{JobStart, Settled};
 use crate::monitor::ShardMonitor;
 use crate::placement::table;
 use crate::report::JobProgress;
@@ -65,6 +66,7 @@ pub(crate) struct Launcher<'a> {
     pub shard_monitor: &'a ShardMonitor,
     /// The channel for commands to the saver. If the job makes no checkpoints, the commands have no effect.
     pub saver: mpsc::UnboundedSender<SaverCommand>,
+    pub saves: watch::Receiver<SaveStatus>,
     /// The job's own checkpoints, and the choice of the checkpoint that the job resumes from.
     pub checkpoints: Option<(Catalog, RestoreChoice)>,
     /// The reason and the deadline of a drain; set when the job is told to drain.
@@ -177,6 +179,8 @@ impl Launcher<'_> {
                 biased;
                 ended = self.supervise(deadline) => ended,
                 ended = self.carry_out(commands, unfinished) => ended,
+                // The job cannot roll back any more, and the coordinator ends it.
+                () = self.settle() => return std::future::pending().await,
             };
             let Err(error) = ended;
             begun = tokio::select! {
@@ -300,8 +304,40 @@ impl Launcher<'_> {
 
     fn job_start(&self, version: Version, resumes: Vec<Resume>) -> JobStart {
         let (step, saves) = (GlobalStep(version.0), self.checkpoints.is_some());
+        let rolls_back = saves && !self.config.ps_lost_after.is_zero();
         let (summary_every, trace) = (self.summary_every, self.config.trace);
-        JobStart { step, resumes, saves, summary_every, trace }
+        JobStart { step, resumes, saves, rolls_back, summary_every, trace }
+    }
+
+    /// When the job is trained and evaluated, waits until its last step is saved, and observes the shards for
+    /// the report. If a ps task is lost meanwhile, the caller drops this future and recovers the job. Never
+    /// returns if the job cannot roll back.
+    async fn settle(&self) {
+        let (mut progress, mut saves) = (self.progress.clone(), self.saves.clone());
+        let settling = progress.wait_for(|now| now.settling).await.map(|now| now.last_step);
+        let (Ok(step), Some(checkpoint)) = (settling, &self.config.checkpoint) else {
+            return std::future::pending().await;
+        };
+        // The last save, which follows, has the other half of the time. It goes on with a save that is under
+        // way.
+        let (now, limit) = (Instant::now(), checkpoint.last_save_timeout);
+        let (half, save_by) = (now + limit / 2, now + limit);
+        let tried = saves.wait_for(|now| now.has(step) || now.failed_at == Some(step));
+        let saved = timeout_at(half, tried).await.is_ok_and(|tried| tried.is_ok_and(|now| now.has(step)));
+        let shards = if saved { self.observe_last().await } else { None };
+        self.coordinator.do_send(JobEvent::Settled(Settled { save_by, shards }));
+    }
+
+    /// Returns the final snapshots of the shards, or `None` if they do not answer in time.
+    async fn observe_last(&self) -> Option<Vec<(ShardId, ShardSnapshot)>> {
+        let observed = async {
+            match self.ps.observe().await {
+                // The caller learns of the lost task, and drops this future.
+                Err(error) if may_come_back(&error) => std::future::pending().await,
+                observed => observed.ok(),
+            }
+        };
+        timeout(self.config.conclude_timeout, observed).await.ok().flatten()
     }
 
     /// Continues the job of an earlier run of the chief. Completes the departures of workers, and returns

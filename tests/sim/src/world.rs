@@ -136,7 +136,8 @@ struct World<'a> {
     reported: u64,
     /// The newest checkpoint that the job had reported when a ps was killed last.
     saved_at_loss: u64,
-    /// Whether a ps was killed when the job was trained already, and was being evaluated, saved or reported.
+    /// Whether a ps was killed when the job was trained already, and the store may have failed. A job whose
+    /// last step cannot be saved does not roll back any more.
     lost_at_end: bool,
     /// Whether the second chief was started while the machine of the first one was stopped, so that workers
     /// which dial the first one reach the second one.
@@ -421,7 +422,8 @@ impl<'a> World<'a> {
                     }
                     if task.job == JobName::Ps && back.is_some() {
                         self.saved_at_loss = self.reported;
-                        self.lost_at_end |= self.trains.is_some() && !progress.running;
+                        let store = self.scenario.all_faults().any(|fault| matches!(fault, Fault::Store(..)));
+                        self.lost_at_end |= store && self.trains.is_some() && !progress.running;
                     }
                     self.returning.extend(back.map(|back| (Instant::now() + back, task)));
                 }

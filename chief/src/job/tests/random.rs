@@ -43,6 +43,8 @@ enum Action {
     /// The job learns the step at which the shards have agreed to stop.
     Agree,
     EndDrain,
+    /// The last step of the job is saved.
+    Settle,
     /// The job is saved and reported.
     Release,
     /// A ps task is lost.
@@ -69,7 +71,7 @@ fn action() -> impl Strategy<Value = Action> {
         2 => prop_oneof![Just(Complete), Just(EndInput), Just(Interrupt)],
         1 => prop_oneof![4 => Just(EndFailing), 1 => Just(Fail), 1 => Just(Abandon)],
         1 => prop_oneof![2 => Just(Stop), 2 => Just(Drain), 3 => Just(Agree), 1 => Just(EndDrain)],
-        1 => Just(Release),
+        2 => prop_oneof![Just(Settle), Just(Release)],
         3 => prop_oneof![2 => Just(Suspend), 1 => Just(Resume), 1 => Just(RollBack)],
         2 => prop_oneof![Just(GiveUp), Just(Restart)],
     ]
@@ -130,6 +132,8 @@ struct Random {
     play: Play,
     mine: Vec<WorkerLife>,
     created: bool,
+    /// Whether the job rolls back if a ps task loses its variables.
+    rolls_back: bool,
     /// The worker and incarnation that sent each request, by reply handle.
     asked: BTreeMap<u32, (u32, u64)>,
     /// The workers and incarnations that were told to begin.
@@ -151,12 +155,13 @@ struct Random {
 }
 
 impl Random {
-    fn new(job: JobSpec) -> Self {
+    fn new(job: JobSpec, rolls_back: bool) -> Self {
         let mine = WorkerLife { life: 1, connection: 1 };
         Self {
             play: Play::of(job, WORKERS),
             mine: vec![mine; WORKERS as usize],
             created: false,
+            rolls_back,
             asked: BTreeMap::new(),
             begun: BTreeSet::new(),
             finished: BTreeSet::new(),
@@ -245,7 +250,8 @@ impl Random {
 
     /// Forgets what was known of the incarnations before the rollback.
     fn roll_back(&mut self) {
-        if matches!(self.play.state.phase, Phase::Starting | Phase::Training | Phase::Evaluating(_)) {
+        let phase = &self.play.state.phase;
+        if !matches!(phase, Phase::Failing(_) | Phase::Concluding | Phase::Ended(_)) {
             self.created = false;
             self.begun.clear();
             self.finished.clear();
@@ -286,7 +292,7 @@ impl Random {
             Action::Created => {
                 self.created = true;
                 self.shards = [ShardModel::created(), ShardModel::created()];
-                self.play.created();
+                self.play.created_with(JobStart { rolls_back: self.rolls_back, ..JobStart::default() });
             }
             Action::Next => self.next(worker),
             Action::Register => self.say(worker, Register::default()),
@@ -316,6 +322,7 @@ impl Random {
             Action::Agree => self.agree(),
             Action::EndDrain if self.play.state.drains() => self.play.end_drain(),
             Action::EndDrain => {}
+            Action::Settle => self.play.settled(),
             Action::Release => self.play.release(),
             Action::Suspend => {
                 self.suspended = true;
@@ -354,7 +361,8 @@ impl Random {
         prop_assert!(first.is_none_or(|first| started.is_some_and(|started| started < first)), "(B)");
 
         // (D): a job that waits has a worker that is busy, or one that may still reconnect.
-        if matches!(state.phase, Phase::Training) && !state.is_agreeing() {
+        // A job that rolls back ends when its variables are restored, if all workers have left.
+        if matches!(state.phase, Phase::Training) && !state.is_agreeing() && !state.rolls_back {
             let busy =
                 |worker: &Member<u32>| worker.is_here() && !matches!(worker.state, MemberState::Finished(_));
             let away = state.awaited().next().is_some();
@@ -444,6 +452,7 @@ impl Random {
                 }
             }
         }
+        self.play.settled();
         self.play.end_failing();
         self.play.release();
         self.pass_orders();
@@ -461,9 +470,10 @@ proptest! {
         actions in prop::collection::vec((0..WORKERS, action()), 0..150),
         fails in any::<bool>(),
         loses_ps in any::<bool>(),
+        rolls_back in any::<bool>(),
     ) {
         let when_worker_leaves = if fails { LeaveSpec::Fail } else { LeaveSpec::Continue };
-        let mut random = Random::new(JobSpec { when_worker_leaves, ..job() });
+        let mut random = Random::new(JobSpec { when_worker_leaves, ..job() }, rolls_back);
         use Action::{GiveUp, Restart, Resume, RollBack, Suspend};
         for (worker, action) in actions {
             if !loses_ps && matches!(action, Suspend | Resume | RollBack | GiveUp | Restart) {

@@ -42,6 +42,70 @@ fn all_workers_register_again_after_a_rollback() {
     assert_eq!(play.state.global_step(), GlobalStep(4));
 }
 
+/// Returns a job with checkpoints that was evaluated, and whose last step is being saved.
+fn settling() -> Play {
+    let mut play = Play::new(2);
+    play.created_with(JobStart { rolls_back: true, ..JobStart::default() });
+    for worker in 0..2 {
+        play.say(worker, 1, Register::default());
+        play.say(worker, 1, Ready::default());
+    }
+    play.say(0, 1, completed());
+    play.say(1, 1, completed());
+    play.say(0, 1, evaluated());
+    assert!(play.state.progress().settling && play.ended.is_empty());
+    play.log();
+    play
+}
+
+#[test]
+fn a_trained_job_rolls_back_until_its_last_step_is_saved() {
+    let mut play = settling();
+    play.suspend();
+    play.roll_back(&[]);
+    assert_eq!(play.log(), "7:Restart 6:Restart");
+    play.created_with(JobStart { rolls_back: true, ..restored(4) });
+    assert!(!play.state.progress().settling);
+    begin_again(&mut play);
+    play.say(0, 2, completed());
+    play.say(1, 2, completed());
+    play.say(1, 2, evaluated());
+    assert!(play.ended.is_empty());
+    play.say(0, 2, evaluated());
+    play.settled();
+    let outcome = play.ended.pop().unwrap().unwrap();
+    assert_eq!((outcome.rollbacks, outcome.began, outcome.step), (1, GlobalStep(4), GlobalStep(10)));
+    assert!(outcome.settled.is_some());
+    // Now it has ended: nothing that a ps task loses matters.
+    play.log();
+    play.roll_back(&[]);
+    assert_eq!(play.log(), "");
+    play.release();
+    assert!(play.open.is_empty());
+}
+
+#[test]
+fn a_trained_job_is_saved_again_when_its_ps_are_back() {
+    let mut play = settling();
+    play.suspend();
+    play.resume();
+    assert_eq!(play.log(), "trained", "the save may have failed because the task was lost");
+    play.settled();
+    assert!(play.ended.pop().unwrap().is_ok());
+}
+
+#[test]
+fn a_trained_job_that_is_told_to_drain_ends_as_trained() {
+    let mut play = settling();
+    play.stop(true);
+    play.end_drain();
+    assert!(play.ended.pop().unwrap().is_ok());
+    play.end_drain();
+    assert_eq!(play.log(), "", "the workers stay until the job is reported");
+    play.release();
+    assert!(play.open.is_empty());
+}
+
 #[test]
 fn a_worker_that_evaluates_trains_again_after_a_rollback() {
     let mut play = Play::training();

@@ -230,6 +230,13 @@ impl Play {
         self.carry_out(effects);
     }
 
+    /// Records that the last step of the trained job was saved.
+    pub(super) fn settled(&mut self) {
+        let settled = Settled { save_by: Instant::now(), shards: None };
+        let effects = self.state.settled(Some(settled));
+        self.carry_out(effects);
+    }
+
     pub(super) fn release(&mut self) {
         let effects = self.state.release();
         self.carry_out(effects);
