@@ -39,8 +39,8 @@ pub(crate) struct SaveStatus {
     pub failed: u64,
     /// The newest valid checkpoint, which may be one of an earlier run.
     pub last: Option<CheckpointName>,
-    /// The step of the last failed save, unless it failed because a ps task is lost.
-    pub failed_at: Option<GlobalStep>,
+    /// The last step of the trained job, when the saver has saved it or could not; `None` before that.
+    pub tried: Option<GlobalStep>,
     /// A histogram of the times that the committed saves took.
     pub took: TimeHistogram,
     /// The time that the last committed save took.
@@ -161,7 +161,7 @@ impl Saver {
         self.writer.follow(progress.clone());
         let (mut start, mut requested) = wait_to_begin(&mut commands, None).await?;
         loop {
-            self.status.send_modify(|status| (status.last, status.failed_at) = (start.from, None));
+            self.status.send_modify(|status| (status.last, status.tried) = (start.from, None));
             let (steps, every) = (self.config.save_steps, self.config.save_secs);
             let saved = start.from.map(|from| Version(from.step.0));
             let mut schedule = Schedule::new(steps, every, start.version, saved);
@@ -178,6 +178,7 @@ impl Saver {
             match interruption {
                 Interruption::End(end) => return self.finish(ps, &start.placement, end).await,
                 Interruption::Suspend => {
+                    self.status.send_modify(|status| status.tried = None);
                     let seen = StartingPoint {
                         version: training.seen(),
                         from: self.status.borrow().last,
@@ -211,6 +212,9 @@ impl Saver {
     ) -> Result<Option<Interruption>, String> {
         schedule.saw(training.seen());
         let next = schedule.next(training.began.elapsed());
+        if let (NextSave::Nothing, Some(last)) = (next, schedule.last()) {
+            self.status.send_modify(|status| status.tried = Some(GlobalStep(last.0)));
+        }
         let under_way = next.at();
         let (saved, end) = {
             let mut work = std::pin::pin!(training.work(&self.writer, &mut self.cleaner, next));
@@ -264,10 +268,10 @@ impl Saver {
         saved: Result<CommittedCheckpoint, SaveError>,
         now: Duration,
     ) {
-        match self.count(at, saved) {
+        match self.count(saved) {
             Ok(_) => {
                 schedule.saw(at);
-                schedule.ended(now);
+                schedule.ended(at, now);
             }
             Err(SaveError::Late(version)) => schedule.was_late(version),
             Err(SaveError::Failed(reason) | SaveError::PsLost(reason)) => {
@@ -328,7 +332,7 @@ impl Saver {
                 return Ok(last);
             }
             let saved = self.writer.run(ps, placement, at).await;
-            match self.count(at, saved) {
+            match self.count(saved) {
                 Err(SaveError::Late(version)) => {
                     *reason = format!("a shard has reached version {version}, expected at most {at}")
                 }
@@ -344,12 +348,8 @@ impl Saver {
         Err(std::mem::take(reason))
     }
 
-    /// Counts a save of version `at`, and logs it if it was committed.
-    fn count(
-        &mut self,
-        at: Version,
-        saved: Result<CommittedCheckpoint, SaveError>,
-    ) -> Result<CheckpointName, SaveError> {
+    /// Counts a save, and logs it if it was committed.
+    fn count(&mut self, saved: Result<CommittedCheckpoint, SaveError>) -> Result<CheckpointName, SaveError> {
         match saved {
             Ok(CommittedCheckpoint { name, bytes, took, saved_ms }) => {
                 let (megabytes, seconds) = (bytes as f64 / 1e6, took.as_secs_f32());
@@ -365,11 +365,7 @@ impl Saver {
             }
             Err(late @ SaveError::Late(_)) => Err(late),
             Err(failed) => {
-                let at = matches!(failed, SaveError::Failed(_)).then_some(GlobalStep(at.0));
-                self.status.send_modify(|status| {
-                    status.failed += 1;
-                    status.failed_at = at.or(status.failed_at);
-                });
+                self.status.send_modify(|status| status.failed += 1);
                 Err(failed)
             }
         }

@@ -1,5 +1,6 @@
 //! Decides at which step the next checkpoint is made. Reads no clock; times count from the start of the job.
-//! Wanted properties: (A) no step is chosen twice; (B) every chosen step is after all steps seen so far, or
+//! Wanted properties: (A) no step is chosen twice, except that the job's last step is chosen again if its save
+//! was abandoned; (B) every chosen step is after all steps seen so far, or
 //! is the job's first or last step; (C) with `save_steps`, a chosen step is a multiple of `save_steps`, is
 //! the job's first or last step, or was requested; (D) if shards repeatedly pass the chosen step before they
 //! learn of it, steps are chosen further ahead until a save succeeds; (E) after a failed save, the next
@@ -53,6 +54,8 @@ pub(super) struct Schedule {
     margin: u64,
     /// The time at which the next save is due; used only if the job sets `every`, the time between saves.
     due: Duration,
+    /// The version of the last save that has ended, successfully or not.
+    ended: Option<Version>,
     /// The version of the last failed save. The shards may not have reached it yet.
     failed: Version,
     /// Whether a save was requested, but no version has been chosen for it yet.
@@ -79,6 +82,7 @@ impl Schedule {
             first: saved.is_none().then_some(began),
             margin: 1,
             due: every.unwrap_or_default(),
+            ended: saved,
             failed: began,
             requested: false,
             urgent: false,
@@ -89,6 +93,11 @@ impl Schedule {
     pub(super) fn saw(&mut self, version: Version) {
         self.seen = self.seen.max(version);
         self.named = self.named.split_off(&self.seen);
+    }
+
+    /// Returns the last version of the job if all workers have finished at it.
+    pub(super) const fn last(&self) -> Option<Version> {
+        self.trained
     }
 
     /// Returns whether a requested save has not been made yet.
@@ -121,7 +130,7 @@ impl Schedule {
             return self.name(self.seen);
         }
         if let Some(last) = self.trained {
-            return if last < self.seen || self.named.contains(&last) {
+            return if last < self.seen || self.ended == Some(last) {
                 NextSave::Nothing
             } else {
                 self.name(last)
@@ -161,11 +170,12 @@ impl Schedule {
     /// made when it is due.
     pub(super) fn failed(&mut self, at: Version, now: Duration) {
         self.failed = at;
-        self.ended(now);
+        self.ended(at, now);
     }
 
-    /// Records that a save has ended, successfully or not.
-    pub(super) fn ended(&mut self, now: Duration) {
+    /// Records that the save of version `at` has ended, successfully or not.
+    pub(super) fn ended(&mut self, at: Version, now: Duration) {
+        self.ended = Some(at);
         self.margin = (self.margin / 2).max(1);
         if let Some(every) = self.every {
             self.due = now.saturating_add(every);
@@ -237,7 +247,7 @@ mod tests {
                     TrainingEvent::Ended => if let Some(named) = under_way.take() {
                         real = real.max(named.0);
                         schedule.saw(named);
-                        schedule.ended(now);
+                        schedule.ended(named, now);
                     }
                     TrainingEvent::Failed => if let Some(named) = under_way.take() {
                         failed = named.0;
@@ -285,21 +295,21 @@ mod tests {
         let seconds = Duration::from_secs;
         let mut schedule = Schedule::new(Some(100), None, Version(0), None);
         assert_eq!(schedule.next(seconds(0)), NextSave::At(Version(0)));
-        schedule.ended(seconds(1));
+        schedule.ended(Version(0), seconds(1));
         assert_eq!(schedule.next(seconds(1)), NextSave::At(Version(100)));
         // A request takes precedence. Version 100, which was chosen before, is not chosen again.
         schedule.saw(Version(40));
         assert!(schedule.request(Some(Version(100))));
         assert_eq!(schedule.next(seconds(2)), NextSave::At(Version(41)));
         schedule.saw(Version(41));
-        schedule.ended(seconds(2));
+        schedule.ended(Version(41), seconds(2));
         assert_eq!(schedule.next(seconds(2)), NextSave::At(Version(200)));
         schedule.was_late(Version(299));
         assert_eq!(schedule.next(seconds(3)), NextSave::At(Version(400)));
         assert!(schedule.trained(Version(390), Some(Version(400))), "the shards never reach it");
         schedule.saw(Version(390));
         assert_eq!(schedule.next(seconds(3)), NextSave::At(Version(390)));
-        schedule.ended(seconds(3));
+        schedule.ended(Version(390), seconds(3));
         assert_eq!(schedule.next(seconds(3)), NextSave::Nothing, "(A)");
 
         let mut schedule = Schedule::new(None, Some(seconds(60)), Version(10), Some(Version(10)));
@@ -307,11 +317,25 @@ mod tests {
         assert_eq!(schedule.next(seconds(60)), NextSave::At(Version(11)));
         schedule.was_late(Version(30));
         assert_eq!(schedule.next(seconds(60)), NextSave::At(Version(32)));
-        schedule.ended(seconds(70));
+        schedule.ended(Version(32), seconds(70));
         assert_eq!(schedule.next(seconds(70)), NextSave::AtTime(seconds(130)));
 
         let mut schedule = Schedule::new(None, None, Version(0), Some(Version(0)));
         assert_eq!(schedule.next(seconds(999)), NextSave::Nothing);
+    }
+
+    #[test]
+    fn the_last_step_is_saved_although_a_request_has_replaced_its_save() {
+        let now = Duration::ZERO;
+        let mut schedule = Schedule::new(Some(100), None, Version(50), Some(Version(50)));
+        assert_eq!(schedule.next(now), NextSave::At(Version(100)));
+        assert!(schedule.request(Some(Version(100))));
+        assert_eq!(schedule.next(now), NextSave::At(Version(51)));
+        schedule.ended(Version(51), now);
+        assert!(schedule.trained(Version(100), None));
+        assert_eq!(schedule.next(now), NextSave::At(Version(100)));
+        schedule.failed(Version(100), now);
+        assert_eq!(schedule.next(now), NextSave::Nothing);
     }
 
     #[test]

@@ -81,8 +81,6 @@ type Orders = Fuse<LocalBoxFuture<'static, ()>>;
 struct Training {
     ended: Result<Box<TrainingEnd>, ChiefError>,
     took: Duration,
-    /// The time at which all workers had finished, in microseconds on the chief's clock.
-    trained_us: Option<Micros>,
 }
 
 impl JobRun {
@@ -182,7 +180,6 @@ impl JobRun {
             tell_shards(Rc::clone(&self.ps), orders, self.coordinator.clone()).boxed_local().fuse();
         let training = self.supervise(&mut inputs, &mut saving, &mut orders).await;
         inputs.commands.close();
-        self.note_evaluation(&training);
         // This comes before the last save. When a shard knows which workers have left, it stops waiting for
         // them and applies the gradients that it holds. The last save then includes this update.
         if !orders.is_terminated() && tokio::time::timeout(FAREWELL, orders).await.is_err() {
@@ -216,7 +213,8 @@ impl JobRun {
     }
 
     /// Dials lost ps tasks again while a job that has ended well is saved and reported. If a ps task was
-    /// started again, it has lost its variables, and the job ends with an error.
+    /// started again, it has lost its variables, and the job ends with an error, unless the chief already has
+    /// the final snapshots of the shards.
     async fn redial(&self, ended_well: bool) -> Infallible {
         let ChiefConfig { ps_lost_after, retry, .. } = self.config;
         if !ended_well || ps_lost_after.is_zero() || self.ps.is_refused() {
@@ -238,19 +236,18 @@ impl JobRun {
                 biased;
                 milestone = inputs.milestones.recv() => {
                     match milestone.expect("the coordinator holds the sender") {
-                        Milestone::Started => {
-                            stopwatch.start();
-                            trained_us = None;
-                        }
+                        Milestone::Started => stopwatch.start(),
                         Milestone::Evaluated(found) => self.evaluated(found.step, found.evaluation),
                         Milestone::Trained(step) => {
                             stopwatch.stop();
-                            trained_us.get_or_insert(self.clock.now());
+                            trained_us = Some(self.clock.now());
                             let _ = saving.commands.send(SaverCommand::Trained(step));
                         }
-                        Milestone::Ended(ended) => {
-                            return Training { ended, took: stopwatch.elapsed(), trained_us };
+                        Milestone::SaveAgain(step) => drop(saving.commands.send(SaverCommand::Trained(step))),
+                        Milestone::TrainedEvaluated(step, evaluation) => {
+                            self.note_evaluation(step, &evaluation, trained_us);
                         }
+                        Milestone::Ended(ended) => return Training { ended, took: stopwatch.elapsed() },
                     }
                 }
                 never = &mut launching => match never {},
@@ -286,6 +283,7 @@ impl JobRun {
             summary_every: self.summary_every,
             life: saving.life,
             rolls_back: Default::default(),
+            save_by: Default::default(),
             rollbacks: Default::default(),
             accepted: Default::default(),
         }
@@ -341,13 +339,13 @@ impl JobRun {
         }
     }
 
-    /// If the training ended with an evaluation, publishes the evaluation and records a trace span for it.
-    fn note_evaluation(&self, training: &Training) {
-        let Ok(TrainingEnd::Evaluated(outcome)) = training.ended.as_deref() else { return };
-        self.overview.borrow_mut().evaluated(elapsed(&self.clock), outcome.step, &outcome.evaluation);
+    /// Publishes the evaluation of the trained job, and records a trace span for it. `trained_us` is the time at
+    /// which all workers had finished, in microseconds on the chief's clock.
+    fn note_evaluation(&self, step: GlobalStep, evaluation: &Evaluation, trained_us: Option<Micros>) {
+        self.overview.borrow_mut().evaluated(elapsed(&self.clock), step, evaluation);
         self.bell.notify_one();
-        if let Some(trained_us) = training.trained_us {
-            self.trace(outcome.step, "evaluation", format!("step {}", outcome.step), trained_us);
+        if let Some(trained_us) = trained_us {
+            self.trace(step, "evaluation", format!("step {step}"), trained_us);
         }
     }
 
@@ -401,11 +399,13 @@ impl JobRun {
             Ok(TrainingEnd::Evaluated(mut outcome)) => {
                 let seconds = self.config.conclude_timeout.as_secs();
                 let silent = |_| ChiefError::Silent { step: outcome.step, seconds };
-                let shards = match outcome.settled.take().and_then(|settled| settled.shards) {
+                let settled = outcome.settled.take();
+                // If the job has settled, half of the time may have passed.
+                let limit = self.config.conclude_timeout / if settled.is_some() { 2 } else { 1 };
+                let shards = match settled.and_then(|settled| settled.shards) {
                     Some(shards) => shards,
                     None => {
-                        let observed =
-                            tokio::time::timeout(self.config.conclude_timeout, self.observe_last());
+                        let observed = tokio::time::timeout(limit, self.observe_last());
                         observed.await.map_err(silent)??
                     }
                 };

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use actix::{Actor, AsyncContext, Context, Handler, MessageResult, SpawnHandle};
 use pushpull_messages::id::GlobalStep;
-use pushpull_messages::message::{Message, Report, StepEvaluation};
+use pushpull_messages::message::{Evaluation, Message, Report, StepEvaluation};
 use pushpull_messages::observe::{self, Clock, Meter};
 use pushpull_messages::placement::Placement;
 use pushpull_transport::buffer::Payload;
@@ -35,6 +35,10 @@ pub(crate) enum Milestone {
     Evaluated(Box<StepEvaluation>),
     /// All workers have finished; the field is the step at which the training ended.
     Trained(GlobalStep),
+    /// The save of this step, the last one, must be repeated.
+    SaveAgain(GlobalStep),
+    /// The trained job was evaluated at this step.
+    TrainedEvaluated(GlobalStep, Evaluation),
     /// The job has ended.
     Ended(Result<Box<TrainingEnd>, ChiefError>),
 }
@@ -209,6 +213,10 @@ impl Coordinator {
                 Effect::Reply(reply, message) => reply.send(message, Payload::EMPTY),
                 Effect::Started => drop(self.milestones.send(Milestone::Started)),
                 Effect::Trained(step) => drop(self.milestones.send(Milestone::Trained(step))),
+                Effect::SaveAgain(step) => drop(self.milestones.send(Milestone::SaveAgain(step))),
+                Effect::Evaluated(step, evaluation) => {
+                    drop(self.milestones.send(Milestone::TrainedEvaluated(step, evaluation)));
+                }
                 Effect::Order(order) => {
                     if let Some(orders) = &self.orders {
                         let _ = orders.send(order);

@@ -48,7 +48,7 @@ pub(crate) enum JobEvent {
     StoppingAt(GlobalStep),
     /// The job is draining, and the time for workers to finish is over.
     EndDrain,
-    /// The last step of the trained job was saved and its shards were observed, or could not be.
+    /// The trained job has settled: its last step was saved, or the attempt has ended.
     Settled(Settled),
     /// The job cannot continue because of this error.
     Fail(ChiefError),

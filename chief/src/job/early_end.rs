@@ -45,7 +45,7 @@ pub(crate) enum SaveLimit {
     Drain,
     /// The save may take one drain timeout, counted from now.
     DrainTimeout,
-    /// The save may take the time that `--last-save-timeout-s` allows, counted from now.
+    /// The save may take the time that `--last-save-timeout-s` allows, counted from the evaluation.
     LastSaveTimeout,
 }
 

@@ -109,8 +109,8 @@ impl<R> JobState<R> {
         let member = self.member(index);
         let departures = member.departures();
         if suspended {
-            // The shards of the lost task do not learn of the departure. They are told when the worker is
-            // appointed or leaves again, or when the job resumes.
+            // The shards of the lost task do not learn of the departure. They are told when the job resumes, or
+            // when a later incarnation of the worker is appointed or leaves.
             member.ended.clone_from(&departures);
         }
         let leave = |incarnation| Effect::Order(MembershipOrder::Leave(index, incarnation));
@@ -266,6 +266,7 @@ impl<R> JobState<R> {
             }
             Ok(evaluation) => {
                 self.member(index).state = MemberState::Finished(reply);
+                effects.push(Effect::Evaluated(self.last_step(), evaluation.clone()));
                 self.phase = Phase::Settling(Box::new(self.outcome(evaluation)));
                 if !self.settles {
                     effects.extend(self.settled(None));

@@ -45,6 +45,10 @@ pub(crate) enum Effect<R> {
     /// All workers have finished at this step, and the training time stops. The evaluation of the job comes
     /// next.
     Trained(GlobalStep),
+    /// The save of this step, the last one, may have failed because a ps task was lost, and is repeated.
+    SaveAgain(GlobalStep),
+    /// The trained job was evaluated at this step.
+    Evaluated(GlobalStep, Evaluation),
     /// Tells all shards which incarnation of a worker may join, or which has left.
     Order(MembershipOrder),
     /// The job has ended.
@@ -61,7 +65,7 @@ pub(crate) enum TrainingEnd {
 }
 
 impl TrainingEnd {
-    /// Returns how the job settled, if it could roll back until then.
+    /// Returns how the job settled; `None` if it could never roll back.
     pub(crate) const fn settled(&self) -> Option<&Settled> {
         match self {
             Self::Evaluated(outcome) => outcome.settled.as_ref(),
@@ -111,7 +115,7 @@ pub(crate) struct JobStart {
     /// Whether the job makes checkpoints.
     pub saves: bool,
     /// Whether the job rolls back if a ps task loses its variables.
-    pub rolls_back: bool,
+    pub may_roll_back: bool,
     /// The number of a worker's steps between two plots of the graph's summaries; `None` if none are
     /// plotted.
     pub summary_every: Option<u64>,
@@ -355,7 +359,7 @@ impl<R> JobState<R> {
     pub(crate) fn created(&mut self, placement: Placement, start: JobStart) -> Vec<Effect<R>> {
         self.placement = Some(placement);
         (self.global_step, self.began) = (start.step, start.step);
-        (self.saves, self.settles, self.trace) = (start.saves, start.rolls_back, start.trace);
+        (self.saves, self.settles, self.trace) = (start.saves, start.may_roll_back, start.trace);
         self.summary_every = start.summary_every;
         for (member, resume) in self.members.values_mut().zip(start.resumes) {
             member.resume = resume;

@@ -21,14 +21,15 @@ impl<R> JobState<R> {
     pub(crate) fn resume(&mut self) -> Vec<Effect<R>> {
         self.suspended = false;
         let mut effects = Vec::new();
-        for (&index, member) in &self.members {
+        for (&index, member) in &mut self.members {
             let order =
                 |order: fn(u32, Incarnation) -> MembershipOrder, life| Effect::Order(order(index, life));
             let Some(incarnation) = member.incarnation else { continue };
             let waits = matches!(member.state, MemberState::Registered(_) | MemberState::Restarting);
             if member.is_over() || member.has_left {
-                let lives = member.replaced.iter().rev().take(1).chain(&member.ended).chain([&incarnation]);
-                effects.extend(lives.map(|&life| order(MembershipOrder::Leave, life)));
+                let ended = std::mem::take(&mut member.ended);
+                let lives = member.replaced.iter().rev().take(1).copied().chain(ended).chain([incarnation]);
+                effects.extend(lives.map(|life| order(MembershipOrder::Leave, life)));
             } else if !member.appointed && !waits {
                 effects.push(order(MembershipOrder::Appoint, incarnation));
             }
@@ -36,8 +37,7 @@ impl<R> JobState<R> {
         effects.extend(self.take_on_waiting());
         effects.extend(self.proceed());
         if matches!(self.phase, Phase::Evaluating(_) | Phase::Settling(_)) {
-            // The save of the last step may have failed because the task was lost.
-            effects.push(Effect::Trained(self.last_step()));
+            effects.push(Effect::SaveAgain(self.last_step()));
         }
         effects
     }

@@ -36,7 +36,7 @@ impl<R> JobState<R> {
     }
 
     /// Ends a drain whose time is over: the job no longer waits for workers that have not finished. A job that
-    /// was evaluated before it was told to drain ends as trained.
+    /// was evaluated before this time was over ends as trained.
     pub(crate) fn end_drain(&mut self) -> Vec<Effect<R>> {
         if matches!(self.phase, Phase::Settling(_) | Phase::Concluding) {
             return self.settled(None);

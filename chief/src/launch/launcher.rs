@@ -81,6 +81,8 @@ pub(crate) struct Launcher<'a> {
     pub rolls_back: Cell<bool>,
     /// The step to which the job has rolled back last, and the number of rollbacks in a row to this step.
     pub rollbacks: Cell<(GlobalStep, u32)>,
+    /// The time by which the last step of the evaluated job must be saved; `None` before the evaluation.
+    pub save_by: Cell<Option<Instant>>,
     /// What the accepted commands have requested.
     pub accepted: RefCell<Accepted>,
 }
@@ -189,6 +191,9 @@ impl Launcher<'_> {
                 begun = Box::pin(self.recover(error)) => begun?,
                 () = self.interrupt.cancelled() => {
                     warn!("interrupted while a ps task was lost");
+                    if let (Some(config), true) = (&self.config.checkpoint, self.settles()) {
+                        return Ok(self.end_trained(Instant::now() + config.drain_timeout).await);
+                    }
                     self.coordinator.do_send(JobEvent::Interrupt);
                     std::future::pending().await
                 }
@@ -304,9 +309,9 @@ impl Launcher<'_> {
 
     fn job_start(&self, version: Version, resumes: Vec<Resume>) -> JobStart {
         let (step, saves) = (GlobalStep(version.0), self.checkpoints.is_some());
-        let rolls_back = saves && !self.config.ps_lost_after.is_zero();
+        let may_roll_back = saves && !self.config.ps_lost_after.is_zero();
         let (summary_every, trace) = (self.summary_every, self.config.trace);
-        JobStart { step, resumes, saves, rolls_back, summary_every, trace }
+        JobStart { step, resumes, saves, may_roll_back, summary_every, trace }
     }
 
     /// When the job is trained and evaluated, waits until its last step is saved, and observes the shards for
@@ -318,26 +323,52 @@ impl Launcher<'_> {
         let (Ok(step), Some(checkpoint)) = (settling, &self.config.checkpoint) else {
             return std::future::pending().await;
         };
-        // The last save, which follows, has the other half of the time. It goes on with a save that is under
-        // way.
-        let (now, limit) = (Instant::now(), checkpoint.last_save_timeout);
-        let (half, save_by) = (now + limit / 2, now + limit);
-        let tried = saves.wait_for(|now| now.has(step) || now.failed_at == Some(step));
-        let saved = timeout_at(half, tried).await.is_ok_and(|tried| tried.is_ok_and(|now| now.has(step)));
-        let shards = if saved { self.observe_last().await } else { None };
+        // Half of the time is kept for the last save, which continues a save that is under way.
+        let limit = checkpoint.last_save_timeout;
+        let save_by = self.save_by(limit);
+        let tried = saves.wait_for(|now| now.tried == Some(step));
+        let saved = timeout_at(save_by - limit / 2, tried).await;
+        let saved = saved.is_ok_and(|saved| saved.is_ok_and(|now| now.has(step)));
+        let shards = match saved {
+            true => self.observe_last().await,
+            // The save has failed because a ps task is lost.
+            false if self.ps.is_any_lost() => std::future::pending().await,
+            false => None,
+        };
         self.coordinator.do_send(JobEvent::Settled(Settled { save_by, shards }));
+    }
+
+    /// Returns whether the job was evaluated and may still roll back.
+    pub(super) fn settles(&self) -> bool {
+        self.progress.borrow().settling
+    }
+
+    /// Returns the time by which the last step must be saved, `limit` after the evaluation.
+    fn save_by(&self, limit: Duration) -> Instant {
+        let save_by = self.save_by.get().unwrap_or_else(|| Instant::now() + limit);
+        self.save_by.set(Some(save_by));
+        save_by
+    }
+
+    /// Ends a trained job that was told to end, although a ps task is lost. The last save and the report wait
+    /// for the task, but the job does not roll back.
+    pub(super) async fn end_trained(&self, save_by: Instant) -> Infallible {
+        let _ = self.saver.send(SaverCommand::Resume);
+        self.coordinator.do_send(JobEvent::Settled(Settled { save_by, shards: None }));
+        std::future::pending().await
     }
 
     /// Returns the final snapshots of the shards, or `None` if they do not answer in time.
     async fn observe_last(&self) -> Option<Vec<(ShardId, ShardSnapshot)>> {
         let observed = async {
             match self.ps.observe().await {
-                // The caller learns of the lost task, and drops this future.
+                // The caller then learns of the lost task, and drops this future.
                 Err(error) if may_come_back(&error) => std::future::pending().await,
                 observed => observed.ok(),
             }
         };
-        timeout(self.config.conclude_timeout, observed).await.ok().flatten()
+        // If the shards do not answer, the chief asks again when it concludes the job.
+        timeout(self.config.conclude_timeout / 2, observed).await.ok().flatten()
     }
 
     /// Continues the job of an earlier run of the chief. Completes the departures of workers, and returns

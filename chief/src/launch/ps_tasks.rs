@@ -286,7 +286,7 @@ impl PsTasks {
     /// Waits until no task is lost. Returns false if a task is lost for good.
     pub(crate) async fn wait_reached(&self) -> bool {
         let mut reached = self.reached.subscribe();
-        while self.tasks().into_iter().any(|task| self.is_lost(task)) {
+        while self.is_any_lost() {
             if !self.redialled.get() || reached.changed().await.is_err() {
                 return false;
             }
@@ -297,6 +297,11 @@ impl PsTasks {
     /// Returns whether there is no connection to a task, and none will come back by itself.
     pub(crate) fn is_lost(&self, task: TaskId) -> bool {
         self.callers.borrow().get(&task).is_none_or(|caller| caller.is_lost())
+    }
+
+    /// Returns whether any task that was reached is lost now.
+    pub(crate) fn is_any_lost(&self) -> bool {
+        self.tasks().into_iter().any(|task| self.is_lost(task))
     }
 
     /// Returns the tasks that have been reached.

@@ -30,6 +30,9 @@ impl Launcher<'_> {
     pub(super) async fn recover(&self, error: ChiefError) -> Result<Begun, ChiefError> {
         let ChiefError::PsLost { task, step, .. } = &error else { return Err(error) };
         let (task, limit) = (*task, self.config.ps_lost_after);
+        if let (Some(drain), true) = (self.drain.get(), self.settles()) {
+            match self.end_trained(drain.deadline).await {}
+        }
         // A shard that hangs does not come back, and a job that drains has no time to wait.
         let survives = self.checkpoints.is_some() && self.ps.is_lost(task) && self.drain.get().is_none();
         if limit.is_zero() || !survives {
@@ -92,9 +95,10 @@ impl Launcher<'_> {
         self.roll_back(job, Vec::new()).await
     }
 
-    /// Returns whether the job may go on with the variables that the shards have.
+    /// Returns whether the job may go on with the variables that the shards have. A deterministic job may do so
+    /// only if it was evaluated: its workers then push nothing more.
     fn may_resume(&self) -> bool {
-        !self.job.deterministic && !self.rolls_back.get()
+        (!self.job.deterministic || self.settles()) && !self.rolls_back.get()
     }
 
     /// Lets the job go on, because all its shards have their variables.
@@ -120,6 +124,7 @@ impl Launcher<'_> {
         workers: Vec<HeldWorker>,
     ) -> Result<Unfinished, ChiefError> {
         self.rolls_back.set(true);
+        self.save_by.set(None);
         {
             let accepted = &mut *self.accepted.borrow_mut();
             accepted.stop = accepted.stop.or(found.stop);

@@ -292,7 +292,7 @@ impl Random {
             Action::Created => {
                 self.created = true;
                 self.shards = [ShardModel::created(), ShardModel::created()];
-                self.play.created_with(JobStart { rolls_back: self.rolls_back, ..JobStart::default() });
+                self.play.created_with(JobStart { may_roll_back: self.rolls_back, ..JobStart::default() });
             }
             Action::Next => self.next(worker),
             Action::Register => self.say(worker, Register::default()),

@@ -45,7 +45,7 @@ fn all_workers_register_again_after_a_rollback() {
 /// Returns a job with checkpoints that was evaluated, and whose last step is being saved.
 fn settling() -> Play {
     let mut play = Play::new(2);
-    play.created_with(JobStart { rolls_back: true, ..JobStart::default() });
+    play.created_with(JobStart { may_roll_back: true, ..JobStart::default() });
     for worker in 0..2 {
         play.say(worker, 1, Register::default());
         play.say(worker, 1, Ready::default());
@@ -64,7 +64,7 @@ fn a_trained_job_rolls_back_until_its_last_step_is_saved() {
     play.suspend();
     play.roll_back(&[]);
     assert_eq!(play.log(), "7:Restart 6:Restart");
-    play.created_with(JobStart { rolls_back: true, ..restored(4) });
+    play.created_with(JobStart { may_roll_back: true, ..restored(4) });
     assert!(!play.state.progress().settling);
     begin_again(&mut play);
     play.say(0, 2, completed());
@@ -89,7 +89,7 @@ fn a_trained_job_is_saved_again_when_its_ps_are_back() {
     let mut play = settling();
     play.suspend();
     play.resume();
-    assert_eq!(play.log(), "trained", "the save may have failed because the task was lost");
+    assert_eq!(play.log(), "save-again", "the save may have failed because the task was lost");
     play.settled();
     assert!(play.ended.pop().unwrap().is_ok());
 }

@@ -106,6 +106,8 @@ impl Play {
                 }
                 Effect::Started => self.log.push("started".into()),
                 Effect::Trained(_) => self.log.push("trained".into()),
+                Effect::SaveAgain(_) => self.log.push("save-again".into()),
+                Effect::Evaluated(..) => {}
                 Effect::Order(MembershipOrder::Leave(worker, incarnation)) => {
                     self.left.push((worker, incarnation.0));
                 }
