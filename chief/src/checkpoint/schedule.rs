@@ -1,10 +1,9 @@
-//! Decides at which step the next checkpoint is made. Reads no clock; times count from the start of the job.
-//! Wanted properties: (A) no step is chosen twice, except that the job's last step is chosen again if its save
-//! was abandoned; (B) every chosen step is after all steps seen so far, or
-//! is the job's first or last step; (C) with `save_steps`, a chosen step is a multiple of `save_steps`, is
-//! the job's first or last step, or was requested; (D) if shards repeatedly pass the chosen step before they
-//! learn of it, steps are chosen further ahead until a save succeeds; (E) after a failed save, the next
-//! multiple is chosen only when a shard has reached the step of the failed save.
+//! Decides when the next checkpoint is made. Reads no clock; times count from the start of the job. Wanted
+//! properties: (A) no step is chosen twice, except the last one if its save was abandoned; (B) every chosen
+//! step is after all steps seen so far, or is the first or last one; (C) with `save_steps`, a chosen step is
+//! a multiple of it, is the first or last one, or was requested; (D) if shards repeatedly pass the chosen
+//! step before they learn of it, steps are chosen further ahead until a save succeeds; (E) after a failed
+//! save, the next multiple is chosen only when a shard has reached the failed step.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -325,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_step_is_saved_although_a_request_has_replaced_its_save() {
+    fn the_last_step_is_saved_although_its_save_was_abandoned() {
         let now = Duration::ZERO;
         let mut schedule = Schedule::new(Some(100), None, Version(50), Some(Version(50)));
         assert_eq!(schedule.next(now), NextSave::At(Version(100)));

@@ -339,8 +339,8 @@ impl JobRun {
         }
     }
 
-    /// Publishes the evaluation of the trained job, and records a trace span for it. `trained_us` is the time at
-    /// which all workers had finished, in microseconds on the chief's clock.
+    /// Publishes the evaluation of the trained job, and records a trace span for it. `trained_us` is the time
+    /// at which all workers had finished, in microseconds on the chief's clock.
     fn note_evaluation(&self, step: GlobalStep, evaluation: &Evaluation, trained_us: Option<Micros>) {
         self.overview.borrow_mut().evaluated(elapsed(&self.clock), step, evaluation);
         self.bell.notify_one();

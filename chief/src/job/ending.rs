@@ -109,8 +109,8 @@ impl<R> JobState<R> {
         let member = self.member(index);
         let departures = member.departures();
         if suspended {
-            // The shards of the lost task do not learn of the departure. They are told when the job resumes, or
-            // when a later incarnation of the worker is appointed or leaves.
+            // The shards of the lost task do not learn of the departure. They are told when the job resumes,
+            // or when a later incarnation of the worker is appointed or leaves.
             member.ended.clone_from(&departures);
         }
         let leave = |incarnation| Effect::Order(MembershipOrder::Leave(index, incarnation));

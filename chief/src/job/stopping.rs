@@ -35,8 +35,8 @@ impl<R> JobState<R> {
         self.proceed()
     }
 
-    /// Ends a drain whose time is over: the job no longer waits for workers that have not finished. A job that
-    /// was evaluated before this time was over ends as trained.
+    /// Ends a drain whose time is over: the job no longer waits for workers that have not finished. A job
+    /// that was evaluated before this time was over ends as trained.
     pub(crate) fn end_drain(&mut self) -> Vec<Effect<R>> {
         if matches!(self.phase, Phase::Settling(_) | Phase::Concluding) {
             return self.settled(None);

@@ -95,8 +95,8 @@ impl Launcher<'_> {
         self.roll_back(job, Vec::new()).await
     }
 
-    /// Returns whether the job may go on with the variables that the shards have. A deterministic job may do so
-    /// only if it was evaluated: its workers then push nothing more.
+    /// Returns whether the job may go on with the variables that the shards have. A deterministic job may do
+    /// so only if it was evaluated: its workers then push nothing more.
     fn may_resume(&self) -> bool {
         (!self.job.deterministic || self.settles()) && !self.rolls_back.get()
     }
