@@ -33,7 +33,7 @@ pub struct JobProgress {
     /// leads the job; 0 once it does.
     pub rejoining: usize,
     /// Whether the trained job was evaluated, and its last step is being saved. If a ps task loses its
-    /// variables now, the job rolls back and trains again. Always false if the job cannot roll back.
+    /// variables now, the job rolls back. Always false if the job cannot roll back.
     pub settling: bool,
     /// The number of checkpoints that were made.
     pub saves: u64,

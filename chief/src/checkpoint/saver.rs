@@ -213,7 +213,8 @@ impl Saver {
         schedule.saw(training.seen());
         let next = schedule.next(training.began.elapsed());
         if let (NextSave::Nothing, Some(last)) = (next, schedule.last()) {
-            self.status.send_modify(|status| status.tried = Some(GlobalStep(last.0)));
+            let tried = Some(GlobalStep(last.0));
+            self.status.send_if_modified(|status| std::mem::replace(&mut status.tried, tried) != tried);
         }
         let under_way = next.at();
         let (saved, end) = {

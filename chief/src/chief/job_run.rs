@@ -320,13 +320,11 @@ impl JobRun {
         self.feed.send(HookEvent::Evaluated(step, Box::new(evaluation)));
     }
 
-    /// Announces the last checkpoint to the hooks, and records a trace span if the checkpoint is new.
+    /// Announces the last checkpoint to the hooks and records a trace span, if the checkpoint is new.
     fn announce(&self, status: SaveStatus, is_new: bool) {
-        let Some(last) = status.last else { return };
-        if is_new {
-            let took_us = status.last_took.as_micros() as Micros;
-            self.trace(last.step, "checkpoints", last.to_string(), self.clock.now() - took_us);
-        }
+        let Some(last) = status.last.filter(|_| is_new) else { return };
+        let took_us = status.last_took.as_micros() as Micros;
+        self.trace(last.step, "checkpoints", last.to_string(), self.clock.now() - took_us);
         self.feed.send(HookEvent::Checkpoint(last.step, last.to_string()));
     }
 
@@ -400,8 +398,13 @@ impl JobRun {
                 let seconds = self.config.conclude_timeout.as_secs();
                 let silent = |_| ChiefError::Silent { step: outcome.step, seconds };
                 let settled = outcome.settled.take();
-                // If the job has settled, half of the time may have passed.
-                let limit = self.config.conclude_timeout / if settled.is_some() { 2 } else { 1 };
+                // If the shards were asked before, half of the time has passed.
+                let asked = settled.as_ref().is_some_and(|settled| settled.observed);
+                let limit = self.config.conclude_timeout / if asked { 2 } else { 1 };
+                // A job that was told to end must not wait long beyond its deadline.
+                let limit = saving.drain.get().map_or(limit, |drain| {
+                    limit.min(drain.deadline.saturating_duration_since(Instant::now()).max(FAREWELL))
+                });
                 let shards = match settled.and_then(|settled| settled.shards) {
                     Some(shards) => shards,
                     None => {

@@ -167,9 +167,14 @@ impl<R> Member<R> {
         self.expected = false;
         self.has_left = true;
         let mut departures = std::mem::take(&mut self.ended);
-        // A worker that has never registered has no incarnation, so the default number stands for it.
-        departures.push(self.incarnation.unwrap_or_default());
+        departures.push(self.last_life());
         departures
+    }
+
+    /// Returns the latest incarnation. A worker that has not registered with this run of the chief has none,
+    /// and the default number stands for it.
+    pub(super) fn last_life(&self) -> Incarnation {
+        self.incarnation.unwrap_or_default()
     }
 
     /// Replaces the state. Returns the reply handle if the worker was waiting for a reply.

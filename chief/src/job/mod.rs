@@ -65,7 +65,7 @@ pub(crate) enum TrainingEnd {
 }
 
 impl TrainingEnd {
-    /// Returns how the job settled; `None` if it could never roll back.
+    /// Returns how the job settled; `None` if it did not.
     pub(crate) const fn settled(&self) -> Option<&Settled> {
         match self {
             Self::Evaluated(outcome) => outcome.settled.as_ref(),
@@ -91,7 +91,7 @@ pub(crate) struct TrainingOutcome {
     pub step: GlobalStep,
     /// The reason why the training ended before the job's last step, if it did.
     pub stopped: Option<String>,
-    /// How the job settled; `None` if it could not roll back.
+    /// How the job settled; `None` if it could not roll back, or was told to drain.
     pub settled: Option<Settled>,
 }
 
@@ -103,6 +103,8 @@ pub(crate) struct Settled {
     /// The final snapshots of the shards; `None` if the last step was not saved, or the shards did not
     /// answer.
     pub shards: Option<Vec<(ShardId, ShardSnapshot)>>,
+    /// Whether the shards were asked for their final snapshots.
+    pub observed: bool,
 }
 
 /// The state that a job begins with.

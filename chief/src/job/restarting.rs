@@ -2,7 +2,7 @@
 //! job is suspended: no worker receives the description of the job. If the variables are lost, the job rolls
 //! back to a checkpoint, and all workers register again. Otherwise the job goes on.
 
-use pushpull_messages::id::{GlobalStep, Incarnation, TaskId};
+use pushpull_messages::id::{GlobalStep, TaskId};
 use tracing::info;
 
 use super::member::MemberState;
@@ -22,16 +22,16 @@ impl<R> JobState<R> {
         self.suspended = false;
         let mut effects = Vec::new();
         for (&index, member) in &mut self.members {
-            let order =
-                |order: fn(u32, Incarnation) -> MembershipOrder, life| Effect::Order(order(index, life));
-            let Some(incarnation) = member.incarnation else { continue };
             let waits = matches!(member.state, MemberState::Registered(_) | MemberState::Restarting);
             if member.is_over() || member.has_left {
+                // Nobody knows which of the worker's incarnations the shards of the lost task still count.
+                let mut lives: Vec<_> = member.replaced.iter().copied().chain([member.last_life()]).collect();
                 let ended = std::mem::take(&mut member.ended);
-                let lives = member.replaced.iter().rev().take(1).copied().chain(ended).chain([incarnation]);
-                effects.extend(lives.map(|life| order(MembershipOrder::Leave, life)));
-            } else if !member.appointed && !waits {
-                effects.push(order(MembershipOrder::Appoint, incarnation));
+                lives.extend(ended.into_iter().filter(|life| !lives.contains(life)).collect::<Vec<_>>());
+                let leave = |life| Effect::Order(MembershipOrder::Leave(index, life));
+                effects.extend(lives.into_iter().map(leave));
+            } else if let (Some(incarnation), false) = (member.incarnation, member.appointed || waits) {
+                effects.push(Effect::Order(MembershipOrder::Appoint(index, incarnation)));
             }
         }
         effects.extend(self.take_on_waiting());
@@ -103,8 +103,8 @@ impl<R> JobState<R> {
         let mut effects = Vec::new();
         for (&index, member) in &mut self.members {
             member.expected = !member.is_over();
-            if let (true, Some(life)) = (member.is_over(), member.incarnation) {
-                effects.push(Effect::Order(MembershipOrder::Leave(index, life)));
+            if member.is_over() {
+                effects.push(Effect::Order(MembershipOrder::Leave(index, member.last_life())));
             }
         }
         if matches!(self.phase, Phase::Training) {

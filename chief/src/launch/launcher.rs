@@ -185,19 +185,20 @@ impl Launcher<'_> {
                 () = self.settle() => return std::future::pending().await,
             };
             let Err(error) = ended;
+            let lost = Instant::now();
             begun = tokio::select! {
                 biased;
                 // Boxed, because it is large and rarely needed.
                 begun = Box::pin(self.recover(error)) => begun?,
                 () = self.interrupt.cancelled() => {
                     warn!("interrupted while a ps task was lost");
-                    if let (Some(config), true) = (&self.config.checkpoint, self.settles()) {
-                        return Ok(self.end_trained(Instant::now() + config.drain_timeout).await);
-                    }
+                    self.end_if_trained();
                     self.coordinator.do_send(JobEvent::Interrupt);
                     std::future::pending().await
                 }
             };
+            // The last save does not lose the time for which the task was away.
+            self.save_by.set(self.save_by.get().map(|save_by| save_by + lost.elapsed()));
         }
     }
 
@@ -315,8 +316,9 @@ impl Launcher<'_> {
     }
 
     /// When the job is trained and evaluated, waits until its last step is saved, and observes the shards for
-    /// the report. If a ps task is lost meanwhile, the caller drops this future and recovers the job. Never
-    /// returns if the job cannot roll back.
+    /// the report. Does not wait longer than until the first save of this step has failed or half of the time
+    /// for it is over. If a ps task is lost meanwhile, the caller drops this future and recovers the job.
+    /// Never returns if the job cannot roll back.
     async fn settle(&self) {
         let (mut progress, mut saves) = (self.progress.clone(), self.saves.clone());
         let settling = progress.wait_for(|now| now.settling).await.map(|now| now.last_step);
@@ -335,7 +337,7 @@ impl Launcher<'_> {
             false if self.ps.is_any_lost() => std::future::pending().await,
             false => None,
         };
-        self.coordinator.do_send(JobEvent::Settled(Settled { save_by, shards }));
+        self.coordinator.do_send(JobEvent::Settled(Settled { save_by, shards, observed: saved }));
     }
 
     /// Returns whether the job was evaluated and may still roll back.
@@ -350,12 +352,20 @@ impl Launcher<'_> {
         save_by
     }
 
-    /// Ends a trained job that was told to end, although a ps task is lost. The last save and the report wait
-    /// for the task, but the job does not roll back.
-    pub(super) async fn end_trained(&self, save_by: Instant) -> Infallible {
-        let _ = self.saver.send(SaverCommand::Resume);
-        self.coordinator.do_send(JobEvent::Settled(Settled { save_by, shards: None }));
-        std::future::pending().await
+    /// Ends a trained job that is told to end although a ps task is lost. The last save and the report wait
+    /// for the task, but the job does not roll back. Has no effect on another job: the coordinator knows
+    /// best whether the job is trained, and the caller also tells it why any other job ends.
+    pub(super) fn end_if_trained(&self) {
+        let Some(config) = &self.config.checkpoint else { return };
+        if self.settles() {
+            let deadline = Instant::now() + config.drain_timeout;
+            let reason = "a signal was received".to_owned();
+            self.drain.get_or_init(|| Drain { reason, deadline });
+            let _ = self.saver.send(SaverCommand::Resume);
+        }
+        let save_by = self.drain.get().map_or_else(Instant::now, |drain| drain.deadline);
+        let settled = Settled { save_by, shards: None, observed: false };
+        self.coordinator.do_send(JobEvent::Settled(settled));
     }
 
     /// Returns the final snapshots of the shards, or `None` if they do not answer in time.
@@ -556,7 +566,10 @@ impl Launcher<'_> {
     }
 
     fn stop<F>(&self, reason: String, drains: bool, pending: &mut Pending<F>, agree: impl FnOnce(bool) -> F) {
-        warn!(reason, "stopping before the last step");
+        match self.settles() {
+            true => info!(reason, "ending when the last step of the trained job is saved"),
+            false => warn!(reason, "stopping before the last step"),
+        }
         // The coordinator must be informed before the shards, because workers react to what the shards tell
         // them.
         self.coordinator.do_send(JobEvent::Stop { reason, drains });

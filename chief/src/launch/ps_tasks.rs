@@ -193,6 +193,7 @@ impl PsTasks {
             self.callers.borrow_mut().insert(task, Arc::new(caller));
             if earlier.is_some() && earlier != self.life_of(task) {
                 self.refused.started.borrow_mut().insert(task);
+                self.restarted.set(Some(task));
             }
             self.reached.send_replace(());
             Ok::<_, DialError>(())
@@ -260,9 +261,6 @@ impl PsTasks {
             if matches!(claimed, Err(ChiefError::Call(CallError::Lost { .. }))) {
                 // Another task is lost, too.
                 continue;
-            }
-            if matches!(claimed, Err(ChiefError::VariablesLost { .. })) {
-                self.restarted.set(Some(task));
             }
             if let Err(error) = claimed {
                 warn!(%task, %error, "the ps task did not come back");
@@ -389,6 +387,7 @@ impl PsTasks {
         placement: &Placement,
         start: &StartSpec,
     ) -> Result<Version, CreateError> {
+        self.restarted.set(None);
         let tasks = self.shards();
         let mut creations = Vec::new();
         for &(shard, ref caller) in &tasks {

@@ -1,7 +1,7 @@
 //! Brings a job back after a ps task was lost. If the task comes back with its variables, the job goes on. If
-//! the task was started again without its variables, or the job is deterministic, the job rolls back: all
-//! shards are restored from the latest checkpoint, under a later placement epoch, and all workers register
-//! again.
+//! the task was started again without its variables, or the job is deterministic and not evaluated yet, the
+//! job rolls back: all shards are restored from the latest checkpoint, under a later placement epoch, and all
+//! workers register again.
 
 use std::time::Duration;
 
@@ -30,11 +30,13 @@ impl Launcher<'_> {
     pub(super) async fn recover(&self, error: ChiefError) -> Result<Begun, ChiefError> {
         let ChiefError::PsLost { task, step, .. } = &error else { return Err(error) };
         let (task, limit) = (*task, self.config.ps_lost_after);
-        if let (Some(drain), true) = (self.drain.get(), self.settles()) {
-            match self.end_trained(drain.deadline).await {}
+        if self.drain.get().is_some() {
+            // A job that drains has no time to wait.
+            self.end_if_trained();
+            return Err(error);
         }
-        // A shard that hangs does not come back, and a job that drains has no time to wait.
-        let survives = self.checkpoints.is_some() && self.ps.is_lost(task) && self.drain.get().is_none();
+        // A shard that hangs does not come back.
+        let survives = self.checkpoints.is_some() && self.ps.is_lost(task);
         if limit.is_zero() || !survives {
             return Err(error);
         }

@@ -146,6 +146,10 @@ fn a_worker_that_does_not_come_back_after_a_rollback_leaves() {
     assert_eq!(play.left, [(1, 0)]);
     play.say(0, 1, completed());
     assert!(play.log().ends_with("trained 2:Evaluate"));
+    // The job rolls back once more. The restored shards, too, expect the worker.
+    play.roll_back(&[]);
+    play.created();
+    assert_eq!(play.left, [(1, 0), (1, 0)]);
 }
 
 #[test]

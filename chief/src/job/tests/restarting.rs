@@ -107,6 +107,26 @@ fn a_trained_job_that_is_told_to_drain_ends_as_trained() {
 }
 
 #[test]
+fn a_trained_job_that_is_interrupted_ends_as_trained() {
+    // In this case, the launcher gives both orders, because it cannot know whether the job is trained.
+    let mut play = settling();
+    play.suspend();
+    play.settled();
+    play.fail();
+    assert!(play.ended.pop().unwrap().is_ok());
+    assert!(play.ended.is_empty());
+    // The same two orders end a job that rolls back already.
+    let mut play = settling();
+    play.suspend();
+    play.roll_back(&[]);
+    play.settled();
+    assert!(play.ended.is_empty());
+    play.fail();
+    play.end_failing();
+    assert!(play.ended.pop().unwrap().is_err());
+}
+
+#[test]
 fn a_worker_that_evaluates_trains_again_after_a_rollback() {
     let mut play = Play::training();
     play.say(0, 1, completed());
@@ -184,6 +204,22 @@ fn orders_that_a_lost_ps_has_missed_are_given_again() {
     play.gone(0, 2);
     play.resume();
     assert_eq!(play.left, [(0, 1), (0, 1), (0, 2)], "also of the incarnation before");
+}
+
+#[test]
+fn departures_are_repeated_each_time_a_ps_comes_back() {
+    let mut play = Play::training();
+    play.suspend();
+    play.say(0, 2, again(1));
+    play.say(0, 3, again(2));
+    play.gone(0, 3);
+    // The ps task that comes back may be lost again before it has confirmed anything.
+    for _ in 0..2 {
+        play.left.clear();
+        play.resume();
+        assert_eq!(play.left, [(0, 1), (0, 2), (0, 3)]);
+        play.suspend();
+    }
 }
 
 #[test]

@@ -234,7 +234,7 @@ impl Play {
 
     /// Records that the last step of the trained job was saved.
     pub(super) fn settled(&mut self) {
-        let settled = Settled { save_by: Instant::now(), shards: None };
+        let settled = Settled { save_by: Instant::now(), shards: None, observed: false };
         let effects = self.state.settled(Some(settled));
         self.carry_out(effects);
     }
