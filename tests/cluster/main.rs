@@ -31,6 +31,7 @@ mod local;
 mod modes;
 mod observing;
 mod predicting;
+mod pushing;
 mod rejoining;
 mod returning;
 mod rolling_back;

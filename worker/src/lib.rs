@@ -22,7 +22,9 @@ mod telemetry;
 mod threads;
 mod training;
 
-pub use client::{ClientConfig, ClientError, Exchange, Gradients, Layout, Parameters, Values, ValuesError};
+pub use client::{
+    Acknowledgement, ClientConfig, ClientError, Exchange, Gradients, Layout, Parameters, Values, ValuesError,
+};
 pub use config::{DEVICES_MAX, THREADS_MAX, WorkerConfig};
 pub use devices::{Complete, Compute, GraphReplica, MakeReplica, Replica, ReplicaConfig, ReplicaError};
 pub use error::WorkerError;

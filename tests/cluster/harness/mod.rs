@@ -18,6 +18,7 @@ mod report;
 mod running;
 mod slowed;
 mod spy;
+mod two_shards;
 mod wait;
 
 pub(crate) use cluster::Cluster;
@@ -36,4 +37,5 @@ pub(crate) use report::Report;
 pub(crate) use running::{ENDLESS, Running};
 pub(crate) use slowed::Slowed;
 pub(crate) use spy::{wait_for_version, whisper};
+pub(crate) use two_shards::{TwoShards, ones};
 pub(crate) use wait::{PATIENCE, wait_until};

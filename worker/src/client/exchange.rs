@@ -24,6 +24,17 @@ pub struct Exchange {
     pub(crate) pushes: Vec<TracedPush>,
 }
 
+/// The replies of the shards to a push that pulls no values.
+#[derive(Debug)]
+pub struct Acknowledgement {
+    /// The version of each shard after the push.
+    pub versions: Vec<Version>,
+    /// The job's last step according to each shard.
+    pub last_steps: Vec<GlobalStep>,
+    /// The verdict of each shard that received the push.
+    pub verdicts: Vec<Verdict>,
+}
+
 impl Exchange {
     /// Returns the greatest number of updates that any shard has applied.
     pub fn global_step(&self) -> GlobalStep {

@@ -14,7 +14,7 @@ mod values;
 
 pub use config::ClientConfig;
 pub use error::ClientError;
-pub use exchange::Exchange;
+pub use exchange::{Acknowledgement, Exchange};
 pub(crate) use exchange_counters::ExchangeCounters;
 pub use gradients::Gradients;
 pub use layout::Layout;

@@ -21,7 +21,7 @@ use pushpull_transport::{Identity, Patience, ReconnectingClient, Transport};
 
 use super::config::ClientConfig;
 use super::error::ClientError;
-use super::exchange::Exchange;
+use super::exchange::{Acknowledgement, Exchange};
 use super::exchange_counters::ExchangeCounters;
 use super::gradients::Gradients;
 use super::layout::{Layout, ShardLayout};
@@ -177,6 +177,39 @@ impl Parameters {
         versions: &[Version],
         traced: bool,
     ) -> Result<Exchange, ClientError> {
+        let step = PushedStep { local_step, drawn, versions, traced, pull: true };
+        let replies = self.push_step(gradients, step).await?;
+        self.assemble(replies)
+    }
+
+    /// Pushes the gradients of one step without pulling values. The reply arrives when every shard has
+    /// decided about the push; a synchronous shard may still hold it then. The arguments are those of
+    /// [`push_pull`](Self::push_pull).
+    ///
+    /// # Errors
+    /// If a shard refuses the push, or cannot be reached.
+    pub async fn push(
+        &mut self,
+        gradients: Vec<Payload>,
+        local_step: LocalStep,
+        drawn: u64,
+        versions: &[Version],
+    ) -> Result<Acknowledgement, ClientError> {
+        let step = PushedStep { local_step, drawn, versions, traced: false, pull: false };
+        let replies = self.push_step(gradients, step).await?;
+        Ok(Acknowledgement {
+            versions: replies.iter().map(|reply| reply.version).collect(),
+            last_steps: replies.iter().map(|reply| reply.last_step).collect(),
+            verdicts: replies.iter().filter_map(|reply| reply.verdict).collect(),
+        })
+    }
+
+    async fn push_step(
+        &mut self,
+        gradients: Vec<Payload>,
+        step: PushedStep<'_>,
+    ) -> Result<Vec<ShardReply>, ClientError> {
+        let PushedStep { local_step, drawn, versions, traced, pull } = step;
         let newest = versions.iter().map(|version| version.0).max().unwrap_or_default();
         let (front, at) = match self.repeats {
             true => (newest, PullAt::Latest),
@@ -202,7 +235,7 @@ impl Parameters {
                 version: versions[position],
                 slices: shard.slices.iter().rev().copied().collect(),
                 drawn,
-                pull: true,
+                pull,
                 traced,
             };
             calls.push(Either::Right(self.push_to(position, push, payload)));
@@ -214,7 +247,7 @@ impl Parameters {
                 *sequence = sequence.next();
             }
         }
-        self.assemble(replies)
+        Ok(replies)
     }
 
     async fn push_to(
@@ -224,7 +257,7 @@ impl Parameters {
         payload: Payload,
     ) -> Result<ShardReply, ClientError> {
         let shard = &self.layout.shards[position];
-        let (id, traced) = (push.id, push.traced);
+        let (id, traced, pull) = (push.id, push.traced, push.pull);
         let _credit = self.credits.take(payload.bytes() as u64).await;
         let sent = observe::now();
         let gradients = payload.clone();
@@ -234,7 +267,9 @@ impl Parameters {
         let back = observe::now();
         self.counters.pushed(&pushed);
         let Pushed { verdict, version, last_step, slices, times, .. } = pushed;
-        check_slices(shard, &slices)?;
+        if pull {
+            check_slices(shard, &slices)?;
+        }
         let push = traced.then_some(TracedPush { shard: shard.shard, id, sent, complete, back, times });
         let trip = Some((complete, back));
         Ok(ShardReply {
@@ -302,6 +337,16 @@ impl Drop for Parameters {
 
 fn check_slices(shard: &ShardLayout, slices: &[SliceId]) -> Result<(), ValuesError> {
     if shard.slices == slices { Ok(()) } else { Err(ValuesError::Slices { shard: shard.shard }) }
+}
+
+/// What a push says about its step.
+struct PushedStep<'a> {
+    local_step: LocalStep,
+    drawn: u64,
+    versions: &'a [Version],
+    traced: bool,
+    /// Whether the replies carry the values for the next step.
+    pull: bool,
 }
 
 /// The reply of one shard to a push or a pull.

@@ -1,0 +1,187 @@
+//! What is measured: which variables, in which direction, over which transport.
+
+use pushpull::OptimizerSpec;
+use serde::{Deserialize, Serialize};
+
+/// One measurement of the data plane.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Case {
+    pub direction: Direction,
+    pub variables: Variables,
+    pub transport: Wire,
+    pub adam: bool,
+    pub workers: u32,
+}
+
+/// What a worker asks for in each exchange. It waits for the reply before it begins the next exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Direction {
+    Push,
+    Pull,
+    PushPull,
+}
+
+/// The variables of the job.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Variables {
+    /// 25 variables of 4 MB.
+    Dense,
+    /// One variable of 400 MB.
+    Huge,
+    /// One variable of 800 KB.
+    Medium,
+    /// One variable of 4 KB.
+    Small,
+    /// 200 variables of 4 KB.
+    Many,
+    /// The variables of an MLP 784-512-512-10.
+    Mlp,
+}
+
+/// How worker and ps are connected.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Wire {
+    Tcp,
+    InProcess,
+}
+
+/// A limit of the machine that a measurement is compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Limit {
+    /// This number of raw sockets at once, each with one stream in one direction between two processes.
+    Sockets(u32),
+    /// Messages of 4 KB to and fro between two processes.
+    PingPong,
+    /// Copies of 4 MB in memory.
+    Copy,
+}
+
+impl Variables {
+    /// Returns the number of elements of each variable.
+    pub(crate) fn elements(self) -> Vec<usize> {
+        match self {
+            Self::Dense => vec![1_000_000; 25],
+            Self::Huge => vec![100_000_000],
+            Self::Medium => vec![204_800],
+            Self::Small => vec![1024],
+            Self::Many => vec![1024; 200],
+            Self::Mlp => vec![784 * 512, 512, 512 * 512, 512, 512 * 10, 10],
+        }
+    }
+
+    /// Returns the number of bytes of all variables.
+    pub(crate) fn bytes(self) -> u64 {
+        self.elements().iter().map(|&elements| elements as u64 * 4).sum()
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Dense => "25x4MB",
+            Self::Huge => "1x400MB",
+            Self::Medium => "1x800KB",
+            Self::Small => "1x4KB",
+            Self::Many => "200x4KB",
+            Self::Mlp => "mlp",
+        }
+    }
+}
+
+impl Case {
+    /// Returns all cases.
+    pub(crate) fn all() -> Vec<Self> {
+        use Direction::{Pull, Push, PushPull};
+        use Variables::{Dense, Huge, Many, Medium, Mlp, Small};
+        let case = |direction, variables| Self {
+            direction,
+            variables,
+            transport: Wire::Tcp,
+            adam: false,
+            workers: 1,
+        };
+        let adam = |case| Self { adam: true, ..case };
+        let inside = |case| Self { transport: Wire::InProcess, ..case };
+        let by = |workers, case| Self { workers, ..case };
+        vec![
+            case(Push, Dense),
+            case(Pull, Dense),
+            case(PushPull, Dense),
+            adam(case(Push, Dense)),
+            case(PushPull, Huge),
+            by(2, case(PushPull, Dense)),
+            by(8, case(PushPull, Mlp)),
+            case(PushPull, Mlp),
+            case(PushPull, Small),
+            case(PushPull, Many),
+            case(PushPull, Medium),
+            inside(case(PushPull, Dense)),
+            inside(case(PushPull, Small)),
+        ]
+    }
+
+    /// Returns the name of the workload, without the transport.
+    pub(crate) fn workload(&self) -> String {
+        let direction = match self.direction {
+            Direction::Push => "push",
+            Direction::Pull => "pull",
+            Direction::PushPull => "push_pull",
+        };
+        let optimizer = if self.adam { "adam" } else { "sgd" };
+        let workers = if self.workers > 1 { format!(" {} workers", self.workers) } else { String::new() };
+        format!("{direction} {} {optimizer}{workers}", self.variables.name())
+    }
+
+    /// Returns the name of the transport.
+    pub(crate) const fn transport(&self) -> &'static str {
+        match self.transport {
+            Wire::Tcp => "tcp",
+            Wire::InProcess => "in_process",
+        }
+    }
+
+    /// Returns the name of the case.
+    pub(crate) fn name(&self) -> String {
+        format!("{} {}", self.workload(), self.transport())
+    }
+
+    /// Returns the optimizer that the shard applies. Its rate is so small that no value overflows.
+    pub(crate) fn optimizer(&self) -> OptimizerSpec {
+        match self.adam {
+            true => OptimizerSpec::adam(1e-6),
+            false => OptimizerSpec::sgd(1e-6),
+        }
+    }
+
+    /// Returns the number of bytes of values and gradients in one exchange, both directions added.
+    pub(crate) fn exchanged(&self) -> u64 {
+        let directions = if self.direction == Direction::PushPull { 2 } else { 1 };
+        directions * self.variables.bytes()
+    }
+
+    /// Returns the limit that the case is compared with: its throughput, or its median time if it is small.
+    pub(crate) fn limit(&self) -> Limit {
+        match self.variables {
+            Variables::Small | Variables::Many | Variables::Medium => Limit::PingPong,
+            _ => Limit::Sockets(self.workers.min(2)),
+        }
+    }
+}
+
+impl Limit {
+    /// Returns the limits that these cases need, and the copy in memory.
+    pub(crate) fn of(cases: &[Case]) -> Vec<Self> {
+        let mut limits: Vec<Self> = cases.iter().map(Case::limit).chain([Self::Copy]).collect();
+        limits.sort_unstable();
+        limits.dedup();
+        limits
+    }
+
+    /// Returns the name of the limit.
+    pub(crate) fn name(self) -> String {
+        match self {
+            Self::Sockets(1) => "raw socket, one way".to_owned(),
+            Self::Sockets(pairs) => format!("{pairs} raw sockets, one way"),
+            Self::PingPong => "ping-pong of 4 KB".to_owned(),
+            Self::Copy => "copy in memory".to_owned(),
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! The processes that the benchmark starts: this program again, with a task as its argument. A process says
+//! when it is ready, waits for a line, measures, and prints what it measured.
+
+use std::io::{BufRead, Write};
+use std::process::Stdio;
+
+use anyhow::{Context, bail};
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+
+use crate::cluster::Setup;
+use crate::{limits, worker};
+
+/// What a process does.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Task {
+    /// Reads from a raw socket at this address.
+    Sink(String),
+    /// Writes to a raw socket at this address.
+    Source(String),
+    /// Answers the messages of [`Ping`](Self::Ping).
+    Pong(String),
+    Ping(String),
+    Copy,
+    /// Exchanges values with ps tasks in other processes, as the worker with this index.
+    Worker(Box<Setup>, u32),
+    /// Exchanges values with a ps task in the same process.
+    Embedded(Box<Setup>),
+}
+
+/// What a process has measured.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Measured {
+    pub seconds: f64,
+    /// The number of bytes that were moved.
+    pub bytes: u64,
+    /// The time of each exchange in microseconds: median, 99th and 99.9th percentile.
+    pub times_us: [f64; 3],
+    /// The CPU time of the process during the measurement.
+    pub cpu_s: f64,
+    /// The peak resident memory of the process.
+    pub peak_bytes: u64,
+}
+
+impl Measured {
+    /// Returns the throughput in Gbit/s.
+    pub(crate) fn gbit_s(&self) -> f64 {
+        self.bytes as f64 * 8.0 / self.seconds / 1e9
+    }
+}
+
+impl Task {
+    /// Returns the task that [`start`] has passed as an argument.
+    pub(crate) fn from_text(text: &str) -> anyhow::Result<Self> {
+        Ok(serde_json::from_str(text)?)
+    }
+
+    /// Carries out the task.
+    pub(crate) async fn run(self) -> anyhow::Result<()> {
+        match self {
+            Self::Sink(address) => limits::sink(&address),
+            Self::Source(address) => limits::source(&address),
+            Self::Pong(address) => limits::pong(&address).await,
+            Self::Ping(address) => limits::ping(&address).await,
+            Self::Copy => limits::copy(),
+            Self::Worker(setup, index) => worker::run(&setup, index).await,
+            Self::Embedded(setup) => worker::run_embedded(&setup).await,
+        }
+    }
+}
+
+/// Says that this process is ready, and waits until it may begin. Returns the number of seconds to measure.
+pub(crate) fn wait_to_begin() -> anyhow::Result<f64> {
+    println!("ready");
+    std::io::stdout().flush()?;
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line)?;
+    Ok(line.trim().parse()?)
+}
+
+/// Prints what this process has measured.
+pub(crate) fn report(measured: &Measured) -> anyhow::Result<()> {
+    println!("{}", serde_json::to_string(measured)?);
+    Ok(())
+}
+
+/// A process that carries out a task. It is killed when this value is dropped.
+pub(crate) struct Process {
+    child: Child,
+    input: ChildStdin,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Process {
+    /// Starts a process for a task.
+    pub(crate) fn start(task: &Task) -> anyhow::Result<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["--task", &serde_json::to_string(task)?]).env("RUST_LOG", "warn");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn()?;
+        let (input, output) = (child.stdin.take(), child.stdout.take());
+        let lines = BufReader::new(output.context("a pipe")?).lines();
+        Ok(Self { child, input: input.context("a pipe")?, lines })
+    }
+
+    async fn line(&mut self) -> anyhow::Result<String> {
+        match self.lines.next_line().await? {
+            Some(line) => Ok(line),
+            None => bail!("the process ended with {}", self.child.wait().await?),
+        }
+    }
+
+    /// Waits until the process can begin.
+    pub(crate) async fn ready(&mut self) -> anyhow::Result<()> {
+        match self.line().await?.as_str() {
+            "ready" => Ok(()),
+            other => bail!("expected 'ready', but the process printed '{other}'"),
+        }
+    }
+}
+
+/// Lets processes that are ready measure at the same time, and returns what they measured.
+pub(crate) async fn measure(processes: &mut [Process], seconds: f64) -> anyhow::Result<Vec<Measured>> {
+    for process in &mut *processes {
+        process.input.write_all(format!("{seconds}\n").as_bytes()).await?;
+        process.input.flush().await?;
+    }
+    let mut all = Vec::new();
+    for process in processes {
+        all.push(serde_json::from_str(&process.line().await?)?);
+    }
+    Ok(all)
+}

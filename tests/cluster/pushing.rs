@@ -1,0 +1,42 @@
+//! Tests pushes that pull no values.
+
+use pushpull::SyncSpec;
+use pushpull_messages::id::*;
+use pushpull_messages::message::Verdict;
+
+use crate::harness::{PATIENCE, TwoShards, ones};
+
+/// Pushes three times without pulling, and checks that each push has this verdict and makes one update.
+async fn push_thrice(sync: SyncSpec, verdict: Verdict) {
+    let shards = TwoShards::create(sync).await;
+    shards.appoint(1).await;
+    let mut worker = shards.parameters(1).await;
+    let mut versions = worker.join(sync, 1).await.expect("it takes part").versions;
+    for step in 1..=3 {
+        let pushed = worker.push(ones(&worker), LocalStep(step), step, &versions).await.expect("it is taken");
+        assert_eq!(pushed.verdicts, [verdict; 2]);
+        assert_eq!(pushed.versions, [Version(step); 2]);
+        assert_eq!(pushed.last_steps, [GlobalStep(100); 2]);
+        versions = pushed.versions;
+    }
+    let pulled = worker.pull(false).await.expect("it serves");
+    for variable in [0, 1].map(VariableId) {
+        assert_eq!(pulled.values.variable(variable), [-3.0, -3.0], "each push counts once");
+    }
+    // A push that pulls continues where the others ended.
+    let pushed =
+        worker.push_pull(ones(&worker), LocalStep(4), 4, &versions, false).await.expect("it is taken");
+    assert_eq!(pushed.values.variable(VariableId(1)), [-4.0, -4.0]);
+    drop(worker);
+    shards.end().await;
+}
+
+#[test]
+fn pushes_without_pulls_are_applied() {
+    actix_rt::System::new().block_on(async {
+        for (sync, verdict) in [(SyncSpec::ASYNC, Verdict::Applied), (SyncSpec::SYNC, Verdict::Held)] {
+            let pushes = push_thrice(sync, verdict);
+            tokio::time::timeout(PATIENCE, pushes).await.expect("no task waits forever");
+        }
+    });
+}
