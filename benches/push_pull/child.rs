@@ -3,14 +3,29 @@
 
 use std::io::{BufRead, Write};
 use std::process::Stdio;
+use std::sync::OnceLock;
 
 use anyhow::{Context, bail};
+use pushpull_transport::Congestion;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use crate::cluster::Setup;
 use crate::{limits, worker};
+
+/// The congestion control of all connections of this run.
+static CONGESTION: OnceLock<Congestion> = OnceLock::new();
+
+/// Sets the congestion control of all connections, also of the processes that are started later.
+pub(crate) fn set_congestion(congestion: Congestion) {
+    CONGESTION.set(congestion).expect("set once");
+}
+
+/// Returns the congestion control of all connections.
+pub(crate) fn congestion() -> Congestion {
+    CONGESTION.get().cloned().unwrap_or_default()
+}
 
 /// What a process does.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -60,7 +75,7 @@ impl Task {
     pub(crate) async fn run(self) -> anyhow::Result<()> {
         match self {
             Self::Sink(address) => limits::sink(&address),
-            Self::Source(address) => limits::source(&address),
+            Self::Source(address) => limits::source(&address).await,
             Self::Pong(address) => limits::pong(&address).await,
             Self::Ping(address) => limits::ping(&address).await,
             Self::Copy => limits::copy(),
@@ -97,6 +112,7 @@ impl Process {
     pub(crate) fn start(task: &Task) -> anyhow::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["--task", &serde_json::to_string(task)?]).env("RUST_LOG", "warn");
+        command.arg(format!("--tcp-congestion={}", congestion()));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn()?;
         let (input, output) = (child.stdin.take(), child.stdout.take());

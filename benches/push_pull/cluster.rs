@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use tokio::process::{Child, Command};
 
 use crate::case::{Case, Wire};
-use crate::child::{self, Measured, Process, Task};
+use crate::child::{self, Measured, Process, Task, congestion};
 use crate::usage;
 
 /// The time limit for starting a process.
@@ -125,6 +125,7 @@ impl Setup {
 
 fn start_ps(setup: &Setup) -> anyhow::Result<Child> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pushpull-ps"));
+    command.arg(format!("--tcp-congestion={}", congestion()));
     command.env("TF_CONFIG", setup.cluster.to_tf_config(TaskId::ps(0))).env("RUST_LOG", "error");
     command.stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
     command.spawn().context("cannot start the ps")

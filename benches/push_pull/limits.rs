@@ -1,14 +1,15 @@
 //! The limits of the machine: what a socket, a message and a copy cost without any parameter server.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
 
 use crate::case::{Limit, Variables};
-use crate::child::{self, Measured, Process, Task, report, wait_to_begin};
+use crate::child::{self, Measured, Process, Task, congestion, report, wait_to_begin};
 use crate::cluster::free_address;
 use crate::figures::percentiles;
 use crate::usage;
@@ -55,6 +56,7 @@ fn buffers() -> Vec<Vec<u8>> {
 /// Reads all that one peer writes, and then confirms it with a byte.
 pub(crate) fn sink(address: &str) -> anyhow::Result<()> {
     let listener = TcpListener::bind(address)?;
+    congestion().choose(&listener, listener.local_addr()?.ip())?;
     println!("ready");
     let (mut stream, _) = listener.accept()?;
     let mut buffers = buffers();
@@ -73,10 +75,19 @@ pub(crate) fn sink(address: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes buffers until the time is over, and waits until the peer has read them.
-pub(crate) fn source(address: &str) -> anyhow::Result<()> {
-    let mut stream = TcpStream::connect(address)?;
+async fn connect(address: &str) -> anyhow::Result<TcpStream> {
+    let address = address.parse()?;
+    let socket = TcpSocket::new_v4()?;
+    congestion().choose(&socket, Ipv4Addr::LOCALHOST.into())?;
+    let stream = socket.connect(address).await?;
     stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// Writes buffers until the time is over, and waits until the peer has read them.
+pub(crate) async fn source(address: &str) -> anyhow::Result<()> {
+    let mut stream = connect(address).await?.into_std()?;
+    stream.set_nonblocking(false)?;
     let buffers = buffers();
     let limit = Duration::from_secs_f64(wait_to_begin()?);
     let (began, cpu, mut bytes) = (Instant::now(), usage::cpu_of_self()?, 0);
@@ -95,6 +106,7 @@ pub(crate) fn source(address: &str) -> anyhow::Result<()> {
 /// Answers each message with one of the same size.
 pub(crate) async fn pong(address: &str) -> anyhow::Result<()> {
     let listener = tokio::net::TcpListener::bind(address).await?;
+    congestion().choose(&listener, listener.local_addr()?.ip())?;
     println!("ready");
     let (mut stream, _) = listener.accept().await?;
     stream.set_nodelay(true)?;
@@ -107,8 +119,7 @@ pub(crate) async fn pong(address: &str) -> anyhow::Result<()> {
 
 /// Sends messages, and waits for the answer to each.
 pub(crate) async fn ping(address: &str) -> anyhow::Result<()> {
-    let mut stream = tokio::net::TcpStream::connect(address).await?;
-    stream.set_nodelay(true)?;
+    let mut stream = connect(address).await?;
     let mut message = [7; MESSAGE_BYTES];
     let limit = Duration::from_secs_f64(wait_to_begin()?);
     let (began, cpu, mut times) = (Instant::now(), usage::cpu_of_self()?, Vec::new());

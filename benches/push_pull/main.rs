@@ -3,7 +3,7 @@
 //! ping-pong and a copy in memory. Ratios are formed within a round, so that a slower minute changes both.
 //!
 //! `cargo bench --bench push_pull -- [--rounds N] [--only TEXT] [--seconds X] [--congestion NAME]
-//! [--json FILE]`.
+//! [--tcp-congestion NAME] [--json FILE]`.
 
 mod case;
 mod child;
@@ -21,6 +21,7 @@ use case::{Case, Limit};
 use child::Task;
 use clap::Parser;
 use figures::Table;
+use pushpull_transport::Congestion;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -39,6 +40,10 @@ struct Args {
     /// Measure in a network namespace of its own with this congestion control, such as reno; needs root
     #[arg(long)]
     congestion: Option<String>,
+    /// Congestion control of ours and of the raw sockets: auto (the host's, but reno instead of BBR on
+    /// loopback), host, or a name
+    #[arg(long, default_value = "auto")]
+    tcp_congestion: Congestion,
     /// File for the results in JSON
     #[arg(long)]
     json: Option<PathBuf>,
@@ -85,7 +90,12 @@ async fn measure(args: &Args) -> anyhow::Result<()> {
         }
     }
     let control = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap_or_default();
-    print!("congestion control: {control}{table}");
+    println!(
+        "congestion control of the host: {}, of the connections: {}",
+        control.trim(),
+        args.tcp_congestion
+    );
+    print!("{table}");
     if let Some(path) = &args.json {
         std::fs::write(path, serde_json::to_string_pretty(&table.to_json())?)?;
     }
@@ -97,6 +107,7 @@ fn main() -> anyhow::Result<()> {
     if let Some(name) = &args.congestion {
         return in_namespace(name);
     }
+    child::set_congestion(args.tcp_congestion.clone());
     let system = actix_rt::System::new();
     match &args.task {
         Some(task) => system.block_on(Task::from_text(task)?.run()),

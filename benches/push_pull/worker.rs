@@ -12,7 +12,7 @@ use pushpull_worker::{ClientConfig, Parameters};
 use tokio_util::sync::CancellationToken;
 
 use crate::case::Direction;
-use crate::child::{Measured, report, wait_to_begin};
+use crate::child::{Measured, congestion, report, wait_to_begin};
 use crate::cluster::{START, Setup};
 use crate::figures::percentiles;
 use crate::usage;
@@ -105,7 +105,7 @@ impl Exchanger {
 /// Exchanges with a ps task in another process.
 pub(crate) async fn run(setup: &Setup, index: u32) -> anyhow::Result<()> {
     let pool = BufferPool::default();
-    let transport: Arc<dyn Transport> = Arc::new(Tcp::new(pool.clone()));
+    let transport: Arc<dyn Transport> = Arc::new(Tcp::new(pool.clone()).with_congestion(congestion()));
     Exchanger::join(setup, index, transport, &pool).await?.measure(setup).await
 }
 

@@ -16,7 +16,7 @@ use pushpull_messages::job::JobSpec;
 use pushpull_ps::{Ps, PsConfig, PsError};
 use pushpull_storage::{EvaluationRecord, Store};
 use pushpull_transport::buffer::BufferPool;
-use pushpull_transport::{Identity, Listener, Tcp};
+use pushpull_transport::{Congestion, Identity, Listener, Tcp};
 use pushpull_worker::{Evaluator, EvaluatorConfig, Worker, WorkerConfig, WorkerError};
 use tokio::sync::oneshot::error::RecvError;
 use tokio::sync::watch;
@@ -42,6 +42,8 @@ pub(crate) struct Network {
     pub bind: Option<String>,
     /// True if payloads carry a checksum.
     pub payload_crc: bool,
+    /// The congestion control of the task's TCP connections.
+    pub congestion: Congestion,
     /// The time after which a silent peer counts as lost.
     pub lost_after: Duration,
     /// How long workers and ps tasks wait for a lost chief to be started again.
@@ -54,7 +56,10 @@ pub(crate) struct Network {
 
 impl Network {
     fn tcp(&self, pool: &BufferPool) -> Tcp {
-        Tcp::new(pool.clone()).with_payload_crc(self.payload_crc).with_lost_after(self.lost_after)
+        Tcp::new(pool.clone())
+            .with_payload_crc(self.payload_crc)
+            .with_lost_after(self.lost_after)
+            .with_congestion(self.congestion.clone())
     }
 
     /// Starts the task's HTTP endpoint.

@@ -9,6 +9,7 @@
 
 pub mod buffer;
 mod client;
+mod congestion;
 mod connection;
 mod counters;
 mod dial;
@@ -37,6 +38,7 @@ mod warnings;
 pub mod wire;
 
 pub use client::ReconnectingClient;
+pub use congestion::{Congestion, CongestionError};
 pub use connection::Connection;
 pub use counters::{CallCounters, CallsSnapshot, ServerObserver};
 pub use dial::{Patience, dial};

@@ -2,6 +2,7 @@
 //! directly into an aligned buffer from the pool.
 
 use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -9,10 +10,11 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, FutureExt};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, lookup_host};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::buffer::{Buffer, BufferPool, Credit, Share};
+use crate::congestion::Congestion;
 use crate::error::TransportError;
 use crate::link::{FrameReceiver, FrameSender, Link};
 use crate::listener::Listener;
@@ -41,6 +43,7 @@ pub struct Tcp {
     pool: BufferPool,
     payload_crc: bool,
     lost_after: Duration,
+    congestion: Congestion,
 }
 
 impl Default for Tcp {
@@ -52,7 +55,8 @@ impl Default for Tcp {
 impl Tcp {
     /// Returns a transport that reads payloads into buffers of `pool`.
     pub fn new(pool: BufferPool) -> Self {
-        Self { pool, payload_crc: false, lost_after: LOST_AFTER }
+        let congestion = Congestion::default();
+        Self { pool, payload_crc: false, lost_after: LOST_AFTER, congestion }
     }
 
     /// Sends a crc32c with every payload if `on` is true. TCP has a checksum of its own, but a weak one.
@@ -70,13 +74,42 @@ impl Tcp {
         self
     }
 
+    /// Sets the congestion control of all connections.
+    #[must_use]
+    pub fn with_congestion(mut self, congestion: Congestion) -> Self {
+        self.congestion = congestion;
+        self
+    }
+
     /// Listens on a socket that is already open, such as one from the parent process.
     ///
     /// # Errors
     /// Returns an error if the socket cannot be used.
     pub fn listen_on(&self, socket: std::net::TcpListener) -> io::Result<Box<dyn Listener>> {
         socket.set_nonblocking(true)?;
-        Ok(Box::new(Socket { socket: TcpListener::from_std(socket)?, tcp: self.clone() }))
+        Ok(Box::new(self.socket(TcpListener::from_std(socket)?)?))
+    }
+
+    fn socket(&self, socket: TcpListener) -> io::Result<Socket> {
+        self.congestion.choose(&socket, socket.local_addr()?.ip())?;
+        Ok(Socket { socket, tcp: self.clone() })
+    }
+
+    /// Connects to the first address of a host that answers.
+    async fn connect(&self, address: &str) -> io::Result<TcpStream> {
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+        for address in lookup_host(address).await? {
+            let socket = match address {
+                SocketAddr::V4(_) => TcpSocket::new_v4()?,
+                SocketAddr::V6(_) => TcpSocket::new_v6()?,
+            };
+            self.congestion.choose(&socket, address.ip())?;
+            match socket.connect(address).await {
+                Ok(stream) => return Ok(stream),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
     }
 
     fn link(&self, stream: TcpStream, peer: String) -> io::Result<Link> {
@@ -99,9 +132,9 @@ impl Tcp {
 impl Transport for Tcp {
     fn listen<'a>(&'a self, address: &'a str) -> BoxFuture<'a, Result<Box<dyn Listener>, TransportError>> {
         async move {
-            let socket =
-                TcpListener::bind(address).await.map_err(|error| TransportError::io(address, error))?;
-            Ok(Box::new(Socket { socket, tcp: self.clone() }) as Box<dyn Listener>)
+            let socket = TcpListener::bind(address).await.and_then(|socket| self.socket(socket));
+            let socket = socket.map_err(|error| TransportError::io(address, error))?;
+            Ok(Box::new(socket) as Box<dyn Listener>)
         }
         .boxed()
     }
@@ -113,8 +146,7 @@ impl Transport for Tcp {
 
     fn dial<'a>(&'a self, address: &'a str) -> BoxFuture<'a, Result<Link, TransportError>> {
         async move {
-            let stream =
-                TcpStream::connect(address).await.map_err(|error| TransportError::io(address, error))?;
+            let stream = self.connect(address).await.map_err(|error| TransportError::io(address, error))?;
             self.link(stream, address.to_owned()).map_err(|error| TransportError::io(address, error))
         }
         .boxed()

@@ -12,6 +12,7 @@ use pushpull_messages::cluster::{Address, ClusterConfig, ClusterError, ClusterFl
 use pushpull_messages::id::JobName;
 use pushpull_messages::job::{JOB_FILE_BYTES_MAX, JobSpec};
 use pushpull_messages::placement::SHARDS_PER_TASK_MAX;
+use pushpull_transport::Congestion;
 use pushpull_worker::WorkerConfig;
 
 use crate::programs::exit::Failure;
@@ -64,6 +65,10 @@ pub(crate) struct ClusterArgs {
     /// Send a checksum with every payload
     #[arg(long)]
     payload_crc: bool,
+    /// Congestion control of TCP connections: auto (the host's, but reno instead of BBR on loopback), host
+    /// (the host's), or a name such as cubic
+    #[arg(long, value_name = "NAME", default_value = "auto")]
+    tcp_congestion: Congestion,
 }
 
 impl ClusterArgs {
@@ -132,6 +137,7 @@ impl ClusterArgs {
         Network {
             bind: self.bind.as_ref().map(ToString::to_string),
             payload_crc: self.payload_crc,
+            congestion: self.tcp_congestion.clone(),
             lost_after: Duration::from_secs(self.lost_after_s),
             chief_lost_after: Duration::from_secs(self.chief_lost_after_s),
             retry_after: Duration::from_millis(self.retry_after_ms),
