@@ -93,8 +93,8 @@ impl Gradients {
     /// If the gradients have been promised before.
     pub fn promise(&mut self) -> Vec<Payload> {
         assert!(self.promises.is_empty(), "gradients are promised once");
-        let promise = |variable: &Option<Buffer>| Promise::new(variable.as_ref().map_or(0, Buffer::len));
-        let promises: Vec<Promise> = self.variables.iter().map(promise).collect();
+        let bytes = |variable: &Option<Buffer>| variable.as_ref().map_or(0, Buffer::len);
+        let promises = Promise::group(self.variables.iter().map(bytes));
         let payloads = self.layout.shards.iter().map(|shard| {
             let segments = shard.parts.iter().rev().map(|part| {
                 promises[part.variable.index()].segment(part.first_element * 4, part.elements * 4)

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use super::aligned::Buffer;
 
@@ -12,16 +12,21 @@ use super::aligned::Buffer;
 /// [`BrokenPromise`].
 #[derive(Debug)]
 pub struct Promise {
-    slot: Arc<OnceLock<Arc<Buffer>>>,
+    promised: Promised,
     bytes: usize,
-    kept: watch::Sender<()>,
 }
 
 /// The receiving end of a promise. It gives access to the buffer once the promise is kept.
 #[derive(Clone, Debug)]
-pub(super) struct Promised {
-    slot: Arc<OnceLock<Arc<Buffer>>>,
-    kept: watch::Receiver<()>,
+pub(super) struct Promised(Arc<Slot>);
+
+#[derive(Debug)]
+struct Slot {
+    /// The buffer, or `None` if the promise is broken. Empty until one of the two has happened.
+    buffer: OnceLock<Option<Arc<Buffer>>>,
+    /// Notified whenever a promise of the group is kept or broken. A group shares it, because a step may
+    /// promise hundreds of small gradients, and only the sender of their frame waits.
+    settled: Arc<Notify>,
 }
 
 /// The error for a promised buffer that will never be handed over, because its writer has failed.
@@ -32,7 +37,17 @@ pub struct BrokenPromise;
 impl Promise {
     /// Returns a promise of a buffer of `bytes` bytes.
     pub fn new(bytes: usize) -> Self {
-        Self { slot: Arc::default(), bytes, kept: watch::Sender::new(()) }
+        Self::group([bytes]).remove(0)
+    }
+
+    /// Returns a promise for each of these sizes in bytes. They share what wakes the callers that wait.
+    pub fn group(sizes: impl IntoIterator<Item = usize>) -> Vec<Self> {
+        let settled = Arc::new(Notify::new());
+        let promise = |bytes| {
+            let slot = Slot { buffer: OnceLock::new(), settled: Arc::clone(&settled) };
+            Self { promised: Promised(Arc::new(slot)), bytes }
+        };
+        sizes.into_iter().map(promise).collect()
     }
 
     /// Returns the size of the promised buffer in bytes.
@@ -42,7 +57,7 @@ impl Promise {
 
     /// Returns the receiving end of this promise.
     pub(super) fn promised(&self) -> Promised {
-        Promised { slot: Arc::clone(&self.slot), kept: self.kept.subscribe() }
+        self.promised.clone()
     }
 
     /// Hands over the buffer.
@@ -51,28 +66,36 @@ impl Promise {
     /// If the buffer does not have the promised size.
     pub fn keep(self, buffer: Buffer) {
         assert_eq!(buffer.len(), self.bytes, "the buffer must have the promised size");
-        let _ = self.slot.set(Arc::new(buffer));
-        self.kept.send_replace(());
+        let _ = self.promised.0.buffer.set(Some(Arc::new(buffer)));
+    }
+}
+
+/// Breaks the promise, unless it is kept, and wakes all that wait.
+impl Drop for Promise {
+    fn drop(&mut self) {
+        let Promised(slot) = &self.promised;
+        let _ = slot.buffer.set(None);
+        slot.settled.notify_waiters();
     }
 }
 
 impl Promised {
     /// Returns the buffer, if the promise has been kept.
     pub(super) fn get(&self) -> Option<&Arc<Buffer>> {
-        self.slot.get()
+        self.0.buffer.get()?.as_ref()
     }
 
     /// Waits until the promise is kept or broken.
     pub(super) async fn kept(&self) -> Result<(), BrokenPromise> {
-        let mut kept = self.kept.clone();
-        while self.slot.get().is_none() {
-            // An error says only that the promise was dropped. `keep` drops it too, so the slot must be
-            // checked once more.
-            if kept.changed().await.is_err() && self.slot.get().is_none() {
-                return Err(BrokenPromise);
+        loop {
+            // Requested before the slot is checked, so that no notification is missed.
+            let settled = self.0.settled.notified();
+            match self.0.buffer.get() {
+                Some(Some(_)) => return Ok(()),
+                Some(None) => return Err(BrokenPromise),
+                None => settled.await,
             }
         }
-        Ok(())
     }
 }
 
@@ -85,7 +108,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_payload_is_ready_when_all_its_promises_are_kept() {
-        let [first, second] = [128, 64].map(Promise::new);
+        let [first, second] = Promise::group([128, 64]).try_into().unwrap();
         let segments = vec![first.segment(0, 4), first.segment(64, 64), second.segment(0, 64)];
         let payload = Payload::new(segments);
         assert_eq!(payload.bytes(), 132);
@@ -98,6 +121,17 @@ mod tests {
         assert!(waits.is_err(), "the second promise is not kept yet");
         let (ready, ()) = tokio::join!(payload.ready(), async { second.keep(Buffer::zeroed(64)) });
         ready.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_broken_promise_breaks_no_other() {
+        let [first, second] = Promise::group([8, 8]).try_into().unwrap();
+        let segments = [&first, &second].map(|promise| promise.segment(0, 8));
+        drop(first);
+        second.keep(Buffer::zeroed(8));
+        assert_eq!(segments[0].ready().await, Err(BrokenPromise));
+        assert!(!segments[0].is_ready() && segments[1].is_ready());
+        segments[1].ready().await.unwrap();
     }
 
     #[tokio::test]
