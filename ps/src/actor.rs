@@ -13,7 +13,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::board::ValueBoard;
 use crate::checkpoint::{Checkpoints, FileDone, FileResult};
-use crate::shard::{Answer, Reader, ShardState};
+use crate::drafts::{DRAFT_TIME_MAX, Drafts};
+use crate::shard::{Answer, Gradients, Reader, ShardState, again};
 use crate::traced_reply::{Trace, TracedReply};
 use crate::view::{Publisher, Refresh};
 
@@ -25,6 +26,9 @@ const SHARD_REQUESTS_MAX: usize = 1 << 14;
 pub(crate) struct Shard {
     state: ShardState<TracedReply>,
     board: ValueBoard,
+    drafts: Drafts,
+    /// The draft for which pushes wait, once there is a limit on their wait.
+    awaited: Option<u64>,
     /// How often the shard had been created when `board` was made. If [`ShardState::creations`] is greater
     /// now, the shard needs a new board.
     creation: u64,
@@ -48,6 +52,7 @@ impl Shard {
     pub(crate) fn new(
         state: ShardState<TracedReply>,
         reply_bytes_max: u64,
+        drafts: Drafts,
         checkpoints: Checkpoints,
         clock: Clock,
         publisher: Publisher,
@@ -63,6 +68,8 @@ impl Shard {
             board: ValueBoard::new(state.value_bytes(), reply_bytes_max),
             creation: state.creations(),
             state,
+            drafts,
+            awaited: None,
             reply_bytes_max,
             checkpoints,
             clock,
@@ -100,6 +107,7 @@ impl Shard {
         change: impl FnOnce(&mut ShardState<TracedReply>) -> Vec<Answer<TracedReply>>,
     ) {
         let state = &mut self.state;
+        state.set_drafting(self.drafts.current().is_some());
         // A panic may leave an update half applied. Training must not continue with such values, so the
         // panic ends the whole task.
         match catch_unwind(AssertUnwindSafe(|| change(state))) {
@@ -131,6 +139,16 @@ impl Shard {
             self.board = ValueBoard::new(self.state.value_bytes(), self.reply_bytes_max);
         }
         self.board.refresh(&self.state);
+        self.drafts.refresh(&self.state);
+    }
+
+    /// Limits the wait of the pushes that wait for a draft.
+    fn limit_wait(&mut self, ctx: &mut Context<Self>) {
+        let Some(number) = self.drafts.current().filter(|_| self.state.defers()) else { return };
+        if self.awaited != Some(number) {
+            self.awaited = Some(number);
+            ctx.notify_later(DraftOver { number }, DRAFT_TIME_MAX);
+        }
     }
 
     fn send(&self, Answer { reply, result, values }: Answer<TracedReply>) {
@@ -205,13 +223,58 @@ impl Handler<ShardRequest> for Shard {
             _ => None,
         };
         let reply = TracedReply::new(reply, trace.clone());
+        let gradients = match &message {
+            Message::Push(push) if payload.is_taken() => match self.drafts.collect(connection, &push.id) {
+                Some(draft) => Gradients::Drafted(draft),
+                None => return reply.send(again().into(), Payload::EMPTY),
+            },
+            Message::Push(_) if self.drafts.current().is_none() => {
+                // The update can reuse the memory of the values only if no plan has them.
+                self.drafts.revoke();
+                payload.into()
+            }
+            Message::CreateShard(_) => {
+                self.drafts.revoke();
+                payload.into()
+            }
+            _ => payload.into(),
+        };
+        let drafted = matches!(gradients, Gradients::Drafted(_));
         self.act(ctx, |state| {
-            let answers = dispatch(state, message, payload, reader, connection, reply);
+            let mut answers = dispatch(state, message, gradients, reader, connection, reply);
             if let Some(trace) = trace {
                 trace.done();
             }
+            if drafted && state.defers() {
+                answers.extend(state.resume());
+            }
             answers
         });
+        self.limit_wait(ctx);
+    }
+}
+
+/// Tells a shard that a draft is over: its push was lost, or other pushes have waited for it long enough.
+#[derive(actix::Message)]
+#[rtype(result = "()")]
+pub(crate) struct DraftOver {
+    /// The number of the draft.
+    pub number: u64,
+}
+
+impl Handler<DraftOver> for Shard {
+    type Result = ();
+
+    fn handle(&mut self, DraftOver { number }: DraftOver, ctx: &mut Self::Context) {
+        self.awaited = None;
+        match self.drafts.current() {
+            Some(current) if current == number => self.drafts.revoke(),
+            // The pushes wait for another draft now.
+            Some(_) => return self.limit_wait(ctx),
+            None => {}
+        }
+        let _handling = self.publisher.meter().begin();
+        self.act(ctx, ShardState::resume);
     }
 }
 
@@ -245,7 +308,7 @@ impl Handler<FileDone> for Shard {
 fn dispatch(
     state: &mut ShardState<TracedReply>,
     message: Message,
-    payload: Payload,
+    gradients: Gradients,
     reader: Option<Reader>,
     connection: u64,
     reply: TracedReply,
@@ -257,7 +320,7 @@ fn dispatch(
         {
             vec![Answer::refused(reply, state.too_early())]
         }
-        Message::Push(push) => state.push(&push, payload, connection, reply),
+        Message::Push(push) => state.push(&push, gradients, connection, reply),
         Message::Pull(pull) => state.pull(&pull, reader, reply),
         Message::Leave(leave) => state.leave(&leave, reply),
         Message::Appoint(appoint) => state.appoint(&appoint, reply),

@@ -8,6 +8,7 @@ mod board;
 mod checkpoint;
 mod claims;
 mod config;
+mod drafts;
 mod error;
 mod lifecycle;
 mod ps;

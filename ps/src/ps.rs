@@ -18,6 +18,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::actor::{Shard, StopShard};
 use crate::checkpoint::Checkpoints;
 use crate::config::PsConfig;
+use crate::drafts::Drafts;
 use crate::error::PsError;
 use crate::lifecycle::{End, Lifecycle};
 use crate::router::Router;
@@ -45,9 +46,11 @@ pub struct Ps {
 }
 
 /// The shards of a task, in the order of their indices.
+#[derive(Default)]
 struct Shards {
     /// The actors, each with the meter of its mailbox.
     addresses: Vec<(Addr<Shard>, Arc<Meter>)>,
+    drafts: Vec<Drafts>,
     views: Vec<ShardView>,
     arbiters: Vec<Arbiter>,
 }
@@ -70,17 +73,19 @@ impl Shards {
         };
         let reply_bytes_max = config.reply_bytes_max / u64::from(config.shards);
         let clock = Clock::start();
-        let mut shards = Self { addresses: Vec::new(), views: Vec::new(), arbiters: Vec::new() };
+        let mut shards = Self::default();
         for shard in 0..config.shards {
             let id = ShardId::new(task.index, shard);
             let on_panic = {
                 let lifecycle = lifecycle.clone();
                 Box::new(move |reason: String| lifecycle.end(End::Panic(id, reason)))
             };
+            let drafts = Drafts::new(pool.clone(), config.drafted_bytes_min);
+            shards.drafts.push(drafts.clone());
             let (state, checkpoints) = (ShardState::new(id, pool.clone(), limits), checkpoints.clone());
             let (leaving, (publisher, view)) = (leaving.clone(), ShardView::new(id));
             let start = move |_: &mut Context<Shard>| {
-                Shard::new(state, reply_bytes_max, checkpoints, clock, publisher, leaving, on_panic)
+                Shard::new(state, reply_bytes_max, drafts, checkpoints, clock, publisher, leaving, on_panic)
             };
             let address = if config.own_threads {
                 let arbiter = threads::arbiter(format!("shard {shard}"));
@@ -116,12 +121,13 @@ impl Ps {
         let lifecycle = Lifecycle::new(config.chief_lease);
         let (leaving, files) = (CancellationToken::new(), CancellationToken::new());
         let checkpoints = Checkpoints::start(&config, pool.clone(), files.clone());
-        let Shards { addresses, views, arbiters } =
+        let Shards { addresses, drafts, views, arbiters } =
             Shards::start(task, &config, pool, &checkpoints, &lifecycle, &leaving);
         let shards: Vec<_> = addresses.iter().map(|(address, _)| address.clone()).collect();
         let recipients = shards.iter().map(|shard| shard.clone().recipient()).collect();
         let warnings = Warnings::default();
-        let service = Arc::new(Router { task, shards: addresses, lifecycle: lifecycle.clone(), warnings });
+        let service =
+            Arc::new(Router { task, shards: addresses, drafts, lifecycle: lifecycle.clone(), warnings });
         // A save request is answered only when the file is written. Meanwhile the chief must be able to send
         // other requests to every shard.
         let requests_max = config.server.requests_max.max(4 * config.shards);

@@ -4,13 +4,15 @@
 use std::sync::Arc;
 
 use actix::Addr;
+use futures_util::future::{BoxFuture, FutureExt};
 use pushpull_messages::id::{JobName, TaskId};
 use pushpull_messages::message::{Claimed, Message, Refusal, RefusalCode, Stopped, Withdrawn};
 use pushpull_messages::observe::Meter;
 use pushpull_transport::buffer::Payload;
-use pushpull_transport::{Peer, Reply, Service, Warnings};
+use pushpull_transport::{Arriving, Peer, Reply, Service, Sink, Warnings};
 
 use crate::actor::{Shard, ShardRequest};
+use crate::drafts::{DRAFT_TIME_MAX, Drafts};
 use crate::lifecycle::{End, Lifecycle};
 use crate::shard::Reader;
 
@@ -19,6 +21,8 @@ pub(crate) struct Router {
     pub task: TaskId,
     /// The shards' actors, each with the meter of its mailbox.
     pub shards: Vec<(Addr<Shard>, Arc<Meter>)>,
+    /// The turn to draft at each shard.
+    pub drafts: Vec<Drafts>,
     pub lifecycle: Lifecycle,
     pub warnings: Warnings,
 }
@@ -106,6 +110,20 @@ impl Service for Router {
     fn admit(&self, peer: &Peer) -> Result<(), Refusal> {
         self.lifecycle.connected(peer);
         Ok(())
+    }
+
+    fn sink<'a>(&'a self, peer: &'a Peer, arriving: Arriving<'a>) -> BoxFuture<'a, Option<Box<dyn Sink>>> {
+        async move {
+            let Message::Push(push) = arriving.message else { return None };
+            if arriving.last_took.is_some_and(|took| took > DRAFT_TIME_MAX) {
+                return None;
+            }
+            let shard = shard_of(peer, arriving.message)? as usize;
+            let ((address, _), drafts) = (self.shards.get(shard)?, self.drafts.get(shard)?);
+            let sink = drafts.begin(push, arriving.lengths, peer.connection, address.clone()).await?;
+            Some(Box::new(sink) as Box<dyn Sink>)
+        }
+        .boxed()
     }
 
     fn call(&self, peer: &Peer, mut message: Message, payload: Payload, mut reply: Reply) {

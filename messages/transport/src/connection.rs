@@ -115,7 +115,8 @@ impl Connection {
     }
 
     /// Sends a request and waits for a reply of any kind. If no reply comes in time, sends the request again
-    /// with a new id, and ignores a reply to the earlier copy. `retry` defines how long to wait before each
+    /// with a new id, and ignores a reply to the earlier copy. If the peer asks for the request again, sends it
+    /// at once. `retry` defines how long to wait before each
     /// repetition. While the transport has not taken all of a request, the request is not sent again.
     ///
     /// # Errors
@@ -133,13 +134,15 @@ impl Connection {
             let mut request = self.send(message.clone(), payload.clone()).await?;
             loop {
                 match timeout(pause, &mut request.reply).await {
+                    // The peer could not keep the request, so it asks for it again.
+                    Ok(Ok((Message::Refusal(refusal), _))) if refusal.code == RefusalCode::Again => break,
                     Ok(reply) => return reply.map_err(|_| self.lost(self.pending.reason())),
                     // The transport has not taken all of the request, so the peer cannot have replied yet.
                     Err(_) if !request.is_written() => {}
                     Err(_) => break,
                 }
             }
-            tracing::debug!(peer = %self.peer, request = message.name(), ?pause, "no reply; sending again");
+            tracing::debug!(peer = %self.peer, request = message.name(), ?pause, "sending again");
             self.counters.resend();
         }
     }

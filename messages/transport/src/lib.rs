@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod arrival;
 pub mod buffer;
 mod client;
 mod congestion;
@@ -30,6 +31,7 @@ mod server;
 mod server_config;
 mod service;
 mod session;
+mod sink;
 mod tcp;
 #[cfg(test)]
 mod tests;
@@ -46,14 +48,15 @@ pub use error::{CallError, DialError, TransportError};
 pub use handshake::Identity;
 pub use in_process::InProcess;
 pub use late::{AnswerGuard, DecidedAnswer, LateAnswer};
-pub use link::{FrameReceiver, FrameSender, Link};
+pub use link::{Begun, FrameReceiver, FrameSender, Link};
 pub use listener::Listener;
 pub use liveness::LOST_AFTER_MIN;
 pub use reply::Reply;
 pub use retry::RetryConfig;
 pub use server::{Server, serve};
 pub use server_config::ServerConfig;
-pub use service::{Peer, Service};
+pub use service::{Arriving, Peer, Service};
+pub use sink::Sink;
 pub use tcp::Tcp;
 pub use transport::Transport;
 pub use warnings::Warnings;

@@ -6,7 +6,8 @@ use std::sync::atomic::AtomicU64;
 
 use futures_util::future::BoxFuture;
 
-use crate::buffer::{Credit, Share};
+use crate::buffer::{Credit, Payload, Share};
+use crate::sink::Sink;
 use crate::wire::{Envelope, Limits, WireError};
 
 /// Both halves of a link, with the address of its other end.
@@ -33,10 +34,37 @@ pub trait FrameSender: Send {
     }
 }
 
+/// An envelope that has been read, at least up to its payload.
+pub enum Begun {
+    /// The whole envelope.
+    Whole(Envelope),
+    /// The envelope without its payload, which is large and still to be read with
+    /// [`finish`](FrameReceiver::finish).
+    Head {
+        /// The envelope without its payload.
+        envelope: Envelope,
+        /// The lengths of the payload's segments in bytes.
+        lengths: Vec<u64>,
+    },
+}
+
 /// The half of a link that reads.
 pub trait FrameReceiver: Send {
     /// Reads the next envelope. Returns `None` if the other end has closed the link between two frames.
     fn receive(&mut self) -> BoxFuture<'_, Result<Option<Envelope>, WireError>>;
+
+    /// Reads the next envelope as [`receive`](Self::receive) does, but may stop before a large payload.
+    fn begin(&mut self) -> BoxFuture<'_, Result<Option<Begun>, WireError>> {
+        Box::pin(async { Ok(self.receive().await?.map(Begun::Whole)) })
+    }
+
+    /// Reads the payload of the envelope before which [`begin`](Self::begin) has stopped, and puts it into
+    /// `sink`. Without a sink, returns the payload; with one, returns [`Payload::TAKEN`]. If this fails or is cancelled, the link can no longer be
+    /// used.
+    fn finish(&mut self, sink: Option<Box<dyn Sink>>) -> BoxFuture<'_, Result<Payload, WireError>> {
+        let _ = sink;
+        Box::pin(std::future::ready(Ok(Payload::EMPTY)))
+    }
 
     /// Sets the limits for all frames from now on. Each frame must be within `limits`. A payload or a large
     /// header is read only when `share` has credit for it; until then nothing more is read from the link.

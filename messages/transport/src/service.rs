@@ -1,10 +1,14 @@
 //! The trait of services. A service decides which peers a server accepts, and answers their requests.
 
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, FutureExt};
 use pushpull_messages::id::{Incarnation, TaskId};
 use pushpull_messages::message::{Message, Refusal};
 
 use crate::buffer::Payload;
 use crate::reply::Reply;
+use crate::sink::Sink;
 
 /// The task at the other end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +29,17 @@ pub struct Peer {
     pub nonce: u64,
 }
 
+/// A request whose payload begins to arrive.
+#[derive(Clone, Copy, Debug)]
+pub struct Arriving<'a> {
+    /// The request.
+    pub message: &'a Message,
+    /// The lengths of the payload's segments in bytes.
+    pub lengths: &'a [u64],
+    /// How long the last large payload on this connection took to arrive; `None` if there was none.
+    pub last_took: Option<Duration>,
+}
+
 /// A service that answers requests. The tokio task of a connection calls the methods, so each method must
 /// hand long work to another thread or task and return at once.
 pub trait Service: Send + Sync + 'static {
@@ -36,6 +51,15 @@ pub trait Service: Send + Sync + 'static {
     fn admit(&self, peer: &Peer) -> Result<(), Refusal> {
         let _ = peer;
         Ok(())
+    }
+
+    /// Returns the sink for a large payload that begins to arrive. The service may let the peer wait a short
+    /// time. Once all of the payload is in the sink, [`call`](Self::call) is called with
+    /// [`Payload::TAKEN`]. Without a sink, `call` gets the payload. The request has no
+    /// effect before `call`.
+    fn sink<'a>(&'a self, peer: &'a Peer, arriving: Arriving<'a>) -> BoxFuture<'a, Option<Box<dyn Sink>>> {
+        let _ = (peer, arriving);
+        std::future::ready(None).boxed()
     }
 
     /// Handles a request. The reply may be sent at any later time, from any thread.

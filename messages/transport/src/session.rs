@@ -16,11 +16,11 @@ use crate::buffer::{Budget, Payload};
 use crate::counters::ConnectionCounters;
 use crate::handshake::{Identity, Rejection};
 use crate::late::{AnswerGuard, DecidedAnswer, LateAnswer};
-use crate::link::{FrameReceiver, FrameSender, Link};
+use crate::link::{Begun, FrameReceiver, FrameSender, Link};
 use crate::liveness;
 use crate::reply::{Content, Outgoing, Place, Reply};
 use crate::server_config::ServerConfig;
-use crate::service::{Peer, Service};
+use crate::service::{Arriving, Peer, Service};
 use crate::warnings::Warnings;
 use crate::wire::{Envelope, Limits, WireError};
 
@@ -220,14 +220,27 @@ async fn read_requests(
     mut stopping: watch::Receiver<bool>,
 ) -> Result<bool, WireError> {
     let permits = Arc::new(Semaphore::new(host.config.requests_max() as usize));
+    // How long the last large payload took to arrive.
+    let mut took = None;
     loop {
         let request = async {
             let permit = Arc::clone(&permits).acquire_owned().await.expect("never closed");
             loop {
-                let received = receiver.receive().await?;
-                if !matches!(received, Some(Envelope { message: Message::Heartbeat(_), .. })) {
-                    return Ok::<_, WireError>(received.map(|envelope| (envelope, permit)));
-                }
+                let (envelope, bytes) = match receiver.begin().await? {
+                    Some(Begun::Whole(Envelope { message: Message::Heartbeat(_), .. })) => continue,
+                    Some(Begun::Whole(envelope)) => {
+                        let bytes = envelope.payload.bytes();
+                        (envelope, bytes)
+                    }
+                    Some(Begun::Head { envelope, lengths }) => {
+                        let payload =
+                            read_payload(host, peer, &mut *receiver, &envelope.message, &lengths, &mut took);
+                        let bytes = lengths.iter().sum::<u64>() as usize;
+                        (Envelope { payload: payload.await?, ..envelope }, bytes)
+                    }
+                    None => return Ok(None),
+                };
+                return Ok::<_, WireError>(Some((envelope, bytes, permit)));
             }
         };
         let received = tokio::select! {
@@ -236,14 +249,32 @@ async fn read_requests(
             _ = stopping.wait_for(|&stop| stop) => return Ok(true),
             received = request => received?,
         };
-        let Some((Envelope { request, message, payload }, permit)) = received else {
+        let Some((Envelope { request, message, payload }, bytes, permit)) = received else {
             return Ok(false);
         };
-        host.counters.received.count(payload.bytes());
+        host.counters.received.count(bytes);
         let (request_name, credit) = (message.name(), receiver.take_header_credit());
         let place = Place { request: request_name, _permit: permit, _credit: credit };
         host.service.call(peer, message, payload, Reply::new(request, outgoing.clone(), place));
     }
+}
+
+/// Reads a large payload into the service's sink, or returns it if the service has none. `took` is the time
+/// that the last such payload took to arrive, and then the time of this one.
+async fn read_payload(
+    host: &Host,
+    peer: &Peer,
+    receiver: &mut dyn FrameReceiver,
+    message: &Message,
+    lengths: &[u64],
+    took: &mut Option<Duration>,
+) -> Result<Payload, WireError> {
+    let arriving = Arriving { message, lengths, last_took: *took };
+    let sink = host.service.sink(peer, arriving).await;
+    let began = observe::now();
+    let payload = receiver.finish(sink).await?;
+    *took = Some(observe::since(began));
+    Ok(payload)
 }
 
 /// Writes replies, and heartbeats between them, until the queue is closed.
@@ -295,7 +326,7 @@ fn log_refusal(host: &Host, peer: &Peer, request: &'static str, refusal: &Refusa
     let Peer { task, address, .. } = peer;
     match refusal.code {
         // A request that comes too early, too late, twice or before a rollback is normal.
-        RefusalCode::Unavailable | RefusalCode::Superseded | RefusalCode::RolledBack => {
+        RefusalCode::Unavailable | RefusalCode::Superseded | RefusalCode::Again | RefusalCode::RolledBack => {
             tracing::debug!(peer = %task, "refused {request}: {refusal}");
         }
         // The service itself logs these refusals, because only the service knows which of them are expected.

@@ -8,24 +8,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, lookup_host};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::timeout;
 
-use crate::buffer::{Buffer, BufferPool, Credit, Share};
+use crate::arrival::{Arrival, read_full, read_some};
+use crate::buffer::{BufferPool, Credit, Payload, Share};
 use crate::congestion::Congestion;
 use crate::error::TransportError;
-use crate::link::{FrameReceiver, FrameSender, Link};
+use crate::link::{Begun, FrameReceiver, FrameSender, Link};
 use crate::listener::Listener;
 use crate::liveness::{LOST_AFTER, LOST_AFTER_MIN};
+use crate::sink::Sink;
 use crate::transport::Transport;
 use crate::wire::{
-    Envelope, FrameHead, Incoming, Limits, PADDING, PREFIX_BYTES, Prefix, WireError, encode_head,
+    Envelope, FrameHead, Incoming, Layout, Limits, PADDING, PREFIX_BYTES, Prefix, WireError, encode_head,
 };
 
-/// The longest time without progress while a frame is read. After this time, the peer counts as lost.
-const STALL: Duration = Duration::from_secs(30);
 /// The size of the largest header, in bytes, for which no credit is taken from the budget of bytes in flight.
 /// Such headers take little memory even if every connection has as many requests in flight as it may have.
 /// The headers of most models' pushes and pulls are no larger.
@@ -36,6 +36,9 @@ const READ_BUFFER_BYTES: usize = 16 << 10;
 /// The number of bytes by which the memory for a header grows while the header is read. An idle connection
 /// may keep this number of bytes.
 const HEADER_CHUNK_BYTES: usize = 64 << 10;
+/// The size of the smallest payload, in bytes, that may go into a sink. A smaller payload stays in the
+/// processor's caches in any case.
+const SINK_BYTES_MIN: usize = 256 << 10;
 
 /// The TCP transport.
 #[derive(Clone, Debug)]
@@ -121,6 +124,7 @@ impl Tcp {
             limits: Limits::STRANGER,
             share: None,
             header_credit: None,
+            rest: None,
             lost_after: self.lost_after,
             pool: self.pool.clone(),
         };
@@ -237,38 +241,53 @@ struct Receiver {
     share: Option<Share>,
     /// The credit for the header of the last frame.
     header_credit: Option<Credit>,
+    /// What is still to be read of the frame that was begun.
+    rest: Option<Rest>,
     lost_after: Duration,
     pool: BufferPool,
+}
+
+/// The rest of a frame that has been read up to its payload.
+struct Rest {
+    layout: Layout,
+    /// The credit for the payload.
+    credit: Option<Credit>,
+    arrival: Arrival,
 }
 
 impl FrameReceiver for Receiver {
     fn receive(&mut self) -> BoxFuture<'_, Result<Option<Envelope>, WireError>> {
         async move {
-            let mut prefix_bytes = [0; PREFIX_BYTES];
-            // Between two frames, the limit for a silent peer applies instead of [`STALL`]. An idle peer is
-            // not silent: it sends heartbeats.
-            let first = match timeout(self.lost_after, self.stream.read(&mut prefix_bytes)).await {
-                Ok(first) => first?,
-                Err(_) => return Err(WireError::Silent(self.lost_after.as_secs())),
-            };
-            if first == 0 {
-                return Ok(None);
+            let Some((envelope, rest)) = self.read_head().await? else { return Ok(None) };
+            Ok(Some(Envelope { payload: self.read_payload(rest).await?, ..envelope }))
+        }
+        .boxed()
+    }
+
+    fn begin(&mut self) -> BoxFuture<'_, Result<Option<Begun>, WireError>> {
+        async move {
+            let Some((envelope, rest)) = self.read_head().await? else { return Ok(None) };
+            // The checksum is known to be right only when all of the payload has arrived.
+            if rest.layout.bytes < SINK_BYTES_MIN || rest.layout.crc.is_some() {
+                let payload = self.read_payload(rest).await?;
+                return Ok(Some(Begun::Whole(Envelope { payload, ..envelope })));
             }
-            let mut arrival = Arrival::begin(&self.limits, PREFIX_BYTES as u64);
-            read_full(&mut self.stream, &mut prefix_bytes[first..], &mut arrival).await?;
-            let prefix = Prefix::decode(&prefix_bytes, &self.limits)?;
-            let credit = self.take_credit(&prefix).await;
-            // The time limit begins again here, because the wait for credit is not the peer's fault.
-            let mut arrival =
-                Arrival::begin(&self.limits, u64::from(prefix.header_bytes) + prefix.payload_bytes);
-            self.read_header(prefix.header_bytes as usize, &mut arrival).await?;
-            let incoming = Incoming::decode(&prefix_bytes, prefix, &self.header, &self.limits);
-            // An idle connection must not keep the memory of a large header.
-            self.header.clear();
-            self.header.shrink_to(HEADER_CHUNK_BYTES);
-            let incoming = incoming?;
-            let payload = self.read_payload(incoming.payload_bytes(), credit, &mut arrival).await?;
-            incoming.complete(payload).map(Some)
+            let lengths = rest.layout.lengths.clone();
+            self.rest = Some(rest);
+            Ok(Some(Begun::Head { envelope, lengths }))
+        }
+        .boxed()
+    }
+
+    fn finish(&mut self, sink: Option<Box<dyn Sink>>) -> BoxFuture<'_, Result<Payload, WireError>> {
+        async move {
+            let Some(mut rest) = self.rest.take() else { return Ok(Payload::EMPTY) };
+            // The time limit begins again here, because the wait for a sink is not the peer's fault.
+            rest.arrival = Arrival::begin(&self.limits, rest.layout.bytes as u64);
+            match sink {
+                Some(sink) => self.drain_payload(rest, sink).await.map(|()| Payload::TAKEN),
+                None => self.read_payload(rest).await,
+            }
         }
         .boxed()
     }
@@ -303,19 +322,60 @@ impl Receiver {
         Some(credit)
     }
 
-    async fn read_payload(
-        &mut self,
-        bytes: usize,
-        credit: Option<Credit>,
-        arrival: &mut Arrival,
-    ) -> Result<Buffer, WireError> {
-        let buffer = self.pool.take(bytes);
+    /// Reads a frame up to its payload. Returns `None` if the other end has closed the link before the frame.
+    async fn read_head(&mut self) -> Result<Option<(Envelope, Rest)>, WireError> {
+        let mut prefix_bytes = [0; PREFIX_BYTES];
+        // Between two frames, the limit for a silent peer applies instead of the limit for a frame that does
+        // not get on. An idle peer is not silent: it sends heartbeats.
+        let first = match timeout(self.lost_after, self.stream.read(&mut prefix_bytes)).await {
+            Ok(first) => first?,
+            Err(_) => return Err(WireError::Silent(self.lost_after.as_secs())),
+        };
+        if first == 0 {
+            return Ok(None);
+        }
+        let mut arrival = Arrival::begin(&self.limits, PREFIX_BYTES as u64);
+        read_full(&mut self.stream, &mut prefix_bytes[first..], &mut arrival).await?;
+        let prefix = Prefix::decode(&prefix_bytes, &self.limits)?;
+        let credit = self.take_credit(&prefix).await;
+        // The time limit begins again here, because the wait for credit is not the peer's fault.
+        let mut arrival = Arrival::begin(&self.limits, u64::from(prefix.header_bytes) + prefix.payload_bytes);
+        self.read_header(prefix.header_bytes as usize, &mut arrival).await?;
+        let incoming = Incoming::decode(&prefix_bytes, prefix, &self.header, &self.limits);
+        // An idle connection must not keep the memory of a large header.
+        self.header.clear();
+        self.header.shrink_to(HEADER_CHUNK_BYTES);
+        let (envelope, layout) = incoming?.into_parts();
+        Ok(Some((envelope, Rest { layout, credit, arrival })))
+    }
+
+    /// Reads all of a payload into one buffer.
+    async fn read_payload(&mut self, rest: Rest) -> Result<Payload, WireError> {
+        let Rest { layout, credit, mut arrival } = rest;
+        let buffer = self.pool.take(layout.bytes);
         let mut buffer = match credit {
             Some(credit) => buffer.with_credit(credit),
             None => buffer,
         };
-        read_full(&mut self.stream, buffer.as_bytes_mut(), arrival).await?;
-        Ok(buffer)
+        read_full(&mut self.stream, buffer.as_bytes_mut(), &mut arrival).await?;
+        layout.payload(buffer)
+    }
+
+    /// Reads a payload into a sink.
+    async fn drain_payload(&mut self, rest: Rest, mut sink: Box<dyn Sink>) -> Result<(), WireError> {
+        let Rest { layout, credit, mut arrival } = rest;
+        credit.into_iter().for_each(|credit| sink.hold(credit));
+        let mut skipped = [0; PADDING.len()];
+        for (padding, mut missing) in layout.segments() {
+            read_full(&mut self.stream, &mut skipped[..padding], &mut arrival).await?;
+            while missing > 0 {
+                let read = read_some(&mut self.stream, sink.space(), &mut arrival).await?;
+                sink.filled(read);
+                missing -= read;
+            }
+        }
+        sink.finish();
+        Ok(())
     }
 
     /// Reads a header. Memory is allocated as bytes arrive: a prefix alone must not cause a large allocation.
@@ -328,55 +388,4 @@ impl Receiver {
         }
         Ok(())
     }
-}
-
-/// The progress of one part of a frame that is being read: when the part began, and how much of it has
-/// arrived.
-struct Arrival {
-    began: Instant,
-    limits: Limits,
-    bytes: u64,
-    received: u64,
-}
-
-impl Arrival {
-    fn begin(limits: &Limits, bytes: u64) -> Self {
-        Self { began: Instant::now(), limits: *limits, bytes, received: 0 }
-    }
-
-    /// Waits for more bytes of the frame. They must arrive within [`STALL`], and before the time limit of the
-    /// frame has expired.
-    async fn wait(&mut self, read: impl Future<Output = io::Result<usize>>) -> Result<usize, WireError> {
-        let time = self.limits.time_for(self.received);
-        let stalled = Instant::now() + STALL;
-        // If the sum overflows, only the limit [`STALL`] applies.
-        let late = self.began.checked_add(time).unwrap_or(stalled);
-        match timeout_at(late.min(stalled), read).await {
-            Ok(read) => {
-                let read = read?;
-                self.received += read as u64;
-                Ok(read)
-            }
-            Err(_) if late <= stalled => {
-                let Self { bytes, received, .. } = *self;
-                Err(WireError::Slow { received, bytes, seconds: time.as_secs() })
-            }
-            Err(_) => Err(WireError::Stalled(STALL.as_secs())),
-        }
-    }
-}
-
-async fn read_full(
-    stream: &mut (impl AsyncRead + Unpin),
-    mut bytes: &mut [u8],
-    arrival: &mut Arrival,
-) -> Result<(), WireError> {
-    while !bytes.is_empty() {
-        let read = arrival.wait(stream.read(bytes)).await?;
-        if read == 0 {
-            return Err(WireError::Truncated);
-        }
-        bytes = &mut bytes[read..];
-    }
-    Ok(())
 }

@@ -80,6 +80,13 @@ pub(super) fn variables_lost(shard: ShardId) -> Refusal {
     Refusal::new(RefusalCode::RolledBack, reason)
 }
 
+/// Returns the refusal of a push whose gradients the shard has not kept.
+pub(crate) fn again() -> Refusal {
+    let reason =
+        "the shard has changed while the push arrived, and has not kept its gradients: send it again";
+    Refusal::new(RefusalCode::Again, reason)
+}
+
 /// Returns the refusal of a request that cannot be served yet, or can no longer be served.
 pub(super) fn unavailable(reason: String) -> Refusal {
     Refusal::new(RefusalCode::Unavailable, reason)

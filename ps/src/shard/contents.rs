@@ -15,8 +15,9 @@ use pushpull_messages::optimizer::{RateChange, RateSpec};
 use pushpull_transport::buffer::{BufferPool, Payload, Segment};
 
 use super::aggregate::Aggregate;
-use super::answer::misfit;
+use super::answer::{again, misfit};
 use super::cut::{Cut, Restored};
+use super::draft::{Draft, Fault, Plan};
 use super::ledger::Ledger;
 use super::newest::{Newest, ValuesKind};
 use super::slice::Slice;
@@ -278,20 +279,66 @@ impl Contents {
     pub(super) fn check_finite(&self, push: &Push, gradients: &Payload) -> Result<(), Refusal> {
         for (slice, gradient) in self.slices.iter().rev().zip(gradients.segments()) {
             if !all_below(gradient.as_f32(), GRADIENT_LIMIT) {
-                let fault = match all_finite(gradient.as_f32()) {
-                    true => format!("is too large: an element is {GRADIENT_LIMIT:e} or more"),
-                    false => "is not finite".to_owned(),
-                };
-                let reason = format!(
-                    "the gradient of variable '{}' from worker/{} at its step {} {fault}",
-                    slice.variable(),
-                    push.id.worker,
-                    push.local_step
-                );
-                return Err(Refusal::new(RefusalCode::NotFinite, reason));
+                let fault = Fault { slice: slice.id(), is_finite: all_finite(gradient.as_f32()) };
+                return Err(self.not_finite(push, fault));
             }
         }
         Ok(())
+    }
+
+    /// Checks that a draft leads from the current version with the factor of the learning rate that its push
+    /// gets now, and that all of its gradients are finite and small enough.
+    ///
+    /// # Errors
+    /// Returns the refusal of the push.
+    pub(super) fn check_draft(&self, push: &Push, draft: &Draft) -> Result<(), Refusal> {
+        let factor = sync::factor(self.created.sync, self.version.0.saturating_sub(push.version.0));
+        if !factor.is_some_and(|factor| draft.fits(self.version, factor * self.rate.at(self.version).factor))
+        {
+            return Err(again());
+        }
+        draft.fault().map_or(Ok(()), |fault| Err(self.not_finite(push, fault)))
+    }
+
+    /// Returns the refusal of a push with a gradient that cannot be applied.
+    fn not_finite(&self, push: &Push, Fault { slice, is_finite }: Fault) -> Refusal {
+        let fault = match is_finite {
+            true => format!("is too large: an element is {GRADIENT_LIMIT:e} or more"),
+            false => "is not finite".to_owned(),
+        };
+        let variable = self.slices.iter().find(|own| own.id() == slice).map_or("?", Slice::variable);
+        let reason = format!(
+            "the gradient of variable '{variable}' from worker/{} at its step {} {fault}",
+            push.id.worker, push.local_step
+        );
+        Refusal::new(RefusalCode::NotFinite, reason)
+    }
+
+    /// Returns what a draft must know of the shard; `None` if the shard applies no push at once now.
+    pub(super) fn plan(&self) -> Option<Plan> {
+        let (created, rate) = (Arc::clone(&self.created), self.planned_rate()?);
+        let slices = self.slices.iter().rev().map(Slice::view).collect();
+        Some(Plan::new(created, self.placement_digest, self.version, rate, slices))
+    }
+
+    /// Returns the factor by which hooks multiply the learning rate of the next update; `None` if the shard
+    /// applies no push at once now.
+    pub(super) fn planned_rate(&self) -> Option<f32> {
+        let applies = !self.is_complete() && !self.is_held() && sync::factor(self.created.sync, 0).is_some();
+        applies.then(|| self.rate.at(self.version).factor)
+    }
+
+    /// Makes the next version from a draft that leads to it.
+    pub(super) fn apply_draft(&mut self, draft: Draft, learning_rate_factor: f32, pool: &BufferPool) {
+        self.rate = self.rate.at(self.version);
+        let (created, version) = (Arc::clone(&self.created), self.version);
+        let factor = learning_rate_factor * self.rate.factor;
+        assert!(draft.fits(version, factor), "a draft of another update");
+        let update = Update::new(&created.update, version, created.last_step, factor, 1);
+        for (slice, drafted) in self.slices.iter_mut().rev().zip(draft.into_slices()) {
+            slice.apply_drafted(drafted, &update, pool);
+        }
+        self.version = version.next();
     }
 
     /// Applies the sum of `count` gradients, and thereby makes the next version. `gradients` yields this sum

@@ -7,11 +7,10 @@
 
 use std::collections::BTreeSet;
 
+use super::answer::{Answer, Reader};
+use super::state::Gradients;
 use pushpull_messages::id::Incarnation;
 use pushpull_messages::message::{Leave, Pull, PullAt, Push, Refusal};
-use pushpull_transport::buffer::Payload;
-
-use super::answer::{Answer, Reader};
 
 /// A request that waits.
 pub(super) enum Deferred<R> {
@@ -27,7 +26,7 @@ pub(super) enum Deferred<R> {
 /// A push that waits. Its gradients still count against the limit on bytes in flight.
 pub(super) struct DeferredPush<R> {
     pub push: Push,
-    pub gradients: Payload,
+    pub gradients: Gradients,
     pub connection: u64,
     pub reply: R,
 }
@@ -128,6 +127,11 @@ impl<R> DeferredQueue<R> {
         })
     }
 
+    /// Returns whether no request waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Removes and returns all requests, in the order of their arrival.
     pub(super) fn take(&mut self) -> Vec<Deferred<R>> {
         std::mem::take(&mut self.0)
@@ -157,6 +161,7 @@ impl<R> DeferredQueue<R> {
 mod tests {
     use pushpull_messages::id::{Incarnation, LocalStep, PlacementEpoch, Sequence, Version};
     use pushpull_messages::message::PushId;
+    use pushpull_transport::buffer::Payload;
 
     use super::*;
 
@@ -174,7 +179,7 @@ mod tests {
             pull: true,
             traced: false,
         };
-        DeferredPush { push, gradients: Payload::EMPTY, connection: 1, reply: () }
+        DeferredPush { push, gradients: Payload::EMPTY.into(), connection: 1, reply: () }
     }
 
     /// Checks that the end of an incarnation waits behind the pushes of that incarnation (B). The worker

@@ -2,6 +2,7 @@
 //! other buffers, because readers may still use the current ones. It changes slots in place. If a save still
 //! reads a slot, the update changes a copy of it.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use pushpull_kernels::cpu::average;
@@ -12,6 +13,7 @@ use pushpull_messages::variable::VariableSpec;
 use pushpull_transport::buffer::{Buffer, BufferPool, Segment};
 
 use super::cut::SliceState;
+use super::draft::Drafted;
 use super::update::Update;
 use super::{initial, optimizer};
 
@@ -23,8 +25,60 @@ pub(super) struct Slice {
     value: Arc<Buffer>,
     /// The moving average, if the job keeps a moving average of the variable.
     average: Option<Arc<Buffer>>,
-    treatment: Treatment,
+    treatment: Arc<Treatment>,
     slots: Vec<Arc<Buffer>>,
+}
+
+/// What a draft must know of a slice. The contents of its buffers never change.
+pub(super) struct SliceView {
+    pub id: SliceId,
+    value: Arc<Buffer>,
+    average: Option<Arc<Buffer>>,
+    treatment: Arc<Treatment>,
+    has_slots: bool,
+}
+
+impl SliceView {
+    pub(super) fn bytes(&self) -> usize {
+        self.value.len()
+    }
+
+    /// Returns the memory for what a draft has for the slice.
+    pub(super) fn begin_draft(&self, pool: &BufferPool) -> Drafted {
+        if self.has_slots {
+            return Drafted::Gradient(pool.take(self.bytes()));
+        }
+        let average = self.average.as_ref().map(|average| pool.take(average.len()));
+        Drafted::Next { value: pool.take(self.bytes()), average }
+    }
+
+    /// Computes the elements `place` of the next value and of the next moving average, from the same elements
+    /// of a gradient.
+    pub(super) fn draft(
+        &self,
+        place: Range<usize>,
+        gradient: &[f32],
+        update: &Update<'_>,
+        next: &mut [f32],
+        average: Option<&mut [f32]>,
+    ) {
+        let value = &self.value.as_f32()[place.clone()];
+        let old = self.average.as_ref().map(|average| &average.as_f32()[place]);
+        match self.treatment.of(update) {
+            Some(update) => {
+                optimizer::apply(&update, next, value, gradient, &mut []);
+                if let (Some(average), Some(old)) = (average, old) {
+                    pushpull_kernels::cpu::average(average, old, next, update.average_decay);
+                }
+            }
+            None => {
+                next.copy_from_slice(value);
+                if let (Some(average), Some(old)) = (average, old) {
+                    average.copy_from_slice(old);
+                }
+            }
+        }
+    }
 }
 
 /// What a push does to a slice.
@@ -51,6 +105,16 @@ impl Treatment {
             Self::Usual
         } else {
             Self::Special(Box::new(rule))
+        }
+    }
+
+    /// Returns the update of a slice that is treated in this way; `None` if the slice does not change.
+    fn of<'u>(&'u self, update: &Update<'u>) -> Option<Update<'u>> {
+        match self {
+            Self::Usual => Some(*update),
+            Self::Special(rule) => Some(update.by(rule)),
+            Self::Untrained => Some(update.untrained()),
+            Self::Frozen => None,
         }
     }
 }
@@ -91,7 +155,7 @@ impl Slice {
             variable: variable.name.clone(),
             average: update.averages(variable).then(|| average.unwrap_or_else(|| Arc::clone(&value))),
             value,
-            treatment: Treatment::new(update, variable),
+            treatment: Arc::new(Treatment::new(update, variable)),
             slots,
         }
     }
@@ -133,19 +197,8 @@ impl Slice {
     /// Applies a gradient. The next value is computed into another buffer, because readers may still use the
     /// current buffer. The current buffer goes back to the pool when its last reader drops it.
     pub(super) fn apply(&mut self, gradient: &[f32], update: &Update<'_>, pool: &BufferPool) {
-        let special;
-        let update = match &self.treatment {
-            Treatment::Usual => update,
-            Treatment::Special(rule) => {
-                special = update.by(rule);
-                &special
-            }
-            Treatment::Untrained => {
-                special = update.untrained();
-                &special
-            }
-            Treatment::Frozen => return,
-        };
+        let treatment = Arc::clone(&self.treatment);
+        let Some(update) = treatment.of(update) else { return };
         for slot in &mut self.slots {
             if Arc::get_mut(slot).is_none() {
                 let mut copy = pool.take(slot.len());
@@ -154,12 +207,34 @@ impl Slice {
             }
         }
         let mut next = pool.take(self.value.len());
-        optimizer::apply(update, next.as_f32_mut(), self.value.as_f32(), gradient, &mut self.slots);
+        optimizer::apply(&update, next.as_f32_mut(), self.value.as_f32(), gradient, &mut self.slots);
         self.value = Arc::new(next);
         if let Some(old) = &mut self.average {
             let mut next = pool.take(old.len());
             average(next.as_f32_mut(), old.as_f32(), self.value.as_f32(), update.average_decay);
             *old = Arc::new(next);
+        }
+    }
+
+    /// Returns what a draft must know of the slice.
+    pub(super) fn view(&self) -> SliceView {
+        SliceView {
+            id: self.id,
+            value: Arc::clone(&self.value),
+            average: self.average.clone(),
+            treatment: Arc::clone(&self.treatment),
+            has_slots: !self.slots.is_empty(),
+        }
+    }
+
+    /// Applies what a draft has for the slice.
+    pub(super) fn apply_drafted(&mut self, drafted: Drafted, update: &Update<'_>, pool: &BufferPool) {
+        match drafted {
+            Drafted::Gradient(gradient) => self.apply(gradient.as_f32(), update, pool),
+            Drafted::Next { value, average } => {
+                self.value = Arc::new(value);
+                self.average = average.map(Arc::new);
+            }
         }
     }
 }

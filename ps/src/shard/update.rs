@@ -9,6 +9,7 @@ use pushpull_messages::id::{GlobalStep, Version};
 use pushpull_messages::optimizer::{OptimizerSpec, UpdateSpec, VariableRule};
 
 /// The parameters of one update of all slices.
+#[derive(Clone, Copy)]
 pub(super) struct Update<'a> {
     pub optimizer: &'a OptimizerSpec,
     /// The factor by which the optimizer's learning rate is multiplied.
@@ -47,7 +48,10 @@ impl<'a> Update<'a> {
 
     /// Returns the same update with the optimizer and the weight decay of `rule`, for a variable that has a
     /// rule of its own.
-    pub(super) const fn by<'b>(&'b self, rule: &'b VariableRule) -> Update<'b> {
+    pub(super) const fn by<'b>(&self, rule: &'b VariableRule) -> Update<'b>
+    where
+        'a: 'b,
+    {
         let terms = GradientTerms { scale: self.terms.scale, weight_decay: rule.weight_decay };
         Update { optimizer: &rule.optimizer, terms, ..*self }
     }

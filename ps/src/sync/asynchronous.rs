@@ -15,6 +15,11 @@ pub(super) struct Asynchronous {
     pub staleness_lr: bool,
 }
 
+/// Returns the factor of the learning rate for a push with this staleness.
+pub(super) fn factor(staleness_lr: bool, staleness: u64) -> f32 {
+    if staleness_lr { 1.0 / (1.0 + staleness as f32) } else { 1.0 }
+}
+
 impl Policy for Asynchronous {
     fn may_push(&self, _: u32, _: Version, _: &Members) -> bool {
         true
@@ -26,8 +31,7 @@ impl Policy for Asynchronous {
 
     fn admit(&mut self, push: Candidate, version: Version, members: &mut Members) -> Admission {
         members.pushed(push.worker, members.next(push.worker).next());
-        let staleness = version.0 - push.read.0;
-        let learning_rate_factor = if self.staleness_lr { 1.0 / (1.0 + staleness as f32) } else { 1.0 };
+        let learning_rate_factor = factor(self.staleness_lr, version.0 - push.read.0);
         Admission::Apply { learning_rate_factor }
     }
 

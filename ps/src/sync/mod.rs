@@ -21,6 +21,16 @@ pub(crate) use policy::{Admission, Candidate, Policy};
 use repeating::Repeating;
 use synchronous::Synchronous;
 
+/// Returns the factor of the learning rate for a push with this staleness, if every push is applied at once as
+/// an update of its own; `None` if updates take several pushes.
+pub(crate) fn factor(spec: SyncSpec, staleness: u64) -> Option<f32> {
+    match spec {
+        SyncSpec::Async { staleness_lr } => Some(asynchronous::factor(staleness_lr, staleness)),
+        SyncSpec::Bounded { .. } => Some(1.0),
+        SyncSpec::Sync { .. } => None,
+    }
+}
+
 /// Returns the policy that `spec` describes in a job with `workers` workers.
 pub(crate) fn policy(spec: SyncSpec, workers: u32) -> Box<dyn Policy> {
     match spec {

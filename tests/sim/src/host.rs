@@ -153,7 +153,7 @@ impl Setting {
 
     fn ps_config(&self, stores: Stores) -> PsConfig {
         let shards = self.shards;
-        PsConfig { shards, stores, own_threads: false, ..PsConfig::default() }
+        PsConfig { shards, stores, own_threads: false, drafted_bytes_min: 1, ..PsConfig::default() }
     }
 
     fn worker_config(&self) -> WorkerConfig {

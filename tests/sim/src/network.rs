@@ -10,9 +10,11 @@ use futures_util::future::{BoxFuture, FutureExt};
 use parking_lot::Mutex;
 use pushpull_messages::id::TaskId;
 use pushpull_messages::message::Message;
-use pushpull_transport::buffer::Share;
+use pushpull_transport::buffer::{Payload, Share};
 use pushpull_transport::wire::{Envelope, Limits, WireError};
-use pushpull_transport::{FrameReceiver, FrameSender, Link, Listener, Transport, TransportError};
+use pushpull_transport::{
+    Begun, FrameReceiver, FrameSender, Link, Listener, Sink, Transport, TransportError,
+};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -182,6 +184,22 @@ impl Network {
         Instant::now() + Duration::from_micros(micros)
     }
 
+    /// Draws the time between two pieces of a payload.
+    fn pause(&self) -> Duration {
+        let mut state = self.0.state.lock();
+        let micros = match state.random.between(0, 99) {
+            0 => state.random.between(100_000, 800_000),
+            1..20 => state.random.between(0, 2_000),
+            _ => 0,
+        };
+        Duration::from_micros(micros)
+    }
+
+    /// Draws the size of the next piece of a payload, in bytes.
+    fn piece(&self) -> usize {
+        self.0.state.lock().random.between(1, 64) as usize
+    }
+
     fn blocked_until(&self, from: TaskId, to: TaskId) -> Option<Instant> {
         self.0.state.lock().blocked.get(&(from, to)).copied().filter(|&until| until > Instant::now())
     }
@@ -233,6 +251,7 @@ impl Host {
                 heard: Instant::now(),
                 next: None,
                 receiver,
+                payload: Payload::EMPTY,
             }),
             peer: to.to_string(),
         };
@@ -355,9 +374,24 @@ struct Receiver {
     /// The next envelope, if it is known but has not arrived; `None` in it is the end of the link.
     next: Option<(Instant, Option<Envelope>)>,
     receiver: mpsc::Receiver<(Instant, Envelope)>,
+    /// The payload that is still to be read.
+    payload: Payload,
 }
 
 impl Receiver {
+    /// Waits for the next piece of a payload: mostly for a moment, rarely until others stop waiting for it.
+    async fn pause(&self) -> Result<(), WireError> {
+        let at = Instant::now() + self.network.pause();
+        let (from, to) = self.ends;
+        tokio::select! {
+            biased;
+            () = self.broken.cancelled() => return Err(reset()),
+            () = self.network.arrive(from, to, at) => {}
+        }
+        self.machine.running().await;
+        Ok(())
+    }
+
     /// Waits until the next envelope has arrived, without taking it.
     async fn wait(&mut self) -> Result<(), WireError> {
         let (from, to) = self.ends;
@@ -408,6 +442,41 @@ impl FrameReceiver for Receiver {
                 self.network.0.witness.saw(from, to, &envelope.message);
             }
             Ok(envelope)
+        }
+        .boxed()
+    }
+
+    fn begin(&mut self) -> BoxFuture<'_, Result<Option<Begun>, WireError>> {
+        async move {
+            let Some(mut envelope) = self.receive().await? else { return Ok(None) };
+            if envelope.payload.bytes() == 0 {
+                return Ok(Some(Begun::Whole(envelope)));
+            }
+            let payload = std::mem::take(&mut envelope.payload);
+            let lengths = payload.segments().iter().map(|segment| segment.len() as u64).collect();
+            self.payload = payload;
+            Ok(Some(Begun::Head { envelope, lengths }))
+        }
+        .boxed()
+    }
+
+    fn finish(&mut self, sink: Option<Box<dyn Sink>>) -> BoxFuture<'_, Result<Payload, WireError>> {
+        async move {
+            let payload = std::mem::take(&mut self.payload);
+            let Some(mut sink) = sink else { return Ok(payload) };
+            for segment in payload.segments() {
+                let mut rest = segment.as_bytes();
+                while !rest.is_empty() {
+                    self.pause().await?;
+                    let space = sink.space();
+                    let piece = rest.len().min(space.len()).min(self.network.piece());
+                    space[..piece].copy_from_slice(&rest[..piece]);
+                    sink.filled(piece);
+                    rest = &rest[piece..];
+                }
+            }
+            sink.finish();
+            Ok(Payload::TAKEN)
         }
         .boxed()
     }

@@ -11,15 +11,23 @@ use super::segment::Segment;
 #[derive(Clone, Debug, Default)]
 pub struct Payload {
     segments: Vec<Segment>,
+    taken: bool,
 }
 
 impl Payload {
     /// A payload without segments.
-    pub const EMPTY: Self = Self { segments: Vec::new() };
+    pub const EMPTY: Self = Self { segments: Vec::new(), taken: false };
+    /// A payload whose segments a sink has taken.
+    pub const TAKEN: Self = Self { segments: Vec::new(), taken: true };
 
     /// Returns a payload that consists of these segments, in order.
     pub fn new(segments: Vec<Segment>) -> Self {
-        Self { segments }
+        Self { segments, taken: false }
+    }
+
+    /// Returns whether a sink has taken the segments.
+    pub const fn is_taken(&self) -> bool {
+        self.taken
     }
 
     /// Returns the payload's segments, in order.

@@ -198,18 +198,58 @@ impl Incoming {
     /// # Panics
     /// If the buffer does not have [`payload_bytes`](Self::payload_bytes) bytes.
     pub fn complete(self, payload: Buffer) -> Result<Envelope, WireError> {
-        assert_eq!(payload.len(), self.payload_bytes());
-        if let Some(expected) = self.prefix.payload_crc {
-            let got = crc32c::crc32c(payload.as_bytes());
+        let (envelope, layout) = self.into_parts();
+        Ok(Envelope { payload: layout.payload(payload)?, ..envelope })
+    }
+
+    /// Returns the envelope without its payload, and the layout of the payload.
+    pub(crate) fn into_parts(self) -> (Envelope, Layout) {
+        let Self { prefix, message, starts, lengths } = self;
+        let envelope = Envelope { request: prefix.request, message, payload: Payload::EMPTY };
+        (envelope, Layout { starts, lengths, bytes: prefix.payload_bytes as usize, crc: prefix.payload_crc })
+    }
+}
+
+/// Where the segments of a payload are.
+#[derive(Debug)]
+pub(crate) struct Layout {
+    starts: Vec<u64>,
+    pub lengths: Vec<u64>,
+    /// The number of bytes of the payload.
+    pub bytes: usize,
+    /// The checksum that the payload must have; `None` if the peer sent none.
+    pub crc: Option<u32>,
+}
+
+impl Layout {
+    /// Returns the payload, given its bytes.
+    ///
+    /// # Errors
+    /// Returns an error if the payload's checksum does not match.
+    ///
+    /// # Panics
+    /// If the buffer does not have the payload's size.
+    pub(crate) fn payload(self, buffer: Buffer) -> Result<Payload, WireError> {
+        assert_eq!(buffer.len(), self.bytes);
+        if let Some(expected) = self.crc {
+            let got = crc32c::crc32c(buffer.as_bytes());
             if expected != got {
                 return Err(WireError::Checksum { what: "payload", expected, got });
             }
         }
-        let payload = Arc::new(payload);
+        let buffer = Arc::new(buffer);
         let segment = |(&start, &bytes): (&u64, &u64)| {
-            Segment::new(Arc::clone(&payload), start as usize, bytes as usize)
+            Segment::new(Arc::clone(&buffer), start as usize, bytes as usize)
         };
-        let segments = self.starts.iter().zip(&self.lengths).map(segment).collect();
-        Ok(Envelope { request: self.prefix.request, message: self.message, payload: Payload::new(segments) })
+        Ok(Payload::new(self.starts.iter().zip(&self.lengths).map(segment).collect()))
+    }
+
+    /// Iterates over the segments: the number of bytes of padding before each one, and its length in bytes.
+    pub(crate) fn segments(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        let mut end = 0;
+        self.starts.iter().zip(&self.lengths).map(move |(&start, &length)| {
+            let padding = start - std::mem::replace(&mut end, start + length);
+            (padding as usize, length as usize)
+        })
     }
 }

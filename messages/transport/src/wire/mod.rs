@@ -17,7 +17,7 @@ mod prefix;
 mod tests;
 
 pub use error::WireError;
-pub(crate) use frame::PADDING;
 pub use frame::{Envelope, FrameHead, Incoming, encode_head};
+pub(crate) use frame::{Layout, PADDING};
 pub use limits::{HEADER_BYTES_MAX, Limits};
 pub use prefix::{PREFIX_BYTES, Prefix};

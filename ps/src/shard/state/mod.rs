@@ -24,6 +24,7 @@ use pushpull_transport::buffer::BufferPool;
 use super::answer::{Answer, unavailable};
 use super::contents::Contents;
 use super::deferred::DeferredQueue;
+use super::draft::Plan;
 use super::limits::ShardLimits;
 use super::newest::Newest;
 use super::saves::Saves;
@@ -32,6 +33,7 @@ use super::timer::{Measure, UpdateTimer};
 use super::waiting::Waiting;
 use create::Creating;
 pub use files::FileRequest;
+pub(crate) use push::Gradients;
 
 /// A shard as a state machine. Each function that handles a request returns the answers that are then due,
 /// both to that request and to earlier ones.
@@ -62,6 +64,8 @@ pub struct ShardState<R> {
     steps_behind: StalenessHistogram,
     not_finite: u64,
     timer: UpdateTimer,
+    /// Whether the draft of a push is being made. Other pushes wait for it.
+    drafting: bool,
 }
 
 impl<R> ShardState<R> {
@@ -87,6 +91,7 @@ impl<R> ShardState<R> {
             steps_behind: StalenessHistogram::default(),
             not_finite: 0,
             timer: UpdateTimer::default(),
+            drafting: false,
         }
     }
 
@@ -173,6 +178,30 @@ impl<R> ShardState<R> {
     /// Returns the number of bytes of all values together.
     pub(crate) fn value_bytes(&self) -> u64 {
         self.contents.iter().flat_map(|contents| &contents.slices).map(|slice| slice.bytes() as u64).sum()
+    }
+
+    /// Returns what a draft must know of the shard; `None` if the shard makes no drafts now.
+    pub(crate) fn plan(&self) -> Option<Plan> {
+        self.contents.as_ref()?.plan()
+    }
+
+    /// Sets whether the draft of a push is being made. Pushes that have arrived wait until it is over, so that
+    /// the draft is not made in vain.
+    pub(crate) const fn set_drafting(&mut self, drafting: bool) {
+        self.drafting = drafting;
+    }
+
+    /// Returns whether a push waits.
+    pub(crate) fn defers(&self) -> bool {
+        !self.deferred.is_empty()
+    }
+
+    /// Returns what tells whether [`plan`](Self::plan) has changed: how often the shard was created, its
+    /// version, and the bits of the factor of its learning rate; `None` if there is no plan.
+    pub(crate) fn plan_key(&self) -> Option<(u64, Version, u32)> {
+        let contents = self.contents.as_ref()?;
+        let rate = contents.planned_rate()?;
+        Some((self.creations, contents.version, rate.to_bits()))
     }
 
     /// Fills `newest` with the current values, unless it has them already or the shard is empty.

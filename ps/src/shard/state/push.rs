@@ -4,8 +4,9 @@ use pushpull_messages::message::{Push, PushId, Pushed, Refusal, RefusalCode, Ver
 use pushpull_transport::buffer::{Payload, Segment};
 
 use super::ShardState;
-use crate::shard::answer::{Answer, Reader, misfit, unavailable, variables_lost};
+use crate::shard::answer::{Answer, Reader, again, misfit, unavailable, variables_lost};
 use crate::shard::contents::Contents;
+use crate::shard::draft::Draft;
 use crate::shard::ledger::Delivery;
 use crate::shard::waiting::{PushOutcome, Wait};
 use crate::sync::{Admission, Candidate};
@@ -14,8 +15,14 @@ impl<R> ShardState<R> {
     /// Accepts a push that arrived on the connection with the number `connection`. Returns the answers that
     /// are then due: the answer to this push, unless its worker has to wait, and the answers to workers that
     /// waited for this push. A push that fails a check changes no value.
-    pub fn push(&mut self, push: &Push, gradients: Payload, connection: u64, reply: R) -> Vec<Answer<R>> {
-        let (gradients, reply) = match self.defer(push, gradients, connection, reply) {
+    pub(crate) fn push(
+        &mut self,
+        push: &Push,
+        gradients: impl Into<Gradients>,
+        connection: u64,
+        reply: R,
+    ) -> Vec<Answer<R>> {
+        let (gradients, reply) = match self.defer(push, gradients.into(), connection, reply) {
             Err(now) => now,
             Ok(other) => return other.into_iter().collect(),
         };
@@ -55,7 +62,7 @@ impl<R> ShardState<R> {
         self.waiting.add(wait).into_iter().collect()
     }
 
-    fn accept(&mut self, push: &Push, gradients: Payload) -> Result<PushOutcome, Refusal> {
+    fn accept(&mut self, push: &Push, gradients: Gradients) -> Result<PushOutcome, Refusal> {
         self.check_epoch(push.epoch)?;
         let contents = self.contents.as_mut().ok_or_else(|| variables_lost(self.id))?;
         let PushId { worker, incarnation, .. } = push.id;
@@ -70,9 +77,11 @@ impl<R> ShardState<R> {
             }
             Delivery::OutOfOrder(reason) => return Err(misfit(reason)),
         }
-        contents.check_gradients(push, &gradients)?;
+        if let Gradients::Arrived(gradients) = &gradients {
+            contents.check_gradients(push, gradients)?;
+        }
         let behind = contents.members.furthest().0.saturating_sub(contents.members.next(worker).0);
-        let staleness = contents.version.0 - push.version.0;
+        let staleness = contents.version.0.saturating_sub(push.version.0);
         let verdict = match decide(contents, push, &gradients)? {
             Decision::Stopped => {
                 self.counters.stopped += 1;
@@ -84,14 +93,22 @@ impl<R> ShardState<R> {
             }
             Decision::Admitted(Admission::Apply { learning_rate_factor }) => {
                 self.timer.update(|| {
-                    let gradients = gradients.segments().iter().map(Segment::as_f32);
-                    contents.apply(gradients, learning_rate_factor, 1, &self.pool);
+                    match gradients {
+                        Gradients::Arrived(gradients) => {
+                            let gradients = gradients.segments().iter().map(Segment::as_f32);
+                            contents.apply(gradients, learning_rate_factor, 1, &self.pool);
+                        }
+                        Gradients::Drafted(draft) => {
+                            contents.apply_draft(draft, learning_rate_factor, &self.pool);
+                        }
+                    }
                     true
                 });
                 self.counters.applied += 1;
                 Verdict::Applied
             }
             Decision::Admitted(Admission::Hold) => {
+                let gradients = gradients.arrived().ok_or_else(again)?;
                 self.timer.aggregate(|| contents.aggregate.add(worker, gradients, &self.pool));
                 self.counters.held += 1;
                 Verdict::Held
@@ -109,6 +126,37 @@ impl<R> ShardState<R> {
     }
 }
 
+/// The gradients of a push.
+pub(crate) enum Gradients {
+    /// The gradients as they arrived.
+    Arrived(Payload),
+    /// The values that the gradients give.
+    Drafted(Draft),
+}
+
+impl From<Payload> for Gradients {
+    fn from(payload: Payload) -> Self {
+        Self::Arrived(payload)
+    }
+}
+
+impl Gradients {
+    /// Returns the number of bytes that this takes.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Arrived(payload) => payload.bytes(),
+            Self::Drafted(draft) => draft.bytes(),
+        }
+    }
+
+    fn arrived(self) -> Option<Payload> {
+        match self {
+            Self::Arrived(payload) => Some(payload),
+            Self::Drafted(_) => None,
+        }
+    }
+}
+
 /// The decision about a push that is new and has passed all earlier checks.
 enum Decision {
     /// The push comes after the last step and is not applied.
@@ -121,9 +169,9 @@ enum Decision {
 /// Changes only the policy and the members.
 ///
 /// # Errors
-/// If the worker has sent the push before it could have had the values for this step, or if the gradients
-/// are not finite.
-fn decide(contents: &mut Contents, push: &Push, gradients: &Payload) -> Result<Decision, Refusal> {
+/// If the worker has sent the push before it could have had the values for this step, if the gradients are
+/// not finite, or if they were drafted and the draft does not lead from the current version.
+fn decide(contents: &mut Contents, push: &Push, gradients: &Gradients) -> Result<Decision, Refusal> {
     let candidate = Candidate { worker: push.id.worker, read: push.version };
     if contents.is_complete() {
         return Ok(Decision::Stopped);
@@ -136,7 +184,10 @@ fn decide(contents: &mut Contents, push: &Push, gradients: &Payload) -> Result<D
     }
     contents.check_turn(candidate)?;
     if !contents.policy.is_late(candidate, contents.version) {
-        contents.check_finite(push, gradients)?;
+        match gradients {
+            Gradients::Arrived(gradients) => contents.check_finite(push, gradients)?,
+            Gradients::Drafted(draft) => contents.check_draft(push, draft)?,
+        }
     }
     let admission = contents.policy.admit(candidate, contents.version, &mut contents.members);
     Ok(Decision::Admitted(admission))

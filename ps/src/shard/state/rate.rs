@@ -3,12 +3,11 @@
 //! arrive in between wait. While a push waits, every request that would end the incarnation of its worker
 //! waits, too.
 
-use pushpull_messages::message::{HoldAt, Holding, LearningRateSet, Push, SetLearningRate};
-use pushpull_transport::buffer::Payload;
-
-use super::{ShardState, created};
+use super::{Gradients, ShardState, created};
 use crate::shard::answer::Answer;
+use crate::shard::contents::Contents;
 use crate::shard::deferred::{Deferred, DeferredJoin, DeferredPush};
+use pushpull_messages::message::{HoldAt, Holding, LearningRateSet, Push, SetLearningRate};
 
 impl<R> ShardState<R> {
     /// Makes the shard stay at a version until its learning rate is set. A shard that is already beyond the
@@ -38,7 +37,7 @@ impl<R> ShardState<R> {
         answers
     }
 
-    /// Keeps a push for later if the shard waits for its learning rate. If another copy of the push already
+    /// Keeps a push for later if the shard waits for its learning rate or for a draft. If another copy of the push already
     /// waits, keeps only the copy on the later connection, and returns the refusal of the other copy.
     ///
     /// # Errors
@@ -47,11 +46,12 @@ impl<R> ShardState<R> {
     pub(super) fn defer(
         &mut self,
         push: &Push,
-        gradients: Payload,
+        gradients: Gradients,
         connection: u64,
         reply: R,
-    ) -> Result<Option<Answer<R>>, (Payload, R)> {
-        let waits = self.contents.as_ref().is_some_and(|contents| contents.is_held());
+    ) -> Result<Option<Answer<R>>, (Gradients, R)> {
+        let drafting = self.drafting && matches!(gradients, Gradients::Arrived(_));
+        let waits = self.contents.as_ref().is_some_and(|contents| drafting || contents.is_held());
         if !waits || self.check_epoch(push.epoch).is_err() {
             return Err((gradients, reply));
         }
@@ -60,8 +60,10 @@ impl<R> ShardState<R> {
 
     /// Serves the requests that have waited, in the order of their arrival, unless the shard still waits for
     /// its learning rate.
-    pub(super) fn resume(&mut self) -> Vec<Answer<R>> {
-        let Some(contents) = self.contents.as_mut().filter(|contents| !contents.is_held()) else {
+    pub(crate) fn resume(&mut self) -> Vec<Answer<R>> {
+        let drafting = self.drafting;
+        let ready = |contents: &&mut Contents| !drafting && !contents.is_held();
+        let Some(contents) = self.contents.as_mut().filter(ready) else {
             return Vec::new();
         };
         contents.update_if_due(&mut self.timer, &self.pool);

@@ -1,0 +1,80 @@
+//! The time limits on a frame that is being read.
+
+use std::io;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::time::{Instant, timeout_at};
+
+use crate::wire::{Limits, WireError};
+
+/// The longest time without progress while a frame is read. After this time, the peer counts as lost.
+const STALL: Duration = Duration::from_secs(30);
+
+/// The progress of one part of a frame that is being read: when the part began, and how much of it has
+/// arrived.
+pub(crate) struct Arrival {
+    began: Instant,
+    limits: Limits,
+    bytes: u64,
+    received: u64,
+}
+
+impl Arrival {
+    /// Begins to count the time and the bytes of a part of `bytes` bytes.
+    pub(crate) fn begin(limits: &Limits, bytes: u64) -> Self {
+        Self { began: Instant::now(), limits: *limits, bytes, received: 0 }
+    }
+
+    /// Waits for more bytes of the frame. They must arrive within [`STALL`], and before the time limit of the
+    /// frame has expired.
+    async fn wait(&mut self, read: impl Future<Output = io::Result<usize>>) -> Result<usize, WireError> {
+        let time = self.limits.time_for(self.received);
+        let stalled = Instant::now() + STALL;
+        // If the sum overflows, only the limit [`STALL`] applies.
+        let late = self.began.checked_add(time).unwrap_or(stalled);
+        match timeout_at(late.min(stalled), read).await {
+            Ok(read) => {
+                let read = read?;
+                self.received += read as u64;
+                Ok(read)
+            }
+            Err(_) if late <= stalled => {
+                let Self { bytes, received, .. } = *self;
+                Err(WireError::Slow { received, bytes, seconds: time.as_secs() })
+            }
+            Err(_) => Err(WireError::Stalled(STALL.as_secs())),
+        }
+    }
+}
+
+/// Fills `bytes` from a stream.
+///
+/// # Errors
+/// Returns an error if the stream ends or breaks, or if the bytes arrive too slowly.
+pub(crate) async fn read_full(
+    stream: &mut (impl AsyncRead + Unpin),
+    mut bytes: &mut [u8],
+    arrival: &mut Arrival,
+) -> Result<(), WireError> {
+    while !bytes.is_empty() {
+        let read = read_some(stream, bytes, arrival).await?;
+        bytes = &mut bytes[read..];
+    }
+    Ok(())
+}
+
+/// Reads from a stream into `bytes`, which must not be empty. Returns the number of bytes read, at least one.
+///
+/// # Errors
+/// As for [`read_full`].
+pub(crate) async fn read_some(
+    stream: &mut (impl AsyncRead + Unpin),
+    bytes: &mut [u8],
+    arrival: &mut Arrival,
+) -> Result<usize, WireError> {
+    match arrival.wait(stream.read(bytes)).await? {
+        0 => Err(WireError::Truncated),
+        read => Ok(read),
+    }
+}

@@ -1,0 +1,219 @@
+//! Gives out the turn to draft: one push at a time may be drafted while it arrives. The sessions of a ps task
+//! make the draft, and the shard then applies it.
+//!
+//! Wanted properties: (A) at most one draft is made at a time, and no update comes between its beginning and
+//! its end unless the draft is revoked; (B) the turn comes back when a push is applied, lost or revoked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::Addr;
+use parking_lot::Mutex;
+use pushpull_messages::id::Version;
+use pushpull_messages::message::{Push, PushId};
+use pushpull_transport::Sink;
+use pushpull_transport::buffer::{BufferPool, Credit};
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use crate::actor::{DraftOver, Shard};
+use crate::shard::{Draft, DraftWriter, Plan, ShardState};
+
+/// The longest time for which a push waits for the draft of another, and the longest time in which a push must
+/// have arrived for the next one on its connection to be drafted. A slow connection must not delay others.
+pub(crate) const DRAFT_TIME_MAX: Duration = Duration::from_millis(250);
+
+/// The turn to draft at one shard.
+#[derive(Clone)]
+pub(crate) struct Drafts(Arc<Shared>);
+
+struct Shared {
+    state: Mutex<State>,
+    /// Notified when the turn may be free.
+    changed: Notify,
+    pool: BufferPool,
+    /// The size of the smallest shard, in bytes, that makes drafts.
+    bytes_min: u64,
+}
+
+struct State {
+    turn: Turn,
+    /// The number of the last draft that was begun.
+    last: u64,
+    /// Tells whether the plan in `turn` is up to date, see [`ShardState::plan_key`].
+    key: Option<(u64, Version, u32)>,
+}
+
+enum Turn {
+    /// The shard makes no drafts.
+    Off,
+    Free(Plan),
+    /// A session makes a draft.
+    Writing,
+    /// The draft is made, and its push is about to reach the shard.
+    Written {
+        connection: u64,
+        push: PushId,
+        draft: Draft,
+    },
+    /// The shard is about to change.
+    Applying,
+}
+
+impl Drafts {
+    /// Returns the turn of a shard that makes no drafts yet. Drafts take their memory from `pool`. Shards with
+    /// less than `bytes_min` bytes of values make no drafts.
+    pub(crate) fn new(pool: BufferPool, bytes_min: u64) -> Self {
+        let state = Mutex::new(State { turn: Turn::Off, last: 0, key: None });
+        Self(Arc::new(Shared { state, changed: Notify::new(), pool, bytes_min }))
+    }
+
+    /// Waits for the turn, for at most [`DRAFT_TIME_MAX`], and begins the draft of a push. Returns `None` if
+    /// the push is not to be drafted.
+    pub(crate) async fn begin(
+        &self,
+        push: &Push,
+        lengths: &[u64],
+        connection: u64,
+        shard: Addr<Shard>,
+    ) -> Option<DraftSink> {
+        let turn = async {
+            loop {
+                // Requested before the turn is checked, so that no notification is missed.
+                let changed = self.0.changed.notified();
+                match self.try_begin(push, lengths) {
+                    Ok(begun) => return begun,
+                    Err(Taken) => changed.await,
+                }
+            }
+        };
+        let (number, writer) = timeout(DRAFT_TIME_MAX, turn).await.ok()??;
+        let drafts = self.clone();
+        Some(DraftSink { drafts, number, writer: Some(writer), connection, push: push.id, shard })
+    }
+
+    fn try_begin(&self, push: &Push, lengths: &[u64]) -> Result<Option<(u64, DraftWriter)>, Taken> {
+        let mut state = self.0.state.lock();
+        let writer = match &state.turn {
+            Turn::Off => None,
+            Turn::Free(plan) => plan.begin(push, lengths, &self.0.pool),
+            Turn::Writing | Turn::Written { .. } | Turn::Applying => return Err(Taken),
+        };
+        let Some(writer) = writer else { return Ok(None) };
+        state.turn = Turn::Writing;
+        state.last += 1;
+        Ok(Some((state.last, writer)))
+    }
+
+    /// Returns the number of the draft that is being made or about to be applied, if there is one.
+    pub(crate) fn current(&self) -> Option<u64> {
+        let state = self.0.state.lock();
+        matches!(state.turn, Turn::Writing | Turn::Written { .. }).then_some(state.last)
+    }
+
+    /// Takes the draft of a push that has reached the shard; `None` if it was revoked.
+    pub(crate) fn collect(&self, connection: u64, id: &PushId) -> Option<Draft> {
+        let mut state = self.0.state.lock();
+        match std::mem::replace(&mut state.turn, Turn::Applying) {
+            Turn::Written { connection: from, push, draft } if from == connection && push == *id => {
+                Some(draft)
+            }
+            other => {
+                state.turn = other;
+                None
+            }
+        }
+    }
+
+    /// Takes the turn for the shard itself, which is about to change. Revokes the draft that is being made, if
+    /// there is one.
+    pub(crate) fn revoke(&self) {
+        let mut state = self.0.state.lock();
+        if !matches!(state.turn, Turn::Off) {
+            state.turn = Turn::Applying;
+        }
+    }
+
+    /// Makes the turn free after a change of the shard, with what the next draft must know. Leaves a draft
+    /// alone that is being made.
+    pub(crate) fn refresh<R>(&self, shard: &ShardState<R>) {
+        let mut state = self.0.state.lock();
+        let key = shard.plan_key();
+        match state.turn {
+            Turn::Writing | Turn::Written { .. } => return,
+            Turn::Off | Turn::Free(_) if state.key == key => return,
+            Turn::Off | Turn::Free(_) | Turn::Applying => {}
+        }
+        let is_large = shard.value_bytes() >= self.0.bytes_min;
+        state.turn = shard.plan().filter(|_| is_large).map_or(Turn::Off, Turn::Free);
+        state.key = key;
+        drop(state);
+        self.0.changed.notify_waiters();
+    }
+
+    /// Ends a draft that was never completed.
+    fn abandon(&self, number: u64) {
+        let mut state = self.0.state.lock();
+        if state.last == number && matches!(state.turn, Turn::Writing) {
+            state.turn = Turn::Applying;
+        }
+    }
+
+    fn complete(&self, number: u64, connection: u64, push: PushId, draft: Draft) {
+        let mut state = self.0.state.lock();
+        if state.last == number && matches!(state.turn, Turn::Writing) {
+            state.turn = Turn::Written { connection, push, draft };
+        }
+    }
+}
+
+/// The turn is taken.
+struct Taken;
+
+/// Makes the draft of one push from its payload. If it is dropped before all of the payload has arrived, the
+/// draft is over.
+pub(crate) struct DraftSink {
+    drafts: Drafts,
+    number: u64,
+    /// `None` once the draft is made.
+    writer: Option<DraftWriter>,
+    connection: u64,
+    push: PushId,
+    shard: Addr<Shard>,
+}
+
+impl DraftSink {
+    fn writer(&mut self) -> &mut DraftWriter {
+        self.writer.as_mut().expect("a sink that is not finished has its writer")
+    }
+}
+
+impl Sink for DraftSink {
+    fn space(&mut self) -> &mut [u8] {
+        self.writer().space()
+    }
+
+    fn filled(&mut self, bytes: usize) {
+        self.writer().filled(bytes);
+    }
+
+    fn hold(&mut self, credit: Credit) {
+        self.writer().hold(credit);
+    }
+
+    fn finish(mut self: Box<Self>) {
+        if let Some(draft) = self.writer.take().and_then(DraftWriter::finish) {
+            self.drafts.complete(self.number, self.connection, self.push, draft);
+        }
+    }
+}
+
+impl Drop for DraftSink {
+    fn drop(&mut self) {
+        if self.writer.is_some() {
+            self.drafts.abandon(self.number);
+            // The message must arrive even if the mailbox is full: pushes may wait for the end of the draft.
+            self.shard.do_send(DraftOver { number: self.number });
+        }
+    }
+}
