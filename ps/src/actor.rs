@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::board::ValueBoard;
 use crate::checkpoint::{Checkpoints, FileDone, FileResult};
-use crate::drafts::{DRAFT_TIME_MAX, Drafts};
+use crate::drafts::{DRAFT_TIME_MAX, DraftOver, Drafts};
 use crate::shard::{Answer, Gradients, Reader, ShardState, again};
 use crate::traced_reply::{Trace, TracedReply};
 use crate::view::{Publisher, Refresh};
@@ -51,8 +51,7 @@ impl Shard {
     /// is leaving. If the state machine panics, which is a bug, `on_panic` is called once and the shard ends.
     pub(crate) fn new(
         state: ShardState<TracedReply>,
-        reply_bytes_max: u64,
-        drafts: Drafts,
+        (reply_bytes_max, drafts): (u64, Drafts),
         checkpoints: Checkpoints,
         clock: Clock,
         publisher: Publisher,
@@ -252,14 +251,6 @@ impl Handler<ShardRequest> for Shard {
         });
         self.limit_wait(ctx);
     }
-}
-
-/// Tells a shard that a draft is over: its push was lost, or other pushes have waited for it long enough.
-#[derive(actix::Message)]
-#[rtype(result = "()")]
-pub(crate) struct DraftOver {
-    /// The number of the draft.
-    pub number: u64,
 }
 
 impl Handler<DraftOver> for Shard {

@@ -34,8 +34,8 @@ pub struct PsConfig {
     /// version is released, and then get the newest values. A shard may always keep two versions. One of
     /// them is for connections that read fast, so that those that read slowly do not hold them up.
     pub reply_bytes_max: u64,
-    /// The size, in bytes, of the smallest shard that turns a push into its next values while the push arrives.
-    /// A smaller shard does so when all of the push has arrived.
+    /// The size, in bytes, of the smallest shard that turns a push into its next values while the push
+    /// arrives. A smaller shard does so when all of the push has arrived.
     pub drafted_bytes_min: u64,
     /// Opens the stores that contain checkpoints, each by its location.
     pub stores: Stores,

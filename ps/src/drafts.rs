@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::Addr;
+use actix::Recipient;
 use parking_lot::Mutex;
 use pushpull_messages::id::Version;
 use pushpull_messages::message::{Push, PushId};
@@ -16,11 +16,11 @@ use pushpull_transport::buffer::{BufferPool, Credit};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use crate::actor::{DraftOver, Shard};
 use crate::shard::{Draft, DraftWriter, Plan, ShardState};
 
-/// The longest time for which a push waits for the draft of another, and the longest time in which a push must
-/// have arrived for the next one on its connection to be drafted. A slow connection must not delay others.
+/// The longest time for which a push waits for the draft of another, and the longest time in which a push
+/// must have arrived for the next one on its connection to be drafted. A slow connection must not delay
+/// others.
 pub(crate) const DRAFT_TIME_MAX: Duration = Duration::from_millis(250);
 
 /// The turn to draft at one shard.
@@ -61,8 +61,8 @@ enum Turn {
 }
 
 impl Drafts {
-    /// Returns the turn of a shard that makes no drafts yet. Drafts take their memory from `pool`. Shards with
-    /// less than `bytes_min` bytes of values make no drafts.
+    /// Returns the turn of a shard that makes no drafts yet. Drafts take their memory from `pool`. Shards
+    /// with less than `bytes_min` bytes of values make no drafts.
     pub(crate) fn new(pool: BufferPool, bytes_min: u64) -> Self {
         let state = Mutex::new(State { turn: Turn::Off, last: 0, key: None });
         Self(Arc::new(Shared { state, changed: Notify::new(), pool, bytes_min }))
@@ -75,7 +75,7 @@ impl Drafts {
         push: &Push,
         lengths: &[u64],
         connection: u64,
-        shard: Addr<Shard>,
+        shard: Recipient<DraftOver>,
     ) -> Option<DraftSink> {
         let turn = async {
             loop {
@@ -125,8 +125,8 @@ impl Drafts {
         }
     }
 
-    /// Takes the turn for the shard itself, which is about to change. Revokes the draft that is being made, if
-    /// there is one.
+    /// Takes the turn for the shard itself, which is about to change. Revokes the draft that is being made,
+    /// if there is one.
     pub(crate) fn revoke(&self) {
         let mut state = self.0.state.lock();
         if !matches!(state.turn, Turn::Off) {
@@ -167,6 +167,14 @@ impl Drafts {
     }
 }
 
+/// Tells a shard that a draft is over: its push was lost, or other pushes have waited for it long enough.
+#[derive(actix::Message)]
+#[rtype(result = "()")]
+pub(crate) struct DraftOver {
+    /// The number of the draft.
+    pub number: u64,
+}
+
 /// The turn is taken.
 struct Taken;
 
@@ -179,7 +187,7 @@ pub(crate) struct DraftSink {
     writer: Option<DraftWriter>,
     connection: u64,
     push: PushId,
-    shard: Addr<Shard>,
+    shard: Recipient<DraftOver>,
 }
 
 impl DraftSink {
@@ -212,8 +220,8 @@ impl Drop for DraftSink {
     fn drop(&mut self) {
         if self.writer.is_some() {
             self.drafts.abandon(self.number);
-            // The message must arrive even if the mailbox is full: pushes may wait for the end of the draft.
-            self.shard.do_send(DraftOver { number: self.number });
+            // If the mailbox is full, the shard frees the turn with its next change.
+            let _ = self.shard.try_send(DraftOver { number: self.number });
         }
     }
 }

@@ -85,7 +85,7 @@ impl Shards {
             let (state, checkpoints) = (ShardState::new(id, pool.clone(), limits), checkpoints.clone());
             let (leaving, (publisher, view)) = (leaving.clone(), ShardView::new(id));
             let start = move |_: &mut Context<Shard>| {
-                Shard::new(state, reply_bytes_max, drafts, checkpoints, clock, publisher, leaving, on_panic)
+                Shard::new(state, (reply_bytes_max, drafts), checkpoints, clock, publisher, leaving, on_panic)
             };
             let address = if config.own_threads {
                 let arbiter = threads::arbiter(format!("shard {shard}"));

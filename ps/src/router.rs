@@ -120,7 +120,8 @@ impl Service for Router {
             }
             let shard = shard_of(peer, arriving.message)? as usize;
             let ((address, _), drafts) = (self.shards.get(shard)?, self.drafts.get(shard)?);
-            let sink = drafts.begin(push, arriving.lengths, peer.connection, address.clone()).await?;
+            let sink =
+                drafts.begin(push, arriving.lengths, peer.connection, address.clone().recipient()).await?;
             Some(Box::new(sink) as Box<dyn Sink>)
         }
         .boxed()

@@ -115,9 +115,9 @@ impl Connection {
     }
 
     /// Sends a request and waits for a reply of any kind. If no reply comes in time, sends the request again
-    /// with a new id, and ignores a reply to the earlier copy. If the peer asks for the request again, sends it
-    /// at once. `retry` defines how long to wait before each
-    /// repetition. While the transport has not taken all of a request, the request is not sent again.
+    /// with a new id, and ignores a reply to the earlier copy. If the peer asks for the request again, sends
+    /// it at once. `retry` defines how long to wait before each repetition. While the transport has not taken
+    /// all of a request, the request is not sent again.
     ///
     /// # Errors
     /// Returns an error if the connection is lost.

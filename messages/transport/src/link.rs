@@ -59,8 +59,8 @@ pub trait FrameReceiver: Send {
     }
 
     /// Reads the payload of the envelope before which [`begin`](Self::begin) has stopped, and puts it into
-    /// `sink`. Without a sink, returns the payload; with one, returns [`Payload::TAKEN`]. If this fails or is cancelled, the link can no longer be
-    /// used.
+    /// `sink`. Without a sink, returns the payload; with one, returns [`Payload::TAKEN`]. If this fails or is
+    /// cancelled, the link can no longer be used.
     fn finish(&mut self, sink: Option<Box<dyn Sink>>) -> BoxFuture<'_, Result<Payload, WireError>> {
         let _ = sink;
         Box::pin(std::future::ready(Ok(Payload::EMPTY)))

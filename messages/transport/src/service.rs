@@ -36,7 +36,8 @@ pub struct Arriving<'a> {
     pub message: &'a Message,
     /// The lengths of the payload's segments in bytes.
     pub lengths: &'a [u64],
-    /// How long the last large payload on this connection took to arrive; `None` if there was none.
+    /// The shorter of the times that the last two large payloads on this connection took to arrive; `None` if
+    /// there were fewer. A single slow one does not count: the first one finds cold memory.
     pub last_took: Option<Duration>,
 }
 

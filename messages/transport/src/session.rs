@@ -220,8 +220,8 @@ async fn read_requests(
     mut stopping: watch::Receiver<bool>,
 ) -> Result<bool, WireError> {
     let permits = Arc::new(Semaphore::new(host.config.requests_max() as usize));
-    // How long the last large payload took to arrive.
-    let mut took = None;
+    // How long the last two large payloads took to arrive.
+    let mut took = [None; 2];
     loop {
         let request = async {
             let permit = Arc::clone(&permits).acquire_owned().await.expect("never closed");
@@ -259,21 +259,22 @@ async fn read_requests(
     }
 }
 
-/// Reads a large payload into the service's sink, or returns it if the service has none. `took` is the time
-/// that the last such payload took to arrive, and then the time of this one.
+/// Reads a large payload into the service's sink, or returns it if the service has none. `took` has the times
+/// that the last two such payloads took to arrive.
 async fn read_payload(
     host: &Host,
     peer: &Peer,
     receiver: &mut dyn FrameReceiver,
     message: &Message,
     lengths: &[u64],
-    took: &mut Option<Duration>,
+    took: &mut [Option<Duration>; 2],
 ) -> Result<Payload, WireError> {
-    let arriving = Arriving { message, lengths, last_took: *took };
+    let last_took = took[0].zip(took[1]).map(|(one, other)| one.min(other));
+    let arriving = Arriving { message, lengths, last_took };
     let sink = host.service.sink(peer, arriving).await;
     let began = observe::now();
     let payload = receiver.finish(sink).await?;
-    *took = Some(observe::since(began));
+    *took = [took[1], Some(observe::since(began))];
     Ok(payload)
 }
 

@@ -1,5 +1,5 @@
-//! The trait of sinks. A sink takes the payload of a request while it arrives, so that the service can work on
-//! the bytes while they are in the processor's caches, and need not keep them.
+//! The trait of sinks. A sink takes the payload of a request while it arrives, so that the service can work
+//! on the bytes while they are in the processor's caches, and need not keep them.
 
 use crate::buffer::Credit;
 

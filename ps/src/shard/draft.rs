@@ -12,7 +12,7 @@ use pushpull_messages::id::{SliceId, Version};
 use pushpull_messages::message::{CreateShard, Push};
 use pushpull_transport::buffer::{Buffer, BufferPool, Credit};
 
-use super::slice::SliceView;
+use super::slice::{Drafted, SliceView};
 use super::update::Update;
 use crate::sync;
 
@@ -47,14 +47,6 @@ pub(crate) struct Draft {
     _credit: Option<Credit>,
 }
 
-/// What a draft has for one slice.
-pub(super) enum Drafted {
-    /// The next value and the next moving average.
-    Next { value: Buffer, average: Option<Buffer> },
-    /// The gradient, for an optimizer with slots. The slots change in place, so the update is computed later.
-    Gradient(Buffer),
-}
-
 /// A gradient that cannot be applied.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fault {
@@ -74,8 +66,8 @@ impl Plan {
         Self(Arc::new(Planned { created, placement_digest, version, rate, slices }))
     }
 
-    /// Begins a draft for a push whose gradients have these lengths in bytes. Returns `None` if the push would
-    /// not be applied at once, or does not fit the shard; it is then refused when it has arrived.
+    /// Begins a draft for a push whose gradients have these lengths in bytes. Returns `None` if the push
+    /// would not be applied at once, or does not fit the shard; it is then refused when it has arrived.
     pub(crate) fn begin(&self, push: &Push, lengths: &[u64], pool: &BufferPool) -> Option<DraftWriter> {
         let Planned { created, placement_digest, version, rate, slices } = &*self.0;
         let staleness = version.0.checked_sub(push.version.0)?;

@@ -13,7 +13,6 @@ use pushpull_messages::variable::VariableSpec;
 use pushpull_transport::buffer::{Buffer, BufferPool, Segment};
 
 use super::cut::SliceState;
-use super::draft::Drafted;
 use super::update::Update;
 use super::{initial, optimizer};
 
@@ -27,6 +26,14 @@ pub(super) struct Slice {
     average: Option<Arc<Buffer>>,
     treatment: Arc<Treatment>,
     slots: Vec<Arc<Buffer>>,
+}
+
+/// What a draft has for one slice.
+pub(super) enum Drafted {
+    /// The next value and the next moving average.
+    Next { value: Buffer, average: Option<Buffer> },
+    /// The gradient, for an optimizer with slots. The slots change in place, so the update is computed later.
+    Gradient(Buffer),
 }
 
 /// What a draft must know of a slice. The contents of its buffers never change.

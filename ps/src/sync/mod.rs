@@ -21,8 +21,8 @@ pub(crate) use policy::{Admission, Candidate, Policy};
 use repeating::Repeating;
 use synchronous::Synchronous;
 
-/// Returns the factor of the learning rate for a push with this staleness, if every push is applied at once as
-/// an update of its own; `None` if updates take several pushes.
+/// Returns the factor of the learning rate for a push with this staleness, if every push is applied at once
+/// as an update of its own; `None` if updates take several pushes.
 pub(crate) fn factor(spec: SyncSpec, staleness: u64) -> Option<f32> {
     match spec {
         SyncSpec::Async { staleness_lr } => Some(asynchronous::factor(staleness_lr, staleness)),

@@ -185,8 +185,8 @@ impl<R> ShardState<R> {
         self.contents.as_ref()?.plan()
     }
 
-    /// Sets whether the draft of a push is being made. Pushes that have arrived wait until it is over, so that
-    /// the draft is not made in vain.
+    /// Sets whether the draft of a push is being made. Pushes that have arrived wait until it is over, so
+    /// that the draft is not made in vain.
     pub(crate) const fn set_drafting(&mut self, drafting: bool) {
         self.drafting = drafting;
     }

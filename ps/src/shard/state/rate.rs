@@ -37,8 +37,9 @@ impl<R> ShardState<R> {
         answers
     }
 
-    /// Keeps a push for later if the shard waits for its learning rate or for a draft. If another copy of the push already
-    /// waits, keeps only the copy on the later connection, and returns the refusal of the other copy.
+    /// Keeps a push for later if the shard waits for its learning rate or for a draft. If another copy of the
+    /// push already waits, keeps only the copy on the later connection, and returns the refusal of the other
+    /// copy.
     ///
     /// # Errors
     /// Returns `gradients` and `reply` unused if the shard does not wait, or if the push was sent before a
