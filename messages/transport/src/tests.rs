@@ -645,3 +645,116 @@ async fn an_address_in_use_and_a_missing_peer_are_named() {
         assert!(error.starts_with(&format!("ps/0 at {address} did not come up in time")), "{error}");
     }
 }
+
+/// A sink that keeps what it takes, in pieces of a few sizes.
+struct Kept {
+    bytes: Vec<u8>,
+    lengths: std::collections::VecDeque<usize>,
+    space: Vec<u8>,
+    done: tokio::sync::mpsc::UnboundedSender<Result<Vec<u8>, usize>>,
+}
+
+impl Sink for Kept {
+    fn space(&mut self) -> &mut [u8] {
+        while self.lengths.front() == Some(&0) {
+            self.lengths.pop_front();
+        }
+        let size = self.lengths[0].min(1 + self.bytes.len() % 100_000);
+        self.space.resize(size, 0);
+        &mut self.space
+    }
+
+    fn filled(&mut self, bytes: usize) {
+        self.bytes.extend_from_slice(&self.space[..bytes]);
+        self.lengths[0] -= bytes;
+    }
+
+    fn finish(mut self: Box<Self>) {
+        let _ = self.done.send(Ok(std::mem::take(&mut self.bytes)));
+    }
+
+    fn hold(&mut self, _: crate::buffer::Credit) {}
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if !self.bytes.is_empty() {
+            let _ = self.done.send(Err(self.bytes.len()));
+        }
+    }
+}
+
+/// A service that takes all large payloads into sinks, and tells of the requests that follow.
+struct Sinking {
+    done: tokio::sync::mpsc::UnboundedSender<Result<Vec<u8>, usize>>,
+}
+
+impl Service for Sinking {
+    fn sink<'a>(
+        &'a self,
+        _: &'a Peer,
+        arriving: Arriving<'a>,
+    ) -> futures_util::future::BoxFuture<'a, Option<Box<dyn Sink>>> {
+        let lengths = arriving.lengths.iter().map(|&length| length as usize).collect();
+        let (bytes, space, done) = (Vec::new(), Vec::new(), self.done.clone());
+        let sink: Box<dyn Sink> = Box::new(Kept { bytes, lengths, space, done });
+        Box::pin(std::future::ready(Some(sink)))
+    }
+
+    fn call(&self, _: &Peer, _: Message, payload: Payload, reply: Reply) {
+        let taken = if payload.is_taken() { "taken" } else { "whole" };
+        reply.refuse(RefusalCode::Malformed, format!("{taken} {}", payload.bytes()));
+    }
+}
+
+async fn sinking(
+    tcp: Tcp,
+) -> (Connection, Server, tokio::sync::mpsc::UnboundedReceiver<Result<Vec<u8>, usize>>) {
+    let listener = tcp.listen("127.0.0.1:0").await.unwrap();
+    let (done, received) = tokio::sync::mpsc::unbounded_channel();
+    let server = serve(listener, identity(PS), Arc::new(Sinking { done }), ServerConfig::default());
+    let patience = Patience::of(Duration::from_secs(20));
+    let client = dial(&tcp, server.address(), &identity(TaskId::worker(0)), PS, patience).await.unwrap();
+    (client, server, received)
+}
+
+fn numbers(lengths: &[usize]) -> (Payload, Vec<u8>) {
+    let floats = |&length: &usize| Buffer::from_f32(&(0..length).map(|x| x as f32).collect::<Vec<_>>());
+    let segments: Vec<_> =
+        lengths.iter().map(floats).map(|buffer| Segment::whole(Arc::new(buffer))).collect();
+    let bytes = segments.iter().flat_map(Segment::as_bytes).copied().collect();
+    (Payload::new(segments), bytes)
+}
+
+#[tokio::test]
+async fn a_large_payload_goes_into_the_sink_of_its_service() {
+    let tcp = Tcp::new(BufferPool::default());
+    let (client, _server, mut received) = sinking(tcp.clone()).await;
+    for lengths in [vec![100_000], vec![0, 3, 70_001, 0, 5, 123_456, 0], vec![17; 9000]] {
+        let (payload, bytes) = numbers(&lengths);
+        let refused = client.call::<Pushed>(push(1, lengths.len() as u32), payload).await.unwrap_err();
+        assert!(refused.to_string().contains("taken 0"), "{refused}");
+        assert_eq!(received.recv().await.unwrap().unwrap(), bytes);
+    }
+    // A small payload is kept, and so is one with a checksum: its bytes may be wrong.
+    let (checked, _checked_server, _) = sinking(tcp.with_payload_crc(true)).await;
+    for (client, length) in [(&client, 1000), (&checked, 100_000)] {
+        let (payload, bytes) = numbers(&[length]);
+        let refused = client.call::<Pushed>(push(1, 1), payload).await.unwrap_err();
+        assert!(refused.to_string().contains(&format!("whole {}", bytes.len())), "{refused}");
+    }
+    assert!(received.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn a_torn_payload_drops_its_sink_and_calls_nobody() {
+    let (client, _server, mut received) = sinking(Tcp::new(BufferPool::default())).await;
+    let promise = crate::buffer::Promise::new(400_000);
+    let (whole, _) = numbers(&[100_000]);
+    let mut segments = whole.into_segments();
+    segments.push(promise.segment(0, 400_000));
+    let call = client.call::<Pushed>(push(1, 2), Payload::new(segments));
+    let (result, ()) = tokio::join!(call, async { drop(promise) });
+    assert!(matches!(result, Err(CallError::Lost { .. })), "{result:?}");
+    assert_eq!(received.recv().await, Some(Err(400_000)), "the first segment had arrived");
+}

@@ -3,6 +3,7 @@
 //! long or is gone.
 
 mod chiefs;
+mod drafting;
 mod memory;
 mod observing;
 

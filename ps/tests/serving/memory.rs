@@ -8,25 +8,26 @@ use super::*;
 
 /// The size of the variable, in rows of 1 KiB.
 const ROWS: usize = 4 << 10;
-const VALUES_BYTES: usize = ROWS << 10;
+pub(super) const VALUES_BYTES: usize = ROWS << 10;
 /// The number of clients that push and do not read the replies.
 const CLIENTS: u32 = 32;
 /// The number of pushes of each client.
 const PUSHES: u64 = 3;
 
 /// A ps task with one shard, which serves on a socket.
-struct TcpTask {
-    address: String,
-    cluster: ClusterSpec,
+pub(super) struct TcpTask {
+    pub(super) address: String,
+    pub(super) cluster: ClusterSpec,
     /// The memory of the task: its values, and the gradients that it receives.
     pool: BufferPool,
-    placement: Placement,
+    pub(super) placement: Placement,
+    pub(super) view: PsView,
 }
 
 impl TcpTask {
     /// Starts a task. The replies that are being written may keep two versions of the values in memory, and
     /// as many gradients may be in flight.
-    async fn start() -> Self {
+    pub(super) async fn start() -> Self {
         let workers = (0..=CLIENTS).map(|worker| format!("w:{}", worker + 1)).collect::<Vec<_>>();
         let workers = workers.iter().map(String::as_str).collect();
         let addresses =
@@ -38,7 +39,7 @@ impl TcpTask {
         let server = ServerConfig { in_flight_bytes_max: bytes, ..ServerConfig::default() };
         let config = PsConfig { reply_bytes_max: bytes, server, ..PsConfig::default() };
         let ps = Ps::start(config, identity(&cluster, TaskId::ps(0)), listener, &pool).unwrap();
-        let address = ps.address().to_owned();
+        let (address, view) = (ps.address().to_owned(), ps.view());
         actix_rt::spawn(ps.run(CancellationToken::new()));
         let (shard, slice) =
             (ShardId::new(0, 0), SliceSpec { variable: VariableId(0), row: 0, rows: ROWS as u64 });
@@ -47,16 +48,16 @@ impl TcpTask {
             shards: vec![shard],
             slices: vec![PlacedSlice { slice, shard }],
         };
-        Self { address, cluster, pool, placement }
+        Self { address, cluster, pool, placement, view }
     }
 
-    async fn call(&self, task: TaskId) -> Connection {
+    pub(super) async fn call(&self, task: TaskId) -> Connection {
         let identity = identity(&self.cluster, task);
         let tcp = Tcp::default();
         dial(&tcp, &self.address, &identity, TaskId::ps(0), Patience::of(PATIENCE)).await.unwrap()
     }
 
-    async fn create(&self, chief: &Connection) {
+    pub(super) async fn create(&self, chief: &Connection) {
         let (name, shape) = ("x".to_owned(), [ROWS, 256].into());
         let initializer = InitializerSpec::Normal { mean: 0.0, stddev: 1.0 };
         let create = CreateShard {
@@ -81,7 +82,7 @@ impl TcpTask {
         }
     }
 
-    fn push(&self, worker: u32, number: u64) -> Push {
+    pub(super) fn push(&self, worker: u32, number: u64) -> Push {
         Push { placement_digest: self.placement.digest(), ..push_of(worker, 0, number) }
     }
 

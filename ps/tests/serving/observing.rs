@@ -7,13 +7,13 @@ use pushpull_messages::observe::{
 
 use super::*;
 
-fn shown(seen: &TaskSnapshot) -> &PsSnapshot {
+pub(super) fn shown(seen: &TaskSnapshot) -> &PsSnapshot {
     let RoleSnapshot::Ps(shown) = &seen.role else { panic!("a ps shows the role of a ps") };
     shown
 }
 
 /// Observes the task until `wanted` returns true for a snapshot, and returns that snapshot.
-async fn seen_once(view: &PsView, wanted: impl Fn(&TaskSnapshot) -> bool) -> TaskSnapshot {
+pub(super) async fn seen_once(view: &PsView, wanted: impl Fn(&TaskSnapshot) -> bool) -> TaskSnapshot {
     loop {
         let seen = view.observe().await;
         if wanted(&seen) {

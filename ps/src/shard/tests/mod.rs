@@ -2,6 +2,7 @@
 
 mod appointing;
 mod changes;
+mod drafts;
 mod overflow;
 mod pushes;
 mod rates;

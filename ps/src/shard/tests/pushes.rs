@@ -17,22 +17,24 @@ use super::workers::appoint;
 use crate::shard::{Answer, ShardLimits, ShardState};
 
 /// A shard under test. Its functions assert that each request gets exactly one answer, at once.
-struct Tested(ShardState<()>);
+pub(super) struct Tested(pub(super) ShardState<()>);
 
-fn only<T: TryFrom<Message, Error = Message>>(mut answers: Vec<Answer<()>>) -> Result<(T, Payload), Refusal> {
+pub(super) fn only<T: TryFrom<Message, Error = Message>>(
+    mut answers: Vec<Answer<()>>,
+) -> Result<(T, Payload), Refusal> {
     assert_eq!(answers.len(), 1, "{answers:?}");
     let (message, payload) = answers.remove(0).result?;
     Ok((message.try_into().unwrap(), payload))
 }
 
 impl Tested {
-    fn new(bytes_max: u64) -> Self {
+    pub(super) fn new(bytes_max: u64) -> Self {
         let limits = ShardLimits { values_bytes_max: bytes_max, gradients_bytes_max: bytes_max };
         Self(ShardState::new(ShardId::new(0, 0), BufferPool::default(), limits))
     }
 
     /// Creates the shard, and lets the first incarnation of every worker join.
-    fn create(&mut self, create: CreateShard) -> Result<ShardCreated, Refusal> {
+    pub(super) fn create(&mut self, create: CreateShard) -> Result<ShardCreated, Refusal> {
         let workers = create.workers;
         let (created, _) = only(self.0.create(create, 1, ()))?;
         (0..workers).for_each(|worker| appoint(&mut self.0, worker, 1, ()));
@@ -43,7 +45,7 @@ impl Tested {
         only(self.0.push(push, gradients, 1, ()))
     }
 
-    fn pull(&mut self, pull: &Pull) -> Result<(Pulled, Payload), Refusal> {
+    pub(super) fn pull(&mut self, pull: &Pull) -> Result<(Pulled, Payload), Refusal> {
         only(self.0.pull(pull, None, ()))
     }
 
@@ -58,7 +60,7 @@ fn variable(name: &str, rows: usize, initializer: InitializerSpec) -> VariableSp
 
 /// Returns the request to create `ps/0/shard/0` of a job with two variables. The shard owns the first two
 /// rows of the first variable and the whole second variable; another shard owns the rest.
-fn create(optimizer: OptimizerSpec, last_step: u64) -> CreateShard {
+pub(super) fn create(optimizer: OptimizerSpec, last_step: u64) -> CreateShard {
     let placed = |variable, row, rows, ps| PlacedSlice {
         slice: SliceSpec { variable: VariableId(variable), row, rows },
         shard: ShardId::new(ps, 0),
@@ -85,7 +87,7 @@ fn create(optimizer: OptimizerSpec, last_step: u64) -> CreateShard {
     }
 }
 
-fn latest(placement_digest: u32) -> Pull {
+pub(super) fn latest(placement_digest: u32) -> Pull {
     let epoch = PlacementEpoch(1);
     Pull { shard: 0, epoch, placement_digest, at: PullAt::Latest, averages: false }
 }
@@ -97,7 +99,7 @@ fn shard(optimizer: OptimizerSpec, last_step: u64) -> Tested {
     state
 }
 
-fn push(sequence: u64) -> Push {
+pub(super) fn push(sequence: u64) -> Push {
     let placement = create(OptimizerSpec::sgd(1.0), 1).placement;
     Push {
         shard: 0,
@@ -113,7 +115,7 @@ fn push(sequence: u64) -> Push {
     }
 }
 
-fn payload(segments: &[&[f32]]) -> Payload {
+pub(super) fn payload(segments: &[&[f32]]) -> Payload {
     Payload::new(segments.iter().map(|values| Segment::whole(Arc::new(Buffer::from_f32(values)))).collect())
 }
 
@@ -121,7 +123,7 @@ fn gradients(a: f32, b: f32) -> Payload {
     payload(&[&[b; 2], &[a; 4]])
 }
 
-fn floats(payload: &Payload) -> Vec<Vec<f32>> {
+pub(super) fn floats(payload: &Payload) -> Vec<Vec<f32>> {
     payload.segments().iter().map(|segment| segment.as_f32().to_vec()).collect()
 }
 

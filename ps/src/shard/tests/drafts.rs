@@ -1,0 +1,179 @@
+//! Tests that a drafted update has the same bits as one that was not drafted (A), that a draft that is dropped
+//! changes nothing (B), and that a draft becomes an update only of the version from which it leads (C).
+
+use proptest::prelude::*;
+use pushpull_messages::id::{Sequence, Version};
+use pushpull_messages::message::{
+    CreateShard, Push, PushId, Pushed, Refusal, RefusalCode, SetLearningRate, Verdict,
+};
+use pushpull_messages::optimizer::{GroupSpec, OptimizerSpec, RateChange, UpdateSpec};
+use pushpull_messages::sync::SyncSpec;
+use pushpull_transport::buffer::{BufferPool, Payload};
+
+use super::pushes::{Tested, create, floats, latest, only, payload, push};
+use crate::shard::{Draft, DraftWriter, Gradients};
+
+/// Drafts a push as if its payload arrived in pieces; `pieces` are their sizes in bytes, again and again.
+fn draft(state: &Tested, push: &Push, gradients: &Payload, pieces: &[usize]) -> Option<Draft> {
+    let lengths: Vec<u64> = gradients.segments().iter().map(|segment| segment.len() as u64).collect();
+    let mut writer = state.0.plan()?.begin(push, &lengths, &BufferPool::default())?;
+    let mut pieces = pieces.iter().copied().cycle();
+    for segment in gradients.segments() {
+        let mut rest = segment.as_bytes();
+        while !rest.is_empty() {
+            let space = writer.space();
+            let piece = pieces.next().unwrap().clamp(1, rest.len()).min(space.len());
+            space[..piece].copy_from_slice(&rest[..piece]);
+            writer.filled(piece);
+            rest = &rest[piece..];
+        }
+    }
+    writer.finish()
+}
+
+fn apply(
+    state: &mut Tested,
+    push: &Push,
+    gradients: impl Into<Gradients>,
+) -> Result<(Pushed, Payload), Refusal> {
+    only(state.0.push(push, gradients, 1, ()))
+}
+
+fn values(state: &mut Tested) -> Vec<Vec<u32>> {
+    let (_, values) = state.pull(&latest(push(1).placement_digest)).unwrap();
+    floats(&values).iter().map(|slice| slice.iter().map(|x| x.to_bits()).collect()).collect()
+}
+
+/// The update of a job: an optimizer, perhaps with averages, and perhaps with another rule for a variable.
+fn any_update() -> impl Strategy<Value = UpdateSpec> {
+    let optimizer = prop_oneof![
+        Just(OptimizerSpec::sgd(0.5)),
+        Just(OptimizerSpec::momentum(0.1, 0.9)),
+        Just(OptimizerSpec::adam(0.1)),
+    ];
+    let frozen = GroupSpec { frozen: true, ..GroupSpec::new("b") };
+    let other = GroupSpec { optimizer: Some(OptimizerSpec::sgd(0.25)), ..GroupSpec::new("b") };
+    let groups = prop_oneof![Just(Vec::new()), Just(vec![frozen]), Just(vec![other])];
+    (optimizer, prop::option::of(0.1f32..0.99), 0.0f32..0.1, groups).prop_map(
+        |(optimizer, average, weight_decay, groups)| UpdateSpec {
+            average,
+            weight_decay,
+            groups,
+            ..optimizer.into()
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn a_drafted_update_has_the_same_bits(
+        update in any_update(),
+        staleness_lr: bool,
+        pushes in prop::collection::vec((-2f32..2.0, -2f32..2.0, any::<bool>(), any::<bool>()), 1..6),
+        pieces in prop::collection::vec(1usize..20, 1..5),
+    ) {
+        let create = |update: &UpdateSpec| {
+            let sync = SyncSpec::Async { staleness_lr };
+            let mut state = Tested::new(1 << 20);
+            let update = update.clone();
+            state.create(CreateShard { update, sync, ..create(OptimizerSpec::sgd(1.0), 9) }).unwrap();
+            state
+        };
+        let (mut drafted, mut usual) = (create(&update), create(&update));
+        for (sequence, (a, b, drafts, tears)) in (1..).zip(pushes) {
+            let push = push(sequence);
+            let gradients = payload(&[&[b, -b], &[a, 2.0 * a, -a, 0.5]]);
+            if tears {
+                let before = values(&mut drafted);
+                drop(draft(&drafted, &push, &payload(&[&[7.0; 2], &[7.0; 4]]), &pieces));
+                prop_assert_eq!(values(&mut drafted), before, "(B)");
+            }
+            let (expected, _) = apply(&mut usual, &push, gradients.clone()).unwrap();
+            let (got, _) = match drafts {
+                true => {
+                    let draft = draft(&drafted, &push, &gradients, &pieces).expect("the shard makes drafts");
+                    apply(&mut drafted, &push, Gradients::Drafted(draft)).unwrap()
+                }
+                false => apply(&mut drafted, &push, gradients).unwrap(),
+            };
+            prop_assert_eq!((got.verdict, got.version), (expected.verdict, expected.version));
+            prop_assert_eq!(values(&mut drafted), values(&mut usual), "(A)");
+        }
+    }
+}
+
+fn state() -> Tested {
+    let mut state = Tested::new(1 << 20);
+    state.create(create(OptimizerSpec::sgd(0.5), 10)).unwrap();
+    state
+}
+
+#[test]
+fn an_overtaken_draft_is_asked_for_again() {
+    let mut state = state();
+    let gradients = |a| payload(&[&[a; 2], &[a; 4]]);
+    let overtaken = draft(&state, &push(1), &gradients(1.0), &[8]).unwrap();
+    let other = Push { id: PushId { worker: 1, ..push(1).id }, ..push(1) };
+    apply(&mut state, &other, gradients(4.0)).unwrap();
+    let before = values(&mut state);
+    let refusal = apply(&mut state, &push(1), Gradients::Drafted(overtaken)).unwrap_err();
+    assert_eq!(refusal.code, RefusalCode::Again);
+    assert_eq!(values(&mut state), before);
+    let (pushed, _) = apply(&mut state, &push(1), gradients(1.0)).unwrap();
+    assert_eq!(pushed.verdict, Verdict::Applied, "the refused copy left no trace in the ledger");
+}
+
+#[test]
+fn a_draft_with_another_learning_rate_is_asked_for_again() {
+    let mut state = state();
+    let gradients = payload(&[&[1.0; 2], &[1.0; 4]]);
+    let drafted = draft(&state, &push(1), &gradients, &[8]).unwrap();
+    let change = RateChange { from: Version(0), factor: 0.5 };
+    state.0.set_learning_rate(&SetLearningRate { shard: 0, change }, ());
+    let refusal = apply(&mut state, &push(1), Gradients::Drafted(drafted)).unwrap_err();
+    assert_eq!(refusal.code, RefusalCode::Again);
+}
+
+#[test]
+fn a_draft_with_nan_is_refused_with_the_variable() {
+    for (bad, fault) in [(f32::NAN, "is not finite"), (1e30, "is too large")] {
+        let mut state = state();
+        let drafted = draft(&state, &push(1), &payload(&[&[1.0, bad], &[1.0; 4]]), &[8]).unwrap();
+        let refusal = apply(&mut state, &push(1), Gradients::Drafted(drafted)).unwrap_err();
+        assert_eq!(refusal.code, RefusalCode::NotFinite);
+        assert!(refusal.reason.contains("'b'") && refusal.reason.contains(fault), "{refusal}");
+    }
+}
+
+#[test]
+fn a_push_that_will_be_refused_is_not_drafted() {
+    let state = state();
+    let begin =
+        |push: &Push, lengths: &[u64]| state.0.plan().unwrap().begin(push, lengths, &BufferPool::default());
+    let begun: Option<DraftWriter> = begin(&push(1), &[8, 16]);
+    assert!(begun.is_some());
+    for lengths in [&[8, 12][..], &[8], &[8, 16, 0], &[]] {
+        assert!(begin(&push(1), lengths).is_none(), "{lengths:?}");
+    }
+    let early = Push { version: Version(1), ..push(1) };
+    let other = Push { placement_digest: 1, ..push(1) };
+    assert!(begin(&early, &[8, 16]).is_none() && begin(&other, &[8, 16]).is_none());
+    assert!(
+        begin(&Push { id: PushId { sequence: Sequence(7), ..push(1).id }, ..push(1) }, &[8, 16]).is_some()
+    );
+}
+
+#[test]
+fn a_shard_that_does_not_apply_pushes_at_once_makes_no_drafts() {
+    let mut state = Tested::new(1 << 20);
+    assert!(state.0.plan().is_none(), "it is empty");
+    let create = create(OptimizerSpec::sgd(0.5), 1);
+    let sync = SyncSpec::Sync { aggregate: None };
+    state.create(CreateShard { sync, ..create.clone() }).unwrap();
+    assert!(state.0.plan().is_none(), "it is synchronous");
+    let mut state = Tested::new(1 << 20);
+    state.create(create).unwrap();
+    assert!(state.0.plan().is_some());
+    apply(&mut state, &push(1), payload(&[&[1.0; 2], &[1.0; 4]])).unwrap();
+    assert!(state.0.plan().is_none(), "it is complete");
+}
