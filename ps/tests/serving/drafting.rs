@@ -1,5 +1,5 @@
-//! Tests of pushes that are drafted while they arrive: one that stalls is overtaken and sent again, and one that
-//! is torn leaves nothing behind.
+//! Tests of pushes that are drafted while they arrive: one that stalls is overtaken and sent again, and one
+//! that is torn leaves nothing behind.
 
 use pushpull_messages::observe::TaskSnapshot;
 use pushpull_transport::buffer::Promise;
@@ -45,8 +45,8 @@ fn gradient(value: f32) -> Payload {
     Payload::new(vec![Segment::whole(Arc::new(filled(value)))])
 }
 
-/// Waits until the head of a large push has arrived. The head is one small write, so the session has then begun
-/// the draft, too.
+/// Waits until the head of a large push has arrived. The head is one small write, so the session has then
+/// begun the draft, too.
 async fn wait_for_a_push(task: &TcpTask) {
     let arrives = |seen: &TaskSnapshot| shown(seen).server.in_flight_bytes >= VALUES_BYTES as u64;
     seen_once(&task.view, arrives).await;

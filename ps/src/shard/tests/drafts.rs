@@ -1,5 +1,6 @@
-//! Tests that a drafted update has the same bits as one that was not drafted (A), that a draft that is dropped
-//! changes nothing (B), and that a draft becomes an update only of the version from which it leads (C).
+//! Tests that a drafted update has the same bits as one that was not drafted (A), that a draft that is
+//! dropped changes nothing (B), and that a draft becomes an update only of the version from which it leads
+//! (C).
 
 use proptest::prelude::*;
 use pushpull_messages::id::{Sequence, Version};
