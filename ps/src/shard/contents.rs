@@ -293,8 +293,8 @@ impl Contents {
     /// Returns the refusal of the push.
     pub(super) fn check_draft(&self, push: &Push, draft: &Draft) -> Result<(), Refusal> {
         let factor = sync::factor(self.created.sync, self.version.0.saturating_sub(push.version.0));
-        if !factor.is_some_and(|factor| draft.fits(self.version, factor * self.rate.at(self.version).factor))
-        {
+        let rate = self.rate.at(self.version).factor;
+        if !factor.is_some_and(|factor| draft.fits(self.version, factor * rate)) {
             return Err(again());
         }
         draft.fault().map_or(Ok(()), |fault| Err(self.not_finite(push, fault)))
