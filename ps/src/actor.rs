@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::board::ValueBoard;
 use crate::checkpoint::{Checkpoints, FileDone, FileResult};
 use crate::drafts::{DRAFT_TIME_MAX, DraftOver, Drafts};
-use crate::shard::{Answer, Gradients, Reader, ShardState, again};
+use crate::shard::{Answer, Gradients, Reader, ShardState};
 use crate::traced_reply::{Trace, TracedReply};
 use crate::view::{Publisher, Refresh};
 
@@ -225,7 +225,7 @@ impl Handler<ShardRequest> for Shard {
         let gradients = match &message {
             Message::Push(push) if payload.is_taken() => match self.drafts.collect(connection, &push.id) {
                 Some(draft) => Gradients::Drafted(draft),
-                None => return reply.send(again().into(), Payload::EMPTY),
+                None => return self.act(ctx, |state| vec![state.ask_again(reply)]),
             },
             Message::Push(_) if self.drafts.current().is_none() => {
                 // The update can reuse the memory of the values only if no plan has them.

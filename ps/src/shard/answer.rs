@@ -81,7 +81,7 @@ pub(super) fn variables_lost(shard: ShardId) -> Refusal {
 }
 
 /// Returns the refusal of a push whose gradients the shard has not kept.
-pub(crate) fn again() -> Refusal {
+pub(super) fn again() -> Refusal {
     let reason =
         "the shard has changed while the push arrived, and has not kept its gradients: send it again";
     Refusal::new(RefusalCode::Again, reason)

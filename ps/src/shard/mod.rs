@@ -25,7 +25,6 @@ mod timer;
 mod update;
 mod waiting;
 
-pub(crate) use answer::again;
 pub use answer::{Answer, Reader};
 pub use cut::{Cut, Restored, SliceState};
 pub(crate) use draft::{Draft, DraftWriter, Plan};

@@ -41,6 +41,13 @@ impl<R> ShardState<R> {
         answers
     }
 
+    /// Refuses a push whose draft was revoked, and asks for it again.
+    pub(crate) fn ask_again(&mut self, reply: R) -> Answer<R> {
+        self.counters.received += 1;
+        self.counters.refused += 1;
+        Answer::refused(reply, again())
+    }
+
     fn answer_push(
         &mut self,
         push: &Push,
