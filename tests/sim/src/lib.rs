@@ -17,6 +17,7 @@ pub mod network;
 pub mod random;
 pub mod scenario;
 pub mod store;
+pub mod sums;
 pub mod trace;
 pub mod witness;
 pub mod world;

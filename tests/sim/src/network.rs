@@ -439,7 +439,7 @@ impl FrameReceiver for Receiver {
                 self.network.0.trace.arrived(from, to, what);
             }
             if let Some(envelope) = &envelope {
-                self.network.0.witness.saw(from, to, &envelope.message);
+                self.network.0.witness.saw(from, to, envelope);
             }
             Ok(envelope)
         }

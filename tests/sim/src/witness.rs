@@ -7,9 +7,11 @@ use parking_lot::Mutex;
 use pushpull_chief::JobReport;
 use pushpull_messages::id::{ShardId, TaskId};
 use pushpull_messages::message::{Message, PushId, RefusalCode, Registered};
+use pushpull_transport::wire::Envelope;
 use tokio::time::{Duration, Instant};
 
 use crate::scenario::SECOND_CHIEF;
+use crate::sums::Sums;
 
 /// The time after which a chief that was killed has lost its ps tasks to a second one: its lease, and the
 /// longest time in which a ps task does not notice that its connection broke.
@@ -34,6 +36,8 @@ struct Seen {
     /// The pushes that have arrived at each shard in the current life of the job. A push that arrives twice
     /// counts once.
     pushes: BTreeMap<ShardId, HashSet<PushId>>,
+    /// The values, and the gradients that lead to them, in the current life of the job.
+    sums: Sums,
     /// When the chief was killed.
     chief_killed: Option<Instant>,
     /// The first thing that must not happen.
@@ -49,6 +53,7 @@ impl Witness {
         seen.drawn_before.extend(drawn);
         (seen.stops, seen.epoch) = (false, 0);
         seen.pushes.clear();
+        seen.sums = Sums::default();
         seen.chief_killed = None;
     }
 
@@ -68,8 +73,11 @@ impl Witness {
     }
 
     /// Sees that a message has arrived.
-    pub fn saw(&self, from: TaskId, to: TaskId, message: &Message) {
-        let seen = &mut *self.0.lock();
+    pub fn saw(&self, from: TaskId, to: TaskId, envelope: &Envelope) {
+        let (seen, message) = (&mut *self.0.lock(), &envelope.message);
+        if let Err(error) = seen.sums.saw(from, to, envelope) {
+            seen.fault.get_or_insert(error);
+        }
         seen.stops |= matches!(message, Message::Stop(_));
         let registered = match message {
             Message::Push(push) => {
