@@ -9,14 +9,13 @@ use std::time::Duration;
 
 use actix::Recipient;
 use parking_lot::Mutex;
-use pushpull_messages::id::Version;
 use pushpull_messages::message::{Push, PushId};
 use pushpull_transport::Sink;
 use pushpull_transport::buffer::{BufferPool, Credit};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use crate::shard::{Draft, DraftWriter, Plan, ShardState};
+use crate::shard::{Draft, DraftWriter, Plan, PlanKey, ShardState};
 
 /// The longest time for which a push waits for the draft of another, and the longest time in which a push
 /// must have arrived for the next one on its connection to be drafted. A slow connection must not delay
@@ -41,7 +40,7 @@ struct State {
     /// The number of the last draft that was begun.
     last: u64,
     /// Tells whether the plan in `turn` is up to date, see [`ShardState::plan_key`].
-    key: Option<(u64, Version, u32)>,
+    key: Option<PlanKey>,
 }
 
 enum Turn {

@@ -21,7 +21,7 @@ use super::draft::{Draft, Fault, Plan};
 use super::ledger::Ledger;
 use super::newest::{Newest, ValuesKind};
 use super::slice::Slice;
-use super::timer::UpdateTimer;
+use super::timer::{Measure, UpdateTimer};
 use super::update::Update;
 use super::waiting::Values;
 use crate::sync::{self, Candidate, Members, Policy};
@@ -315,10 +315,12 @@ impl Contents {
     }
 
     /// Returns what a draft must know of the shard; `None` if the shard applies no push at once now.
-    pub(super) fn plan(&self) -> Option<Plan> {
+    pub(super) fn plan(&self, measure: Measure) -> Option<Plan> {
         let (created, rate) = (Arc::clone(&self.created), self.planned_rate()?);
+        let incarnation = |worker| Some((worker, self.members.incarnation(worker)?));
+        let members = self.members.indices().filter_map(incarnation).collect();
         let slices = self.slices.iter().rev().map(Slice::view).collect();
-        Some(Plan::new(created, self.placement_digest, self.version, rate, slices))
+        Some(Plan::new(created, self.placement_digest, (self.version, rate), members, slices, measure))
     }
 
     /// Returns the factor by which hooks multiply the learning rate of the next update; `None` if the shard

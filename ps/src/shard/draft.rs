@@ -4,15 +4,18 @@
 //! Wanted properties: (A) an update that was drafted has the same bits as one that was not; (B) a draft that
 //! is dropped changes nothing; (C) a draft becomes an update only of the version from which it leads.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use pushpull_kernels::cpu::{all_below, all_finite};
 use pushpull_messages::gradient::GRADIENT_LIMIT;
-use pushpull_messages::id::{SliceId, Version};
-use pushpull_messages::message::{CreateShard, Push};
+use pushpull_messages::id::{Incarnation, SliceId, Version};
+use pushpull_messages::message::{CreateShard, Push, PushId};
 use pushpull_transport::buffer::{Buffer, BufferPool, Credit};
 
 use super::slice::{Drafted, SliceView};
+use super::timer::Measure;
 use super::update::Update;
 use crate::sync;
 
@@ -30,8 +33,12 @@ struct Planned {
     version: Version,
     /// The factor by which hooks multiply the learning rate.
     rate: f32,
+    /// The incarnation of each worker that is a member.
+    members: BTreeMap<u32, Incarnation>,
     /// In the order of the gradients of a push.
     slices: Vec<SliceView>,
+    /// Measures the work on a draft.
+    measure: Measure,
 }
 
 /// The next values of all slices.
@@ -42,6 +49,8 @@ pub(crate) struct Draft {
     /// In the order of the gradients of the push.
     slices: Vec<Drafted>,
     bytes: usize,
+    /// The time spent on the draft.
+    took: Duration,
     fault: Option<Fault>,
     /// The credit for the payload of the push.
     _credit: Option<Credit>,
@@ -59,20 +68,23 @@ impl Plan {
     pub(super) fn new(
         created: Arc<CreateShard>,
         placement_digest: u32,
-        version: Version,
-        rate: f32,
+        (version, rate): (Version, f32),
+        members: BTreeMap<u32, Incarnation>,
         slices: Vec<SliceView>,
+        measure: Measure,
     ) -> Self {
-        Self(Arc::new(Planned { created, placement_digest, version, rate, slices }))
+        Self(Arc::new(Planned { created, placement_digest, version, rate, members, slices, measure }))
     }
 
     /// Begins a draft for a push whose gradients have these lengths in bytes. Returns `None` if the push
     /// would not be applied at once, or does not fit the shard; it is then refused when it has arrived.
     pub(crate) fn begin(&self, push: &Push, lengths: &[u64], pool: &BufferPool) -> Option<DraftWriter> {
-        let Planned { created, placement_digest, version, rate, slices } = &*self.0;
+        let Planned { created, placement_digest, version, rate, members, slices, .. } = &*self.0;
         let staleness = version.0.checked_sub(push.version.0)?;
         let factor = sync::factor(created.sync, staleness)?;
-        let fits = (push.epoch, push.placement_digest) == (created.placement.epoch, *placement_digest)
+        let PushId { worker, incarnation, .. } = push.id;
+        let fits = members.get(&worker) == Some(&incarnation)
+            && (push.epoch, push.placement_digest) == (created.placement.epoch, *placement_digest)
             && push.slices.iter().eq(slices.iter().map(|slice| &slice.id))
             && lengths.iter().copied().eq(slices.iter().map(|slice| slice.bytes() as u64));
         let draft = Draft {
@@ -80,6 +92,7 @@ impl Plan {
             learning_rate_factor: factor * rate,
             slices: Vec::with_capacity(slices.len()),
             bytes: 0,
+            took: Duration::ZERO,
             fault: None,
             _credit: None,
         };
@@ -109,6 +122,11 @@ impl Draft {
     /// Returns the size of the drafted slices in bytes.
     pub(super) const fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Returns the time spent on the draft.
+    pub(super) const fn took(&self) -> Duration {
+        self.took
     }
 
     /// Returns what the draft has for each slice, in the order of the gradients of the push.
@@ -162,7 +180,9 @@ impl DraftWriter {
         self.block.filled += bytes;
         let end = self.block.start + self.block.filled;
         if self.block.filled == BLOCK_BYTES || end == slice {
-            self.use_block();
+            let measure = self.plan.0.measure;
+            let took = measure(&mut || self.use_block());
+            self.draft.took += took;
             (self.block.start, self.block.filled) = (end, 0);
         }
         if end == slice {

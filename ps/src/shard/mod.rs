@@ -33,6 +33,6 @@ pub use newest::{Newest, ValuesKind};
 pub use optimizer::initial_slots;
 pub(crate) use pinned::PinnedVersions;
 pub(crate) use stage::Stage;
-pub(crate) use state::Gradients;
 pub use state::{FileRequest, ShardState};
+pub(crate) use state::{Gradients, PlanKey};
 pub use timer::Measure;

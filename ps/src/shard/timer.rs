@@ -1,7 +1,7 @@
 //! Measures how long a shard's updates take, with a clock that the caller supplies.
 //!
 //! Wanted properties: (A) every update counts once; (B) the time of an update includes the time of
-//! aggregating its gradients.
+//! the work before it, such as aggregating its gradients.
 
 use std::time::Duration;
 
@@ -41,6 +41,11 @@ impl UpdateTimer {
         let mut aggregate = Some(aggregate);
         self.aggregating +=
             (self.measure)(&mut || aggregate.take().into_iter().for_each(|aggregate| aggregate()));
+    }
+
+    /// Adds the time of work on the next update that was measured elsewhere.
+    pub(super) fn add(&mut self, took: Duration) {
+        self.aggregating += took;
     }
 
     /// Measures an update. Its time counts only if `update` returns true.

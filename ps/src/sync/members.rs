@@ -16,6 +16,8 @@ pub(crate) struct Members {
     appointments: Appointments,
     /// The greatest step for which a gradient was accepted.
     furthest: GlobalStep,
+    /// How often a worker became a member or left.
+    changes: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +36,8 @@ impl Members {
     /// Returns the membership of a job with `workers` workers, none of which has joined yet.
     pub(crate) fn new(workers: u32) -> Self {
         let appointments = Appointments::new(workers);
-        Self { workers: vec![Member::Expected; workers as usize], appointments, furthest: GlobalStep(0) }
+        let workers = vec![Member::Expected; workers as usize];
+        Self { workers, appointments, furthest: GlobalStep(0), changes: 0 }
     }
 
     /// Iterates over the members with their next steps.
@@ -68,6 +71,11 @@ impl Members {
             Some(&Member::Here { incarnation, .. }) => Some(incarnation),
             _ => None,
         }
+    }
+
+    /// Returns how often a worker became a member or left.
+    pub(crate) const fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// Returns the number of members whose next step is at most `step`, not counting those for which `except`
@@ -150,6 +158,7 @@ impl Members {
             return Err(format!("worker/{worker} must join before it pushes or pulls the values for a step"));
         }
         self.workers[worker as usize] = Member::Here { incarnation, next: GlobalStep(0) };
+        self.changes += 1;
         Ok(())
     }
 
@@ -176,6 +185,7 @@ impl Members {
             self.workers[worker as usize] = Member::Gone;
             let next = first(self);
             self.workers[worker as usize] = Member::Here { incarnation, next };
+            self.changes += 1;
         }
         self.admit(worker, incarnation)?;
         Ok(self.next(worker))
@@ -192,6 +202,7 @@ impl Members {
         };
         if over {
             self.workers[worker as usize] = Member::Gone;
+            self.changes += 1;
         }
         over
     }

@@ -182,7 +182,7 @@ impl<R> ShardState<R> {
 
     /// Returns what a draft must know of the shard; `None` if the shard makes no drafts now.
     pub(crate) fn plan(&self) -> Option<Plan> {
-        self.contents.as_ref()?.plan()
+        self.contents.as_ref()?.plan(self.timer.measure)
     }
 
     /// Sets whether the draft of a push is being made. Pushes that have arrived wait until it is over, so
@@ -196,12 +196,12 @@ impl<R> ShardState<R> {
         !self.deferred.is_empty()
     }
 
-    /// Returns what tells whether [`plan`](Self::plan) has changed: how often the shard was created, its
-    /// version, and the bits of the factor of its learning rate; `None` if there is no plan.
-    pub(crate) fn plan_key(&self) -> Option<(u64, Version, u32)> {
+    /// Returns what tells whether [`plan`](Self::plan) has changed; `None` if there is no plan.
+    pub(crate) fn plan_key(&self) -> Option<PlanKey> {
         let contents = self.contents.as_ref()?;
-        let rate = contents.planned_rate()?;
-        Some((self.creations, contents.version, rate.to_bits()))
+        let rate_bits = contents.planned_rate()?.to_bits();
+        let (version, members) = (contents.version, contents.members.changes());
+        Some(PlanKey { creations: self.creations, version, rate_bits, members })
     }
 
     /// Fills `newest` with the current values, unless it has them already or the shard is empty.
@@ -252,6 +252,18 @@ impl<R> ShardState<R> {
             ..ShardSnapshot::default()
         }
     }
+}
+
+/// Distinguishes the plans of a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PlanKey {
+    /// How often the shard was created.
+    creations: u64,
+    version: Version,
+    /// The bits of the factor of the learning rate.
+    rate_bits: u32,
+    /// How often a worker became a member or left.
+    members: u64,
 }
 
 /// Returns the contents, or a refusal if the shard is still empty.

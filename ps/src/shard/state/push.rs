@@ -99,6 +99,9 @@ impl<R> ShardState<R> {
                 Verdict::Stale { by }
             }
             Decision::Admitted(Admission::Apply { learning_rate_factor }) => {
+                if let Gradients::Drafted(draft) = &gradients {
+                    self.timer.add(draft.took());
+                }
                 self.timer.update(|| {
                     match gradients {
                         Gradients::Arrived(gradients) => {

@@ -3,16 +3,16 @@
 //! (C).
 
 use proptest::prelude::*;
-use pushpull_messages::id::{Sequence, Version};
+use pushpull_messages::id::{Incarnation, Sequence, Version};
 use pushpull_messages::message::{
-    CreateShard, Push, PushId, Pushed, Refusal, RefusalCode, SetLearningRate, Verdict,
+    CreateShard, Pull, PullAt, Push, PushId, Pushed, Refusal, RefusalCode, SetLearningRate, Verdict,
 };
 use pushpull_messages::optimizer::{GroupSpec, OptimizerSpec, RateChange, UpdateSpec};
 use pushpull_messages::sync::SyncSpec;
 use pushpull_transport::buffer::{BufferPool, Payload};
 
 use super::pushes::{Tested, create, floats, latest, only, payload, push};
-use crate::shard::{Draft, DraftWriter, Gradients};
+use crate::shard::{Draft, DraftWriter, Gradients, Reader};
 
 /// Drafts a push as if its payload arrived in pieces; `pieces` are their sizes in bytes, again and again.
 fn draft(state: &Tested, push: &Push, gradients: &Payload, pieces: &[usize]) -> Option<Draft> {
@@ -43,6 +43,13 @@ fn apply(
 fn values(state: &mut Tested) -> Vec<Vec<u32>> {
     let (_, values) = state.pull(&latest(push(1).placement_digest)).unwrap();
     floats(&values).iter().map(|slice| slice.iter().map(|x| x.to_bits()).collect()).collect()
+}
+
+/// Lets the first incarnation of a worker join.
+fn join(state: &mut Tested) {
+    let pull = Pull { at: PullAt::Join, ..latest(push(1).placement_digest) };
+    let reader = Reader { worker: 0, incarnation: push(1).id.incarnation, connection: 1 };
+    state.0.pull(&pull, Some(reader), ());
 }
 
 /// The update of a job: an optimizer, perhaps with averages, and perhaps with another rule for a variable.
@@ -78,6 +85,7 @@ proptest! {
             let mut state = Tested::new(1 << 20);
             let update = update.clone();
             state.create(CreateShard { update, sync, ..create(OptimizerSpec::sgd(1.0), 9) }).unwrap();
+            join(&mut state);
             state
         };
         let (mut drafted, mut usual) = (create(&update), create(&update));
@@ -106,6 +114,7 @@ proptest! {
 fn state() -> Tested {
     let mut state = Tested::new(1 << 20);
     state.create(create(OptimizerSpec::sgd(0.5), 10)).unwrap();
+    join(&mut state);
     state
 }
 
@@ -156,6 +165,8 @@ fn a_push_that_will_be_refused_is_not_drafted() {
     for lengths in [&[8, 12][..], &[8], &[8, 16, 0], &[]] {
         assert!(begin(&push(1), lengths).is_none(), "{lengths:?}");
     }
+    let stranger = Push { id: PushId { incarnation: Incarnation(2), ..push(1).id }, ..push(1) };
+    assert!(begin(&stranger, &[8, 16]).is_none());
     let early = Push { version: Version(1), ..push(1) };
     let other = Push { placement_digest: 1, ..push(1) };
     assert!(begin(&early, &[8, 16]).is_none() && begin(&other, &[8, 16]).is_none());
