@@ -167,7 +167,7 @@ impl DraftWriter {
         let end = slice.bytes().min(*start + BLOCK_BYTES);
         match self.begun.as_mut().expect("a slice is missing") {
             Drafted::Gradient(gradient) => &mut gradient.as_bytes_mut()[*start + *filled..end],
-            Drafted::Next { .. } => {
+            Drafted::Next { .. } | Drafted::Nothing => {
                 let memory = memory.get_or_insert_with(|| self.pool.take(BLOCK_BYTES));
                 &mut memory.as_bytes_mut()[*filled..end - *start]
             }
@@ -210,21 +210,23 @@ impl DraftWriter {
         if self.draft.fault.is_some() {
             return;
         }
-        self.draft.fault = match self.begun.as_mut().expect("a block belongs to a slice") {
-            Drafted::Gradient(gradient) => fault(slice.id, &gradient.as_f32()[place]),
+        let begun = self.begun.as_mut().expect("a block belongs to a slice");
+        let gradient = match begun {
+            Drafted::Gradient(gradient) => &gradient.as_f32()[place],
+            Drafted::Nothing => &memory.as_ref().expect("it has been filled").as_f32()[..place.len()],
             Drafted::Next { value, average } => {
                 let gradient = &memory.as_ref().expect("it has been filled").as_f32()[..place.len()];
-                let fault = fault(slice.id, gradient);
-                if fault.is_none() {
-                    let factor = self.draft.learning_rate_factor;
-                    let update = Update::new(&created.update, *version, created.last_step, factor, 1);
-                    let average = average.as_mut().map(|average| &mut average.as_f32_mut()[place.clone()]);
-                    let next = &mut value.as_f32_mut()[place.clone()];
-                    slice.draft(place, gradient, &update, next, average);
-                }
-                fault
+                let factor = self.draft.learning_rate_factor;
+                let update = Update::new(&created.update, *version, created.last_step, factor, 1);
+                let average = average.as_mut().map(|average| &mut average.as_f32_mut()[place.clone()]);
+                // If the gradient is not finite, neither are the next values, but nobody will see them.
+                slice.draft(place.clone(), gradient, &update, &mut value.as_f32_mut()[place], average);
+                gradient
             }
         };
+        if !all_below(gradient, GRADIENT_LIMIT) {
+            self.draft.fault = Some(Fault { slice: slice.id, is_finite: all_finite(gradient) });
+        }
     }
 
     fn end_slice(&mut self) {
@@ -244,10 +246,4 @@ impl DraftWriter {
             self.end_slice();
         }
     }
-}
-
-/// Returns the fault of a part of a gradient, if it has one.
-fn fault(slice: SliceId, gradient: &[f32]) -> Option<Fault> {
-    let is_good = all_below(gradient, GRADIENT_LIMIT);
-    (!is_good).then(|| Fault { slice, is_finite: all_finite(gradient) })
 }

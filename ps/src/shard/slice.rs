@@ -32,6 +32,8 @@ pub(super) struct Slice {
 pub(super) enum Drafted {
     /// The next value and the next moving average.
     Next { value: Buffer, average: Option<Buffer> },
+    /// Nothing, because the slice is frozen.
+    Nothing,
     /// The gradient, for an optimizer with slots. The slots change in place, so the update is computed later.
     Gradient(Buffer),
 }
@@ -52,6 +54,9 @@ impl SliceView {
 
     /// Returns the memory for what a draft has for the slice.
     pub(super) fn begin_draft(&self, pool: &BufferPool) -> Drafted {
+        if matches!(*self.treatment, Treatment::Frozen) {
+            return Drafted::Nothing;
+        }
         if self.has_slots {
             return Drafted::Gradient(pool.take(self.bytes()));
         }
@@ -61,29 +66,23 @@ impl SliceView {
 
     /// Computes the elements `place` of the next value and of the next moving average, from the same elements
     /// of a gradient.
+    ///
+    /// # Panics
+    /// If the slice is frozen.
     pub(super) fn draft(
         &self,
         place: Range<usize>,
         gradient: &[f32],
         update: &Update<'_>,
         next: &mut [f32],
-        average: Option<&mut [f32]>,
+        mean: Option<&mut [f32]>,
     ) {
         let value = &self.value.as_f32()[place.clone()];
         let old = self.average.as_ref().map(|average| &average.as_f32()[place]);
-        match self.treatment.of(update) {
-            Some(update) => {
-                optimizer::apply(&update, next, value, gradient, &mut []);
-                if let (Some(average), Some(old)) = (average, old) {
-                    pushpull_kernels::cpu::average(average, old, next, update.average_decay);
-                }
-            }
-            None => {
-                next.copy_from_slice(value);
-                if let (Some(average), Some(old)) = (average, old) {
-                    average.copy_from_slice(old);
-                }
-            }
+        let update = self.treatment.of(update).expect("a frozen slice has no next value");
+        optimizer::apply(&update, next, value, gradient, &mut []);
+        if let (Some(mean), Some(old)) = (mean, old) {
+            average(mean, old, next, update.average_decay);
         }
     }
 }
@@ -237,6 +236,7 @@ impl Slice {
     /// Applies what a draft has for the slice.
     pub(super) fn apply_drafted(&mut self, drafted: Drafted, update: &Update<'_>, pool: &BufferPool) {
         match drafted {
+            Drafted::Nothing => {}
             Drafted::Gradient(gradient) => self.apply(gradient.as_f32(), update, pool),
             Drafted::Next { value, average } => {
                 self.value = Arc::new(value);
