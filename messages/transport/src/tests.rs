@@ -396,8 +396,8 @@ impl tracing::Subscriber for WarningCounter {
 
 #[tokio::test]
 async fn a_peer_cannot_fill_the_log() {
-    // `tracing` remembers for each place that logs whether a log wants it. Tests in other threads disturb that,
-    // so this test has a process of its own.
+    // `tracing` remembers for each place that logs whether a log wants it. Tests in other threads disturb
+    // that, so this test has a process of its own.
     const ALONE: &str = "PUSHPULL_TEST_ALONE";
     if std::env::var_os(ALONE).is_none() {
         let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
