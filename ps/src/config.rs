@@ -12,8 +12,8 @@ use pushpull_transport::ServerConfig;
 pub struct PsConfig {
     /// The number of shards.
     pub shards: u32,
-    /// Whether each shard, and the reading and writing of checkpoints, has a thread of its own. If false,
-    /// the whole task runs on the thread that starts it; a simulation of many tasks needs this.
+    /// Whether each large shard, and the reading and writing of checkpoints, has a thread of its own. If
+    /// false, the whole task runs on the thread that starts it; a simulation of many tasks needs this.
     pub own_threads: bool,
     /// How long to wait for the chief to connect for the first time.
     pub start_timeout: Duration,
@@ -37,6 +37,10 @@ pub struct PsConfig {
     /// The size, in bytes, of the smallest shard that turns a push into its next values while the push
     /// arrives. A smaller shard does so when all of the push has arrived.
     pub drafted_bytes_min: u64,
+    /// The size, in bytes, of the smallest shard that works on a thread of its own, if `own_threads` allows
+    /// it. A smaller shard works on the thread of the task's connections: to wake another thread would take
+    /// longer than its updates.
+    pub own_thread_bytes_min: u64,
     /// Opens the stores that contain checkpoints, each by its location.
     pub stores: Stores,
     /// The limits on connections and requests.
@@ -54,6 +58,7 @@ impl Default for PsConfig {
             drain_timeout: Duration::from_secs(2 * 3600),
             reply_bytes_max: 1 << 30,
             drafted_bytes_min: 256 << 10,
+            own_thread_bytes_min: 1 << 20,
             stores: Stores::default(),
             server: ServerConfig::default(),
         }

@@ -7,7 +7,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::Recipient;
 use parking_lot::Mutex;
 use pushpull_messages::message::{Push, PushId};
 use pushpull_transport::Sink;
@@ -68,13 +67,13 @@ impl Drafts {
     }
 
     /// Waits for the turn, for at most [`DRAFT_TIME_MAX`], and begins the draft of a push. Returns `None` if
-    /// the push is not to be drafted.
+    /// the push is not to be drafted. If the push is lost while it arrives, calls `on_lost`.
     pub(crate) async fn begin(
         &self,
         push: &Push,
         lengths: &[u64],
         connection: u64,
-        shard: Recipient<DraftOver>,
+        on_lost: OnLost,
     ) -> Option<DraftSink> {
         let turn = async {
             loop {
@@ -88,7 +87,7 @@ impl Drafts {
         };
         let (number, writer) = timeout(DRAFT_TIME_MAX, turn).await.ok()??;
         let drafts = self.clone();
-        Some(DraftSink { drafts, number, writer: Some(writer), connection, push: push.id, shard })
+        Some(DraftSink { drafts, number, writer: Some(writer), connection, push: push.id, on_lost })
     }
 
     fn try_begin(&self, push: &Push, lengths: &[u64]) -> Result<Option<(u64, DraftWriter)>, Taken> {
@@ -174,6 +173,9 @@ pub(crate) struct DraftOver {
     pub number: u64,
 }
 
+/// Tells the shard that a draft was lost.
+type OnLost = Box<dyn Fn(DraftOver) + Send>;
+
 /// The turn is taken.
 struct Taken;
 
@@ -186,7 +188,7 @@ pub(crate) struct DraftSink {
     writer: Option<DraftWriter>,
     connection: u64,
     push: PushId,
-    shard: Recipient<DraftOver>,
+    on_lost: OnLost,
 }
 
 impl DraftSink {
@@ -219,8 +221,7 @@ impl Drop for DraftSink {
     fn drop(&mut self) {
         if self.writer.is_some() {
             self.drafts.abandon(self.number);
-            // If the mailbox is full, the shard frees the turn with its next change.
-            let _ = self.shard.try_send(DraftOver { number: self.number });
+            (self.on_lost)(DraftOver { number: self.number });
         }
     }
 }

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod actor;
+mod address;
 mod board;
 mod checkpoint;
 mod claims;
@@ -12,7 +13,9 @@ mod drafts;
 mod error;
 mod lifecycle;
 mod ps;
+mod requests;
 mod router;
+mod serving;
 mod shard;
 mod sync;
 mod threads;

@@ -3,25 +3,28 @@
 
 use std::sync::Arc;
 
-use actix::{Actor, Addr, Context};
+use actix::Actor;
 use actix_rt::Arbiter;
 use futures_util::future::LocalBoxFuture;
 use parking_lot::Mutex;
 use pushpull_messages::id::{ShardId, TaskId};
 use pushpull_messages::message::StopReason;
-use pushpull_messages::observe::{Clock, Meter};
+use pushpull_messages::observe::Clock;
 use pushpull_transport::buffer::BufferPool;
 use pushpull_transport::{Identity, Listener, Server, ServerConfig, Warnings, serve};
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::actor::{Shard, StopShard};
+use crate::actor::{Shard, ShardThreads};
+use crate::address::Address;
 use crate::checkpoint::Checkpoints;
 use crate::config::PsConfig;
 use crate::drafts::Drafts;
 use crate::error::PsError;
 use crate::lifecycle::{End, Lifecycle};
+use crate::requests::StopShard;
 use crate::router::Router;
+use crate::serving::{Serving, Surroundings};
 use crate::shard::{ShardLimits, ShardState};
 use crate::threads;
 use crate::view::{EndGuard, Observation, Phase, PsView, ShardView};
@@ -29,7 +32,7 @@ use crate::view::{EndGuard, Observation, Phase, PsView, ShardView};
 /// A running ps task.
 pub struct Ps {
     server: Server,
-    shards: Vec<Addr<Shard>>,
+    shards: Vec<Address<Shard>>,
     /// The shards' threads; empty if the shards run on the task's own thread.
     arbiters: Vec<Arbiter>,
     lifecycle: Lifecycle,
@@ -48,15 +51,15 @@ pub struct Ps {
 /// The shards of a task, in the order of their indices.
 #[derive(Default)]
 struct Shards {
-    /// The actors, each with the meter of its mailbox.
-    addresses: Vec<(Addr<Shard>, Arc<Meter>)>,
+    addresses: Vec<Address<Shard>>,
     drafts: Vec<Drafts>,
     views: Vec<ShardView>,
     arbiters: Vec<Arbiter>,
 }
 
 impl Shards {
-    /// Starts the shards of `task`, each on an arbiter of its own unless `config` says otherwise.
+    /// Starts the shards of `task`, each on an arbiter of its own unless `config` says otherwise. A shard
+    /// that gets small values moves to the current arbiter.
     fn start(
         task: TaskId,
         config: &PsConfig,
@@ -82,20 +85,24 @@ impl Shards {
             };
             let drafts = Drafts::new(pool.clone(), config.drafted_bytes_min);
             shards.drafts.push(drafts.clone());
-            let (state, checkpoints) = (ShardState::new(id, pool.clone(), limits), checkpoints.clone());
-            let (leaving, (publisher, view)) = (leaving.clone(), ShardView::new(id));
-            let start = move |_: &mut Context<Shard>| {
-                Shard::new(state, (reply_bytes_max, drafts), checkpoints, clock, publisher, leaving, on_panic)
-            };
-            let address = if config.own_threads {
+            let (publisher, view) = ShardView::new(id);
+            let (checkpoints, leaving) = (checkpoints.clone(), leaving.clone());
+            let with =
+                Surroundings { reply_bytes_max, drafts, checkpoints, clock, publisher, leaving, on_panic };
+            let serving = Serving::new(ShardState::new(id, pool.clone(), limits), with);
+            let address = Address::new(id, Arc::clone(view.meter()));
+            if config.own_threads {
                 let arbiter = threads::arbiter(format!("shard {shard}"));
-                let address = Shard::start_in_arbiter(&arbiter.handle(), start);
+                let (sessions, own) = (Arbiter::current(), arbiter.handle());
+                let own_bytes_min = config.own_thread_bytes_min;
+                let threads = ShardThreads { sessions, own: own.clone(), on_own: true, own_bytes_min };
+                let actor = Shard::new(serving, &address, Some(threads));
+                address.set(Shard::start_in_arbiter(&own, |_| actor));
                 shards.arbiters.push(arbiter);
-                address
             } else {
-                Shard::create(start)
-            };
-            shards.addresses.push((address, Arc::clone(view.meter())));
+                address.set(Shard::new(serving, &address, None).start());
+            }
+            shards.addresses.push(address);
             shards.views.push(view);
         }
         shards
@@ -123,8 +130,9 @@ impl Ps {
         let checkpoints = Checkpoints::start(&config, pool.clone(), files.clone());
         let Shards { addresses, drafts, views, arbiters } =
             Shards::start(task, &config, pool, &checkpoints, &lifecycle, &leaving);
-        let shards: Vec<_> = addresses.iter().map(|(address, _)| address.clone()).collect();
-        let recipients = shards.iter().map(|shard| shard.clone().recipient()).collect();
+        let shards = addresses.clone();
+        // If a shard has moved, its first actor passes on what it gets.
+        let recipients = addresses.iter().filter_map(Address::recipient).collect();
         let warnings = Warnings::default();
         let service =
             Arc::new(Router { task, shards: addresses, drafts, lifecycle: lifecycle.clone(), warnings });

@@ -1,26 +1,23 @@
 //! Routes each request of a peer to the shard that the request names. Refuses requests that this kind of peer
 //! may not send, and orders of a chief that the task does not obey.
 
-use std::sync::Arc;
-
-use actix::Addr;
 use futures_util::future::{BoxFuture, FutureExt};
 use pushpull_messages::id::{JobName, TaskId};
 use pushpull_messages::message::{Claimed, Message, Refusal, RefusalCode, Stopped, Withdrawn};
-use pushpull_messages::observe::Meter;
 use pushpull_transport::buffer::Payload;
 use pushpull_transport::{Arriving, Peer, Reply, Service, Sink, Warnings};
 
-use crate::actor::{Shard, ShardRequest};
+use crate::actor::Shard;
+use crate::address::Address;
 use crate::drafts::{DRAFT_TIME_MAX, Drafts};
 use crate::lifecycle::{End, Lifecycle};
+use crate::requests::ShardRequest;
 use crate::shard::Reader;
 
 /// The service that routes requests from all connections to the shards.
 pub(crate) struct Router {
     pub task: TaskId,
-    /// The shards' actors, each with the meter of its mailbox.
-    pub shards: Vec<(Addr<Shard>, Arc<Meter>)>,
+    pub shards: Vec<Address<Shard>>,
     /// The turn to draft at each shard.
     pub drafts: Vec<Drafts>,
     pub lifecycle: Lifecycle,
@@ -119,9 +116,11 @@ impl Service for Router {
                 return None;
             }
             let shard = shard_of(peer, arriving.message)? as usize;
-            let ((address, _), drafts) = (self.shards.get(shard)?, self.drafts.get(shard)?);
-            let sink =
-                drafts.begin(push, arriving.lengths, peer.connection, address.clone().recipient()).await?;
+            let (address, drafts) = (self.shards.get(shard)?, self.drafts.get(shard)?);
+            let address = address.clone();
+            // If the mailbox is full, the shard frees the turn with its next change.
+            let on_lost = Box::new(move |over| drop(address.try_send(over)));
+            let sink = drafts.begin(push, arriving.lengths, peer.connection, on_lost).await?;
             Some(Box::new(sink) as Box<dyn Sink>)
         }
         .boxed()
@@ -138,25 +137,15 @@ impl Service for Router {
             let reason = format!("{} does not accept {} from {}", self.task, message.name(), peer.task);
             return reply.refuse(RefusalCode::Malformed, reason);
         };
-        let Some((address, meter)) = self.shards.get(shard as usize) else {
+        let Some(address) = self.shards.get(shard as usize) else {
             let reason = format!("{} has {} shard(s), but no shard {shard}", self.task, self.shards.len());
             return reply.refuse(RefusalCode::Misfit, reason);
         };
         let (task, incarnation, connection) = (peer.task, peer.incarnation, peer.connection);
         let reader =
             (task.job == JobName::Worker).then_some(Reader { worker: task.index, incarnation, connection });
-        let queued = meter.queue();
-        match address.try_send(ShardRequest { message, payload, reader, connection, reply, queued }) {
-            Ok(()) => {}
-            Err(actix::dev::SendError::Full(request)) => {
-                let reason = format!("the queue of {}/shard/{shard} is full", self.task);
-                request.reply.refuse(RefusalCode::Overloaded, reason);
-            }
-            Err(actix::dev::SendError::Closed(request)) => {
-                let reason = format!("{}/shard/{shard} has ended", self.task);
-                request.reply.refuse(RefusalCode::Unavailable, reason);
-            }
-        }
+        let queued = address.meter().queue();
+        address.request(ShardRequest { message, payload, reader, connection, reply, queued });
     }
 
     fn disconnected(&self, peer: &Peer) {

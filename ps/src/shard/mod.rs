@@ -20,7 +20,7 @@ mod slice;
 mod stage;
 mod state;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod timer;
 mod update;
 mod waiting;

@@ -17,7 +17,7 @@ use crate::programs::{logging, roles};
 pub(super) struct PsArgs {
     #[command(flatten)]
     cluster: ClusterArgs,
-    /// Number of shards; each shard runs on a thread of its own
+    /// Number of shards; each shard of 1 MiB or more runs on a thread of its own
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = shards())]
     shards: u32,
     #[command(flatten)]

@@ -100,7 +100,7 @@ pub struct TrainArgs {
     /// Number of worker tasks of the embedded cluster [default: 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     workers: Option<u32>,
-    /// Number of shards of each ps task; each shard runs on a thread of its own
+    /// Number of shards of each ps task; each shard of 1 MiB or more runs on a thread of its own
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = shards())]
     shards: u32,
     /// Threads for one step of each worker [default: all cores, divided among the workers of this process]

@@ -4,7 +4,7 @@ mod appointing;
 mod changes;
 mod drafts;
 mod overflow;
-mod pushes;
+pub(crate) mod pushes;
 mod rates;
 mod rolling_back;
 mod saving;

@@ -60,7 +60,7 @@ fn variable(name: &str, rows: usize, initializer: InitializerSpec) -> VariableSp
 
 /// Returns the request to create `ps/0/shard/0` of a job with two variables. The shard owns the first two
 /// rows of the first variable and the whole second variable; another shard owns the rest.
-pub(super) fn create(optimizer: OptimizerSpec, last_step: u64) -> CreateShard {
+pub(crate) fn create(optimizer: OptimizerSpec, last_step: u64) -> CreateShard {
     let placed = |variable, row, rows, ps| PlacedSlice {
         slice: SliceSpec { variable: VariableId(variable), row, rows },
         shard: ShardId::new(ps, 0),
@@ -87,7 +87,7 @@ pub(super) fn create(optimizer: OptimizerSpec, last_step: u64) -> CreateShard {
     }
 }
 
-pub(super) fn latest(placement_digest: u32) -> Pull {
+pub(crate) fn latest(placement_digest: u32) -> Pull {
     let epoch = PlacementEpoch(1);
     Pull { shard: 0, epoch, placement_digest, at: PullAt::Latest, averages: false }
 }

@@ -1,91 +1,104 @@
-//! The actor around a shard's state machine. The actor passes each request to the state machine, sends the
-//! answers that are due, and passes the machine's file requests to the checkpoint thread.
+//! A shard's state machine with all that its requests need: the values that replies show, the turn to draft,
+//! and the checkpoint thread. Sends the answers that are due, and passes on the machine's file requests.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use actix::{Actor, ActorContext, AsyncContext, Context, Handler};
+use actix::Recipient;
 use pushpull_messages::message::{Message, Refusal, RefusalCode, SaveResult, ShardSnapshot};
-use pushpull_messages::observe::{self, ActorSnapshot, Clock, Queued, TimeHistogram};
-use pushpull_transport::Reply;
+use pushpull_messages::observe::{self, ActorSnapshot, Clock, TimeHistogram};
 use pushpull_transport::buffer::Payload;
 use tokio_util::sync::CancellationToken;
 
 use crate::board::ValueBoard;
 use crate::checkpoint::{Checkpoints, FileDone, FileResult};
 use crate::drafts::{DRAFT_TIME_MAX, DraftOver, Drafts};
-use crate::shard::{Answer, Gradients, Reader, ShardState};
+use crate::requests::ShardRequest;
+use crate::shard::{Answer, Gradients, Reader, ShardState, Stage};
 use crate::traced_reply::{Trace, TracedReply};
-use crate::view::{Publisher, Refresh};
+use crate::view::Publisher;
 
-/// The capacity of a shard's mailbox, in requests. Each connection has its own, smaller limit on its
-/// requests in flight.
-const SHARD_REQUESTS_MAX: usize = 1 << 14;
+/// The actor that a shard works in.
+pub(crate) trait Host {
+    /// Ends the shard.
+    fn end(&mut self);
 
-/// The actor that owns the slices of one shard.
-pub(crate) struct Shard {
+    /// Returns where the results of file requests go.
+    fn files(&self) -> Recipient<FileDone>;
+
+    /// Sends `over` to the shard after a time.
+    fn remind(&mut self, over: DraftOver, after: Duration);
+}
+
+/// A shard at work.
+pub(crate) struct Serving {
     state: ShardState<TracedReply>,
     board: ValueBoard,
-    drafts: Drafts,
     /// The draft for which pushes wait, once there is a limit on their wait.
     awaited: Option<u64>,
     /// How often the shard had been created when `board` was made. If [`ShardState::creations`] is greater
     /// now, the shard needs a new board.
     creation: u64,
-    /// The largest size of the values that replies keep in memory while they are written, in bytes.
-    reply_bytes_max: u64,
-    checkpoints: Checkpoints,
-    clock: Clock,
-    publisher: Publisher,
-    leaving: CancellationToken,
-    on_panic: Box<dyn Fn(String) + Send>,
+    with: Surroundings,
     /// A histogram of the times taken to write the shard's checkpoint files.
     saving: TimeHistogram,
     saves_failed: u64,
 }
 
-impl Shard {
-    /// Returns the actor around `state`. The replies that are being written may keep `reply_bytes_max` bytes
-    /// of values in memory, see [`ValueBoard`]. `checkpoints` reads and writes the shard's files. `clock`
-    /// gives the times of traced pushes. Once `leaving` is cancelled, the shard's snapshots say that the task
-    /// is leaving. If the state machine panics, which is a bug, `on_panic` is called once and the shard ends.
-    pub(crate) fn new(
-        state: ShardState<TracedReply>,
-        (reply_bytes_max, drafts): (u64, Drafts),
-        checkpoints: Checkpoints,
-        clock: Clock,
-        publisher: Publisher,
-        leaving: CancellationToken,
-        on_panic: Box<dyn Fn(String) + Send>,
-    ) -> Self {
+/// What a shard needs besides its state machine.
+pub(crate) struct Surroundings {
+    /// The largest size of the values that replies keep in memory while they are written, in bytes, see
+    /// [`ValueBoard`].
+    pub reply_bytes_max: u64,
+    /// The turn to draft.
+    pub drafts: Drafts,
+    /// Reads and writes the shard's files.
+    pub checkpoints: Checkpoints,
+    /// Gives the times of traced pushes.
+    pub clock: Clock,
+    /// Publishes the shard's snapshots.
+    pub publisher: Publisher,
+    /// Once this is cancelled, the shard's snapshots say that the task is leaving.
+    pub leaving: CancellationToken,
+    /// Called once if the state machine panics, which is a bug. The shard then ends.
+    pub on_panic: Box<dyn Fn(String) + Send>,
+}
+
+impl Serving {
+    /// Returns a shard that begins to work.
+    pub(crate) fn new(state: ShardState<TracedReply>, with: Surroundings) -> Self {
         let state = state.measured_by(|work| {
             let began = observe::now();
             work();
             observe::since(began)
         });
         Self {
-            board: ValueBoard::new(state.value_bytes(), reply_bytes_max),
+            board: ValueBoard::new(state.value_bytes(), with.reply_bytes_max),
             creation: state.creations(),
             state,
-            drafts,
             awaited: None,
-            reply_bytes_max,
-            checkpoints,
-            clock,
-            publisher,
-            leaving,
-            on_panic,
+            with,
             saving: TimeHistogram::default(),
             saves_failed: 0,
         }
     }
 
+    /// Returns whether the shard has its values.
+    pub(crate) fn is_created(&self) -> bool {
+        !matches!(self.state.stage(), Stage::Empty | Stage::Restoring)
+    }
+
+    /// Returns the size of the shard's values in bytes.
+    pub(crate) fn value_bytes(&self) -> u64 {
+        self.state.value_bytes()
+    }
+
     /// Returns a snapshot of the shard. `busy_us` is `None`, because taking the snapshot does not count as
     /// being busy.
     fn snapshot(&self) -> ShardSnapshot {
-        let actor = self.publisher.meter().snapshot(self.state.id(), self.state.stage().as_str());
+        let actor = self.with.publisher.meter().snapshot(self.state.id(), self.state.stage().as_str());
         ShardSnapshot {
-            leaving: self.leaving.is_cancelled(),
+            leaving: self.with.leaving.is_cancelled(),
             saving: self.saving,
             saves_failed: self.saves_failed,
             actor: ActorSnapshot { busy_us: None, ..actor },
@@ -94,19 +107,19 @@ impl Shard {
     }
 
     /// Publishes a snapshot of the shard, so that the shard's views show it.
-    fn publish(&self) {
-        self.publisher.publish(self.state.stage(), self.snapshot());
+    pub(crate) fn publish(&self) {
+        self.with.publisher.publish(self.state.stage(), self.snapshot());
     }
 
     /// Changes the state machine with `change`, sends the answers that are due, and passes the machine's
     /// file requests to the checkpoint thread.
     fn act(
         &mut self,
-        ctx: &mut Context<Self>,
+        host: &mut dyn Host,
         change: impl FnOnce(&mut ShardState<TracedReply>) -> Vec<Answer<TracedReply>>,
     ) {
         let state = &mut self.state;
-        state.set_drafting(self.drafts.current().is_some());
+        state.set_drafting(self.with.drafts.current().is_some());
         // A panic may leave an update half applied. Training must not continue with such values, so the
         // panic ends the whole task.
         match catch_unwind(AssertUnwindSafe(|| change(state))) {
@@ -121,12 +134,12 @@ impl Shard {
                     .or_else(|| panic.downcast_ref::<&str>().map(|&reason| reason.to_owned()))
                     .unwrap_or_else(|| "no message".to_owned());
                 tracing::error!(shard = %self.state.id(), reason, "shard panicked; ending its task");
-                (self.on_panic)(reason);
-                return ctx.terminate();
+                (self.with.on_panic)(reason);
+                return host.end();
             }
         }
         while let Some(request) = self.state.take_file_request() {
-            self.checkpoints.submit(request, ctx.address().recipient(), self.publisher.meter());
+            self.with.checkpoints.submit(request, host.files(), self.with.publisher.meter());
         }
     }
 
@@ -135,18 +148,18 @@ impl Shard {
         if self.creation != self.state.creations() {
             self.creation = self.state.creations();
             // Replies with values of the earlier creation keep the earlier board.
-            self.board = ValueBoard::new(self.state.value_bytes(), self.reply_bytes_max);
+            self.board = ValueBoard::new(self.state.value_bytes(), self.with.reply_bytes_max);
         }
         self.board.refresh(&self.state);
-        self.drafts.refresh(&self.state);
+        self.with.drafts.refresh(&self.state);
     }
 
     /// Limits the wait of the pushes that wait for a draft.
-    fn limit_wait(&mut self, ctx: &mut Context<Self>) {
-        let Some(number) = self.drafts.current().filter(|_| self.state.defers()) else { return };
+    fn limit_wait(&mut self, host: &mut dyn Host) {
+        let Some(number) = self.with.drafts.current().filter(|_| self.state.defers()) else { return };
         if self.awaited != Some(number) {
             self.awaited = Some(number);
-            ctx.notify_later(DraftOver { number }, DRAFT_TIME_MAX);
+            host.remind(DraftOver { number }, DRAFT_TIME_MAX);
         }
     }
 
@@ -159,61 +172,11 @@ impl Shard {
             (Err(refusal), _) => reply.send(refusal.into(), Payload::EMPTY),
         }
     }
-}
 
-impl Actor for Shard {
-    type Context = Context<Self>;
-
-    fn started(&mut self, ctx: &mut Self::Context) {
-        ctx.set_mailbox_capacity(SHARD_REQUESTS_MAX);
-    }
-}
-
-impl Drop for Shard {
-    /// Publishes the final snapshot. The shard's views show it from then on.
-    fn drop(&mut self) {
-        self.publish();
-    }
-}
-
-/// A message that ends a shard. The requests that wait in the shard's mailbox are refused.
-#[derive(actix::Message)]
-#[rtype(result = "()")]
-pub(crate) struct StopShard;
-
-impl Handler<StopShard> for Shard {
-    type Result = ();
-
-    fn handle(&mut self, _: StopShard, ctx: &mut Self::Context) {
-        ctx.terminate();
-    }
-}
-
-/// A request for one shard, with the handle to answer it.
-#[derive(actix::Message)]
-#[rtype(result = "()")]
-pub(crate) struct ShardRequest {
-    /// The request.
-    pub message: Message,
-    /// The tensor bytes that came with the request.
-    pub payload: Payload,
-    /// The worker that sent the request; `None` if the sender is not a worker.
-    pub reader: Option<Reader>,
-    /// The number that this ps task gave to the connection on which the request arrived. Each connection has
-    /// a greater number than all earlier ones.
-    pub connection: u64,
-    /// The handle to answer the request.
-    pub reply: Reply,
-    /// Measures how long the request waits in the mailbox.
-    pub queued: Queued,
-}
-
-impl Handler<ShardRequest> for Shard {
-    type Result = ();
-
-    fn handle(&mut self, request: ShardRequest, ctx: &mut Self::Context) {
+    /// Handles a request of a peer.
+    pub(crate) fn request(&mut self, request: ShardRequest, host: &mut dyn Host) {
         let ShardRequest { message, payload, reader, connection, reply, queued } = request;
-        let (clock, received) = (self.clock, queued.since());
+        let (clock, received) = (self.with.clock, queued.since());
         let handling = queued.handle();
         let trace = match &message {
             Message::Observe(_) => return reply.send(self.snapshot(), Payload::EMPTY),
@@ -222,24 +185,25 @@ impl Handler<ShardRequest> for Shard {
             _ => None,
         };
         let reply = TracedReply::new(reply, trace.clone());
+        let drafts = &self.with.drafts;
         let gradients = match &message {
-            Message::Push(push) if payload.is_taken() => match self.drafts.collect(connection, &push.id) {
+            Message::Push(push) if payload.is_taken() => match drafts.collect(connection, &push.id) {
                 Some(draft) => Gradients::Drafted(draft),
-                None => return self.act(ctx, |state| vec![state.ask_again(reply)]),
+                None => return self.act(host, |state| vec![state.ask_again(reply)]),
             },
-            Message::Push(_) if self.drafts.current().is_none() => {
+            Message::Push(_) if drafts.current().is_none() => {
                 // The update can reuse the memory of the values only if no plan has them.
-                self.drafts.revoke();
+                drafts.revoke();
                 payload.into()
             }
             Message::CreateShard(_) => {
-                self.drafts.revoke();
+                drafts.revoke();
                 payload.into()
             }
             _ => payload.into(),
         };
         let drafted = matches!(gradients, Gradients::Drafted(_));
-        self.act(ctx, |state| {
+        self.act(host, |state| {
             let mut answers = dispatch(state, message, gradients, reader, connection, reply);
             if let Some(trace) = trace {
                 trace.done();
@@ -249,38 +213,24 @@ impl Handler<ShardRequest> for Shard {
             }
             answers
         });
-        self.limit_wait(ctx);
+        self.limit_wait(host);
     }
-}
 
-impl Handler<DraftOver> for Shard {
-    type Result = ();
-
-    fn handle(&mut self, DraftOver { number }: DraftOver, ctx: &mut Self::Context) {
+    /// Handles the end of a draft that was lost, or for which other pushes have waited long enough.
+    pub(crate) fn draft_over(&mut self, DraftOver { number }: DraftOver, host: &mut dyn Host) {
         self.awaited = None;
-        match self.drafts.current() {
-            Some(current) if current == number => self.drafts.revoke(),
+        match self.with.drafts.current() {
+            Some(current) if current == number => self.with.drafts.revoke(),
             // The pushes wait for another draft now.
-            Some(_) => return self.limit_wait(ctx),
+            Some(_) => return self.limit_wait(host),
             None => {}
         }
-        let _handling = self.publisher.meter().begin();
-        self.act(ctx, ShardState::resume);
+        let _handling = self.with.publisher.meter().begin();
+        self.act(host, ShardState::resume);
     }
-}
 
-impl Handler<Refresh> for Shard {
-    type Result = ();
-
-    fn handle(&mut self, _: Refresh, _: &mut Self::Context) {
-        self.publish();
-    }
-}
-
-impl Handler<FileDone> for Shard {
-    type Result = ();
-
-    fn handle(&mut self, FileDone { result, queued }: FileDone, ctx: &mut Self::Context) {
+    /// Handles the result of a file request.
+    pub(crate) fn file_done(&mut self, FileDone { result, queued }: FileDone, host: &mut dyn Host) {
         let _handling = queued.handle();
         if let FileResult::Write(result) = &result {
             match result {
@@ -288,10 +238,17 @@ impl Handler<FileDone> for Shard {
                 SaveResult::Past(_) | SaveResult::Replaced | SaveResult::Failed(_) => self.saves_failed += 1,
             }
         }
-        self.act(ctx, |state| match result {
+        self.act(host, |state| match result {
             FileResult::Read(result) => state.restored(result),
             FileResult::Write(result) => state.written(result),
         });
+    }
+}
+
+impl Drop for Serving {
+    /// Publishes the final snapshot. The shard's views show it from then on.
+    fn drop(&mut self) {
+        self.publish();
     }
 }
 
