@@ -10,12 +10,14 @@ use crate::case::{Case, Limit};
 use crate::child::Measured;
 use crate::cluster::Exchanged;
 
-/// Returns the median, the 99th and the 99.9th percentile in microseconds; 0 if there are no times.
+/// Returns the median, the 99th and the 99.9th percentile in microseconds; NaN for one that would be the
+/// longest of too few times.
 pub(crate) fn percentiles(mut times: Vec<Duration>) -> [f64; 3] {
     times.sort_unstable();
-    [0.5, 0.99, 0.999].map(|share| {
-        let at = ((times.len() as f64 * share) as usize).min(times.len().saturating_sub(1));
-        times.get(at).map_or(0.0, |time| time.as_secs_f64() * 1e6)
+    [(0.5, 1), (0.99, 100), (0.999, 1000)].map(|(share, least)| {
+        let at = (times.len() as f64 * share) as usize;
+        let time = times.get(at).filter(|_| times.len() >= least);
+        time.map_or(f64::NAN, |time| time.as_secs_f64() * 1e6)
     })
 }
 

@@ -43,10 +43,10 @@ pub(crate) async fn measure(limit: Limit, seconds: f64) -> anyhow::Result<Measur
         clients.push(client);
     }
     let all = child::measure(&mut clients, seconds).await?;
-    let seconds = all.iter().map(|one| one.seconds).fold(0.0, f64::max);
-    let bytes = all.iter().map(|one| one.bytes).sum();
+    // The rates are added, as those of the workers are.
+    let rate = all.iter().map(|one| one.bytes as f64 / one.seconds).sum::<f64>();
     let first = all.first().cloned().context("at least one process")?;
-    Ok(Measured { seconds, bytes, ..first })
+    Ok(Measured { bytes: (rate * first.seconds) as u64, ..first })
 }
 
 fn buffers() -> Vec<Vec<u8>> {
@@ -57,9 +57,9 @@ fn buffers() -> Vec<Vec<u8>> {
 pub(crate) fn sink(address: &str) -> anyhow::Result<()> {
     let listener = TcpListener::bind(address)?;
     congestion().choose(&listener, listener.local_addr()?.ip())?;
+    let mut buffers = buffers();
     println!("ready");
     let (mut stream, _) = listener.accept()?;
-    let mut buffers = buffers();
     'all: loop {
         for buffer in &mut buffers {
             let mut read = 0;
@@ -89,6 +89,10 @@ pub(crate) async fn source(address: &str) -> anyhow::Result<()> {
     let mut stream = connect(address).await?.into_std()?;
     stream.set_nonblocking(false)?;
     let buffers = buffers();
+    // The first pass takes the page faults, as the first exchanges of a worker do.
+    for buffer in &buffers {
+        stream.write_all(buffer)?;
+    }
     let limit = Duration::from_secs_f64(wait_to_begin()?);
     let (began, cpu, mut bytes) = (Instant::now(), usage::cpu_of_self()?, 0);
     while began.elapsed() < limit {

@@ -29,19 +29,19 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[derive(Parser)]
 struct Args {
     /// Number of rounds; each round makes every measurement once
-    #[arg(long, default_value_t = 5)]
-    rounds: usize,
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
     /// Measure only the cases whose names contain this text
     #[arg(long, default_value = "")]
     only: String,
     /// Approximate duration of each measurement in seconds
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, value_parser = seconds)]
     seconds: f64,
     /// Measure in a network namespace of its own with this congestion control, such as reno; needs root
     #[arg(long)]
     congestion: Option<String>,
     /// Congestion control of ours and of the raw sockets: auto (the host's, but reno instead of BBR on
-    /// loopback), host, or a name
+    /// loopback), host, or a name; with `--congestion`, the default is host
     #[arg(long, default_value = "auto")]
     tcp_congestion: Congestion,
     /// File for the results in JSON
@@ -55,6 +55,12 @@ struct Args {
     bench: bool,
 }
 
+/// Parses the duration of a measurement.
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|error| format!("{error}"))?;
+    (0.01..=600.0).contains(&seconds).then_some(seconds).ok_or_else(|| "expected 0.01 to 600".to_owned())
+}
+
 /// Runs this program again in a new network namespace whose congestion control is `name`.
 fn in_namespace(name: &str) -> anyhow::Result<()> {
     const SETUP: &str =
@@ -64,6 +70,10 @@ fn in_namespace(name: &str) -> anyhow::Result<()> {
     let values = if rest[at].contains('=') { 1 } else { 2 };
     rest.drain(at..at + values);
     rest[0] = std::env::current_exe()?.display().to_string();
+    // Without a choice, the connections would use Reno instead of a congestion control that paces loopback.
+    if !rest.iter().any(|arg| arg.starts_with("--tcp-congestion")) {
+        rest.push("--tcp-congestion=host".to_owned());
+    }
     let mut command = Command::new("unshare");
     command.args(["--net", "sh", "-c", SETUP, name]).args(rest);
     let status = command.status().context("cannot run unshare, which is part of util-linux")?;
@@ -79,8 +89,8 @@ async fn measure(args: &Args) -> anyhow::Result<()> {
         bail!("no case has a name that contains '{}'", args.only);
     }
     let mut table = Table::default();
-    for round in 1..=args.rounds.max(1) {
-        eprintln!("round {round} of {}", args.rounds.max(1));
+    for round in 1..=args.rounds {
+        eprintln!("round {round} of {}", args.rounds);
         for limit in Limit::of(&cases) {
             table.limit(limit, limits::measure(limit, args.seconds).await?);
         }

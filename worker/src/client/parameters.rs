@@ -183,11 +183,18 @@ impl Parameters {
     }
 
     /// Pushes the gradients of one step without pulling values. The reply arrives when every shard has
-    /// decided about the push; a synchronous shard may still hold it then. The arguments are those of
-    /// [`push_pull`](Self::push_pull).
+    /// decided about the push. The arguments are those of [`push_pull`](Self::push_pull): one payload and one
+    /// version for each shard.
+    ///
+    /// This is for asynchronous jobs. In a synchronous job with other workers, the shards refuse the next
+    /// push, because nothing has told this worker that the step has ended; a job with bounded staleness does
+    /// so once this worker is too far ahead.
     ///
     /// # Errors
     /// If a shard refuses the push, or cannot be reached.
+    ///
+    /// # Panics
+    /// If `gradients` or `versions` does not have one item for each shard.
     pub async fn push(
         &mut self,
         gradients: Vec<Payload>,

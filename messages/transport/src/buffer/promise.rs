@@ -25,7 +25,8 @@ struct Slot {
     /// The buffer, or `None` if the promise is broken. Empty until one of the two has happened.
     buffer: OnceLock<Option<Arc<Buffer>>>,
     /// Notified whenever a promise of the group is kept or broken. A group shares it, because a step may
-    /// promise hundreds of small gradients, and only the sender of their frame waits.
+    /// promise hundreds of small gradients, and few callers wait: the sender of their frame, and the client
+    /// that measures it.
     settled: Arc<Notify>,
 }
 
