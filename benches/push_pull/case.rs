@@ -42,6 +42,8 @@ pub(crate) enum Variables {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Wire {
     Tcp,
+    /// A Unix socket and shared memory.
+    Shared,
     InProcess,
 }
 
@@ -99,6 +101,7 @@ impl Case {
             workers: 1,
         };
         let adam = |case| Self { adam: true, ..case };
+        let shared = |case| Self { transport: Wire::Shared, ..case };
         let inside = |case| Self { transport: Wire::InProcess, ..case };
         let by = |workers, case| Self { workers, ..case };
         vec![
@@ -113,6 +116,14 @@ impl Case {
             case(PushPull, Small),
             case(PushPull, Many),
             case(PushPull, Medium),
+            shared(case(Push, Dense)),
+            shared(case(Pull, Dense)),
+            shared(case(PushPull, Dense)),
+            shared(adam(case(Push, Dense))),
+            shared(by(2, case(PushPull, Dense))),
+            shared(case(PushPull, Mlp)),
+            shared(case(PushPull, Small)),
+            shared(case(PushPull, Many)),
             inside(case(PushPull, Dense)),
             inside(case(PushPull, Small)),
         ]
@@ -134,6 +145,7 @@ impl Case {
     pub(crate) const fn transport(&self) -> &'static str {
         match self.transport {
             Wire::Tcp => "tcp",
+            Wire::Shared => "shared_memory",
             Wire::InProcess => "in_process",
         }
     }

@@ -1,4 +1,4 @@
-//! A worker without a model: it pushes gradients that never change, and pulls values that it does not use.
+//! A worker without a model: it pushes what its buffers hold, and pulls values that it does not use.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use pushpull_transport::{InProcess, RetryConfig, Tcp, Transport};
 use pushpull_worker::{ClientConfig, Parameters};
 use tokio_util::sync::CancellationToken;
 
-use crate::case::Direction;
+use crate::case::{Direction, Wire};
 use crate::child::{Measured, congestion, report, wait_to_begin};
 use crate::cluster::{START, Setup};
 use crate::figures::percentiles;
@@ -54,7 +54,8 @@ impl Exchanger {
     }
 
     /// Returns the gradients of a step. Their buffers come from the pool. Only the first exchanges write
-    /// them; later ones push what the buffers hold, so that the worker's own work does not count.
+    /// them; later ones push what the buffers hold, such as values that were pulled, so that the worker's own
+    /// work does not count.
     fn gradients(&self) -> Vec<Payload> {
         let mut gradients = self.parameters.gradients();
         if self.pushed < WARM_UP {
@@ -104,8 +105,10 @@ impl Exchanger {
 
 /// Exchanges with a ps task in another process.
 pub(crate) async fn run(setup: &Setup, index: u32) -> anyhow::Result<()> {
-    let pool = BufferPool::default();
-    let transport: Arc<dyn Transport> = Arc::new(Tcp::new(pool.clone()).with_congestion(congestion()));
+    let local = setup.case.transport == Wire::Shared;
+    let pool = if local { BufferPool::shared() } else { BufferPool::default() };
+    let tcp = Tcp::new(pool.clone()).with_local(local).with_congestion(congestion());
+    let transport: Arc<dyn Transport> = Arc::new(tcp);
     Exchanger::join(setup, index, transport, &pool).await?.measure(setup).await
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use actix_rt::Arbiter;
 use anyhow::anyhow;
 use pushpull_chief::{Chief, ChiefConfig, JobEnd, JobProgress};
-use pushpull_messages::cluster::{ClusterConfig, ClusterSpec};
+use pushpull_messages::cluster::{Address, ClusterConfig, ClusterSpec};
 use pushpull_messages::graph::GraphSpec;
 use pushpull_messages::id::{JobName, TaskId};
 use pushpull_messages::job::JobSpec;
@@ -42,6 +42,8 @@ pub(crate) struct Network {
     pub bind: Option<String>,
     /// True if payloads carry a checksum.
     pub payload_crc: bool,
+    /// Whether tasks of one host and one user may share memory.
+    pub local: bool,
     /// The congestion control of the task's TCP connections.
     pub congestion: Congestion,
     /// The time after which a silent peer counts as lost.
@@ -58,8 +60,19 @@ impl Network {
     fn tcp(&self, pool: &BufferPool) -> Tcp {
         Tcp::new(pool.clone())
             .with_payload_crc(self.payload_crc)
+            .with_local(self.local)
             .with_lost_after(self.lost_after)
             .with_congestion(self.congestion.clone())
+    }
+
+    /// Returns the pool of a task that sends large payloads. If another task has the same host, that task can
+    /// read the pool's buffers.
+    fn pool(&self, cluster: &ClusterConfig) -> BufferPool {
+        let (own, spec) = (cluster.task(), cluster.cluster());
+        let host = spec.address(own).map(Address::host);
+        let mut others = spec.tasks().filter(|&(task, _)| task != own);
+        let beside = others.any(|(_, address)| Some(address.host()) == host);
+        if self.local && !self.payload_crc && beside { BufferPool::shared() } else { BufferPool::default() }
     }
 
     /// Starts the task's HTTP endpoint.
@@ -156,7 +169,7 @@ async fn run_ps(
     endpoint: &Endpoint,
     signals: &Signals,
 ) -> Outcome {
-    let (pool, identity) = (BufferPool::default(), identity(cluster, graph, endpoint.advertised()));
+    let (pool, identity) = (network.pool(cluster), identity(cluster, graph, endpoint.advertised()));
     let tcp = network.tcp(&pool);
     let (cluster, bind, interrupt) = (cluster.clone(), network.bind.clone(), signals.interrupt.clone());
     let (io, observers) = (Arbiter::new(), endpoint.observers());
@@ -203,7 +216,7 @@ async fn run_worker(
     config.retry.resend_after = network.retry_after;
     // A worker that hosts the chief does not wait for a lost chief: both can only be started again together.
     config.chief_lost_after = orders.as_ref().map_or(network.chief_lost_after, |_| Duration::ZERO);
-    let (pool, identity) = (BufferPool::default(), identity(cluster, graph, endpoint.advertised()));
+    let (pool, identity) = (network.pool(cluster), identity(cluster, graph, endpoint.advertised()));
     let tcp = network.tcp(&pool);
     let interrupt = signals.interrupt.clone();
     let worker = Worker::new(config, identity.clone(), Arc::new(tcp.clone()), pool, interrupt);

@@ -4,14 +4,16 @@ use std::time::Duration;
 
 use pushpull_messages::id::TaskId;
 
-use crate::harness::{Cluster, ENDLESS, freeze_shards, wait_for_version};
+use crate::harness::{Cluster, ENDLESS, Job, freeze_shards, wait_for_version};
 
 /// The time limit for all tasks to notice the hang and end.
 const PROMPT: Duration = Duration::from_secs(15);
 
 #[test]
 fn a_shard_whose_thread_hangs_ends_the_job() {
-    let cluster = Cluster::new(1, 2, ENDLESS);
+    // The model is so large that the shard has a thread of its own. A small shard that hangs also stops the
+    // heartbeats of its task.
+    let cluster = Cluster::with(1, 1, 2, |dir| Job::with(dir, ENDLESS, &["--width=512"]));
     let mut chief = cluster.start_with(TaskId::CHIEF, &["--shard-hung-after-s=2"]);
     let mut ps = cluster.start(TaskId::ps(0));
     let mut workers = [0, 1].map(|worker| cluster.start(TaskId::worker(worker)));

@@ -17,7 +17,7 @@ use pushpull_transport::buffer::{BufferPool, Payload, Segment};
 use pushpull_transport::wire::{Envelope, Limits, PREFIX_BYTES, Prefix, encode_head};
 use pushpull_transport::{CallError, Connection, DialError, Identity};
 
-use crate::harness::{Cluster, ENDLESS, Job, Program, wait_for_version, whisper};
+use crate::harness::{Cluster, ENDLESS, Job, Program, all_end_well, wait_for_version, whisper};
 
 const CHIEF: TaskId = TaskId::CHIEF;
 const PS: TaskId = TaskId::ps(0);
@@ -105,15 +105,6 @@ fn peak_bytes(program: &Program) -> u64 {
     let kilobytes: u64 =
         line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).expect("a number");
     kilobytes << 10
-}
-
-/// Stops the job, and waits until all tasks have ended. The chief is the first program.
-#[track_caller]
-fn all_end_well(cluster: &Cluster, programs: &mut [Program]) {
-    cluster.stop(&mut programs[0]);
-    for program in programs {
-        program.wait().expect(0);
-    }
 }
 
 #[test]

@@ -30,6 +30,8 @@ mod library;
 mod local;
 mod modes;
 mod observing;
+#[cfg(target_os = "linux")]
+mod one_host;
 mod predicting;
 mod pushing;
 mod rejoining;

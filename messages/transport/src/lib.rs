@@ -5,7 +5,7 @@
 //! other end, [`serve`] runs a session for each connection, and a [`Service`] answers. The two ends share a
 //! [`Link`] of a [`Transport`]: [`InProcess`] passes envelopes on unchanged, [`Tcp`] uses frames.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod arrival;
 pub mod buffer;
@@ -24,6 +24,8 @@ mod late;
 mod link;
 mod listener;
 mod liveness;
+#[cfg_attr(not(target_os = "linux"), path = "local/elsewhere.rs")]
+mod local;
 mod pending;
 mod reply;
 mod retry;
@@ -32,6 +34,7 @@ mod server_config;
 mod service;
 mod session;
 mod sink;
+mod stream;
 mod tcp;
 #[cfg(test)]
 mod tests;

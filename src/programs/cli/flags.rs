@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use pushpull_chief::ChiefConfig;
 use pushpull_messages::cluster::{Address, ClusterConfig, ClusterError, ClusterFlags};
 use pushpull_messages::id::JobName;
@@ -18,6 +18,15 @@ use pushpull_worker::WorkerConfig;
 use crate::programs::exit::Failure;
 use crate::programs::http::EndpointConfig;
 use crate::programs::roles::Network;
+
+/// How tasks exchange messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum TransportChoice {
+    #[value(help = "Shared memory between tasks of one host and one user, TCP otherwise")]
+    Auto,
+    #[value(help = "TCP between all tasks")]
+    Tcp,
+}
 
 /// The flags that describe the cluster and the role of this task in it. The cluster can be given in three
 /// ways: as `TF_CONFIG`, as a cluster spec, or as lists of hosts.
@@ -65,8 +74,12 @@ pub(crate) struct ClusterArgs {
     /// Send a checksum with every payload
     #[arg(long)]
     payload_crc: bool,
-    /// Congestion control of TCP connections: auto (the host's, but reno instead of BBR on loopback), host
-    /// (the host's), or a name such as cubic
+    /// How tasks exchange messages: auto uses shared memory between tasks of one host and one user, and TCP
+    /// otherwise
+    #[arg(long, value_name = "NAME", default_value = "auto")]
+    transport: TransportChoice,
+    /// Congestion control of TCP connections: auto (the host's, but reno instead of BBR between addresses of
+    /// loopback), host (the host's), or a name such as cubic
     #[arg(long, value_name = "NAME", default_value = "auto")]
     tcp_congestion: Congestion,
 }
@@ -137,6 +150,7 @@ impl ClusterArgs {
         Network {
             bind: self.bind.as_ref().map(ToString::to_string),
             payload_crc: self.payload_crc,
+            local: self.transport == TransportChoice::Auto,
             congestion: self.tcp_congestion.clone(),
             lost_after: Duration::from_secs(self.lost_after_s),
             chief_lost_after: Duration::from_secs(self.chief_lost_after_s),

@@ -152,3 +152,12 @@ impl Cluster {
         report
     }
 }
+
+/// Stops the job, and waits until all tasks have ended. The chief is the first program.
+#[track_caller]
+pub(crate) fn all_end_well(cluster: &Cluster, programs: &mut [Program]) {
+    cluster.stop(&mut programs[0]);
+    for program in programs {
+        program.wait().expect(0);
+    }
+}

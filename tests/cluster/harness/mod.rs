@@ -21,7 +21,7 @@ mod spy;
 mod two_shards;
 mod wait;
 
-pub(crate) use cluster::Cluster;
+pub(crate) use cluster::{Cluster, all_end_well};
 pub(crate) use endpoint::Endpoint;
 #[cfg(target_os = "linux")]
 pub(crate) use frozen_thread::freeze_shards;

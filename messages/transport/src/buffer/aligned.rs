@@ -1,15 +1,17 @@
 //! A buffer that begins on a cache line, so that it can be read as f32 or i32 in place.
 
 use std::fmt;
+use std::sync::Arc;
 
 use pushpull_messages::tensor::ALIGNMENT;
 
 use super::budget::Credit;
-use super::free_list::{FreeList, Line, fresh_lines, lines_for};
+use super::free_list::{FreeList, Lines, lines_for};
+use super::shared_memory::Arena;
 
 /// A buffer that begins on a cache line. When it is dropped, it returns to its pool, if it has one.
 pub struct Buffer {
-    lines: Vec<Line>,
+    lines: Lines,
     bytes: usize,
     free_list: Option<FreeList>,
     /// The credit that was taken from a budget for the buffer's bytes. It is held until the memory is freed
@@ -20,7 +22,7 @@ pub struct Buffer {
 impl Buffer {
     /// Returns a buffer of `bytes` zero bytes that belongs to no pool.
     pub fn zeroed(bytes: usize) -> Self {
-        Self::from_lines(fresh_lines(lines_for(bytes)), bytes, None)
+        Self::from_lines(Lines::fresh(lines_for(bytes)), bytes, None)
     }
 
     /// Returns a buffer that contains these floats and belongs to no pool.
@@ -30,9 +32,14 @@ impl Buffer {
         buffer
     }
 
-    pub(super) fn from_lines(lines: Vec<Line>, bytes: usize, free_list: Option<FreeList>) -> Self {
-        debug_assert!(bytes <= lines.len() * ALIGNMENT);
+    pub(super) fn from_lines(lines: Lines, bytes: usize, free_list: Option<FreeList>) -> Self {
+        debug_assert!(bytes <= lines.get().len() * ALIGNMENT);
         Self { lines, bytes, free_list, credit: None }
+    }
+
+    /// Returns where the buffer begins in `arena`, in bytes; `None` if it is elsewhere.
+    pub(super) fn place(&self, arena: &Arc<Arena>) -> Option<usize> {
+        self.lines.place(arena)
     }
 
     /// Attaches the credit that was taken from a budget for this buffer. The credit goes back to the budget
@@ -55,25 +62,25 @@ impl Buffer {
 
     /// Returns the buffer's bytes.
     pub fn as_bytes(&self) -> &[u8] {
-        &bytemuck::cast_slice(&self.lines)[..self.bytes]
+        &bytemuck::cast_slice(self.lines.get())[..self.bytes]
     }
 
     /// Returns the buffer's bytes for writing.
     pub fn as_bytes_mut(&mut self) -> &mut [u8] {
-        &mut bytemuck::cast_slice_mut(&mut self.lines)[..self.bytes]
+        &mut bytemuck::cast_slice_mut(self.lines.get_mut())[..self.bytes]
     }
 
     /// Returns the bytes as floats for writing. If the length is not a multiple of 4, the bytes after the
     /// last whole float are left out.
     pub fn as_f32_mut(&mut self) -> &mut [f32] {
         let whole = self.bytes / 4;
-        &mut bytemuck::cast_slice_mut(&mut self.lines)[..whole]
+        &mut bytemuck::cast_slice_mut(self.lines.get_mut())[..whole]
     }
 
     /// Returns the bytes as floats. If the length is not a multiple of 4, the bytes after the last whole
     /// float are left out.
     pub fn as_f32(&self) -> &[f32] {
-        &bytemuck::cast_slice(&self.lines)[..self.bytes / 4]
+        &bytemuck::cast_slice(self.lines.get())[..self.bytes / 4]
     }
 }
 

@@ -3,24 +3,58 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bytemuck::{Pod, Zeroable};
 use parking_lot::Mutex;
 use pushpull_messages::tensor::ALIGNMENT;
 
-/// One cache line. A vector of lines is aligned to a cache line without unsafe code.
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C, align(64))]
-pub(super) struct Line([u8; ALIGNMENT]);
+use super::line::Line;
+use super::shared_memory::{Arena, Block};
 
 /// Returns the number of lines that `bytes` bytes occupy.
 pub(super) const fn lines_for(bytes: usize) -> usize {
     bytes.div_ceil(ALIGNMENT)
 }
 
-/// Allocates zeroed lines. The operating system zeroes the pages of a large allocation when they are first
-/// used, so the call itself is cheap.
-pub(super) fn fresh_lines(lines: usize) -> Vec<Line> {
-    bytemuck::zeroed_vec(lines)
+/// An allocation of whole cache lines.
+pub(super) enum Lines {
+    /// Memory of this process.
+    Own(Vec<Line>),
+    /// Memory that other tasks of the host can read.
+    Shared(Block),
+}
+
+impl Lines {
+    /// Allocates zeroed lines. The operating system zeroes the pages of a large allocation when they are
+    /// first used, so the call itself is cheap.
+    pub(super) fn fresh(lines: usize) -> Self {
+        Self::Own(bytemuck::zeroed_vec(lines))
+    }
+
+    pub(super) fn get(&self) -> &[Line] {
+        match self {
+            Self::Own(lines) => lines,
+            Self::Shared(block) => block,
+        }
+    }
+
+    pub(super) fn get_mut(&mut self) -> &mut [Line] {
+        match self {
+            Self::Own(lines) => lines,
+            Self::Shared(block) => block,
+        }
+    }
+
+    /// Returns where the lines begin in `arena`, in bytes; `None` if they are elsewhere.
+    pub(super) fn place(&self, arena: &Arc<Arena>) -> Option<usize> {
+        let Self::Shared(block) = self else { return None };
+        let (own, start) = block.place();
+        Arc::ptr_eq(own, arena).then_some(start)
+    }
+}
+
+impl Default for Lines {
+    fn default() -> Self {
+        Self::Own(Vec::new())
+    }
 }
 
 /// The shared, bounded list of unused allocations.
@@ -30,7 +64,7 @@ pub(super) struct FreeList(Arc<Mutex<Allocations>>);
 struct Allocations {
     /// The unused allocations by their exact length in lines. A training loop needs the same few sizes again
     /// and again, so there is usually an exact match.
-    free: BTreeMap<usize, Vec<Vec<Line>>>,
+    free: BTreeMap<usize, Vec<Lines>>,
     lines: usize,
     lines_max: usize,
     /// The number of lines that were taken and have not come back.
@@ -46,7 +80,7 @@ impl FreeList {
 
     /// Takes an allocation of exactly `lines` lines from the list. If there is none, returns `None`; the
     /// caller then allocates the lines. The allocation may contain data from an earlier use.
-    pub(super) fn take(&self, lines: usize) -> Option<Vec<Line>> {
+    pub(super) fn take(&self, lines: usize) -> Option<Lines> {
         let mut allocations = self.0.lock();
         allocations.used += lines;
         let kept = allocations.free.get_mut(&lines).and_then(Vec::pop);
@@ -71,8 +105,8 @@ impl FreeList {
 
     /// Puts an allocation into the list, and frees other allocations if the list would exceed its bound.
     /// An allocation that is larger than the bound of the list is freed at once.
-    pub(super) fn put(&self, lines: Vec<Line>) {
-        let count = lines.len();
+    pub(super) fn put(&self, lines: Lines) {
+        let count = lines.get().len();
         // These allocations are freed after the lock has been released.
         let mut unwanted = Vec::new();
         let mut allocations = self.0.lock();

@@ -4,15 +4,22 @@
 mod aligned;
 mod budget;
 mod free_list;
+mod line;
 mod payload;
 mod pool;
 mod promise;
+#[cfg(target_os = "linux")]
+mod ranges;
 mod segment;
+#[cfg_attr(not(target_os = "linux"), path = "own_memory.rs")]
+mod shared_memory;
 
 pub use aligned::Buffer;
 pub use budget::{Budget, Credit, Share};
 pub use payload::Payload;
 pub(crate) use payload::payload_layout;
 pub use pool::BufferPool;
+pub(crate) use pool::SHARED_BYTES_MIN;
 pub use promise::{BrokenPromise, Promise};
 pub use segment::Segment;
+pub(crate) use shared_memory::{Arena, Region};

@@ -1,10 +1,15 @@
 //! A range of a buffer. The buffer is shared, and its writer may not have finished yet. This module does not
 //! interpret the bytes.
 
+use std::any::Any;
+use std::fmt;
 use std::sync::Arc;
+
+use pushpull_messages::tensor::ALIGNMENT;
 
 use super::aligned::Buffer;
 use super::promise::{BrokenPromise, Promise, Promised};
+use super::shared_memory::{Arena, Region};
 
 /// A range of a shared buffer: one slice of a variable, or of its gradient.
 #[derive(Clone, Debug)]
@@ -14,11 +19,24 @@ pub struct Segment {
     bytes: usize,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 enum Source {
     Ready(Arc<Buffer>),
     /// The buffer is promised: its writer may not have finished yet.
     Promised(Promised),
+    /// The bytes are in the memory of another task, which has lent them for as long as the second value
+    /// lives.
+    Lent(Arc<Region>, #[expect(dead_code, reason = "it is kept for its drop")] Arc<dyn Any + Send + Sync>),
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ready(buffer) => fmt::Debug::fmt(buffer, f),
+            Self::Promised(promised) => fmt::Debug::fmt(promised, f),
+            Self::Lent(region, _) => fmt::Debug::fmt(region, f),
+        }
+    }
 }
 
 impl Segment {
@@ -44,6 +62,29 @@ impl Segment {
         Self { source: Source::Ready(buffer), start: 0, bytes }
     }
 
+    /// Returns a segment that another task has lent for as long as `loan` lives. It has `bytes` bytes and
+    /// begins at byte `start` of the region, which must be a multiple of 4.
+    pub(crate) fn lent(
+        region: Arc<Region>,
+        loan: Arc<dyn Any + Send + Sync>,
+        start: usize,
+        bytes: usize,
+    ) -> Self {
+        Self { source: Source::Lent(region, loan), start, bytes }
+    }
+
+    /// Returns where the segment begins in `arena`, in bytes; `None` if it is elsewhere, or if it begins
+    /// within a cache line.
+    pub(crate) fn place(&self, arena: &Arc<Arena>) -> Option<u64> {
+        let buffer = match &self.source {
+            Source::Ready(buffer) => buffer,
+            Source::Promised(promised) => promised.get()?,
+            Source::Lent(..) => return None,
+        };
+        let start = buffer.place(arena)? + self.start;
+        start.is_multiple_of(ALIGNMENT).then_some(start as u64)
+    }
+
     /// Returns the length of the segment in bytes.
     pub fn len(&self) -> usize {
         self.bytes
@@ -59,7 +100,14 @@ impl Segment {
     /// # Panics
     /// If the bytes are promised and have not been written yet; [`ready`](Self::ready) waits for them.
     pub fn as_bytes(&self) -> &[u8] {
-        &self.buffer().as_bytes()[self.start..self.start + self.bytes]
+        match &self.source {
+            Source::Lent(region, _) => region.bytes(self.start, self.bytes),
+            Source::Ready(buffer) => &buffer.as_bytes()[self.start..self.start + self.bytes],
+            Source::Promised(promised) => {
+                let buffer = promised.get().expect("a segment is read only when it is ready");
+                &buffer.as_bytes()[self.start..self.start + self.bytes]
+            }
+        }
     }
 
     /// Returns the bytes as floats. If the length is not a multiple of 4, the bytes after the last whole
@@ -68,21 +116,13 @@ impl Segment {
     /// # Panics
     /// If the bytes are promised and have not been written yet, as in [`as_bytes`](Self::as_bytes).
     pub fn as_f32(&self) -> &[f32] {
-        let first = self.start / 4;
-        &self.buffer().as_f32()[first..first + self.bytes / 4]
-    }
-
-    fn buffer(&self) -> &Arc<Buffer> {
-        match &self.source {
-            Source::Ready(buffer) => buffer,
-            Source::Promised(promised) => promised.get().expect("a segment is read only when it is ready"),
-        }
+        bytemuck::cast_slice(&self.as_bytes()[..self.bytes / 4 * 4])
     }
 
     /// Returns whether the bytes can be read.
     pub fn is_ready(&self) -> bool {
         match &self.source {
-            Source::Ready(_) => true,
+            Source::Ready(_) | Source::Lent(..) => true,
             Source::Promised(promised) => promised.get().is_some(),
         }
     }
@@ -93,7 +133,7 @@ impl Segment {
     /// Returns an error if the bytes were promised and their writer has failed.
     pub async fn ready(&self) -> Result<(), BrokenPromise> {
         match &self.source {
-            Source::Ready(_) => Ok(()),
+            Source::Ready(_) | Source::Lent(..) => Ok(()),
             Source::Promised(promised) => promised.kept().await,
         }
     }

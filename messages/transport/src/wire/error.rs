@@ -81,6 +81,9 @@ pub enum WireError {
     /// The value is the limit in seconds.
     #[error("nothing was received for {0} s, not even a heartbeat")]
     Silent(u64),
+    /// The peer broke a rule of the memory that it shares with this task. The value says which.
+    #[error("{0}")]
+    Loan(&'static str),
     /// A promised part of the payload will not come, because its writer has failed.
     #[error(transparent)]
     Broken(#[from] BrokenPromise),
@@ -98,6 +101,7 @@ impl WireError {
             Self::Flags(_) => "flags",
             Self::TooLarge { .. } => "too_large",
             Self::Checksum { .. } => "checksum",
+            Self::Loan(_) => "loan",
             Self::Segments { .. } => "segments",
             Self::Message(_) => "message",
             Self::Truncated => "truncated",

@@ -1,0 +1,83 @@
+//! The Unix sockets of local links.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::net::{UnixListener, UnixStream};
+
+use super::greeting::{Local, greet};
+use super::names::{is_here, names_of, own_name};
+use crate::buffer::BufferPool;
+use crate::link::Link;
+use crate::stream::{Receiver, Sender};
+
+/// The largest number of links that are being greeted at a time.
+const GREETED_MAX: usize = 64;
+
+/// Listens for tasks of this host.
+pub(crate) struct Listening {
+    socket: UnixListener,
+    pool: BufferPool,
+    lost_after: Duration,
+    /// The links that have been accepted, and whose ends greet each other.
+    greeted: FuturesUnordered<BoxFuture<'static, io::Result<Link>>>,
+}
+
+impl Listening {
+    /// Listens for tasks of this host that look for the TCP address `address`.
+    ///
+    /// # Errors
+    /// Returns an error if another process has the address's name.
+    pub(crate) fn new(address: SocketAddr, pool: BufferPool, lost_after: Duration) -> io::Result<Self> {
+        let socket = UnixListener::bind(own_name(address))?;
+        Ok(Self { socket, pool, lost_after, greeted: FuturesUnordered::new() })
+    }
+
+    /// Waits for the next link. Nothing is lost if the wait is given up.
+    ///
+    /// # Errors
+    /// Returns an error if the system cannot accept a link.
+    pub(crate) async fn accept(&mut self) -> io::Result<Link> {
+        loop {
+            tokio::select! {
+                biased;
+                accepted = self.socket.accept(), if self.greeted.len() < GREETED_MAX => {
+                    let (stream, _) = accepted?;
+                    let (pool, lost_after) = (self.pool.clone(), self.lost_after);
+                    self.greeted.push(Box::pin(async move { link(stream, &pool, lost_after).await }));
+                }
+                Some(link) = self.greeted.next() => match link {
+                    Ok(link) => return Ok(link),
+                    // The other end then uses TCP.
+                    Err(error) => tracing::debug!(%error, "refused a link within this host"),
+                },
+            }
+        }
+    }
+}
+
+/// Connects to the task that listens at a TCP address, if it is a task of this host and this user and accepts
+/// local links.
+pub(crate) async fn connect(address: SocketAddr, pool: &BufferPool, lost_after: Duration) -> Option<Link> {
+    if !is_here(address.ip()) {
+        return None;
+    }
+    for name in names_of(address) {
+        let Ok(stream) = UnixStream::connect(name).await else { continue };
+        match link(stream, pool, lost_after).await {
+            Ok(link) => return Some(link),
+            Err(error) => tracing::debug!(%error, "no link within this host; TCP is used"),
+        }
+    }
+    None
+}
+
+async fn link(mut stream: UnixStream, pool: &BufferPool, lost_after: Duration) -> io::Result<Link> {
+    let Local { lender, borrower, peer } = greet(&mut stream, pool).await?;
+    let (read, write) = stream.into_split();
+    let receiver = Receiver::local(read, pool.clone(), lost_after, borrower);
+    Ok(Link { sender: Box::new(Sender::local(write, lender)), receiver: Box::new(receiver), peer })
+}

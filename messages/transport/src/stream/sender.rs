@@ -1,0 +1,122 @@
+//! Writes frames to a stream. If the other end of the stream shares memory with this one, large segments are
+//! lent instead of written.
+
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use futures_util::future::{BoxFuture, FutureExt};
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+
+use crate::buffer::payload_layout;
+use crate::link::FrameSender;
+use crate::local::Lender;
+use crate::wire::{Envelope, FrameHead, PADDING, WireError, encode_head};
+
+/// Writes frames to a stream.
+pub(crate) struct Sender<W> {
+    stream: W,
+    /// Whether payloads carry a checksum.
+    payload_crc: bool,
+    taken: Arc<AtomicU64>,
+    /// `None` if the other end of the stream may be on another host.
+    lender: Option<Lender>,
+}
+
+impl<W> Sender<W> {
+    /// Returns the sender of a link to any host. Payloads carry a checksum if `payload_crc` is true.
+    pub(crate) fn new(stream: W, payload_crc: bool) -> Self {
+        Self { stream, payload_crc, taken: Arc::default(), lender: None }
+    }
+
+    /// Returns the sender of a local link.
+    pub(crate) fn local(stream: W, lender: Lender) -> Self {
+        Self { lender: Some(lender), ..Self::new(stream, false) }
+    }
+}
+
+impl<W: AsyncWrite + Send + Unpin> FrameSender for Sender<W> {
+    fn send(&mut self, envelope: Envelope) -> BoxFuture<'_, Result<(), WireError>> {
+        async move {
+            if let Some(lender) = &mut self.lender {
+                return send_local(&mut self.stream, lender, &envelope, &self.taken).await;
+            }
+            if self.payload_crc {
+                // The checksum is sent before the payload, so all of the payload must be ready.
+                envelope.payload.ready().await?;
+            }
+            let FrameHead { bytes, starts } = encode_head(&envelope, self.payload_crc)?;
+            let segments = envelope.payload.segments();
+            let mut slices = Vec::with_capacity(1 + 2 * segments.len());
+            slices.push(IoSlice::new(&bytes));
+            let mut end = 0;
+            for (segment, start) in segments.iter().zip(starts) {
+                if !segment.is_ready() {
+                    // Writes the segments that are ready instead of holding them back.
+                    write_all(&mut self.stream, &mut slices, &self.taken).await?;
+                    slices.clear();
+                    segment.ready().await?;
+                }
+                slices.push(IoSlice::new(&PADDING[..(start - end) as usize]));
+                slices.push(IoSlice::new(segment.as_bytes()));
+                end = start + segment.len() as u64;
+            }
+            write_all(&mut self.stream, &mut slices, &self.taken).await
+        }
+        .boxed()
+    }
+
+    fn taken(&self) -> Option<Arc<AtomicU64>> {
+        Some(Arc::clone(&self.taken))
+    }
+}
+
+/// Writes an envelope to a local link, and lends what it can of the payload. Waits until all of the payload
+/// is ready: to write a part of it earlier would save no time.
+async fn send_local(
+    stream: &mut (impl AsyncWrite + Unpin),
+    lender: &mut Lender,
+    envelope: &Envelope,
+    taken: &AtomicU64,
+) -> Result<(), WireError> {
+    envelope.payload.ready().await?;
+    let head = encode_head(envelope, false)?.bytes;
+    let mut bytes = Vec::with_capacity(head.len() + 16);
+    lender.report(&mut bytes);
+    bytes.extend_from_slice(&head);
+    let segments = envelope.payload.segments();
+    if segments.is_empty() {
+        return write_all(stream, &mut [IoSlice::new(&bytes)], taken).await;
+    }
+    let follows = lender.lend(&envelope.payload, &mut bytes);
+    let (starts, _) =
+        payload_layout(follows.iter().map(|segment| segment.len() as u64)).expect("they are in memory");
+    let mut slices = Vec::with_capacity(1 + 2 * follows.len());
+    slices.push(IoSlice::new(&bytes));
+    let mut end = 0;
+    for (segment, start) in follows.iter().zip(starts) {
+        slices.push(IoSlice::new(&PADDING[..(start - end) as usize]));
+        slices.push(IoSlice::new(segment.as_bytes()));
+        end = start + segment.len() as u64;
+    }
+    write_all(stream, &mut slices, taken).await
+}
+
+async fn write_all(
+    stream: &mut (impl AsyncWrite + Unpin),
+    slices: &mut [IoSlice<'_>],
+    taken: &AtomicU64,
+) -> Result<(), WireError> {
+    let mut rest = slices;
+    // Drops empty slices, so that a write of 0 bytes can only mean a closed connection.
+    IoSlice::advance_slices(&mut rest, 0);
+    while !rest.is_empty() {
+        let written = stream.write_vectored(rest).await?;
+        if written == 0 {
+            return Err(io::Error::from(io::ErrorKind::WriteZero).into());
+        }
+        taken.fetch_add(written as u64, Ordering::Relaxed);
+        IoSlice::advance_slices(&mut rest, written);
+    }
+    Ok(())
+}
