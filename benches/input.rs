@@ -20,7 +20,8 @@ use pushpull::{
     InputSpec, JobSpec, NumberSpec, OptimizerSpec, ShuffleSpec, StreamSpec, TfRecordSpec, TfRecordWriter,
     VocabularySpec,
 };
-use support::{local, mlp_of, reported, tell};
+use support::models::mlp_of;
+use support::{local, reported, tell};
 
 /// The number of files of each large data set.
 const FILES: usize = 8;

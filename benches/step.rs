@@ -4,32 +4,24 @@
 //! FILE]`. COMMAND measures another system. It is run once per round and model, with the model's name as its
 //! last argument; its result is the last text `N ms` that it prints.
 
+#[path = "support/models.rs"]
+mod models;
+#[path = "support/training.rs"]
+mod training;
+
 use std::hint::black_box;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, bail};
 use clap::Parser;
-use pushpull::nn::{Layer, conv2d, dense, flatten, max_pool};
-use pushpull::{GraphBuilder, GraphSpec};
-use pushpull_engine::{Executor, Feed, Program};
-use pushpull_input::{Batch, Mapped, in_order, load};
-use pushpull_kernels::cpu::{GradientTerms, Threads, sgd};
-use pushpull_messages::id::{PlacementEpoch, ShardId, VariableId};
-use pushpull_messages::input::{ColumnSpec, DatasetSpec};
-use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
-use pushpull_transport::buffer::{Buffer, BufferPool, Payload, Segment};
-use pushpull_worker::{Gradients, Layout, Values};
-use rayon::prelude::*;
+use models::{cnn, mlp};
 use serde::Serialize;
+use training::{BATCH, Training};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
-/// The number of examples in a batch.
-const BATCH: usize = 64;
 
 #[derive(Parser)]
 struct Args {
@@ -63,36 +55,6 @@ struct Figures {
     gemm_only_ms: f64,
 }
 
-/// Returns the graph of an MLP 784-512-512-10.
-fn mlp() -> anyhow::Result<GraphSpec> {
-    let mut g = GraphBuilder::new("mlp");
-    let images = g.input("features", [28, 28]);
-    let labels = g.labels("labels");
-    let x = flatten().apply(&mut g, images);
-    let x = dense("dense1", 512).relu().apply(&mut g, x);
-    let x = dense("dense2", 512).relu().apply(&mut g, x);
-    let logits = dense("logits", 10).apply(&mut g, x);
-    let loss = g.softmax_cross_entropy(logits, labels);
-    Ok(g.finish(loss, &[])?)
-}
-
-/// Returns the graph of a convolutional network 32C3-P2-64C3-P2-128-10.
-fn cnn() -> anyhow::Result<GraphSpec> {
-    let mut g = GraphBuilder::new("cnn");
-    let images = g.input("features", [28, 28]);
-    let labels = g.labels("labels");
-    let x = g.reshape(images, [28, 28, 1]);
-    let x = conv2d("conv1", 32, [3, 3]).relu().apply(&mut g, x);
-    let x = max_pool(2).apply(&mut g, x);
-    let x = conv2d("conv2", 64, [3, 3]).relu().apply(&mut g, x);
-    let x = max_pool(2).apply(&mut g, x);
-    let x = flatten().apply(&mut g, x);
-    let x = dense("dense1", 128).relu().apply(&mut g, x);
-    let logits = dense("logits", 10).apply(&mut g, x);
-    let loss = g.softmax_cross_entropy(logits, labels);
-    Ok(g.finish(loss, &[])?)
-}
-
 /// The forward product of a layer as `[rows, inner size, columns]`, and true if the layer's input needs a
 /// gradient.
 type Products = ([usize; 3], bool);
@@ -110,7 +72,7 @@ fn main() -> anyhow::Result<()> {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(args.threads).build()?;
     let mut figures = Vec::new();
     println!("{:6}{:>12}{:>12}{:>16}{:>14}", "model", "ms/step", "best", "products alone", "peer");
-    for (model, graph, layers) in [("mlp", mlp()?, MLP), ("cnn", cnn()?, CNN)] {
+    for (model, graph, layers) in [("mlp", mlp(512)?, MLP), ("cnn", cnn()?, CNN)] {
         let mut training = Training::new(&graph, args.threads)?;
         let (mut ours, mut products, mut peers) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..args.rounds {
@@ -159,68 +121,6 @@ fn timed(steps: usize, mut step: impl FnMut()) -> f64 {
 fn median(of: &mut [f64]) -> f64 {
     of.sort_by(f64::total_cmp);
     of[of.len() / 2]
-}
-
-/// The state of training. In a cluster, a worker has one part of this state, and a shard has the rest.
-struct Training {
-    executor: Executor,
-    layout: Arc<Layout>,
-    pool: BufferPool,
-    values: Vec<Buffer>,
-    batches: Vec<Batch>,
-    next: usize,
-    variables: usize,
-}
-
-impl Training {
-    fn new(graph: &GraphSpec, threads: usize) -> anyhow::Result<Self> {
-        let data = Mapped::testing(load(&DatasetSpec::Digits { seed: 1, examples: 640 }, None)?, &[])?;
-        let columns: Vec<ColumnSpec> = data.columns().to_vec();
-        let threads = if threads > 1 { Threads::Pool(threads) } else { Threads::One };
-        let executor = Executor::new(Program::training(graph, BATCH, &columns, threads)?);
-        let shard = ShardId::new(0, 0);
-        let slice = |(id, variable): (usize, &pushpull_messages::variable::VariableSpec)| PlacedSlice {
-            slice: SliceSpec { variable: VariableId(id as u32), row: 0, rows: variable.rows() as u64 },
-            shard,
-        };
-        let slices = graph.variables.iter().enumerate().map(slice).collect();
-        let placement = Placement { epoch: PlacementEpoch(1), shards: vec![shard], slices };
-        // The weights are small and not all equal.
-        let values = graph.variables.iter().map(|variable| {
-            let number = |i: usize| ((i * 2_654_435_761) % 1000) as f32 * 1e-4 - 0.05;
-            Buffer::from_f32(&(0..variable.shape.elements()).map(number).collect::<Vec<_>>())
-        });
-        Ok(Self {
-            executor,
-            layout: Arc::new(Layout::new(&placement, &graph.variables)),
-            pool: BufferPool::default(),
-            values: values.collect(),
-            batches: in_order(&data, BATCH)?.collect(),
-            next: 0,
-            variables: graph.variables.len(),
-        })
-    }
-
-    fn step(&mut self) {
-        let segments: Vec<Segment> =
-            self.values.drain(..).map(|value| Segment::whole(Arc::new(value))).collect();
-        let values = Values::assemble(&self.layout, &[Payload::new(segments)], &self.pool)
-            .expect("the layout's own slices");
-        let mut gradients = Gradients::take(&self.layout, &self.pool);
-        let batch = &self.batches[self.next % self.batches.len()];
-        self.next += 1;
-        let feed = Feed::whole(&batch.columns, batch.examples);
-        let loss = self.executor.train(feed, &values, &mut gradients);
-        black_box(loss.expect("labels are classes"));
-        let update = |variable: usize| {
-            let id = VariableId(variable as u32);
-            let mut next = self.pool.take(values.bytes(id).len());
-            let gradient = gradients.variable(id);
-            sgd(next.as_f32_mut(), values.variable(id), gradient, GradientTerms::PLAIN, 0.01);
-            next
-        };
-        self.values = (0..self.variables).into_par_iter().map(update).collect();
-    }
 }
 
 /// The matrix products of a training step, without the rest of the step.

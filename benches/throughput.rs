@@ -1,19 +1,22 @@
-//! Measures the examples per second of training: with all tasks in one process, and with one process per
-//! task over loopback. With `--peer`, each round also measures another system.
+//! Measures the examples per second of training: with all tasks in one process, with one process per task,
+//! and with processes that only compute, without a cluster. With `--peer`, each round also measures another
+//! system.
 //!
-//! `cargo bench --bench throughput -- [--rounds N] [--steps N] [--workers N] [--ps N] [--sync POLICY]
-//! [--peer 'COMMAND']`. COMMAND is run once per round. Its result is the last text of the form `N
+//! `cargo bench --bench throughput -- [--model NAME] [--rounds N] [--steps N] [--workers N] [--ps N] [--sync
+//! POLICY] [--peer 'COMMAND']`. COMMAND is run once per round. Its result is the last text of the form `N
 //! examples/s` that it prints.
 
 mod support;
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use clap::Parser;
-use pushpull::{Embedded, JobProgress, JobSpec, OptimizerSpec, SyncSpec};
-use support::{local, tell, train};
+use clap::{Parser, ValueEnum};
+use pushpull::{Embedded, GraphSpec, JobProgress, JobSpec, OptimizerSpec, SyncSpec};
+use support::training::{BATCH, Training};
+use support::{local, models, tell, train};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -26,6 +29,9 @@ struct Args {
     /// Number of updates in each measurement
     #[arg(long, default_value_t = 2000)]
     steps: u64,
+    /// The model: an MLP 784-512-512-10, or a CNN 32C3-P2-64C3-P2-128-10
+    #[arg(long, default_value = "mlp")]
+    model: Model,
     #[arg(long, default_value_t = 1)]
     ps: u32,
     #[arg(long, default_value_t = 2)]
@@ -36,13 +42,76 @@ struct Args {
     /// Command that measures another system, for comparison; it prints its result as N examples/s
     #[arg(long)]
     peer: Option<String>,
+    /// Only computes, with one thread and without a cluster, and prints its examples/s
+    #[arg(long, hide = true)]
+    compute: bool,
     /// Ignored: `cargo bench` adds this flag
     #[arg(long, hide = true)]
     bench: bool,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Model {
+    Mlp,
+    Cnn,
+}
+
+impl Model {
+    fn graph(self) -> anyhow::Result<GraphSpec> {
+        match self {
+            Self::Mlp => models::mlp(512),
+            Self::Cnn => models::cnn(),
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Mlp => "mlp",
+            Self::Cnn => "cnn",
+        }
+    }
+}
+
+/// How long a process computes for [`computing`].
+const COMPUTE: Duration = Duration::from_secs(4);
+
 fn job(args: &Args) -> anyhow::Result<JobSpec> {
-    support::job(512, OptimizerSpec::sgd(0.01), args.sync, args.steps)
+    Ok(support::job_of(args.model.graph()?, OptimizerSpec::sgd(0.01), args.sync, args.steps))
+}
+
+/// Computes steps with one thread, and prints the examples per second.
+fn compute(args: &Args) -> anyhow::Result<()> {
+    let mut training = Training::new(&args.model.graph()?, 1)?;
+    (0..10).for_each(|_| training.step());
+    let (began, mut steps) = (Instant::now(), 0);
+    while began.elapsed() < COMPUTE {
+        training.step();
+        steps += 1;
+    }
+    println!("{} examples/s", (steps * BATCH) as f64 / began.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// Returns the examples per second of as many processes as workers that only compute, at the same time.
+fn computing(args: &Args) -> anyhow::Result<f64> {
+    let start = |_| {
+        let mut command = Command::new(std::env::current_exe()?);
+        // Like a worker's device, the process has one thread.
+        command.args(["--compute", "--model", args.model.name()]).env("RAYON_NUM_THREADS", "1");
+        Ok(command.stdout(Stdio::piped()).spawn()?)
+    };
+    let children = (0..args.workers).map(start).collect::<anyhow::Result<Vec<Child>>>()?;
+    let rates = children.into_iter().map(|child| examples_per_second(&child.wait_with_output()?.stdout));
+    rates.sum()
+}
+
+/// Returns the N of the last text of the form `N examples/s` in what a program has printed.
+fn examples_per_second(output: &[u8]) -> anyhow::Result<f64> {
+    let text = String::from_utf8_lossy(output);
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let figure = words.windows(2).rev().find(|pair| pair[1] == "examples/s");
+    let figure = figure.with_context(|| format!("expected 'N examples/s', found: {text}"))?[0];
+    Ok(figure.parse()?)
 }
 
 fn embedded(args: &Args) -> anyhow::Result<f64> {
@@ -64,30 +133,34 @@ fn processes(args: &Args, folder: &Path) -> anyhow::Result<f64> {
 
 fn peer(command: &str) -> anyhow::Result<f64> {
     let output = Command::new("sh").args(["-c", command]).stderr(Stdio::null()).output()?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let words: Vec<&str> = text.split_whitespace().collect();
-    let figure = words.windows(2).rev().find(|pair| pair[1] == "examples/s");
-    let figure = figure
-        .with_context(|| format!("expected 'N examples/s' in the output of '{command}', found: {text}"))?[0];
-    Ok(figure.parse()?)
+    examples_per_second(&output.stdout).with_context(|| format!("in the output of '{command}'"))
 }
 
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
+    if args.compute {
+        return compute(&args);
+    }
     let folder = tempfile::tempdir()?;
     let (mut in_process, mut on_loopback, mut others) = (Vec::new(), Vec::new(), Vec::new());
-    println!("mlp 784-512-512-10, batch 64, {}, {} ps, {} workers", args.sync, args.ps, args.workers);
+    let mut alone = Vec::new();
+    let Args { model, sync, ps, workers, .. } = &args;
+    println!("{}, batch 64, {sync}, {ps} ps, {workers} workers", model.name());
     // Each round makes all measurements, so that a machine that becomes slower affects all of them.
     for _ in 0..args.rounds.max(1) {
         in_process.push(embedded(&args)?);
         on_loopback.push(processes(&args, folder.path())?);
+        alone.push(computing(&args)?);
         if let Some(command) = &args.peer {
             others.push(peer(command)?);
         }
     }
     let ratios: Vec<f64> = on_loopback.iter().zip(&others).map(|(ours, theirs)| ours / theirs).collect();
     tell("embedded", in_process, "examples/s");
+    let of_alone = on_loopback.iter().zip(&alone).map(|(ours, alone)| ours / alone).collect();
     tell("processes", on_loopback, "examples/s");
+    tell("processes that only compute", alone, "examples/s");
+    tell("processes / only computing", of_alone, "");
     if !others.is_empty() {
         tell("peer", others, "examples/s");
         tell("processes / peer", ratios, "");

@@ -4,32 +4,16 @@
 // Each benchmark uses only a part of this module.
 #![allow(dead_code)]
 
+pub(crate) mod models;
+pub(crate) mod training;
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
-use pushpull::nn::{Layer, dense};
-use pushpull::{DatasetSpec, GraphBuilder, GraphSpec, InputSpec, JobSpec, OptimizerSpec, SyncSpec};
-
-/// Returns the MLP 784-width-width-10. Most benchmarks use a width of 512.
-pub(crate) fn mlp(width: usize) -> anyhow::Result<GraphSpec> {
-    mlp_of(&[28, 28], width)
-}
-
-/// Returns the MLP 784-width-width-10 for images of the given shape, which must have 784 elements.
-pub(crate) fn mlp_of(shape: &[usize], width: usize) -> anyhow::Result<GraphSpec> {
-    let mut g = GraphBuilder::new("mlp");
-    let images = g.input("features", shape.to_vec());
-    let labels = g.labels("labels");
-    let mut x = g.reshape(images, [784]);
-    for layer in ["dense1", "dense2"] {
-        x = dense(layer, width).relu().apply(&mut g, x);
-    }
-    let logits = dense("logits", 10).apply(&mut g, x);
-    let loss = g.softmax_cross_entropy(logits, labels);
-    Ok(g.finish(loss, &[])?)
-}
+use models::mlp;
+use pushpull::{DatasetSpec, GraphSpec, InputSpec, JobSpec, OptimizerSpec, SyncSpec};
 
 /// Returns a job that trains the MLP of [`mlp`] on generated digits, in batches of 64.
 pub(crate) fn job(
@@ -38,9 +22,14 @@ pub(crate) fn job(
     sync: SyncSpec,
     steps: u64,
 ) -> anyhow::Result<JobSpec> {
+    Ok(job_of(mlp(width)?, optimizer, sync, steps))
+}
+
+/// Returns a job that trains a graph on generated digits, in batches of 64.
+pub(crate) fn job_of(graph: GraphSpec, optimizer: OptimizerSpec, sync: SyncSpec, steps: u64) -> JobSpec {
     let digits = |seed, examples| DatasetSpec::Digits { seed, examples };
     let input = InputSpec::new(digits(1, 20_000), digits(2, 500));
-    Ok(JobSpec { optimizer, sync, seed: 1, ..JobSpec::new(mlp(width)?, input, steps) })
+    JobSpec { optimizer, sync, seed: 1, ..JobSpec::new(graph, input, steps) }
 }
 
 /// Returns the command that runs `pushpull local` with the job file `job`. The command writes its report to

@@ -73,7 +73,10 @@ fn values_that_are_not_valid() {
         (&["--seed=-1"], &["--seed"]),
         (&["--start-timeout-s=0"], &["--start-timeout-s", "1..=86400"]),
         (&["--retry-after-ms=9"], &["--retry-after-ms", "10..=600000"]),
-        (&["--tcp-congestion=warp"], &["--tcp-congestion", "no congestion control 'warp'", "auto, host, or"]),
+        (
+            &["--tcp-congestion=warp"],
+            &["--tcp-congestion", "congestion control 'warp' (this host does not have it)", "auto, host, or"],
+        ),
         (&["--report"], &["--report", "value is required"]),
     ] {
         refused(example().args(flags), expected);

@@ -54,7 +54,13 @@ impl FromStr for Congestion {
         };
         match tried {
             Ok(()) => Ok(named),
-            Err(cause) => Err(CongestionError { name: name.to_owned(), cause, offered: offered() }),
+            Err(cause) => {
+                let cause = match cause.kind() {
+                    io::ErrorKind::NotFound => io::Error::other("this host does not have it"),
+                    _ => cause,
+                };
+                Err(CongestionError { name: name.to_owned(), cause, offered: offered() })
+            }
         }
     }
 }
