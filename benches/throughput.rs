@@ -1,10 +1,8 @@
 //! Measures the examples per second of training: with all tasks in one process, with one process per task,
-//! and with processes that only compute, without a cluster. With `--peer`, each round also measures another
-//! system.
+//! and with processes that only compute. With `--peer`, each round also measures another system.
 //!
 //! `cargo bench --bench throughput -- [--model NAME] [--rounds N] [--steps N] [--workers N] [--ps N] [--sync
-//! POLICY] [--peer 'COMMAND']`. COMMAND is run once per round. Its result is the last text of the form `N
-//! examples/s` that it prints.
+//! POLICY] [--peer 'COMMAND']`. COMMAND prints its result as `N examples/s`.
 
 mod support;
 
