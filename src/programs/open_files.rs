@@ -9,6 +9,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// The number of open files besides connections to other tasks: the standard streams, the sockets that
 /// listen, the event queues of the threads, logs, data and checkpoints.
 const OTHER_FILES: u64 = 64;
+/// The number of open files that each connection needs besides its socket if its tasks share memory. Tasks
+/// that may not open them use TCP.
+const LOCAL_FILES: u64 = 2;
 /// The number of open files of each shard: the event queue of its thread, and the file that it writes.
 const FILES_PER_SHARD: u64 = 8;
 /// The number of open files of the HTTP endpoint when it has its maximum number of connections. The endpoint
@@ -65,8 +68,10 @@ fn connections(cluster: &ClusterConfig) -> u64 {
 /// # Errors
 /// If the limit is too low and cannot be raised.
 pub(crate) fn allow_task(cluster: &ClusterConfig, shards: u32) -> anyhow::Result<()> {
-    let needed = connections(cluster) + OTHER_FILES + FILES_PER_SHARD * u64::from(shards);
-    allow(&cluster.task().to_string(), needed, needed + ENDPOINT_FILES)
+    let connections = connections(cluster);
+    let needed = connections + OTHER_FILES + FILES_PER_SHARD * u64::from(shards);
+    let wanted = needed + LOCAL_FILES * connections + ENDPOINT_FILES;
+    allow(&cluster.task().to_string(), needed, wanted)
 }
 
 /// Makes sure that this process may open enough files to start `children` processes of a local cluster.

@@ -21,7 +21,8 @@ use crate::buffer::{BufferPool, Region};
 
 /// How long the other end may take.
 const GREETING: Duration = Duration::from_secs(2);
-/// What each end sends first. The last byte is the version of local links.
+/// What each end sends first, before a byte that says whether its memory comes along. The last byte is the
+/// version of local links.
 const MAGIC: [u8; 8] = *b"pushpul\x01";
 /// What an end answers if it can read the other's memory, or if the other has none.
 const CAN_BORROW: u8 = 1;
@@ -96,16 +97,18 @@ fn send(stream: &UnixStream, offer: Option<&Offer>) -> io::Result<()> {
     if let Some(files) = &files {
         control.push(SendAncillaryMessage::ScmRights(files));
     }
-    let sent = rustix::net::sendmsg(stream, &[IoSlice::new(&MAGIC)], &mut control, SendFlags::NOSIGNAL)?;
+    let offers = [u8::from(offer.is_some())];
+    let bytes = [IoSlice::new(&MAGIC), IoSlice::new(&offers)];
+    let sent = rustix::net::sendmsg(stream, &bytes, &mut control, SendFlags::NOSIGNAL)?;
     // The socket is new, so it has space for a few bytes.
-    if sent == MAGIC.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+    if sent == MAGIC.len() + offers.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
 fn receive(stream: &UnixStream) -> io::Result<Option<Offer>> {
-    let mut magic = [0; MAGIC.len()];
+    let (mut magic, mut offers) = ([0; MAGIC.len()], [0]);
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut bytes = [IoSliceMut::new(&mut magic)];
+    let mut bytes = [IoSliceMut::new(&mut magic), IoSliceMut::new(&mut offers)];
     let received = rustix::net::recvmsg(stream, &mut bytes, &mut control, RecvFlags::CMSG_CLOEXEC)?;
     let mut files = Vec::new();
     for message in control.drain() {
@@ -113,13 +116,14 @@ fn receive(stream: &UnixStream) -> io::Result<Option<Offer>> {
             files.extend(sent);
         }
     }
-    if received.bytes != MAGIC.len() || magic != MAGIC {
+    if received.bytes != MAGIC.len() + offers.len() || magic != MAGIC {
         return Err(io::Error::other("the other end is no task of this version"));
     }
     let mut files = files.into_iter();
-    match (files.next(), files.next()) {
-        (Some(memory), Some(tether)) => Ok(Some(Offer { memory, tether })),
-        (None, _) => Ok(None),
-        _ => Err(io::Error::other("the other end sent one file, expected two")),
+    match (offers, files.next(), files.next()) {
+        ([1], Some(memory), Some(tether)) => Ok(Some(Offer { memory, tether })),
+        ([0], None, _) => Ok(None),
+        // The system drops files that this process may not open any more.
+        _ => Err(io::Error::other("the other task's memory did not arrive: too many open files?")),
     }
 }
