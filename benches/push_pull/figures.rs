@@ -10,14 +10,14 @@ use crate::case::{Case, Limit};
 use crate::child::Measured;
 use crate::cluster::Exchanged;
 
-/// Returns the median, the 99th and the 99.9th percentile in microseconds; NaN for one that would be the
+/// Returns the median, the 99th and the 99.9th percentile in microseconds; `None` for one that would be the
 /// longest of too few times.
-pub(crate) fn percentiles(mut times: Vec<Duration>) -> [f64; 3] {
+pub(crate) fn percentiles(mut times: Vec<Duration>) -> [Option<f64>; 3] {
     times.sort_unstable();
     [(0.5, 1), (0.99, 100), (0.999, 1000)].map(|(share, least)| {
         let at = (times.len() as f64 * share) as usize;
         let time = times.get(at).filter(|_| times.len() >= least);
-        time.map_or(f64::NAN, |time| time.as_secs_f64() * 1e6)
+        time.map(|time| time.as_secs_f64() * 1e6)
     })
 }
 
@@ -57,9 +57,9 @@ pub(crate) struct JsonRow {
     raw_ratio: f64,
     raw_ratio_min: f64,
     raw_ratio_max: f64,
-    p50_us: f64,
-    p99_us: f64,
-    p999_us: f64,
+    p50_us: Option<f64>,
+    p99_us: Option<f64>,
+    p999_us: Option<f64>,
     cpu_s_per_gb: f64,
     ps_cpu_s_per_gb: f64,
     worker_cpu_s_per_gb: f64,
@@ -76,6 +76,16 @@ fn spread(figures: &[f64]) -> [f64; 3] {
     [at(sorted.len() / 2), at(0), at(sorted.len().saturating_sub(1))]
 }
 
+/// Returns the median; `None` if there are no figures.
+fn median(figures: &[f64]) -> Option<f64> {
+    (!figures.is_empty()).then(|| spread(figures)[0])
+}
+
+/// Returns a time in whole microseconds as text.
+fn shown(time_us: Option<f64>) -> String {
+    time_us.map_or_else(|| "-".to_owned(), |time| format!("{time:.0}"))
+}
+
 impl Table {
     /// Adds the measurement of a limit in this round.
     pub(crate) fn limit(&mut self, limit: Limit, measured: Measured) {
@@ -89,10 +99,10 @@ impl Table {
         let (sum, slowest) = (rates.iter().sum::<f64>(), rates.iter().copied().fold(f64::MAX, f64::min));
         let gigabytes = workers.iter().map(|worker| worker.bytes).sum::<u64>() as f64 / 1e9;
         let times =
-            [0, 1, 2].map(|at| spread(&workers.iter().map(|it| it.times_us[at]).collect::<Vec<_>>())[0]);
+            [0, 1, 2].map(|at| median(&workers.iter().filter_map(|it| it.times_us[at]).collect::<Vec<_>>()));
         let limit = self.limits.get(&case.limit()).and_then(|rounds| rounds.last());
         let raw_ratio = limit.map_or(f64::NAN, |limit| match case.limit() {
-            Limit::PingPong => times[0] / limit.times_us[0],
+            Limit::PingPong => times[0].unwrap_or(f64::NAN) / limit.times_us[0].unwrap_or(f64::NAN),
             _ => sum / limit.gbit_s(),
         });
         let at = self.cases.iter().position(|row| row.case == *case).unwrap_or_else(|| {
@@ -103,7 +113,7 @@ impl Table {
         row.gbit_s.push(sum);
         row.raw_ratio.push(raw_ratio);
         for (all, time) in row.times_us.iter_mut().zip(times) {
-            all.push(time);
+            all.extend(time);
         }
         row.ps_cpu_s_per_gb.push(ps_cpu_s / gigabytes);
         row.worker_cpu_s_per_gb.push(workers.iter().map(|worker| worker.cpu_s).sum::<f64>() / gigabytes);
@@ -136,11 +146,11 @@ impl Row {
     }
 
     fn to_json(&self) -> JsonRow {
-        let median = |figures: &[f64]| spread(figures)[0];
+        let typical = |figures: &[f64]| spread(figures)[0];
         let ([gbit_s, gbit_s_min, gbit_s_max], [raw_ratio, raw_ratio_min, raw_ratio_max]) =
             (spread(&self.gbit_s), spread(&self.raw_ratio));
         let [p50_us, p99_us, p999_us] = [0, 1, 2].map(|at: usize| median(&self.times_us[at]));
-        let (ps, workers) = (median(&self.ps_cpu_s_per_gb), median(&self.worker_cpu_s_per_gb));
+        let (ps, workers) = (typical(&self.ps_cpu_s_per_gb), typical(&self.worker_cpu_s_per_gb));
         JsonRow {
             workload: self.case.workload(),
             transport: self.case.transport(),
@@ -157,9 +167,9 @@ impl Row {
             cpu_s_per_gb: ps + workers,
             ps_cpu_s_per_gb: ps,
             worker_cpu_s_per_gb: workers,
-            ps_peak_ratio: median(&self.ps_peak_ratio),
-            worker_peak_ratio: median(&self.worker_peak_ratio),
-            fairness: median(&self.fairness),
+            ps_peak_ratio: typical(&self.ps_peak_ratio),
+            worker_peak_ratio: typical(&self.worker_peak_ratio),
+            fairness: typical(&self.fairness),
         }
     }
 }
@@ -169,17 +179,18 @@ impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (limit, rounds) in &self.limits {
             let (rates, times): (Vec<f64>, Vec<f64>) =
-                rounds.iter().map(|one| (one.gbit_s(), one.times_us[0])).unzip();
+                rounds.iter().map(|one| (one.gbit_s(), one.times_us[0].unwrap_or_default())).unzip();
             match limit {
                 Limit::PingPong => {
                     let ([median, least, most], late) = (
                         spread(&times),
-                        spread(&rounds.iter().map(|one| one.times_us[1]).collect::<Vec<_>>())[0],
+                        median(&rounds.iter().filter_map(|one| one.times_us[1]).collect::<Vec<_>>()),
                     );
                     writeln!(
                         f,
-                        "{}: p50 {median:.0} us ({least:.0}-{most:.0}), p99 {late:.0} us",
-                        limit.name()
+                        "{}: p50 {median:.0} us ({least:.0}-{most:.0}), p99 {} us",
+                        limit.name(),
+                        shown(late)
                     )?;
                 }
                 _ => {
@@ -213,10 +224,11 @@ impl fmt::Display for Table {
                 fairness,
                 ..
             } = row.to_json();
+            let [p50, p99, p999] = [p50_us, p99_us, p999_us].map(shown);
             writeln!(
                 f,
                 "| {workload} | {transport} | {gbit_s:.1} ({gbit_s_min:.1}-{gbit_s_max:.1}) | {raw_ratio:.2} \
-                 ({raw_ratio_min:.2}-{raw_ratio_max:.2}) | {p50_us:.0} / {p99_us:.0} / {p999_us:.0} | \
+                 ({raw_ratio_min:.2}-{raw_ratio_max:.2}) | {p50} / {p99} / {p999} | \
                  {ps_cpu_s_per_gb:.2}, {worker_cpu_s_per_gb:.2} | {ps_peak_ratio:.1}, {worker_peak_ratio:.1} | \
                  {fairness:.2} |"
             )?;
