@@ -50,8 +50,8 @@ pub(crate) struct Measured {
     pub seconds: f64,
     /// The number of bytes that were moved.
     pub bytes: u64,
-    /// The time of each exchange in microseconds: median, 99th and 99.9th percentile; `None` for one that would
-    /// be the longest of too few times.
+    /// The time of each exchange in microseconds: median, 99th and 99.9th percentile; `None` for one that
+    /// would be the longest of too few times.
     pub times_us: [Option<f64>; 3],
     /// The CPU time of the process during the measurement.
     pub cpu_s: f64,
