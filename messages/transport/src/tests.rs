@@ -737,17 +737,18 @@ fn numbers(lengths: &[usize]) -> (Payload, Vec<u8>) {
 async fn a_large_payload_goes_into_the_sink_of_its_service() {
     let tcp = Tcp::new(BufferPool::default());
     let (client, _server, mut received) = sinking(tcp.clone()).await;
-    for lengths in [vec![100_000], vec![0, 3, 70_001, 0, 5, 123_456, 0], vec![17; 9000]] {
+    for lengths in [vec![100_000], vec![0, 3, 70_001, 0, 5, 123_456, 0], vec![9000; 40]] {
         let (payload, bytes) = numbers(&lengths);
         let refused = client.call::<Pushed>(push(1, lengths.len() as u32), payload).await.unwrap_err();
         assert!(refused.to_string().contains("taken 0"), "{refused}");
         assert_eq!(received.recv().await.unwrap().unwrap(), bytes);
     }
-    // A small payload is kept, and so is one with a checksum: its bytes may be wrong.
+    // A small payload is kept, and so is one of many small segments, and one with a checksum: its bytes may be
+    // wrong.
     let (checked, _checked_server, _) = sinking(tcp.with_payload_crc(true)).await;
-    for (client, length) in [(&client, 1000), (&checked, 100_000)] {
-        let (payload, bytes) = numbers(&[length]);
-        let refused = client.call::<Pushed>(push(1, 1), payload).await.unwrap_err();
+    for (client, lengths) in [(&client, vec![1000]), (&client, vec![17; 9000]), (&checked, vec![100_000])] {
+        let (payload, bytes) = numbers(&lengths);
+        let refused = client.call::<Pushed>(push(1, lengths.len() as u32), payload).await.unwrap_err();
         assert!(refused.to_string().contains(&format!("whole {}", bytes.len())), "{refused}");
     }
     assert!(received.try_recv().is_err());

@@ -28,6 +28,9 @@ const HEADER_CHUNK_BYTES: usize = 64 << 10;
 /// The size of the smallest payload, in bytes, that may go into a sink. A smaller payload stays in the
 /// processor's caches in any case.
 const SINK_BYTES_MIN: usize = 256 << 10;
+/// The smallest mean size of the segments, in bytes, of a payload that may go into a sink. A sink gets each
+/// segment with a read of its own, and many small ones arrive faster in one read.
+const SINK_SEGMENT_BYTES_MIN: usize = 32 << 10;
 
 /// Reads frames from a stream.
 pub(crate) struct Receiver<R> {
@@ -90,8 +93,9 @@ impl<R: AsyncRead + Send + Unpin> FrameReceiver for Receiver<R> {
             let Some((envelope, rest)) = self.read_head().await? else { return Ok(None) };
             // The checksum is known to be right only when all of the payload has arrived. What is borrowed
             // does not arrive in parts.
+            let small = SINK_BYTES_MIN.max(SINK_SEGMENT_BYTES_MIN * rest.layout.lengths.len());
             let whole = rest.layout.crc.is_some() || self.borrower.is_some();
-            if rest.layout.bytes < SINK_BYTES_MIN || whole {
+            if rest.layout.bytes < small || whole {
                 let payload = self.read_payload(rest).await?;
                 return Ok(Some(Begun::Whole(Envelope { payload, ..envelope })));
             }
