@@ -7,6 +7,13 @@ use pushpull_messages::placement::SHARDS_PER_TASK_MAX;
 use pushpull_storage::Stores;
 use pushpull_transport::ServerConfig;
 
+use crate::shard::UpdateThreads;
+use crate::threads;
+
+/// The default number of threads that share a large update, on a machine with at least as many cores. An update
+/// is limited by the memory's speed, so more threads gain little.
+const UPDATE_THREADS: usize = 4;
+
 /// The settings of one ps task.
 #[derive(Clone, Debug)]
 pub struct PsConfig {
@@ -41,6 +48,9 @@ pub struct PsConfig {
     /// it. A smaller shard works on the thread of the task's connections: to wake another thread would take
     /// longer than its updates.
     pub own_thread_bytes_min: u64,
+    /// The number of threads that share a large update, if `own_threads` allows it. All shards of the task use
+    /// the same threads.
+    pub update_threads: usize,
     /// Opens the stores that contain checkpoints, each by its location.
     pub stores: Stores,
     /// The limits on connections and requests.
@@ -59,6 +69,7 @@ impl Default for PsConfig {
             reply_bytes_max: 1 << 30,
             drafted_bytes_min: 256 << 10,
             own_thread_bytes_min: 1 << 20,
+            update_threads: std::thread::available_parallelism().map_or(1, usize::from).min(UPDATE_THREADS),
             stores: Stores::default(),
             server: ServerConfig::default(),
         }
@@ -66,6 +77,11 @@ impl Default for PsConfig {
 }
 
 impl PsConfig {
+    /// Returns the threads that share a large update.
+    pub(crate) fn update_threads(&self) -> UpdateThreads {
+        UpdateThreads::new(if self.own_threads { self.update_threads } else { 1 }, threads::updates)
+    }
+
     /// Checks the settings.
     ///
     /// # Errors

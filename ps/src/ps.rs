@@ -76,6 +76,7 @@ impl Shards {
         };
         let reply_bytes_max = config.reply_bytes_max / u64::from(config.shards);
         let clock = Clock::start();
+        let update_threads = config.update_threads();
         let mut shards = Self::default();
         for shard in 0..config.shards {
             let id = ShardId::new(task.index, shard);
@@ -89,7 +90,8 @@ impl Shards {
             let (checkpoints, leaving) = (checkpoints.clone(), leaving.clone());
             let with =
                 Surroundings { reply_bytes_max, drafts, checkpoints, clock, publisher, leaving, on_panic };
-            let serving = Serving::new(ShardState::new(id, pool.clone(), limits), with);
+            let state = ShardState::new(id, pool.clone(), limits).shared_by(update_threads.clone());
+            let serving = Serving::new(state, with);
             let address = Address::new(id, Arc::clone(view.meter()));
             if config.own_threads {
                 let arbiter = threads::arbiter(format!("shard {shard}"));

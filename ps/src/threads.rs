@@ -1,4 +1,4 @@
-//! The threads of a ps task. All are started here. A task without threads of its own calls neither function.
+//! The threads of a ps task. All are started here. A task without threads of its own calls no function here.
 
 use actix_rt::Arbiter;
 
@@ -24,4 +24,13 @@ pub(crate) fn arbiter(name: String) -> Arbiter {
 pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) {
     let thread = std::thread::Builder::new().name(name.to_owned());
     thread.spawn(work).expect("a thread can be started");
+}
+
+/// Starts the threads that share large updates.
+///
+/// # Panics
+/// If the system cannot start a thread.
+pub(crate) fn updates(threads: usize) -> rayon::ThreadPool {
+    let named = rayon::ThreadPoolBuilder::new().thread_name(|index| format!("update-{index}"));
+    named.num_threads(threads).build().expect("threads can be started")
 }

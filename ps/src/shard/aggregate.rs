@@ -1,10 +1,12 @@
-//! The gradients of several workers, which a shard holds until they become one update.
+//! The gradients of several workers, which a shard holds until they become one update. The update adds up the
+//! last of them itself, in the pass in which it applies them.
 //!
-//! Wanted properties: (A) the total is the sum of all gradients that were added; (B) with `in_order`, the
-//! bits of the total do not depend on the order in which the gradients of different workers arrive; (C)
-//! without `in_order`, the held gradients take at most the memory of one gradient and one sum.
+//! Wanted properties: (A) the sum of what is taken is the sum of all gradients that were added; (B) with
+//! `in_order`, the bits of the sum do not depend on the order in which the gradients of different workers
+//! arrive; (C) without `in_order`, the held gradients take at most the memory of one gradient and one sum.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use pushpull_kernels::cpu::{Threads, accumulate, add_into};
 use pushpull_transport::buffer::{Buffer, BufferPool, Payload, Segment};
@@ -21,24 +23,6 @@ pub(super) struct Aggregate {
     count: u32,
 }
 
-/// The sum of the gradients of one update, slice by slice.
-#[derive(Debug)]
-pub(super) enum Total {
-    /// A single gradient, as it arrived.
-    One(Payload),
-    Sum(Vec<Buffer>),
-}
-
-impl Total {
-    /// Iterates over the sums of the slices. They have the same order as the slices in a gradient's payload.
-    pub(super) fn slices(&self) -> Box<dyn Iterator<Item = &[f32]> + '_> {
-        match self {
-            Self::One(payload) => Box::new(payload.segments().iter().map(Segment::as_f32)),
-            Self::Sum(buffers) => Box::new(buffers.iter().map(Buffer::as_f32)),
-        }
-    }
-}
-
 impl Aggregate {
     /// Returns an empty aggregate. It sums gradients in the order of workers if `in_order` is true, and
     /// otherwise in the order of arrival.
@@ -49,13 +33,14 @@ impl Aggregate {
     /// Adds a worker's gradient.
     pub(super) fn add(&mut self, worker: u32, gradient: Payload, pool: &BufferPool) {
         self.count += 1;
-        self.held.insert((worker, self.count), gradient);
-        // A single gradient is not copied into a sum, because it may be the only one of the update.
+        // The last gradient, and the only one of an update, are not added to a sum. The update reads them.
         if !self.in_order && self.held.len() + usize::from(self.sum.is_some()) > 1 {
             self.accumulate(pool);
         }
+        self.held.insert((worker, self.count), gradient);
     }
 
+    /// Adds the held gradients to the sum.
     fn accumulate(&mut self, pool: &BufferPool) {
         let mut held = std::mem::take(&mut self.held).into_values();
         if self.sum.is_none() {
@@ -84,23 +69,20 @@ impl Aggregate {
         held + self.sum.iter().flatten().map(Buffer::len).sum::<usize>()
     }
 
-    /// Removes all gradients, and returns their sum and their number; `None` if there are none.
-    pub(super) fn take(&mut self, pool: &BufferPool) -> Option<(Total, u32)> {
+    /// Removes all gradients. Returns what is still to be added up, in the order of the additions, and the
+    /// number of gradients that were added; `None` if there are none.
+    pub(super) fn take(&mut self) -> Option<(Vec<Payload>, u32)> {
         let count = std::mem::take(&mut self.count);
-        if self.held.len() + usize::from(self.sum.is_some()) > 1 {
-            self.accumulate(pool);
-        }
-        match self.sum.take() {
-            Some(sum) => Some((Total::Sum(sum), count)),
-            None => self.held.pop_first().map(|(_, only)| (Total::One(only), count)),
-        }
+        let payload = |sum: Vec<Buffer>| sum.into_iter().map(|part| Segment::whole(Arc::new(part))).collect();
+        let sum = self.sum.take().map(|sum| Payload::new(payload(sum)));
+        let addends: Vec<_> = sum.into_iter().chain(std::mem::take(&mut self.held).into_values()).collect();
+        (!addends.is_empty()).then_some((addends, count))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::VecDeque;
-    use std::sync::Arc;
 
     use proptest::prelude::*;
 
@@ -115,13 +97,18 @@ mod tests {
         let mut aggregate = Aggregate::new(in_order);
         for (number, (worker, slices)) in arrivals.iter().enumerate() {
             aggregate.add(*worker, payload(slices), &pool);
-            assert!(in_order || aggregate.held.len() <= 1, "(C)");
             let bytes = 4 * slices.iter().map(Vec::len).sum::<usize>();
-            assert_eq!(aggregate.bytes(), bytes * if in_order { number + 1 } else { 1 }, "(C)");
+            let kept = if in_order { number + 1 } else { (number + 1).min(2) };
+            assert_eq!(aggregate.bytes(), bytes * kept, "(C)");
         }
-        let (total, count) = aggregate.take(&pool).expect("a gradient was added");
-        assert!(aggregate.take(&pool).is_none() && aggregate.bytes() == 0, "the aggregate is empty");
-        (total.slices().map(<[f32]>::to_vec).collect(), count)
+        let (addends, count) = aggregate.take().expect("a gradient was added");
+        assert!(aggregate.take().is_none() && aggregate.bytes() == 0, "the aggregate is empty");
+        let mut addends = addends.iter().map(|addend| addend.segments().iter().map(Segment::as_f32));
+        let mut sums: Vec<Vec<f32>> = addends.next().expect("at least one").map(<[f32]>::to_vec).collect();
+        for addend in addends {
+            sums.iter_mut().zip(addend).for_each(|(sum, slice)| accumulate(sum, slice, Threads::One));
+        }
+        (sums, count)
     }
 
     /// Draws gradients, each with the index of its worker, and sorts them by worker. A worker may have

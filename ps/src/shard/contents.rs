@@ -21,6 +21,7 @@ use super::draft::{Draft, Fault, Plan};
 use super::ledger::Ledger;
 use super::newest::{Newest, ValuesKind};
 use super::slice::Slice;
+use super::threads::{UpdateThreads, first_not};
 use super::timer::{Measure, UpdateTimer};
 use super::update::Update;
 use super::waiting::Values;
@@ -276,14 +277,19 @@ impl Contents {
 
     /// Checks that all elements of a push's gradients are finite, and so small that neither the sum of an
     /// update's gradients nor the square of an element overflows.
-    pub(super) fn check_finite(&self, push: &Push, gradients: &Payload) -> Result<(), Refusal> {
-        for (slice, gradient) in self.slices.iter().rev().zip(gradients.segments()) {
-            if !all_below(gradient.as_f32(), GRADIENT_LIMIT) {
-                let fault = Fault { slice: slice.id(), is_finite: all_finite(gradient.as_f32()) };
-                return Err(self.not_finite(push, fault));
-            }
-        }
-        Ok(())
+    pub(super) fn check_finite(
+        &self,
+        push: &Push,
+        gradients: &Payload,
+        threads: &UpdateThreads,
+    ) -> Result<(), Refusal> {
+        let segments = gradients.segments();
+        let small = |gradient: &Segment| all_below(gradient.as_f32(), GRADIENT_LIMIT);
+        let large = threads.share(gradients.bytes(), |threads| first_not(segments, threads, &small));
+        let Some(at) = large else { return Ok(()) };
+        let slice = &self.slices[self.slices.len() - 1 - at];
+        let fault = Fault { slice: slice.id(), is_finite: all_finite(segments[at].as_f32()) };
+        Err(self.not_finite(push, fault))
     }
 
     /// Checks that a draft leads from the current version with the factor of the learning rate that its push
@@ -331,46 +337,67 @@ impl Contents {
     }
 
     /// Makes the next version from a draft that leads to it.
-    pub(super) fn apply_draft(&mut self, draft: Draft, learning_rate_factor: f32, pool: &BufferPool) {
+    pub(super) fn apply_draft(
+        &mut self,
+        draft: Draft,
+        learning_rate_factor: f32,
+        pool: &BufferPool,
+        threads: &UpdateThreads,
+    ) {
         self.rate = self.rate.at(self.version);
         let (created, version) = (Arc::clone(&self.created), self.version);
         let factor = learning_rate_factor * self.rate.factor;
         assert!(draft.fits(version, factor), "a draft of another update");
         let update = Update::new(&created.update, version, created.last_step, factor, 1);
-        for (slice, drafted) in self.slices.iter_mut().rev().zip(draft.into_slices()) {
-            slice.apply_drafted(drafted, &update, pool);
-        }
+        let (kept, slices) = (draft.kept_bytes(), &mut self.slices);
+        threads.share(kept, |threads| {
+            for (slice, drafted) in slices.iter_mut().rev().zip(draft.into_slices()) {
+                slice.apply_drafted(drafted, &update, pool, threads);
+            }
+        });
         self.version = version.next();
     }
 
-    /// Applies the sum of `count` gradients, and thereby makes the next version. `gradients` yields this sum
-    /// for each slice, in the reverse order of the placement. The learning rate is multiplied by
-    /// `learning_rate_factor`.
-    pub(super) fn apply<'a>(
+    /// Applies the sum of `count` gradients, and thereby makes the next version. `addends` are payloads whose
+    /// sum is this sum; each has a segment for each slice, in the reverse order of the placement. The
+    /// learning rate is multiplied by `learning_rate_factor`.
+    pub(super) fn apply(
         &mut self,
-        gradients: impl Iterator<Item = &'a [f32]>,
+        addends: &[Payload],
         learning_rate_factor: f32,
         count: u32,
         pool: &BufferPool,
+        threads: &UpdateThreads,
     ) {
         debug_assert!(!self.is_held(), "the learning rate of this update is not known");
         self.rate = self.rate.at(self.version);
         let (last_step, factor) = (self.created.last_step, learning_rate_factor * self.rate.factor);
         let update = Update::new(&self.created.update, self.version, last_step, factor, count);
-        for (slice, gradient) in self.slices.iter_mut().rev().zip(gradients) {
-            slice.apply(gradient, &update, pool);
-        }
+        let (slices, bytes) = (&mut self.slices, addends.iter().map(Payload::bytes).sum());
+        threads.share(bytes, |threads| {
+            let mut gradients = Vec::with_capacity(addends.len());
+            for (at, slice) in slices.iter_mut().rev().enumerate() {
+                gradients.clear();
+                gradients.extend(addends.iter().map(|addend| addend.segments()[at].as_f32()));
+                slice.apply(&gradients, &update, pool, threads);
+            }
+        });
         self.version = self.version.next();
     }
 
     /// Applies the held gradients as one update if the policy says that they are due.
-    pub(super) fn update_if_due(&mut self, timer: &mut UpdateTimer, pool: &BufferPool) {
+    pub(super) fn update_if_due(
+        &mut self,
+        timer: &mut UpdateTimer,
+        pool: &BufferPool,
+        threads: &UpdateThreads,
+    ) {
         if self.is_complete() || self.is_held() || !self.policy.is_due(self.version, &self.members) {
             return;
         }
         timer.update(|| {
-            let Some((total, count)) = self.aggregate.take(pool) else { return false };
-            self.apply(total.slices(), 1.0, count, pool);
+            let Some((addends, count)) = self.aggregate.take() else { return false };
+            self.apply(&addends, 1.0, count, pool, threads);
             self.policy.updated();
             self.ledger.updated();
             true

@@ -124,6 +124,11 @@ impl Draft {
         self.bytes
     }
 
+    /// Returns the size in bytes of the gradients that the draft has kept.
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.slices.iter().map(Drafted::kept_bytes).sum()
+    }
+
     /// Returns the time spent on the draft.
     pub(super) const fn took(&self) -> Duration {
         self.took

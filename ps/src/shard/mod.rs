@@ -3,6 +3,7 @@
 
 mod aggregate;
 mod answer;
+mod blocks;
 mod contents;
 mod cut;
 mod deferred;
@@ -21,6 +22,7 @@ mod stage;
 mod state;
 #[cfg(test)]
 pub(crate) mod tests;
+mod threads;
 mod timer;
 mod update;
 mod waiting;
@@ -35,4 +37,5 @@ pub(crate) use pinned::PinnedVersions;
 pub(crate) use stage::Stage;
 pub use state::{FileRequest, ShardState};
 pub(crate) use state::{Gradients, PlanKey};
+pub(crate) use threads::UpdateThreads;
 pub use timer::Measure;

@@ -1,15 +1,12 @@
 //! Defines, for each optimizer, the kernel that applies a gradient and the slots that are kept beside each
 //! value.
 
-use std::sync::Arc;
-
 use pushpull_kernels::cpu::{
     AdagradStep, AdamStep, AdamWStep, FtrlStep, LambStep, LionStep, MomentumStep, RmsPropStep, adagrad, adam,
     adamw, ftrl, lamb, lion, momentum, rmsprop, sgd,
 };
 use pushpull_messages::optimizer::{OptimizerSpec, UpdateSpec};
 use pushpull_messages::variable::VariableSpec;
-use pushpull_transport::buffer::Buffer;
 
 use super::update::Update;
 
@@ -58,22 +55,16 @@ pub fn initial_slots(update: &UpdateSpec, variable: &VariableSpec) -> Vec<(&'sta
     slot_names(&rule.optimizer).iter().copied().zip(slots(&rule.optimizer)).collect()
 }
 
-/// Returns a slot for writing. The caller has made sure that nothing else shares the slot's buffer.
-fn own(slot: &mut Arc<Buffer>) -> &mut [f32] {
-    Arc::get_mut(slot).expect("a slot that is changed has one owner").as_f32_mut()
-}
-
 /// Writes the value after this update to `next`, and changes the slots in place.
 ///
 /// # Panics
-/// If the buffer of a slot is shared, or if the number of `slots` is not the number that the optimizer
-/// needs.
+/// If the number of `slots` is not the number that the optimizer needs.
 pub(super) fn apply(
     update: &Update<'_>,
     next: &mut [f32],
     value: &[f32],
     gradient: &[f32],
-    slots: &mut [Arc<Buffer>],
+    slots: &mut [&mut [f32]],
 ) {
     let &Update { learning_rate_factor: rate, step, terms, .. } = update;
     match (update.optimizer, slots) {
@@ -82,41 +73,41 @@ pub(super) fn apply(
         }
         (&OptimizerSpec::Momentum { learning_rate, momentum: decay, nesterov }, [velocity]) => {
             let step = MomentumStep { learning_rate: learning_rate * rate, momentum: decay, nesterov };
-            momentum(next, value, own(velocity), gradient, terms, step);
+            momentum(next, value, velocity, gradient, terms, step);
         }
         (&OptimizerSpec::Adam { learning_rate, beta1, beta2, epsilon }, [first, second]) => {
             let step = AdamStep { learning_rate: learning_rate * rate, beta1, beta2, epsilon, step };
-            adam(next, value, own(first), own(second), gradient, terms, step);
+            adam(next, value, first, second, gradient, terms, step);
         }
         (&OptimizerSpec::AdamW { learning_rate, beta1, beta2, epsilon, weight_decay }, [first, second]) => {
             let adam = AdamStep { learning_rate: learning_rate * rate, beta1, beta2, epsilon, step };
             let step = AdamWStep { adam, weight_decay };
-            adamw(next, value, own(first), own(second), gradient, terms, step);
+            adamw(next, value, first, second, gradient, terms, step);
         }
         (&OptimizerSpec::Adagrad { learning_rate, epsilon, .. }, [accumulator]) => {
             let step = AdagradStep { learning_rate: learning_rate * rate, epsilon };
-            adagrad(next, value, own(accumulator), gradient, terms, step);
+            adagrad(next, value, accumulator, gradient, terms, step);
         }
         (
             &OptimizerSpec::RmsProp { learning_rate, decay, momentum, epsilon },
             [mean_square, velocity @ ..],
         ) => {
             let step = RmsPropStep { learning_rate: learning_rate * rate, decay, momentum, epsilon };
-            let velocity = velocity.first_mut().map(own);
-            rmsprop(next, value, own(mean_square), velocity, gradient, terms, step);
+            let velocity = velocity.first_mut().map(|velocity| &mut **velocity);
+            rmsprop(next, value, mean_square, velocity, gradient, terms, step);
         }
         (&OptimizerSpec::Ftrl { learning_rate, l1, l2, .. }, [accumulator, linear]) => {
             let step = FtrlStep { learning_rate, rate, l1, l2 };
-            ftrl(next, value, own(accumulator), own(linear), gradient, terms, step);
+            ftrl(next, value, accumulator, linear, gradient, terms, step);
         }
         (&OptimizerSpec::Lamb { learning_rate, beta1, beta2, epsilon, weight_decay }, [first, second]) => {
             let adam = AdamStep { learning_rate: learning_rate * rate, beta1, beta2, epsilon, step };
             let step = LambStep { adam, weight_decay };
-            lamb(next, value, own(first), own(second), gradient, terms, step);
+            lamb(next, value, first, second, gradient, terms, step);
         }
         (&OptimizerSpec::Lion { learning_rate, beta1, beta2, weight_decay }, [momentum]) => {
             let step = LionStep { learning_rate: learning_rate * rate, beta1, beta2, weight_decay };
-            lion(next, value, own(momentum), gradient, terms, step);
+            lion(next, value, momentum, gradient, terms, step);
         }
         (optimizer, slots) => panic!("{} with {} slots", optimizer.name(), slots.len()),
     }

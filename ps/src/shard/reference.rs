@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use pushpull_kernels::cpu::Threads;
 use pushpull_messages::id::{GlobalStep, SliceId, VariableId, Version};
 use pushpull_messages::optimizer::UpdateSpec;
 use pushpull_messages::placement::SliceSpec;
@@ -77,7 +78,7 @@ fn check(file: &str) {
         for ((gradients, values), version) in case.steps.iter().zip(0..) {
             let update = Update::new(&case.update, Version(version), GlobalStep(1000), 1.0, 1);
             for (name, slice) in &mut slices {
-                slice.apply(&gradients[*name], &update, &pool);
+                slice.apply(&[&gradients[*name]], &update, &pool, Threads::One);
                 for (got, want) in slice.snapshot().as_f32().iter().zip(&values[*name]) {
                     let off = (got - want).abs();
                     assert!(off < 1e-5, "{}, '{name}' after {version}: {got}, not {want}", case.name);

@@ -1,17 +1,18 @@
-//! A slice in the memory of its shard. An update computes the next value and the next moving average into
-//! other buffers, because readers may still use the current ones. It changes slots in place. If a save still
-//! reads a slot, the update changes a copy of it.
+//! A slice in the memory of its shard. While somebody may read its value or its moving average, an update
+//! computes the next one into another buffer; otherwise it changes them in place. It changes slots in place.
+//! If a save still reads a slot, the update changes a copy of it.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use pushpull_kernels::cpu::average;
+use pushpull_kernels::cpu::{Threads, accumulate, add_into, average};
 use pushpull_messages::id::SliceId;
 use pushpull_messages::optimizer::{UpdateSpec, VariableRule};
 use pushpull_messages::placement::SliceSpec;
 use pushpull_messages::variable::VariableSpec;
 use pushpull_transport::buffer::{Buffer, BufferPool, Segment};
 
+use super::blocks::{Change, SLOTS_MAX, SliceWork};
 use super::cut::SliceState;
 use super::update::Update;
 use super::{initial, optimizer};
@@ -36,6 +37,16 @@ pub(super) enum Drafted {
     Nothing,
     /// The gradient, for an optimizer with slots. The slots change in place, so the update is computed later.
     Gradient(Buffer),
+}
+
+impl Drafted {
+    /// Returns the size in bytes of the gradient, if this is one.
+    pub(super) fn kept_bytes(&self) -> usize {
+        match self {
+            Self::Gradient(gradient) => gradient.len(),
+            Self::Next { .. } | Self::Nothing => 0,
+        }
+    }
 }
 
 /// What a draft must know of a slice. The contents of its buffers never change.
@@ -200,9 +211,16 @@ impl Slice {
         SliceState { id: *id, value: Arc::clone(value), average: average.clone(), slots: slots.clone() }
     }
 
-    /// Applies a gradient. The next value is computed into another buffer, because readers may still use the
-    /// current buffer. The current buffer goes back to the pool when its last reader drops it.
-    pub(super) fn apply(&mut self, gradient: &[f32], update: &Update<'_>, pool: &BufferPool) {
+    /// Applies the sum of `gradients`. A value that somebody may read stays as it is; the next value is then
+    /// computed into another buffer, and the current buffer goes back to the pool when its last reader drops
+    /// it. A value that nobody else has changes in place.
+    pub(super) fn apply(
+        &mut self,
+        gradients: &[&[f32]],
+        update: &Update<'_>,
+        pool: &BufferPool,
+        threads: Threads,
+    ) {
         let treatment = Arc::clone(&self.treatment);
         let Some(update) = treatment.of(update) else { return };
         for slot in &mut self.slots {
@@ -212,14 +230,33 @@ impl Slice {
                 *slot = Arc::new(copy);
             }
         }
-        let mut next = pool.take(self.value.len());
-        optimizer::apply(&update, next.as_f32_mut(), self.value.as_f32(), gradient, &mut self.slots);
-        self.value = Arc::new(next);
-        if let Some(old) = &mut self.average {
-            let mut next = pool.take(old.len());
-            average(next.as_f32_mut(), old.as_f32(), self.value.as_f32(), update.average_decay);
-            *old = Arc::new(next);
+        let whole = update.optimizer.needs_whole_variables();
+        let whole_sum = (whole && gradients.len() > 1).then(|| sum_of(gradients, pool));
+        let sum = whole_sum.as_ref().map(|sum| [sum.as_f32()]);
+        let beside = |buffer: &mut Arc<Buffer>| {
+            let keeps_old = whole || Arc::get_mut(buffer).is_none();
+            keeps_old.then(|| pool.take(buffer.len()))
+        };
+        let mut next = beside(&mut self.value);
+        let mut next_average = self.average.as_mut().and_then(beside);
+        let mut slots = self.slots.iter_mut().map(|slot| elements_of(slot));
+        let slots_used = slots.len();
+        let work = SliceWork {
+            value: change(&mut self.value, next.as_mut()),
+            average: self.average.as_mut().map(|average| change(average, next_average.as_mut())),
+            slots: [(); SLOTS_MAX].map(|()| slots.next().unwrap_or_default()),
+            slots_used,
+            gradients: sum.as_ref().map_or(gradients, |sum| sum),
+            start: 0,
+        };
+        drop(slots);
+        if whole {
+            work.run_whole(&update)
+        } else {
+            work.run(&update, threads)
         }
+        next.into_iter().for_each(|next| self.value = Arc::new(next));
+        next_average.into_iter().for_each(|next| self.average = Some(Arc::new(next)));
     }
 
     /// Returns what a draft must know of the slice.
@@ -234,16 +271,43 @@ impl Slice {
     }
 
     /// Applies what a draft has for the slice.
-    pub(super) fn apply_drafted(&mut self, drafted: Drafted, update: &Update<'_>, pool: &BufferPool) {
+    pub(super) fn apply_drafted(
+        &mut self,
+        drafted: Drafted,
+        update: &Update<'_>,
+        pool: &BufferPool,
+        threads: Threads,
+    ) {
         match drafted {
             Drafted::Nothing => {}
-            Drafted::Gradient(gradient) => self.apply(gradient.as_f32(), update, pool),
+            Drafted::Gradient(gradient) => self.apply(&[gradient.as_f32()], update, pool, threads),
             Drafted::Next { value, average } => {
                 self.value = Arc::new(value);
                 self.average = average.map(Arc::new);
             }
         }
     }
+}
+
+/// Returns a buffer's elements for writing. The caller has made sure that nothing else shares the buffer.
+fn elements_of(buffer: &mut Arc<Buffer>) -> &mut [f32] {
+    Arc::get_mut(buffer).expect("a buffer that changes in place has one owner").as_f32_mut()
+}
+
+/// Returns the change of a buffer's elements: in place, or into `next`.
+fn change<'a>(buffer: &'a mut Arc<Buffer>, next: Option<&'a mut Buffer>) -> Change<'a> {
+    match next {
+        Some(next) => Change::Beside { old: buffer.as_f32(), next: next.as_f32_mut() },
+        None => Change::InPlace(elements_of(buffer)),
+    }
+}
+
+/// Returns the sum of at least two gradients.
+fn sum_of(gradients: &[&[f32]], pool: &BufferPool) -> Buffer {
+    let mut sum = pool.take(4 * gradients[0].len());
+    add_into(sum.as_f32_mut(), gradients[0], gradients[1], Threads::One);
+    gradients[2..].iter().for_each(|other| accumulate(sum.as_f32_mut(), other, Threads::One));
+    sum
 }
 
 #[cfg(test)]
@@ -382,7 +446,7 @@ mod tests {
                 let rate = 1.0 / (1 + version % 2) as f32;
                 let gradient: Vec<f32> = (0..models.len()).map(|element| sum(version, element)).collect();
                 let update = Update::new(&spec, Version(version), LAST_STEP, rate, GRADIENTS);
-                slice.apply(&gradient, &update, &pool);
+                slice.apply(&[&gradient], &update, &pool, Threads::One);
                 for (element, model) in models.iter_mut().enumerate() {
                     model.apply(&spec, f64::from(gradient[element]), version, f64::from(rate));
                     for (got, want) in [(slice.snapshot(), model.value), (slice.averaged(), model.average)] {
@@ -406,7 +470,7 @@ mod tests {
             let mut slice = slice(&spec, false);
             let before = slice.snapshot();
             let update = Update::new(&spec, Version(5), LAST_STEP, 0.5, 4);
-            slice.apply(&[2.0; 21], &update, &BufferPool::default());
+            slice.apply(&[&[2.0; 21]], &update, &BufferPool::default(), Threads::One);
             let expected: Vec<f32> = before.as_f32().iter().map(|value| value - 0.5).collect();
             assert_eq!(slice.snapshot().as_f32(), expected);
             assert_eq!(slice.averaged().as_f32(), expected);
@@ -422,11 +486,8 @@ mod tests {
         for (pattern, averaged) in [("v*", true), ("w", false)] {
             let spec = of(pattern);
             let mut slice = slice(&spec, true);
-            slice.apply(
-                &[1.0; 21],
-                &Update::new(&spec, Version(0), LAST_STEP, 1.0, 1),
-                &BufferPool::default(),
-            );
+            let update = Update::new(&spec, Version(0), LAST_STEP, 1.0, 1);
+            slice.apply(&[&[1.0; 21]], &update, &BufferPool::default(), Threads::One);
             assert_eq!(slice.averaged().as_f32() != slice.snapshot().as_f32(), averaged);
             assert_eq!(slice.slot_bytes(), if averaged { 21 * 4 } else { 0 });
         }
@@ -437,12 +498,35 @@ mod tests {
         let spec = spec(OptimizerSpec::sgd(1.0));
         let (mut slice, pool) = (slice(&spec, true), BufferPool::default());
         let update = |version| Update::new(&spec, Version(version), LAST_STEP, 1.0, 1);
-        slice.apply(&[1.0; 21], &update(0), &pool);
+        slice.apply(&[&[1.0; 21]], &update(0), &pool, Threads::One);
         let read = slice.averaged();
         let copy = read.as_f32().to_vec();
-        slice.apply(&[1.0; 21], &update(1), &pool);
+        slice.apply(&[&[1.0; 21]], &update(1), &pool, Threads::One);
         assert_eq!(read.as_f32(), copy);
         assert_ne!(slice.averaged().as_f32(), copy);
+    }
+
+    #[test]
+    fn a_value_that_nobody_reads_changes_in_place() {
+        let spec = spec(OptimizerSpec::adam(0.1));
+        let (mut slice, pool) = (slice(&spec, true), BufferPool::default());
+        let mut apply = |slice: &mut Slice, version| {
+            let update = Update::new(&spec, Version(version), LAST_STEP, 1.0, 1);
+            slice.apply(&[&[1.0; 21]], &update, &pool, Threads::One);
+        };
+        // At first, the average is the value itself.
+        apply(&mut slice, 0);
+        let places = |slice: &Slice| (Arc::as_ptr(&slice.value), slice.average.as_ref().map(Arc::as_ptr));
+        let (before, old) = (places(&slice), slice.snapshot().as_f32().to_vec());
+        apply(&mut slice, 1);
+        assert_eq!(places(&slice), before);
+        assert_ne!(slice.snapshot().as_f32(), old);
+        let read = slice.snapshot();
+        let copy = read.as_f32().to_vec();
+        apply(&mut slice, 2);
+        assert_ne!(places(&slice).0, before.0);
+        assert_eq!(places(&slice).1, before.1);
+        assert_eq!(read.as_f32(), copy);
     }
 
     #[test]
@@ -451,7 +535,8 @@ mod tests {
             let spec = spec(optimizer);
             let (mut slice, pool) = (slice(&spec, true), BufferPool::default());
             let apply = |slice: &mut Slice, version| {
-                slice.apply(&[1.0; 21], &Update::new(&spec, Version(version), LAST_STEP, 1.0, 1), &pool);
+                let update = Update::new(&spec, Version(version), LAST_STEP, 1.0, 1);
+                slice.apply(&[&[1.0; 21]], &update, &pool, Threads::One);
             };
             let places = |slice: &Slice| slice.slots.iter().map(Arc::as_ptr).collect::<Vec<_>>();
             let bytes =

@@ -29,6 +29,7 @@ use super::limits::ShardLimits;
 use super::newest::Newest;
 use super::saves::Saves;
 use super::stage::Stage;
+use super::threads::UpdateThreads;
 use super::timer::{Measure, UpdateTimer};
 use super::waiting::Waiting;
 use create::Creating;
@@ -64,6 +65,7 @@ pub struct ShardState<R> {
     steps_behind: StalenessHistogram,
     not_finite: u64,
     timer: UpdateTimer,
+    threads: UpdateThreads,
     /// Whether the draft of a push is being made. Other pushes wait for it.
     drafting: bool,
 }
@@ -91,8 +93,16 @@ impl<R> ShardState<R> {
             steps_behind: StalenessHistogram::default(),
             not_finite: 0,
             timer: UpdateTimer::default(),
+            threads: UpdateThreads::NONE,
             drafting: false,
         }
+    }
+
+    /// Sets the threads that share large updates.
+    #[must_use]
+    pub(crate) fn shared_by(mut self, threads: UpdateThreads) -> Self {
+        self.threads = threads;
+        self
     }
 
     /// Sets the function that measures how long updates take.
@@ -126,7 +136,7 @@ impl<R> ShardState<R> {
             && let Some(contents) = &mut self.contents
             && contents.members.leave(worker, incarnation)
         {
-            contents.update_if_due(&mut self.timer, &self.pool);
+            contents.update_if_due(&mut self.timer, &self.pool, &self.threads);
             answers.extend(self.waiting.leave(worker));
             answers.extend(self.release());
             self.cut_if_due();
@@ -142,7 +152,7 @@ impl<R> ShardState<R> {
             Err(refusal) => return vec![Answer::refused(reply, refusal)],
         };
         let promised = contents.stop_at(stop);
-        contents.update_if_due(&mut self.timer, &self.pool);
+        contents.update_if_due(&mut self.timer, &self.pool, &self.threads);
         let version = promised.max(contents.version);
         let mut answers = vec![Answer::message(reply, StoppingAt { version })];
         answers.extend(self.release());

@@ -81,7 +81,7 @@ impl<R> ShardState<R> {
                 let first = |members: &Members| policy.first_step(worker, version, members);
                 let step = contents.members.join(worker, incarnation, first).map_err(unavailable)?;
                 contents.touched = true;
-                contents.update_if_due(&mut self.timer, &self.pool);
+                contents.update_if_due(&mut self.timer, &self.pool, &self.threads);
                 step
             }
             // The step is compared with the job's last step instead of the shard's own end, because the end
@@ -94,7 +94,7 @@ impl<R> ShardState<R> {
                 contents.members.admit(worker, incarnation).map_err(unavailable)?;
                 contents.touched = true;
                 contents.members.raise(worker, step);
-                contents.update_if_due(&mut self.timer, &self.pool);
+                contents.update_if_due(&mut self.timer, &self.pool, &self.threads);
                 contents.members.next(worker)
             }
         };

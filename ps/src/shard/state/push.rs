@@ -1,13 +1,14 @@
 //! How a shard applies a push and answers it. All checks are made before the first value changes.
 
 use pushpull_messages::message::{Push, PushId, Pushed, Refusal, RefusalCode, Verdict};
-use pushpull_transport::buffer::{Payload, Segment};
+use pushpull_transport::buffer::Payload;
 
 use super::ShardState;
 use crate::shard::answer::{Answer, Reader, again, misfit, unavailable, variables_lost};
 use crate::shard::contents::Contents;
 use crate::shard::draft::Draft;
 use crate::shard::ledger::Delivery;
+use crate::shard::threads::UpdateThreads;
 use crate::shard::waiting::{PushOutcome, Wait};
 use crate::sync::{Admission, Candidate};
 
@@ -89,7 +90,7 @@ impl<R> ShardState<R> {
         }
         let behind = contents.members.furthest().0.saturating_sub(contents.members.next(worker).0);
         let staleness = contents.version.0.saturating_sub(push.version.0);
-        let verdict = match decide(contents, push, &gradients)? {
+        let verdict = match decide(contents, push, &gradients, &self.threads)? {
             Decision::Stopped => {
                 self.counters.stopped += 1;
                 Verdict::Stopped
@@ -105,11 +106,11 @@ impl<R> ShardState<R> {
                 self.timer.update(|| {
                     match gradients {
                         Gradients::Arrived(gradients) => {
-                            let gradients = gradients.segments().iter().map(Segment::as_f32);
-                            contents.apply(gradients, learning_rate_factor, 1, &self.pool);
+                            let gradients = &[gradients];
+                            contents.apply(gradients, learning_rate_factor, 1, &self.pool, &self.threads);
                         }
                         Gradients::Drafted(draft) => {
-                            contents.apply_draft(draft, learning_rate_factor, &self.pool);
+                            contents.apply_draft(draft, learning_rate_factor, &self.pool, &self.threads);
                         }
                     }
                     true
@@ -130,7 +131,7 @@ impl<R> ShardState<R> {
         }
         contents.ledger.record(&push.id, verdict, push.drawn);
         if verdict == Verdict::Held {
-            contents.update_if_due(&mut self.timer, &self.pool);
+            contents.update_if_due(&mut self.timer, &self.pool, &self.threads);
         }
         Ok(PushOutcome { verdict, staleness })
     }
@@ -181,7 +182,12 @@ enum Decision {
 /// # Errors
 /// If the worker has sent the push before it could have had the values for this step, if the gradients are
 /// not finite, or if they were drafted and the draft does not lead from the current version.
-fn decide(contents: &mut Contents, push: &Push, gradients: &Gradients) -> Result<Decision, Refusal> {
+fn decide(
+    contents: &mut Contents,
+    push: &Push,
+    gradients: &Gradients,
+    threads: &UpdateThreads,
+) -> Result<Decision, Refusal> {
     let candidate = Candidate { worker: push.id.worker, read: push.version };
     if contents.is_complete() {
         return Ok(Decision::Stopped);
@@ -195,7 +201,7 @@ fn decide(contents: &mut Contents, push: &Push, gradients: &Gradients) -> Result
     contents.check_turn(candidate)?;
     if !contents.policy.is_late(candidate, contents.version) {
         match gradients {
-            Gradients::Arrived(gradients) => contents.check_finite(push, gradients)?,
+            Gradients::Arrived(gradients) => contents.check_finite(push, gradients, threads)?,
             Gradients::Drafted(draft) => contents.check_draft(push, draft)?,
         }
     }

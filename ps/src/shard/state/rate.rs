@@ -67,7 +67,7 @@ impl<R> ShardState<R> {
         let Some(contents) = self.contents.as_mut().filter(ready) else {
             return Vec::new();
         };
-        contents.update_if_due(&mut self.timer, &self.pool);
+        contents.update_if_due(&mut self.timer, &self.pool, &self.threads);
         let mut answers = self.release();
         self.cut_if_due();
         // If the shard has to wait for another learning rate meanwhile, the remaining requests wait again, in

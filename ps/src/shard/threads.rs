@@ -1,0 +1,88 @@
+//! The threads that help a shard with large updates.
+
+use std::sync::{Arc, OnceLock};
+
+use pushpull_kernels::cpu::Threads;
+use rayon::ThreadPool;
+
+/// The size in bytes of the smallest gradients for which other threads are asked to help. Smaller ones take
+/// about as long as to wake the threads.
+const SHARED_BYTES_MIN: usize = 8 << 20;
+
+/// The threads that share a large update. All shards of a task have the same ones. They start with the first
+/// large update.
+#[derive(Clone)]
+pub struct UpdateThreads(Option<Arc<Lazy>>);
+
+struct Lazy {
+    threads: usize,
+    pool: OnceLock<ThreadPool>,
+    start: fn(usize) -> ThreadPool,
+}
+
+impl UpdateThreads {
+    /// The threads of a shard that does all work on its own thread.
+    pub const NONE: Self = Self(None);
+
+    /// Returns threads that `start` starts when they are needed. With fewer than two, a shard works on its
+    /// own thread.
+    pub(crate) fn new(threads: usize, start: fn(usize) -> ThreadPool) -> Self {
+        Self((threads > 1).then(|| Arc::new(Lazy { threads, pool: OnceLock::new(), start })))
+    }
+
+    /// Does some work on gradients of this size: on the calling thread, or among the threads if the
+    /// gradients are large.
+    pub(super) fn share<T: Send>(&self, bytes: usize, work: impl FnOnce(Threads) -> T + Send) -> T {
+        match &self.0 {
+            Some(lazy) if bytes >= SHARED_BYTES_MIN => {
+                let pool = lazy.pool.get_or_init(|| (lazy.start)(lazy.threads));
+                pool.install(|| work(Threads::Pool(lazy.threads)))
+            }
+            _ => work(Threads::One),
+        }
+    }
+}
+
+/// Returns the index of the first item for which `holds` is false; `None` if it holds for all of them.
+/// `threads` may share the items.
+pub(super) fn first_not<T: Sync>(
+    items: &[T],
+    threads: Threads,
+    holds: &(impl Fn(&T) -> bool + Sync),
+) -> Option<usize> {
+    if threads == Threads::One || items.len() < 2 {
+        return items.iter().position(|item| !holds(item));
+    }
+    let (first, rest) = items.split_at(items.len() / 2);
+    let (in_first, in_rest) =
+        rayon::join(|| first_not(first, threads, holds), || first_not(rest, threads, holds));
+    in_first.or(in_rest.map(|at| first.len() + at))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn the_first_item_is_found_by_any_number_of_threads(items in prop::collection::vec(0u8..3, 0..20)) {
+            let (expected, holds) = (items.iter().position(|&item| item == 0), |&item: &u8| item > 0);
+            prop_assert_eq!(first_not(&items, Threads::One, &holds), expected);
+            prop_assert_eq!(first_not(&items, Threads::Pool(2), &holds), expected);
+        }
+    }
+
+    #[test]
+    fn only_large_work_starts_threads() {
+        fn start(threads: usize) -> ThreadPool {
+            rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap()
+        }
+        let threads = UpdateThreads::new(3, start);
+        assert_eq!(threads.share(SHARED_BYTES_MIN - 1, |threads| threads), Threads::One);
+        assert!(threads.0.as_ref().unwrap().pool.get().is_none());
+        assert_eq!(threads.share(SHARED_BYTES_MIN, |threads| threads), Threads::Pool(3));
+        assert_eq!(UpdateThreads::new(1, start).share(SHARED_BYTES_MIN, |threads| threads), Threads::One);
+    }
+}
