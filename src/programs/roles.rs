@@ -46,6 +46,8 @@ pub(crate) struct Network {
     pub local: bool,
     /// The congestion control of the task's TCP connections.
     pub congestion: Congestion,
+    /// For how long an end of a connection looks for the next message before its thread sleeps.
+    pub spin: Duration,
     /// The time after which a silent peer counts as lost.
     pub lost_after: Duration,
     /// How long workers and ps tasks wait for a lost chief to be started again.
@@ -63,6 +65,7 @@ impl Network {
             .with_local(self.local)
             .with_lost_after(self.lost_after)
             .with_congestion(self.congestion.clone())
+            .with_spin(self.spin)
     }
 
     /// Returns the pool of a task that sends large payloads. If another task has the same host, that task can

@@ -34,6 +34,7 @@ mod server_config;
 mod service;
 mod session;
 mod sink;
+mod spin;
 mod stream;
 mod tcp;
 #[cfg(test)]

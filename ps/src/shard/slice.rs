@@ -239,7 +239,7 @@ impl Slice {
         };
         let mut next = beside(&mut self.value);
         let mut next_average = self.average.as_mut().and_then(beside);
-        let mut slots = self.slots.iter_mut().map(|slot| elements_of(slot));
+        let mut slots = self.slots.iter_mut().map(elements_of);
         let slots_used = slots.len();
         let work = SliceWork {
             value: change(&mut self.value, next.as_mut()),
@@ -510,7 +510,7 @@ mod tests {
     fn a_value_that_nobody_reads_changes_in_place() {
         let spec = spec(OptimizerSpec::adam(0.1));
         let (mut slice, pool) = (slice(&spec, true), BufferPool::default());
-        let mut apply = |slice: &mut Slice, version| {
+        let apply = |slice: &mut Slice, version| {
             let update = Update::new(&spec, Version(version), LAST_STEP, 1.0, 1);
             slice.apply(&[&[1.0; 21]], &update, &pool, Threads::One);
         };

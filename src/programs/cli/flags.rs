@@ -82,6 +82,10 @@ pub(crate) struct ClusterArgs {
     /// loopback), host (the host's), or a name such as cubic
     #[arg(long, value_name = "NAME", default_value = "auto")]
     tcp_congestion: Congestion,
+    /// Time for which a task looks for the next message before its thread sleeps, in microseconds; 0 for
+    /// never. Spinning makes small messages faster and keeps a core busy meanwhile
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=10_000))]
+    spin_us: u64,
 }
 
 impl ClusterArgs {
@@ -152,6 +156,7 @@ impl ClusterArgs {
             payload_crc: self.payload_crc,
             local: self.transport == TransportChoice::Auto,
             congestion: self.tcp_congestion.clone(),
+            spin: Duration::from_micros(self.spin_us),
             lost_after: Duration::from_secs(self.lost_after_s),
             chief_lost_after: Duration::from_secs(self.chief_lost_after_s),
             retry_after: Duration::from_millis(self.retry_after_ms),

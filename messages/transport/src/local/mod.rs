@@ -10,4 +10,4 @@ mod socket;
 mod tests;
 
 pub(crate) use loans::{Borrower, Lender};
-pub(crate) use socket::{Listening, connect};
+pub(crate) use socket::{Listening, LocalConfig, connect};

@@ -12,16 +12,27 @@ use super::greeting::{Local, greet};
 use super::names::{is_here, names_of, own_name};
 use crate::buffer::BufferPool;
 use crate::link::Link;
+use crate::spin::Spin;
 use crate::stream::{Receiver, Sender};
 
 /// The largest number of links that are being greeted at a time.
 const GREETED_MAX: usize = 64;
 
+/// The settings of local links.
+#[derive(Clone, Debug)]
+pub(crate) struct LocalConfig {
+    /// The memory that this end shares.
+    pub pool: BufferPool,
+    /// How long a peer may be silent before it counts as lost.
+    pub lost_after: Duration,
+    /// How long an end looks for the next message before its thread sleeps.
+    pub spin: Duration,
+}
+
 /// Listens for tasks of this host.
 pub(crate) struct Listening {
     socket: UnixListener,
-    pool: BufferPool,
-    lost_after: Duration,
+    config: LocalConfig,
     /// The links that have been accepted, and whose ends greet each other.
     greeted: FuturesUnordered<BoxFuture<'static, io::Result<Link>>>,
 }
@@ -31,9 +42,9 @@ impl Listening {
     ///
     /// # Errors
     /// Returns an error if another process has the address's name.
-    pub(crate) fn new(address: SocketAddr, pool: BufferPool, lost_after: Duration) -> io::Result<Self> {
+    pub(crate) fn new(address: SocketAddr, config: LocalConfig) -> io::Result<Self> {
         let socket = UnixListener::bind(own_name(address))?;
-        Ok(Self { socket, pool, lost_after, greeted: FuturesUnordered::new() })
+        Ok(Self { socket, config, greeted: FuturesUnordered::new() })
     }
 
     /// Waits for the next link. Nothing is lost if the wait is given up.
@@ -46,8 +57,8 @@ impl Listening {
                 biased;
                 accepted = self.socket.accept(), if self.greeted.len() < GREETED_MAX => {
                     let (stream, _) = accepted?;
-                    let (pool, lost_after) = (self.pool.clone(), self.lost_after);
-                    self.greeted.push(Box::pin(async move { link(stream, &pool, lost_after).await }));
+                    let config = self.config.clone();
+                    self.greeted.push(Box::pin(async move { link(stream, &config).await }));
                 }
                 Some(link) = self.greeted.next() => match link {
                     Ok(link) => return Ok(link),
@@ -61,13 +72,13 @@ impl Listening {
 
 /// Connects to the task that listens at a TCP address, if it is a task of this host and this user and accepts
 /// local links.
-pub(crate) async fn connect(address: SocketAddr, pool: &BufferPool, lost_after: Duration) -> Option<Link> {
+pub(crate) async fn connect(address: SocketAddr, config: &LocalConfig) -> Option<Link> {
     if !is_here(address.ip()) {
         return None;
     }
     for name in names_of(address) {
         let Ok(stream) = UnixStream::connect(name).await else { continue };
-        match link(stream, pool, lost_after).await {
+        match link(stream, config).await {
             Ok(link) => return Some(link),
             Err(error) => tracing::debug!(%error, "no link within this host; TCP is used"),
         }
@@ -75,9 +86,11 @@ pub(crate) async fn connect(address: SocketAddr, pool: &BufferPool, lost_after: 
     None
 }
 
-async fn link(mut stream: UnixStream, pool: &BufferPool, lost_after: Duration) -> io::Result<Link> {
+async fn link(mut stream: UnixStream, config: &LocalConfig) -> io::Result<Link> {
+    let LocalConfig { pool, lost_after, spin } = config;
     let Local { lender, borrower, peer } = greet(&mut stream, pool).await?;
     let (read, write) = stream.into_split();
-    let receiver = Receiver::local(read, pool.clone(), lost_after, borrower);
-    Ok(Link { sender: Box::new(Sender::local(write, lender)), receiver: Box::new(receiver), peer })
+    let spin = Spin::new(*spin);
+    let receiver = Receiver::local(read, pool.clone(), *lost_after, spin.clone(), borrower);
+    Ok(Link { sender: Box::new(Sender::local(write, spin, lender)), receiver: Box::new(receiver), peer })
 }

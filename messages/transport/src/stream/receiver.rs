@@ -13,6 +13,7 @@ use crate::buffer::{BufferPool, Credit, Payload, Segment, Share, payload_layout}
 use crate::link::{Begun, FrameReceiver};
 use crate::local::Borrower;
 use crate::sink::Sink;
+use crate::spin::Spin;
 use crate::wire::{Envelope, Incoming, Layout, Limits, PADDING, PREFIX_BYTES, Prefix, WireError};
 
 /// The size of the largest header, in bytes, for which no credit is taken from the budget of bytes in flight.
@@ -43,6 +44,7 @@ pub(crate) struct Receiver<R> {
     /// What is still to be read of the frame that was begun.
     rest: Option<Rest>,
     lost_after: Duration,
+    spin: Spin,
     pool: BufferPool,
     /// `None` if the other end of the stream may be on another host.
     borrower: Option<Borrower>,
@@ -51,7 +53,7 @@ pub(crate) struct Receiver<R> {
 impl<R: AsyncRead> Receiver<R> {
     /// Returns the receiver of a link to any host. Payloads are read into buffers of `pool`. A peer that is
     /// silent for `lost_after` counts as lost.
-    pub(crate) fn new(stream: R, pool: BufferPool, lost_after: Duration) -> Self {
+    pub(crate) fn new(stream: R, pool: BufferPool, lost_after: Duration, spin: Spin) -> Self {
         Self {
             stream: BufReader::with_capacity(READ_BUFFER_BYTES, stream),
             header: Vec::new(),
@@ -60,14 +62,21 @@ impl<R: AsyncRead> Receiver<R> {
             header_credit: None,
             rest: None,
             lost_after,
+            spin,
             pool,
             borrower: None,
         }
     }
 
     /// Returns the receiver of a local link.
-    pub(crate) fn local(stream: R, pool: BufferPool, lost_after: Duration, borrower: Borrower) -> Self {
-        Self { borrower: Some(borrower), ..Self::new(stream, pool, lost_after) }
+    pub(crate) fn local(
+        stream: R,
+        pool: BufferPool,
+        lost_after: Duration,
+        spin: Spin,
+        borrower: Borrower,
+    ) -> Self {
+        Self { borrower: Some(borrower), ..Self::new(stream, pool, lost_after, spin) }
     }
 }
 
@@ -175,7 +184,8 @@ impl<R: AsyncRead + Send + Unpin> Receiver<R> {
     async fn read_first(&mut self, bytes: &mut [u8]) -> Result<bool, WireError> {
         // Between two frames, the limit for a silent peer applies instead of the limit for a frame that does
         // not get on. An idle peer is not silent: it sends heartbeats.
-        let first = match timeout(self.lost_after, self.stream.read(bytes)).await {
+        let read = self.spin.wait(self.stream.read(bytes));
+        let first = match timeout(self.lost_after, read).await {
             Ok(first) => first?,
             Err(_) => return Err(WireError::Silent(self.lost_after.as_secs())),
         };

@@ -11,6 +11,7 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use crate::buffer::payload_layout;
 use crate::link::FrameSender;
 use crate::local::Lender;
+use crate::spin::Spin;
 use crate::wire::{Envelope, FrameHead, PADDING, WireError, encode_head};
 
 /// Writes frames to a stream.
@@ -19,19 +20,20 @@ pub(crate) struct Sender<W> {
     /// Whether payloads carry a checksum.
     payload_crc: bool,
     taken: Arc<AtomicU64>,
+    spin: Spin,
     /// `None` if the other end of the stream may be on another host.
     lender: Option<Lender>,
 }
 
 impl<W> Sender<W> {
     /// Returns the sender of a link to any host. Payloads carry a checksum if `payload_crc` is true.
-    pub(crate) fn new(stream: W, payload_crc: bool) -> Self {
-        Self { stream, payload_crc, taken: Arc::default(), lender: None }
+    pub(crate) fn new(stream: W, payload_crc: bool, spin: Spin) -> Self {
+        Self { stream, payload_crc, taken: Arc::default(), spin, lender: None }
     }
 
     /// Returns the sender of a local link.
-    pub(crate) fn local(stream: W, lender: Lender) -> Self {
-        Self { lender: Some(lender), ..Self::new(stream, false) }
+    pub(crate) fn local(stream: W, spin: Spin, lender: Lender) -> Self {
+        Self { lender: Some(lender), ..Self::new(stream, false, spin) }
     }
 }
 
@@ -39,7 +41,9 @@ impl<W: AsyncWrite + Send + Unpin> FrameSender for Sender<W> {
     fn send(&mut self, envelope: Envelope) -> BoxFuture<'_, Result<(), WireError>> {
         async move {
             if let Some(lender) = &mut self.lender {
-                return send_local(&mut self.stream, lender, &envelope, &self.taken).await;
+                send_local(&mut self.stream, lender, &envelope, &self.taken).await?;
+                self.spin.sent();
+                return Ok(());
             }
             if self.payload_crc {
                 // The checksum is sent before the payload, so all of the payload must be ready.
@@ -61,7 +65,9 @@ impl<W: AsyncWrite + Send + Unpin> FrameSender for Sender<W> {
                 slices.push(IoSlice::new(segment.as_bytes()));
                 end = start + segment.len() as u64;
             }
-            write_all(&mut self.stream, &mut slices, &self.taken).await
+            write_all(&mut self.stream, &mut slices, &self.taken).await?;
+            self.spin.sent();
+            Ok(())
         }
         .boxed()
     }
