@@ -5,6 +5,8 @@
 #![allow(dead_code)]
 
 pub(crate) mod models;
+pub(crate) mod spread;
+pub(crate) mod tasks;
 pub(crate) mod training;
 
 use std::fs;

@@ -6,6 +6,7 @@ mod chiefs;
 mod drafting;
 mod memory;
 mod observing;
+mod slow_reader;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -9,10 +9,13 @@ use super::*;
 /// The size of the variable, in rows of 1 KiB.
 const ROWS: usize = 4 << 10;
 pub(super) const VALUES_BYTES: usize = ROWS << 10;
-/// The number of clients that push and do not read the replies.
-const CLIENTS: u32 = 32;
+/// The number of clients that push at the same time. The cluster has one more worker.
+pub(super) const CLIENTS: u32 = 64;
+/// The bound for the memory of the task: the values and the next ones, the values that replies keep, and the
+/// gradients in flight.
+pub(super) const BYTES_BOUND: usize = (3 + 2 + 2) * VALUES_BYTES;
 /// The number of pushes of each client.
-const PUSHES: u64 = 3;
+pub(super) const PUSHES: u64 = 3;
 
 /// A ps task with one shard, which serves on a socket.
 pub(super) struct TcpTask {
@@ -49,6 +52,11 @@ impl TcpTask {
             slices: vec![PlacedSlice { slice, shard }],
         };
         Self { address, cluster, pool, placement, view }
+    }
+
+    /// Returns the bytes of the buffers that the task uses and of those that it keeps for reuse.
+    pub(super) fn bytes(&self) -> usize {
+        self.pool.bytes_used() + self.pool.bytes_kept()
     }
 
     pub(super) async fn call(&self, task: TaskId) -> Connection {
@@ -135,9 +143,8 @@ fn replies_that_nobody_reads_keep_few_versions() {
             assert!(pushed.verdict == Verdict::Applied && pushed.version.0 >= applied + number, "{pushed:?}");
             assert_eq!(values.bytes(), VALUES_BYTES);
         }
-        // The values and the next ones; the values that replies keep, and the gradients in flight.
-        let (bytes, bound) = (task.pool.bytes_used() + task.pool.bytes_kept(), (3 + 2 + 2) * VALUES_BYTES);
-        assert!(bytes <= bound, "{} versions in memory", bytes / VALUES_BYTES);
+        let bytes = task.bytes();
+        assert!(bytes <= BYTES_BOUND, "{} versions in memory", bytes / VALUES_BYTES);
         drop(links);
     });
 }

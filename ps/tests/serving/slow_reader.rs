@@ -1,0 +1,113 @@
+//! Tests the memory of a ps task to which many fast workers push, while a reader takes its replies slowly.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use pushpull_transport::{ReconnectingClient, RetryConfig, Tcp};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpSocket};
+use tokio::sync::Semaphore;
+
+use super::memory::{BYTES_BOUND, CLIENTS, PUSHES, TcpTask, VALUES_BYTES};
+use super::*;
+
+/// The number of bytes that the slow reader may take for each push of the others: a reply lasts 64 pushes.
+const TURN_BYTES: usize = VALUES_BYTES / 64;
+/// The size of the kernel's buffer for what the slow reader has not taken.
+const SOCKET_BYTES: u32 = 64 << 10;
+
+/// A way to a task, on which replies pass only as far as it is allowed.
+struct SlowWay {
+    address: String,
+    /// The number of bytes that may pass.
+    allowed: Arc<Semaphore>,
+}
+
+impl SlowWay {
+    /// Opens a way for one connection to the task at `target`.
+    async fn to(target: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let (target, allowed) = (target.parse().unwrap(), Arc::new(Semaphore::new(TURN_BYTES)));
+        let turns = Arc::clone(&allowed);
+        actix_rt::spawn(async move {
+            let (client, _) = listener.accept().await?;
+            let socket = TcpSocket::new_v4()?;
+            socket.set_recv_buffer_size(SOCKET_BYTES)?;
+            let task = socket.connect(target).await?;
+            let ((mut asks, mut takes), (mut replies, mut hears)) = (client.into_split(), task.into_split());
+            actix_rt::spawn(async move { tokio::io::copy(&mut asks, &mut hears).await });
+            let mut buffer = vec![0; TURN_BYTES];
+            loop {
+                let bytes = replies.read(&mut buffer).await?;
+                if bytes == 0 {
+                    return std::io::Result::Ok(());
+                }
+                turns.acquire_many(bytes as u32).await.expect("it is never closed").forget();
+                takes.write_all(&buffer[..bytes]).await?;
+            }
+        });
+        Self { address, allowed }
+    }
+}
+
+fn pull(task: &TcpTask, at: PullAt) -> Pull {
+    let (epoch, placement_digest) = (PlacementEpoch(1), task.placement.digest());
+    Pull { shard: 0, epoch, placement_digest, at, averages: false }
+}
+
+/// Connects a worker that sends a push again if the shard asks for it, and joins the job.
+async fn join(task: &TcpTask, worker: u32, address: &str) -> ReconnectingClient {
+    let identity = identity(&task.cluster, TaskId::worker(worker));
+    let (tcp, patience, retry) = (Arc::new(Tcp::default()), Patience::of(PATIENCE), RetryConfig::default());
+    let client = ReconnectingClient::connect(tcp, address, &identity, TaskId::ps(0), patience, retry).await;
+    let client = client.unwrap();
+    client.call::<Pulled>(pull(task, PullAt::Join), Payload::EMPTY).await.unwrap();
+    client
+}
+
+/// 64 workers push and read all replies, as fast as they can.
+#[test]
+fn a_slow_reader_beside_fast_workers_keeps_few_versions() {
+    run(async {
+        let task = Rc::new(TcpTask::start().await);
+        let chief = task.call(TaskId::CHIEF).await;
+        task.create(&chief).await;
+        let way = SlowWay::to(&task.address).await;
+        let (allowed, reads, peak) = (&way.allowed, Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+        let (reader, read) = (Rc::clone(&task), Rc::clone(&reads));
+        let address = way.address.clone();
+        let reading = actix_rt::spawn(async move {
+            let client = join(&reader, CLIENTS, &address).await;
+            loop {
+                let pull = pull(&reader, PullAt::Latest);
+                let (_, values) = client.call::<Pulled>(pull, Payload::EMPTY).await.unwrap();
+                assert_eq!(values.bytes(), VALUES_BYTES);
+                read.set(read.get() + 1);
+            }
+        });
+        let gradient = Payload::new(vec![Segment::whole(Arc::new(Buffer::zeroed(VALUES_BYTES)))]);
+        let pushing = (0..CLIENTS).map(|worker| {
+            let (task, gradient, peak) = (Rc::clone(&task), gradient.clone(), Rc::clone(&peak));
+            let allowed = Arc::clone(allowed);
+            actix_rt::spawn(async move {
+                let client = join(&task, worker, &task.address).await;
+                for number in 1..=PUSHES {
+                    let push = task.push(worker, number);
+                    let (pushed, _) = client.call::<Pushed>(push, gradient.clone()).await.unwrap();
+                    assert_eq!(pushed.verdict, Verdict::Applied);
+                    peak.set(task.bytes().max(peak.get()));
+                    allowed.add_permits(TURN_BYTES);
+                }
+            })
+        });
+        for worker in pushing.collect::<Vec<_>>() {
+            worker.await.unwrap();
+        }
+        let versions = peak.get() / VALUES_BYTES;
+        assert!(peak.get() <= BYTES_BOUND, "{versions} versions in memory");
+        // The replies are 1 to join and at least 1 to later pulls: the reader was slow, and not stuck.
+        assert!(reads.get() >= 1 && !reading.is_finished(), "{} replies were read", reads.get());
+        reading.abort();
+    });
+}
