@@ -123,8 +123,11 @@ fn free_address() -> anyhow::Result<String> {
 
 async fn train(job: &JobSpec, workers: u32) -> anyhow::Result<Trained> {
     let addresses = |count| (0..count).map(|_| free_address()).collect::<anyhow::Result<Vec<String>>>();
-    let jobs =
-        [(JobName::Chief, addresses(1)?), (JobName::Ps, addresses(1)?), (JobName::Worker, addresses(workers)?)];
+    let jobs = [
+        (JobName::Chief, addresses(1)?),
+        (JobName::Ps, addresses(1)?),
+        (JobName::Worker, addresses(workers)?),
+    ];
     let mut tasks = Tasks::new(job, ClusterSpec::new(jobs)?, free_address()?)?;
     for job in [JobName::Chief, JobName::Ps, JobName::Worker] {
         tasks.add_flag(job, "--transport=tcp".to_owned());

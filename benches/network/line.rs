@@ -121,7 +121,8 @@ pub(crate) async fn run_client(address: &str, seconds: f64) -> anyhow::Result<()
 
 async fn connect(address: &str, wanted: Use, seconds: f64) -> anyhow::Result<TcpStream> {
     let stream = TcpStream::connect(address).await;
-    let mut stream = stream.with_context(|| format!("cannot connect to the raw line's server at {address}"))?;
+    let mut stream =
+        stream.with_context(|| format!("cannot connect to the raw line's server at {address}"))?;
     stream.set_nodelay(true)?;
     stream.write_u8(wanted as u8).await?;
     stream.write_f64(seconds).await?;
@@ -156,7 +157,8 @@ async fn up(address: &str, seconds: f64) -> anyhow::Result<f64> {
 
 /// Returns the Gbit/s to the server and those from the server.
 async fn both(address: &str, seconds: f64) -> anyhow::Result<(f64, f64)> {
-    let (from, to): (OwnedReadHalf, OwnedWriteHalf) = connect(address, Use::Both, seconds).await?.into_split();
+    let (from, to): (OwnedReadHalf, OwnedWriteHalf) =
+        connect(address, Use::Both, seconds).await?.into_split();
     let began = Instant::now();
     let down = async |mut from: OwnedReadHalf| -> anyhow::Result<f64> {
         let bytes = read_all(&mut from).await?;

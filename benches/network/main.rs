@@ -135,8 +135,8 @@ async fn measure(args: &Args) -> anyhow::Result<()> {
             for variant in &variants {
                 eprintln!("round {round} of {}: {}, {workers} workers", args.rounds, variant.name);
                 let trained = train(args, variant, workers, &sides).await;
-                let trained =
-                    trained.with_context(|| format!("cannot train '{}' with {workers} workers", variant.name))?;
+                let trained = trained
+                    .with_context(|| format!("cannot train '{}' with {workers} workers", variant.name))?;
                 results.add(variant.name, workers, &trained);
             }
         }

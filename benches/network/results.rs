@@ -61,9 +61,11 @@ impl Results {
     /// Adds a training of this round. The plain variant with the same number of workers must have been added
     /// before.
     pub(crate) fn add(&mut self, variant: &'static str, workers: u32, trained: &Trained) {
-        let find = |rows: &[Row], name| rows.iter().position(|row| row.variant == name && row.workers == workers);
+        let find =
+            |rows: &[Row], name| rows.iter().position(|row| row.variant == name && row.workers == workers);
         let plain = find(&self.rows, PLAIN).and_then(|at| self.rows[at].examples_per_second.last().copied());
-        let ratio = if variant == PLAIN { Some(1.0) } else { plain.map(|it| trained.examples_per_second / it) };
+        let ratio =
+            if variant == PLAIN { Some(1.0) } else { plain.map(|it| trained.examples_per_second / it) };
         let at = find(&self.rows, variant).unwrap_or_else(|| {
             let figures = Vec::new;
             self.rows.push(Row {

@@ -121,10 +121,13 @@ impl Case {
             shared(case(PushPull, Dense)),
             shared(adam(case(Push, Dense))),
             shared(by(2, case(PushPull, Dense))),
+            shared(case(PushPull, Huge)),
+            shared(by(8, case(PushPull, Mlp))),
             shared(case(PushPull, Mlp)),
             shared(case(PushPull, Small)),
             shared(case(PushPull, Many)),
             inside(case(PushPull, Dense)),
+            inside(case(PushPull, Huge)),
             inside(case(PushPull, Small)),
         ]
     }

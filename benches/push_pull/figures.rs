@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::case::{Case, Limit};
 use crate::child::Measured;
 use crate::cluster::Exchanged;
+use crate::peer::Peer;
 
 /// Returns the median, the 99th and the 99.9th percentile in microseconds; `None` for one that would be the
 /// longest of too few times.
@@ -25,6 +26,7 @@ pub(crate) fn percentiles(mut times: Vec<Duration>) -> [Option<f64>; 3] {
 #[derive(Default)]
 pub(crate) struct Table {
     limits: BTreeMap<Limit, Vec<Measured>>,
+    peers: Vec<Peer>,
     cases: Vec<Row>,
 }
 
@@ -42,6 +44,8 @@ struct Row {
     worker_peak_ratio: Vec<f64>,
     /// The throughput of the slowest worker divided by the mean.
     fairness: Vec<f64>,
+    /// The throughput divided by that of TensorFlow; empty if TensorFlow was not measured.
+    peer_ratio: Vec<f64>,
 }
 
 /// One result in the JSON file. All figures are medians over the rounds.
@@ -66,6 +70,10 @@ pub(crate) struct JsonRow {
     ps_peak_ratio: f64,
     worker_peak_ratio: f64,
     fairness: f64,
+    fairness_min: f64,
+    peer_ratio: Option<f64>,
+    peer_ratio_min: Option<f64>,
+    peer_ratio_max: Option<f64>,
 }
 
 /// Returns the median, the minimum and the maximum.
@@ -90,6 +98,11 @@ impl Table {
     /// Adds the measurement of a limit in this round.
     pub(crate) fn limit(&mut self, limit: Limit, measured: Measured) {
         self.limits.entry(limit).or_default().push(measured);
+    }
+
+    /// Adds the measurement of TensorFlow in this round.
+    pub(crate) fn peer(&mut self, peer: Peer) {
+        self.peers.push(peer);
     }
 
     /// Adds the measurement of a case in this round. The round's limits must have been added before.
@@ -122,6 +135,7 @@ impl Table {
         row.ps_peak_ratio.push(*ps_peak_bytes as f64 / values);
         row.worker_peak_ratio.push(peak as f64 / values);
         row.fairness.push(slowest * rates.len() as f64 / sum);
+        row.peer_ratio.extend(self.peers.last().and_then(|peer| peer.of(case)).map(|theirs| sum / theirs));
     }
 
     /// Returns all results for the JSON file.
@@ -142,6 +156,7 @@ impl Row {
             ps_peak_ratio: Vec::new(),
             worker_peak_ratio: Vec::new(),
             fairness: Vec::new(),
+            peer_ratio: Vec::new(),
         }
     }
 
@@ -150,6 +165,9 @@ impl Row {
         let ([gbit_s, gbit_s_min, gbit_s_max], [raw_ratio, raw_ratio_min, raw_ratio_max]) =
             (spread(&self.gbit_s), spread(&self.raw_ratio));
         let [p50_us, p99_us, p999_us] = [0, 1, 2].map(|at: usize| median(&self.times_us[at]));
+        let [peer_ratio, peer_ratio_min, peer_ratio_max] =
+            spread(&self.peer_ratio).map(|ratio| (!self.peer_ratio.is_empty()).then_some(ratio));
+        let [fairness, fairness_min, _] = spread(&self.fairness);
         let (ps, workers) = (typical(&self.ps_cpu_s_per_gb), typical(&self.worker_cpu_s_per_gb));
         JsonRow {
             workload: self.case.workload(),
@@ -169,7 +187,11 @@ impl Row {
             worker_cpu_s_per_gb: workers,
             ps_peak_ratio: typical(&self.ps_peak_ratio),
             worker_peak_ratio: typical(&self.worker_peak_ratio),
-            fairness: typical(&self.fairness),
+            fairness,
+            fairness_min,
+            peer_ratio,
+            peer_ratio_min,
+            peer_ratio_max,
         }
     }
 }
@@ -177,28 +199,7 @@ impl Row {
 /// Shows the results as a Markdown table. Each cell has the median and, in brackets, minimum and maximum.
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (limit, rounds) in &self.limits {
-            let (rates, times): (Vec<f64>, Vec<f64>) =
-                rounds.iter().map(|one| (one.gbit_s(), one.times_us[0].unwrap_or_default())).unzip();
-            match limit {
-                Limit::PingPong => {
-                    let ([median, least, most], late) = (
-                        spread(&times),
-                        median(&rounds.iter().filter_map(|one| one.times_us[1]).collect::<Vec<_>>()),
-                    );
-                    writeln!(
-                        f,
-                        "{}: p50 {median:.0} us ({least:.0}-{most:.0}), p99 {} us",
-                        limit.name(),
-                        shown(late)
-                    )?;
-                }
-                _ => {
-                    let [median, least, most] = spread(&rates);
-                    writeln!(f, "{}: {median:.1} Gbit/s ({least:.1}-{most:.1})", limit.name())?;
-                }
-            }
-        }
+        self.show_limits(f)?;
         writeln!(
             f,
             "\n| workload | transport | Gbit/s | of the limit | p50 / p99 / p99.9 us | CPU s per GB: ps, workers | peak: ps, worker | slowest worker |"
@@ -222,6 +223,7 @@ impl fmt::Display for Table {
                 ps_peak_ratio,
                 worker_peak_ratio,
                 fairness,
+                fairness_min,
                 ..
             } = row.to_json();
             let [p50, p99, p999] = [p50_us, p99_us, p999_us].map(shown);
@@ -230,8 +232,47 @@ impl fmt::Display for Table {
                 "| {workload} | {transport} | {gbit_s:.1} ({gbit_s_min:.1}-{gbit_s_max:.1}) | {raw_ratio:.2} \
                  ({raw_ratio_min:.2}-{raw_ratio_max:.2}) | {p50} / {p99} / {p999} | \
                  {ps_cpu_s_per_gb:.2}, {worker_cpu_s_per_gb:.2} | {ps_peak_ratio:.1}, {worker_peak_ratio:.1} | \
-                 {fairness:.2} |"
+                 {fairness:.2} (min {fairness_min:.2}) |"
             )?;
+        }
+        self.show_peer(f)
+    }
+}
+
+impl Table {
+    fn show_limits(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (limit, rounds) in &self.limits {
+            let (rates, times): (Vec<f64>, Vec<f64>) =
+                rounds.iter().map(|one| (one.gbit_s(), one.times_us[0].unwrap_or_default())).unzip();
+            if *limit == Limit::PingPong {
+                let [median, least, most] = spread(&times);
+                let late = self::median(&rounds.iter().filter_map(|one| one.times_us[1]).collect::<Vec<_>>());
+                let (name, late) = (limit.name(), shown(late));
+                writeln!(f, "{name}: p50 {median:.0} us ({least:.0}-{most:.0}), p99 {late} us")?;
+            } else {
+                let [median, least, most] = spread(&rates);
+                writeln!(f, "{}: {median:.1} Gbit/s ({least:.1}-{most:.1})", limit.name())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows the throughput of TensorFlow, and ours divided by it.
+    fn show_peer(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.peers.is_empty() {
+            return Ok(());
+        }
+        writeln!(f)?;
+        for (name, rates) in [
+            ("push", self.peers.iter().map(|peer| peer.push).collect::<Vec<_>>()),
+            ("pull", self.peers.iter().map(|peer| peer.pull).collect()),
+        ] {
+            let [median, least, most] = spread(&rates);
+            writeln!(f, "TensorFlow, {name} of 25x4MB: {median:.1} Gbit/s ({least:.1}-{most:.1})")?;
+        }
+        for row in self.cases.iter().filter(|row| !row.peer_ratio.is_empty()) {
+            let [median, least, most] = spread(&row.peer_ratio);
+            writeln!(f, "{} / TensorFlow: {median:.2} ({least:.2}-{most:.2})", row.case.name())?;
         }
         Ok(())
     }

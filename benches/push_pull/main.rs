@@ -3,13 +3,14 @@
 //! ping-pong and a copy in memory. Ratios are formed within a round, so that a slower minute changes both.
 //!
 //! `cargo bench --bench push_pull -- [--rounds N] [--only TEXT] [--seconds X] [--congestion NAME]
-//! [--tcp-congestion NAME] [--json FILE]`.
+//! [--tcp-congestion NAME] [--peer-python FILE] [--json FILE]`.
 
 mod case;
 mod child;
 mod cluster;
 mod figures;
 mod limits;
+mod peer;
 mod usage;
 mod worker;
 
@@ -44,6 +45,9 @@ struct Args {
     /// loopback), host, or a name; with `--congestion`, the default is host
     #[arg(long, default_value = "auto")]
     tcp_congestion: Congestion,
+    /// Python of an environment with TensorFlow, whose parameter server is then measured in each round
+    #[arg(long)]
+    peer_python: Option<PathBuf>,
     /// File for the results in JSON
     #[arg(long)]
     json: Option<PathBuf>,
@@ -93,6 +97,9 @@ async fn measure(args: &Args) -> anyhow::Result<()> {
         eprintln!("round {round} of {}", args.rounds);
         for limit in Limit::of(&cases) {
             table.limit(limit, limits::measure(limit, args.seconds).await?);
+        }
+        if let Some(python) = &args.peer_python {
+            table.peer(peer::measure(python, args.seconds).await.context("cannot measure TensorFlow")?);
         }
         for case in &cases {
             let measured = cluster::measure(case, args.seconds).await;

@@ -4,7 +4,8 @@
 #![allow(dead_code)]
 
 use pushpull::nn::{
-    Layer, conv2d, dense, embedding, flatten, layer_norm, max_pool, multi_head_attention, residual, sequential,
+    Layer, conv2d, dense, embedding, flatten, layer_norm, max_pool, multi_head_attention, residual,
+    sequential,
 };
 use pushpull::{GraphBuilder, GraphSpec, InitializerSpec, NodeId};
 
