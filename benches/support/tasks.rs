@@ -17,6 +17,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 /// How often the counters of the ps are read.
 const EVERY: Duration = Duration::from_millis(50);
+/// The number of samples of the counters from which the bytes are computed.
+const SAMPLES_MAX: usize = 500;
 /// The time limit for the other tasks to end after the chief.
 const LEAVE: Duration = Duration::from_secs(15);
 /// The time limit for a job.
@@ -154,20 +156,15 @@ impl Tasks {
                 return Err(self.failure(one.task, status));
             }
         }
-        let (first, last) = self.interval(&all, f64::from(workers))?;
-        let pushes = last.pushes - first.pushes;
-        self.trained((last.received - first.received) / pushes, (last.sent - first.sent) / pushes)
-    }
-
-    /// Returns the first counters after all workers have joined, and the last ones before the last step.
-    fn interval(&self, all: &[Counters], workers: f64) -> anyhow::Result<(Counters, Counters)> {
-        let training =
-            |counters: &&Counters| counters.pushes >= workers && counters.pushes < self.last_step as f64;
-        let (first, last) = (all.iter().find(training), all.iter().rev().find(training));
-        match (first, last) {
-            (Some(first), Some(last)) if first.pushes < last.pushes => Ok((*first, *last)),
-            _ => bail!("the job was too short to count its bytes; increase --steps"),
-        }
+        let training = |it: &&Counters| {
+            (f64::from(workers)..self.last_step as f64).contains(&it.pushes) // all workers have joined
+        };
+        let all: Vec<Counters> = all.iter().filter(training).copied().collect();
+        let up = Counters::bytes_per_push(&all, |it| it.received);
+        let down = Counters::bytes_per_push(&all, |it| it.sent);
+        let (up, down) =
+            up.zip(down).context("the job was too short to count its bytes; increase --steps")?;
+        self.trained(up, down)
     }
 
     fn trained(&self, bytes_up_per_push: f64, bytes_down_per_push: f64) -> anyhow::Result<Trained> {
@@ -188,6 +185,22 @@ impl Tasks {
 }
 
 impl Counters {
+    /// Returns by how much a counter of bytes has grown for each push; `None` if there are too few samples.
+    ///
+    /// Two samples have the same number of replies that are still being written, or they do not. Those that
+    /// have it agree on the bytes exactly, so the quotient that most pairs of samples have is the right one.
+    fn bytes_per_push(all: &[Self], bytes: impl Fn(&Self) -> f64) -> Option<f64> {
+        let all = &all[..all.len().min(SAMPLES_MAX)];
+        let mut quotients: Vec<f64> = Vec::new();
+        for (at, later) in all.iter().enumerate() {
+            let earlier = all[..at].iter();
+            quotients.extend(earlier.map(|it| (bytes(later) - bytes(it)) / (later.pushes - it.pushes)));
+        }
+        quotients.sort_by(f64::total_cmp);
+        let longest = quotients.chunk_by(|one, next| next - one <= one * 1e-9).max_by_key(|run| run.len());
+        longest.map(|run| run[0])
+    }
+
     /// Reads the counters from the endpoint of the ps; `None` if it does not answer.
     async fn read(address: &str) -> Option<Self> {
         let mut stream = TcpStream::connect(address).await.ok()?;
