@@ -1,9 +1,6 @@
-//! A relay that passes on the bytes of each connection later. It stands in for the distance between two
-//! hosts. It keeps a bounded number of bytes, and reads no more while the receiver does not read. This module
-//! must not depend on what the bytes are.
-//!
-//! (A) Each byte is passed on at the delay after its arrival or later, in order, and none is lost. (B) At most
-//! `bytes_max` bytes of each direction of a connection are kept.
+//! A relay that passes on each byte of a connection at a fixed time after its arrival. It stands in for the
+//! distance between two hosts. It keeps a bounded number of bytes of each direction, and while the receiver
+//! does not read, it reads no more than that. This module must not depend on what the bytes are.
 
 use std::io;
 use std::sync::Arc;

@@ -156,9 +156,8 @@ impl Tasks {
                 return Err(self.failure(one.task, status));
             }
         }
-        let training = |it: &&Counters| {
-            (f64::from(workers)..self.last_step as f64).contains(&it.pushes) // all workers have joined
-        };
+        // Start and end of a job have more pulls than pushes.
+        let training = |it: &&Counters| (f64::from(workers)..self.last_step as f64).contains(&it.pushes);
         let all: Vec<Counters> = all.iter().filter(training).copied().collect();
         let up = Counters::bytes_per_push(&all, |it| it.received);
         let down = Counters::bytes_per_push(&all, |it| it.sent);
