@@ -58,7 +58,7 @@ pub enum ChiefError {
     Place(#[from] PlaceError),
     /// A shard would hold more bytes than fit in one frame.
     #[error(
-        "{shard} would hold {bytes} bytes, but a ps task sends at most {max} bytes in one frame: use more ps tasks or shards, or a partitioner"
+        "{shard} would hold {bytes} bytes, but a ps task sends at most {max} bytes in one frame, and what the shard holds cannot be split: use a variable with smaller rows, or another optimizer than lamb"
     )]
     ShardTooLarge {
         /// The shard that would hold too much.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{PlacementEpoch, ShardId, SliceId, VariableId};
 use crate::out_of_range::OutOfRange;
+use crate::tensor::ALIGNMENT;
 use crate::variable::VariableSpec;
 
 /// The maximum number of shards in one ps task.
@@ -42,6 +43,12 @@ impl SliceSpec {
     /// Returns the number of elements in the slice.
     pub fn elements(&self, variable: &VariableSpec) -> usize {
         self.rows as usize * variable.row_elements()
+    }
+
+    /// Returns the number of bytes that the slice takes on the wire, including the padding that aligns the
+    /// next slice to a cache line.
+    pub fn wire_bytes(&self, variable: &VariableSpec) -> u64 {
+        (self.elements(variable) as u64 * 4).next_multiple_of(ALIGNMENT as u64)
     }
 }
 
@@ -190,12 +197,20 @@ pub enum StrategySpec {
     GreedyLoadBalancing,
 }
 
+/// The size, in bytes, of the smallest slices that [`PartitionerSpec::Auto`] makes. A worker copies the
+/// values of each slice to put the variable together, and a smaller slice saves little time elsewhere.
+pub const AUTO_SLICE_BYTES_MIN: u64 = 1 << 20;
+
 /// A partitioner that splits a variable along axis 0 before it is placed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum PartitionerSpec {
-    /// Makes one slice of each variable.
+    /// Splits a large variable into as many slices as there are shards, if there are several ps tasks. If the
+    /// slices would be smaller than [`AUTO_SLICE_BYTES_MIN`], makes fewer slices. A variable that requests a
+    /// device is not split.
     #[default]
+    Auto,
+    /// Makes one slice of each variable.
     None,
     /// Splits a variable into a fixed number of slices, or into one slice per row if the variable has fewer
     /// than `slices` rows.

@@ -54,8 +54,11 @@ fn values_that_are_not_valid() {
     for (flags, expected) in [
         (&["--optimizer=sdg"][..], &["--optimizer", "sdg", "sgd, momentum, adam"][..]),
         (&["--placement=random"], &["--placement", "round_robin, greedy_load_balancing"]),
-        (&["--partitioner=fixed:0"], &["--partitioner", "none, fixed:N, max_slice_bytes:N or min_max:N"]),
-        (&["--partitioner=halves"], &["--partitioner", "none, fixed:N"]),
+        (
+            &["--partitioner=fixed:0"],
+            &["--partitioner", "auto, none, fixed:N, max_slice_bytes:N or min_max:N"],
+        ),
+        (&["--partitioner=halves"], &["--partitioner", "auto, none, fixed:N"]),
         (&["--model=nonsense"], &["--model", "mlp, cnn"]),
         (&["--schedule=sometimes"], &["--schedule", "constant", "cosine"]),
         (&["--steps=0"], &["--steps", "1.."]),

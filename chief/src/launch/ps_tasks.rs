@@ -40,6 +40,10 @@ pub(crate) const FAREWELL: Duration = Duration::from_secs(5);
 /// The time to wait before a request is sent again to a shard whose queue was full.
 const OVERLOADED_RETRY: Duration = Duration::from_millis(100);
 
+/// The size of the largest shard, in bytes, unless one row, or one variable that cannot be split, is larger.
+/// It is below the largest frame of a ps task, so that several frames fit into the limits on bytes in flight.
+const SHARD_BYTES_MAX: u64 = 1 << 30;
+
 /// The reason why the shards could not be created.
 pub(crate) enum CreateError {
     /// A shard cannot read its initial values.
@@ -62,6 +66,8 @@ pub(crate) struct PsTasks {
     callers: RefCell<BTreeMap<TaskId, Arc<ReconnectingClient>>>,
     /// The epoch of the placement.
     epoch: Cell<PlacementEpoch>,
+    /// The number of shards of each ps task in the last placement, by the index of the task.
+    needed: RefCell<BTreeMap<u32, u32>>,
     /// The number of attempts to claim the tasks.
     attempts: Cell<u64>,
     /// The greatest number that this chief or an earlier one has given to the appointment of a worker.
@@ -86,6 +92,7 @@ impl Default for PsTasks {
         Self {
             callers: RefCell::default(),
             epoch: Cell::new(PlacementEpoch(1)),
+            needed: RefCell::default(),
             attempts: Cell::default(),
             appointed: Cell::default(),
             claimed: Cell::default(),
@@ -327,10 +334,13 @@ impl PsTasks {
         self.stops.cancelled().await;
     }
 
-    /// Returns the id of every shard, with a client for its task.
+    /// Returns the id of every shard, with a client for its task: of the shards that the tasks have
+    /// announced, and of those that the placement needs in addition.
     pub(crate) fn shards(&self) -> Vec<(ShardId, Arc<ReconnectingClient>)> {
+        let needed = self.needed.borrow();
         let of_task = |caller: Arc<ReconnectingClient>| {
-            let shards = 0..caller.welcome().shards;
+            let needed = needed.get(&caller.peer().index).copied().unwrap_or_default();
+            let shards = 0..caller.welcome().shards.max(needed);
             shards.map(move |shard| (ShardId::new(caller.peer().index, shard), Arc::clone(&caller)))
         };
         self.callers().into_iter().flat_map(of_task).collect()
@@ -338,8 +348,23 @@ impl PsTasks {
 
     /// Decides the placement of every variable, with the current epoch.
     pub(crate) fn place(&self, job: &JobSpec) -> Result<Placement, ChiefError> {
-        let shards: Vec<ShardId> = self.shards().into_iter().map(|(shard, _)| shard).collect();
-        Ok(place(&job.placement, &job.update(), &job.graph.variables, &shards, self.epoch.get())?)
+        let callers = self.callers();
+        let announced = |caller: &Arc<ReconnectingClient>| {
+            let (ps, shards) = (caller.peer().index, caller.welcome().shards);
+            (0..shards).map(move |shard| ShardId::new(ps, shard))
+        };
+        let shards: Vec<ShardId> = callers.iter().flat_map(announced).collect();
+        let frames = callers.iter().map(|caller| caller.welcome().payload_bytes_max);
+        let bytes_max = frames.min().unwrap_or(u64::MAX).min(SHARD_BYTES_MAX);
+        let (update, variables) = (job.update(), &job.graph.variables);
+        let placement = place(&job.placement, &update, variables, &shards, bytes_max, self.epoch.get())?;
+        let mut needed = BTreeMap::new();
+        for shard in &placement.shards {
+            let count = needed.entry(shard.ps).or_insert(0);
+            *count = (shard.shard + 1).max(*count);
+        }
+        self.needed.replace(needed);
+        Ok(placement)
     }
 
     /// Sets the epoch of the placement to `epoch`, the epoch of the job that this chief continues.

@@ -7,7 +7,11 @@ use std::collections::BTreeSet;
 ///
 /// The heaviest shard exceeds the mean by at most the largest slice, as (C) of `place` requires. The reason:
 /// the shard that gets a slice had the fewest bytes, so its load was at most the mean. The slice raises this
-/// load to at most the mean plus the size of the slice, and the mean never decreases. Sorting by size first
+/// load to at most the mean plus the size of the slice, and the mean never decreases.
+///
+/// The heaviest shard never has more bytes than the lightest and the largest part of (I) together: as long as
+/// the loads differ by less than a slice, one slice for each shard changes no difference by more than a row;
+/// if they differ by more, the slices make the difference smaller. Sorting by size first
 /// would balance better (Graham, 1969), but then adding a variable could move all other variables to other
 /// shards, which (D) of `place` forbids.
 pub(super) struct Greedy {

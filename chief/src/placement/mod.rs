@@ -1,8 +1,9 @@
 //! Placement: how variables are split into slices, and which shard owns each slice. The functions are pure:
-//! they take variables and shards and return a placement. The wanted properties (A) to (H) are listed in
+//! they take variables and shards and return a placement. The wanted properties (A) to (J) are listed in
 //! `place.rs`.
 
 mod greedy;
+mod overflow;
 mod partitioner;
 mod place;
 mod round_robin;

@@ -1,11 +1,11 @@
-//! Tests of placement: one property test for each of the properties (A) to (H) in `place.rs`, and a test of
+//! Tests of placement: one property test for each of the properties (A) to (J) in `place.rs`, and a test of
 //! every error. The tests use only the exported functions.
 
 use proptest::prelude::*;
 use pushpull_messages::id::{PlacementEpoch, ShardId, VariableId};
 use pushpull_messages::optimizer::{GroupSpec, OptimizerSpec, UpdateSpec};
 use pushpull_messages::placement::{
-    PartitionerSpec, PlacedSlice, Placement, PlacementSpec, SLICES_MAX, StrategySpec,
+    PartitionerSpec, PlacedSlice, Placement, PlacementSpec, SLICES_MAX, SliceSpec, StrategySpec,
 };
 use pushpull_messages::tensor::Shape;
 use pushpull_messages::variable::{DeviceSpec, InitializerSpec, VariableSpec};
@@ -40,7 +40,7 @@ fn placed(
     shards: &[ShardId],
 ) -> Result<Placement, PlaceError> {
     let update = OptimizerSpec::sgd(0.1).into();
-    place(&PlacementSpec { strategy, partitioner }, &update, variables, shards, PlacementEpoch(1))
+    place(&PlacementSpec { strategy, partitioner }, &update, variables, shards, u64::MAX, PlacementEpoch(1))
 }
 
 /// Places one variable with the shape `shape` on `shards` ps tasks. Returns the number of rows of each
@@ -78,6 +78,54 @@ fn partitioners_split_as_documented() {
     assert_eq!(rows(PartitionerSpec::MinMax { bytes_min: 24 }, &[10, 3], 4), [3, 3, 2, 2]);
     assert_eq!(rows(PartitionerSpec::MinMax { bytes_min: 25 }, &[10, 3], 4), [4, 3, 3]);
     assert_eq!(rows(PartitionerSpec::MinMax { bytes_min: 121 }, &[10, 3], 4), [10]);
+}
+
+#[test]
+fn auto_splits_large_variables_over_the_tasks() {
+    const AUTO: PartitionerSpec = PartitionerSpec::Auto;
+    assert_eq!(PlacementSpec::default().partitioner, AUTO);
+    // A row has 4 KiB, so 256 rows have 1 MiB.
+    assert_eq!(rows(AUTO, &[2048, 1024], 4), [512; 4]);
+    assert_eq!(rows(AUTO, &[1023, 1024], 4), [341; 3], "no slice has less than 1 MiB");
+    assert_eq!(rows(AUTO, &[511, 1024], 4), [511]);
+    assert_eq!(rows(AUTO, &[3, 1 << 20], 4), [1; 3], "there is no slice without rows");
+    assert_eq!(rows(AUTO, &[2048, 1024], 1), [2048]);
+    let large = variable("v", &[2048, 1024]);
+    let count = |variable: VariableSpec, shards: &[ShardId]| {
+        placed(ROUND_ROBIN, AUTO, &[variable], shards).unwrap().slices.len()
+    };
+    let one_task = [0, 1, 2].map(|shard| ShardId::new(0, shard));
+    assert_eq!(count(large.clone(), &one_task), 1, "one task gains nothing");
+    let two_tasks = [ShardId::new(0, 0), ShardId::new(0, 1), ShardId::new(1, 0)];
+    assert_eq!(count(large.clone(), &two_tasks), 3);
+    assert_eq!(count(on("/job:ps/task:1", large), &two_tasks), 1, "a device takes the whole variable");
+}
+
+#[test]
+fn what_does_not_fit_goes_to_further_shards() {
+    let place = |strategy, variables: &[VariableSpec], update: UpdateSpec, bytes_max| {
+        let spec = PlacementSpec { strategy, partitioner: PartitionerSpec::None };
+        place(&spec, &update, variables, &one_shard_each(2), bytes_max, PlacementEpoch(1))
+    };
+    let sgd = || UpdateSpec::from(OptimizerSpec::sgd(0.1));
+    let seats = |placement: &Placement| {
+        placement.slices.iter().map(|placed| (placed.slice.rows, placed.shard)).collect::<Vec<_>>()
+    };
+    // A row has 64 bytes, and two rows fit on a shard.
+    let variables = [variable("a", &[5, 16]), variable("b", &[1, 16]), variable("c", &[1, 16])];
+    let placement = place(ROUND_ROBIN, &variables, sgd(), 128).unwrap();
+    let at = ShardId::new;
+    let expected = [(2, at(0, 0)), (2, at(1, 0)), (1, at(0, 1)), (1, at(1, 1)), (1, at(0, 1))];
+    assert_eq!(seats(&placement), expected);
+    assert_eq!(placement.shards, [at(0, 0), at(0, 1), at(1, 0), at(1, 1)]);
+    // A variable with a device stays on its task.
+    let placement = place(GREEDY, &[on("/job:ps/task:1", variables[0].clone())], sgd(), 128).unwrap();
+    assert_eq!(seats(&placement), [(2, at(1, 0)), (2, at(1, 1)), (1, at(1, 2))]);
+    // A variable that LAMB trains has a shard for itself; the ps says whether it fits into a frame.
+    let placement = place(ROUND_ROBIN, &variables[..1], OptimizerSpec::lamb(0.1).into(), 128).unwrap();
+    assert_eq!(seats(&placement), [(5, at(0, 0))]);
+    let error = place(ROUND_ROBIN, &[variable("a", &[600, 16])], sgd(), 64).unwrap_err().to_string();
+    assert!(error.contains("ps/0 do not fit on 256 shards of at most 64 bytes"), "{error}");
 }
 
 #[test]
@@ -223,6 +271,7 @@ fn any_strategy() -> impl Strategy<Value = StrategySpec> {
 
 fn any_partitioner() -> impl Strategy<Value = PartitionerSpec> {
     prop_oneof![
+        Just(PartitionerSpec::Auto),
         Just(PartitionerSpec::None),
         (1..9u32).prop_map(|slices| PartitionerSpec::Fixed { slices }),
         (1..400u64).prop_map(|bytes| PartitionerSpec::MaxSliceBytes { bytes }),
@@ -293,7 +342,8 @@ proptest! {
             let (least, most, count) = (rows().min().unwrap(), rows().max().unwrap(), rows().count());
             prop_assert!(most - least <= 1);
             match partitioner {
-                PartitionerSpec::None => prop_assert_eq!(count, 1),
+                // The variables are smaller than the slices of `auto`; (I) has larger ones.
+                PartitionerSpec::Auto | PartitionerSpec::None => prop_assert_eq!(count, 1),
                 PartitionerSpec::Fixed { slices } => {
                     prop_assert_eq!(count, (slices as usize).min(variable.rows()));
                 }
@@ -391,7 +441,7 @@ proptest! {
         let by = |lamb: bool| if lamb { OptimizerSpec::lamb(0.1) } else { OptimizerSpec::adam(0.1) };
         let groups = vec![GroupSpec::new("v1*").optimizer(by(group))];
         let (spec, update) = (PlacementSpec { strategy, partitioner }, UpdateSpec { groups, ..by(job).into() });
-        let placement = place(&spec, &update, &variables, &shards, PlacementEpoch(1)).unwrap();
+        let placement = place(&spec, &update, &variables, &shards, u64::MAX, PlacementEpoch(1)).unwrap();
         let free = placed(strategy, partitioner, &variables, &shards).unwrap();
         for (id, variable) in (0u32..).zip(&variables) {
             let count = |placement: &Placement| {
@@ -400,5 +450,71 @@ proptest! {
             let whole = if variable.name.starts_with("v1") { group } else { job };
             prop_assert_eq!(count(&placement), if whole { 1 } else { count(&free) });
         }
+    }
+
+    /// Checks that the heaviest shard exceeds the mean by at most the largest part that is not split (I). The
+    /// variables are large enough to be split, and LAMB needs some of them whole.
+    #[test]
+    fn i_auto_balances_all_but_the_parts_it_keeps(
+        shards in any_shards(),
+        shapes in prop::collection::vec((1..4000usize, 1..2000usize), 1..20),
+    ) {
+        let variables: Vec<VariableSpec> = shapes
+            .iter()
+            .enumerate()
+            .map(|(position, &(rows, row))| variable(&format!("v{position}"), &[rows, row]))
+            .collect();
+        let groups = vec![GroupSpec::new("v*7").optimizer(OptimizerSpec::lamb(0.1))];
+        let update = UpdateSpec { groups, ..OptimizerSpec::sgd(0.1).into() };
+        let spec = PlacementSpec { strategy: GREEDY, partitioner: PartitionerSpec::Auto };
+        let placement = place(&spec, &update, &variables, &shards, u64::MAX, PlacementEpoch(1)).unwrap();
+        let part = |(id, variable): (u32, &VariableSpec)| {
+            let slices = placement.slices.iter().filter(|placed| placed.slice.variable == VariableId(id));
+            let bytes = slices.map(|placed| placed.slice.elements(variable) as u64 * 4).collect::<Vec<_>>();
+            if bytes.len() == shards.len() {
+                variable.bytes() / variable.rows() as u64
+            } else {
+                bytes.into_iter().max().unwrap()
+            }
+        };
+        let part = (0u32..).zip(&variables).map(part).max().unwrap();
+        let loads = loads(&placement, &variables);
+        let (total, count) = (loads.iter().sum::<u64>(), loads.len() as u64);
+        let heaviest = loads.into_iter().max().unwrap();
+        prop_assert!(heaviest * count <= total + part * count, "{heaviest} of {total} bytes, part {part}");
+    }
+
+    /// Checks that values fit on their shards (J), that explicit devices name the task (F), and that
+    /// additional variables move no slice of the others (D).
+    #[test]
+    fn j_no_shard_has_more_than_fits_on_it(
+        (strategy, partitioner, (shards, variables)) in (any_strategy(), any_partitioner(), any_job()),
+        bytes_max in 64..4000u64,
+        lamb in any::<bool>(),
+    ) {
+        let groups = vec![GroupSpec::new("v1*").optimizer(OptimizerSpec::lamb(0.1))];
+        let groups = if lamb { groups } else { Vec::new() };
+        let update = UpdateSpec { groups, ..OptimizerSpec::sgd(0.1).into() };
+        let spec = PlacementSpec { strategy, partitioner };
+        let place = |variables: &[VariableSpec]| {
+            place(&spec, &update, variables, &shards, bytes_max, PlacementEpoch(1)).unwrap()
+        };
+        let placement = place(&variables);
+        prop_assert_eq!(placement.validate(&variables), Ok(()));
+        prop_assert!(shards.iter().all(|shard| placement.shards.contains(shard)));
+        for &shard in &placement.shards {
+            let slices: Vec<_> = placement.on_shard(shard).map(|(_, slice)| slice).collect();
+            let variable = |slice: &SliceSpec| &variables[slice.variable.index()];
+            let bytes = slices.iter().map(|slice| slice.wire_bytes(variable(slice))).sum::<u64>();
+            let alone = slices.len() == 1 && (slices[0].rows == 1 || update.needs_whole(variable(&slices[0])));
+            prop_assert!(bytes <= bytes_max || alone, "{} has {} bytes", shard, bytes);
+            prop_assert!(!slices.is_empty() || shards.contains(&shard), "{} is of no use", shard);
+        }
+        for placed in &placement.slices {
+            let device = variables[placed.slice.variable.index()].device;
+            prop_assert!(device.is_none_or(|device| device.shard.ps == placed.shard.ps));
+        }
+        let fewer = place(&variables[..variables.len() / 2]);
+        prop_assert_eq!(&placement.slices[..fewer.slices.len()], &fewer.slices[..]);
     }
 }

@@ -8,7 +8,6 @@ use crate::id::{GlobalStep, ShardId, Version};
 use crate::optimizer::UpdateSpec;
 use crate::placement::{Placement, SliceSpec};
 use crate::sync::SyncSpec;
-use crate::tensor::ALIGNMENT;
 use crate::variable::VariableSpec;
 
 /// The maximum number of workers of a job.
@@ -57,11 +56,17 @@ impl CreateShard {
     /// Returns the number of bytes that the shard's values take on the wire, including the padding that
     /// aligns each slice to a cache line.
     pub fn bytes(&self) -> u64 {
-        let slice_bytes = |slice: SliceSpec| {
-            let bytes = slice.elements(&self.variables[slice.variable.index()]) as u64 * 4;
-            bytes.next_multiple_of(ALIGNMENT as u64)
-        };
-        self.placement.on_shard(self.shard).map(|(_, slice)| slice_bytes(slice)).sum()
+        self.placement.on_shard(self.shard).map(|(_, slice)| self.slice_bytes(&slice)).sum()
+    }
+
+    /// Returns the number of bytes that the values of all shards of this shard's ps task take on the wire.
+    pub fn task_bytes(&self) -> u64 {
+        let slices = self.placement.slices.iter().filter(|placed| placed.shard.ps == self.shard.ps);
+        slices.map(|placed| self.slice_bytes(&placed.slice)).sum()
+    }
+
+    fn slice_bytes(&self, slice: &SliceSpec) -> u64 {
+        slice.wire_bytes(&self.variables[slice.variable.index()])
     }
 }
 

@@ -79,8 +79,8 @@ pub struct TrainArgs {
     /// Strategy that chooses the shard of each variable
     #[arg(long, value_enum, default_value = "round_robin")]
     placement: Strategy,
-    /// How variables are split: none, fixed:N, max_slice_bytes:N or min_max:N
-    #[arg(long, value_name = "HOW", default_value = "none", value_parser = partitioner)]
+    /// How variables are split: auto, none, fixed:N, max_slice_bytes:N or min_max:N
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = partitioner)]
     partitioner: PartitionerSpec,
     /// Print where every variable lives, and where every operation runs
     #[arg(long)]
@@ -132,13 +132,14 @@ fn partitioner(text: &str) -> Result<PartitionerSpec, String> {
     let (name, number) = text.split_once(':').map_or((text, None), |(name, number)| (name, Some(number)));
     let parsed = number.map(str::parse::<u64>).transpose().ok().flatten().filter(|&number| number > 0);
     match (name, number, parsed) {
+        ("auto", None, _) => Ok(PartitionerSpec::Auto),
         ("none", None, _) => Ok(PartitionerSpec::None),
         ("fixed", _, Some(slices)) if u32::try_from(slices).is_ok() => {
             Ok(PartitionerSpec::Fixed { slices: slices as u32 })
         }
         ("max_slice_bytes", _, Some(bytes)) => Ok(PartitionerSpec::MaxSliceBytes { bytes }),
         ("min_max", _, Some(bytes_min)) => Ok(PartitionerSpec::MinMax { bytes_min }),
-        _ => Err("expected none, fixed:N, max_slice_bytes:N or min_max:N with N of at least 1".into()),
+        _ => Err("expected auto, none, fixed:N, max_slice_bytes:N or min_max:N with N of at least 1".into()),
     }
 }
 
