@@ -200,6 +200,14 @@ impl Job {
         self
     }
 
+    /// Lets a worker have this number of steps in flight, 1 to 16. With more than 1, it computes a step while the
+    /// pushes of earlier steps are unanswered, which hides the round trip to the ps tasks; this requires
+    /// [`SyncSpec::ASYNC`], or `async` with `staleness_lr`.
+    pub const fn pipeline(mut self, steps: u32) -> Self {
+        self.spec.pipeline = steps;
+        self
+    }
+
     /// Trains for this number of passes over the training data.
     pub const fn epochs(mut self, epochs: u64) -> Self {
         self.length = Length::Epochs(epochs);
@@ -547,6 +555,8 @@ mod tests {
             (job().keep_best("auc".parse().unwrap()), "keep_best must be loss or a metric"),
             (job().clip_norm(0.0), "clip_global_norm"),
             (job().accumulate(0), "accumulate"),
+            (job().pipeline(0), "pipeline"),
+            (job().pipeline(2).sync(SyncSpec::SYNC), "pipeline is 2"),
             (job().weight_decay(f32::NAN), "weight_decay"),
             (job().prefetch(0), "prefetch"),
             (job().shuffle(ShuffleSpec::Buffer(0)), "shuffle buffer"),

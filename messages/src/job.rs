@@ -19,6 +19,8 @@ use crate::sync::{LeaveSpec, SyncSpec};
 pub const BATCH_SIZE_MAX: u32 = 1 << 20;
 /// The maximum number of batches in one step of a worker. The worker pushes the mean of their gradients.
 pub const ACCUMULATE_MAX: u32 = 1 << 16;
+/// The maximum number of steps that a worker may have in flight.
+pub const PIPELINE_MAX: u32 = 16;
 /// The maximum number of bytes in a job file.
 pub const JOB_FILE_BYTES_MAX: u64 = 16 << 20;
 
@@ -76,6 +78,12 @@ pub struct JobSpec {
     /// The synchronisation policy.
     #[serde(default)]
     pub sync: SyncSpec,
+    /// The number of steps that a worker may have in flight, 1 to [`PIPELINE_MAX`]. A step is in flight from
+    /// its beginning until every shard has answered its push. With more than 1, a worker begins a step from
+    /// the newest values that have arrived while the pushes of earlier steps are unanswered; this requires
+    /// the policy `async`.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub pipeline: u32,
     /// Whether two runs of the job must end with bit-identical variables; requires the policy `sync`, or
     /// `sync:K` with K of at least the number of workers.
     #[serde(default)]
@@ -137,6 +145,16 @@ pub enum JobError {
         "deterministic needs the policy sync, or sync:K with K of at least the number of workers, but the policy is {0}: use sync, because the result of other policies depends on timing"
     )]
     NotDeterministic(SyncSpec),
+    /// The job has a pipeline, but under its policy a worker waits for the reply to its push.
+    #[error(
+        "pipeline is {pipeline}, which needs the policy async or async:staleness-lr, but the policy is {sync}: under it, a worker must not begin a step before its push is answered; use async, or a pipeline of 1"
+    )]
+    PipelineWaits {
+        /// The number of steps that a worker may have in flight.
+        pipeline: u32,
+        /// The synchronisation policy.
+        sync: SyncSpec,
+    },
 }
 
 /// Returns the text of a JSON error on one line. Long texts are shortened, because the error may quote a
@@ -177,6 +195,7 @@ impl JobSpec {
             metrics_every: None,
             gradient: GradientSpec::default(),
             sync: SyncSpec::default(),
+            pipeline: 1,
             deterministic: false,
             when_worker_leaves: LeaveSpec::default(),
             placement: PlacementSpec::default(),
@@ -325,6 +344,13 @@ impl JobSpec {
         if self.deterministic && !matches!(self.sync, SyncSpec::Sync { .. }) {
             return Err(JobError::NotDeterministic(self.sync));
         }
+        let Self { pipeline, sync, .. } = *self;
+        if !(1..=PIPELINE_MAX).contains(&pipeline) {
+            return Err(OutOfRange::new("pipeline", format!("from 1 to {PIPELINE_MAX}"), pipeline).into());
+        }
+        if !sync.allows_pipeline(pipeline) {
+            return Err(JobError::PipelineWaits { pipeline, sync });
+        }
         if self.sync == (SyncSpec::Sync { aggregate: Some(0) }) {
             // This policy would be written as `sync:0`, which no task could parse.
             return Err(OutOfRange::new("sync", "sync, or sync:K with K of at least 1", self.sync).into());
@@ -387,6 +413,31 @@ mod tests {
         for accumulate in [0, ACCUMULATE_MAX + 1] {
             let error = JobSpec { accumulate, ..job.clone() }.validate().unwrap_err().to_string();
             assert_eq!(error, format!("accumulate must be from 1 to 65536, but is {accumulate}"));
+        }
+    }
+
+    #[test]
+    fn a_pipeline_needs_a_policy_without_waits() {
+        let job = fixtures::job(1, 1);
+        let text = job.to_json();
+        assert!(!text.contains("pipeline"), "{text}");
+        assert_eq!(JobSpec::from_json(&text).unwrap().pipeline, 1);
+        let with = |sync: &str, pipeline| JobSpec { sync: sync.parse().unwrap(), pipeline, ..job.clone() };
+        for sync in ["async", "async:staleness-lr"] {
+            let most = with(sync, PIPELINE_MAX);
+            assert_eq!(JobSpec::from_json(&most.to_json()).unwrap(), most);
+            for pipeline in [0, PIPELINE_MAX + 1] {
+                let error = with(sync, pipeline).validate().unwrap_err().to_string();
+                assert_eq!(error, format!("pipeline must be from 1 to 16, but is {pipeline}"));
+            }
+        }
+        for sync in ["bounded:3", "sync", "sync:2"] {
+            with(sync, 1).validate().unwrap();
+            let error = with(sync, 2).validate().unwrap_err().to_string();
+            let expected = format!(
+                "pipeline is 2, which needs the policy async or async:staleness-lr, but the policy is {sync}"
+            );
+            assert!(error.starts_with(&expected), "{error}");
         }
     }
 

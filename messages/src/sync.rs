@@ -57,6 +57,12 @@ impl SyncSpec {
         matches!(self, Self::Sync { aggregate: Some(aggregate) } if aggregate > workers)
     }
 
+    /// Returns true if a worker may have `steps` steps in flight. Only `async` allows more than 1: the
+    /// guarantees of the other policies are about a worker that waits for the reply to its push.
+    pub const fn allows_pipeline(self, steps: u32) -> bool {
+        steps <= 1 || matches!(self, Self::Async { .. })
+    }
+
     /// Returns true if the order in which gradients arrive has no influence on which gradients make up an
     /// update, in a job with `workers` workers.
     pub const fn is_ordered(self, workers: u32) -> bool {

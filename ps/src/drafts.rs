@@ -94,6 +94,8 @@ impl Drafts {
         let mut state = self.0.state.lock();
         let writer = match &state.turn {
             Turn::Off => None,
+            // The shard has yet to apply an earlier push of the worker, and then has another plan.
+            Turn::Free(plan) if plan.is_early(push) => return Err(Taken),
             Turn::Free(plan) => plan.begin(push, lengths, &self.0.pool),
             Turn::Writing | Turn::Written { .. } | Turn::Applying => return Err(Taken),
         };
@@ -176,7 +178,7 @@ pub(crate) struct DraftOver {
 /// Tells the shard that a draft was lost.
 type OnLost = Box<dyn Fn(DraftOver) + Send>;
 
-/// The turn is taken.
+/// The turn is taken, or an earlier push comes first.
 struct Taken;
 
 /// Makes the draft of one push from its payload. If it is dropped before all of the payload has arrived, the
@@ -223,5 +225,93 @@ impl Drop for DraftSink {
             self.drafts.abandon(self.number);
             (self.on_lost)(DraftOver { number: self.number });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use futures_util::FutureExt;
+    use pushpull_messages::id::{PlacementEpoch, Version};
+    use pushpull_messages::message::{CreateShard, Pull, PullAt};
+    use pushpull_messages::optimizer::OptimizerSpec;
+    use pushpull_transport::buffer::Payload;
+
+    use super::*;
+    use crate::shard::tests::pushes::{Tested, create, payload, push};
+    use crate::shard::{Gradients, Reader};
+
+    const LENGTHS: [u64; 2] = [8, 16];
+
+    /// Returns a shard of a job with a pipeline, whose first worker has joined, and its turn to draft.
+    fn shard() -> (Tested, Drafts) {
+        let mut shard = Tested::new(1 << 20);
+        shard.create(CreateShard { pipeline: 2, ..create(OptimizerSpec::sgd(0.5), 10) }).unwrap();
+        let (epoch, placement_digest) = (PlacementEpoch(1), push(1).placement_digest);
+        let pull = Pull { shard: 0, epoch, placement_digest, at: PullAt::Join, averages: false };
+        let reader = Reader { worker: 0, incarnation: push(1).id.incarnation, connection: 1 };
+        shard.0.pull(&pull, Some(reader), ());
+        let drafts = Drafts::new(BufferPool::default(), 0);
+        drafts.refresh(&shard.0);
+        (shard, drafts)
+    }
+
+    fn begin(drafts: &Drafts, push: Push) -> impl Future<Output = Option<DraftSink>> {
+        let drafts = drafts.clone();
+        async move { drafts.begin(&push, &LENGTHS, 1, Box::new(|_| {})).await }
+    }
+
+    /// Lets the whole payload of a push arrive.
+    fn fill(mut sink: DraftSink) {
+        for bytes in LENGTHS {
+            let space = sink.space();
+            space.fill(0);
+            assert_eq!(space.len() as u64, bytes, "a small gradient arrives at once");
+            sink.filled(bytes as usize);
+        }
+        Box::new(sink).finish();
+    }
+
+    fn apply(shard: &mut Tested, drafts: &Drafts, push: &Push, gradients: impl Into<Gradients>) {
+        let answers = shard.0.push(push, gradients, 1, ());
+        assert!(answers.len() == 1 && answers[0].result.is_ok(), "{answers:?}");
+        drafts.refresh(&shard.0);
+    }
+
+    #[tokio::test]
+    async fn pushes_in_flight_are_drafted_one_after_the_other() {
+        let (mut shard, drafts) = shard();
+        fill(begin(&drafts, push(1)).await.expect("the turn is free"));
+        for sequence in 1..=4 {
+            let mut next = pin!(begin(&drafts, push(sequence + 1)));
+            assert!(next.as_mut().now_or_never().is_none(), "the one before it is still to be applied");
+            let id = push(sequence).id;
+            let draft = drafts.collect(1, &id).expect("its draft was not revoked");
+            apply(&mut shard, &drafts, &push(sequence), Gradients::Drafted(draft));
+            assert_eq!(shard.0.observe().version, Version(sequence));
+            fill(next.await.expect("the turn is free again"));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_push_waits_for_one_that_was_not_drafted() {
+        let (mut shard, drafts) = shard();
+        // The first push has arrived whole and waits for the shard, which has a free turn.
+        let mut second = pin!(begin(&drafts, push(2)));
+        assert!(second.as_mut().now_or_never().is_none(), "its draft would be in vain");
+        drafts.revoke();
+        let gradients: Payload = payload(&[&[1.0; 2], &[1.0; 4]]);
+        apply(&mut shard, &drafts, &push(1), gradients);
+        fill(second.await.expect("it is the next one"));
+        let draft = drafts.collect(1, &push(2).id).expect("its draft was not revoked");
+        apply(&mut shard, &drafts, &push(2), Gradients::Drafted(draft));
+    }
+
+    #[tokio::test]
+    async fn a_push_whose_predecessor_never_comes_is_not_drafted() {
+        let (_shard, drafts) = shard();
+        assert!(begin(&drafts, push(2)).await.is_none(), "the wait is limited");
+        assert!(begin(&drafts, push(1)).await.is_some());
     }
 }

@@ -44,6 +44,19 @@ fn an_epoch_of_mnist_in_many_processes() {
     trains_well(dir.path(), &mut command, 938, 0.955);
 }
 
+#[test]
+fn an_epoch_of_mnist_in_a_pipeline() {
+    let Some(data) = mnist_dir() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let job = dir.path().join("job.json");
+    let mut command = mnist();
+    command.args(["--epochs=1", "--pipeline=2", "--data-dir"]).arg(data).arg("--export-job").arg(&job);
+    Program::run(dir.path(), "export", &mut command).expect(0);
+    let mut command = tool();
+    command.args(["local", "--ps=1", "--workers=2", "--job"]).arg(job);
+    trains_well(dir.path(), &mut command, 938, 0.95);
+}
+
 /// Trains an example in one process, and returns its report.
 #[track_caller]
 fn trained(name: &str, data: Option<&Path>, flags: &[&str]) -> Report {
@@ -59,9 +72,11 @@ fn trained(name: &str, data: Option<&Path>, flags: &[&str]) -> Report {
 
 #[test]
 fn the_plane_fits_up_to_the_noise() {
-    let loss = trained("linear_regression", None, &[]).number("test_loss");
-    // The noise in the labels has a mean square of about 0.01. The loss with the default seed is 0.0102.
-    assert!((0.0098..0.0107).contains(&loss), "{loss}");
+    for flags in [&[][..], &["--pipeline=4"]] {
+        let loss = trained("linear_regression", None, flags).number("test_loss");
+        // The noise in the labels has a mean square of about 0.01. The loss with the default seed is 0.0102.
+        assert!((0.0098..0.0107).contains(&loss), "{loss} with {flags:?}");
+    }
 }
 
 #[test]

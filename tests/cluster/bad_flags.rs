@@ -162,6 +162,13 @@ fn updates_that_cannot_be_made() {
             &["deterministic needs the policy sync", policy],
         );
     }
+    for policy in ["bounded:1", "sync", "sync:2"] {
+        let command = &mut example();
+        refused(
+            command.args(["--pipeline=2", "--sync", policy]),
+            &["--pipeline 2 needs the policy async", policy],
+        );
+    }
     refused(example().arg("--learning-rate=0"), &["--learning-rate", "greater than 0"]);
 }
 
@@ -282,6 +289,14 @@ fn a_job_file_that_cannot_be_used_is_named() {
             "order.json",
             changed(&|job| job["deterministic"] = true.into()),
             "deterministic needs the policy sync",
+        ),
+        (
+            "pipeline.json",
+            changed(&|job| {
+                job["sync"] = "sync".into();
+                job["pipeline"] = 2.into();
+            }),
+            "pipeline is 2, which needs the policy async",
         ),
         ("leave.json", changed(&|job| job["when_worker_leaves"] = "wait".into()), "`continue` or `fail`"),
         ("dangling.json", changed(&|job| job["graph"]["nodes"][17]["inputs"] = [16, 99].into()), "99"),

@@ -90,6 +90,24 @@ fn a_bad_network_loses_and_doubles_no_gradient() {
     }
 }
 
+/// Checks that the pushes of a pipeline count once each, even if a connection breaks while several of them are
+/// in flight.
+#[test]
+fn a_bad_network_loses_no_push_of_a_pipeline() {
+    let mut disturbed = Disturbed::start(cluster(2400, &["--pipeline=3"]), 4);
+    disturbed.end_well_after(1200);
+    let report = disturbed.cluster.finished();
+    let ps = disturbed.proxies[1].faults();
+    assert!(ps.total() >= 1000 && ps.cut > 0 && ps.cut_in_frame > 0, "{ps:?}");
+    for shard in report.shards() {
+        assert!(shard["duplicate"].as_u64().expect("a count") >= 50, "{shard}");
+        assert!(
+            shard["staleness_max"].as_u64().expect("a count") >= 2,
+            "several pushes were in flight: {shard}"
+        );
+    }
+}
+
 fn cluster(steps: u64, flags: &[&str]) -> Cluster {
     Cluster::with(1, 1, 2, |dir| Job::with(dir, steps, flags))
 }

@@ -61,6 +61,22 @@ fn nobody_waits_for_a_frozen_worker_where_all_is_asynchronous() {
     }
 }
 
+#[test]
+fn a_pipeline_makes_gradients_of_one_worker_stale() {
+    const STEPS: u64 = 500;
+    let stalest = [1, 2, 4].map(|pipeline| {
+        let report = Running::start(1, STEPS, &[&format!("--pipeline={pipeline}")]).end_well_without(&[]);
+        assert_eq!(counts(&report, "applied"), [STEPS; 2]);
+        assert_eq!((counts(&report, "duplicate"), counts(&report, "refused")), (vec![0; 2], vec![0; 2]));
+        // Up to all other steps in flight were begun before the last update.
+        assert!(counts(&report, "stopped").iter().all(|&stopped| stopped < pipeline));
+        let stalest = counts(&report, "staleness_max");
+        assert!(stalest.iter().all(|&stalest| stalest < pipeline), "{stalest:?} with {pipeline}");
+        stalest[0]
+    });
+    assert!(stalest[0] == 0 && stalest[2] > 0, "{stalest:?}");
+}
+
 /// Runs a deterministic job with one process for each task, started in this order. Returns the checksum of
 /// the variables.
 fn bits_of_processes(data: &str, order: &[TaskId], threads: &str) -> u64 {

@@ -23,7 +23,8 @@ mod threads;
 mod training;
 
 pub use client::{
-    Acknowledgement, ClientConfig, ClientError, Exchange, Gradients, Layout, Parameters, Values, ValuesError,
+    Acknowledgement, ClientConfig, ClientError, Exchange, ExchangeInFlight, Gradients, Layout, Parameters,
+    Values, ValuesError,
 };
 pub use config::{DEVICES_MAX, THREADS_MAX, WorkerConfig};
 pub use devices::{Complete, Compute, GraphReplica, MakeReplica, Replica, ReplicaConfig, ReplicaError};

@@ -157,6 +157,7 @@ pub(super) fn creation(
         variables: job.graph.variables.clone(),
         update: job.update(),
         sync: job.sync,
+        pipeline: job.pipeline,
         deterministic: job.deterministic,
         workers,
         last_step: job.last_step,

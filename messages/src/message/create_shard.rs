@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{Content, Invalid, is_zero, no_payload};
 use crate::checkpoint::StartSpec;
 use crate::id::{GlobalStep, ShardId, Version};
+use crate::job::PIPELINE_MAX;
 use crate::optimizer::UpdateSpec;
 use crate::placement::{Placement, SliceSpec};
 use crate::sync::SyncSpec;
@@ -28,6 +29,10 @@ pub struct CreateShard {
     pub update: UpdateSpec,
     /// The synchronisation policy.
     pub sync: SyncSpec,
+    /// The number of pushes that a worker may have in flight to the shard, 1 to [`PIPELINE_MAX`]. The shard
+    /// remembers the verdicts of as many pushes of each worker. More than 1 requires the policy `async`.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub pipeline: u32,
     /// Whether the gradients of an update are added in the order of the workers' indices, so that the sum
     /// does not depend on the order in which the gradients arrive.
     pub deterministic: bool,
@@ -44,6 +49,15 @@ pub struct CreateShard {
     /// The source of the initial values.
     #[serde(default)]
     pub start: StartSpec,
+}
+
+const fn one() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde requires a reference")]
+const fn is_one(value: &u32) -> bool {
+    *value == 1
 }
 
 /// Returns true if a job's digest is unknown.
@@ -108,6 +122,13 @@ impl Content for CreateShard {
         if self.deterministic && !self.sync.is_ordered(self.workers) {
             let (sync, workers) = (self.sync, self.workers);
             return Err(Invalid(format!("{sync} with {workers} workers is not deterministic")));
+        }
+        let Self { pipeline, sync, .. } = *self;
+        if !(1..=PIPELINE_MAX).contains(&pipeline) {
+            return Err(Invalid(format!("pipeline must be from 1 to {PIPELINE_MAX}, but is {pipeline}")));
+        }
+        if !sync.allows_pipeline(pipeline) {
+            return Err(Invalid(format!("a pipeline of {pipeline} needs async, but the policy is {sync}")));
         }
         if let StartSpec::Resume { workers, .. } = &self.start
             && !workers.is_empty()

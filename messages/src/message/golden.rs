@@ -87,6 +87,7 @@ fn full_job() -> Message {
             not_finite: NotFiniteSpec::Skip,
         },
         sync: SyncSpec::SYNC,
+        pipeline: 12,
         deterministic: true,
         when_worker_leaves: LeaveSpec::Fail,
         placement: PlacementSpec {

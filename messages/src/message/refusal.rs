@@ -33,8 +33,9 @@ pub enum RefusalCode {
     Overloaded,
     /// The peer has sent the same request again. The reply to the later copy is the actual reply.
     Superseded,
-    /// The shard has not kept the gradients of a push, because another change came first. The shard is
-    /// unchanged, and the worker has to send the push again at once.
+    /// The shard has not kept the gradients of a push, because another change came first, or because an
+    /// earlier push of the worker has not arrived. The shard is unchanged. The worker has to send the push
+    /// again as soon as its earlier pushes to the shard are answered.
     Again,
     /// The ps task does not obey the chief that sent the request: it obeys another chief, or has not granted
     /// this chief's claim.

@@ -12,6 +12,7 @@ use tracing::Instrument;
 
 use crate::buffer::Payload;
 use crate::counters::CallCounters;
+use crate::earlier::EarlierCall;
 use crate::error::{CallError, DialError, TransportError};
 use crate::handshake::Identity;
 use crate::link::{FrameReceiver, FrameSender, Link};
@@ -116,16 +117,19 @@ impl Connection {
 
     /// Sends a request and waits for a reply of any kind. If no reply comes in time, sends the request again
     /// with a new id, and ignores a reply to the earlier copy. If the peer asks for the request again, sends
-    /// it at once. `retry` defines how long to wait before each repetition. While the transport has not taken
-    /// all of a request, the request is not sent again.
+    /// it as soon as the call `earlier` is answered, or at once if there is none. `retry` defines how long to
+    /// wait before each repetition. While the transport has not taken all of a request, the request is not
+    /// sent again.
     ///
     /// # Errors
-    /// Returns an error if the connection is lost.
+    /// Returns an error if the connection is lost, or if the request is to be sent again and `earlier` has
+    /// failed.
     pub(crate) async fn exchange_with_resends(
         &self,
         message: &Message,
         payload: &Payload,
         retry: &RetryConfig,
+        earlier: &mut EarlierCall,
     ) -> Result<(Message, Payload), CallError> {
         let _slot = self.slots.acquire().await.expect("never closed");
         let mut pauses = retry.resend_pauses();
@@ -135,7 +139,10 @@ impl Connection {
             loop {
                 match timeout(pause, &mut request.reply).await {
                     // The peer could not keep the request, so it asks for it again.
-                    Ok(Ok((Message::Refusal(refusal), _))) if refusal.code == RefusalCode::Again => break,
+                    Ok(Ok((Message::Refusal(refusal), _))) if refusal.code == RefusalCode::Again => {
+                        earlier.answered().await.map_err(|failed| failed.of(self.peer))?;
+                        break;
+                    }
                     Ok(reply) => return reply.map_err(|_| self.lost(self.pending.reason())),
                     // The transport has not taken all of the request, so the peer cannot have replied yet.
                     Err(_) if !request.is_written() => {}

@@ -14,6 +14,7 @@ mod congestion;
 mod connection;
 mod counters;
 mod dial;
+mod earlier;
 mod error;
 #[cfg(test)]
 #[path = "../../tests/fixtures/mod.rs"]
@@ -48,6 +49,7 @@ pub use congestion::{Congestion, CongestionError};
 pub use connection::Connection;
 pub use counters::{CallCounters, CallsSnapshot, ServerObserver};
 pub use dial::{Patience, dial};
+pub use earlier::{CallAnswered, EarlierCall};
 pub use error::{CallError, DialError, TransportError};
 pub use handshake::Identity;
 pub use in_process::InProcess;

@@ -87,6 +87,13 @@ pub(super) fn again() -> Refusal {
     Refusal::new(RefusalCode::Again, reason)
 }
 
+/// Returns the refusal of a push that has overtaken an earlier one of its worker.
+pub(super) fn early() -> Refusal {
+    let reason =
+        "an earlier push of the worker has not arrived: send this one again when that one is answered";
+    Refusal::new(RefusalCode::Again, reason)
+}
+
 /// Returns the refusal of a request that cannot be served yet, or can no longer be served.
 pub(super) fn unavailable(reason: String) -> Refusal {
     Refusal::new(RefusalCode::Unavailable, reason)

@@ -79,7 +79,7 @@ impl Contents {
             policy: sync::policy(create.sync, create.workers),
             members: Members::new(create.workers),
             aggregate: Aggregate::new(create.deterministic),
-            ledger: Ledger::from(workers),
+            ledger: Ledger::new(create.pipeline, workers),
             slices,
             version,
             began: version,
@@ -323,8 +323,11 @@ impl Contents {
     /// Returns what a draft must know of the shard; `None` if the shard applies no push at once now.
     pub(super) fn plan(&self, measure: Measure) -> Option<Plan> {
         let (created, rate) = (Arc::clone(&self.created), self.planned_rate()?);
-        let incarnation = |worker| Some((worker, self.members.incarnation(worker)?));
-        let members = self.members.indices().filter_map(incarnation).collect();
+        let member = |worker| {
+            let incarnation = self.members.incarnation(worker)?;
+            Some((worker, (incarnation, self.ledger.last(worker, incarnation))))
+        };
+        let members = self.members.indices().filter_map(member).collect();
         let slices = self.slices.iter().rev().map(Slice::view).collect();
         Some(Plan::new(created, self.placement_digest, (self.version, rate), members, slices, measure))
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use pushpull_kernels::cpu::{all_below, all_finite};
 use pushpull_messages::gradient::GRADIENT_LIMIT;
-use pushpull_messages::id::{Incarnation, SliceId, Version};
+use pushpull_messages::id::{Incarnation, Sequence, SliceId, Version};
 use pushpull_messages::message::{CreateShard, Push, PushId};
 use pushpull_transport::buffer::{Buffer, BufferPool, Credit};
 
@@ -33,8 +33,8 @@ struct Planned {
     version: Version,
     /// The factor by which hooks multiply the learning rate.
     rate: f32,
-    /// The incarnation of each worker that is a member.
-    members: BTreeMap<u32, Incarnation>,
+    /// The incarnation of each worker that is a member, and the number of its last push.
+    members: BTreeMap<u32, (Incarnation, Sequence)>,
     /// In the order of the gradients of a push.
     slices: Vec<SliceView>,
     /// Measures the work on a draft.
@@ -69,11 +69,20 @@ impl Plan {
         created: Arc<CreateShard>,
         placement_digest: u32,
         (version, rate): (Version, f32),
-        members: BTreeMap<u32, Incarnation>,
+        members: BTreeMap<u32, (Incarnation, Sequence)>,
         slices: Vec<SliceView>,
         measure: Measure,
     ) -> Self {
         Self(Arc::new(Planned { created, placement_digest, version, rate, members, slices, measure }))
+    }
+
+    /// Returns whether an earlier push of the same worker is still to be applied. A draft of this push would
+    /// be in vain.
+    pub(crate) fn is_early(&self, push: &Push) -> bool {
+        let Planned { created, members, .. } = &*self.0;
+        let PushId { worker, incarnation, sequence } = push.id;
+        created.pipeline > 1
+            && members.get(&worker).is_some_and(|&(own, last)| own == incarnation && sequence > last.next())
     }
 
     /// Begins a draft for a push whose gradients have these lengths in bytes. Returns `None` if the push
@@ -83,7 +92,7 @@ impl Plan {
         let staleness = version.0.checked_sub(push.version.0)?;
         let factor = sync::factor(created.sync, staleness)?;
         let PushId { worker, incarnation, .. } = push.id;
-        let fits = members.get(&worker) == Some(&incarnation)
+        let fits = members.get(&worker).is_some_and(|&(own, _)| own == incarnation)
             && (push.epoch, push.placement_digest) == (created.placement.epoch, *placement_digest)
             && push.slices.iter().eq(slices.iter().map(|slice| &slice.id))
             && lengths.iter().copied().eq(slices.iter().map(|slice| slice.bytes() as u64));

@@ -133,6 +133,7 @@ fn create_shard(shard: ShardId, start: &StartSpec, sync: SyncSpec, workers: u32)
         variables: job.graph.variables.clone(),
         update: job.update(),
         sync,
+        pipeline: 1,
         deterministic: false,
         workers,
         last_step: job.last_step,

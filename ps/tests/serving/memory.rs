@@ -65,7 +65,8 @@ impl TcpTask {
         dial(&tcp, &self.address, &identity, TaskId::ps(0), Patience::of(PATIENCE)).await.unwrap()
     }
 
-    pub(super) async fn create(&self, chief: &Connection) {
+    /// Creates the shard of a job in which a worker may have `pipeline` pushes in flight.
+    pub(super) async fn create(&self, chief: &Connection, pipeline: u32) {
         let (name, shape) = ("x".to_owned(), [ROWS, 256].into());
         let initializer = InitializerSpec::Normal { mean: 0.0, stddev: 1.0 };
         let create = CreateShard {
@@ -75,6 +76,7 @@ impl TcpTask {
             variables: vec![VariableSpec { name, shape, initializer, trainable: true, device: None }],
             update: OptimizerSpec::sgd(0.1).into(),
             sync: SyncSpec::ASYNC,
+            pipeline,
             deterministic: false,
             workers: CLIENTS + 1,
             last_step: GlobalStep(1000),
@@ -118,7 +120,7 @@ fn replies_that_nobody_reads_keep_few_versions() {
     run(async {
         let task = TcpTask::start().await;
         let (chief, fast) = (task.call(TaskId::CHIEF).await, task.call(TaskId::worker(CLIENTS)).await);
-        task.create(&chief).await;
+        task.create(&chief, 1).await;
         let (epoch, placement_digest) = (PlacementEpoch(1), task.placement.digest());
         let pull = Pull { shard: 0, epoch, placement_digest, at: PullAt::Join, averages: false };
         fast.call::<Pulled>(pull, Payload::EMPTY).await.unwrap();

@@ -3,7 +3,7 @@
 
 use clap::{Args, ValueEnum};
 use pushpull_messages::gradient::{GradientSpec, NotFiniteSpec};
-use pushpull_messages::job::{ACCUMULATE_MAX, JobSpec};
+use pushpull_messages::job::{ACCUMULATE_MAX, JobSpec, PIPELINE_MAX};
 use pushpull_messages::optimizer::{DecaySpec, GroupSpec, ScheduleSpec};
 use pushpull_messages::sync::{LeaveSpec, SyncSpec};
 
@@ -88,6 +88,10 @@ pub(super) struct UpdateArgs {
     /// Synchronisation of the workers: async, async:staleness-lr, bounded:S (SSP), sync or sync:K
     #[arg(long, value_name = "POLICY", default_value = "async")]
     sync: SyncSpec,
+    /// Number of steps that a worker may have in flight: with 2 or more, it computes a step while the pushes of
+    /// earlier steps are unanswered; needs --sync async or async:staleness-lr
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(PIPELINE_MAX)))]
+    pipeline: u32,
     /// Give bit-identical results on every run; needs --sync sync, or sync:K with K of at least the
     /// number of workers
     #[arg(long)]
@@ -141,6 +145,13 @@ impl UpdateArgs {
                 self.sync
             )));
         }
+        if !self.sync.allows_pipeline(self.pipeline) {
+            return Err(Failure::usage(format!(
+                "--pipeline {} needs the policy async or async:staleness-lr, but --sync is {}, under which a worker waits \
+                 for the reply to its push; set --sync async, or --pipeline 1",
+                self.pipeline, self.sync
+            )));
+        }
         Ok(())
     }
 
@@ -173,6 +184,7 @@ impl UpdateArgs {
                 },
             },
             sync: self.sync,
+            pipeline: self.pipeline,
             deterministic: self.deterministic,
             when_worker_leaves: match self.when_worker_leaves {
                 WhenWorkerLeaves::Continue => LeaveSpec::Continue,
@@ -255,6 +267,25 @@ mod tests {
         assert_eq!(job.gradient, gradient);
         assert_eq!((job.sync, job.deterministic), (SyncSpec::SYNC, true));
         assert_eq!(job.when_worker_leaves, LeaveSpec::Fail);
+        let job = read(&["--pipeline=3", "--sync=async:staleness-lr"]).unwrap();
+        job.validate().unwrap();
+        assert_eq!((job.pipeline, read(&[]).unwrap().pipeline), (3, 1));
+    }
+
+    #[test]
+    fn a_pipeline_without_async_is_a_usage_error() {
+        for (sync, pipeline, works) in [
+            ("async", 16, true),
+            ("async:staleness-lr", 2, true),
+            ("sync", 1, true),
+            ("sync", 2, false),
+            ("bounded:2", 2, false),
+        ] {
+            let flags =
+                ["program", &format!("--sync={sync}"), &format!("--pipeline={pipeline}")].map(str::to_owned);
+            let checked = Program::try_parse_from(flags).unwrap().update.check();
+            assert_eq!(checked.is_ok(), works, "{sync} {pipeline}");
+        }
     }
 
     #[test]
@@ -292,6 +323,8 @@ mod tests {
             ("--clip-global-norm", "nan", "greater than 0"),
             ("--not-finite", "go", "stop, skip"),
             ("--sync", "bounded", "bounded:S"),
+            ("--pipeline", "0", "1..=16"),
+            ("--pipeline", "17", "1..=16"),
             ("--when-worker-leaves", "wait", "continue, fail"),
         ] {
             let error = read(&[&format!("{flag}={value}")]).unwrap_err().to_string();

@@ -33,6 +33,11 @@ pub(crate) struct TwoShards {
 impl TwoShards {
     /// Starts the task, and creates its shards with this synchronisation policy.
     pub(crate) async fn create(sync: SyncSpec) -> Self {
+        Self::create_with(sync, 1).await
+    }
+
+    /// Does the same for a job in which the worker may have `pipeline` steps in flight.
+    pub(crate) async fn create_with(sync: SyncSpec, pipeline: u32) -> Self {
         let addresses = [(JobName::Chief, "c:1"), (JobName::Ps, "p:1"), (JobName::Worker, "w:1")];
         let cluster = ClusterSpec::new(addresses.map(|(job, address)| (job, vec![address])));
         let cluster = cluster.expect("a cluster");
@@ -48,7 +53,7 @@ impl TwoShards {
         chief.call::<Claimed>(Claim { attempt: 1 }, Payload::EMPTY).await.expect("no other chief is there");
         let (variables, placement) = variables();
         for &shard in &placement.shards {
-            let create = create_shard(shard, &placement, &variables, sync);
+            let create = CreateShard { pipeline, ..create_shard(shard, &placement, &variables, sync) };
             chief.call::<ShardCreated>(create, Payload::EMPTY).await.expect("it holds its slice");
         }
         Self { transport, cluster, chief, variables, placement, interrupt, ps }
@@ -132,6 +137,7 @@ fn create_shard(
         variables: variables.to_vec(),
         update: OptimizerSpec::sgd(1.0).into(),
         sync,
+        pipeline: 1,
         deterministic: false,
         workers: 1,
         last_step: GlobalStep(100),

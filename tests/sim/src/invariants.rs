@@ -38,6 +38,14 @@ pub fn check(scenario: &Scenario, report: &JobReport) -> Result<(), String> {
                 seen.steps_behind.max
             ));
         }
+        // Only the other steps in flight come between a step's beginning and its update.
+        let alone = matches!(scenario.sync, SyncSpec::Async { .. }) && scenario.workers == 1;
+        if alone && scenario.keeps_workers() && seen.staleness.max >= u64::from(scenario.pipeline) {
+            return Err(format!(
+                "staleness on {shard}: {}, pipeline {}",
+                seen.staleness.max, scenario.pipeline
+            ));
+        }
         // A worker that leaves and comes back gives nothing to some updates.
         let gradients = u64::from(scenario.workers) * (steps - seen.began.0);
         if scenario.sync == SyncSpec::SYNC && scenario.keeps_workers() && seen.pushes.held != gradients {

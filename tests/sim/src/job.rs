@@ -35,6 +35,7 @@ pub fn job(scenario: &Scenario) -> JobSpec {
             ..Default::default()
         },
         sync: scenario.sync,
+        pipeline: scenario.pipeline,
         deterministic: scenario.deterministic,
         seed: scenario.seed,
         ..JobSpec::new(graph, InputSpec::new(points(1), points(2)), scenario.steps)

@@ -157,6 +157,8 @@ pub struct Scenario {
     pub workers: u32,
     /// The synchronisation policy.
     pub sync: SyncSpec,
+    /// The number of steps that a worker may have in flight.
+    pub pipeline: u32,
     /// The number of updates.
     pub steps: u64,
     /// Whether two runs must end with the same bits.
@@ -205,6 +207,7 @@ impl Scenario {
             shards,
             workers,
             sync,
+            pipeline: 1,
             steps,
             deterministic,
             save_steps,
@@ -248,6 +251,9 @@ impl Scenario {
         scenario.faults.extend(second);
         scenario.hang(random);
         scenario.add_strays(random);
+        if matches!(sync, SyncSpec::Async { .. }) && !random.one_in(3) {
+            scenario.pipeline = random.between(2, 5) as u32;
+        }
         scenario
     }
 
@@ -335,6 +341,7 @@ impl Scenario {
             workers: 200,
             sync: sync[(seed % 3) as usize],
             steps: if seed.is_multiple_of(3) { 5 } else { 1000 },
+            pipeline: 1,
             deterministic: false,
             save_steps: None,
             latency: [Duration::from_micros(100), Duration::from_micros(500)],
@@ -584,6 +591,9 @@ impl fmt::Display for Scenario {
         )?;
         if self.deterministic {
             writeln!(f, "  deterministic")?;
+        }
+        if self.pipeline > 1 {
+            writeln!(f, "  {} steps of a worker in flight", self.pipeline)?;
         }
         if let Some(steps) = self.save_steps {
             writeln!(f, "  a checkpoint every {steps} step(s), of which {} are kept", self.keep)?;

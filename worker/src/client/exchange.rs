@@ -36,6 +36,17 @@ pub struct Acknowledgement {
 }
 
 impl Exchange {
+    /// Returns the values again, with their versions, for another step that begins from them.
+    pub(crate) fn read_again(&self) -> Self {
+        Self {
+            values: Arc::clone(&self.values),
+            versions: self.versions.clone(),
+            last_steps: self.last_steps.clone(),
+            verdicts: Vec::new(),
+            pushes: Vec::new(),
+        }
+    }
+
     /// Returns the greatest number of updates that any shard has applied.
     pub fn global_step(&self) -> GlobalStep {
         GlobalStep(self.versions.iter().map(|version| version.0).max().unwrap_or(0))

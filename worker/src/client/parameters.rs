@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
+use futures_util::FutureExt;
 use futures_util::future::{Either, try_join_all};
 use pushpull_messages::id::{GlobalStep, LocalStep, Sequence, ShardId, SliceId, TaskId, Version};
 use pushpull_messages::message::{Pull, PullAt, Pulled, Push, PushId, Pushed, Verdict};
@@ -17,13 +18,14 @@ use pushpull_messages::placement::Placement;
 use pushpull_messages::sync::SyncSpec;
 use pushpull_messages::variable::VariableSpec;
 use pushpull_transport::buffer::{Budget, BufferPool, Payload};
-use pushpull_transport::{Identity, Patience, ReconnectingClient, Transport};
+use pushpull_transport::{CallAnswered, EarlierCall, Identity, Patience, ReconnectingClient, Transport};
 
 use super::config::ClientConfig;
 use super::error::ClientError;
 use super::exchange::{Acknowledgement, Exchange};
 use super::exchange_counters::ExchangeCounters;
 use super::gradients::Gradients;
+use super::in_flight::ExchangeInFlight;
 use super::layout::{Layout, ShardLayout};
 use super::round_trips::{departures, timed};
 use super::traced_push::TracedPush;
@@ -31,15 +33,12 @@ use super::values::{Values, ValuesError};
 
 /// A client of all shards of a job, for one worker.
 pub struct Parameters {
-    layout: Arc<Layout>,
-    /// The connection to the task of each shard, in the order of the layout.
-    callers: Vec<Arc<ReconnectingClient>>,
-    pool: BufferPool,
-    credits: Budget,
-    counters: ExchangeCounters,
-    identity: Identity,
+    shards: Arc<Shards>,
     /// The sequence number of the most recent push to each shard.
     sequences: Vec<Sequence>,
+    /// The most recent push to each shard that [`begin_push_pull`](Self::begin_push_pull) has begun, for the
+    /// one after it.
+    earlier: Vec<EarlierCall>,
     /// The step at which this worker joined a running job; 0 if the job was not running yet, or if its steps
     /// and versions cannot be compared. They can be compared only in a synchronous job in which each worker
     /// computes at most one gradient per update: there, each step makes exactly one version of a shard.
@@ -48,6 +47,17 @@ pub struct Parameters {
     /// does not always make a version of a shard, so steps and versions cannot be compared.
     repeats: bool,
     streams: bool,
+}
+
+/// What all requests to the shards share.
+struct Shards {
+    layout: Arc<Layout>,
+    /// The connection to the task of each shard, in the order of the layout.
+    callers: Vec<Arc<ReconnectingClient>>,
+    pool: BufferPool,
+    credits: Budget,
+    counters: ExchangeCounters,
+    identity: Identity,
 }
 
 impl Parameters {
@@ -82,14 +92,11 @@ impl Parameters {
         let counters = ExchangeCounters::new(credits.clone(), shards, lines);
         let shards = layout.shards.len();
         let callers = layout.shards.iter().map(|shard| Arc::clone(&tasks[&shard.shard.task()])).collect();
+        let (pool, identity) = (pool.clone(), identity.clone());
         Ok(Self {
-            layout,
-            callers,
-            pool: pool.clone(),
-            credits,
-            counters,
-            identity: identity.clone(),
+            shards: Arc::new(Shards { layout, callers, pool, credits, counters, identity }),
             sequences: vec![Sequence(0); shards],
+            earlier: (0..shards).map(|_| EarlierCall::NONE).collect(),
             first: GlobalStep(0),
             repeats: false,
             streams: transport.streams(),
@@ -97,13 +104,13 @@ impl Parameters {
     }
 
     /// Returns the counters of this client's pushes and pulls.
-    pub(crate) const fn counters(&self) -> &ExchangeCounters {
-        &self.counters
+    pub(crate) fn counters(&self) -> &ExchangeCounters {
+        &self.shards.counters
     }
 
     /// Returns buffers for the gradients of one step. They still contain the bytes of earlier steps.
     pub fn gradients(&self) -> Gradients {
-        Gradients::take(&self.layout, &self.pool)
+        Gradients::take(&self.shards.layout, &self.shards.pool)
     }
 
     /// Returns true if a push may begin before all of its gradients are complete.
@@ -113,7 +120,7 @@ impl Parameters {
 
     /// Returns the ids of all shards, in the order of the versions of an [`Exchange`].
     pub fn shards(&self) -> impl Iterator<Item = ShardId> + '_ {
-        self.layout.shards.iter().map(|shard| shard.shard)
+        self.shards.layout.shards.iter().map(|shard| shard.shard)
     }
 
     /// Joins the job, which has `workers` workers and the synchronisation policy `sync`, and returns the
@@ -123,7 +130,7 @@ impl Parameters {
     /// If a shard refuses the request, or cannot be reached.
     pub async fn join(&mut self, sync: SyncSpec, workers: u32) -> Result<Exchange, ClientError> {
         self.repeats = sync.repeats(workers);
-        let (joined, first) = self.pull_at(PullAt::Join, false).await?;
+        let (joined, first) = self.shards.pull_at(PullAt::Join, false).await?;
         if first == GlobalStep(0) {
             return Ok(joined);
         }
@@ -134,7 +141,7 @@ impl Parameters {
             // This is the only policy under which each step makes exactly one version of a shard.
             self.first = first;
         }
-        let (exchange, _) = self.pull_at(PullAt::Step(first), false).await?;
+        let (exchange, _) = self.shards.pull_at(PullAt::Step(first), false).await?;
         Ok(exchange)
     }
 
@@ -143,15 +150,7 @@ impl Parameters {
     /// # Errors
     /// If a shard refuses the request, or cannot be reached.
     pub async fn pull(&self, averages: bool) -> Result<Exchange, ClientError> {
-        Ok(self.pull_at(PullAt::Latest, averages).await?.0)
-    }
-
-    /// Pulls from all shards. Also returns the greatest step number in the replies.
-    async fn pull_at(&self, at: PullAt, averages: bool) -> Result<(Exchange, GlobalStep), ClientError> {
-        let calls = (0..self.callers.len()).map(|position| self.pull_from(position, at, averages));
-        let replies = try_join_all(calls).await?;
-        let step = replies.iter().map(|reply| reply.step).max().unwrap_or_default();
-        Ok((self.assemble(replies)?, step))
+        Ok(self.shards.pull_at(PullAt::Latest, averages).await?.0)
     }
 
     /// Pushes the gradients of one step, and pulls the values for the next step in the same round trip. The
@@ -179,7 +178,63 @@ impl Parameters {
     ) -> Result<Exchange, ClientError> {
         let step = PushedStep { local_step, drawn, versions, traced, pull: true };
         let replies = self.push_step(gradients, step).await?;
-        self.assemble(replies)
+        self.shards.assemble(replies)
+    }
+
+    /// Begins what [`push_pull`](Self::push_pull) does, and returns the exchange, which goes on by itself. More
+    /// exchanges may be begun while it is in flight, up to the pipeline of the job. Each shard applies their
+    /// pushes in the order in which they were begun, and replies in that order; `versions` are those of the
+    /// newest values that have arrived.
+    ///
+    /// This is for asynchronous jobs. If an exchange fails or is dropped, do not begin another one: the pushes
+    /// after a push that never arrives are not applied.
+    ///
+    /// # Panics
+    /// If called outside of a tokio runtime, or if `gradients` or `versions` does not have one item for each
+    /// shard.
+    pub fn begin_push_pull(
+        &mut self,
+        gradients: Vec<Payload>,
+        local_step: LocalStep,
+        drawn: u64,
+        versions: &[Version],
+        traced: bool,
+    ) -> ExchangeInFlight {
+        let count = self.sequences.len();
+        assert_eq!(
+            [gradients.len(), versions.len()],
+            [count; 2],
+            "one payload and one version for each shard"
+        );
+        let shards = Arc::clone(&self.shards);
+        let (sequences, versions) = (self.sequences.clone(), versions.to_vec());
+        self.sequences.iter_mut().for_each(|sequence| *sequence = sequence.next());
+        let turn = |earlier: &mut EarlierCall| {
+            let (answered, call) = EarlierCall::new();
+            Turn { earlier: std::mem::replace(earlier, call), answered: Some(answered) }
+        };
+        let turns: Vec<Turn> = self.earlier.iter_mut().map(turn).collect();
+        let mut exchange = Box::pin(async move {
+            let step = PushedStep { local_step, drawn, versions: &versions, traced, pull: true };
+            let calls = gradients.into_iter().zip(&sequences).zip(turns).enumerate().map(
+                |(position, ((payload, sequence), turn))| {
+                    let push = shards.push(position, sequence.next(), &step);
+                    shards.push_to(position, push, payload, turn)
+                },
+            );
+            let mut replies = try_join_all(calls).await?;
+            shards.record_round_trips(&mut replies);
+            shards.assemble(replies)
+        });
+        // Polls the exchange once, so that its pushes wait for credits and connections before those of later
+        // exchanges.
+        let begun = (&mut exchange).now_or_never();
+        ExchangeInFlight::spawn(async move {
+            match begun {
+                Some(result) => result,
+                None => exchange.await,
+            }
+        })
     }
 
     /// Pushes the gradients of one step without pulling values. The reply arrives when every shard has
@@ -216,7 +271,7 @@ impl Parameters {
         gradients: Vec<Payload>,
         step: PushedStep<'_>,
     ) -> Result<Vec<ShardReply>, ClientError> {
-        let PushedStep { local_step, drawn, versions, traced, pull } = step;
+        let versions = step.versions;
         let newest = versions.iter().map(|version| version.0).max().unwrap_or_default();
         let (front, at) = match self.repeats {
             true => (newest, PullAt::Latest),
@@ -224,31 +279,20 @@ impl Parameters {
         };
         let behind = |position: usize| versions[position].0 < front;
         let some_behind = (0..versions.len()).any(behind);
-        let (worker, incarnation) = (self.identity.task.index, self.identity.incarnation);
-        let mut calls = Vec::with_capacity(self.callers.len());
+        let shards = &self.shards;
+        let mut calls = Vec::with_capacity(shards.callers.len());
         for (position, payload) in gradients.into_iter().enumerate() {
-            let shard = &self.layout.shards[position];
             if some_behind && !behind(position) {
-                calls.push(Either::Left(self.pull_from(position, at, false)));
+                calls.push(Either::Left(shards.pull_from(position, at, false)));
                 continue;
             }
-            let sequence = self.sequences[position].next();
-            let push = Push {
-                shard: shard.shard.shard,
-                id: PushId { worker, incarnation, sequence },
-                local_step,
-                epoch: self.layout.epoch,
-                placement_digest: self.layout.digest,
-                version: versions[position],
-                slices: shard.slices.iter().rev().copied().collect(),
-                drawn,
-                pull,
-                traced,
-            };
-            calls.push(Either::Right(self.push_to(position, push, payload)));
+            let push = shards.push(position, self.sequences[position].next(), &step);
+            // The caller waits for this push, so no later one has to know when it is answered.
+            let turn = Turn { earlier: std::mem::take(&mut self.earlier[position]), answered: None };
+            calls.push(Either::Right(shards.push_to(position, push, payload, turn)));
         }
         let mut replies = try_join_all(calls).await?;
-        self.record_round_trips(&mut replies);
+        shards.record_round_trips(&mut replies);
         for (position, sequence) in self.sequences.iter_mut().enumerate() {
             if replies[position].verdict.is_some() {
                 *sequence = sequence.next();
@@ -256,22 +300,53 @@ impl Parameters {
         }
         Ok(replies)
     }
+}
+
+impl Shards {
+    /// Pulls from all shards. Also returns the greatest step number in the replies.
+    async fn pull_at(&self, at: PullAt, averages: bool) -> Result<(Exchange, GlobalStep), ClientError> {
+        let calls = (0..self.callers.len()).map(|position| self.pull_from(position, at, averages));
+        let replies = try_join_all(calls).await?;
+        let step = replies.iter().map(|reply| reply.step).max().unwrap_or_default();
+        Ok((self.assemble(replies)?, step))
+    }
+
+    /// Returns the push of a step to one shard.
+    fn push(&self, position: usize, sequence: Sequence, step: &PushedStep<'_>) -> Push {
+        let PushedStep { local_step, drawn, versions, traced, pull } = *step;
+        let shard = &self.layout.shards[position];
+        let (worker, incarnation) = (self.identity.task.index, self.identity.incarnation);
+        Push {
+            shard: shard.shard.shard,
+            id: PushId { worker, incarnation, sequence },
+            local_step,
+            epoch: self.layout.epoch,
+            placement_digest: self.layout.digest,
+            version: versions[position],
+            slices: shard.slices.iter().rev().copied().collect(),
+            drawn,
+            pull,
+            traced,
+        }
+    }
 
     async fn push_to(
         &self,
         position: usize,
         push: Push,
         payload: Payload,
+        turn: Turn,
     ) -> Result<ShardReply, ClientError> {
         let shard = &self.layout.shards[position];
         let (id, traced, pull) = (push.id, push.traced, push.pull);
         let _credit = self.credits.take(payload.bytes() as u64).await;
         let sent = observe::now();
         let gradients = payload.clone();
-        let call = self.callers[position].call::<Pushed>(push, payload);
+        let call = self.callers[position].call_after::<Pushed>(push, payload, turn.earlier);
         let (reply, complete) = timed(gradients, call).await;
         let (pushed, payload) = reply?;
         let back = observe::now();
+        turn.answered.into_iter().for_each(CallAnswered::tell);
         self.counters.pushed(&pushed);
         let Pushed { verdict, version, last_step, slices, times, .. } = pushed;
         if pull {
@@ -338,7 +413,7 @@ impl Parameters {
 /// Refreshes the counters a last time before the connections are dropped.
 impl Drop for Parameters {
     fn drop(&mut self) {
-        self.counters.refresh();
+        self.shards.counters.refresh();
     }
 }
 
@@ -347,6 +422,7 @@ fn check_slices(shard: &ShardLayout, slices: &[SliceId]) -> Result<(), ValuesErr
 }
 
 /// What a push says about its step.
+#[derive(Clone, Copy)]
 struct PushedStep<'a> {
     local_step: LocalStep,
     drawn: u64,
@@ -354,6 +430,14 @@ struct PushedStep<'a> {
     traced: bool,
     /// Whether the replies carry the values for the next step.
     pull: bool,
+}
+
+/// The place of a push in the order of the pushes to its shard.
+struct Turn {
+    /// The push before it, if that may still be in flight.
+    earlier: EarlierCall,
+    /// Tells the push after it that this one is answered.
+    answered: Option<CallAnswered>,
 }
 
 /// The reply of one shard to a push or a pull.

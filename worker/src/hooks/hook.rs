@@ -36,7 +36,7 @@ pub trait Hook: Send {
         Ok(())
     }
 
-    /// Runs before each step.
+    /// Runs before each step. If the job has a pipeline, the steps before it may not have ended.
     ///
     /// # Errors
     /// Any error ends the worker.
@@ -75,7 +75,9 @@ pub trait Hook: Send {
         Ok(())
     }
 
-    /// Runs after each step, when the gradients have been pushed or dropped. Summaries given to `plots` are
+    /// Runs after each step, when every shard has answered the push of its gradients, or when they were
+    /// dropped. The steps end in their order. If the job has a pipeline, the worker may have begun later steps
+    /// meanwhile. Summaries given to `plots` are
     /// sent with the worker's next report.
     ///
     /// # Errors

@@ -138,6 +138,12 @@ impl Journal {
         state.gradient_norm = gradient_norm.map(|norm| (local_step, norm)).or(state.gradient_norm);
     }
 
+    /// Records that the current step began at `at`, while earlier ones are in flight.
+    pub(crate) fn next_step(&self, at: Instant) {
+        let mut state = self.0.lock();
+        (state.since, state.phase) = (Some(at), Some(("input", at)));
+    }
+
     /// Records that no further step is taken.
     pub(crate) fn end(&self) {
         let mut state = self.0.lock();

@@ -34,6 +34,8 @@ pub(crate) struct Tracer {
     /// The estimate of each ps task's clock offset.
     clocks: BTreeMap<TaskId, Alignment>,
     spans: Spans,
+    /// The number of pushes that may be in flight to a shard. As many lanes show them, so that (A) holds.
+    pipeline: u32,
     /// The number of steps in which the times of operations are still to be recorded.
     ops_left: u32,
     /// The number of pieces of work in the last step for which the times of operations were recorded;
@@ -56,7 +58,15 @@ impl Tracer {
     /// Creates a tracer for the worker `task` that adds its spans to `spans`.
     pub(crate) const fn new(spec: TraceSpec, task: TaskId, clock: Clock, spans: Spans) -> Self {
         let ops_left = spec.ops;
-        Self { spec, task, clock, clocks: BTreeMap::new(), spans, ops_left, last_work: WORK_MAX }
+        let (pipeline, last_work) = (1, WORK_MAX);
+        Self { spec, task, clock, clocks: BTreeMap::new(), spans, pipeline, ops_left, last_work }
+    }
+
+    /// Sets the number of steps that the worker may have in flight.
+    #[must_use]
+    pub(crate) const fn with_pipeline(mut self, pipeline: u32) -> Self {
+        self.pipeline = pipeline;
+        self
     }
 
     /// Returns true if this step is to be traced.
@@ -129,7 +139,11 @@ impl Tracer {
         };
         spans.extend(Self::shown(&step.work).into_iter().map(work));
         for push in &step.pushes {
-            let whole = own(format!("to {}", push.shard), "push", [push.sent, push.back]);
+            let lane = match push.id.sequence.0 % u64::from(self.pipeline) {
+                0 => format!("to {}", push.shard),
+                lane => format!("to {} ({})", push.shard, lane + 1),
+            };
+            let whole = own(lane, "push", [push.sent, push.back]);
             let whole = SpanSpec { push: Some((push.id, push.shard)), ..whole };
             let (sent, back) = self.on_its_way(push);
             let clock = self.clocks.get(&push.shard.task());

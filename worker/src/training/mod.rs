@@ -1,6 +1,7 @@
 //! The phases of a worker task: it registers with the chief, prepares, trains, and evaluates if the chief
 //! requests it. This module must not depend on update rules or on other workers.
 
+mod course;
 mod filter;
 mod patience;
 mod session;

@@ -11,7 +11,7 @@ use pushpull_messages::id::LocalStep;
 use pushpull_messages::observe;
 
 use super::filter::Filter;
-use crate::client::{Exchange, Gradients, Parameters, Values};
+use crate::client::{Exchange, ExchangeInFlight, Gradients, Parameters, Values};
 use crate::devices::{Computed, DeviceParts, Devices, Recorded, Work};
 use crate::error::WorkerError;
 use crate::fetches::{StepFetches, WantedGradient};
@@ -34,6 +34,8 @@ pub(super) struct Stepper {
     pub lease: Lease,
     /// The number of batches in a step; at least 1.
     pub batches: u32,
+    /// Whether a step ends before its push is answered, so that the next step may begin meanwhile.
+    pub pipelined: bool,
     /// How long the computation of the previous step's last batch took; `None` before the first step.
     pub took: Option<Duration>,
 }
@@ -63,25 +65,40 @@ pub(super) struct EarlierBatches {
 /// A function that changes the gradients of a step before they are filtered and pushed.
 pub(super) type ChangeGradients<'a> = &'a mut dyn FnMut(&mut Gradients) -> Result<(), WorkerError>;
 
+/// The exchange of a step with all shards.
+pub(super) enum StepExchange {
+    /// Every shard has replied, or the gradients were dropped. In the latter case, there are no verdicts, and
+    /// the values are those of this step.
+    Over(Exchange),
+    /// The push may be unanswered.
+    InFlight(ExchangeInFlight),
+}
+
 /// The result of a step.
 pub(super) struct StepResult {
     /// The mean loss over the batches of the step.
     pub loss: f32,
     /// The norm of the gradients; `None` if it was not measured.
     pub gradient_norm: Option<f32>,
-    /// The verdicts on the push, and the values for the next step. If the gradients were dropped, there are
-    /// no verdicts, and the values are those of this step.
-    pub exchange: Exchange,
+    /// The verdicts on the push, and the values for the next step.
+    pub exchange: StepExchange,
     /// When the computation ended.
     pub computed: Instant,
     /// When the gradients had been filtered; `None` if they were not filtered.
     pub filtered: Option<Instant>,
-    /// When every shard had replied; `None` if the gradients were not pushed.
+    /// When every shard had replied; `None` if the gradients were not pushed, or their push is in flight.
     pub answered: Option<Instant>,
     /// The tensors that the devices have fetched, and the fetched gradients and norms.
     pub fetched: StepFetches,
     /// The work of each device; empty unless the step is traced.
     pub work: Vec<Work>,
+}
+
+impl StepResult {
+    /// Returns true if the gradients were dropped, so that the same step is taken again.
+    pub(super) fn is_dropped(&self) -> bool {
+        matches!(&self.exchange, StepExchange::Over(exchange) if exchange.verdicts.is_empty())
+    }
 }
 
 impl Stepper {
@@ -117,7 +134,8 @@ impl Stepper {
         (0..self.devices.count()).map(|_| self.parameters.gradients()).collect()
     }
 
-    /// Computes the last batch of a step from the values in `read`, and pushes the gradients of the step.
+    /// Computes the last batch of a step from the values in `read`, and pushes the gradients of the step. If
+    /// the worker has a pipeline, does not wait for the replies of the shards.
     /// `before` holds the sums over the earlier batches of the step; it is `None` if the step has a single
     /// batch. `change`, if given, is called with the gradients before they are filtered.
     ///
@@ -168,13 +186,10 @@ impl Stepper {
         read: Exchange,
         mut memory: Vec<Gradients>,
     ) -> Result<StepResult, WorkerError> {
-        let Self { parameters, devices, lease, journal, .. } = self;
+        let Self { parameters, devices, lease, journal, pipelined, .. } = self;
         let StepInput { batch, random, local_step, drawn, recorded, .. } = input;
         let Exchange { values, versions, .. } = read;
         let payloads = memory[0].promise();
-        let push = async {
-            Ok(parameters.push_pull(payloads, local_step, drawn, &versions, recorded.traced).await?)
-        };
         let compute = async {
             let computed = lease.hold(devices.step(batch, random, &values, memory, recorded)).await??;
             // The device has completed all gradients.
@@ -184,8 +199,19 @@ impl Stepper {
             journal.enter("exchange", computed);
             Ok::<_, WorkerError>((loss, fetched, work, computed))
         };
-        let ((loss, fetched, work, computed), exchange) = overlap(compute, push).await?;
-        let answered = Some(observe::now());
+        let traced = recorded.traced;
+        let ((loss, fetched, work, computed), exchange, answered) = match *pipelined {
+            true => {
+                let exchange = parameters.begin_push_pull(payloads, local_step, drawn, &versions, traced);
+                (compute.await?, StepExchange::InFlight(exchange), None)
+            }
+            false => {
+                let push =
+                    async { Ok(parameters.push_pull(payloads, local_step, drawn, &versions, traced).await?) };
+                let (computed, exchange) = overlap(compute, push).await?;
+                (computed, StepExchange::Over(exchange), Some(observe::now()))
+            }
+        };
         let (gradient_norm, filtered) = (None, None);
         let fetched = StepFetches { parts: fetched, gradients: Vec::new() };
         Ok(StepResult { loss, gradient_norm, exchange, computed, filtered, answered, fetched, work })
@@ -217,7 +243,7 @@ impl Stepper {
         if !self.filter.pass(&mut gradients, local_step)? {
             let filtered = Some(observe::now());
             let (verdicts, pushes) = (Vec::new(), Vec::new());
-            let exchange = Exchange { values, versions, last_steps, verdicts, pushes };
+            let exchange = StepExchange::Over(Exchange { values, versions, last_steps, verdicts, pushes });
             let (gradient_norm, answered) = (None, None);
             return Ok(StepResult {
                 loss,
@@ -237,9 +263,18 @@ impl Stepper {
         // buffers.
         drop(values);
         let payloads = gradients.into_payloads();
-        let exchange =
-            self.parameters.push_pull(payloads, local_step, drawn, &versions, recorded.traced).await?;
-        let (filtered, answered) = (Some(passed), Some(observe::now()));
+        let (parameters, traced) = (&mut self.parameters, recorded.traced);
+        let (exchange, answered) = match self.pipelined {
+            true => {
+                let exchange = parameters.begin_push_pull(payloads, local_step, drawn, &versions, traced);
+                (StepExchange::InFlight(exchange), None)
+            }
+            false => {
+                let exchange = parameters.push_pull(payloads, local_step, drawn, &versions, traced).await?;
+                (StepExchange::Over(exchange), Some(observe::now()))
+            }
+        };
+        let filtered = Some(passed);
         Ok(StepResult { loss, gradient_norm, exchange, computed, filtered, answered, fetched, work })
     }
 }

@@ -1,21 +1,21 @@
 //! The training loop of one worker: takes a batch, computes the gradients, pushes them and pulls new values,
 //! until every shard has reached the last step. This module must not depend on the chief.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pushpull_engine::Groups;
-use pushpull_input::{Batch, Prefetch, SplitMix64};
-use pushpull_messages::id::{LocalStep, TaskId};
+use pushpull_input::{Batch, InputError, Prefetch, SplitMix64};
+use pushpull_messages::id::{GlobalStep, LocalStep, TaskId};
 use pushpull_messages::observe;
 use pushpull_messages::sync::SyncSpec;
 use pushpull_messages::variable::VariableSpec;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::patience::{Standstill, deserted_after, unless_leaving};
-use super::step::{ChangeGradients, EarlierBatches, StepInput, StepResult, Stepper};
+use super::course::{Course, StepInFlight};
+use super::patience::{deserted_after, unless_leaving};
+use super::step::{ChangeGradients, EarlierBatches, StepExchange, StepInput, StepResult, Stepper};
 use super::validation::{Validated, Validation};
 use crate::client::{Exchange, Gradients, Values};
 use crate::devices::Recorded;
@@ -24,10 +24,6 @@ use crate::fetches::{FetchPlan, WantedGradient};
 use crate::hooks::{EvaluationInfo, Fetched, Hook, StepContext, StepGradients, StepInfo};
 use crate::lease::Lease;
 use crate::telemetry::{Journal, Moments, Plots, StepRecord, StopCause, TracedStep, Tracer};
-
-/// The final loss of a worker is the mean over at most this number of steps. They are the most recent steps
-/// whose gradients were applied or held.
-const LAST_LOSSES: usize = 100;
 
 /// The training loop, with the objects that it uses.
 pub(super) struct Trainer {
@@ -41,6 +37,8 @@ pub(super) struct Trainer {
     /// with `seed` it seeds the random numbers of each step.
     pub drawn: u64,
     pub sync: SyncSpec,
+    /// The number of steps that may be in flight; at least 1.
+    pub pipeline: u32,
     /// The number of workers of the job.
     pub workers: u32,
     pub journal: Journal,
@@ -80,77 +78,181 @@ pub(super) struct TrainingProgress {
 impl Trainer {
     /// Trains until every shard has reached the last step, or until an error ends the training.
     pub(super) async fn run(&mut self) -> Trained {
-        let mut losses = VecDeque::with_capacity(LAST_LOSSES);
-        let mut local_step = LocalStep(0);
-        let mut result = self.train(&mut local_step, &mut losses).await;
+        let mut course = Course::new(observe::now(), self.pipeline);
+        let mut result = self.train(&mut course).await;
         self.journal.end();
         if result.is_ok() {
-            result = self.end_validation(local_step).await;
+            result = self.end_validation(course.local_step).await;
         }
-        let loss = losses.iter().sum::<f32>() / losses.len() as f32;
+        let (local_step, loss) = (course.local_step, course.loss());
         let skipped = self.stepper.filter.dropped();
         Trained { result, progress: TrainingProgress { local_step, loss, skipped } }
     }
 
-    async fn train(
-        &mut self,
-        local_step: &mut LocalStep,
-        losses: &mut VecDeque<f32>,
-    ) -> Result<(), WorkerError> {
+    async fn train(&mut self, course: &mut Course) -> Result<(), WorkerError> {
         let (mut stop, interrupt) = (self.stop.clone(), self.interrupt.clone());
         let join = async { Ok(self.stepper.parameters.join(self.sync, self.workers).await?) };
         let limit = deserted_after(Duration::ZERO);
-        let mut latest = unless_leaving(&mut stop, &interrupt, *local_step, limit, join).await?;
+        let mut latest = unless_leaving(&mut stop, &interrupt, course.local_step, limit, join).await?;
         self.journal.begin(latest.global_step(), self.drawn);
         self.validation.iter_mut().for_each(|validation| validation.begin_at(latest.global_step()));
-        let mut begun = observe::now();
-        let mut standstill = Standstill::default();
+        course.begun = observe::now();
         while !latest.is_complete() {
-            self.check_stay(*local_step)?;
-            // `stop` is closed because the chief is lost. No chief will then give all shards the same last
-            // step.
-            if self.stop.has_changed().is_err() {
-                let limit = deserted_after(self.stepper.took.unwrap_or_default());
-                if latest.is_stopped() || standstill.lasts(&latest.versions, observe::now()) > limit {
-                    return Err(WorkerError::StopUnfinished);
-                }
-            }
-            self.validate(&latest, *local_step).await?;
-            let (recorded, wanted) = (self.recorded(*local_step), self.fetches.gradients(*local_step));
-            let (batch, fed) = self.next_batch(*local_step).await?;
-            self.enter_hooks(fed);
-            self.before_step(&batch, &latest, *local_step)?;
-            let started = observe::now();
-            self.journal.enter("compute", started);
-            let values = &latest.values;
-            let (batch, before, waited) =
-                self.earlier_batches(batch, *local_step, values, recorded.traced).await?;
-            let input = self.draw(&batch, *local_step, recorded, &wanted);
-            let step = self.last_batch(input, latest, before).await?;
-            self.after_step(&batch, &step, *local_step, started)?;
-            let (ended, hooks) = (observe::now(), !self.hooks.is_empty());
-            let StepResult { computed, filtered, answered, .. } = step;
-            // The waits for the later batches count as part of the wait for the first one.
-            let (fed, started) = (fed + waited, started + waited);
-            let moments = Moments { begun, fed, started, computed, filtered, answered, ended, hooks };
-            begun = ended;
-            let examples = batch.examples as u64 * u64::from(self.stepper.batches);
-            self.recycle(batch);
-            let loss = step.loss;
-            latest = self.record(step, moments, *local_step, examples, recorded);
-            if latest.verdicts.is_empty() {
-                // The gradients were dropped, so the same step is taken again with the next batch.
-                continue;
-            }
-            *local_step = local_step.next();
-            if latest.counts() {
-                if losses.len() == LAST_LOSSES {
-                    losses.pop_front();
-                }
-                losses.push_back(loss);
+            latest = match self.take_step(latest, course).await {
+                Ok(newest) => newest,
+                Err(error) => return self.leave(error, course).await,
+            };
+            if latest.is_complete() {
+                // The verdicts on the pushes of later steps are still to come. The chief may also have moved
+                // the last step meanwhile.
+                latest = self.end_steps(Some(latest), 0, course).await?;
             }
         }
         Ok(())
+    }
+
+    /// Takes one step from the values of `latest`, and ends as many earlier steps as the pipeline requires.
+    /// Returns the newest values.
+    async fn take_step(
+        &mut self,
+        mut latest: Exchange,
+        course: &mut Course,
+    ) -> Result<Exchange, WorkerError> {
+        let (ended, local_step) = (course.local_step, course.next);
+        self.check_stay(ended)?;
+        // `stop` is closed because the chief is lost. No chief will then give all shards the same last step.
+        if self.stop.has_changed().is_err() {
+            let limit = deserted_after(self.stepper.took.unwrap_or_default());
+            if latest.is_stopped() || course.standstill.lasts(&latest.versions, observe::now()) > limit {
+                return Err(WorkerError::StopUnfinished);
+            }
+        }
+        self.validate(&latest, ended).await?;
+        let (recorded, wanted) = (self.recorded(local_step), self.fetches.gradients(local_step));
+        let (batch, fed) = self.next_batch(ended).await?;
+        self.enter_hooks(fed);
+        if self.stepper.pipelined {
+            // Newer values may have arrived while the worker waited for its input.
+            latest = self.end_steps(Some(latest), self.pipeline, course).await?;
+            if latest.is_complete() {
+                self.recycle(batch);
+                return Ok(latest);
+            }
+        }
+        let ended = course.local_step;
+        self.before_step(&batch, &latest, local_step)?;
+        let started = observe::now();
+        self.journal.enter("compute", started);
+        let (batch, before, waited) =
+            self.earlier_batches(batch, local_step, &latest.values, recorded.traced).await?;
+        let input = self.draw(&batch, local_step, recorded, &wanted);
+        let (read, latest) = match self.stepper.pipelined {
+            true => (latest.read_again(), Some(latest)),
+            // Lets the step free the values before the next ones arrive.
+            false => (latest, None),
+        };
+        let result = self.last_batch(input, read, before, ended).await?;
+        let began = started;
+        // The waits for the later batches count as part of the wait for the first one.
+        let (fed, started) = (fed + waited, started + waited);
+        let StepResult { computed, filtered, answered, .. } = result;
+        let (begun, hooks) = (course.begun, !self.hooks.is_empty());
+        let moments = Moments { begun, fed, started, computed, filtered, answered, ended: computed, hooks };
+        let examples = batch.examples as u64 * u64::from(self.stepper.batches);
+        let (drawn, is_current) = (self.drawn, true);
+        if !result.is_dropped() {
+            course.next = local_step.next();
+        }
+        let step =
+            StepInFlight { local_step, batch, examples, drawn, recorded, result, began, moments, is_current };
+        course.in_flight.push_back(step);
+        self.end_steps(latest, self.pipeline - 1, course).await
+    }
+
+    /// Ends steps in their order until at most `left` are in flight, and those whose replies have arrived
+    /// already. `latest` has the newest values before. Returns the newest ones.
+    async fn end_steps(
+        &mut self,
+        mut latest: Option<Exchange>,
+        left: u32,
+        course: &mut Course,
+    ) -> Result<Exchange, WorkerError> {
+        let mut waited = None;
+        loop {
+            let may_wait = course.in_flight.len() > left as usize;
+            let Some(step) = course.in_flight.front_mut() else { break };
+            let exchange = match &mut step.result.exchange {
+                StepExchange::Over(_) => None,
+                StepExchange::InFlight(exchange) => {
+                    if !may_wait && !exchange.is_over() {
+                        break;
+                    }
+                    if !exchange.is_over() {
+                        self.journal.enter("exchange", observe::now());
+                    }
+                    let (stop, interrupt) = (&mut self.stop, &self.interrupt);
+                    let limit = deserted_after(self.stepper.took.unwrap_or_default() * self.stepper.batches);
+                    let reply = async { Ok(exchange.wait().await?) };
+                    Some(unless_leaving(stop, interrupt, course.local_step, limit, reply).await?)
+                }
+            };
+            waited = waited.or_else(|| exchange.is_some().then(observe::now));
+            let mut step = course.in_flight.pop_front().expect("it is the first one");
+            step.result.answered = step.result.answered.or(waited);
+            if let Some(exchange) = exchange {
+                step.result.exchange = StepExchange::Over(exchange);
+            }
+            let exchange = self.end_step(step, course)?;
+            // The values of a step whose gradients were dropped are not newer.
+            if latest.is_none() || !exchange.verdicts.is_empty() {
+                latest = Some(exchange);
+            }
+        }
+        let now = observe::now();
+        if course.turn(waited.unwrap_or(now), now) {
+            self.journal.next_step(now);
+        }
+        Ok(latest.expect("without a pipeline, a step ends at once"))
+    }
+
+    /// Ends the oldest step, whose exchange is over: calls the hooks, and records the step. Returns its
+    /// exchange.
+    fn end_step(&mut self, step: StepInFlight, course: &mut Course) -> Result<Exchange, WorkerError> {
+        let StepInFlight { local_step, batch, examples, drawn, recorded, result, began, .. } = step;
+        let StepExchange::Over(exchange) = &result.exchange else { unreachable!("its exchange is over") };
+        self.after_step(&batch, &result, exchange, local_step, began)?;
+        let mut moments = step.moments;
+        if step.is_current {
+            (moments.answered, moments.ended) = (result.answered, observe::now());
+            course.begun = moments.ended;
+        }
+        self.recycle(batch);
+        let (loss, pushed) = (result.loss, !exchange.verdicts.is_empty());
+        let latest = self.record(result, moments, local_step, (examples, drawn), recorded);
+        if !step.is_current {
+            self.journal.next_step(course.begun);
+        }
+        // If the gradients were dropped, the same step is taken again with the next batch.
+        if pushed {
+            course.count(latest.counts().then_some(loss));
+        }
+        Ok(latest)
+    }
+
+    /// Ends the steps in flight of a worker that leaves because of `error`, if their pushes are not in vain.
+    async fn leave(&mut self, error: WorkerError, course: &mut Course) -> Result<(), WorkerError> {
+        let leaves = matches!(
+            error,
+            WorkerError::Interrupted { .. }
+                | WorkerError::Stopped(_)
+                | WorkerError::Input(InputError::Ended { .. })
+        );
+        if leaves && !course.in_flight.is_empty() {
+            self.end_steps(None, 0, course).await?;
+            // The error tells how many steps have ended.
+            self.check_stay(course.local_step)?;
+        }
+        Err(error)
     }
 
     /// Returns an error if the chief has ended the training, or the worker was interrupted.
@@ -202,15 +304,17 @@ impl Trainer {
         Ok((batch, before, waited))
     }
 
-    /// Computes the last batch of a step, and pushes the gradients of the step.
+    /// Computes the last batch of a step from the values of `read`, and pushes the gradients of the step.
+    /// `ended` is the number of steps that have ended.
     async fn last_batch(
         &mut self,
         input: StepInput<'_>,
-        latest: Exchange,
+        read: Exchange,
         before: Option<EarlierBatches>,
+        ended: LocalStep,
     ) -> Result<StepResult, WorkerError> {
         let Self { stepper, hooks, changed, stop, interrupt, .. } = self;
-        let (local_step, global_step) = (input.local_step, latest.global_step());
+        let (local_step, global_step) = (input.local_step, read.global_step());
         let changed: &[VariableSpec] = changed;
         let limit = deserted_after(stepper.took.unwrap_or_default() * stepper.batches);
         let mut change = |gradients: &mut Gradients| {
@@ -218,8 +322,8 @@ impl Trainer {
             Ok(hooks.iter_mut().try_for_each(|hook| hook.change_gradients(&mut all))?)
         };
         let change: Option<ChangeGradients<'_>> = if changed.is_empty() { None } else { Some(&mut change) };
-        let step = stepper.step(input, latest, before, change);
-        unless_leaving(stop, interrupt, local_step, limit, step).await
+        let step = stepper.step(input, read, before, change);
+        unless_leaving(stop, interrupt, ended, limit, step).await
     }
 
     /// Counts a batch as drawn, and returns it as the input of a step.
@@ -288,14 +392,15 @@ impl Trainer {
         step: StepResult,
         moments: Moments,
         local_step: LocalStep,
-        examples: u64,
+        (examples, drawn): (u64, u64),
         recorded: Recorded,
     ) -> Exchange {
-        let StepResult { loss, gradient_norm, exchange: mut latest, fetched, work, .. } = step;
+        let StepResult { loss, gradient_norm, exchange, fetched, work, .. } = step;
+        let StepExchange::Over(mut latest) = exchange else { unreachable!("the exchange is over") };
         self.journal.step(&StepRecord {
             moments,
             global_step: latest.global_step(),
-            drawn: self.drawn,
+            drawn,
             examples,
             loss,
             gradient_norm,
@@ -333,13 +438,14 @@ impl Trainer {
         &mut self,
         batch: &Batch,
         step: &StepResult,
+        exchange: &Exchange,
         local_step: LocalStep,
         started: Instant,
     ) -> Result<(), WorkerError> {
         self.enter_hooks(observe::now());
         if !self.hooks.is_empty() {
-            self.pass_on_fetched(step, local_step)?;
-            let StepResult { loss, gradient_norm, exchange, .. } = step;
+            self.pass_on_fetched(step, exchange.global_step(), local_step)?;
+            let StepResult { loss, gradient_norm, .. } = step;
             let info = StepInfo {
                 local_step,
                 global_step: exchange.global_step(),
@@ -354,11 +460,16 @@ impl Trainer {
         }
         Ok(())
     }
+
     /// Passes the tensors of a step to the hooks that have fetched them.
-    fn pass_on_fetched(&mut self, step: &StepResult, local_step: LocalStep) -> Result<(), WorkerError> {
+    fn pass_on_fetched(
+        &mut self,
+        step: &StepResult,
+        global_step: GlobalStep,
+        local_step: LocalStep,
+    ) -> Result<(), WorkerError> {
         for (index, hook) in self.hooks.iter_mut().enumerate() {
             if let Some(tensors) = self.fetches.of_hook(index, local_step, &step.fetched)? {
-                let global_step = step.exchange.global_step();
                 let fetched = Fetched { task: self.task, local_step, global_step, tensors: &tensors };
                 hook.fetched(&fetched, &self.plots)?;
             }

@@ -21,6 +21,7 @@ use crate::buffer::Payload;
 use crate::connection::{Connection, reply_as};
 use crate::counters::CallCounters;
 use crate::dial::{Patience, dial_counted};
+use crate::earlier::EarlierCall;
 use crate::error::{CallError, DialError};
 use crate::handshake::Identity;
 use crate::retry::RetryConfig;
@@ -134,7 +135,27 @@ impl ReconnectingClient {
     where
         R: TryFrom<Message, Error = Message>,
     {
-        let (reply, payload) = self.exchange(message.into(), payload).await?;
+        self.call_after(message, payload, EarlierCall::NONE).await
+    }
+
+    /// Does the same as [`call`](Self::call) for a request that the peer must handle after that of an earlier
+    /// call, which may still be in flight. If the connection breaks, or the peer asks for the request again,
+    /// sends it again only after the earlier call is answered. The caller polls the earlier call first, so
+    /// that its request is sent first.
+    ///
+    /// # Errors
+    /// Those of [`call`](Self::call). Also returns an error if the request is to be sent again, but the
+    /// earlier call has failed.
+    pub async fn call_after<R>(
+        &self,
+        message: impl Into<Message>,
+        payload: Payload,
+        earlier: EarlierCall,
+    ) -> Result<(R, Payload), CallError>
+    where
+        R: TryFrom<Message, Error = Message>,
+    {
+        let (reply, payload) = self.exchange(message.into(), payload, earlier).await?;
         Ok((reply_as(self.peer, reply)?, payload))
     }
 
@@ -144,16 +165,20 @@ impl ReconnectingClient {
         &self,
         message: Message,
         payload: Payload,
+        mut earlier: EarlierCall,
     ) -> BoxFuture<'_, Result<(Message, Payload), CallError>> {
         Box::pin(async move {
             let mut state = self.state.clone();
             let mut last = String::new();
             for attempt in 0..self.retry.connections_max {
                 if attempt > 0 {
+                    earlier.answered().await.map_err(|failed| failed.of(self.peer))?;
                     self.counters.resend();
                 }
                 let connection = self.connection(&mut state).await?;
-                match connection.exchange_with_resends(&message, &payload, &self.retry).await {
+                let exchange =
+                    connection.exchange_with_resends(&message, &payload, &self.retry, &mut earlier);
+                match exchange.await {
                     Err(CallError::Lost { reason, .. }) => last = reason,
                     result => return result,
                 }

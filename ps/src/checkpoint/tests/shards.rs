@@ -142,6 +142,7 @@ impl Shards {
             variables: self.job.graph.variables.clone(),
             update: self.job.update(),
             sync: SyncSpec::ASYNC,
+            pipeline: 1,
             deterministic: false,
             workers: 2,
             last_step: self.job.last_step,

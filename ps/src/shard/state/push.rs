@@ -4,7 +4,7 @@ use pushpull_messages::message::{Push, PushId, Pushed, Refusal, RefusalCode, Ver
 use pushpull_transport::buffer::Payload;
 
 use super::ShardState;
-use crate::shard::answer::{Answer, Reader, again, misfit, unavailable, variables_lost};
+use crate::shard::answer::{Answer, Reader, again, early, misfit, unavailable, variables_lost};
 use crate::shard::contents::Contents;
 use crate::shard::draft::Draft;
 use crate::shard::ledger::Delivery;
@@ -83,6 +83,7 @@ impl<R> ShardState<R> {
                 self.counters.duplicate += 1;
                 return Ok(PushOutcome { verdict, staleness: 0 });
             }
+            Delivery::Early => return Err(early()),
             Delivery::OutOfOrder(reason) => return Err(misfit(reason)),
         }
         if let Gradients::Arrived(gradients) = &gradients {

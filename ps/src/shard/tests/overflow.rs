@@ -34,6 +34,7 @@ fn create(optimizer: OptimizerSpec, deterministic: bool) -> CreateShard {
         variables: vec![VariableSpec { name, shape, initializer, trainable: true, device: None }],
         update: optimizer.into(),
         sync: SyncSpec::SYNC,
+        pipeline: 1,
         deterministic,
         workers: WORKERS,
         last_step: GlobalStep(100),

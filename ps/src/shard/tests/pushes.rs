@@ -17,7 +17,7 @@ use super::workers::appoint;
 use crate::shard::{Answer, ShardLimits, ShardState};
 
 /// A shard under test. Its functions assert that each request gets exactly one answer, at once.
-pub(super) struct Tested(pub(super) ShardState<()>);
+pub(crate) struct Tested(pub(crate) ShardState<()>);
 
 pub(super) fn only<T: TryFrom<Message, Error = Message>>(
     mut answers: Vec<Answer<()>>,
@@ -28,13 +28,13 @@ pub(super) fn only<T: TryFrom<Message, Error = Message>>(
 }
 
 impl Tested {
-    pub(super) fn new(bytes_max: u64) -> Self {
+    pub(crate) fn new(bytes_max: u64) -> Self {
         let limits = ShardLimits { values_bytes_max: bytes_max, gradients_bytes_max: bytes_max };
         Self(ShardState::new(ShardId::new(0, 0), BufferPool::default(), limits))
     }
 
     /// Creates the shard, and lets the first incarnation of every worker join.
-    pub(super) fn create(&mut self, create: CreateShard) -> Result<ShardCreated, Refusal> {
+    pub(crate) fn create(&mut self, create: CreateShard) -> Result<ShardCreated, Refusal> {
         let workers = create.workers;
         let (created, _) = only(self.0.create(create, 1, ()))?;
         (0..workers).for_each(|worker| appoint(&mut self.0, worker, 1, ()));
@@ -79,6 +79,7 @@ pub(crate) fn create(optimizer: OptimizerSpec, last_step: u64) -> CreateShard {
         ],
         update: optimizer.into(),
         sync: SyncSpec::ASYNC,
+        pipeline: 1,
         deterministic: false,
         workers: 3,
         last_step: GlobalStep(last_step),
@@ -99,7 +100,7 @@ fn shard(optimizer: OptimizerSpec, last_step: u64) -> Tested {
     state
 }
 
-pub(super) fn push(sequence: u64) -> Push {
+pub(crate) fn push(sequence: u64) -> Push {
     let placement = create(OptimizerSpec::sgd(1.0), 1).placement;
     Push {
         shard: 0,
@@ -115,7 +116,7 @@ pub(super) fn push(sequence: u64) -> Push {
     }
 }
 
-pub(super) fn payload(segments: &[&[f32]]) -> Payload {
+pub(crate) fn payload(segments: &[&[f32]]) -> Payload {
     Payload::new(segments.iter().map(|values| Segment::whole(Arc::new(Buffer::from_f32(values)))).collect())
 }
 
@@ -272,24 +273,28 @@ fn a_shard_that_a_worker_used_refuses_another_job() {
 
 proptest! {
     /// Checks the invariants of a shard (V1 to V3, see the head of this file) under pushes that are new,
-    /// repeated, invalid or sent after the shard's last step, in any order.
+    /// repeated, early, invalid or sent after the shard's last step, in any order.
     #[test]
     fn versions_never_decrease_and_counts_add_up(
         last_step in 1u64..20,
-        pushes in prop::collection::vec((0u32..3, 0u8..10), 0..120),
+        pipeline in 1u32..4,
+        pushes in prop::collection::vec((0u32..3, 0u8..10, 0u64..3), 0..120),
     ) {
-        let mut state = shard(OptimizerSpec::sgd(0.1), last_step);
+        let mut state = Tested::new(1 << 20);
+        state.create(CreateShard { pipeline, ..create(OptimizerSpec::sgd(0.1), last_step) }).unwrap();
+        let pipeline = u64::from(pipeline);
         let mut next = [1u64; 3];
         let mut version = Version(0);
         let (mut applied, mut not_finite) = (0, 0);
-        for (worker, kind) in pushes {
+        for (worker, kind, other) in pushes {
+            let other = 1 + other % pipeline;
             let mut push = push(next[worker as usize]);
             push.id.worker = worker;
             let gradients = if kind == 0 { gradients(f32::NAN, 0.0) } else { gradients(1.0, 1.0) };
-            if kind == 1 && push.id.sequence.0 > 1 {
-                push.id.sequence.0 -= 1;
+            if kind == 1 && push.id.sequence.0 > other {
+                push.id.sequence.0 -= other;
             } else if kind == 2 {
-                push.id.sequence.0 += 1;
+                push.id.sequence.0 += other;
             }
             let again = push.id.sequence.0 < next[worker as usize];
             match state.push(&push, gradients) {
@@ -306,6 +311,8 @@ proptest! {
                 }
                 Err(refusal) => {
                     prop_assert!(kind == 0 || kind == 2);
+                    let early = push.id.sequence.0 > next[worker as usize] && other < pipeline;
+                    prop_assert_eq!(refusal.code == RefusalCode::Again, early, "{}", refusal);
                     not_finite += u64::from(refusal.code == RefusalCode::NotFinite);
                 }
             }
@@ -318,6 +325,26 @@ proptest! {
             prop_assert!(applied <= last_step);
         }
     }
+}
+
+#[test]
+fn a_push_that_overtakes_another_is_asked_for_again() {
+    let mut state = Tested::new(1 << 20);
+    state.create(CreateShard { pipeline: 2, ..create(OptimizerSpec::sgd(1.0), 10) }).unwrap();
+    let refusal = state.push(&push(2), gradients(0.0, 2.0)).unwrap_err();
+    assert_eq!((refusal.code, state.observe().version), (RefusalCode::Again, Version(0)));
+    state.push(&push(1), gradients(0.0, 1.0)).unwrap();
+    let (pushed, values) = state.push(&push(2), gradients(0.0, 2.0)).unwrap();
+    assert_eq!((pushed.verdict, pushed.version, floats(&values)[1][0]), (Verdict::Applied, Version(2), 0.0));
+    // Both may still be unanswered, so both may arrive again.
+    for sequence in [1, 2] {
+        let (pushed, values) = state.push(&push(sequence), gradients(0.0, 9.0)).unwrap();
+        assert_eq!((pushed.verdict, pushed.version, pushed.staleness), (Verdict::Applied, Version(2), 0));
+        assert_eq!(floats(&values)[1][0], 0.0, "it counts once");
+    }
+    assert_eq!(state.push(&push(5), gradients(0.0, 1.0)).unwrap_err().code, RefusalCode::Misfit);
+    let counters = state.observe().pushes;
+    assert_eq!((counters.applied, counters.duplicate, counters.refused), (2, 2, 2));
 }
 
 #[test]

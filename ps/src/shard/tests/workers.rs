@@ -37,6 +37,7 @@ pub(super) fn create(sync: SyncSpec, deterministic: bool, workers: u32, last_ste
         }],
         update: OptimizerSpec::sgd(1.0).into(),
         sync,
+        pipeline: 1,
         deterministic,
         workers,
         last_step: GlobalStep(last_step),

@@ -179,7 +179,10 @@ impl WorkerIncarnation<'_> {
             session;
         let (journal, clock) = (self.worker.journal.clone(), Clock::start());
         let (plots, spans, evaluations) = (Plots::default(), Spans::default(), Evaluations::default());
-        let tracer = trace.map(|trace| Tracer::new(trace, self.worker.identity.task, clock, spans.clone()));
+        let tracer = trace.map(|trace| {
+            let tracer = Tracer::new(trace, self.worker.identity.task, clock, spans.clone());
+            tracer.with_pipeline(job.pipeline)
+        });
         let validation = test.clone().map(|test| {
             let (job, devices, hung_after) =
                 (job.clone(), Arc::clone(&devices), self.worker.config.hung_after);
@@ -200,8 +203,18 @@ impl WorkerIncarnation<'_> {
         let hung_after = self.worker.config.hung_after;
         let lease = Lease::of_computation("the computation of a batch", hung_after);
         let journal_of_step = journal.clone();
-        let stepper =
-            Stepper { parameters, devices, lease, filter, gauge, journal: journal_of_step, batches, took };
+        let (pipeline, pipelined) = (job.pipeline, job.pipeline > 1);
+        let stepper = Stepper {
+            parameters,
+            devices,
+            lease,
+            filter,
+            gauge,
+            journal: journal_of_step,
+            batches,
+            pipelined,
+            took,
+        };
         let changes = hooks.iter().any(|hook| hook.changes_gradients());
         let changed = if changes { job.graph.variables.clone() } else { Vec::new() };
         let (sync, task) = (job.sync, self.worker.identity.task);
@@ -213,6 +226,7 @@ impl WorkerIncarnation<'_> {
             input_lease: Lease::of_input("the input", hung_after),
             drawn,
             sync,
+            pipeline,
             workers,
             journal,
             fetches,

@@ -416,3 +416,55 @@ proptest! {
         });
     }
 }
+
+/// Returns faults that cut the connection instead of passing on the first reply to a push.
+fn cut_at_the_first_push() -> Arc<Faults> {
+    let mut cut = false;
+    Faults::on_replies(move |message| match message {
+        Message::Pushed(_) if !std::mem::replace(&mut cut, true) => Fate::Cut,
+        _ => Fate::Pass,
+    })
+}
+
+#[tokio::test]
+async fn a_later_call_is_repeated_behind_the_earlier_one() {
+    both(async |setup| {
+        let client = client(&setup, &cut_at_the_first_push(), RETRY).await;
+        let pushes = || setup.echo.pushed.lock().unwrap()[&7];
+        let (answered, earlier) = EarlierCall::new();
+        let first = async {
+            let seen = client.call::<ShardSnapshot>(Observe { shard: 0 }, Payload::EMPTY).await.unwrap().0;
+            assert_eq!((seen.pulls, pushes()), (3, 1), "the later one waits");
+            answered.tell();
+        };
+        let second = client.call_after::<Pushed>(push(7, 0), Payload::EMPTY, earlier);
+        let answer = async {
+            setup.echo.came.notified().await;
+            setup.echo.came.notified().await;
+            // The connection is a new one. Whatever the calls have sent on it has arrived before this.
+            echoed(&client, 1).await;
+            let reply = setup.echo.kept.lock().unwrap().pop().unwrap();
+            reply.send(ShardSnapshot { pulls: 3, ..Default::default() }, Payload::EMPTY);
+        };
+        let ((), second, ()) = tokio::join!(first, second, answer);
+        assert_eq!((second.unwrap().0.version, pushes()), (Version(7), 2));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_call_fails_if_the_earlier_one_never_comes() {
+    both(async |setup| {
+        let client = client(&setup, &cut_at_the_first_push(), RETRY).await;
+        let (answered, earlier) = EarlierCall::new();
+        drop(answered);
+        let failed = client.call_after::<Pushed>(push(7, 0), Payload::EMPTY, earlier).await.unwrap_err();
+        assert!(failed.to_string().contains("an earlier request that comes first has failed"), "{failed}");
+        assert_eq!(setup.echo.pushed.lock().unwrap()[&7], 1);
+        // Without a reason to repeat it, a call does not depend on the earlier one.
+        let (answered, earlier) = EarlierCall::new();
+        drop(answered);
+        client.call_after::<Pushed>(push(8, 0), Payload::EMPTY, earlier).await.unwrap();
+    })
+    .await;
+}

@@ -260,21 +260,24 @@ impl Shards {
             return self.kept.lock().unwrap().push((push, gradient, reply));
         }
         let shard = push.shard as usize;
+        let stopped = version >= self.last_step.0;
         let next = {
             let values = self.values.lock().unwrap();
             let last = values[shard].last().expect("the initial values").iter();
             let slopes = gradient.segments()[0].as_f32();
             last.zip(slopes).map(|(value, slope)| value - self.learning_rate * slope).collect()
         };
-        self.values.lock().unwrap()[shard].push(next);
-        if shard == 0 {
+        if !stopped {
+            self.values.lock().unwrap()[shard].push(next);
+        }
+        if shard == 0 && !stopped {
             self.drawn.lock().unwrap().push((push.id.incarnation, push.drawn));
         }
         let taken_us = self.clock.now() - AHEAD_US;
         let (done_us, answered_us) = (taken_us, taken_us);
         let pushed = Pushed {
-            verdict: Verdict::Applied,
-            version: Version(version + 1),
+            verdict: if stopped { Verdict::Stopped } else { Verdict::Applied },
+            version: Version(self.version(push.shard)),
             last_step: self.last_step,
             staleness: 1,
             times: push.traced.then_some(PushTimes { received_us, taken_us, done_us, answered_us }),
@@ -537,7 +540,27 @@ impl Play {
     }
 
     pub(super) fn is_stuck(&self) -> bool {
-        self.shards.kept.lock().unwrap().len() == SHARDS.len()
+        self.pushes_kept() == SHARDS.len()
+    }
+
+    /// Returns the number of withheld pushes to all shards.
+    pub(super) fn pushes_kept(&self) -> usize {
+        self.shards.kept.lock().unwrap().len()
+    }
+
+    /// Returns the sequence numbers of the withheld pushes to the first shard, in the order of their arrival.
+    pub(super) fn sequences_kept(&self) -> Vec<u64> {
+        self.kept(|push| push.id.sequence.0)
+    }
+
+    /// Returns the versions from which the withheld pushes to the first shard were computed.
+    pub(super) fn versions_kept(&self) -> Vec<Version> {
+        self.kept(|push| push.version)
+    }
+
+    fn kept<T>(&self, of: impl Fn(&Push) -> T) -> Vec<T> {
+        let kept = self.shards.kept.lock().unwrap();
+        kept.iter().filter(|(push, ..)| push.shard == 0).map(|(push, ..)| of(push)).collect()
     }
 }
 

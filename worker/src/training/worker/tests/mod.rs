@@ -5,6 +5,7 @@ mod accumulating;
 mod changing;
 mod fake_cluster;
 mod hanging;
+mod pipelining;
 mod rolling_back;
 
 use std::collections::{BTreeMap, BTreeSet};
