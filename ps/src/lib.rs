@@ -17,6 +17,7 @@ mod requests;
 mod router;
 mod serving;
 mod shard;
+mod shards;
 mod sync;
 mod threads;
 mod traced_reply;

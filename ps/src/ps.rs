@@ -3,38 +3,27 @@
 
 use std::sync::Arc;
 
-use actix::Actor;
-use actix_rt::Arbiter;
 use futures_util::future::LocalBoxFuture;
-use parking_lot::Mutex;
-use pushpull_messages::id::{ShardId, TaskId};
+use parking_lot::{Mutex, RwLock};
 use pushpull_messages::message::StopReason;
-use pushpull_messages::observe::Clock;
+use pushpull_messages::placement::SHARDS_PER_TASK_MAX;
 use pushpull_transport::buffer::BufferPool;
 use pushpull_transport::{Identity, Listener, Server, ServerConfig, Warnings, serve};
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::actor::{Shard, ShardThreads};
-use crate::address::Address;
 use crate::checkpoint::Checkpoints;
 use crate::config::PsConfig;
-use crate::drafts::Drafts;
 use crate::error::PsError;
 use crate::lifecycle::{End, Lifecycle};
-use crate::requests::StopShard;
 use crate::router::Router;
-use crate::serving::{Serving, Surroundings};
-use crate::shard::{ShardLimits, ShardState};
-use crate::threads;
-use crate::view::{EndGuard, Observation, Phase, PsView, ShardView};
+use crate::shards::{Shards, Shared};
+use crate::view::{EndGuard, Observation, Phase, PsView};
 
 /// A running ps task.
 pub struct Ps {
     server: Server,
-    shards: Vec<Address<Shard>>,
-    /// The shards' threads; empty if the shards run on the task's own thread.
-    arbiters: Vec<Arbiter>,
+    shards: Arc<Shards>,
     lifecycle: Lifecycle,
     /// Cancelled when a signal arrives. The shards' snapshots then say that the task is leaving, so that the
     /// chief saves the job.
@@ -46,69 +35,6 @@ pub struct Ps {
     _end_guard: EndGuard,
     config: PsConfig,
     identity: Identity,
-}
-
-/// The shards of a task, in the order of their indices.
-#[derive(Default)]
-struct Shards {
-    addresses: Vec<Address<Shard>>,
-    drafts: Vec<Drafts>,
-    views: Vec<ShardView>,
-    arbiters: Vec<Arbiter>,
-}
-
-impl Shards {
-    /// Starts the shards of `task`, each on an arbiter of its own unless `config` says otherwise. A shard
-    /// that gets small values moves to the current arbiter.
-    fn start(
-        task: TaskId,
-        config: &PsConfig,
-        pool: &BufferPool,
-        checkpoints: &Checkpoints,
-        lifecycle: &Lifecycle,
-        leaving: &CancellationToken,
-    ) -> Self {
-        let limits = ShardLimits {
-            values_bytes_max: config.server.limits.payload_bytes_max,
-            // The held gradients of all shards may take at most half of the task's bytes in flight. The
-            // other half is for gradients that have yet to arrive.
-            gradients_bytes_max: config.server.in_flight_bytes_max / 2 / u64::from(config.shards),
-        };
-        let reply_bytes_max = config.reply_bytes_max / u64::from(config.shards);
-        let clock = Clock::start();
-        let update_threads = config.update_threads();
-        let mut shards = Self::default();
-        for shard in 0..config.shards {
-            let id = ShardId::new(task.index, shard);
-            let on_panic = {
-                let lifecycle = lifecycle.clone();
-                Box::new(move |reason: String| lifecycle.end(End::Panic(id, reason)))
-            };
-            let drafts = Drafts::new(pool.clone(), config.drafted_bytes_min);
-            shards.drafts.push(drafts.clone());
-            let (publisher, view) = ShardView::new(id);
-            let (checkpoints, leaving) = (checkpoints.clone(), leaving.clone());
-            let with =
-                Surroundings { reply_bytes_max, drafts, checkpoints, clock, publisher, leaving, on_panic };
-            let state = ShardState::new(id, pool.clone(), limits).shared_by(update_threads.clone());
-            let serving = Serving::new(state, with);
-            let address = Address::new(id, Arc::clone(view.meter()));
-            if config.own_threads {
-                let arbiter = threads::arbiter(format!("shard {shard}"));
-                let (sessions, own) = (Arbiter::current(), arbiter.handle());
-                let own_bytes_min = config.own_thread_bytes_min;
-                let threads = ShardThreads { sessions, own: own.clone(), on_own: true, own_bytes_min };
-                let actor = Shard::new(serving, &address, Some(threads));
-                address.set(Shard::start_in_arbiter(&own, |_| actor));
-                shards.arbiters.push(arbiter);
-            } else {
-                address.set(Shard::new(serving, &address, None).start());
-            }
-            shards.addresses.push(address);
-            shards.views.push(view);
-        }
-        shards
-    }
 }
 
 impl Ps {
@@ -130,34 +56,37 @@ impl Ps {
         let lifecycle = Lifecycle::new(config.chief_lease);
         let (leaving, files) = (CancellationToken::new(), CancellationToken::new());
         let checkpoints = Checkpoints::start(&config, pool.clone(), files.clone());
-        let Shards { addresses, drafts, views, arbiters } =
-            Shards::start(task, &config, pool, &checkpoints, &lifecycle, &leaving);
-        let shards = addresses.clone();
-        // If a shard has moved, its first actor passes on what it gets.
-        let recipients = addresses.iter().filter_map(Address::recipient).collect();
+        let shards = Shards::start(Shared {
+            task,
+            config: config.clone(),
+            pool: pool.clone(),
+            checkpoints: checkpoints.clone(),
+            lifecycle: lifecycle.clone(),
+            leaving: leaving.clone(),
+        });
         let warnings = Warnings::default();
         let service =
-            Arc::new(Router { task, shards: addresses, drafts, lifecycle: lifecycle.clone(), warnings });
+            Arc::new(Router { task, shards: Arc::clone(&shards), lifecycle: lifecycle.clone(), warnings });
         // A save request is answered only when the file is written. Meanwhile the chief must be able to send
-        // other requests to every shard.
-        let requests_max = config.server.requests_max.max(4 * config.shards);
+        // other requests to every shard, also to those that it will name later.
+        let requests_max = config.server.requests_max.max(2 * SHARDS_PER_TASK_MAX);
         let server_config = ServerConfig { shards: config.shards, requests_max, ..config.server.clone() };
         let server = serve(listener, identity.clone(), service, server_config);
         tracing::info!(shards = config.shards, address = %server.address(), "serving");
         let (end_guard, view) = PsView::new(Observation {
             task,
             incarnation: identity.incarnation,
-            shards: views,
+            shards: RwLock::default(),
             checkpoints: Arc::clone(checkpoints.meter()),
             server: server.observer(),
             lifecycle: lifecycle.clone(),
             leaving: leaving.clone(),
-            phase: Mutex::new(Phase::Running { shards: recipients, pool: pool.clone(), stopping: false }),
+            phase: Mutex::new(Phase::Running { shards: Vec::new(), pool: pool.clone(), stopping: false }),
         });
+        shards.show_in(view.clone());
         Ok(Self {
             server,
             shards,
-            arbiters,
             lifecycle,
             leaving,
             _files: files.drop_guard(),
@@ -180,8 +109,8 @@ impl Ps {
 
     /// Returns the arbiter that a shard runs on.
     #[cfg(test)]
-    pub(crate) fn arbiter(&self, shard: usize) -> &Arbiter {
-        &self.arbiters[shard]
+    pub(crate) fn arbiter(&self, shard: usize) -> actix_rt::ArbiterHandle {
+        self.shards.arbiter(shard)
     }
 
     /// Serves until the chief ends the job. The token `interrupt` is cancelled by a signal. If this happens
@@ -206,15 +135,7 @@ impl Ps {
             () = self.drain(interrupt) => Err(PsError::Interrupted),
         };
         self.view.stop();
-        // A shard that stops refuses the requests that still wait in its mailbox.
-        for shard in self.shards {
-            // If the mailbox is full, this message is lost. The shard then ends with its arbiter, or with the
-            // task.
-            let _ = shard.try_send(StopShard);
-        }
-        for arbiter in self.arbiters {
-            arbiter.stop();
-        }
+        self.shards.stop();
         // Once both waits are over, the counts in the view do not change any more. If a shard hangs, each of
         // the two waits a few seconds for it.
         tokio::join!(self.server.stop(), self.view.wait_for_end());

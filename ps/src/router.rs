@@ -1,25 +1,24 @@
 //! Routes each request of a peer to the shard that the request names. Refuses requests that this kind of peer
 //! may not send, and orders of a chief that the task does not obey.
 
+use std::sync::Arc;
+
 use futures_util::future::{BoxFuture, FutureExt};
 use pushpull_messages::id::{JobName, TaskId};
 use pushpull_messages::message::{Claimed, Message, Refusal, RefusalCode, Stopped, Withdrawn};
 use pushpull_transport::buffer::Payload;
 use pushpull_transport::{Arriving, Peer, Reply, Service, Sink, Warnings};
 
-use crate::actor::Shard;
-use crate::address::Address;
-use crate::drafts::{DRAFT_TIME_MAX, Drafts};
+use crate::drafts::DRAFT_TIME_MAX;
 use crate::lifecycle::{End, Lifecycle};
 use crate::requests::ShardRequest;
 use crate::shard::Reader;
+use crate::shards::Shards;
 
 /// The service that routes requests from all connections to the shards.
 pub(crate) struct Router {
     pub task: TaskId,
-    pub shards: Vec<Address<Shard>>,
-    /// The turn to draft at each shard.
-    pub drafts: Vec<Drafts>,
+    pub shards: Arc<Shards>,
     pub lifecycle: Lifecycle,
     pub warnings: Warnings,
 }
@@ -115,9 +114,7 @@ impl Service for Router {
             if arriving.last_took.is_some_and(|took| took > DRAFT_TIME_MAX) {
                 return None;
             }
-            let shard = shard_of(peer, arriving.message)? as usize;
-            let (address, drafts) = (self.shards.get(shard)?, self.drafts.get(shard)?);
-            let address = address.clone();
+            let (address, drafts) = self.shards.get(shard_of(peer, arriving.message)?)?;
             // If the mailbox is full, the shard frees the turn with its next change.
             let on_lost = Box::new(move |over| drop(address.try_send(over)));
             let sink = drafts.begin(push, arriving.lengths, peer.connection, on_lost).await?;
@@ -137,8 +134,14 @@ impl Service for Router {
             let reason = format!("{} does not accept {} from {}", self.task, message.name(), peer.task);
             return reply.refuse(RefusalCode::Malformed, reason);
         };
-        let Some(address) = self.shards.get(shard as usize) else {
-            let reason = format!("{} has {} shard(s), but no shard {shard}", self.task, self.shards.len());
+        // The chief that the task obeys may use more shards than the task has announced.
+        let ordered = is_order(&message) || matches!(&message, Message::Observe(_));
+        let address = match peer.task.job == JobName::Chief && ordered {
+            true => self.shards.address_or_start(shard),
+            false => self.shards.address(shard),
+        };
+        let Some(address) = address else {
+            let reason = format!("{} has {} shard(s), but no shard {shard}", self.task, self.shards.count());
             return reply.refuse(RefusalCode::Misfit, reason);
         };
         let (task, incarnation, connection) = (peer.task, peer.incarnation, peer.connection);

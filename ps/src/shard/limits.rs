@@ -9,8 +9,8 @@ use super::answer::misfit;
 pub struct ShardLimits {
     /// The largest total size of the values, in bytes. All values must fit into one frame.
     pub values_bytes_max: u64,
-    /// The largest total size of the held gradients, in bytes. Held gradients count against the bytes that
-    /// the whole task may have in flight.
+    /// The largest total size, in bytes, of the gradients that all shards of the task hold. Held gradients
+    /// count against the bytes that the whole task may have in flight.
     pub gradients_bytes_max: u64,
 }
 
@@ -32,11 +32,13 @@ impl ShardLimits {
         // missing gradients could not arrive.
         let per_update = create.sync.gradients_per_update(create.workers);
         let kept = if create.deterministic { per_update } else { 1 };
+        let bytes = create.task_bytes();
         let held = bytes.saturating_mul(u64::from(kept));
         if per_update > 1 && held > gradients_bytes_max {
             return Err(misfit(format!(
-                "{id} would hold {kept} gradient(s) of {bytes} bytes for an update, but may hold at most \
+                "{} would hold {kept} gradient(s) of {bytes} bytes for an update, but may hold at most \
                  {gradients_bytes_max} bytes; use more ps tasks{}",
+                id.task(),
                 if create.deterministic { ", or turn deterministic off" } else { "" }
             )));
         }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use actix::Recipient;
 use async_trait::async_trait;
 use futures_util::future::join_all;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use pushpull_messages::id::{Incarnation, TaskId};
 use pushpull_messages::observe::{
     ActorSnapshot, Meter, Observed, PsSnapshot, RoleSnapshot, TaskSnapshot, TaskState,
@@ -45,7 +45,8 @@ pub struct PsView(Arc<Observation>);
 pub(crate) struct Observation {
     pub task: TaskId,
     pub incarnation: Incarnation,
-    pub shards: Vec<ShardView>,
+    /// The views of the shards that have been started, in the order of their indices.
+    pub shards: RwLock<Vec<ShardView>>,
     /// The meter of the thread that reads and writes checkpoints.
     pub checkpoints: Arc<Meter>,
     pub server: ServerObserver,
@@ -74,6 +75,19 @@ impl PsView {
         (EndGuard(view.clone()), view)
     }
 
+    /// Adds a shard, from which snapshots can be requested through `recipient`.
+    pub(crate) fn add(&self, shard: ShardView, recipient: Option<Recipient<Refresh>>) {
+        let mut phase = self.0.phase.lock();
+        if let (Phase::Running { shards, .. }, Some(recipient)) = (&mut *phase, recipient) {
+            shards.push(recipient);
+            self.0.shards.write().push(shard);
+        }
+    }
+
+    fn shards(&self) -> Vec<ShardView> {
+        self.0.shards.read().clone()
+    }
+
     /// Marks the task as stopping.
     pub(crate) fn stop(&self) {
         if let Phase::Running { stopping, .. } = &mut *self.0.phase.lock() {
@@ -83,7 +97,8 @@ impl PsView {
 
     /// Waits until all shards have ended, for at most [`END_WITHIN`].
     pub(crate) async fn wait_for_end(&self) {
-        let all = join_all(self.0.shards.iter().map(ShardView::wait_for_end));
+        let all = self.shards();
+        let all = join_all(all.iter().map(ShardView::wait_for_end));
         if timeout(END_WITHIN, all).await.is_err() {
             tracing::warn!(task = %self.0.task, "not all shards ended within {END_WITHIN:?}");
         }
@@ -92,12 +107,12 @@ impl PsView {
     /// Requests a snapshot from each shard, and waits until the shards that are not busy have published
     /// theirs.
     async fn refresh(&self) {
-        let recipients = match &*self.0.phase.lock() {
-            Phase::Running { shards, .. } => shards.clone(),
+        let (shards, recipients) = match &*self.0.phase.lock() {
+            Phase::Running { shards, .. } => (self.shards(), shards.clone()),
             Phase::Ended { .. } => return,
         };
         let deadline = Instant::now() + ANSWER_WITHIN;
-        let shards = self.0.shards.iter().zip(&recipients);
+        let shards = shards.iter().zip(&recipients);
         join_all(shards.map(|(shard, recipient)| shard.refresh(recipient, deadline))).await;
     }
 
@@ -133,8 +148,8 @@ impl Drop for EndGuard {
 impl Observed for PsView {
     async fn observe(&self) -> TaskSnapshot {
         self.refresh().await;
-        let Observation { task, incarnation, shards, checkpoints, server, lifecycle, .. } = &*self.0;
-        let shards: Vec<_> = shards.iter().map(ShardView::snapshot).collect();
+        let Observation { task, incarnation, checkpoints, server, lifecycle, .. } = &*self.0;
+        let shards: Vec<_> = self.shards().iter().map(ShardView::snapshot).collect();
         let (state, pool_bytes) = self.state(shards.iter().map(|&(stage, ..)| stage));
         let mut actors: Vec<_> = shards.iter().map(|(.., snapshot)| snapshot.actor.clone()).collect();
         let files = checkpoints.snapshot(format!("{task}/checkpoints"), "");

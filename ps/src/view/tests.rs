@@ -42,7 +42,7 @@ fn a_busy_shard_is_shown_as_busy_and_delays_no_observer() {
         let view = ps.view();
         let (release, until) = mpsc::channel();
         for until in [Some(until), None] {
-            let queued = view.0.shards[1].meter().queue();
+            let queued = view.shards()[1].meter().queue();
             ps.arbiter(1).spawn_fn(move || {
                 let _handling = queued.handle();
                 // The call returns when the other end of the channel is dropped.
@@ -116,7 +116,7 @@ fn a_shard_that_has_not_answered_is_asked_once() {
         let (_end_guard, view) = PsView::new(Observation {
             task: TaskId::ps(0),
             incarnation: Incarnation(1),
-            shards: vec![shard_view],
+            shards: RwLock::new(vec![shard_view]),
             checkpoints: Arc::default(),
             server: ps.view().0.server.clone(),
             lifecycle: Lifecycle::new(Duration::from_secs(10)),

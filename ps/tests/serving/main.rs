@@ -4,6 +4,7 @@
 
 mod chiefs;
 mod drafting;
+mod growing;
 mod memory;
 mod observing;
 mod slow_reader;
