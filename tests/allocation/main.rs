@@ -87,8 +87,8 @@ fn pushes_and_pulls_allocate_nothing_large() {
     let mut found = Vec::new();
     actix_rt::System::new().block_on(async {
         for wire in Wire::ALL {
-            // A ps drafts pushes with SGD while they arrive, keeps those with Adam until they are complete, and
-            // adds up those of a synchronous job.
+            // A ps drafts pushes with SGD while they arrive, keeps those with Adam until they are complete,
+            // and adds up those of a synchronous job.
             for (sync, optimizer, workers) in [
                 (SyncSpec::ASYNC, OptimizerSpec::sgd(1e-3), 1),
                 (SyncSpec::ASYNC, OptimizerSpec::adam(1e-3), 1),
