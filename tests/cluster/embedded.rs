@@ -9,8 +9,10 @@ use std::thread::JoinHandle;
 use pushpull::nn::{Layer, dense};
 use pushpull::{
     DatasetSpec, Embedded, GraphBuilder, InputSpec, JobProgress, JobReport, JobSpec, OptimizerSpec, Outcome,
-    PartitionerSpec, PlacementSpec, TrainArgs,
+    PartitionerSpec, PlacementSpec, PsConfig, TrainArgs,
 };
+use pushpull_transport::ServerConfig;
+use pushpull_transport::wire::Limits;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -60,6 +62,26 @@ fn holds(report: &JobReport, steps: u64) {
         assert_eq!((seen.pushes.applied, seen.version.0), (steps, steps), "V3 on {shard}: {seen:?}");
         assert_eq!(seen.staleness.count(), steps);
     }
+}
+
+#[test]
+fn a_ps_has_as_many_shards_as_its_frames_need() {
+    let job = JobSpec { placement: PlacementSpec::default(), ..job(1, 100) };
+    let (one, several) = block_on(async {
+        let one = train(1, 1, job.clone()).await.unwrap();
+        // The largest variable has 100 352 bytes.
+        let limits = Limits { payload_bytes_max: 30_000, ..Limits::default() };
+        let server = ServerConfig { limits, ..ServerConfig::default() };
+        let ps_config = PsConfig { server, ..PsConfig::default() };
+        let (tell, _told) = watch::channel(JobProgress::default());
+        let limited = Embedded { ps_config, ..Embedded::new(1, 1) };
+        (one, limited.run(job, tell, CancellationToken::new()).await.unwrap())
+    });
+    holds(&one, 100);
+    holds(&several, 100);
+    assert_eq!((one.shards.len(), several.shards.len()), (1, 4));
+    assert!(several.shards.iter().all(|(_, shard)| shard.bytes <= 30_000));
+    assert_eq!(one.evaluation.variables_crc32c, several.evaluation.variables_crc32c);
 }
 
 #[test]
