@@ -24,11 +24,15 @@ fn job(seed: u64, steps: u64) -> JobSpec {
 }
 
 fn job_called(model: &str, seed: u64, steps: u64) -> JobSpec {
+    job_with(model, 32, seed, steps)
+}
+
+fn job_with(model: &str, hidden: usize, seed: u64, steps: u64) -> JobSpec {
     let mut g = GraphBuilder::new(model);
     let images = g.input("features", [28, 28]);
     let labels = g.labels("labels");
     let x = g.reshape(images, [784]);
-    let x = dense("hidden", 32).relu().apply(&mut g, x);
+    let x = dense("hidden", hidden).relu().apply(&mut g, x);
     let logits = dense("logits", 10).apply(&mut g, x);
     let loss = g.softmax_cross_entropy(logits, labels);
     let accuracy = g.accuracy(logits, labels);
@@ -82,6 +86,18 @@ fn a_ps_has_as_many_shards_as_its_frames_need() {
     assert_eq!((one.shards.len(), several.shards.len()), (1, 4));
     assert!(several.shards.iter().all(|(_, shard)| shard.bytes <= 30_000));
     assert_eq!(one.evaluation.variables_crc32c, several.evaluation.variables_crc32c);
+}
+
+#[test]
+fn a_large_variable_is_split_over_the_ps_tasks() {
+    // The largest variable has 3 MiB, the others have 45 KiB together.
+    let job = JobSpec { placement: PlacementSpec::default(), ..job_with("wide", 1004, 1, 10) };
+    let (one, two) =
+        block_on(async { (train(1, 1, job.clone()).await.unwrap(), train(2, 1, job).await.unwrap()) });
+    let bytes: Vec<u64> = two.shards.iter().map(|(_, shard)| shard.bytes).collect();
+    assert_eq!((one.shards.len(), bytes.len()), (1, 2));
+    assert!(bytes[0].abs_diff(bytes[1]) < 64 << 10, "{bytes:?}");
+    assert_eq!(one.evaluation.variables_crc32c, two.evaluation.variables_crc32c);
 }
 
 #[test]
