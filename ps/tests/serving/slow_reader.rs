@@ -104,10 +104,14 @@ fn a_slow_reader_beside_fast_workers_keeps_few_versions() {
         for worker in pushing.collect::<Vec<_>>() {
             worker.await.unwrap();
         }
+        // The reader is slow, and not stuck: what it may take is enough for its join and for one more reply.
+        while reads.get() == 0 {
+            assert!(!reading.is_finished(), "the reader has failed");
+            peak.set(task.bytes().max(peak.get()));
+            tokio::task::yield_now().await;
+        }
         let versions = peak.get() / VALUES_BYTES;
         assert!(peak.get() <= BYTES_BOUND, "{versions} versions in memory");
-        // The replies are 1 to join and at least 1 to later pulls: the reader was slow, and not stuck.
-        assert!(reads.get() >= 1 && !reading.is_finished(), "{} replies were read", reads.get());
         reading.abort();
     });
 }
