@@ -72,7 +72,7 @@ fn a_slow_reader_beside_fast_workers_keeps_few_versions() {
     run(async {
         let task = Rc::new(TcpTask::start().await);
         let chief = task.call(TaskId::CHIEF).await;
-        task.create(&chief).await;
+        task.create(&chief, 1).await;
         let way = SlowWay::to(&task.address).await;
         let (allowed, reads, peak) = (&way.allowed, Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
         let (reader, read) = (Rc::clone(&task), Rc::clone(&reads));
