@@ -14,7 +14,11 @@ pub(crate) struct Variant {
 pub(crate) const PLAIN: &str = "plain f32";
 
 /// All variants. The plain one comes first.
-const VARIANTS: &[Variant] = &[Variant { name: PLAIN, change: |_| {} }];
+const VARIANTS: &[Variant] = &[
+    Variant { name: PLAIN, change: |_| {} },
+    Variant { name: "pipeline 2", change: |job| job.pipeline = 2 },
+    Variant { name: "pipeline 3", change: |job| job.pipeline = 3 },
+];
 
 /// Returns the plain variant, and those whose names contain one of the texts; all if there are no texts.
 pub(crate) fn chosen(only: &[String]) -> Vec<&'static Variant> {

@@ -11,9 +11,12 @@ pub(crate) struct Case {
     pub transport: Wire,
     pub adam: bool,
     pub workers: u32,
+    /// The number of exchanges that a worker has in flight. With 1, it waits for the reply before it begins the
+    /// next exchange.
+    pub in_flight: u32,
 }
 
-/// What a worker asks for in each exchange. It waits for the reply before it begins the next exchange.
+/// What a worker asks for in each exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Direction {
     Push,
@@ -99,11 +102,13 @@ impl Case {
             transport: Wire::Tcp,
             adam: false,
             workers: 1,
+            in_flight: 1,
         };
         let adam = |case| Self { adam: true, ..case };
         let shared = |case| Self { transport: Wire::Shared, ..case };
         let inside = |case| Self { transport: Wire::InProcess, ..case };
         let by = |workers, case| Self { workers, ..case };
+        let flying = |in_flight, case| Self { in_flight, ..case };
         vec![
             case(Push, Dense),
             case(Pull, Dense),
@@ -116,11 +121,15 @@ impl Case {
             case(PushPull, Small),
             case(PushPull, Many),
             case(PushPull, Medium),
+            flying(2, case(PushPull, Dense)),
+            flying(2, case(PushPull, Mlp)),
+            flying(4, case(PushPull, Small)),
             shared(case(Push, Dense)),
             shared(case(Pull, Dense)),
             shared(case(PushPull, Dense)),
             shared(adam(case(Push, Dense))),
             shared(by(2, case(PushPull, Dense))),
+            shared(flying(2, case(PushPull, Dense))),
             shared(case(PushPull, Huge)),
             shared(by(8, case(PushPull, Mlp))),
             shared(case(PushPull, Mlp)),
@@ -141,7 +150,17 @@ impl Case {
         };
         let optimizer = if self.adam { "adam" } else { "sgd" };
         let workers = if self.workers > 1 { format!(" {} workers", self.workers) } else { String::new() };
-        format!("{direction} {} {optimizer}{workers}", self.variables.name())
+        let flying =
+            if self.in_flight > 1 { format!(" {} in flight", self.in_flight) } else { String::new() };
+        format!("{direction} {} {optimizer}{workers}{flying}", self.variables.name())
+    }
+
+    /// Returns how a worker waits: `closed` if it waits for each reply before it begins the next exchange.
+    pub(crate) fn mode(&self) -> String {
+        match self.in_flight {
+            1 => "closed".to_owned(),
+            more => format!("pipelined {more}"),
+        }
     }
 
     /// Returns the name of the transport.

@@ -106,7 +106,7 @@ impl Setup {
             variables: self.variables(),
             update: self.case.optimizer().into(),
             sync: SyncSpec::ASYNC,
-            pipeline: 1,
+            pipeline: self.case.in_flight,
             deterministic: false,
             workers: self.case.workers,
             last_step: GlobalStep(u64::MAX / 2),

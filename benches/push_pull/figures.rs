@@ -53,8 +53,7 @@ struct Row {
 pub(crate) struct JsonRow {
     workload: String,
     transport: &'static str,
-    /// `closed`: each worker waits for the reply before it begins the next exchange.
-    mode: &'static str,
+    mode: String,
     gbit_s: f64,
     gbit_s_min: f64,
     gbit_s_max: f64,
@@ -172,7 +171,7 @@ impl Row {
         JsonRow {
             workload: self.case.workload(),
             transport: self.case.transport(),
-            mode: "closed",
+            mode: self.case.mode(),
             gbit_s,
             gbit_s_min,
             gbit_s_max,

@@ -26,7 +26,8 @@ pub(crate) struct Peer {
 impl Peer {
     /// Returns the throughput to compare a case with; `None` if the program does not measure the same.
     pub(crate) fn of(&self, case: &Case) -> Option<f64> {
-        let same = case.variables == Variables::Dense && case.workers == 1 && !case.adam;
+        let same =
+            case.variables == Variables::Dense && case.workers == 1 && case.in_flight == 1 && !case.adam;
         match (case.direction, case.transport) {
             (Direction::Push, Wire::Tcp | Wire::Shared) if same => Some(self.push),
             (Direction::Pull, Wire::Tcp | Wire::Shared) if same => Some(self.pull),

@@ -1,5 +1,6 @@
 //! A worker without a model: it pushes what its buffers hold, and pulls values that it does not use.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -26,6 +27,8 @@ const IN_FLIGHT_BYTES_MAX: u64 = 4 << 30;
 struct Exchanger {
     parameters: Parameters,
     direction: Direction,
+    /// The number of exchanges in flight.
+    in_flight: usize,
     versions: Vec<Version>,
     /// The number of pushes so far.
     pushed: u64,
@@ -50,7 +53,8 @@ impl Exchanger {
             Parameters::connect(&transport, &identity, &placement, &variables, pool, config).await?;
         let joined = parameters.join(pushpull::SyncSpec::ASYNC, setup.case.workers).await?;
         let (direction, variables) = (setup.case.direction, variables.len() as u32);
-        Ok(Self { parameters, direction, versions: joined.versions, pushed: 0, variables })
+        let in_flight = setup.case.in_flight as usize;
+        Ok(Self { parameters, direction, in_flight, versions: joined.versions, pushed: 0, variables })
     }
 
     /// Returns the gradients of a step. Their buffers come from the pool. Only the first exchanges write
@@ -84,18 +88,56 @@ impl Exchanger {
         Ok(())
     }
 
-    /// Exchanges until the time that the benchmark has chosen is over, and reports what it measured.
-    async fn measure(mut self, setup: &Setup) -> anyhow::Result<()> {
-        for _ in 0..WARM_UP {
-            self.exchange().await?;
-        }
-        let limit = Duration::from_secs_f64(wait_to_begin()?);
-        let (began, cpu, mut times) = (Instant::now(), usage::cpu_of_self()?, Vec::new());
-        while began.elapsed() < limit {
+    /// Exchanges while `more` returns true for the number of exchanges so far, with one exchange in flight.
+    /// Returns the time of each exchange.
+    async fn exchange_one_by_one(
+        &mut self,
+        mut more: impl FnMut(usize) -> bool,
+    ) -> anyhow::Result<Vec<Duration>> {
+        let mut times = Vec::new();
+        while more(times.len()) {
             let sent = Instant::now();
             self.exchange().await?;
             times.push(sent.elapsed());
         }
+        Ok(times)
+    }
+
+    /// Exchanges while `more` returns true for the number of exchanges that have begun, with several exchanges
+    /// in flight. Returns the time of each exchange.
+    async fn exchange_in_flight(
+        &mut self,
+        mut more: impl FnMut(usize) -> bool,
+    ) -> anyhow::Result<Vec<Duration>> {
+        let (mut flying, mut times) = (VecDeque::new(), Vec::new());
+        loop {
+            while flying.len() < self.in_flight && more(times.len() + flying.len()) {
+                let (sent, gradients, step) = (Instant::now(), self.gradients(), self.pushed + 1);
+                let versions = &self.versions;
+                let begun =
+                    self.parameters.begin_push_pull(gradients, LocalStep(step), step, versions, false);
+                flying.push_back((sent, begun));
+                self.pushed = step;
+            }
+            let Some((sent, mut exchange)) = flying.pop_front() else { return Ok(times) };
+            self.versions = exchange.wait().await?.versions;
+            times.push(sent.elapsed());
+        }
+    }
+
+    async fn exchange_while(&mut self, more: impl FnMut(usize) -> bool) -> anyhow::Result<Vec<Duration>> {
+        match self.in_flight {
+            1 => self.exchange_one_by_one(more).await,
+            _ => self.exchange_in_flight(more).await,
+        }
+    }
+
+    /// Exchanges until the time that the benchmark has chosen is over, and reports what it measured.
+    async fn measure(mut self, setup: &Setup) -> anyhow::Result<()> {
+        self.exchange_while(|exchanges| exchanges < WARM_UP as usize).await?;
+        let limit = Duration::from_secs_f64(wait_to_begin()?);
+        let (began, cpu) = (Instant::now(), usage::cpu_of_self()?);
+        let times = self.exchange_while(|_| began.elapsed() < limit).await?;
         let (seconds, cpu_s) = (began.elapsed().as_secs_f64(), usage::cpu_of_self()? - cpu);
         let bytes = times.len() as u64 * setup.case.exchanged();
         let (times_us, peak_bytes) = (percentiles(times), usage::peak_of("self")?);
