@@ -11,8 +11,8 @@ pub(crate) struct Case {
     pub transport: Wire,
     pub adam: bool,
     pub workers: u32,
-    /// The number of exchanges that a worker has in flight. With 1, it waits for the reply before it begins the
-    /// next exchange.
+    /// The number of exchanges that a worker has in flight. With 1, it waits for the reply before it begins
+    /// the next exchange.
     pub in_flight: u32,
 }
 

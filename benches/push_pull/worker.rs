@@ -103,8 +103,8 @@ impl Exchanger {
         Ok(times)
     }
 
-    /// Exchanges while `more` returns true for the number of exchanges that have begun, with several exchanges
-    /// in flight. Returns the time of each exchange.
+    /// Exchanges while `more` returns true for the number of exchanges that have begun, with several
+    /// exchanges in flight. Returns the time of each exchange.
     async fn exchange_in_flight(
         &mut self,
         mut more: impl FnMut(usize) -> bool,

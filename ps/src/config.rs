@@ -10,8 +10,8 @@ use pushpull_transport::ServerConfig;
 use crate::shard::UpdateThreads;
 use crate::threads;
 
-/// The default number of threads that share a large update, on a machine with at least as many cores. An update
-/// is limited by the memory's speed, so more threads gain little.
+/// The default number of threads that share a large update, on a machine with at least as many cores. An
+/// update is limited by the memory's speed, so more threads gain little.
 const UPDATE_THREADS: usize = 4;
 
 /// The settings of one ps task.
@@ -48,8 +48,8 @@ pub struct PsConfig {
     /// it. A smaller shard works on the thread of the task's connections: to wake another thread would take
     /// longer than its updates.
     pub own_thread_bytes_min: u64,
-    /// The number of threads that share a large update, if `own_threads` allows it. All shards of the task use
-    /// the same threads.
+    /// The number of threads that share a large update, if `own_threads` allows it. All shards of the task
+    /// use the same threads.
     pub update_threads: usize,
     /// Opens the stores that contain checkpoints, each by its location.
     pub stores: Stores,

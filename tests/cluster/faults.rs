@@ -90,8 +90,8 @@ fn a_bad_network_loses_and_doubles_no_gradient() {
     }
 }
 
-/// Checks that the pushes of a pipeline count once each, even if a connection breaks while several of them are
-/// in flight.
+/// Checks that the pushes of a pipeline count once each, even if a connection breaks while several of them
+/// are in flight.
 #[test]
 fn a_bad_network_loses_no_push_of_a_pipeline() {
     let mut disturbed = Disturbed::start(cluster(2400, &["--pipeline=3"]), 4);

@@ -1,6 +1,6 @@
 //! Bounded spinning: after a message was sent or received, the end of a link looks for the next one again and
-//! again for a short time, before its thread sleeps. To wake a thread that sleeps takes longer than most small
-//! messages. This module must not depend on frames.
+//! again for a short time, before its thread sleeps. To wake a thread that sleeps takes longer than most
+//! small messages. This module must not depend on frames.
 //!
 //! Wanted properties: (A) an end without a limit never spins; (B) an end spins no longer than its limit after
 //! it has begun to wait or has sent something last; (C) what an end waits for is found in any case.

@@ -743,8 +743,8 @@ async fn a_large_payload_goes_into_the_sink_of_its_service() {
         assert!(refused.to_string().contains("taken 0"), "{refused}");
         assert_eq!(received.recv().await.unwrap().unwrap(), bytes);
     }
-    // A small payload is kept, and so is one of many small segments, and one with a checksum: its bytes may be
-    // wrong.
+    // A small payload is kept, and so is one of many small segments, and one with a checksum: its bytes may
+    // be wrong.
     let (checked, _checked_server, _) = sinking(tcp.with_payload_crc(true)).await;
     for (client, lengths) in [(&client, vec![1000]), (&client, vec![17; 9000]), (&checked, vec![100_000])] {
         let (payload, bytes) = numbers(&lengths);

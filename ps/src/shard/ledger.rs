@@ -1,9 +1,9 @@
 //! Remembers each worker's last pushes and their verdicts, so that every push counts exactly once. Wanted
-//! properties: (A) a push is new only once; a retry of one of the last `pipeline` pushes is a duplicate and gets
-//! the verdict of the original; (B) pushes of one incarnation are accepted in order, without a gap, from 1; (C)
-//! the membership, not the ledger, decides which incarnation may push; (D) each worker has one entry; (E) a
-//! restored ledger knows the drawn batches of each worker, but no incarnation, because all have ended; (F)
-//! the batches of a push count as drawn when its gradient is applied or stale, but not while it is held.
+//! properties: (A) a push is new only once; a retry of one of the last `pipeline` pushes is a duplicate and
+//! gets the verdict of the original; (B) pushes of one incarnation are accepted in order, without a gap, from
+//! 1; (C) the membership, not the ledger, decides which incarnation may push; (D) each worker has one entry;
+//! (E) a restored ledger knows the drawn batches of each worker, but no incarnation, because all have ended;
+//! (F) the batches of a push count as drawn when its gradient is applied or stale, but not while it is held.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,8 +17,8 @@ pub(super) struct Ledger {
     /// The number of pushes that a worker may have in flight; at least 1.
     pipeline: u32,
     records: BTreeMap<u32, WorkerRecord>,
-    /// For each worker whose last incarnation has pushed more than once: the verdicts on the pushes before its
-    /// last one, the oldest first, at most `pipeline - 1`. Empty without a pipeline.
+    /// For each worker whose last incarnation has pushed more than once: the verdicts on the pushes before
+    /// its last one, the oldest first, at most `pipeline - 1`. Empty without a pipeline.
     earlier: BTreeMap<u32, VecDeque<Verdict>>,
     /// For each worker with a held gradient: the number of batches that the worker had drawn when it pushed
     /// the gradient.
@@ -40,8 +40,8 @@ pub(super) enum Delivery {
 }
 
 impl Ledger {
-    /// Makes the ledger of a job in which a worker may have `pipeline` pushes in flight. `records` are those of
-    /// the checkpoint from which the job continues, if there is one.
+    /// Makes the ledger of a job in which a worker may have `pipeline` pushes in flight. `records` are those
+    /// of the checkpoint from which the job continues, if there is one.
     pub(super) fn new(pipeline: u32, records: Vec<WorkerRecord>) -> Self {
         let known = |WorkerRecord { worker, drawn, .. }| (worker, WorkerRecord::new(worker, drawn));
         let records = records.into_iter().map(known).collect();
@@ -109,8 +109,8 @@ impl Ledger {
         }
     }
 
-    /// Remembers the verdict on the push before the worker's last one, `before`; `None` if the last one is the
-    /// first of its incarnation. Forgets the verdicts that no retry can ask for any more.
+    /// Remembers the verdict on the push before the worker's last one, `before`; `None` if the last one is
+    /// the first of its incarnation. Forgets the verdicts that no retry can ask for any more.
     fn remember(&mut self, worker: u32, before: Option<WorkerRecord>) {
         let earlier = self.earlier.entry(worker).or_default();
         let Some(before) = before.filter(|before| before.sequence.0 > 0) else { return earlier.clear() };

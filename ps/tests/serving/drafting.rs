@@ -106,8 +106,8 @@ fn a_torn_push_leaves_nothing_behind() {
     });
 }
 
-/// Checks that no push of a pipeline is lost if the draft of the first one is revoked: the second one has then
-/// overtaken the first one.
+/// Checks that no push of a pipeline is lost if the draft of the first one is revoked: the second one has
+/// then overtaken the first one.
 #[test]
 fn a_pipeline_whose_draft_is_revoked_loses_no_push() {
     run(async {
@@ -137,7 +137,8 @@ fn a_pipeline_whose_draft_is_revoked_loses_no_push() {
         };
         let (first, second, ()) = tokio::join!(first, second, others);
         assert_eq!((first.verdict, second.verdict), (Verdict::Applied, Verdict::Applied));
-        // The first one comes again while the second one waits at the shard, or the second one comes again, too.
+        // The first one comes again while the second one waits at the shard, or the second one comes again,
+        // too.
         assert!(first.version <= second.version && second.version == Version(3));
         let resends = slow.counters().snapshot().resends;
         assert!((1..=2).contains(&resends), "the shard has asked for the first one again");

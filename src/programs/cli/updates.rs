@@ -88,8 +88,8 @@ pub(super) struct UpdateArgs {
     /// Synchronisation of the workers: async, async:staleness-lr, bounded:S (SSP), sync or sync:K
     #[arg(long, value_name = "POLICY", default_value = "async")]
     sync: SyncSpec,
-    /// Number of steps that a worker may have in flight: with 2 or more, it computes a step while the pushes of
-    /// earlier steps are unanswered; needs --sync async or async:staleness-lr
+    /// Number of steps that a worker may have in flight: with 2 or more, it computes a step while the pushes
+    /// of earlier steps are unanswered; needs --sync async or async:staleness-lr
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(PIPELINE_MAX)))]
     pipeline: u32,
     /// Give bit-identical results on every run; needs --sync sync, or sync:K with K of at least the

@@ -8,8 +8,8 @@ use super::error::ClientError;
 use super::exchange::Exchange;
 
 /// A push of one step to all shards, with the pull of the next values, whose replies may still be to come. It
-/// goes on by itself, whether it is awaited or not. If it is dropped, its pushes are not sent again, and their
-/// replies are ignored.
+/// goes on by itself, whether it is awaited or not. If it is dropped, its pushes are not sent again, and
+/// their replies are ignored.
 #[derive(Debug)]
 #[must_use = "an exchange that is dropped is given up"]
 pub struct ExchangeInFlight(JoinHandle<Result<Exchange, ClientError>>);

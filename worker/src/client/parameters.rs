@@ -181,13 +181,13 @@ impl Parameters {
         self.shards.assemble(replies)
     }
 
-    /// Begins what [`push_pull`](Self::push_pull) does, and returns the exchange, which goes on by itself. More
-    /// exchanges may be begun while it is in flight, up to the pipeline of the job. Each shard applies their
-    /// pushes in the order in which they were begun, and replies in that order; `versions` are those of the
-    /// newest values that have arrived.
+    /// Begins what [`push_pull`](Self::push_pull) does, and returns the exchange, which goes on by itself.
+    /// More exchanges may be begun while it is in flight, up to the pipeline of the job. Each shard applies
+    /// their pushes in the order in which they were begun, and replies in that order; `versions` are those of
+    /// the newest values that have arrived.
     ///
-    /// This is for asynchronous jobs. If an exchange fails or is dropped, do not begin another one: the pushes
-    /// after a push that never arrives are not applied.
+    /// This is for asynchronous jobs. If an exchange fails or is dropped, do not begin another one: the
+    /// pushes after a push that never arrives are not applied.
     ///
     /// # Panics
     /// If called outside of a tokio runtime, or if `gradients` or `versions` does not have one item for each
