@@ -29,6 +29,7 @@ mod conv2d;
 mod dropout;
 mod elementwise;
 mod embedding;
+mod encoding;
 mod loss;
 mod norm;
 mod optimizer;
@@ -55,6 +56,7 @@ pub use conv2d::{Conv2d, conv2d, conv2d_input_grad, conv2d_kernel_grad};
 pub use dropout::{dropout, dropout_in_place};
 pub use elementwise::{accumulate, add_into, clip_in_place, scale_in_place};
 pub use embedding::{IdOutOfRange, gather_rows, scatter_add_rows};
+pub use encoding::{BadIndex, Encoding};
 pub use epilogue::Epilogue;
 pub use labels::LabelOutOfRange;
 pub use loss::{
