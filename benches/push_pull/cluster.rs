@@ -105,6 +105,7 @@ impl Setup {
             placement: self.placement(),
             variables: self.variables(),
             update: self.case.optimizer().into(),
+            compression: Vec::new(),
             sync: SyncSpec::ASYNC,
             pipeline: self.case.in_flight,
             deterministic: false,

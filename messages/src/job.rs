@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::cadence::{Epochs, EvalEverySpec};
+use crate::compression::{CompressionError, CompressionSpec, SentAs};
 use crate::gradient::GradientSpec;
 use crate::graph::{GraphError, GraphSpec};
 use crate::id::GlobalStep;
@@ -75,6 +76,10 @@ pub struct JobSpec {
     /// How workers check and clip gradients before they push them.
     #[serde(default)]
     pub gradient: GradientSpec,
+    /// The encodings in which gradients and values are sent between workers and shards. The first entry whose
+    /// pattern matches a variable decides about it. Without entries, everything is sent exactly.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub compression: Vec<CompressionSpec>,
     /// The synchronisation policy.
     #[serde(default)]
     pub sync: SyncSpec,
@@ -133,6 +138,9 @@ pub enum JobError {
     /// A group of variables is invalid, or applies to no variable.
     #[error(transparent)]
     Group(#[from] GroupError),
+    /// The compression is invalid, or an entry of it decides about no variable.
+    #[error(transparent)]
+    Compression(#[from] CompressionError),
     /// The input spec is invalid.
     #[error(transparent)]
     Input(#[from] InputSpecError),
@@ -194,6 +202,7 @@ impl JobSpec {
             average_variables: Vec::new(),
             metrics_every: None,
             gradient: GradientSpec::default(),
+            compression: Vec::new(),
             sync: SyncSpec::default(),
             pipeline: 1,
             deterministic: false,
@@ -223,6 +232,15 @@ impl JobSpec {
             groups: self.groups.clone(),
             average_variables: self.average_variables.clone(),
         }
+    }
+
+    /// Returns how each variable is sent between workers and shards.
+    pub fn sent_as(&self) -> Vec<SentAs> {
+        let (update, variables) = (self.update(), &self.graph.variables);
+        variables
+            .iter()
+            .map(|variable| CompressionSpec::sent_as(&self.compression, &update, variable))
+            .collect()
     }
 
     /// Sets `trainable` to false for every variable that a group freezes. Workers compute no gradients for
@@ -359,7 +377,7 @@ impl JobSpec {
         self.placement.partitioner.validate()?;
         self.graph.validate(self.batch_size as usize)?;
         self.update().validate_groups(&self.graph.variables)?;
-        Ok(())
+        Ok(CompressionSpec::validate(&self.compression, &self.update(), &self.graph.variables)?)
     }
 }
 

@@ -156,6 +156,7 @@ pub(super) fn creation(
         placement: placement.clone(),
         variables: job.graph.variables.clone(),
         update: job.update(),
+        compression: job.compression.clone(),
         sync: job.sync,
         pipeline: job.pipeline,
         deterministic: job.deterministic,

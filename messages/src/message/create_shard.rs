@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Content, Invalid, is_zero, no_payload};
 use crate::checkpoint::StartSpec;
+use crate::compression::{CompressionSpec, SentAs};
 use crate::id::{GlobalStep, ShardId, Version};
 use crate::job::PIPELINE_MAX;
 use crate::optimizer::UpdateSpec;
@@ -27,6 +28,9 @@ pub struct CreateShard {
     pub variables: Vec<VariableSpec>,
     /// The settings with which gradients become updates.
     pub update: UpdateSpec,
+    /// The encodings in which gradients arrive, and in which values are sent in the replies to pushes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub compression: Vec<CompressionSpec>,
     /// The synchronisation policy.
     pub sync: SyncSpec,
     /// The number of pushes that a worker may have in flight to the shard, 1 to [`PIPELINE_MAX`]. The shard
@@ -85,6 +89,11 @@ impl CreateShard {
 }
 
 impl CreateShard {
+    /// Returns how a slice is sent between workers and the shard.
+    pub fn sent_as(&self, slice: SliceSpec) -> SentAs {
+        CompressionSpec::sent_as(&self.compression, &self.update, &self.variables[slice.variable.index()])
+    }
+
     /// Checks that no variable is split into slices if its optimizer needs the whole variable.
     fn validate_slices(&self) -> Result<(), Invalid> {
         let parts =
@@ -106,6 +115,8 @@ impl Content for CreateShard {
         self.placement.validate(&self.variables).map_err(|error| invalid(&error))?;
         self.update.validate().map_err(|error| invalid(&error))?;
         self.update.validate_groups(&self.variables).map_err(|error| invalid(&error))?;
+        CompressionSpec::validate(&self.compression, &self.update, &self.variables)
+            .map_err(|error| invalid(&error))?;
         self.validate_slices()?;
         if !self.placement.shards.contains(&self.shard) {
             return Err(Invalid(format!(

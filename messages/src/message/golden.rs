@@ -14,7 +14,8 @@ use super::{
 };
 use crate::cadence::EvalEverySpec;
 use crate::cluster::ClusterSpec;
-use crate::fixtures::any_message::any_message;
+use crate::compression::{CompressionSpec, EncodingSpec};
+use crate::fixtures::any_message::{any_message, create_shard};
 use crate::fixtures::{job, placement};
 use crate::gradient::{GradientSpec, NotFiniteSpec};
 use crate::id::{GlobalStep, Incarnation, JobName, LocalStep, TaskId, Version};
@@ -87,6 +88,11 @@ fn full_jobs() -> [Message; 2] {
             clip_global_norm: Some(3.0),
             not_finite: NotFiniteSpec::Skip,
         },
+        compression: vec![
+            CompressionSpec::new("kernel")
+                .gradients(EncodingSpec::TopK { fraction: 0.125 })
+                .values(EncodingSpec::Int8),
+        ],
         sync: SyncSpec::SYNC,
         pipeline: 1,
         deterministic: true,
@@ -159,8 +165,9 @@ fn with_fresh_samples(golden: &str) -> String {
         .map(|code| Refusal::new(code, "taken").into());
     let created = ShardCreated { slices: 1, bytes: 2, version: Version(3), appointed: 4 }.into();
     let again = Register { after: Some(Incarnation(5)) }.into();
-    let rare = full_jobs().into_iter().chain([gave_up, created, again]).chain(refusals).chain(handshake());
-    for rare in rare {
+    let compressed = create_shard(1, 0).into();
+    let rare = full_jobs().into_iter().chain([gave_up, created, again, compressed]);
+    for rare in rare.chain(refusals).chain(handshake()) {
         let (lines, rare) = (samples.entry(rare.kind()).or_default(), line(&rare, &[]));
         if !lines.contains(&rare) {
             lines.push(rare);
@@ -202,10 +209,10 @@ fn earlier_builds_are_understood_byte_for_byte() {
 }
 
 #[test]
-fn every_field_of_a_job_has_golden_bytes() {
+fn every_field_of_a_job_and_a_shard_has_golden_bytes() {
     let golden = std::fs::read_to_string(golden_file()).unwrap();
-    for job in full_jobs() {
-        assert!(golden.contains(&line(&job, &[])), "extend the golden file: see the test above");
+    for message in full_jobs().into_iter().chain([create_shard(1, 0).into()]) {
+        assert!(golden.contains(&line(&message, &[])), "extend the golden file: see the test above");
     }
 }
 

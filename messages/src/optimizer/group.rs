@@ -181,13 +181,13 @@ pub enum GroupError {
     },
 }
 
-fn check_pattern(pattern: &str) -> Result<(), GroupError> {
+pub(crate) fn check_pattern(pattern: &str) -> Result<(), GroupError> {
     let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-/*?".contains(&byte);
     let valid = (1..=VARIABLE_NAME_BYTES_MAX).contains(&pattern.len()) && pattern.bytes().all(letter);
     if valid { Ok(()) } else { Err(GroupError::Pattern(pattern.chars().take(64).collect())) }
 }
 
-fn check_length(what: &'static str, found: usize) -> Result<(), GroupError> {
+pub(crate) fn check_length(what: &'static str, found: usize) -> Result<(), GroupError> {
     if found > GROUPS_MAX { Err(GroupError::TooMany { what, found }) } else { Ok(()) }
 }
 

@@ -7,6 +7,7 @@ mod schedule;
 mod spec;
 
 pub use group::{DecaySpec, GROUPS_MAX, GroupError, GroupSpec, VariableRule};
+pub(crate) use group::{check_length, check_pattern};
 pub use rate::{RateChange, RateSpec};
 pub use schedule::{ScheduleSpec, UnknownSchedule};
 pub use spec::OptimizerSpec;

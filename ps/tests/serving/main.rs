@@ -133,6 +133,7 @@ fn create_shard(shard: ShardId, start: &StartSpec, sync: SyncSpec, workers: u32)
         placement: placement(),
         variables: job.graph.variables.clone(),
         update: job.update(),
+        compression: Vec::new(),
         sync,
         pipeline: 1,
         deterministic: false,

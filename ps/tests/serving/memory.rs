@@ -75,6 +75,7 @@ impl TcpTask {
             placement: self.placement.clone(),
             variables: vec![VariableSpec { name, shape, initializer, trainable: true, device: None }],
             update: OptimizerSpec::sgd(0.1).into(),
+            compression: Vec::new(),
             sync: SyncSpec::ASYNC,
             pipeline,
             deterministic: false,

@@ -136,6 +136,7 @@ fn create_shard(
         placement: placement.clone(),
         variables: variables.to_vec(),
         update: OptimizerSpec::sgd(1.0).into(),
+        compression: Vec::new(),
         sync,
         pipeline: 1,
         deterministic: false,

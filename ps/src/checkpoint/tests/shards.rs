@@ -141,6 +141,7 @@ impl Shards {
             placement: self.placement.clone(),
             variables: self.job.graph.variables.clone(),
             update: self.job.update(),
+            compression: Vec::new(),
             sync: SyncSpec::ASYNC,
             pipeline: 1,
             deterministic: false,

@@ -33,6 +33,7 @@ fn create(optimizer: OptimizerSpec, deterministic: bool) -> CreateShard {
         placement: Placement { epoch: PlacementEpoch(1), shards: vec![shard], slices },
         variables: vec![VariableSpec { name, shape, initializer, trainable: true, device: None }],
         update: optimizer.into(),
+        compression: Vec::new(),
         sync: SyncSpec::SYNC,
         pipeline: 1,
         deterministic,

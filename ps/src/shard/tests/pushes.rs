@@ -78,6 +78,7 @@ pub(crate) fn create(optimizer: OptimizerSpec, last_step: u64) -> CreateShard {
             variable("b", 1, InitializerSpec::Constant { value: 3.0 }),
         ],
         update: optimizer.into(),
+        compression: Vec::new(),
         sync: SyncSpec::ASYNC,
         pipeline: 1,
         deterministic: false,

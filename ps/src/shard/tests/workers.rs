@@ -36,6 +36,7 @@ pub(super) fn create(sync: SyncSpec, deterministic: bool, workers: u32, last_ste
             device: None,
         }],
         update: OptimizerSpec::sgd(1.0).into(),
+        compression: Vec::new(),
         sync,
         pipeline: 1,
         deterministic,
