@@ -2,6 +2,7 @@
 //! whether a push is applied, held or dropped. The `check_…` functions change nothing. `ShardState` keeps
 //! the pending replies and the counters.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use pushpull_transport::buffer::{BufferPool, Payload, Segment};
 
 use super::aggregate::Aggregate;
 use super::answer::{again, misfit};
+use super::compression::{BadGradient, Compression};
 use super::cut::{Cut, Restored};
 use super::draft::{Draft, Fault, Plan};
 use super::ledger::Ledger;
@@ -36,6 +38,10 @@ pub(super) struct Contents {
     pub aggregate: Aggregate,
     pub ledger: Ledger,
     pub slices: Vec<Slice>,
+    compression: Compression,
+    /// The values of this version in the encodings of the replies to pushes, once such a reply was due. All
+    /// replies share them.
+    sent: OnceCell<Vec<Segment>>,
     pub version: Version,
     /// The version with which the shard was created.
     pub began: Version,
@@ -81,6 +87,8 @@ impl Contents {
             aggregate: Aggregate::new(create.deterministic),
             ledger: Ledger::new(create.pipeline, workers),
             slices,
+            compression: Compression::new(&create),
+            sent: OnceCell::new(),
             version,
             began: version,
             end: create.last_step,
@@ -183,26 +191,32 @@ impl Contents {
         (!self.rate.is_default()).then(|| self.rate.at(self.version).factor)
     }
 
-    /// Returns the values for a pull. If `averages` is true, a slice that has a moving average is
-    /// represented by the average instead of the value.
-    pub(super) fn values(&self, averages: bool) -> Values {
-        let (snapshot, kind): (fn(&Slice) -> Segment, _) = if averages {
-            (Slice::averaged, ValuesKind::Averages)
-        } else {
-            (Slice::snapshot, ValuesKind::Current)
+    /// Returns the values for an answer.
+    pub(super) fn values(&self, kind: ValuesKind, pool: &BufferPool) -> Values {
+        let segments = match kind {
+            ValuesKind::Sent if self.compression.has_values() => self.sent(pool).to_vec(),
+            ValuesKind::Sent | ValuesKind::Current => self.slices.iter().map(Slice::snapshot).collect(),
+            ValuesKind::Averages => self.slices.iter().map(Slice::averaged).collect(),
         };
         let ids = self.slices.iter().map(Slice::id).collect();
         Values {
             slices: ids,
-            payload: Payload::new(self.slices.iter().map(snapshot).collect()),
+            payload: Payload::new(segments),
             kind,
             version: self.version,
             last_step: self.end,
         }
     }
 
+    /// Returns the values in the encodings of the replies to pushes. They are encoded once for each version,
+    /// by the shard: the thread of a connection serves others meanwhile.
+    fn sent(&self, pool: &BufferPool) -> &[Segment] {
+        let encode = || self.compression.encode(self.slices.iter().map(Slice::snapshot), pool);
+        self.sent.get_or_init(encode)
+    }
+
     /// Fills `newest` with the current values, unless it has them already.
-    pub(super) fn refill(&self, newest: &mut Newest) {
+    pub(super) fn refill(&self, newest: &mut Newest, pool: &BufferPool) {
         let at = Some((self.version, self.end));
         if newest.at == at {
             return;
@@ -210,6 +224,9 @@ impl Contents {
         newest.clear();
         newest.at = at;
         newest.values.extend(self.slices.iter().map(Slice::snapshot));
+        if self.compression.has_values() {
+            newest.sent.extend_from_slice(self.sent(pool));
+        }
         if self.created.update.average.is_some() {
             newest.averages.extend(self.slices.iter().map(Slice::averaged));
         }
@@ -248,8 +265,10 @@ impl Contents {
         if expected != got {
             return Err(misfit(format!("expected {expected} gradients in the payload, but got {got}")));
         }
-        for (slice, gradient) in self.slices.iter().rev().zip(gradients.segments()) {
-            let (expected, got) = (slice.bytes(), gradient.len());
+        let slices = self.slices.iter().enumerate().rev();
+        for ((position, slice), gradient) in slices.zip(gradients.segments()) {
+            let expected = self.compression.gradient_bytes(position, slice.bytes());
+            let got = gradient.len();
             if expected != got {
                 return Err(misfit(format!(
                     "the gradient of slice {} of variable '{}' must have {expected} bytes, but has {got}",
@@ -273,6 +292,33 @@ impl Contents {
         }
         let (worker, step) = (push.worker, self.members.next(push.worker));
         Err(misfit(format!("worker/{worker} pushed before it received the values for its step {step}")))
+    }
+
+    /// Replaces gradients that arrived in an encoding with the numbers that they stand for. Their sizes have
+    /// been checked. The time counts as part of the next update.
+    ///
+    /// # Errors
+    /// Returns the refusal of a push whose gradients cannot be decoded.
+    pub(super) fn decode(
+        &self,
+        gradients: &mut Payload,
+        timer: &mut UpdateTimer,
+        pool: &BufferPool,
+    ) -> Result<(), Refusal> {
+        if !self.compression.has_gradients() {
+            return Ok(());
+        }
+        let mut result = Ok(());
+        timer.aggregate(|| {
+            let sizes = self.slices.iter().rev().map(Slice::bytes);
+            result = self.compression.decode(gradients, sizes, pool).map(|decoded| *gradients = decoded);
+        });
+        result.map_err(|BadGradient { position, error }| {
+            let (slice, variable) = (self.slices[position].id(), self.slices[position].variable());
+            misfit(format!(
+                "the gradient of slice {slice} of variable '{variable}' cannot be decoded: {error}"
+            ))
+        })
     }
 
     /// Checks that all elements of a push's gradients are finite, and so small that neither the sum of an
@@ -335,7 +381,11 @@ impl Contents {
     /// Returns the factor by which hooks multiply the learning rate of the next update; `None` if the shard
     /// applies no push at once now.
     pub(super) fn planned_rate(&self) -> Option<f32> {
-        let applies = !self.is_complete() && !self.is_held() && sync::factor(self.created.sync, 0).is_some();
+        // A draft is made of numbers, not of their encodings.
+        let applies = !self.compression.has_gradients()
+            && !self.is_complete()
+            && !self.is_held()
+            && sync::factor(self.created.sync, 0).is_some();
         applies.then(|| self.rate.at(self.version).factor)
     }
 
@@ -347,6 +397,7 @@ impl Contents {
         pool: &BufferPool,
         threads: &UpdateThreads,
     ) {
+        self.sent.take();
         self.rate = self.rate.at(self.version);
         let (created, version) = (Arc::clone(&self.created), self.version);
         let factor = learning_rate_factor * self.rate.factor;
@@ -373,6 +424,8 @@ impl Contents {
         threads: &UpdateThreads,
     ) {
         debug_assert!(!self.is_held(), "the learning rate of this update is not known");
+        // Slices that are sent exactly change in place only if nobody else has them.
+        self.sent.take();
         self.rate = self.rate.at(self.version);
         let (last_step, factor) = (self.created.last_step, learning_rate_factor * self.rate.factor);
         let update = Update::new(&self.created.update, self.version, last_step, factor, count);

@@ -4,6 +4,7 @@
 mod aggregate;
 mod answer;
 mod blocks;
+mod compression;
 mod contents;
 mod cut;
 mod deferred;

@@ -10,6 +10,8 @@ pub struct Newest {
     /// values.
     pub(super) at: Option<(Version, GlobalStep)>,
     pub(super) values: Vec<Segment>,
+    /// The values in the encodings of the replies to pushes. Empty if all values are sent exactly.
+    pub(super) sent: Vec<Segment>,
     /// The moving average of each slice, or its value if it has none. Empty if the job keeps no averages.
     pub(super) averages: Vec<Segment>,
 }
@@ -17,8 +19,10 @@ pub struct Newest {
 /// Which of a shard's tensors an answer carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValuesKind {
-    /// The values.
+    /// The values, exactly.
     Current,
+    /// The values in the encodings of the replies to pushes.
+    Sent,
     /// The moving average of each slice, or its value if it has none.
     Averages,
 }
@@ -31,14 +35,19 @@ impl Newest {
 
     /// Returns the payload of an answer.
     pub(crate) fn payload(&self, kind: ValuesKind) -> Payload {
-        let averages = kind == ValuesKind::Averages && !self.averages.is_empty();
-        Payload::new(if averages { self.averages.clone() } else { self.values.clone() })
+        let other = match kind {
+            ValuesKind::Current => &self.values,
+            ValuesKind::Sent => &self.sent,
+            ValuesKind::Averages => &self.averages,
+        };
+        Payload::new(if other.is_empty() { self.values.clone() } else { other.clone() })
     }
 
     /// Releases the values.
     pub(crate) fn clear(&mut self) {
         self.at = None;
         self.values.clear();
+        self.sent.clear();
         self.averages.clear();
     }
 }

@@ -51,6 +51,15 @@ pub(super) struct Wait<R> {
 }
 
 impl<R> Wait<R> {
+    /// Returns which of the shard's tensors the answer carries.
+    pub(super) const fn kind(&self) -> ValuesKind {
+        match (&self.push, self.averages) {
+            (Some(_), _) => ValuesKind::Sent,
+            (None, true) => ValuesKind::Averages,
+            (None, false) => ValuesKind::Current,
+        }
+    }
+
     /// Returns the answer to the waiting worker, with these values.
     pub(super) fn answer(self, values: Values) -> Answer<R> {
         let Some(PushOutcome { verdict, staleness }) = self.push else {

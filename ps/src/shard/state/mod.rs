@@ -174,7 +174,7 @@ impl<R> ShardState<R> {
         released
             .into_iter()
             .map(|wait| {
-                let values = contents.values(wait.averages);
+                let values = contents.values(wait.kind(), &self.pool);
                 wait.answer(values)
             })
             .collect()
@@ -217,7 +217,7 @@ impl<R> ShardState<R> {
     /// Fills `newest` with the current values, unless it has them already or the shard is empty.
     pub(crate) fn refill(&self, newest: &mut Newest) {
         if let Some(contents) = &self.contents {
-            contents.refill(newest);
+            contents.refill(newest, &self.pool);
         }
     }
 

@@ -6,6 +6,7 @@ use pushpull_messages::message::{Pull, PullAt, Refusal};
 use super::{ShardState, not_created};
 use crate::shard::answer::{Answer, Reader, misfit, unavailable, variables_lost};
 use crate::shard::deferred::DeferredJoin;
+use crate::shard::newest::ValuesKind;
 use crate::shard::waiting::Wait;
 use crate::sync::Members;
 
@@ -42,7 +43,8 @@ impl<R> ShardState<R> {
                 let contents = self.contents.as_ref().expect("a pull has begun");
                 let step = member.map_or(GlobalStep(contents.version.0), |(_, step)| step);
                 self.pulls += 1;
-                let mut answers = vec![contents.values(pull.averages).pulled(reply, step)];
+                let kind = if pull.averages { ValuesKind::Averages } else { ValuesKind::Current };
+                let mut answers = vec![contents.values(kind, &self.pool).pulled(reply, step)];
                 // A new incarnation of a worker ends the earlier one, which may let other workers continue.
                 answers.extend(member.and_then(|(reader, _)| self.waiting.outlive(reader)));
                 answers.extend(self.release());

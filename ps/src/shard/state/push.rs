@@ -1,7 +1,7 @@
 //! How a shard applies a push and answers it. All checks are made before the first value changes.
 
 use pushpull_messages::message::{Push, PushId, Pushed, Refusal, RefusalCode, Verdict};
-use pushpull_transport::buffer::Payload;
+use pushpull_transport::buffer::{BufferPool, Payload};
 
 use super::ShardState;
 use crate::shard::answer::{Answer, Reader, again, early, misfit, unavailable, variables_lost};
@@ -9,6 +9,7 @@ use crate::shard::contents::Contents;
 use crate::shard::draft::Draft;
 use crate::shard::ledger::Delivery;
 use crate::shard::threads::UpdateThreads;
+use crate::shard::timer::UpdateTimer;
 use crate::shard::waiting::{PushOutcome, Wait};
 use crate::sync::{Admission, Candidate};
 
@@ -91,7 +92,9 @@ impl<R> ShardState<R> {
         }
         let behind = contents.members.furthest().0.saturating_sub(contents.members.next(worker).0);
         let staleness = contents.version.0.saturating_sub(push.version.0);
-        let verdict = match decide(contents, push, &gradients, &self.threads)? {
+        let with = (&mut self.timer, &self.pool, &self.threads);
+        let (decision, gradients) = decide(contents, push, gradients, with)?;
+        let verdict = match decision {
             Decision::Stopped => {
                 self.counters.stopped += 1;
                 Verdict::Stopped
@@ -178,34 +181,38 @@ enum Decision {
 }
 
 /// Decides about a push that is new and has passed all earlier checks: it is applied, held or dropped.
-/// Changes only the policy and the members.
+/// Changes only the policy and the members. Returns the gradients decoded, unless the push is dropped.
 ///
 /// # Errors
-/// If the worker has sent the push before it could have had the values for this step, if the gradients are
-/// not finite, or if they were drafted and the draft does not lead from the current version.
+/// If the worker has sent the push before it could have had the values for this step, if the gradients
+/// cannot be decoded or are not finite, or if they were drafted and the draft does not lead from the current
+/// version.
 fn decide(
     contents: &mut Contents,
     push: &Push,
-    gradients: &Gradients,
-    threads: &UpdateThreads,
-) -> Result<Decision, Refusal> {
+    mut gradients: Gradients,
+    (timer, pool, threads): (&mut UpdateTimer, &BufferPool, &UpdateThreads),
+) -> Result<(Decision, Gradients), Refusal> {
     let candidate = Candidate { worker: push.id.worker, read: push.version };
     if contents.is_complete() {
-        return Ok(Decision::Stopped);
+        return Ok((Decision::Stopped, gradients));
     }
     if contents.reopened && !contents.may_push(candidate.worker) {
         // The worker was released when the shard reached its earlier end, so it pushes for a step that has
         // not begun. The push is dropped as stale, and the worker then waits for its step like the others.
         let by = contents.version.0 - push.version.0;
-        return Ok(Decision::Admitted(Admission::Stale { by }));
+        return Ok((Decision::Admitted(Admission::Stale { by }), gradients));
     }
     contents.check_turn(candidate)?;
     if !contents.policy.is_late(candidate, contents.version) {
-        match gradients {
-            Gradients::Arrived(gradients) => contents.check_finite(push, gradients, threads)?,
+        match &mut gradients {
+            Gradients::Arrived(gradients) => {
+                contents.decode(gradients, timer, pool)?;
+                contents.check_finite(push, gradients, threads)?;
+            }
             Gradients::Drafted(draft) => contents.check_draft(push, draft)?,
         }
     }
     let admission = contents.policy.admit(candidate, contents.version, &mut contents.members);
-    Ok(Decision::Admitted(admission))
+    Ok((Decision::Admitted(admission), gradients))
 }

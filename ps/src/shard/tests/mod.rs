@@ -2,6 +2,7 @@
 
 mod appointing;
 mod changes;
+mod compressed;
 mod drafts;
 mod overflow;
 pub(crate) mod pushes;
