@@ -1,6 +1,7 @@
 //! The gradients of one step, in one pooled buffer for each variable. A push may begin before all gradients
 //! are computed: its payloads then consist of promises, and each promise is fulfilled when its gradient is
-//! complete. This module must not depend on graphs.
+//! complete. If the job compresses gradients, they are encoded when they are complete. This module must not
+//! depend on graphs.
 
 use std::sync::Arc;
 
@@ -9,7 +10,8 @@ use pushpull_kernels::cpu::{Threads, accumulate, scale_in_place};
 use pushpull_messages::id::VariableId;
 use pushpull_transport::buffer::{Buffer, BufferPool, Payload, Promise, Segment};
 
-use super::layout::Layout;
+use super::layout::{Layout, VariableLayout};
+use super::residuals::Residuals;
 use super::values::Values;
 
 /// The gradients of all variables. Until a gradient is written, its buffer contains the bytes of earlier
@@ -17,6 +19,9 @@ use super::values::Values;
 #[derive(Debug)]
 pub struct Gradients {
     layout: Arc<Layout>,
+    /// The memory for encoded gradients.
+    pool: BufferPool,
+    residuals: Arc<Residuals>,
     /// The buffer of each gradient; `None` after a promised gradient was completed, because its buffer is
     /// then being sent.
     variables: Vec<Option<Buffer>>,
@@ -39,11 +44,21 @@ struct EarlierBatches {
 }
 
 impl Gradients {
-    /// Takes buffers for all gradients from the pool.
+    /// Takes buffers for all gradients from the pool. What encodings drop of these gradients is lost.
     pub fn take(layout: &Arc<Layout>, pool: &BufferPool) -> Self {
+        Self::with_residuals(layout, pool, &Arc::new(Residuals::new(layout.variables.len())))
+    }
+
+    /// Takes buffers for all gradients from the pool. What earlier encodings have dropped is in `residuals`.
+    pub(super) fn with_residuals(
+        layout: &Arc<Layout>,
+        pool: &BufferPool,
+        residuals: &Arc<Residuals>,
+    ) -> Self {
         let variables = layout.variables.iter().map(|variable| Some(pool.take(variable.elements * 4)));
-        let (promises, layout) = (Vec::new(), Arc::clone(layout));
-        Self { variables: variables.collect(), promises, layout, earlier: None }
+        let (variables, promises) = (variables.collect(), Vec::new());
+        let (layout, pool, residuals) = (Arc::clone(layout), pool.clone(), Arc::clone(residuals));
+        Self { layout, pool, residuals, variables, promises, earlier: None }
     }
 
     /// Declares that these gradients belong to a further batch of a step. `sum` is the sum of the gradients
@@ -93,11 +108,11 @@ impl Gradients {
     /// If the gradients have been promised before.
     pub fn promise(&mut self) -> Vec<Payload> {
         assert!(self.promises.is_empty(), "gradients are promised once");
-        let bytes = |variable: &Option<Buffer>| variable.as_ref().map_or(0, Buffer::len);
-        let promises = Promise::group(self.variables.iter().map(bytes));
+        let bytes = |variable: &VariableLayout| variable.encoded_bytes.unwrap_or(variable.elements * 4);
+        let promises = Promise::group(self.layout.variables.iter().map(bytes));
         let payloads = self.layout.shards.iter().map(|shard| {
             let segments = shard.parts.iter().rev().map(|part| {
-                promises[part.variable.index()].segment(part.first_element * 4, part.elements * 4)
+                promises[part.variable.index()].segment(part.gradient.start, part.gradient.bytes)
             });
             Payload::new(segments.collect())
         });
@@ -107,16 +122,37 @@ impl Gradients {
     }
 
     /// Marks the gradient of one variable as computed. The sum over earlier batches is then added to it. A
-    /// promised gradient can then be sent, and can no longer be accessed here.
+    /// promised gradient is encoded if the job says so, can then be sent, and can no longer be accessed here.
     pub fn complete(&mut self, variable: VariableId) {
         self.add_earlier(variable);
         if let Some(promise) = self.promises.get_mut(variable.index()).and_then(Option::take) {
-            promise.keep(
-                self.variables[variable.index()]
-                    .take()
-                    .expect("a promised gradient is kept until it is complete"),
-            );
+            let gradient = self.variables[variable.index()].take();
+            let gradient = gradient.expect("a promised gradient is kept until it is complete");
+            promise.keep(match self.layout.variables[variable.index()].encoded_bytes {
+                Some(bytes) => self.encode(variable, &gradient, bytes),
+                None => gradient,
+            });
         }
+    }
+
+    /// Returns what is sent of the gradient of a variable. Keeps what is dropped of it for the next step.
+    fn encode(&self, variable: VariableId, gradient: &Buffer, bytes: usize) -> Buffer {
+        let mut encoded = self.pool.take(bytes);
+        let mut residual = self.residuals.of(variable);
+        for part in &self.layout.variables[variable.index()].parts {
+            let place = part.first_element..part.first_element + part.elements;
+            let sent = self.layout.shards[part.shard].parts[part.position].gradient;
+            let to = &mut encoded.as_bytes_mut()[sent.start..sent.start + sent.bytes];
+            match sent.encoding {
+                None => to.copy_from_slice(&gradient.as_bytes()[place.start * 4..place.end * 4]),
+                Some(encoding) if encoding.has_remainder() => {
+                    let residual = &mut residual.numbers(gradient.len() / 4)[place.clone()];
+                    encoding.encode_with_remainder(to, &gradient.as_f32()[place], residual);
+                }
+                Some(encoding) => encoding.encode(to, &gradient.as_f32()[place]),
+            }
+        }
+        encoded
     }
 
     fn add_earlier(&mut self, variable: VariableId) {

@@ -1,14 +1,17 @@
-//! The slices of each shard, and the part of a variable that each slice holds. Computed once from the
-//! placement. This module must not depend on tensors.
+//! The slices of each shard, the part of a variable that each slice holds, and the encodings in which they
+//! are sent. Computed once from the placement and the job. This module must not depend on tensors.
 
 use std::collections::BTreeMap;
 
+use pushpull_kernels::cpu::Encoding;
+use pushpull_messages::compression::{EncodingSpec, SentAs};
 use pushpull_messages::id::{PlacementEpoch, ShardId, SliceId, VariableId};
 use pushpull_messages::placement::Placement;
+use pushpull_messages::tensor::ALIGNMENT;
 use pushpull_messages::variable::VariableSpec;
 
 /// The layout of all shards and variables of a job.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Layout {
     pub(crate) epoch: PlacementEpoch,
     pub(crate) digest: u32,
@@ -17,7 +20,7 @@ pub struct Layout {
 }
 
 /// The slices of one shard, in the order of the placement.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ShardLayout {
     pub shard: ShardId,
     pub slices: Vec<SliceId>,
@@ -29,15 +32,30 @@ pub(crate) struct ShardLayout {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SlicePart {
     pub variable: VariableId,
-    /// The offset of the part in the variable, in elements.
-    pub first_element: usize,
     pub elements: usize,
+    /// How the gradient of the part is sent.
+    pub gradient: SentPart,
+    /// The encoding of the part's values in the reply to a push; `None` if they are sent exactly.
+    pub values: Option<Encoding>,
+}
+
+/// How the gradient of a part of a variable is sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SentPart {
+    /// Where the part begins among what is sent of the gradient of its variable, in bytes.
+    pub start: usize,
+    pub bytes: usize,
+    /// The encoding; `None` if the part is sent exactly.
+    pub encoding: Option<Encoding>,
 }
 
 /// The slices of one variable, and the shards that own them.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct VariableLayout {
     pub elements: usize,
+    /// The number of bytes in which the gradient is sent, if a part of it is encoded. Otherwise the gradient
+    /// is sent from the memory in which it was computed.
+    pub encoded_bytes: Option<usize>,
     /// The slices in the order of the variable's rows; a single slice if the variable is not split.
     pub parts: Vec<ShardPart>,
 }
@@ -54,8 +72,20 @@ pub(crate) struct ShardPart {
     pub elements: usize,
 }
 
+/// Returns the encoding of a part with `elements` elements; `None` if it would not make the part smaller.
+fn encoding(spec: Option<EncodingSpec>, elements: usize) -> Option<Encoding> {
+    let encoding = match spec? {
+        EncodingSpec::Fp16 => Encoding::Fp16,
+        EncodingSpec::Bf16 => Encoding::Bf16,
+        EncodingSpec::Int8 => Encoding::Int8,
+        EncodingSpec::TopK { fraction } => Encoding::TopK { fraction },
+    };
+    Some(encoding).filter(|encoding| encoding.shrinks(elements))
+}
+
 impl Layout {
-    /// Creates the layout of a placement that has been validated against these variables.
+    /// Creates the layout of a placement that has been validated against these variables. Everything is sent
+    /// exactly.
     ///
     /// # Panics
     /// If the placement does not match the variables.
@@ -67,7 +97,11 @@ impl Layout {
             .collect();
         let mut layouts: Vec<VariableLayout> = variables
             .iter()
-            .map(|variable| VariableLayout { elements: variable.shape.elements(), parts: Vec::new() })
+            .map(|variable| VariableLayout {
+                elements: variable.shape.elements(),
+                encoded_bytes: None,
+                parts: Vec::new(),
+            })
             .collect();
         let positions = placement.shards.iter().enumerate().map(|(position, &shard)| (shard, position));
         let positions: BTreeMap<ShardId, usize> = positions.collect();
@@ -80,8 +114,54 @@ impl Layout {
             let part = ShardPart { shard, position: slices.len(), first_element, elements };
             layouts[placed.slice.variable.index()].parts.push(part);
             slices.push(SliceId(id as u32));
-            parts.push(SlicePart { variable: placed.slice.variable, first_element, elements });
+            let gradient = SentPart { start: first_element * 4, bytes: elements * 4, encoding: None };
+            let variable = placed.slice.variable;
+            parts.push(SlicePart { variable, elements, gradient, values: None });
         }
         Self { epoch: placement.epoch, digest: placement.digest(), shards, variables: layouts }
+    }
+
+    /// Sets how each variable is sent, in the order of the variables.
+    ///
+    /// # Panics
+    /// If `sent` does not have an item for each variable.
+    pub fn compress(&mut self, sent: &[SentAs]) {
+        let Self { shards, variables, .. } = self;
+        assert_eq!(sent.len(), variables.len(), "each variable is sent in some way");
+        for (variable, sent) in variables.iter_mut().zip(sent) {
+            let (mut end, mut is_encoded) = (0usize, false);
+            for part in &variable.parts {
+                let slice = &mut shards[part.shard].parts[part.position];
+                slice.values = encoding(sent.values, part.elements);
+                let encoding = encoding(sent.gradients, part.elements);
+                let bytes = encoding.map_or(part.elements * 4, |encoding| encoding.bytes(part.elements));
+                // A part that begins a cache line can be lent to a task of this host.
+                let start = end.next_multiple_of(ALIGNMENT);
+                slice.gradient = SentPart { start, bytes, encoding };
+                (end, is_encoded) = (start + bytes, is_encoded || encoding.is_some());
+            }
+            variable.encoded_bytes = is_encoded.then_some(end);
+            if !is_encoded {
+                for part in &variable.parts {
+                    shards[part.shard].parts[part.position].gradient.start = part.first_element * 4;
+                }
+            }
+        }
+    }
+
+    /// Returns the number of bytes of all gradients as they are sent, of all values in the replies to pushes,
+    /// and of either if they were sent exactly.
+    pub(crate) fn sent_bytes(&self) -> [usize; 3] {
+        let parts = self.shards.iter().flat_map(|shard| &shard.parts);
+        parts.fold([0; 3], |[gradients, values, exact], part| {
+            let bytes = part.elements * 4;
+            let sent = part.values.map_or(bytes, |encoding| encoding.bytes(part.elements));
+            [gradients + part.gradient.bytes, values + sent, exact + bytes]
+        })
+    }
+
+    /// Returns whether any values are not exact in the replies to pushes.
+    pub(crate) fn has_encoded_values(&self) -> bool {
+        self.shards.iter().flat_map(|shard| &shard.parts).any(|part| part.values.is_some())
     }
 }

@@ -9,7 +9,10 @@ mod gradients;
 mod in_flight;
 mod layout;
 mod parameters;
+mod residuals;
 mod round_trips;
+#[cfg(test)]
+mod tests;
 mod traced_push;
 mod values;
 

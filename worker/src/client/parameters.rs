@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use futures_util::FutureExt;
 use futures_util::future::{Either, try_join_all};
+use pushpull_messages::compression::SentAs;
 use pushpull_messages::id::{GlobalStep, LocalStep, Sequence, ShardId, SliceId, TaskId, Version};
 use pushpull_messages::message::{Pull, PullAt, Pulled, Push, PushId, Pushed, Verdict};
 use pushpull_messages::observe;
@@ -27,6 +28,7 @@ use super::exchange_counters::ExchangeCounters;
 use super::gradients::Gradients;
 use super::in_flight::ExchangeInFlight;
 use super::layout::{Layout, ShardLayout};
+use super::residuals::Residuals;
 use super::round_trips::{departures, timed};
 use super::traced_push::TracedPush;
 use super::values::{Values, ValuesError};
@@ -34,6 +36,7 @@ use super::values::{Values, ValuesError};
 /// A client of all shards of a job, for one worker.
 pub struct Parameters {
     shards: Arc<Shards>,
+    residuals: Arc<Residuals>,
     /// The sequence number of the most recent push to each shard.
     sequences: Vec<Sequence>,
     /// The most recent push to each shard that [`begin_push_pull`](Self::begin_push_pull) has begun, for the
@@ -95,12 +98,34 @@ impl Parameters {
         let (pool, identity) = (pool.clone(), identity.clone());
         Ok(Self {
             shards: Arc::new(Shards { layout, callers, pool, credits, counters, identity }),
+            residuals: Arc::new(Residuals::new(variables.len())),
             sequences: vec![Sequence(0); shards],
             earlier: (0..shards).map(|_| EarlierCall::NONE).collect(),
             first: GlobalStep(0),
             repeats: false,
             streams: transport.streams(),
         })
+    }
+
+    /// Sets how each variable is sent, in the order of the variables: what
+    /// [`JobSpec::sent_as`](pushpull_messages::job::JobSpec::sent_as) returns for the job of the shards. Call
+    /// this before the first push.
+    ///
+    /// # Panics
+    /// If `sent` does not have an item for each variable, or if a push is in flight.
+    pub fn compress(&mut self, sent: &[SentAs]) {
+        let shards = Arc::get_mut(&mut self.shards).expect("no push is in flight");
+        Arc::make_mut(&mut shards.layout).compress(sent);
+        let [gradients, values, exact] = shards.layout.sent_bytes();
+        if gradients + values < 2 * exact {
+            tracing::info!(gradients, values, exact, "compressing what is pushed and pulled, in bytes");
+        }
+    }
+
+    /// Returns whether the values that [`push_pull`](Self::push_pull) returns are exact. Other values are
+    /// those of an encoding. A pull always returns exact values.
+    pub(crate) fn has_exact_values(&self) -> bool {
+        !self.shards.layout.has_encoded_values()
     }
 
     /// Returns the counters of this client's pushes and pulls.
@@ -110,7 +135,7 @@ impl Parameters {
 
     /// Returns buffers for the gradients of one step. They still contain the bytes of earlier steps.
     pub fn gradients(&self) -> Gradients {
-        Gradients::take(&self.shards.layout, &self.shards.pool)
+        Gradients::with_residuals(&self.shards.layout, &self.shards.pool, &self.residuals)
     }
 
     /// Returns true if a push may begin before all of its gradients are complete.
@@ -404,8 +429,10 @@ impl Shards {
         let last_steps = replies.iter().map(|reply| reply.last_step).collect();
         let verdicts = replies.iter().filter_map(|reply| reply.verdict).collect();
         let pushes = replies.iter().filter_map(|reply| reply.push).collect();
+        // Only the replies to pushes have encoded values.
+        let encoded: Vec<bool> = replies.iter().map(|reply| reply.verdict.is_some()).collect();
         let payloads: Vec<Payload> = replies.into_iter().map(|reply| reply.payload).collect();
-        let values = Arc::new(Values::assemble(&self.layout, &payloads, &self.pool)?);
+        let values = Arc::new(Values::assemble_sent(&self.layout, &payloads, &encoded, &self.pool)?);
         Ok(Exchange { values, versions, last_steps, verdicts, pushes })
     }
 }

@@ -1,5 +1,5 @@
-//! The values of all variables as a pull returned them. A variable that is not split is read directly in its
-//! receive buffer, without a copy. This module must not depend on connections.
+//! The values of all variables as a pull returned them. A variable that is neither split nor encoded is read
+//! directly in its receive buffer, without a copy. This module must not depend on connections.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use pushpull_engine::ValueSource;
 use pushpull_messages::id::{ShardId, VariableId};
 use pushpull_transport::buffer::{BufferPool, Payload, Segment};
 
-use super::layout::Layout;
+use super::layout::{Layout, ShardPart, SlicePart};
 
 /// The values of all variables of a job.
 #[derive(Clone, Debug)]
@@ -54,34 +54,55 @@ impl Values {
         Self { variables }
     }
 
-    /// Assembles the values from `shards`, which has the payload of each shard in the order of the layout. A
-    /// variable that is split among shards is copied into one buffer; all others stay in the buffers that
+    /// Assembles exact values from `shards`, which has the payload of each shard in the order of the layout.
+    /// A variable that is split among shards is copied into one buffer; all others stay in the buffers that
     /// they were received into.
     ///
     /// # Errors
     /// If the segments of a payload do not match the shard's slices.
     pub fn assemble(layout: &Layout, shards: &[Payload], pool: &BufferPool) -> Result<Self, ValuesError> {
-        for (shard, payload) in layout.shards.iter().zip(shards) {
+        Self::assemble_sent(layout, shards, &vec![false; shards.len()], pool)
+    }
+
+    /// Assembles the values from `shards`, as [`assemble`](Self::assemble) does. `encoded` says for each
+    /// shard whether its values are in the encodings of the layout. They are decoded.
+    pub(super) fn assemble_sent(
+        layout: &Layout,
+        shards: &[Payload],
+        encoded: &[bool],
+        pool: &BufferPool,
+    ) -> Result<Self, ValuesError> {
+        let encoding = |shard: usize, part: &SlicePart| part.values.filter(|_| encoded[shard]);
+        for (index, (shard, payload)) in layout.shards.iter().zip(shards).enumerate() {
             let (expected, got) = (shard.parts.len(), payload.segments().len());
             if expected != got {
                 return Err(ValuesError::Count { shard: shard.shard, expected, got });
             }
-            let sizes = shard.parts.iter().map(|part| part.elements * 4);
-            for (position, (expected, segment)) in sizes.zip(payload.segments()).enumerate() {
+            for (position, (part, segment)) in shard.parts.iter().zip(payload.segments()).enumerate() {
+                let encoding = encoding(index, part);
+                let expected = encoding.map_or(part.elements * 4, |encoding| encoding.bytes(part.elements));
                 let got = segment.len();
                 if expected != got {
                     return Err(ValuesError::Size { shard: shard.shard, position, expected, got });
                 }
             }
         }
+        let encoding =
+            |part: &ShardPart| encoding(part.shard, &layout.shards[part.shard].parts[part.position]);
         let variables = layout.variables.iter().map(|variable| match &variable.parts[..] {
-            [whole] => shards[whole.shard].segments()[whole.position].clone(),
+            [whole] if encoding(whole).is_none() => shards[whole.shard].segments()[whole.position].clone(),
             parts => {
                 let mut piece = pool.take(variable.elements * 4);
                 for part in parts {
-                    let from = shards[part.shard].segments()[part.position].as_f32();
-                    piece.as_f32_mut()[part.first_element..part.first_element + part.elements]
-                        .copy_from_slice(from);
+                    let from = &shards[part.shard].segments()[part.position];
+                    let to = part.first_element..part.first_element + part.elements;
+                    let to = &mut piece.as_f32_mut()[to];
+                    match encoding(part) {
+                        None => to.copy_from_slice(from.as_f32()),
+                        Some(encoding) => {
+                            encoding.decode(to, from.as_bytes()).expect("values have no indices")
+                        }
+                    }
                 }
                 Segment::whole(Arc::new(piece))
             }
@@ -109,13 +130,11 @@ impl ValueSource for Values {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use pushpull_messages::id::PlacementEpoch;
-    use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
-    use pushpull_messages::variable::{InitializerSpec, VariableSpec};
     use pushpull_transport::buffer::Buffer;
 
     use super::*;
     use crate::client::Gradients;
+    use crate::client::tests::placed;
 
     proptest! {
         /// Draws variables and their placement, turns gradients into payloads, and assembles the payloads as
@@ -125,31 +144,7 @@ mod tests {
             variables in prop::collection::vec((1usize..6, 1usize..20, any::<u8>()), 1..6),
             shards in 1u32..4,
         ) {
-            let mut placement = Placement {
-                epoch: PlacementEpoch(1),
-                shards: (0..shards).map(|ps| ShardId::new(ps, 0)).collect(),
-                slices: Vec::new(),
-            };
-            let mut specs = Vec::new();
-            for (id, &(rows, cols, how)) in variables.iter().enumerate() {
-                let split = 1 + how as usize % rows;
-                let mut row = 0;
-                for part in 0..split {
-                    let rows_here = if part + 1 == split { rows - row } else { 1 };
-                    let (variable, ps) = (VariableId(id as u32), (how as u32 + part as u32) % shards);
-                    let slice = SliceSpec { variable, row: row as u64, rows: rows_here as u64 };
-                    placement.slices.push(PlacedSlice { slice, shard: ShardId::new(ps, 0) });
-                    row += rows_here;
-                }
-                specs.push(VariableSpec {
-                    name: format!("v{id}"),
-                    shape: [rows, cols].into(),
-                    initializer: InitializerSpec::Zeros,
-                    trainable: true,
-                    device: None,
-                });
-            }
-            placement.validate(&specs).unwrap();
+            let (placement, specs) = placed(&variables, shards);
             let layout = Arc::new(Layout::new(&placement, &specs));
             let pool = BufferPool::default();
             let mut gradients = Gradients::take(&layout, &pool);

@@ -103,8 +103,9 @@ impl SessionStart<'_> {
             job.input = input_in_directory(&job.input, directory)?;
         }
         let variables = &job.graph.variables;
-        let parameters =
+        let mut parameters =
             Parameters::connect(transport, identity, &placement, variables, pool, config.client()).await?;
+        parameters.compress(&job.sent_as());
         journal.counters(parameters.counters().clone());
         let mut hooks = self.make_hooks(&job, summary_every);
         let (task, wanted, own_threads) = (identity.task, fetches_of(&hooks), config.own_threads);

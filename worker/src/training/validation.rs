@@ -2,7 +2,8 @@
 //! batch at a time to the queue of each device, so no step waits for more than one batch. Other threads read
 //! the batches. Wanted properties: (A) at most one evaluation runs at a time; (B) when an evaluation is due
 //! and none runs, it begins with the values of that moment; the training never waits for an evaluation,
-//! except for the pull of the moving averages if the job keeps them.
+//! except for the pull of the moving averages if the job keeps them, or of exact values if pushes return
+//! compressed ones.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,7 +74,7 @@ impl Validation {
     /// computes its next step.
     ///
     /// # Errors
-    /// If the moving averages cannot be pulled.
+    /// If the moving averages or the exact values cannot be pulled.
     pub(super) async fn begin_if_due(
         &mut self,
         latest: &Exchange,
@@ -84,11 +85,12 @@ impl Validation {
             return Ok(());
         }
         self.due = due;
-        let (step, values) = match self.setting.job.average {
-            None => (latest.global_step(), Arc::clone(&latest.values)),
-            Some(_) => {
-                let averages = parameters.pull(true).await?;
-                (averages.global_step(), averages.values)
+        let averages = self.setting.job.average.is_some();
+        let (step, values) = match averages || !parameters.has_exact_values() {
+            false => (latest.global_step(), Arc::clone(&latest.values)),
+            true => {
+                let pulled = parameters.pull(averages).await?;
+                (pulled.global_step(), pulled.values)
             }
         };
         let (setting, evaluated) = (Arc::clone(&self.setting), Arc::clone(&values));
