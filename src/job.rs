@@ -7,6 +7,7 @@ use pushpull_chief::checkpoint::CheckpointConfig;
 use pushpull_chief::hooks::{Better, EarlyStopping};
 use pushpull_input::{Dataset, Datasets, Reading, describe};
 use pushpull_messages::cadence::EvalEverySpec;
+use pushpull_messages::compression::CompressionSpec;
 use pushpull_messages::gradient::GradientSpec;
 use pushpull_messages::graph::GraphSpec;
 use pushpull_messages::id::GlobalStep;
@@ -162,6 +163,14 @@ impl Job {
     /// Sets how workers check and clip their gradients.
     pub const fn gradient(mut self, gradient: GradientSpec) -> Self {
         self.spec.gradient = gradient;
+        self
+    }
+
+    /// Sends the gradients and values of some variables in fewer bytes, such as
+    /// `CompressionSpec::new("*").gradients(EncodingSpec::Int8)`. If several patterns match a variable, the
+    /// first one applies. A pattern that selects no trained variable is an error when the job is trained.
+    pub fn compress(mut self, compression: CompressionSpec) -> Self {
+        self.spec.compression.push(compression);
         self
     }
 

@@ -50,6 +50,7 @@ pub use pushpull_messages::cadence::EvalEverySpec;
 #[cfg(feature = "programs")]
 pub use pushpull_messages::cluster::ClusterFlags;
 pub use pushpull_messages::cluster::{ClusterConfig, ClusterSpec};
+pub use pushpull_messages::compression::{CompressionSpec, EncodingSpec};
 pub use pushpull_messages::gradient::{GradientSpec, NotFiniteSpec};
 pub use pushpull_messages::graph::{
     BinaryOp, GraphBuilder, GraphError, GraphSpec, LayerId, Op, Padding, ReductionOp, Stride, UnaryOp, Window,

@@ -2,6 +2,7 @@
 
 mod checkpoint;
 mod chief;
+mod compress;
 mod evaluator;
 mod example_defaults;
 mod flags;

@@ -2,11 +2,13 @@
 //! worker, and the synchronisation of the workers. This module must not depend on models or clusters.
 
 use clap::{Args, ValueEnum};
+use pushpull_messages::compression::CompressionSpec;
 use pushpull_messages::gradient::{GradientSpec, NotFiniteSpec};
 use pushpull_messages::job::{ACCUMULATE_MAX, JobSpec, PIPELINE_MAX};
 use pushpull_messages::optimizer::{DecaySpec, GroupSpec, ScheduleSpec};
 use pushpull_messages::sync::{LeaveSpec, SyncSpec};
 
+use super::compress::compress;
 use super::groups::group;
 use super::optimizers::Optimizer;
 use crate::programs::exit::Failure;
@@ -85,6 +87,12 @@ pub(super) struct UpdateArgs {
     /// worker
     #[arg(long, value_enum, default_value = "stop")]
     not_finite: NotFinite,
+    /// Send the gradients and values of the variables whose names match PATTERN (all if there is none) in
+    /// fewer bytes: fp16, bf16 or int8 for both ways, none, or gradients=ENCODING (also top-k:FRACTION) and
+    /// values=ENCODING, separated by commas. May be given several times; the first pattern that matches a
+    /// variable decides
+    #[arg(long, value_name = "[PATTERN:]ENCODINGS", value_parser = compress)]
+    compress: Vec<CompressionSpec>,
     /// Synchronisation of the workers: async, async:staleness-lr, bounded:S (SSP), sync or sync:K
     #[arg(long, value_name = "POLICY", default_value = "async")]
     sync: SyncSpec,
@@ -183,6 +191,7 @@ impl UpdateArgs {
                     NotFinite::Skip => NotFiniteSpec::Skip,
                 },
             },
+            compression: self.compress.clone(),
             sync: self.sync,
             pipeline: self.pipeline,
             deterministic: self.deterministic,
@@ -198,6 +207,7 @@ impl UpdateArgs {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use pushpull_messages::compression::EncodingSpec;
     use pushpull_messages::graph::GraphBuilder;
     use pushpull_messages::input::{DatasetSpec, InputSpec};
 
@@ -247,6 +257,7 @@ mod tests {
             "--clip-value=5",
             "--clip-global-norm=1.5",
             "--not-finite=skip",
+            "--compress=*:gradients=top-k:0.05,values=bf16",
             "--sync=sync",
             "--deterministic",
             "--when-worker-leaves=fail",
@@ -258,13 +269,18 @@ mod tests {
             JobSpec { average_variables: Vec::new(), ..job.clone() }.validate().unwrap_err().to_string();
         assert!(error.starts_with("groups: pattern 'none*' selects no variable"), "{error}");
         assert_eq!(job.average_variables, ["a*", "*/bias"]);
-        JobSpec { groups: Vec::new(), average_variables: Vec::new(), ..job.clone() }.validate().unwrap();
+        let plain = JobSpec { groups: Vec::new(), average_variables: Vec::new(), ..job.clone() };
+        let error = plain.validate().unwrap_err().to_string();
+        assert!(error.starts_with("compression: pattern '*' selects no variable"), "{error}");
+        JobSpec { compression: Vec::new(), ..plain }.validate().unwrap();
         assert_eq!(job.schedule, ScheduleSpec::Step { every: 10, factor: 0.5 });
         assert_eq!((job.warm_up, job.weight_decay, job.average), (7, 0.01, Some(0.99)));
         assert_eq!(job.accumulate, 3);
         let not_finite = NotFiniteSpec::Skip;
         let gradient = GradientSpec { clip_value: Some(5.0), clip_global_norm: Some(1.5), not_finite };
         assert_eq!(job.gradient, gradient);
+        let top = CompressionSpec::new("*").gradients(EncodingSpec::TopK { fraction: 0.05 });
+        assert_eq!(job.compression, [top.values(EncodingSpec::Bf16)]);
         assert_eq!((job.sync, job.deterministic), (SyncSpec::SYNC, true));
         assert_eq!(job.when_worker_leaves, LeaveSpec::Fail);
         let job = read(&["--pipeline=3", "--sync=async:staleness-lr"]).unwrap();
@@ -322,6 +338,7 @@ mod tests {
             ("--clip-value", "0", "greater than 0"),
             ("--clip-global-norm", "nan", "greater than 0"),
             ("--not-finite", "go", "stop, skip"),
+            ("--compress", "int4", "fp16, bf16, int8"),
             ("--sync", "bounded", "bounded:S"),
             ("--pipeline", "0", "1..=16"),
             ("--pipeline", "17", "1..=16"),
