@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pushpull::{OptimizerSpec, PsConfig, PsError, SyncSpec};
+use pushpull::{CompressionSpec, OptimizerSpec, PsConfig, PsError, SyncSpec};
 use pushpull_messages::checkpoint::StartSpec;
 use pushpull_messages::cluster::ClusterSpec;
 use pushpull_messages::id::*;
@@ -80,7 +80,13 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     /// Starts the ps task, creates its shards, and lets all workers join.
-    pub(crate) async fn start(wire: Wire, sync: SyncSpec, optimizer: OptimizerSpec, workers: u32) -> Self {
+    pub(crate) async fn start(
+        wire: Wire,
+        sync: SyncSpec,
+        optimizer: OptimizerSpec,
+        workers: u32,
+        compression: Vec<CompressionSpec>,
+    ) -> Self {
         let mut pools = vec![wire.pool()];
         let in_process: Arc<dyn Transport> = Arc::new(InProcess::new());
         let transport = |pool: &BufferPool| match wire {
@@ -105,17 +111,23 @@ impl Cluster {
         let (of_chief, chief_pool) = (identity(&cluster, TaskId::CHIEF), BufferPool::default());
         let (dialling, patience) = (transport(&chief_pool), Patience::of(PATIENCE));
         let chief = dial(&*dialling, &address, &of_chief, TaskId::ps(0), patience).await.expect("it serves");
-        lead(&chief, sync, optimizer, workers).await;
+        let variables = variables();
+        let sent = variables
+            .iter()
+            .map(|variable| CompressionSpec::sent_as(&compression, &optimizer.clone().into(), variable));
+        let sent: Vec<_> = sent.collect();
+        lead(&chief, sync, optimizer, workers, compression).await;
         let mut all = Vec::new();
         for index in 0..workers {
             // Tasks of one process share a pool, as those of an embedded cluster do.
             let pool = if wire == Wire::InProcess { pools[0].clone() } else { wire.pool() };
             let identity = identity(&cluster, TaskId::worker(index));
             let config = WorkerConfig::default().client();
-            let (transport, placement, variables) = (transport(&pool), placement(), variables());
+            let (transport, placement) = (transport(&pool), placement());
             let parameters =
                 Parameters::connect(&transport, &identity, &placement, &variables, &pool, config);
             let mut parameters = parameters.await.expect("it serves");
+            parameters.compress(&sent);
             let joined = parameters.join(sync, workers).await.expect("it takes part");
             all.push(Worker { parameters, versions: joined.versions, pushed: 0 });
             if wire != Wire::InProcess {
@@ -149,7 +161,13 @@ fn identity(cluster: &ClusterSpec, task: TaskId) -> Identity {
 }
 
 /// Gives the orders of a chief.
-async fn lead(chief: &Connection, sync: SyncSpec, optimizer: OptimizerSpec, workers: u32) {
+async fn lead(
+    chief: &Connection,
+    sync: SyncSpec,
+    optimizer: OptimizerSpec,
+    workers: u32,
+    compression: Vec<CompressionSpec>,
+) {
     chief.call::<Claimed>(Claim { attempt: 1 }, Payload::EMPTY).await.expect("no other chief is there");
     let placement = placement();
     for &shard in &placement.shards {
@@ -159,7 +177,9 @@ async fn lead(chief: &Connection, sync: SyncSpec, optimizer: OptimizerSpec, work
             placement: placement.clone(),
             variables: variables(),
             update: optimizer.clone().into(),
+            compression: compression.clone(),
             sync,
+            pipeline: 1,
             deterministic: false,
             workers,
             last_step: GlobalStep(1 << 20),

@@ -6,7 +6,7 @@ mod cluster;
 
 use std::alloc::System;
 
-use pushpull::{OptimizerSpec, SyncSpec};
+use pushpull::{CompressionSpec, EncodingSpec, OptimizerSpec, SyncSpec};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
 use crate::cluster::{Cluster, Wire};
@@ -33,6 +33,8 @@ struct Found {
     sync: String,
     optimizer: &'static str,
     workers: u32,
+    /// The encoding of the gradients; the values of such a job are sent as `int8`.
+    gradients: Option<EncodingSpec>,
     /// The number of rounds so far. The following numbers are those of the last round.
     rounds: u32,
     /// The smallest and the largest number of bytes that one exchange allocated.
@@ -64,13 +66,22 @@ impl Found {
     }
 }
 
-async fn exchanges(wire: Wire, sync: SyncSpec, optimizer: OptimizerSpec, workers: u32) -> Found {
+async fn exchanges(
+    wire: Wire,
+    sync: SyncSpec,
+    optimizer: OptimizerSpec,
+    workers: u32,
+    gradients: Option<EncodingSpec>,
+) -> Found {
     let name = optimizer.name();
-    let mut cluster = Cluster::start(wire, sync, optimizer, workers).await;
+    let compress = |gradients| CompressionSpec::new("*").gradients(gradients).values(EncodingSpec::Int8);
+    let compression = gradients.map(compress).into_iter().collect();
+    let mut cluster = Cluster::start(wire, sync, optimizer, workers, compression).await;
     for _ in 0..WARM_UP {
         cluster.exchange().await;
     }
-    let mut found = Found { wire, sync: sync.to_string(), optimizer: name, workers, ..Found::default() };
+    let sync = sync.to_string();
+    let mut found = Found { wire, sync, optimizer: name, workers, gradients, ..Found::default() };
     for round in 1..=ROUNDS {
         found.count(&mut cluster, round).await;
         if found.is_fine() {
@@ -88,13 +99,16 @@ fn pushes_and_pulls_allocate_nothing_large() {
     actix_rt::System::new().block_on(async {
         for wire in Wire::ALL {
             // A ps drafts pushes with SGD while they arrive, keeps those with Adam until they are complete,
-            // and adds up those of a synchronous job.
-            for (sync, optimizer, workers) in [
-                (SyncSpec::ASYNC, OptimizerSpec::sgd(1e-3), 1),
-                (SyncSpec::ASYNC, OptimizerSpec::adam(1e-3), 1),
-                (SyncSpec::SYNC, OptimizerSpec::adam(1e-3), 2),
+            // and adds up those of a synchronous job. It decodes compressed ones before that.
+            let top = EncodingSpec::TopK { fraction: 0.1 };
+            for (sync, optimizer, workers, gradients) in [
+                (SyncSpec::ASYNC, OptimizerSpec::sgd(1e-3), 1, None),
+                (SyncSpec::ASYNC, OptimizerSpec::adam(1e-3), 1, None),
+                (SyncSpec::SYNC, OptimizerSpec::adam(1e-3), 2, None),
+                (SyncSpec::ASYNC, OptimizerSpec::sgd(1e-3), 1, Some(EncodingSpec::Int8)),
+                (SyncSpec::SYNC, OptimizerSpec::sgd(1e-3), 2, Some(top)),
             ] {
-                found.push(exchanges(wire, sync, optimizer, workers).await);
+                found.push(exchanges(wire, sync, optimizer, workers, gradients).await);
             }
         }
     });

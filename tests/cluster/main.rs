@@ -16,6 +16,7 @@ mod bad_flags;
 mod bad_peers;
 mod checkpoint_tool;
 mod checkpoints;
+mod compressing;
 mod devices;
 mod embedded;
 mod evaluator;

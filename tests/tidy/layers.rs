@@ -42,6 +42,7 @@ const ROOMS: &[Room] = &[
             "pushpull-worker",
             "pushpull-chief",
             "pushpull-messages",
+            "pushpull-kernels",
             "pushpull-storage",
             "pushpull-transport",
         ],

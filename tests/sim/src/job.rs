@@ -34,6 +34,7 @@ pub fn job(scenario: &Scenario) -> JobSpec {
             partitioner: PartitionerSpec::Fixed { slices: scenario.ps.max(3) },
             ..Default::default()
         },
+        compression: scenario.compression.clone(),
         sync: scenario.sync,
         pipeline: scenario.pipeline,
         deterministic: scenario.deterministic,

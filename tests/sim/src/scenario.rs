@@ -4,6 +4,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use pushpull_messages::compression::{CompressionSpec, EncodingSpec};
 use pushpull_messages::id::{JobName, TaskId};
 use pushpull_messages::sync::SyncSpec;
 
@@ -163,6 +164,8 @@ pub struct Scenario {
     pub steps: u64,
     /// Whether two runs must end with the same bits.
     pub deterministic: bool,
+    /// What is compressed, as a job has it.
+    pub compression: Vec<CompressionSpec>,
     /// The number of steps between two checkpoints; `None` if the job makes none.
     pub save_steps: Option<u64>,
     /// The number of checkpoints that are kept.
@@ -210,6 +213,7 @@ impl Scenario {
             pipeline: 1,
             steps,
             deterministic,
+            compression: compression(seed),
             save_steps,
             keep,
             latency,
@@ -358,9 +362,10 @@ impl Scenario {
     }
 
     /// Returns whether the job must end with the bits of the undisturbed job: all of its workers push
-    /// gradients from the first step to the last.
+    /// gradients from the first step to the last. A job with compression that goes on from a checkpoint does
+    /// not: its residuals are lost, and its first values are exact.
     pub fn keeps_bits(&self) -> bool {
-        self.deterministic && self.keeps_workers()
+        self.deterministic && self.keeps_workers() && self.compression.is_empty()
     }
 
     /// Returns whether no worker leaves before the last step, except together with all others.
@@ -572,6 +577,23 @@ impl Scenario {
     }
 }
 
+/// Returns what the job of a seed compresses. It has random numbers of its own, so that the faults of a seed
+/// do not depend on it.
+fn compression(seed: u64) -> Vec<CompressionSpec> {
+    let random = &mut Random::new(seed ^ 0x636f_6d70_7265_7373);
+    if !random.one_in(4) {
+        return Vec::new();
+    }
+    let dense = [None, Some(EncodingSpec::Fp16), Some(EncodingSpec::Bf16), Some(EncodingSpec::Int8)];
+    let values = dense[random.between(0, 3) as usize];
+    let gradients = match random.between(0, 4) {
+        4 => Some(EncodingSpec::TopK { fraction: 0.3 }),
+        index => dense[index as usize],
+    };
+    let pattern = if random.one_in(3) { "hidden/*" } else { "*" };
+    vec![CompressionSpec { variables: pattern.to_owned(), gradients, values }]
+}
+
 /// Returns what a wall clock shows that is wrong by up to a year.
 fn wrong_time(random: &mut Random) -> Duration {
     between(random, NOON - YEAR, NOON + YEAR)
@@ -594,6 +616,10 @@ impl fmt::Display for Scenario {
         }
         if self.pipeline > 1 {
             writeln!(f, "  {} steps of a worker in flight", self.pipeline)?;
+        }
+        for CompressionSpec { variables, gradients, values } in &self.compression {
+            let told = |encoding: &Option<EncodingSpec>| encoding.map_or("exact".to_owned(), String::from);
+            writeln!(f, "  {variables}: gradients {}, values {}", told(gradients), told(values))?;
         }
         if let Some(steps) = self.save_steps {
             writeln!(f, "  a checkpoint every {steps} step(s), of which {} are kept", self.keep)?;

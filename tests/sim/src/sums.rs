@@ -3,9 +3,12 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use pushpull_kernels::cpu::Encoding;
+use pushpull_messages::compression::EncodingSpec;
 use pushpull_messages::id::{RequestId, ShardId, TaskId};
 use pushpull_messages::message::{CreateShard, Message, PushId, Verdict};
 use pushpull_messages::optimizer::OptimizerSpec;
+use pushpull_messages::placement::SliceSpec;
 use pushpull_messages::sync::SyncSpec;
 use pushpull_transport::buffer::{Payload, Segment};
 use pushpull_transport::wire::Envelope;
@@ -33,6 +36,10 @@ struct Shard {
     epoch: u64,
     /// The learning rate; `None` if it changes, or if updates have other terms.
     rate: Option<f64>,
+    /// For each gradient of a push, its number of elements, and its encoding if it has one.
+    sent: Vec<(usize, Option<Encoding>)>,
+    /// Whether the values in the replies to pushes are exact.
+    exact: bool,
     /// The version with which the shard was created, once it has said so.
     began: Option<u64>,
     /// The sum of the values at that version, once a reply had them.
@@ -54,9 +61,15 @@ impl Shard {
             OptimizerSpec::Sgd { learning_rate } if at_once => Some(f64::from(learning_rate)),
             _ => None,
         };
+        let mut sent: Vec<_> =
+            create.placement.on_shard(create.shard).map(|(_, slice)| sent(create, slice)).collect();
+        // The last slice is sent first.
+        sent.reverse();
         Self {
             epoch: create.placement.epoch.0,
             rate,
+            sent,
+            exact: create.compression.iter().all(|entry| entry.values.is_none()),
             began: None,
             initial: None,
             gradients: HashMap::new(),
@@ -64,6 +77,20 @@ impl Shard {
             sum: 0.0,
             newest: 0,
         }
+    }
+
+    /// Returns the sum of all elements of the gradients of a push; 0 if the shard will refuse them.
+    fn sum_of_gradients(&self, payload: &Payload) -> f64 {
+        let gradients = payload.segments().iter().zip(&self.sent);
+        let sums = gradients.map(|(segment, &(elements, encoding))| match encoding {
+            Some(encoding) if segment.len() == encoding.bytes(elements) => {
+                let mut numbers = vec![0.0; elements];
+                let decoded = encoding.decode(&mut numbers, segment.as_bytes()).is_ok();
+                numbers.iter().filter(|_| decoded).map(|&x| f64::from(x)).sum()
+            }
+            _ => segment.as_f32().iter().map(|&x| f64::from(x)).sum::<f64>(),
+        });
+        sums.sum()
     }
 
     /// Sees the values of a version. They are predictable if no later version is known, and as many pushes
@@ -116,7 +143,7 @@ impl Sums {
             Message::Push(push) => {
                 let shard = asks(push.shard, Some(push.id));
                 if let Some(shard) = self.shards.get_mut(&shard) {
-                    shard.gradients.insert(push.id, sum(payload));
+                    shard.gradients.insert(push.id, shard.sum_of_gradients(payload));
                 }
             }
             _ => return self.saw_reply(from, to, envelope),
@@ -137,7 +164,7 @@ impl Sums {
                 if let Some(id) = id.filter(|id| shard.applied.insert(*id)) {
                     shard.sum += shard.gradients.remove(&id).unwrap_or_default();
                 }
-                if pushed.slices.is_empty() {
+                if pushed.slices.is_empty() || !shard.exact {
                     shard.newest = shard.newest.max(pushed.version.0);
                     return Ok(());
                 }
@@ -150,6 +177,18 @@ impl Sums {
             .saw_values(version.0, sum(&envelope.payload))
             .map_err(|error| format!("{}: a gradient was lost or counted twice: {error}", request.shard))
     }
+}
+
+/// Returns the number of elements of a slice, and the encoding of its gradients.
+fn sent(create: &CreateShard, slice: SliceSpec) -> (usize, Option<Encoding>) {
+    let elements = slice.elements(&create.variables[slice.variable.index()]);
+    let encoding = create.sent_as(slice).gradients.map(|encoding| match encoding {
+        EncodingSpec::Fp16 => Encoding::Fp16,
+        EncodingSpec::Bf16 => Encoding::Bf16,
+        EncodingSpec::Int8 => Encoding::Int8,
+        EncodingSpec::TopK { fraction } => Encoding::TopK { fraction },
+    });
+    (elements, encoding.filter(|encoding| encoding.shrinks(elements)))
 }
 
 /// Returns the sum of all elements.
