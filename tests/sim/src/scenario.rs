@@ -201,8 +201,7 @@ impl Scenario {
         let latency = [least, least * random.between(1, 8) as u32];
         let deterministic = sync == SyncSpec::SYNC && random.one_in(2);
         let save_steps = random.one_in(2).then(|| random.between(1, 5));
-        let keep = random.between(1, 3) as usize;
-        let evaluator = save_steps.is_some() && random.one_in(3);
+        let (keep, evaluator) = (random.between(1, 3) as usize, save_steps.is_some() && random.one_in(3));
         let (faults, second, expected) = (Vec::new(), Vec::new(), Expected::Trained);
         let mut scenario = Self {
             seed,
@@ -235,8 +234,8 @@ impl Scenario {
         }
         if scenario.faults.is_empty() && random.one_in(3) {
             let (when, task) = (scenario.when(random, false), scenario.any_task(random));
-            let time = between(random, HARMLESS, UNNOTICED);
-            scenario.faults.push((when, Fault::Stop(task, time, None)));
+            let stop = Fault::Stop(task, between(random, HARMLESS, UNNOTICED), None);
+            scenario.faults.push((when, stop));
         }
         // One scenario in four loses a task that the job cannot do without.
         if random.one_in(4) {
@@ -255,9 +254,7 @@ impl Scenario {
         scenario.faults.extend(second);
         scenario.hang(random);
         scenario.add_strays(random);
-        if matches!(sync, SyncSpec::Async { .. }) && !random.one_in(3) {
-            scenario.pipeline = random.between(2, 5) as u32;
-        }
+        scenario.pipeline = pipeline(random, sync);
         scenario
     }
 
@@ -592,6 +589,12 @@ fn compression(seed: u64) -> Vec<CompressionSpec> {
     };
     let pattern = if random.one_in(3) { "hidden/*" } else { "*" };
     vec![CompressionSpec { variables: pattern.to_owned(), gradients, values }]
+}
+
+/// Returns how many steps a worker may have in flight: several in two of three scenarios that allow it.
+fn pipeline(random: &mut Random, sync: SyncSpec) -> u32 {
+    let several = matches!(sync, SyncSpec::Async { .. }) && !random.one_in(3);
+    if several { random.between(2, 5) as u32 } else { 1 }
 }
 
 /// Returns what a wall clock shows that is wrong by up to a year.

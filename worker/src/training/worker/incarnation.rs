@@ -179,10 +179,8 @@ impl WorkerIncarnation<'_> {
             session;
         let (journal, clock) = (self.worker.journal.clone(), Clock::start());
         let (plots, spans, evaluations) = (Plots::default(), Spans::default(), Evaluations::default());
-        let tracer = trace.map(|trace| {
-            let tracer = Tracer::new(trace, self.worker.identity.task, clock, spans.clone());
-            tracer.with_pipeline(job.pipeline)
-        });
+        let own = |trace| Tracer::new(trace, self.worker.identity.task, clock, spans.clone());
+        let tracer = trace.map(|trace| own(trace).with_pipeline(job.pipeline));
         let validation = test.clone().map(|test| {
             let (job, devices, hung_after) =
                 (job.clone(), Arc::clone(&devices), self.worker.config.hung_after);
@@ -202,7 +200,6 @@ impl WorkerIncarnation<'_> {
         let (batches, took) = (job.accumulate, None);
         let hung_after = self.worker.config.hung_after;
         let lease = Lease::of_computation("the computation of a batch", hung_after);
-        let journal_of_step = journal.clone();
         let (pipeline, pipelined) = (job.pipeline, job.pipeline > 1);
         let stepper = Stepper {
             parameters,
@@ -210,7 +207,7 @@ impl WorkerIncarnation<'_> {
             lease,
             filter,
             gauge,
-            journal: journal_of_step,
+            journal: journal.clone(),
             batches,
             pipelined,
             took,
