@@ -6,49 +6,40 @@ use std::rc::Rc;
 use pushpull_transport::{ReconnectingClient, RetryConfig, Tcp};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket};
-use tokio::sync::Semaphore;
 
 use super::memory::{BYTES_BOUND, CLIENTS, PUSHES, TcpTask, VALUES_BYTES};
 use super::*;
 
-/// The number of bytes that the slow reader may take for each push of the others: a reply lasts 64 pushes.
-const TURN_BYTES: usize = VALUES_BYTES / 64;
+/// The slow reader takes this number of bytes, and then lets the others go on for this number of turns.
+const TURN_BYTES: usize = 16 << 10;
+const TURNS: usize = 16;
 /// The size of the kernel's buffer for what the slow reader has not taken.
 const SOCKET_BYTES: u32 = 64 << 10;
 
-/// A way to a task, on which replies pass only as far as it is allowed.
-struct SlowWay {
-    address: String,
-    /// The number of bytes that may pass.
-    allowed: Arc<Semaphore>,
-}
-
-impl SlowWay {
-    /// Opens a way for one connection to the task at `target`.
-    async fn to(target: &str) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        let (target, allowed) = (target.parse().unwrap(), Arc::new(Semaphore::new(TURN_BYTES)));
-        let turns = Arc::clone(&allowed);
-        actix_rt::spawn(async move {
-            let (client, _) = listener.accept().await?;
-            let socket = TcpSocket::new_v4()?;
-            socket.set_recv_buffer_size(SOCKET_BYTES)?;
-            let task = socket.connect(target).await?;
-            let ((mut asks, mut takes), (mut replies, mut hears)) = (client.into_split(), task.into_split());
-            actix_rt::spawn(async move { tokio::io::copy(&mut asks, &mut hears).await });
-            let mut buffer = vec![0; TURN_BYTES];
-            loop {
-                let bytes = replies.read(&mut buffer).await?;
-                if bytes == 0 {
-                    return std::io::Result::Ok(());
-                }
-                turns.acquire_many(bytes as u32).await.expect("it is never closed").forget();
-                takes.write_all(&buffer[..bytes]).await?;
+/// Opens a way for one connection to the task at `target`, on which replies pass slowly. Returns its address.
+async fn slow_way(target: &str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, target) = (listener.local_addr().unwrap().to_string(), target.parse().unwrap());
+    actix_rt::spawn(async move {
+        let (client, _) = listener.accept().await?;
+        let socket = TcpSocket::new_v4()?;
+        socket.set_recv_buffer_size(SOCKET_BYTES)?;
+        let task = socket.connect(target).await?;
+        let ((mut asks, mut takes), (mut replies, mut hears)) = (client.into_split(), task.into_split());
+        actix_rt::spawn(async move { tokio::io::copy(&mut asks, &mut hears).await });
+        let mut buffer = vec![0; TURN_BYTES];
+        loop {
+            let bytes = replies.read(&mut buffer).await?;
+            if bytes == 0 {
+                return std::io::Result::Ok(());
             }
-        });
-        Self { address, allowed }
-    }
+            takes.write_all(&buffer[..bytes]).await?;
+            for _ in 0..TURNS {
+                tokio::task::yield_now().await;
+            }
+        }
+    });
+    address
 }
 
 fn pull(task: &TcpTask, at: PullAt) -> Pull {
@@ -73,10 +64,9 @@ fn a_slow_reader_beside_fast_workers_keeps_few_versions() {
         let task = Rc::new(TcpTask::start().await);
         let chief = task.call(TaskId::CHIEF).await;
         task.create(&chief, 1).await;
-        let way = SlowWay::to(&task.address).await;
-        let (allowed, reads, peak) = (&way.allowed, Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+        let address = slow_way(&task.address).await;
+        let (reads, peak) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
         let (reader, read) = (Rc::clone(&task), Rc::clone(&reads));
-        let address = way.address.clone();
         let reading = actix_rt::spawn(async move {
             let client = join(&reader, CLIENTS, &address).await;
             loop {
@@ -89,7 +79,6 @@ fn a_slow_reader_beside_fast_workers_keeps_few_versions() {
         let gradient = Payload::new(vec![Segment::whole(Arc::new(Buffer::zeroed(VALUES_BYTES)))]);
         let pushing = (0..CLIENTS).map(|worker| {
             let (task, gradient, peak) = (Rc::clone(&task), gradient.clone(), Rc::clone(&peak));
-            let allowed = Arc::clone(allowed);
             actix_rt::spawn(async move {
                 let client = join(&task, worker, &task.address).await;
                 for number in 1..=PUSHES {
@@ -97,14 +86,13 @@ fn a_slow_reader_beside_fast_workers_keeps_few_versions() {
                     let (pushed, _) = client.call::<Pushed>(push, gradient.clone()).await.unwrap();
                     assert_eq!(pushed.verdict, Verdict::Applied);
                     peak.set(task.bytes().max(peak.get()));
-                    allowed.add_permits(TURN_BYTES);
                 }
             })
         });
         for worker in pushing.collect::<Vec<_>>() {
             worker.await.unwrap();
         }
-        // The reader is slow, and not stuck: what it may take is enough for its join and for one more reply.
+        // The reader is slow, and not stuck.
         while reads.get() == 0 {
             assert!(!reading.is_finished(), "the reader has failed");
             peak.set(task.bytes().max(peak.get()));
