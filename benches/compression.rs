@@ -11,9 +11,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::Parser;
+use pushpull::EncodingSpec::{self, Bf16, Fp16, Int8, TopK};
 use pushpull::{
-    BabbleSpec, ClusterSpec, DatasetSpec, InputSpec, JobSpec, OptimizerSpec, ScheduleSpec, SyncSpec,
-    TextSpec, WindowsSpec,
+    BabbleSpec, ClusterSpec, CompressionSpec, DatasetSpec, InputSpec, JobSpec, OptimizerSpec, ScheduleSpec,
+    SyncSpec, TextSpec, WindowsSpec,
 };
 use pushpull_input::input_in_directory;
 use pushpull_messages::id::JobName;
@@ -64,7 +65,24 @@ struct Variant {
 const PLAIN: &str = "f32";
 
 /// All variants. The plain one comes first.
-const VARIANTS: &[Variant] = &[Variant { name: PLAIN, change: |_| {} }];
+const VARIANTS: &[Variant] = &[
+    Variant { name: PLAIN, change: |_| {} },
+    Variant { name: "fp16", change: |job| both_ways(job, Fp16) },
+    Variant { name: "bf16", change: |job| both_ways(job, Bf16) },
+    Variant { name: "int8", change: |job| both_ways(job, Int8) },
+    Variant { name: "top-k 0.01", change: |job| top(job, 0.01) },
+    Variant { name: "top-k 0.05", change: |job| top(job, 0.05) },
+];
+
+/// Sends gradients and values in this encoding.
+fn both_ways(job: &mut JobSpec, encoding: EncodingSpec) {
+    job.compression = vec![CompressionSpec::new("*").gradients(encoding).values(encoding)];
+}
+
+/// Sends this fraction of the gradients, and all values exactly.
+fn top(job: &mut JobSpec, fraction: f64) {
+    job.compression = vec![CompressionSpec::new("*").gradients(TopK { fraction })];
+}
 
 /// The names of the jobs.
 const JOBS: [&str; 2] = ["mnist", "text"];
