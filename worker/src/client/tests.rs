@@ -249,7 +249,7 @@ fn encoding_takes_no_new_memory_after_the_first_steps() {
         Payload::new(buffers.map(|buffer| Segment::whole(Arc::new(buffer))).collect())
     });
     let values: Vec<Payload> = values.collect();
-    let mut step = || {
+    let step = || {
         let mut gradients = Gradients::with_residuals(&layout, &pool, &residuals);
         fill(&mut gradients, &layout, 1);
         let _payloads = gradients.into_payloads();
