@@ -209,8 +209,8 @@ impl Job {
         self
     }
 
-    /// Lets a worker have this number of steps in flight, 1 to 16. With more than 1, it computes a step while the
-    /// pushes of earlier steps are unanswered, which hides the round trip to the ps tasks; this requires
+    /// Lets a worker have this number of steps in flight, 1 to 16. With more than 1, it computes a step while
+    /// the pushes of earlier steps are unanswered, which hides the round trip to the ps tasks. This requires
     /// [`SyncSpec::ASYNC`], or `async` with `staleness_lr`.
     pub const fn pipeline(mut self, steps: u32) -> Self {
         self.spec.pipeline = steps;

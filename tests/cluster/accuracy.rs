@@ -54,7 +54,8 @@ fn an_epoch_of_mnist_in_a_pipeline() {
     Program::run(dir.path(), "export", &mut command).expect(0);
     let mut command = tool();
     command.args(["local", "--ps=1", "--workers=2", "--job"]).arg(job);
-    trains_well(dir.path(), &mut command, 938, 0.95);
+    // The staler gradients cost about 1 % in an epoch: one run had 95.0 %.
+    trains_well(dir.path(), &mut command, 938, 0.935);
 }
 
 /// Trains an example in one process, and returns its report.

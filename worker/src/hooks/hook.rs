@@ -76,9 +76,8 @@ pub trait Hook: Send {
     }
 
     /// Runs after each step, when every shard has answered the push of its gradients, or when they were
-    /// dropped. The steps end in their order. If the job has a pipeline, the worker may have begun later steps
-    /// meanwhile. Summaries given to `plots` are
-    /// sent with the worker's next report.
+    /// dropped. The steps end in their order. If the job has a pipeline, the worker may have begun later
+    /// steps meanwhile. Summaries given to `plots` are sent with the worker's next report.
     ///
     /// # Errors
     /// Any error ends the worker.
