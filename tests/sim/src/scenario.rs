@@ -191,12 +191,7 @@ impl Scenario {
         let (ps, shards) = (random.between(1, 3) as u32, random.between(1, 2) as u32);
         let workers = random.between(1, 4) as u32;
         let steps = random.between(3, 25);
-        let sync = match random.between(0, 4) {
-            0 => SyncSpec::ASYNC,
-            1 => SyncSpec::Bounded { staleness: random.between(0, 3) as u32 },
-            2 => SyncSpec::Sync { aggregate: Some(random.between(1, u64::from(workers) + 2) as u32) },
-            _ => SyncSpec::SYNC,
-        };
+        let sync = any_sync(random, workers);
         let least = Duration::from_micros(random.between(20, 5000));
         let latency = [least, least * random.between(1, 8) as u32];
         let deterministic = sync == SyncSpec::SYNC && random.one_in(2);
@@ -571,6 +566,16 @@ impl Scenario {
     /// Returns a random time of at most so many latencies and a millisecond.
     fn soon(&self, random: &mut Random, latencies: u64) -> Duration {
         self.latency[1] * random.between(0, latencies) as u32 + Duration::from_micros(random.between(0, 999))
+    }
+}
+
+/// Returns a random synchronisation policy for this number of workers.
+fn any_sync(random: &mut Random, workers: u32) -> SyncSpec {
+    match random.between(0, 4) {
+        0 => SyncSpec::ASYNC,
+        1 => SyncSpec::Bounded { staleness: random.between(0, 3) as u32 },
+        2 => SyncSpec::Sync { aggregate: Some(random.between(1, u64::from(workers) + 2) as u32) },
+        _ => SyncSpec::SYNC,
     }
 }
 
