@@ -56,13 +56,16 @@ fn any_encoding() -> impl Strategy<Value = Option<EncodingSpec>> {
     ])
 }
 
+/// The rows, the columns and the split of a variable, and its encoding.
+type Drawn = ((usize, usize, u8), Option<EncodingSpec>);
+
 /// Any variables and their placement, with an encoding of the gradients of each, and the number of shards.
-fn any_variables() -> impl Strategy<Value = (Vec<((usize, usize, u8), Option<EncodingSpec>)>, u32)> {
+fn any_variables() -> impl Strategy<Value = (Vec<Drawn>, u32)> {
     (prop::collection::vec(((1usize..6, 1usize..200, any::<u8>()), any_encoding()), 1..5), 1u32..4)
 }
 
 /// Returns the layout of these variables. If an encoding of gradients is dense, the values have it, too.
-fn layout(variables: &[((usize, usize, u8), Option<EncodingSpec>)], shards: u32) -> Arc<Layout> {
+fn layout(variables: &[Drawn], shards: u32) -> Arc<Layout> {
     let (shapes, encodings): (Vec<_>, Vec<_>) = variables.iter().copied().unzip();
     let (placement, specs) = placed(&shapes, shards);
     let mut layout = Layout::new(&placement, &specs);

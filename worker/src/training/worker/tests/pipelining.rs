@@ -64,7 +64,7 @@ fn a_worker_computes_while_its_pushes_are_unanswered() {
             let shown = play.see(|play| play.pushes_kept() == 2 * pipeline as usize).await;
             let (worker, in_flight) = (worker_of(&shown), u64::from(pipeline));
             assert_eq!((worker.local_step, worker.phase.as_deref()), (LocalStep(0), Some("exchange")));
-            assert_eq!(worker.in_flight_bytes, 2 * in_flight << 10, "rounded to KiB");
+            assert_eq!(worker.in_flight_bytes, (2 * in_flight) << 10, "rounded to KiB");
             // All of these steps began from the newest values that had arrived.
             let began: Vec<Seen> = (0..in_flight).map(|step| Seen::Began(step, GlobalStep(0))).collect();
             assert_eq!(*seen.lock().unwrap(), began);
