@@ -36,7 +36,7 @@ pub struct PsConfig {
     /// always expires first.
     pub drain_timeout: Duration,
     /// The largest total size, in bytes, of the values that replies keep in memory while they are written.
-    /// Each shard gets an equal part of it. Asynchronous workers may each read a different version of the
+    /// Each shard gets an equal part of it, and each shard beyond `shards` a smaller one. Asynchronous workers may each read a different version of the
     /// values. If the versions that a shard's replies keep exceed its part, further replies wait until a
     /// version is released, and then get the newest values. A shard may always keep two versions. One of
     /// them is for connections that read fast, so that those that read slowly do not hold them up.

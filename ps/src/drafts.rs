@@ -134,6 +134,14 @@ impl Drafts {
         }
     }
 
+    /// Takes the turn for the shard itself, unless a draft is being made.
+    pub(crate) fn release_plan(&self) {
+        let mut state = self.0.state.lock();
+        if matches!(state.turn, Turn::Free(_)) {
+            state.turn = Turn::Applying;
+        }
+    }
+
     /// Makes the turn free after a change of the shard, with what the next draft must know. Leaves a draft
     /// alone that is being made.
     pub(crate) fn refresh<R>(&self, shard: &ShardState<R>) {

@@ -134,8 +134,10 @@ impl Service for Router {
             let reason = format!("{} does not accept {} from {}", self.task, message.name(), peer.task);
             return reply.refuse(RefusalCode::Malformed, reason);
         };
-        // The chief that the task obeys may use more shards than the task has announced.
-        let ordered = is_order(&message) || matches!(&message, Message::Observe(_));
+        // The chief that the task obeys may use more shards than the task has announced. Another chief may
+        // observe, but it cannot start a shard.
+        let observes = matches!(&message, Message::Observe(_));
+        let ordered = is_order(&message) || (observes && self.lifecycle.order(peer).is_ok());
         let address = match peer.task.job == JobName::Chief && ordered {
             true => self.shards.address_or_start(shard),
             false => self.shards.address(shard),

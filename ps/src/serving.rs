@@ -191,9 +191,9 @@ impl Serving {
                 Some(draft) => Gradients::Drafted(draft),
                 None => return self.act(host, |state| vec![state.ask_again(reply)]),
             },
-            Message::Push(_) if drafts.current().is_none() => {
+            Message::Push(_) => {
                 // The update can reuse the memory of the values only if no plan has them.
-                drafts.revoke();
+                drafts.release_plan();
                 payload.into()
             }
             Message::CreateShard(_) => {

@@ -120,7 +120,7 @@ impl Shards {
         let drafts = Drafts::new(pool.clone(), config.drafted_bytes_min);
         let (publisher, view) = ShardView::new(id);
         let with = Surroundings {
-            reply_bytes_max: config.reply_bytes_max / u64::from(config.shards),
+            reply_bytes_max: config.reply_bytes_max / u64::from(config.shards.max(index + 1)),
             drafts: drafts.clone(),
             checkpoints: checkpoints.clone(),
             clock: self.clock,

@@ -26,11 +26,12 @@ pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) {
     thread.spawn(work).expect("a thread can be started");
 }
 
-/// Starts the threads that share large updates.
-///
-/// # Panics
-/// If the system cannot start a thread.
-pub(crate) fn updates(threads: usize) -> rayon::ThreadPool {
+/// Starts the threads that share large updates. Returns `None` if the system cannot start them.
+pub(crate) fn updates(threads: usize) -> Option<rayon::ThreadPool> {
     let named = rayon::ThreadPoolBuilder::new().thread_name(|index| format!("update-{index}"));
-    named.num_threads(threads).build().expect("threads can be started")
+    let started = named.num_threads(threads).build();
+    if let Err(error) = &started {
+        tracing::warn!(%error, threads, "cannot start threads for updates; each shard works alone");
+    }
+    started.ok()
 }

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use crate::error::CallError;
 
 /// An earlier call to the same peer. A call that comes after it does not send its request again, except
-/// because no reply comes, until the earlier call is answered.
+/// because no reply comes, until the earlier call is answered. Neither does it wait for a new connection.
 #[derive(Debug, Default)]
 pub struct EarlierCall(Option<oneshot::Receiver<()>>);
 

@@ -1,9 +1,9 @@
-//! Bounded spinning: after a message was sent or received, the end of a link looks for the next one again and
-//! again for a short time, before its thread sleeps. To wake a thread that sleeps takes longer than most
-//! small messages. This module must not depend on frames.
+//! Bounded spinning: after it has sent a message, the end of a link looks for the next one again and again for
+//! a short time, before its thread sleeps. To wake a thread that sleeps takes longer than most small
+//! messages. This module must not depend on frames.
 //!
 //! Wanted properties: (A) an end without a limit never spins; (B) an end spins no longer than its limit after
-//! it has begun to wait or has sent something last; (C) what an end waits for is found in any case.
+//! it has sent something last; (C) what an end waits for is found in any case.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -23,7 +23,7 @@ pub(crate) struct Spin(Option<Arc<Shared>>);
 #[derive(Debug)]
 struct Shared {
     limit: Duration,
-    /// When the end began to wait, or sent something last.
+    /// When the end sent something last, or began.
     last: Mutex<Instant>,
     sent: Notify,
 }
@@ -47,7 +47,6 @@ impl Spin {
     /// thread does not sleep.
     pub(crate) async fn wait<T>(&self, wait: impl Future<Output = T>) -> T {
         let Some(Shared { limit, last, sent }) = self.0.as_deref() else { return wait.await };
-        *last.lock() = Instant::now();
         let mut wait = pin!(wait);
         loop {
             let looked = poll_fn(|context| Poll::Ready(wait.as_mut().poll(context)));

@@ -3,7 +3,8 @@
 //!
 //! Wanted properties: (A) the sum of what is taken is the sum of all gradients that were added; (B) with
 //! `in_order`, the bits of the sum do not depend on the order in which the gradients of different workers
-//! arrive; (C) without `in_order`, the held gradients take at most the memory of one gradient and one sum.
+//! arrive; (C) without `in_order`, the held gradients take at most the memory of one gradient and one sum,
+//! and without `keeps_last`, of one of the two.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,6 +17,8 @@ use pushpull_transport::buffer::{Buffer, BufferPool, Payload, Segment};
 pub(super) struct Aggregate {
     /// Whether the gradients are summed in the order of their workers instead of the order of arrival.
     in_order: bool,
+    /// Whether the last gradient is kept beside the sum, so that the update adds it up.
+    keeps_last: bool,
     /// The gradients that have not been added to the sum yet. The key is the worker and the gradient's place
     /// in the order of arrival.
     held: BTreeMap<(u32, u32), Payload>,
@@ -25,19 +28,30 @@ pub(super) struct Aggregate {
 
 impl Aggregate {
     /// Returns an empty aggregate. It sums gradients in the order of workers if `in_order` is true, and
-    /// otherwise in the order of arrival.
-    pub(super) fn new(in_order: bool) -> Self {
-        Self { in_order, ..Self::default() }
+    /// otherwise in the order of arrival. In the order of arrival, it adds each gradient to the sum when the
+    /// next one has arrived or, without `keeps_last`, at once.
+    pub(super) fn new(in_order: bool, keeps_last: bool) -> Self {
+        Self { in_order, keeps_last, ..Self::default() }
     }
 
     /// Adds a worker's gradient.
     pub(super) fn add(&mut self, worker: u32, gradient: Payload, pool: &BufferPool) {
         self.count += 1;
         // The last gradient, and the only one of an update, are not added to a sum. The update reads them.
+        if self.keeps_last {
+            self.accumulate_in_turn(pool);
+        }
+        self.held.insert((worker, self.count), gradient);
+        if !self.keeps_last {
+            self.accumulate_in_turn(pool);
+        }
+    }
+
+    /// Adds the held gradients to the sum, unless there is only one gradient or they wait for their order.
+    fn accumulate_in_turn(&mut self, pool: &BufferPool) {
         if !self.in_order && self.held.len() + usize::from(self.sum.is_some()) > 1 {
             self.accumulate(pool);
         }
-        self.held.insert((worker, self.count), gradient);
     }
 
     /// Adds the held gradients to the sum.
@@ -92,13 +106,13 @@ mod tests {
         Payload::new(slices.iter().map(|slice| Segment::whole(Arc::new(Buffer::from_f32(slice)))).collect())
     }
 
-    fn total(in_order: bool, arrivals: &[(u32, Vec<Vec<f32>>)]) -> (Vec<Vec<f32>>, u32) {
+    fn total(in_order: bool, keeps_last: bool, arrivals: &[(u32, Vec<Vec<f32>>)]) -> (Vec<Vec<f32>>, u32) {
         let pool = BufferPool::default();
-        let mut aggregate = Aggregate::new(in_order);
+        let mut aggregate = Aggregate::new(in_order, keeps_last);
         for (number, (worker, slices)) in arrivals.iter().enumerate() {
             aggregate.add(*worker, payload(slices), &pool);
             let bytes = 4 * slices.iter().map(Vec::len).sum::<usize>();
-            let kept = if in_order { number + 1 } else { (number + 1).min(2) };
+            let kept = if in_order { number + 1 } else { (number + 1).min(if keeps_last { 2 } else { 1 }) };
             assert_eq!(aggregate.bytes(), bytes * kept, "(C)");
         }
         let (addends, count) = aggregate.take().expect("a gradient was added");
@@ -153,13 +167,14 @@ mod tests {
         fn the_total_is_the_sum_and_in_order_has_the_same_bits(
             gradients in gradients(),
             order in prop::collection::vec(any::<u32>(), 1..9),
+            keeps_last: bool,
         ) {
             let shuffled = interleaved(&gradients, &order);
-            let (expected, count) = total(true, &gradients);
+            let (expected, count) = total(true, keeps_last, &gradients);
             prop_assert_eq!(count as usize, gradients.len());
             let bits = |slices: &[Vec<f32>]| -> Vec<u32> { slices.iter().flatten().map(|x| x.to_bits()).collect() };
-            prop_assert_eq!(bits(&total(true, &shuffled).0), bits(&expected), "(B)");
-            let (sum, count) = total(false, &shuffled);
+            prop_assert_eq!(bits(&total(true, keeps_last, &shuffled).0), bits(&expected), "(B)");
+            let (sum, count) = total(false, keeps_last, &shuffled);
             prop_assert_eq!(count as usize, gradients.len());
             for (slice, (sum, ordered)) in sum.iter().zip(&expected).enumerate() {
                 for (element, (sum, ordered)) in sum.iter().zip(ordered).enumerate() {

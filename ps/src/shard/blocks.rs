@@ -1,9 +1,9 @@
 //! The part of an update that concerns one slice, in blocks that stay in the processor's caches. So a value
-//! that nobody reads changes in place, several gradients are added up while they are applied, and several
+//! without readers changes in place, several gradients are added up while they are applied, and several
 //! threads share a large slice.
 //!
 //! Wanted properties: (A) neither the blocks, nor the threads, nor a change in place change a bit of the
-//! result; (B) a value that somebody may read does not change.
+//! result; (B) a value that may have readers does not change.
 
 use pushpull_kernels::cpu::{Threads, accumulate, add_into, average};
 
@@ -23,7 +23,7 @@ pub(super) const SLOTS_MAX: usize = 2;
 pub(super) enum Change<'a> {
     /// The new elements replace the old ones.
     InPlace(&'a mut [f32]),
-    /// The new elements are written elsewhere, because somebody may read the old ones.
+    /// The new elements are written elsewhere, because the old ones may have readers.
     Beside { old: &'a [f32], next: &'a mut [f32] },
 }
 

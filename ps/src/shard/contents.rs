@@ -68,8 +68,13 @@ pub(super) struct Contents {
 
 impl Contents {
     /// Returns the contents that `create` describes. A slice gets its state from `restored`, or its initial
-    /// value if `restored` does not contain the slice.
-    pub(super) fn new(create: Arc<CreateShard>, restored: Restored, pool: &BufferPool) -> Self {
+    /// value if `restored` does not contain the slice. `keeps_last` is for [`Aggregate::new`].
+    pub(super) fn new(
+        create: Arc<CreateShard>,
+        restored: Restored,
+        pool: &BufferPool,
+        keeps_last: bool,
+    ) -> Self {
         let Restored { version, slices, workers, rate } = restored;
         let mut found: BTreeMap<SliceId, _> = slices.into_iter().map(|state| (state.id, state)).collect();
         let slices = create
@@ -84,7 +89,7 @@ impl Contents {
             placement_digest: create.placement.digest(),
             policy: sync::policy(create.sync, create.workers),
             members: Members::new(create.workers),
-            aggregate: Aggregate::new(create.deterministic),
+            aggregate: Aggregate::new(create.deterministic, keeps_last),
             ledger: Ledger::new(create.pipeline, workers),
             slices,
             compression: Compression::new(&create),

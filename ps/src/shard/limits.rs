@@ -15,6 +15,13 @@ pub struct ShardLimits {
 }
 
 impl ShardLimits {
+    /// Returns whether the shard that `create` describes may hold two gradients while another one arrives,
+    /// even if all come on one connection. Otherwise it must add up the first two at once, which frees the
+    /// bytes in flight that they take.
+    pub(super) fn keeps_last(&self, create: &CreateShard) -> bool {
+        create.task_bytes().saturating_mul(3) <= self.gradients_bytes_max
+    }
+
     /// Checks whether the shard that `create` describes stays within these limits.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! A slice in the memory of its shard. While somebody may read its value or its moving average, an update
+//! A slice in the memory of its shard. While its value or its moving average may have readers, an update
 //! computes the next one into another buffer; otherwise it changes them in place. It changes slots in place.
 //! If a save still reads a slot, the update changes a copy of it.
 
@@ -211,9 +211,9 @@ impl Slice {
         SliceState { id: *id, value: Arc::clone(value), average: average.clone(), slots: slots.clone() }
     }
 
-    /// Applies the sum of `gradients`. A value that somebody may read stays as it is; the next value is then
-    /// computed into another buffer, and the current buffer goes back to the pool when its last reader drops
-    /// it. A value that nobody else has changes in place.
+    /// Applies the sum of `gradients`. A value that has another reference stays as it is; the next value is
+    /// then computed into another buffer, and the current buffer goes back to the pool when its last reader
+    /// drops it. A value without other references changes in place.
     pub(super) fn apply(
         &mut self,
         gradients: &[&[f32]],
@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_nobody_reads_changes_in_place() {
+    fn a_value_without_readers_changes_in_place() {
         let spec = spec(OptimizerSpec::adam(0.1));
         let (mut slice, pool) = (slice(&spec, true), BufferPool::default());
         let apply = |slice: &mut Slice, version| {

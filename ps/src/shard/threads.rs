@@ -16,17 +16,18 @@ pub struct UpdateThreads(Option<Arc<Lazy>>);
 
 struct Lazy {
     threads: usize,
-    pool: OnceLock<ThreadPool>,
-    start: fn(usize) -> ThreadPool,
+    /// `None` inside if the threads could not be started.
+    pool: OnceLock<Option<ThreadPool>>,
+    start: fn(usize) -> Option<ThreadPool>,
 }
 
 impl UpdateThreads {
     /// The threads of a shard that does all work on its own thread.
     pub const NONE: Self = Self(None);
 
-    /// Returns threads that `start` starts when they are needed. With fewer than two, a shard works on its
-    /// own thread.
-    pub(crate) fn new(threads: usize, start: fn(usize) -> ThreadPool) -> Self {
+    /// Returns threads that `start` starts when they are needed. With fewer than two, or if `start` cannot
+    /// start them, a shard works on its own thread.
+    pub(crate) fn new(threads: usize, start: fn(usize) -> Option<ThreadPool>) -> Self {
         Self((threads > 1).then(|| Arc::new(Lazy { threads, pool: OnceLock::new(), start })))
     }
 
@@ -35,8 +36,10 @@ impl UpdateThreads {
     pub(super) fn share<T: Send>(&self, bytes: usize, work: impl FnOnce(Threads) -> T + Send) -> T {
         match &self.0 {
             Some(lazy) if bytes >= SHARED_BYTES_MIN => {
-                let pool = lazy.pool.get_or_init(|| (lazy.start)(lazy.threads));
-                pool.install(|| work(Threads::Pool(lazy.threads)))
+                match lazy.pool.get_or_init(|| (lazy.start)(lazy.threads)) {
+                    Some(pool) => pool.install(|| work(Threads::Pool(lazy.threads))),
+                    None => work(Threads::One),
+                }
             }
             _ => work(Threads::One),
         }
@@ -76,13 +79,15 @@ mod tests {
 
     #[test]
     fn only_large_work_starts_threads() {
-        fn start(threads: usize) -> ThreadPool {
-            rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap()
+        fn start(threads: usize) -> Option<ThreadPool> {
+            rayon::ThreadPoolBuilder::new().num_threads(threads).build().ok()
         }
         let threads = UpdateThreads::new(3, start);
         assert_eq!(threads.share(SHARED_BYTES_MIN - 1, |threads| threads), Threads::One);
         assert!(threads.0.as_ref().unwrap().pool.get().is_none());
         assert_eq!(threads.share(SHARED_BYTES_MIN, |threads| threads), Threads::Pool(3));
+        let failed = UpdateThreads::new(3, |_| None);
+        assert_eq!(failed.share(SHARED_BYTES_MIN, |threads| threads), Threads::One);
         assert_eq!(UpdateThreads::new(1, start).share(SHARED_BYTES_MIN, |threads| threads), Threads::One);
     }
 }

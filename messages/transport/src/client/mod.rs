@@ -139,8 +139,8 @@ impl ReconnectingClient {
     }
 
     /// Does the same as [`call`](Self::call) for a request that the peer must handle after that of an earlier
-    /// call, which may still be in flight. If the connection breaks, or the peer asks for the request again,
-    /// sends it again only after the earlier call is answered. The caller polls the earlier call first, so
+    /// call, which may still be in flight. If there is no connection, if it breaks, or if the peer asks
+    /// for the request again, sends it only after the earlier call is answered. The caller polls the earlier call first, so
     /// that its request is sent first.
     ///
     /// # Errors
@@ -171,8 +171,11 @@ impl ReconnectingClient {
             let mut state = self.state.clone();
             let mut last = String::new();
             for attempt in 0..self.retry.connections_max {
-                if attempt > 0 {
+                // The calls that wait for a connection may get it in any order.
+                if attempt > 0 || !self.is_up() {
                     earlier.answered().await.map_err(|failed| failed.of(self.peer))?;
+                }
+                if attempt > 0 {
                     self.counters.resend();
                 }
                 let connection = self.connection(&mut state).await?;

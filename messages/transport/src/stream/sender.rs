@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::future::{BoxFuture, FutureExt};
+use pushpull_messages::message::Message;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
 use crate::buffer::payload_layout;
@@ -40,9 +41,13 @@ impl<W> Sender<W> {
 impl<W: AsyncWrite + Send + Unpin> FrameSender for Sender<W> {
     fn send(&mut self, envelope: Envelope) -> BoxFuture<'_, Result<(), WireError>> {
         async move {
+            // A heartbeat has no answer.
+            let answered = !matches!(envelope.message, Message::Heartbeat(_));
             if let Some(lender) = &mut self.lender {
                 send_local(&mut self.stream, lender, &envelope, &self.taken).await?;
-                self.spin.sent();
+                if answered {
+                    self.spin.sent();
+                }
                 return Ok(());
             }
             if self.payload_crc {
@@ -66,7 +71,9 @@ impl<W: AsyncWrite + Send + Unpin> FrameSender for Sender<W> {
                 end = start + segment.len() as u64;
             }
             write_all(&mut self.stream, &mut slices, &self.taken).await?;
-            self.spin.sent();
+            if answered {
+                self.spin.sent();
+            }
             Ok(())
         }
         .boxed()

@@ -97,7 +97,8 @@ impl<R> ShardState<R> {
     }
 
     fn begin(&mut self, create: Arc<CreateShard>, restored: Restored, reply: R) -> Answer<R> {
-        let mut contents = Contents::new(create, restored, &self.pool);
+        let keeps_last = self.limits.keeps_last(&create);
+        let mut contents = Contents::new(create, restored, &self.pool, keeps_last);
         for (&worker, &incarnation) in &self.over {
             contents.members.leave(worker, incarnation);
         }

@@ -91,7 +91,10 @@ fn gradient(worker: u32, sequence: u64) -> f32 {
 
 impl Shard {
     fn new(create: CreateShard) -> Self {
-        let limits = ShardLimits { values_bytes_max: 1 << 20, gradients_bytes_max: 1 << 20 };
+        Self::within(ShardLimits { values_bytes_max: 1 << 20, gradients_bytes_max: 1 << 20 }, create)
+    }
+
+    fn within(limits: ShardLimits, create: CreateShard) -> Self {
         let mut state = ShardState::new(create.shard, BufferPool::default(), limits);
         let (digest, workers) = (create.placement.digest(), create.workers);
         assert!(state.create(create, 1, (0, 0, 0)).remove(0).result.is_ok());
@@ -540,6 +543,17 @@ fn a_shard_that_would_hold_too_many_gradients_is_refused() {
     assert!(refused(false).is_ok(), "one gradient of a cache line fits");
     let reason = refused(true).unwrap_err();
     assert!(reason.contains("4 gradient(s) of 64 bytes") && reason.contains("at most 200 bytes"), "{reason}");
+}
+
+#[test]
+fn two_gradients_are_held_only_if_a_third_can_arrive() {
+    for (gradients_bytes_max, held) in [(3 * 64, 2), (3 * 64 - 1, 1)] {
+        let limits = ShardLimits { values_bytes_max: 1 << 20, gradients_bytes_max };
+        let mut shard = Shard::within(limits, create(SyncSpec::SYNC, false, 4, 9));
+        (0..3).for_each(|worker| shard.push(worker));
+        let seen = shard.state.observe();
+        assert_eq!(seen.held_bytes, held * seen.bytes);
+    }
 }
 
 #[test]

@@ -461,7 +461,8 @@ async fn a_call_fails_if_the_earlier_one_never_comes() {
         let failed = client.call_after::<Pushed>(push(7, 0), Payload::EMPTY, earlier).await.unwrap_err();
         assert!(failed.to_string().contains("an earlier request that comes first has failed"), "{failed}");
         assert_eq!(setup.echo.pushed.lock().unwrap()[&7], 1);
-        // Without a reason to repeat it, a call does not depend on the earlier one.
+        // On a connection that is up, a call does not depend on the earlier one.
+        echoed(&client, 1).await;
         let (answered, earlier) = EarlierCall::new();
         drop(answered);
         client.call_after::<Pushed>(push(8, 0), Payload::EMPTY, earlier).await.unwrap();
