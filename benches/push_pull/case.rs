@@ -3,6 +3,9 @@
 use pushpull::OptimizerSpec;
 use serde::{Deserialize, Serialize};
 
+/// How long the tasks of some cases spin, in microseconds: longer than an exchange of 4 KB takes.
+const SPIN_US: u32 = 200;
+
 /// One measurement of the data plane.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Case {
@@ -14,6 +17,8 @@ pub(crate) struct Case {
     /// The number of exchanges that a worker has in flight. With 1, it waits for the reply before it begins
     /// the next exchange.
     pub in_flight: u32,
+    /// For how long a task looks for the next message before its thread sleeps, in microseconds.
+    pub spin_us: u32,
 }
 
 /// What a worker asks for in each exchange.
@@ -103,12 +108,14 @@ impl Case {
             adam: false,
             workers: 1,
             in_flight: 1,
+            spin_us: 0,
         };
         let adam = |case| Self { adam: true, ..case };
         let shared = |case| Self { transport: Wire::Shared, ..case };
         let inside = |case| Self { transport: Wire::InProcess, ..case };
         let by = |workers, case| Self { workers, ..case };
         let flying = |in_flight, case| Self { in_flight, ..case };
+        let spinning = |case| Self { spin_us: SPIN_US, ..case };
         vec![
             case(Push, Dense),
             case(Pull, Dense),
@@ -119,6 +126,7 @@ impl Case {
             by(8, case(PushPull, Mlp)),
             case(PushPull, Mlp),
             case(PushPull, Small),
+            spinning(case(PushPull, Small)),
             case(PushPull, Many),
             case(PushPull, Medium),
             flying(2, case(PushPull, Dense)),
@@ -134,6 +142,7 @@ impl Case {
             shared(by(8, case(PushPull, Mlp))),
             shared(case(PushPull, Mlp)),
             shared(case(PushPull, Small)),
+            spinning(shared(case(PushPull, Small))),
             shared(case(PushPull, Many)),
             inside(case(PushPull, Dense)),
             inside(case(PushPull, Huge)),
@@ -152,7 +161,8 @@ impl Case {
         let workers = if self.workers > 1 { format!(" {} workers", self.workers) } else { String::new() };
         let flying =
             if self.in_flight > 1 { format!(" {} in flight", self.in_flight) } else { String::new() };
-        format!("{direction} {} {optimizer}{workers}{flying}", self.variables.name())
+        let spinning = if self.spin_us > 0 { " spinning" } else { "" };
+        format!("{direction} {} {optimizer}{workers}{flying}{spinning}", self.variables.name())
     }
 
     /// Returns how a worker waits: `closed` if it waits for each reply before it begins the next exchange.
