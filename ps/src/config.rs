@@ -36,10 +36,11 @@ pub struct PsConfig {
     /// always expires first.
     pub drain_timeout: Duration,
     /// The largest total size, in bytes, of the values that replies keep in memory while they are written.
-    /// Each shard gets an equal part of it, and each shard beyond `shards` a smaller one. Asynchronous workers may each read a different version of the
-    /// values. If the versions that a shard's replies keep exceed its part, further replies wait until a
-    /// version is released, and then get the newest values. A shard may always keep two versions. One of
-    /// them is for connections that read fast, so that those that read slowly do not hold them up.
+    /// Each shard gets an equal part of it, and each shard beyond `shards` a smaller one. Asynchronous
+    /// workers may each read a different version of the values. If the versions that a shard's replies keep
+    /// exceed its part, further replies wait until a version is released, and then get the newest values. A
+    /// shard may always keep two versions. One of them is for connections that read fast, so that those that
+    /// read slowly do not hold them up.
     pub reply_bytes_max: u64,
     /// The size, in bytes, of the smallest shard that turns a push into its next values while the push
     /// arrives. A smaller shard does so when all of the push has arrived.

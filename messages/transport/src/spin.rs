@@ -1,5 +1,5 @@
-//! Bounded spinning: after it has sent a message, the end of a link looks for the next one again and again for
-//! a short time, before its thread sleeps. To wake a thread that sleeps takes longer than most small
+//! Bounded spinning: after it has sent a message, the end of a link looks for the next one again and again
+//! for a short time, before its thread sleeps. To wake a thread that sleeps takes longer than most small
 //! messages. This module must not depend on frames.
 //!
 //! Wanted properties: (A) an end without a limit never spins; (B) an end spins no longer than its limit after

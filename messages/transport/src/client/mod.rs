@@ -140,8 +140,8 @@ impl ReconnectingClient {
 
     /// Does the same as [`call`](Self::call) for a request that the peer must handle after that of an earlier
     /// call, which may still be in flight. If there is no connection, if it breaks, or if the peer asks
-    /// for the request again, sends it only after the earlier call is answered. The caller polls the earlier call first, so
-    /// that its request is sent first.
+    /// for the request again, sends it only after the earlier call is answered. The caller polls the earlier
+    /// call first, so that its request is sent first.
     ///
     /// # Errors
     /// Those of [`call`](Self::call). Also returns an error if the request is to be sent again, but the
