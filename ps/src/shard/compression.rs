@@ -31,6 +31,7 @@ pub(super) struct BadGradient {
 }
 
 /// Returns the encoding of a slice with `elements` elements; `None` if it would not make the slice smaller.
+/// The worker's `encoding`, in its layout, must decide in the same way.
 fn encoding(spec: Option<EncodingSpec>, elements: usize) -> Option<Encoding> {
     let encoding = match spec? {
         EncodingSpec::Fp16 => Encoding::Fp16,

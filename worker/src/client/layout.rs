@@ -73,6 +73,7 @@ pub(crate) struct ShardPart {
 }
 
 /// Returns the encoding of a part with `elements` elements; `None` if it would not make the part smaller.
+/// The shard's `encoding`, in its compression, must decide in the same way.
 fn encoding(spec: Option<EncodingSpec>, elements: usize) -> Option<Encoding> {
     let encoding = match spec? {
         EncodingSpec::Fp16 => Encoding::Fp16,
