@@ -3,9 +3,6 @@
 use pushpull::OptimizerSpec;
 use serde::{Deserialize, Serialize};
 
-/// How long the tasks of some cases spin, in microseconds: longer than an exchange of 4 KB takes.
-const SPIN_US: u32 = 200;
-
 /// One measurement of the data plane.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Case {
@@ -17,8 +14,9 @@ pub(crate) struct Case {
     /// The number of exchanges that a worker has in flight. With 1, it waits for the reply before it begins
     /// the next exchange.
     pub in_flight: u32,
-    /// For how long a task looks for the next message before its thread sleeps, in microseconds.
-    pub spin_us: u32,
+    /// Whether a task looks for the next message for a short time before its thread sleeps, as tasks do by
+    /// default.
+    pub spins: bool,
 }
 
 /// What a worker asks for in each exchange.
@@ -108,14 +106,14 @@ impl Case {
             adam: false,
             workers: 1,
             in_flight: 1,
-            spin_us: 0,
+            spins: true,
         };
         let adam = |case| Self { adam: true, ..case };
         let shared = |case| Self { transport: Wire::Shared, ..case };
         let inside = |case| Self { transport: Wire::InProcess, ..case };
         let by = |workers, case| Self { workers, ..case };
         let flying = |in_flight, case| Self { in_flight, ..case };
-        let spinning = |case| Self { spin_us: SPIN_US, ..case };
+        let sleeping = |case| Self { spins: false, ..case };
         vec![
             case(Push, Dense),
             case(Pull, Dense),
@@ -126,9 +124,11 @@ impl Case {
             by(8, case(PushPull, Mlp)),
             case(PushPull, Mlp),
             case(PushPull, Small),
-            spinning(case(PushPull, Small)),
+            sleeping(case(PushPull, Small)),
             case(PushPull, Many),
+            sleeping(case(PushPull, Many)),
             case(PushPull, Medium),
+            sleeping(case(PushPull, Medium)),
             flying(2, case(PushPull, Dense)),
             flying(2, case(PushPull, Mlp)),
             flying(4, case(PushPull, Small)),
@@ -142,7 +142,7 @@ impl Case {
             shared(by(8, case(PushPull, Mlp))),
             shared(case(PushPull, Mlp)),
             shared(case(PushPull, Small)),
-            spinning(shared(case(PushPull, Small))),
+            sleeping(shared(case(PushPull, Small))),
             shared(case(PushPull, Many)),
             inside(case(PushPull, Dense)),
             inside(case(PushPull, Huge)),
@@ -161,8 +161,8 @@ impl Case {
         let workers = if self.workers > 1 { format!(" {} workers", self.workers) } else { String::new() };
         let flying =
             if self.in_flight > 1 { format!(" {} in flight", self.in_flight) } else { String::new() };
-        let spinning = if self.spin_us > 0 { " spinning" } else { "" };
-        format!("{direction} {} {optimizer}{workers}{flying}{spinning}", self.variables.name())
+        let sleeping = if self.spins { "" } else { " without spinning" };
+        format!("{direction} {} {optimizer}{workers}{flying}{sleeping}", self.variables.name())
     }
 
     /// Returns how a worker waits: `closed` if it waits for each reply before it begins the next exchange.

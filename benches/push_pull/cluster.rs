@@ -128,7 +128,7 @@ impl Setup {
 fn start_ps(setup: &Setup) -> anyhow::Result<Child> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pushpull-ps"));
     command.arg(format!("--tcp-congestion={}", congestion()));
-    command.arg(format!("--spin-us={}", setup.case.spin_us));
+    command.args((!setup.case.spins).then_some("--spin-us=0"));
     command.arg(if setup.case.transport == Wire::Shared { "--transport=auto" } else { "--transport=tcp" });
     command.env("TF_CONFIG", setup.cluster.to_tf_config(TaskId::ps(0))).env("RUST_LOG", "error");
     command.stdout(Stdio::null()).kill_on_drop(true);

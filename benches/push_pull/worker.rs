@@ -150,7 +150,7 @@ pub(crate) async fn run(setup: &Setup, index: u32) -> anyhow::Result<()> {
     let local = setup.case.transport == Wire::Shared;
     let pool = if local { BufferPool::shared() } else { BufferPool::default() };
     let tcp = Tcp::new(pool.clone()).with_local(local).with_congestion(congestion());
-    let tcp = tcp.with_spin(Duration::from_micros(setup.case.spin_us.into()));
+    let tcp = if setup.case.spins { tcp } else { tcp.with_spin(Duration::ZERO) };
     let transport: Arc<dyn Transport> = Arc::new(tcp);
     Exchanger::join(setup, index, transport, &pool).await?.measure(setup).await
 }

@@ -16,7 +16,7 @@ use crate::listener::Listener;
 use crate::liveness::{LOST_AFTER, LOST_AFTER_MIN};
 #[cfg(target_os = "linux")]
 use crate::local;
-use crate::spin::Spin;
+use crate::spin::{SPIN, Spin};
 use crate::stream::{Receiver, Sender};
 use crate::transport::Transport;
 
@@ -41,14 +41,7 @@ impl Tcp {
     /// Returns a transport that reads payloads into buffers of `pool`.
     pub fn new(pool: BufferPool) -> Self {
         let congestion = Congestion::default();
-        Self {
-            pool,
-            payload_crc: false,
-            lost_after: LOST_AFTER,
-            spin: Duration::ZERO,
-            congestion,
-            local: false,
-        }
+        Self { pool, payload_crc: false, lost_after: LOST_AFTER, spin: SPIN, congestion, local: false }
     }
 
     /// Sends a crc32c with every payload if `on` is true. TCP has a checksum of its own, but a weak one. All
@@ -67,8 +60,8 @@ impl Tcp {
         self
     }
 
-    /// Sets for how long an end of a link looks for the next message before its thread sleeps. Spinning makes
-    /// small messages faster, and keeps a core busy meanwhile.
+    /// Sets for how long an end of a link looks for the next message before its thread sleeps; zero for not at
+    /// all. Spinning makes small messages faster. An end spins rarely while that finds nothing.
     #[must_use]
     pub fn with_spin(mut self, spin: Duration) -> Self {
         self.spin = spin;

@@ -5,6 +5,8 @@
 //! Wanted properties: (A) neither the blocks, nor the threads, nor a change in place change a bit of the
 //! result; (B) a value that may have readers does not change.
 
+use std::cell::RefCell;
+
 use pushpull_kernels::cpu::{Threads, accumulate, add_into, average};
 
 use super::optimizer;
@@ -18,6 +20,28 @@ const BLOCK_ELEMENTS: usize = 2048;
 const TASK_ELEMENTS: usize = 1 << 16;
 /// The largest number of slots that an optimizer keeps.
 pub(super) const SLOTS_MAX: usize = 2;
+
+thread_local! {
+    /// The memory that a thread needs beside a block. It is made once, because a small slice takes less time
+    /// than to fill the memory with zeros.
+    static BESIDE: RefCell<Beside> = RefCell::default();
+}
+
+/// What a thread keeps beside a block while it works on it.
+struct Beside {
+    /// Copies of old elements that are about to be replaced.
+    value: Box<[f32]>,
+    average: Box<[f32]>,
+    /// The sum of the gradients.
+    sum: Box<[f32]>,
+}
+
+impl Default for Beside {
+    fn default() -> Self {
+        let elements = || vec![0.0; BLOCK_ELEMENTS].into_boxed_slice();
+        Self { value: elements(), average: elements(), sum: elements() }
+    }
+}
 
 /// The elements that an update changes.
 pub(super) enum Change<'a> {
@@ -83,7 +107,7 @@ impl SliceWork<'_> {
     pub(super) fn run(self, update: &Update<'_>, threads: Threads) {
         let elements = self.value.len();
         if !matches!(threads, Threads::Pool(n) if n > 1) || elements < 2 * TASK_ELEMENTS {
-            return self.run_blocks(update);
+            return BESIDE.with_borrow_mut(|beside| self.run_blocks(update, beside));
         }
         let (first, rest) = self.split((elements / 2).next_multiple_of(BLOCK_ELEMENTS));
         rayon::join(|| first.run(update, threads), || rest.run(update, threads));
@@ -113,9 +137,8 @@ impl SliceWork<'_> {
         (first, rest)
     }
 
-    fn run_blocks(self, update: &Update<'_>) {
-        let mut copies = [[0.0; BLOCK_ELEMENTS]; 2];
-        let (mut sum, mut left) = ([0.0; BLOCK_ELEMENTS], self);
+    fn run_blocks(self, update: &Update<'_>, Beside { value, average, sum }: &mut Beside) {
+        let mut left = self;
         while left.value.len() > 0 {
             let elements = left.value.len().min(BLOCK_ELEMENTS);
             let (mut block, rest) = left.split(elements);
@@ -130,7 +153,6 @@ impl SliceWork<'_> {
                 }
                 [] => unreachable!("an update has at least one gradient"),
             };
-            let [value, average] = &mut copies;
             block.apply(gradient, update, value, average);
             left = rest;
         }

@@ -83,8 +83,8 @@ pub(crate) struct ClusterArgs {
     #[arg(long, value_name = "NAME", default_value = "auto")]
     tcp_congestion: Congestion,
     /// Time for which a task looks for the next message before its thread sleeps, in microseconds; 0 for
-    /// never. Spinning makes small messages faster and keeps a core busy meanwhile
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=10_000))]
+    /// never. Spinning makes small messages faster. A task spins rarely while that finds nothing
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(0..=10_000))]
     spin_us: u64,
 }
 
