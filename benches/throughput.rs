@@ -40,7 +40,7 @@ struct Args {
     /// Command that measures another system, for comparison; it prints its result as N examples/s
     #[arg(long)]
     peer: Option<String>,
-    /// Only computes, with one thread and without a cluster, and prints its examples/s
+    /// Only computes, with one thread and without a cluster, and prints the seconds of each step
     #[arg(long, hide = true)]
     compute: bool,
     /// Ignored: `cargo bench` adds this flag
@@ -70,37 +70,53 @@ impl Model {
     }
 }
 
-/// How long a process computes for [`computing`].
+/// How long a process computes for [`Computing`].
 const COMPUTE: Duration = Duration::from_secs(4);
 
 fn job(args: &Args) -> anyhow::Result<JobSpec> {
     Ok(support::job_of(args.model.graph()?, OptimizerSpec::sgd(0.01), args.sync, args.steps))
 }
 
-/// Computes steps with one thread, and prints the examples per second.
+/// Computes steps with one thread, and prints how many seconds each took.
 fn compute(args: &Args) -> anyhow::Result<()> {
     let mut training = Training::new(&args.model.graph()?, 1)?;
     (0..10).for_each(|_| training.step());
-    let (began, mut steps) = (Instant::now(), 0);
+    let (began, mut steps) = (Instant::now(), Vec::new());
     while began.elapsed() < COMPUTE {
+        let step = Instant::now();
         training.step();
-        steps += 1;
+        steps.push(step.elapsed().as_secs_f64());
     }
-    println!("{} examples/s", (steps * BATCH) as f64 / began.elapsed().as_secs_f64());
+    println!("{}", serde_json::to_string(&steps)?);
     Ok(())
 }
 
-/// Returns the examples per second of as many processes as workers that only compute, at the same time.
-fn computing(args: &Args) -> anyhow::Result<f64> {
-    let start = |_| {
-        let mut command = Command::new(std::env::current_exe()?);
-        // Like a worker's device, the process has one thread.
-        command.args(["--compute", "--model", args.model.name()]).env("RAYON_NUM_THREADS", "1");
-        Ok(command.stdout(Stdio::piped()).spawn()?)
-    };
-    let children = (0..args.workers).map(start).collect::<anyhow::Result<Vec<Child>>>()?;
-    let rates = children.into_iter().map(|child| examples_per_second(&child.wait_with_output()?.stdout));
-    rates.sum()
+/// The examples per second of as many processes as workers that only compute, at the same time.
+struct Computing {
+    /// The rate of all processes.
+    free: f64,
+    /// The rate that they would have if each step ended for all when it ends for the slowest, at no cost.
+    in_step: f64,
+}
+
+impl Computing {
+    fn measure(args: &Args) -> anyhow::Result<Self> {
+        let start = |_| {
+            let mut command = Command::new(std::env::current_exe()?);
+            // Like a worker's device, the process has one thread.
+            command.args(["--compute", "--model", args.model.name()]).env("RAYON_NUM_THREADS", "1");
+            Ok(command.stdout(Stdio::piped()).spawn()?)
+        };
+        let children = (0..args.workers).map(start).collect::<anyhow::Result<Vec<Child>>>()?;
+        let steps = |child: Child| Ok(serde_json::from_slice(&child.wait_with_output()?.stdout)?);
+        let steps = children.into_iter().map(steps).collect::<anyhow::Result<Vec<Vec<f64>>>>()?;
+        let rate = |own: &Vec<f64>| (own.len() * BATCH) as f64 / own.iter().sum::<f64>();
+        let common = steps.iter().map(Vec::len).min().context("at least one worker")?;
+        let slowest = |at| steps.iter().map(|own| own[at]).fold(0.0, f64::max);
+        let seconds: f64 = (0..common).map(slowest).sum();
+        let free = steps.iter().map(rate).sum();
+        Ok(Self { free, in_step: (steps.len() * common * BATCH) as f64 / seconds })
+    }
 }
 
 /// Returns the N of the last text of the form `N examples/s` in what a program has printed.
@@ -141,24 +157,29 @@ fn main() -> anyhow::Result<()> {
     }
     let folder = tempfile::tempdir()?;
     let (mut in_process, mut on_loopback, mut others) = (Vec::new(), Vec::new(), Vec::new());
-    let mut alone = Vec::new();
+    let (mut alone, mut in_step) = (Vec::new(), Vec::new());
     let Args { model, sync, ps, workers, .. } = &args;
     println!("{}, batch 64, {sync}, {ps} ps, {workers} workers", model.name());
     // Each round makes all measurements, so that a machine that becomes slower affects all of them.
     for _ in 0..args.rounds.max(1) {
         in_process.push(embedded(&args)?);
         on_loopback.push(processes(&args, folder.path())?);
-        alone.push(computing(&args)?);
+        let computing = Computing::measure(&args)?;
+        alone.push(computing.free);
+        in_step.push(computing.in_step);
         if let Some(command) = &args.peer {
             others.push(peer(command)?);
         }
     }
     let ratios: Vec<f64> = on_loopback.iter().zip(&others).map(|(ours, theirs)| ours / theirs).collect();
     tell("embedded", in_process, "examples/s");
-    let of_alone = on_loopback.iter().zip(&alone).map(|(ours, alone)| ours / alone).collect();
+    let of = |limit: &[f64]| on_loopback.iter().zip(limit).map(|(ours, limit)| ours / limit).collect();
+    let (of_alone, of_in_step) = (of(&alone), of(&in_step));
     tell("processes", on_loopback, "examples/s");
     tell("processes that only compute", alone, "examples/s");
     tell("processes / only computing", of_alone, "");
+    tell("only computing, in step", in_step, "examples/s");
+    tell("processes / in step", of_in_step, "");
     if !others.is_empty() {
         tell("peer", others, "examples/s");
         tell("processes / peer", ratios, "");
