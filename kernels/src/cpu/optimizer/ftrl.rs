@@ -20,7 +20,7 @@ pub struct FtrlStep {
 /// The power of the learning rate is TensorFlow's default, −½, so the learning rate of an element is
 /// proportional to the inverse root of its accumulator. The update is `n = accumulator + gradient²`, `linear
 /// = linear + rate · gradient − (√n − √accumulator) / α · value`, `next = −(linear − sign(linear)·λ₁) / (√n
-/// / α + 2·λ₂)` if `|linear| > λ₁`, and 0 otherwise; `accumulator = n`.
+/// / α + 2·λ₂)`, but 0 if `|linear| ≤ λ₁`; `accumulator = n`. A NaN stays a NaN.
 ///
 /// The accumulator must start at a positive number (TensorFlow uses 0.1), and `linear` at 0. If λ₁ and λ₂
 /// are 0, each step is `next = value − α · rate · gradient / √n`, except that in the first step `value` is
@@ -47,12 +47,14 @@ pub fn ftrl(
         terms,
         move |[_, accumulator, linear], value, gradient| {
             // An infinite sum would make the value NaN.
-            let n = (accumulator + gradient * gradient).min(f32::MAX);
+            let n = accumulator + gradient * gradient;
+            let n = if n > f32::MAX { f32::MAX } else { n };
             let root = n.sqrt();
             let linear = linear + rate * gradient - (root - accumulator.sqrt()) * per_rate * value;
             let shrunk = l1.copysign(linear) - linear;
             let quadratic = root * per_rate + 2.0 * l2;
-            [if linear.abs() > l1 { shrunk / quadratic } else { 0.0 }, n, linear]
+            // A NaN must not look like a value that the penalty keeps at 0.
+            [if linear.abs() <= l1 { 0.0 } else { shrunk / quadratic }, n, linear]
         },
     );
 }
