@@ -52,6 +52,10 @@ impl ValueBoard {
 
     /// Shows the shard's current values to the replies that have not been decided, if there are any.
     pub(crate) fn refresh<R>(&self, shard: &ShardState<R>) {
+        if self.0.state.lock().undecided == 0 {
+            return;
+        }
+        shard.encode_values();
         let mut state = self.0.state.lock();
         if state.undecided > 0 {
             shard.refill(&mut state.newest);
@@ -66,6 +70,7 @@ impl ValueBoard {
         message: Message,
         kind: ValuesKind,
     ) -> Box<dyn LateAnswer> {
+        shard.encode_values();
         let mut state = self.0.state.lock();
         state.undecided += 1;
         shard.refill(&mut state.newest);

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use pushpull_kernels::cpu::{BadIndex, Encoding};
+use pushpull_kernels::cpu::{BadIndex, Encoding, Threads};
 use pushpull_messages::compression::EncodingSpec;
 use pushpull_messages::message::CreateShard;
 use pushpull_transport::buffer::{Buffer, BufferPool, Payload, Segment};
@@ -82,12 +82,13 @@ impl Compression {
         gradients: &Payload,
         sizes: impl Iterator<Item = usize>,
         pool: &BufferPool,
+        threads: Threads,
     ) -> Result<Payload, BadGradient> {
         let slices = self.0.iter().enumerate().rev().zip(gradients.segments()).zip(sizes);
         let decoded = slices.map(|(((position, slice), segment), bytes)| {
             let Some(encoding) = slice.gradients else { return Ok(segment.clone()) };
             let mut decoded = pool.take(bytes);
-            let result = encoding.decode(decoded.as_f32_mut(), segment.as_bytes());
+            let result = encoding.decode(decoded.as_f32_mut(), segment.as_bytes(), threads);
             result.map_err(|error| BadGradient { position, error })?;
             Ok(Segment::whole(Arc::new(decoded)))
         });
@@ -95,12 +96,17 @@ impl Compression {
     }
 
     /// Encodes the values of all slices. Values that are sent exactly are not copied.
-    pub(super) fn encode(&self, values: impl Iterator<Item = Segment>, pool: &BufferPool) -> Vec<Segment> {
+    pub(super) fn encode(
+        &self,
+        values: impl Iterator<Item = Segment>,
+        pool: &BufferPool,
+        threads: Threads,
+    ) -> Vec<Segment> {
         let encode = |(slice, values): (&SliceEncodings, Segment)| match slice.values {
             None => values,
             Some(encoding) => {
                 let mut encoded: Buffer = pool.take(encoding.bytes(values.len() / 4));
-                encoding.encode(encoded.as_bytes_mut(), values.as_f32());
+                encoding.encode(encoded.as_bytes_mut(), values.as_f32(), threads);
                 Segment::whole(Arc::new(encoded))
             }
         };

@@ -197,9 +197,9 @@ impl Contents {
     }
 
     /// Returns the values for an answer.
-    pub(super) fn values(&self, kind: ValuesKind, pool: &BufferPool) -> Values {
+    pub(super) fn values(&self, kind: ValuesKind, pool: &BufferPool, threads: &UpdateThreads) -> Values {
         let segments = match kind {
-            ValuesKind::Sent if self.compression.has_values() => self.sent(pool).to_vec(),
+            ValuesKind::Sent if self.compression.has_values() => self.sent(pool, threads).to_vec(),
             ValuesKind::Sent | ValuesKind::Current => self.slices.iter().map(Slice::snapshot).collect(),
             ValuesKind::Averages => self.slices.iter().map(Slice::averaged).collect(),
         };
@@ -215,13 +215,22 @@ impl Contents {
 
     /// Returns the values in the encodings of the replies to pushes. They are encoded once for each version,
     /// by the shard: the thread of a connection serves others meanwhile.
-    fn sent(&self, pool: &BufferPool) -> &[Segment] {
-        let encode = || self.compression.encode(self.slices.iter().map(Slice::snapshot), pool);
-        self.sent.get_or_init(encode)
+    fn sent(&self, pool: &BufferPool, threads: &UpdateThreads) -> &[Segment] {
+        let Self { slices, compression, .. } = self;
+        let bytes = || slices.iter().map(Slice::bytes).sum();
+        let encode = |threads| compression.encode(slices.iter().map(Slice::snapshot), pool, threads);
+        self.sent.get_or_init(|| threads.share(bytes(), encode))
+    }
+
+    /// Encodes the current values, if replies to pushes carry them encoded.
+    pub(super) fn encode_values(&self, pool: &BufferPool, threads: &UpdateThreads) {
+        if self.compression.has_values() {
+            self.sent(pool, threads);
+        }
     }
 
     /// Fills `newest` with the current values, unless it has them already.
-    pub(super) fn refill(&self, newest: &mut Newest, pool: &BufferPool) {
+    pub(super) fn refill(&self, newest: &mut Newest, pool: &BufferPool, threads: &UpdateThreads) {
         let at = Some((self.version, self.end));
         if newest.at == at {
             return;
@@ -230,7 +239,7 @@ impl Contents {
         newest.at = at;
         newest.values.extend(self.slices.iter().map(Slice::snapshot));
         if self.compression.has_values() {
-            newest.sent.extend_from_slice(self.sent(pool));
+            newest.sent.extend_from_slice(self.sent(pool, threads));
         }
         if self.created.update.average.is_some() {
             newest.averages.extend(self.slices.iter().map(Slice::averaged));
@@ -309,14 +318,17 @@ impl Contents {
         gradients: &mut Payload,
         timer: &mut UpdateTimer,
         pool: &BufferPool,
+        threads: &UpdateThreads,
     ) -> Result<(), Refusal> {
         if !self.compression.has_gradients() {
             return Ok(());
         }
         let mut result = Ok(());
         timer.aggregate(|| {
-            let sizes = self.slices.iter().rev().map(Slice::bytes);
-            result = self.compression.decode(gradients, sizes, pool).map(|decoded| *gradients = decoded);
+            let Self { slices, compression, .. } = self;
+            let sizes = || slices.iter().rev().map(Slice::bytes);
+            let decode = |threads| compression.decode(gradients, sizes(), pool, threads);
+            result = threads.share(sizes().sum(), decode).map(|decoded| *gradients = decoded);
         });
         result.map_err(|BadGradient { position, error }| {
             let (slice, variable) = (self.slices[position].id(), self.slices[position].variable());

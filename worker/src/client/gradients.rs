@@ -149,7 +149,7 @@ impl Gradients {
                     let residual = &mut residual.numbers(gradient.len() / 4)[place.clone()];
                     encoding.encode_with_remainder(to, &gradient.as_f32()[place], residual);
                 }
-                Some(encoding) => encoding.encode(to, &gradient.as_f32()[place]),
+                Some(encoding) => encoding.encode(to, &gradient.as_f32()[place], Threads::One),
             }
         }
         encoded

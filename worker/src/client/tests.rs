@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use pushpull_kernels::cpu::Encoding;
+use pushpull_kernels::cpu::{Encoding, Threads};
 use pushpull_messages::compression::{EncodingSpec, SentAs};
 use pushpull_messages::id::{PlacementEpoch, ShardId, VariableId};
 use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
@@ -112,7 +112,7 @@ fn decoded(layout: &Layout, payloads: &[Payload]) -> Vec<Vec<f32>> {
     for_each_part(layout, payloads, |variable, part, encoding, bytes| {
         let to = &mut all[variable][part.first_element..][..part.elements];
         match encoding {
-            Some(encoding) => encoding.decode(to, bytes).unwrap(),
+            Some(encoding) => encoding.decode(to, bytes, Threads::One).unwrap(),
             None => {
                 let numbers = bytes.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes));
                 to.iter_mut().zip(numbers).for_each(|(to, from)| *to = from);
@@ -149,7 +149,7 @@ proptest! {
                     let mut expected = vec![0; encoding.bytes(numbers.len())];
                     match encoding.has_remainder() {
                         true => encoding.encode_with_remainder(&mut expected, numbers, &mut vec![0.0; numbers.len()]),
-                        false => encoding.encode(&mut expected, numbers),
+                        false => encoding.encode(&mut expected, numbers, Threads::One),
                     }
                     expected
                 }

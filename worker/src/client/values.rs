@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use pushpull_engine::ValueSource;
+use pushpull_kernels::cpu::Threads;
 use pushpull_messages::id::{ShardId, VariableId};
 use pushpull_transport::buffer::{BufferPool, Payload, Segment};
 
@@ -100,7 +101,8 @@ impl Values {
                     match encoding(part) {
                         None => to.copy_from_slice(from.as_f32()),
                         Some(encoding) => {
-                            encoding.decode(to, from.as_bytes()).expect("values have no indices")
+                            let decoded = encoding.decode(to, from.as_bytes(), Threads::One);
+                            decoded.expect("values have no indices");
                         }
                     }
                 }

@@ -15,6 +15,8 @@ use std::fmt;
 
 use half::{Brain, Half};
 
+use super::threads::Threads;
+
 /// A way to store `f32` numbers in fewer bytes. Numbers are little-endian, and the bytes are padded to a
 /// multiple of 4 with zeros.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -78,18 +80,18 @@ impl Encoding {
         matches!(self, Self::Int8 | Self::TopK { .. })
     }
 
-    /// Stores the numbers `from` in `to`.
+    /// Stores the numbers `from` in `to`. The threads share the work of `Int8`.
     ///
     /// # Panics
     /// If `to` does not have [`bytes`](Self::bytes) bytes, or if the encoding is `TopK`, which drops too much
     /// to be used without a remainder.
     #[track_caller]
-    pub fn encode(self, to: &mut [u8], from: &[f32]) {
+    pub fn encode(self, to: &mut [u8], from: &[f32], threads: Threads) {
         self.check(to.len(), from.len());
         match self {
             Self::Fp16 => half::encode::<Half>(to, from),
             Self::Bf16 => half::encode::<Brain>(to, from),
-            Self::Int8 => int8::encode(to, from),
+            Self::Int8 => int8::encode(to, from, threads),
             Self::TopK { .. } => panic!("top-k needs a remainder"),
         }
     }
@@ -113,7 +115,8 @@ impl Encoding {
     }
 
     /// Computes the numbers `to` from the bytes `from`. Any bytes of the right length are decoded, except
-    /// that the indices of `TopK` must increase and be less than the number of elements.
+    /// that the indices of `TopK` must increase and be less than the number of elements. The threads share
+    /// the work of `Int8`.
     ///
     /// # Errors
     /// Returns the first index that is out of order or out of range.
@@ -121,12 +124,12 @@ impl Encoding {
     /// # Panics
     /// If `from` does not have [`bytes`](Self::bytes) bytes.
     #[track_caller]
-    pub fn decode(self, to: &mut [f32], from: &[u8]) -> Result<(), BadIndex> {
+    pub fn decode(self, to: &mut [f32], from: &[u8], threads: Threads) -> Result<(), BadIndex> {
         self.check(from.len(), to.len());
         match self {
             Self::Fp16 => half::decode::<Half>(to, from),
             Self::Bf16 => half::decode::<Brain>(to, from),
-            Self::Int8 => int8::decode(to, from),
+            Self::Int8 => int8::decode(to, from, threads),
             Self::TopK { .. } => return top_k::decode(to, from),
         }
         Ok(())

@@ -9,13 +9,13 @@ const HALVES: [Encoding; 2] = [Encoding::Fp16, Encoding::Bf16];
 
 fn encode(encoding: Encoding, x: &[f32]) -> Vec<u8> {
     let mut bytes = vec![0xaa; encoding.bytes(x.len())];
-    encoding.encode(&mut bytes, x);
+    encoding.encode(&mut bytes, x, Threads::One);
     bytes
 }
 
 fn decode(encoding: Encoding, bytes: &[u8], elements: usize) -> Vec<f32> {
     let mut x = vec![f32::NAN; elements];
-    encoding.decode(&mut x, bytes).unwrap();
+    encoding.decode(&mut x, bytes, Threads::One).unwrap();
     x
 }
 
@@ -97,6 +97,21 @@ fn every_code_of_16_bits_has_its_value() {
         let again = encode(encoding, &numbers);
         for (index, number) in numbers.iter().enumerate().filter(|(_, number)| !number.is_nan()) {
             assert_eq!(again[2 * index..][..2], codes[2 * index..][..2], "{number}");
+        }
+    }
+}
+
+#[test]
+fn threads_change_no_bit() {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+    for elements in [1 << 16, (1 << 17) + 77] {
+        let x: Vec<f32> = (0..elements).map(|at| (at as f32 * 0.37).sin() * (at % 1000) as f32).collect();
+        for encoding in [Encoding::Fp16, Encoding::Bf16, Encoding::Int8] {
+            let (mut bytes, mut back) = (vec![0xaa; encoding.bytes(elements)], vec![f32::NAN; elements]);
+            pool.install(|| encoding.encode(&mut bytes, &x, Threads::Pool(3)));
+            assert_eq!(bytes, encode(encoding, &x), "{encoding:?}");
+            pool.install(|| encoding.decode(&mut back, &bytes, Threads::Pool(3))).unwrap();
+            assert_eq!(bits(&back), bits(&decode(encoding, &bytes, elements)), "{encoding:?}");
         }
     }
 }
@@ -208,7 +223,7 @@ proptest! {
                 (state >> 33) as u8
             }).collect();
             let mut x = vec![0.0; elements];
-            let decoded = encoding.decode(&mut x, &bytes);
+            let decoded = encoding.decode(&mut x, &bytes, Threads::One);
             prop_assert!(decoded.is_ok() || matches!(encoding, Encoding::TopK { .. }), "(D)");
         }
     }
@@ -221,7 +236,7 @@ fn indices_out_of_order_are_refused() {
         let numbers = [1f32, 2.0].map(f32::to_bits);
         indices.into_iter().chain(numbers).flat_map(u32::to_le_bytes).collect()
     };
-    let decode = |indices| encoding.decode(&mut [0.0; 5], &bytes(indices));
+    let decode = |indices| encoding.decode(&mut [0.0; 5], &bytes(indices), Threads::One);
     assert_eq!(decode([0, 4]), Ok(()));
     for (indices, position, least) in [([0, 5], 1, 1), ([2, 2], 1, 3), ([3, 1], 1, 4), ([u32::MAX, 0], 0, 0)]
     {

@@ -174,7 +174,7 @@ impl<R> ShardState<R> {
         released
             .into_iter()
             .map(|wait| {
-                let values = contents.values(wait.kind(), &self.pool);
+                let values = contents.values(wait.kind(), &self.pool, &self.threads);
                 wait.answer(values)
             })
             .collect()
@@ -214,10 +214,18 @@ impl<R> ShardState<R> {
         Some(PlanKey { creations: self.creations, version, rate_bits, members })
     }
 
+    /// Encodes the current values, if replies to pushes carry them encoded. Otherwise
+    /// [`refill`](Self::refill) does it, while its caller may hold a lock.
+    pub(crate) fn encode_values(&self) {
+        if let Some(contents) = &self.contents {
+            contents.encode_values(&self.pool, &self.threads);
+        }
+    }
+
     /// Fills `newest` with the current values, unless it has them already or the shard is empty.
     pub(crate) fn refill(&self, newest: &mut Newest) {
         if let Some(contents) = &self.contents {
-            contents.refill(newest, &self.pool);
+            contents.refill(newest, &self.pool, &self.threads);
         }
     }
 

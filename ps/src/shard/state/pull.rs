@@ -44,7 +44,7 @@ impl<R> ShardState<R> {
                 let step = member.map_or(GlobalStep(contents.version.0), |(_, step)| step);
                 self.pulls += 1;
                 let kind = if pull.averages { ValuesKind::Averages } else { ValuesKind::Current };
-                let mut answers = vec![contents.values(kind, &self.pool).pulled(reply, step)];
+                let mut answers = vec![contents.values(kind, &self.pool, &self.threads).pulled(reply, step)];
                 // A new incarnation of a worker ends the earlier one, which may let other workers continue.
                 answers.extend(member.and_then(|(reader, _)| self.waiting.outlive(reader)));
                 answers.extend(self.release());

@@ -207,7 +207,7 @@ fn decide(
     if !contents.policy.is_late(candidate, contents.version) {
         match &mut gradients {
             Gradients::Arrived(gradients) => {
-                contents.decode(gradients, timer, pool)?;
+                contents.decode(gradients, timer, pool, threads)?;
                 contents.check_finite(push, gradients, threads)?;
             }
             Gradients::Drafted(draft) => contents.check_draft(push, draft)?,

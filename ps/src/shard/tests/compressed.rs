@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use pushpull_kernels::cpu::Encoding;
+use pushpull_kernels::cpu::{Encoding, Threads};
 use pushpull_messages::compression::{CompressionSpec, EncodingSpec};
 use pushpull_messages::id::*;
 use pushpull_messages::message::*;
@@ -95,10 +95,10 @@ fn encoded(spec: Option<EncodingSpec>, slices: &[Vec<f32>]) -> (Payload, Payload
                         let mut remainder = vec![0.0; numbers.len()];
                         encoding.encode_with_remainder(bytes.as_bytes_mut(), numbers, &mut remainder);
                     }
-                    false => encoding.encode(bytes.as_bytes_mut(), numbers),
+                    false => encoding.encode(bytes.as_bytes_mut(), numbers, Threads::One),
                 }
                 let mut back = vec![0.0; numbers.len()];
-                encoding.decode(&mut back, bytes.as_bytes()).unwrap();
+                encoding.decode(&mut back, bytes.as_bytes(), Threads::One).unwrap();
                 (bytes, back)
             }
         };
