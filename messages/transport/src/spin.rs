@@ -1,10 +1,9 @@
-//! Bounded spinning: after it has sent a message, the end of a link looks for the next one again and again
-//! for a short time, before its thread sleeps. To wake a thread that sleeps takes longer than most small
-//! messages. An end spins only while that finds messages. This module must not depend on frames.
+//! Bounded spinning: after it has sent a message, the end of a link looks for the next one for a short time,
+//! before its thread sleeps, which takes longer than most small messages. Must not depend on frames.
 //!
 //! Wanted properties: (A) an end without a limit never spins; (B) an end spins no longer than its limit after
-//! it has sent something last; (C) what an end waits for is found in any case; (D) an end whose spinning finds
-//! nothing spins after one of 64 messages.
+//! it has sent something last; (C) what an end waits for is found in any case; (D) an end whose spinning
+//! finds nothing spins after one of 64 messages.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -17,8 +16,8 @@ use pushpull_messages::observe;
 use tokio::sync::Notify;
 use tokio::task::yield_now;
 
-/// For how long an end of a link spins by default. A thread of a virtual machine takes about 50 µs to wake, and
-/// the other end may have to wake before it answers.
+/// For how long an end of a link spins by default. A thread of a virtual machine takes about 50 µs to wake,
+/// and the other end may have to wake before it answers.
 pub(crate) const SPIN: Duration = Duration::from_micros(100);
 /// After this number of spins in a row that found nothing, an end spins no more rarely.
 const MISSES_MAX: u32 = 6;

@@ -60,8 +60,8 @@ impl Tcp {
         self
     }
 
-    /// Sets for how long an end of a link looks for the next message before its thread sleeps; zero for not at
-    /// all. Spinning makes small messages faster. An end spins rarely while that finds nothing.
+    /// Sets for how long an end of a link looks for the next message before its thread sleeps; zero for not
+    /// at all. Spinning makes small messages faster. An end spins rarely while that finds nothing.
     #[must_use]
     pub fn with_spin(mut self, spin: Duration) -> Self {
         self.spin = spin;
