@@ -100,6 +100,7 @@ const ROOMS: &[Room] = &[
         may_import: &["pushpull-messages"],
         never: &[ACTORS, "object_store", "safetensors", "gemm", "pulp", "rayon", "cudarc"],
     },
+    Room { package: "pushpull-cuda", may_import: &["pushpull-kernels"], never: &[ACTORS, "tokio", "serde"] },
     Room { package: "pushpull-kernels", may_import: &[], never: &[ACTORS, "tokio", "serde"] },
     Room { package: "pushpull-examples", may_import: &["pushpull"], never: &[] },
     Room {
@@ -127,6 +128,7 @@ const ROOM_CRATES: &[&str] = &[
     "pushpull_messages",
     "pushpull_storage",
     "pushpull_transport",
+    "pushpull_cuda",
     "pushpull_kernels",
 ];
 

@@ -20,7 +20,10 @@ pub struct AdamStep {
 impl AdamStep {
     /// Returns `α · √(1 − β₂ᵗ) / (1 − β₁ᵗ)`, computed in `f64` because `1 − β₂ᵗ` loses digits in `f32` for
     /// small `t`.
-    pub(super) fn corrected_rate(&self) -> f32 {
+    ///
+    /// # Panics
+    /// If `step` is 0.
+    pub fn corrected_rate(&self) -> f32 {
         let [first, second] = [self.beta1, self.beta2].map(|beta| self.correction(beta));
         (f64::from(self.learning_rate) * second.sqrt() / first) as f32
     }
@@ -33,7 +36,10 @@ impl AdamStep {
     }
 
     /// Returns `1 − βᵗ`, by which a moment with the decay β is divided to correct its bias.
-    pub(super) fn correction(&self, beta: f32) -> f64 {
+    ///
+    /// # Panics
+    /// If `step` is 0.
+    pub fn correction(&self, beta: f32) -> f64 {
         assert!(self.step >= 1, "adam: the step is 0, but steps are numbered from 1");
         1.0 - f64::from(beta).powf(self.step as f64)
     }

@@ -1,0 +1,430 @@
+// Runs kernels on a processor. Reads orders from standard input and writes an answer to each to standard
+// output: a byte that is 0 for success and 1 for an error, the length of what follows, and that: the bytes
+// that were asked for, or the text of the error. All numbers are little-endian, lengths have 8 bytes.
+//
+// Wanted properties: (A) memory is apart from other memory, so that the address sanitizer finds accesses
+// beyond it; (B) memory that was not written holds garbage; (C) lanes run in an order that depends on the
+// seed, and change only where they wait for each other; (D) lanes that wait for ever are an error.
+
+#include <dlfcn.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define EMULATOR_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define EMULATOR_ASAN 1
+#endif
+#endif
+#ifdef EMULATOR_ASAN
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+#include "cuda.h"
+
+namespace emulator {
+
+Lane* lane = nullptr;
+
+}  // namespace emulator
+
+namespace {
+
+using emulator::Index;
+
+constexpr std::size_t STACK_BYTES = 256 << 10;
+constexpr unsigned LANES_MAX = 1024;
+constexpr unsigned WARP = 32;
+constexpr std::uint64_t MEMORY_BYTES_MAX = 1ull << 30;
+constexpr std::uint64_t TEXT_BYTES_MAX = 4096;
+constexpr unsigned ARGUMENTS_MAX = 64;
+
+struct Failure : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+// A generator of numbers that decides the order of lanes (splitmix64).
+struct Order {
+    std::uint64_t state;
+
+    std::uint64_t next() {
+        std::uint64_t z = state += 0x9E3779B97F4A7C15u;
+        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+        return z ^ (z >> 31);
+    }
+
+    template <class T>
+    void shuffle(std::vector<T>& items) {
+        for (std::size_t left = items.size(); left > 1; left--) std::swap(items[left - 1], items[next() % left]);
+    }
+};
+
+enum class State { Ready, AtBlock, AtWarp, Ended };
+
+// A lane with a stack of its own.
+struct Fibre {
+    emulator::Lane lane;
+    ucontext_t context;
+    std::unique_ptr<char[]> stack{new char[STACK_BYTES]};
+    State state;
+    unsigned mask;
+    unsigned number;
+    void* fake_stack;
+};
+
+using Call = void (*)(void**);
+
+struct Launch {
+    Call call;
+    void** arguments;
+};
+
+std::vector<std::unique_ptr<Fibre>> fibres;
+unsigned fibres_used = 0;
+Fibre* current = nullptr;
+ucontext_t scheduler;
+Launch launch;
+Order order{0};
+
+#ifdef EMULATOR_ASAN
+void* scheduler_fake_stack = nullptr;
+const void* scheduler_stack = nullptr;
+std::size_t scheduler_bytes = 0;
+#endif
+
+void to_scheduler(bool ends) {
+#ifdef EMULATOR_ASAN
+    __sanitizer_start_switch_fiber(ends ? nullptr : &current->fake_stack, scheduler_stack, scheduler_bytes);
+#endif
+    swapcontext(&current->context, &scheduler);
+#ifdef EMULATOR_ASAN
+    __sanitizer_finish_switch_fiber(current->fake_stack, &scheduler_stack, &scheduler_bytes);
+#endif
+}
+
+void run_lane() {
+#ifdef EMULATOR_ASAN
+    __sanitizer_finish_switch_fiber(nullptr, &scheduler_stack, &scheduler_bytes);
+#endif
+    launch.call(launch.arguments);
+    current->state = State::Ended;
+    to_scheduler(true);
+}
+
+void resume(Fibre& fibre) {
+    current = &fibre;
+    emulator::lane = &fibre.lane;
+#ifdef EMULATOR_ASAN
+    __sanitizer_start_switch_fiber(&scheduler_fake_stack, fibre.stack.get(), STACK_BYTES);
+#endif
+    swapcontext(&scheduler, &fibre.context);
+#ifdef EMULATOR_ASAN
+    __sanitizer_finish_switch_fiber(scheduler_fake_stack, nullptr, nullptr);
+#endif
+    current = nullptr;
+}
+
+void begin(Fibre& fibre, unsigned number, Index block, Index blocks, Index threads) {
+    Index thread{number % threads.x, number / threads.x % threads.y, number / threads.x / threads.y};
+    fibre.lane = {thread, block, threads, blocks, 0xFFFFFFFFu};
+    fibre.state = State::Ready;
+    fibre.number = number;
+    fibre.fake_stack = nullptr;
+#ifdef EMULATOR_ASAN
+    // A lane of a kernel that has failed may have left its marks on the stack.
+    __asan_unpoison_memory_region(fibre.stack.get(), STACK_BYTES);
+#endif
+    getcontext(&fibre.context);
+    fibre.context.uc_stack.ss_sp = fibre.stack.get();
+    fibre.context.uc_stack.ss_size = STACK_BYTES;
+    fibre.context.uc_link = nullptr;
+    makecontext(&fibre.context, run_lane, 0);
+}
+
+// Lets the lanes go on that wait for a warp of which all members wait. Returns whether there are any.
+bool release_warps() {
+    bool released = false;
+    for (unsigned first = 0; first < fibres_used; first += WARP) {
+        unsigned end = std::min(first + WARP, fibres_used);
+        for (unsigned at = first; at < end; at++) {
+            if (fibres[at]->state != State::AtWarp) continue;
+            unsigned mask = fibres[at]->mask;
+            bool all = true;
+            for (unsigned other = first; other < first + WARP; other++) {
+                if (!(mask >> (other - first) & 1)) continue;
+                // A mask may name lanes that the block does not have.
+                if (other >= end) continue;
+                if (fibres[other]->state == State::Ended)
+                    throw Failure("a lane has ended, but others of its warp wait for it");
+                all &= fibres[other]->state == State::AtWarp && fibres[other]->mask == mask;
+            }
+            if (!all) continue;
+            for (unsigned other = first; other < end; other++)
+                if (mask >> (other - first) & 1) fibres[other]->state = State::Ready;
+            released = true;
+        }
+    }
+    return released;
+}
+
+void run_block() {
+    std::vector<Fibre*> ready;
+    for (;;) {
+        ready.clear();
+        unsigned ended = 0, at_block = 0;
+        for (unsigned at = 0; at < fibres_used; at++) {
+            State state = fibres[at]->state;
+            if (state == State::Ready) ready.push_back(fibres[at].get());
+            ended += state == State::Ended;
+            at_block += state == State::AtBlock;
+        }
+        if (!ready.empty()) {
+            order.shuffle(ready);
+            for (Fibre* fibre : ready) resume(*fibre);
+        } else if (ended == fibres_used) {
+            return;
+        } else if (release_warps()) {
+            continue;
+        } else if (at_block == fibres_used) {
+            for (unsigned at = 0; at < fibres_used; at++) fibres[at]->state = State::Ready;
+        } else {
+            throw Failure("lanes wait for ever: of " + std::to_string(fibres_used) + " lanes, " +
+                          std::to_string(at_block) + " wait for the block, and " + std::to_string(ended) +
+                          " have ended");
+        }
+    }
+}
+
+void run_blocks(Index blocks, Index threads, void (*forget_shared)()) {
+    fibres_used = threads.x * threads.y * threads.z;
+    while (fibres.size() < fibres_used) fibres.emplace_back(new Fibre);
+    std::vector<Index> all;
+    for (unsigned z = 0; z < blocks.z; z++)
+        for (unsigned y = 0; y < blocks.y; y++)
+            for (unsigned x = 0; x < blocks.x; x++) all.push_back({x, y, z});
+    order.shuffle(all);
+    for (Index block : all) {
+        forget_shared();
+        for (unsigned at = 0; at < fibres_used; at++) begin(*fibres[at], at, block, blocks, threads);
+        run_block();
+    }
+}
+
+// Memory of the device. Its bytes begin with garbage that is not a number.
+struct Memory {
+    std::unique_ptr<char[]> bytes;
+    std::uint64_t length;
+};
+
+std::map<std::uint64_t, Memory> memories;
+std::uint64_t next_memory = 1;
+std::vector<void*> modules;
+
+void read_exactly(void* to, std::size_t bytes) {
+    char* at = static_cast<char*>(to);
+    while (bytes > 0) {
+        ssize_t got = read(0, at, bytes);
+        if (got <= 0) std::exit(0);
+        at += got;
+        bytes -= std::size_t(got);
+    }
+}
+
+template <class T>
+T take() {
+    T value;
+    read_exactly(&value, sizeof value);
+    return value;
+}
+
+std::string take_text() {
+    auto length = take<std::uint64_t>();
+    if (length > TEXT_BYTES_MAX) std::exit(2);
+    std::string text(length, '\0');
+    read_exactly(text.data(), length);
+    return text;
+}
+
+void write_exactly(const void* from, std::size_t bytes) {
+    const char* at = static_cast<const char*>(from);
+    while (bytes > 0) {
+        ssize_t put = write(1, at, bytes);
+        if (put <= 0) std::exit(0);
+        at += put;
+        bytes -= std::size_t(put);
+    }
+}
+
+void answer(char status, const void* bytes, std::uint64_t length) {
+    write_exactly(&status, 1);
+    write_exactly(&length, sizeof length);
+    write_exactly(bytes, length);
+}
+
+Memory& memory_of(std::uint64_t id) {
+    auto found = memories.find(id);
+    if (found == memories.end()) throw Failure("there is no memory " + std::to_string(id));
+    return found->second;
+}
+
+char* part_of(std::uint64_t id, std::uint64_t offset, std::uint64_t length) {
+    Memory& memory = memory_of(id);
+    if (offset > memory.length || length > memory.length - offset)
+        throw Failure("memory " + std::to_string(id) + " has " + std::to_string(memory.length) + " bytes, but " +
+                      std::to_string(length) + " from " + std::to_string(offset) + " are asked for");
+    return memory.bytes.get() + offset;
+}
+
+void allocate() {
+    auto length = take<std::uint64_t>();
+    if (length > MEMORY_BYTES_MAX) throw Failure("out of memory");
+    std::uint64_t id = next_memory++;
+    Memory memory{std::unique_ptr<char[]>(new char[length]), length};
+    std::memset(memory.bytes.get(), 0xFF, length);
+    memories.emplace(id, std::move(memory));
+    answer(0, &id, sizeof id);
+}
+
+void release() {
+    auto id = take<std::uint64_t>();
+    memory_of(id);
+    memories.erase(id);
+    answer(0, nullptr, 0);
+}
+
+void upload() {
+    auto id = take<std::uint64_t>(), offset = take<std::uint64_t>(), length = take<std::uint64_t>();
+    if (length > MEMORY_BYTES_MAX) std::exit(2);
+    // All bytes are read in any case, so that the next order begins behind them.
+    std::unique_ptr<char[]> bytes(new char[length]);
+    read_exactly(bytes.get(), length);
+    std::memcpy(part_of(id, offset, length), bytes.get(), length);
+    answer(0, nullptr, 0);
+}
+
+void download() {
+    auto id = take<std::uint64_t>(), offset = take<std::uint64_t>(), length = take<std::uint64_t>();
+    answer(0, part_of(id, offset, length), length);
+}
+
+void load() {
+    std::string path = take_text();
+    void* module = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (!module) throw Failure(dlerror());
+    modules.push_back(module);
+    answer(0, nullptr, 0);
+}
+
+void* symbol(const std::string& name, void** module = nullptr) {
+    for (void* one : modules) {
+        if (void* found = dlsym(one, name.c_str())) {
+            if (module) *module = one;
+            return found;
+        }
+    }
+    return nullptr;
+}
+
+void run() {
+    std::string name = take_text();
+    auto blocks = take<Index>(), threads = take<Index>();
+    auto count = take<std::uint32_t>();
+    if (count > ARGUMENTS_MAX) std::exit(2);
+    std::vector<unsigned> sizes;
+    std::vector<std::uint64_t> values(count);
+    std::vector<void*> arguments;
+    std::string fault;
+    for (unsigned at = 0; at < count; at++) {
+        auto kind = take<std::uint8_t>();
+        if (kind == 'm') {
+            auto id = take<std::uint64_t>(), offset = take<std::uint64_t>();
+            try {
+                char* pointer = part_of(id, offset, 0);
+                std::memcpy(&values[at], &pointer, sizeof pointer);
+            } catch (const Failure& failure) {
+                fault = failure.what();
+            }
+            sizes.push_back(sizeof(char*));
+        } else if (kind == 4 || kind == 8) {
+            read_exactly(&values[at], kind);
+            sizes.push_back(kind);
+        } else {
+            std::exit(2);
+        }
+        arguments.push_back(&values[at]);
+    }
+    if (!fault.empty()) throw Failure(fault);
+    void* module = nullptr;
+    auto call = reinterpret_cast<Call>(symbol("emulated_call_" + name, &module));
+    if (!call) throw Failure("there is no kernel '" + name + "'");
+    auto takes = reinterpret_cast<bool (*)(const unsigned*, unsigned)>(dlsym(module, ("emulated_takes_" + name).c_str()));
+    if (!takes(sizes.data(), count)) throw Failure("the kernel '" + name + "' takes other arguments");
+    std::uint64_t lanes = std::uint64_t(threads.x) * threads.y * threads.z;
+    if (lanes == 0 || lanes > LANES_MAX || blocks.x == 0 || blocks.y == 0 || blocks.z == 0)
+        throw Failure("the kernel '" + name + "' cannot have " + std::to_string(lanes) + " lanes in a block");
+    auto forget = reinterpret_cast<void (*)()>(dlsym(module, "emulated_forget_shared"));
+    launch = {call, arguments.data()};
+    try {
+        run_blocks(blocks, threads, forget);
+    } catch (const Failure& failure) {
+        throw Failure("kernel '" + name + "': " + failure.what());
+    }
+    answer(0, nullptr, 0);
+}
+
+}  // namespace
+
+namespace emulator {
+
+void wait_for_block() {
+    current->state = State::AtBlock;
+    to_scheduler(false);
+}
+
+void wait_for_warp(unsigned mask) {
+    current->state = State::AtWarp;
+    current->mask = mask;
+    to_scheduler(false);
+}
+
+unsigned lane_number() { return current->number % WARP; }
+
+unsigned shown_by(unsigned number) {
+    unsigned at = current->number / WARP * WARP + number;
+    return number < WARP && at < fibres_used ? fibres[at]->lane.shown : 0xFFFFFFFFu;
+}
+
+}  // namespace emulator
+
+int main(int count, char** texts) {
+    order.state = count > 1 ? std::strtoull(texts[1], nullptr, 10) : 0;
+    for (;;) {
+        auto kind = take<char>();
+        try {
+            switch (kind) {
+                case 'a': allocate(); break;
+                case 'f': release(); break;
+                case 'u': upload(); break;
+                case 'd': download(); break;
+                case 'l': load(); break;
+                case 'r': run(); break;
+                default: return 2;
+            }
+        } catch (const Failure& failure) {
+            std::string text = failure.what();
+            answer(1, text.data(), text.size());
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! CUDA kernels, and the devices that run them. The kernels are written in a part of CUDA C++ that is C++ as
+//! well. So the same source runs on a card and, in an emulator, on a processor without one.
+//!
+//! This crate must not depend on graphs, variables or messages.
+
+#![forbid(unsafe_code)]
+
+mod chain;
+mod driver;
+mod emulator;
+mod optimizer;
+mod source;
+
+pub use chain::Chain;
+pub use driver::{Argument, Driver, DriverError, Grid, Launch, Memory, Place};
+pub use emulator::{Compiler, Emulator};
+pub use optimizer::{Elements, Optimizer, average};
+pub use source::Source;

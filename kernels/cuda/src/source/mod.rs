@@ -1,0 +1,55 @@
+//! The source of kernels, which a device compiles when it loads them.
+
+use std::borrow::Cow;
+
+/// Kernels in CUDA C++.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    name: String,
+    text: Cow<'static, str>,
+}
+
+/// What stands before the name of each kernel.
+const KERNEL: &str = "extern \"C\" __global__ void ";
+
+/// The device functions of which chains consist.
+pub(crate) const FUNCTIONS: &str = include_str!("functions.cu");
+
+impl Source {
+    /// Returns a source with this name and text.
+    pub(crate) fn new(name: impl Into<String>, text: impl Into<Cow<'static, str>>) -> Self {
+        Self { name: name.into(), text: text.into() }
+    }
+
+    /// Returns the kernels of all optimizers.
+    pub fn optimizer() -> Self {
+        Self::new("optimizer", include_str!("optimizer.cu"))
+    }
+
+    /// Returns the name of the source.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the text of the source.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Returns the names of the kernels in the source.
+    pub fn kernels(&self) -> impl Iterator<Item = &str> {
+        let name = |text: &'_ str| text.split('(').next().map(str::len);
+        self.text.split(KERNEL).skip(1).filter_map(move |text| Some(&text[..name(text)?]))
+    }
+
+    /// Returns the source after `from`, which it must contain once, was replaced with `to`. For tests that
+    /// must find a wrong kernel.
+    ///
+    /// # Panics
+    /// If the source does not contain `from` exactly once.
+    #[must_use]
+    pub fn with(&self, from: &str, to: &str) -> Self {
+        assert_eq!(self.text.matches(from).count(), 1, "{} has '{from}' once", self.name);
+        Self::new(format!("{}-changed", self.name), self.text.replacen(from, to, 1))
+    }
+}

@@ -1,0 +1,10 @@
+//! The suite of operations. Each device that can run kernels, the processor included, must agree with a
+//! reference in `f64`: on sizes with and without tails, on empty inputs, and on numbers that are not finite.
+
+mod chains;
+mod faults;
+mod mutations;
+mod numbers;
+mod optimizers;
+mod reference;
+mod runner;

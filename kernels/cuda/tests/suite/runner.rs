@@ -1,0 +1,206 @@
+//! What runs the operations of the suite: the processor, or a device with a driver.
+
+use pushpull_cuda::{
+    Chain, Compiler, Driver, DriverError, Elements, Emulator, Memory, Optimizer, Source, average,
+};
+use pushpull_kernels::cpu::{self, GradientTerms, Step, Threads};
+
+/// A variable with the slots of its optimizer.
+#[derive(Clone, Debug)]
+pub(crate) struct State {
+    pub value: Vec<f32>,
+    pub slots: Vec<Vec<f32>>,
+}
+
+/// A chain of element-wise operations, and what it is applied to.
+pub(crate) struct ChainCase {
+    pub steps: Vec<Step>,
+    pub first: Vec<f32>,
+    pub operands: Vec<Vec<f32>>,
+}
+
+/// Runs operations.
+pub(crate) trait Runner {
+    /// Applies one step of an optimizer. If `in_place` is true, the new values replace the old ones.
+    fn update(
+        &mut self,
+        optimizer: Optimizer,
+        terms: GradientTerms,
+        state: &State,
+        gradient: &[f32],
+        in_place: bool,
+    ) -> Result<State, DriverError>;
+
+    /// Updates moving averages.
+    fn average(&mut self, averages: &[f32], value: &[f32], decay: f32) -> Result<Vec<f32>, DriverError>;
+
+    /// Computes chains.
+    fn chains(&mut self, cases: &[ChainCase]) -> Result<Vec<Vec<f32>>, DriverError>;
+}
+
+/// Runs operations with the processor's own kernels.
+pub(crate) struct Cpu;
+
+impl Runner for Cpu {
+    fn update(
+        &mut self,
+        optimizer: Optimizer,
+        terms: GradientTerms,
+        state: &State,
+        gradient: &[f32],
+        _: bool,
+    ) -> Result<State, DriverError> {
+        let (value, mut slots) = (&state.value[..], state.slots.clone());
+        let mut next = vec![f32::NAN; value.len()];
+        let mut parts: Vec<&mut [f32]> = slots.iter_mut().map(Vec::as_mut_slice).collect();
+        match (optimizer, &mut parts[..]) {
+            (Optimizer::Sgd(rate), []) => cpu::sgd(&mut next, value, gradient, terms, rate),
+            (Optimizer::Momentum(step), [a]) => cpu::momentum(&mut next, value, a, gradient, terms, step),
+            (Optimizer::Adam(step), [a, b]) => cpu::adam(&mut next, value, a, b, gradient, terms, step),
+            (Optimizer::AdamW(step), [a, b]) => cpu::adamw(&mut next, value, a, b, gradient, terms, step),
+            (Optimizer::Adagrad(step), [a]) => cpu::adagrad(&mut next, value, a, gradient, terms, step),
+            (Optimizer::RmsProp(step), [a]) => cpu::rmsprop(&mut next, value, a, None, gradient, terms, step),
+            (Optimizer::RmsProp(step), [a, b]) => {
+                cpu::rmsprop(&mut next, value, a, Some(b), gradient, terms, step);
+            }
+            (Optimizer::Ftrl(step), [a, b]) => cpu::ftrl(&mut next, value, a, b, gradient, terms, step),
+            (Optimizer::Lamb(step), [a, b]) => cpu::lamb(&mut next, value, a, b, gradient, terms, step),
+            (Optimizer::Lion(step), [a]) => cpu::lion(&mut next, value, a, gradient, terms, step),
+            (optimizer, slots) => panic!("{optimizer:?} with {} slots", slots.len()),
+        }
+        Ok(State { value: next, slots })
+    }
+
+    fn average(&mut self, averages: &[f32], value: &[f32], decay: f32) -> Result<Vec<f32>, DriverError> {
+        let mut next = vec![f32::NAN; value.len()];
+        cpu::average(&mut next, averages, value, decay);
+        Ok(next)
+    }
+
+    fn chains(&mut self, cases: &[ChainCase]) -> Result<Vec<Vec<f32>>, DriverError> {
+        let run = |case: &ChainCase| {
+            let mut to = vec![f32::NAN; case.first.len()];
+            let operands: Vec<&[f32]> = case.operands.iter().map(Vec::as_slice).collect();
+            cpu::chain(&mut to, Some(&case.first), &case.steps, &operands, Threads::One);
+            to
+        };
+        Ok(cases.iter().map(run).collect())
+    }
+}
+
+/// Runs operations on a device.
+pub(crate) struct OnDevice<D>(D);
+
+impl<D: Driver> OnDevice<D> {
+    /// Loads kernels of optimizers, which may be other ones than ours.
+    pub(crate) fn new(mut driver: D, optimizers: &Source) -> Result<Self, DriverError> {
+        driver.load(optimizers)?;
+        Ok(Self(driver))
+    }
+
+    pub(crate) fn upload(&mut self, numbers: &[f32]) -> Result<Memory, DriverError> {
+        let memory = self.0.allocate(4 * numbers.len() as u64)?;
+        let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        self.0.upload(memory.place(), &bytes)?;
+        Ok(memory)
+    }
+
+    /// Returns the numbers in memory, and releases it.
+    fn take(&mut self, memory: Memory) -> Result<Vec<f32>, DriverError> {
+        let mut bytes = vec![0; memory.bytes() as usize];
+        self.0.download(memory.place(), &mut bytes)?;
+        self.0.release(memory)?;
+        let number = |bytes: &[u8]| f32::from_le_bytes(bytes.try_into().expect("4 bytes"));
+        Ok(bytes.chunks_exact(4).map(number).collect())
+    }
+}
+
+impl<D: Driver> Runner for OnDevice<D> {
+    fn update(
+        &mut self,
+        optimizer: Optimizer,
+        terms: GradientTerms,
+        state: &State,
+        gradient: &[f32],
+        in_place: bool,
+    ) -> Result<State, DriverError> {
+        let count = gradient.len() as u64;
+        let (value, gradient) = (self.upload(&state.value)?, self.upload(gradient)?);
+        let slots = state.slots.iter().map(|slot| self.upload(slot)).collect::<Result<Vec<_>, _>>()?;
+        let places: Vec<_> = slots.iter().map(Memory::place).collect();
+        let in_place = in_place && !matches!(optimizer, Optimizer::Lamb(_));
+        let beside = if in_place { None } else { Some(self.0.allocate(value.bytes())?) };
+        let scratch = match optimizer.scratch_bytes(count) {
+            0 => None,
+            bytes => Some(self.0.allocate(bytes)?),
+        };
+        let elements = Elements {
+            next: beside.as_ref().unwrap_or(&value).place(),
+            value: value.place(),
+            slots: &places,
+            gradient: gradient.place(),
+            count,
+        };
+        optimizer.apply(&mut self.0, elements, terms, scratch.as_ref().map(Memory::place))?;
+        let (next, old) = match beside {
+            Some(next) => (next, Some(value)),
+            None => (value, None),
+        };
+        let slots = slots.into_iter().map(|slot| self.take(slot)).collect::<Result<_, _>>()?;
+        for unused in old.into_iter().chain(scratch).chain([gradient]) {
+            self.0.release(unused)?;
+        }
+        Ok(State { value: self.take(next)?, slots })
+    }
+
+    fn average(&mut self, averages: &[f32], value: &[f32], decay: f32) -> Result<Vec<f32>, DriverError> {
+        let (averages, value) = (self.upload(averages)?, self.upload(value)?);
+        let next = self.0.allocate(value.bytes())?;
+        let count = value.bytes() / 4;
+        average(&mut self.0, next.place(), averages.place(), value.place(), count, decay)?;
+        self.0.release(averages)?;
+        self.0.release(value)?;
+        self.take(next)
+    }
+
+    fn chains(&mut self, cases: &[ChainCase]) -> Result<Vec<Vec<f32>>, DriverError> {
+        let chain = |(number, case): (usize, &ChainCase)| Chain::new(number, case.steps.clone());
+        let chains: Vec<Chain> = cases.iter().enumerate().map(chain).collect();
+        self.0.load(&Chain::source("chains", &chains))?;
+        let mut all = Vec::new();
+        for (chain, case) in chains.iter().zip(cases) {
+            let (first, count) = (self.upload(&case.first)?, case.first.len() as u64);
+            let used = &case.operands[..chain.operands()];
+            let operands = used.iter().map(|one| self.upload(one)).collect::<Result<Vec<_>, _>>()?;
+            let places: Vec<_> = operands.iter().map(|one| (one.place(), one.bytes() / 4)).collect();
+            let to = self.0.allocate(first.bytes())?;
+            chain.run(&mut self.0, to.place(), first.place(), &places, count)?;
+            all.push(self.take(to)?);
+            for unused in operands.into_iter().chain([first]) {
+                self.0.release(unused)?;
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// Returns the compiler for the emulator; `None`, after a warning, if this machine has none.
+pub(crate) fn compiler() -> Option<Compiler> {
+    match Compiler::find(concat!(env!("CARGO_TARGET_TMPDIR"), "/emulator")) {
+        Ok(compiler) => Some(compiler),
+        Err(error) => {
+            println!("SKIPPED: {error}, so CUDA kernels are NOT tested.");
+            None
+        }
+    }
+}
+
+/// Returns everything that can run operations here, with its name.
+pub(crate) fn runners(seed: u64) -> Vec<(&'static str, Box<dyn Runner>)> {
+    let mut all: Vec<(_, Box<dyn Runner>)> = vec![("cpu", Box::new(Cpu))];
+    if let Some(compiler) = compiler() {
+        let emulator = Emulator::start(&compiler, seed).expect("the emulator starts");
+        all.push(("emulated", Box::new(OnDevice::new(emulator, &Source::optimizer()).expect("ours"))));
+    }
+    all
+}
