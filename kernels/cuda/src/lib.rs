@@ -9,10 +9,12 @@ mod chain;
 mod driver;
 mod emulator;
 mod optimizer;
+mod rows;
 mod source;
 
 pub use chain::Chain;
 pub use driver::{Argument, Driver, DriverError, Grid, Launch, Memory, Place};
 pub use emulator::{Compiler, Emulator};
 pub use optimizer::{Elements, Optimizer, average};
+pub use rows::RowOperation;
 pub use source::Source;

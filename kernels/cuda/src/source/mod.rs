@@ -26,6 +26,11 @@ impl Source {
         Self::new("optimizer", include_str!("optimizer.cu"))
     }
 
+    /// Returns the kernels of operations on rows.
+    pub fn rows() -> Self {
+        Self::new("rows", include_str!("rows.cu"))
+    }
+
     /// Returns the name of the source.
     pub fn name(&self) -> &str {
         &self.name

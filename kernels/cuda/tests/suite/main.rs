@@ -7,4 +7,5 @@ mod mutations;
 mod numbers;
 mod optimizers;
 mod reference;
+mod rows;
 mod runner;

@@ -1,20 +1,21 @@
 //! The suite finds wrong kernels: each change of a kernel's source below makes it fail.
 
-use pushpull_cuda::{Emulator, Optimizer, Source};
+use pushpull_cuda::{Compiler, Emulator, Optimizer, RowOperation, Source};
 
 use crate::numbers::Numbers;
 use crate::optimizers::{TERMS, drawn, optimizers};
 use crate::reference;
 use crate::runner::{OnDevice, Runner, compiler};
 
-/// A change of the kernels of the optimizers.
+/// A change of kernels.
 struct Mutation {
     name: &'static str,
     from: &'static str,
     to: &'static str,
 }
 
-const MUTATIONS: [Mutation; 9] = [
+/// Changes of the kernels of the optimizers.
+const OF_OPTIMIZERS: [Mutation; 9] = [
     Mutation {
         name: "the last element is left out",
         from: "blockIdx.x * (Count)blockDim.x + threadIdx.x; at < (n);",
@@ -62,31 +63,86 @@ const MUTATIONS: [Mutation; 9] = [
     },
 ];
 
-/// Returns whether the suite accepts these kernels.
-fn accepts(compiler: &pushpull_cuda::Compiler, kernels: &Source) -> bool {
+/// Changes of the kernels of rows.
+const OF_ROWS: [Mutation; 5] = [
+    Mutation {
+        name: "half of the sums of a warp are left out",
+        from: "for (int distance = 16; distance > 0; distance /= 2) own += ",
+        to: "for (int distance = 8; distance > 0; distance /= 2) own += ",
+    },
+    Mutation {
+        name: "a warp is left out",
+        from: "for (int warp = 1; warp < WARPS; warp++) own += sums[warp];",
+        to: "for (int warp = 2; warp < WARPS; warp++) own += sums[warp];",
+    },
+    Mutation {
+        name: "no barrier after the sums of the warps",
+        from: "sums[threadIdx.x / 32] = own;\n    __syncthreads();",
+        to: "sums[threadIdx.x / 32] = own;",
+    },
+    Mutation {
+        name: "a shuffle that only half of a warp makes",
+        from: "for (int distance = 16; distance > 0; distance /= 2) own += ",
+        to: "if (threadIdx.x % 32 < 16)\n        for (int distance = 8; distance > 0; distance /= 2) own += ",
+    },
+    Mutation { name: "a row that sees too little", from: "row % n + 1", to: "row % n" },
+];
+
+/// Returns a device with these kernels. A kernel that has failed may have ended an earlier one.
+fn device(compiler: &Compiler, kernels: &Source, seed: u64) -> OnDevice<Emulator> {
+    let emulator = Emulator::start(compiler, seed).expect("the emulator starts");
+    OnDevice::new(emulator, std::slice::from_ref(kernels)).expect("the kernels can be compiled")
+}
+
+fn same(got: &[f32], expected: &[f64]) -> bool {
+    got.iter().zip(expected).all(|(got, expected)| (f64::from(*got) - expected).abs() < 1e-5)
+}
+
+/// Returns whether these kernels of optimizers agree with the reference, whatever the order of the threads.
+fn updates_agree(compiler: &Compiler, kernels: &Source) -> bool {
     (0..4).all(|seed| {
         let mut numbers = Numbers(seed);
         optimizers().into_iter().all(|(optimizer, slots): (Optimizer, usize)| {
-            // A kernel that has failed may have ended the emulator.
-            let emulator = Emulator::start(compiler, seed).expect("the emulator starts");
-            let mut runner = OnDevice::new(emulator, kernels).expect("the kernels can be compiled");
             let (state, gradient) = drawn(&mut numbers, slots, 600);
-            let Ok(got) = runner.update(optimizer, TERMS[1], &state, &gradient, false) else { return false };
+            let got = device(compiler, kernels, seed).update(optimizer, TERMS[1], &state, &gradient, false);
             let expected = reference::update(optimizer, TERMS[1], &state, &gradient);
-            let same = |got: &[f32], expected: &[f64]| {
-                got.iter().zip(expected).all(|(got, expected)| (f64::from(*got) - expected).abs() < 1e-5)
-            };
-            same(&got.value, &expected.value)
-                && got.slots.iter().zip(&expected.slots).all(|(got, expected)| same(got, expected))
+            got.is_ok_and(|got| {
+                let mut slots = got.slots.iter().zip(&expected.slots);
+                same(&got.value, &expected.value) && slots.all(|(got, expected)| same(got, expected))
+            })
         })
     })
 }
 
+/// Returns whether these kernels of rows agree with the reference, whatever the order of the threads.
+fn rows_agree(compiler: &Compiler, kernels: &Source) -> bool {
+    (0..4).all(|seed| {
+        let mut numbers = Numbers(seed);
+        // The first matrix has more elements in a row than a warp has threads.
+        [(RowOperation::Softmax, 3, 90), (RowOperation::CausalSoftmax, 5, 5)].into_iter().all(
+            |(operation, rows, n)| {
+                let inputs = [numbers.between(-1.0, 1.0, rows * n)];
+                let got = device(compiler, kernels, seed).rows(operation, &inputs, n);
+                got.is_ok_and(|got| same(&got, &reference::rows(operation, &inputs, n)))
+            },
+        )
+    })
+}
+
 #[test]
-fn every_mutation_is_found() {
+fn every_mutation_of_optimizers_is_found() {
     let Some(compiler) = compiler() else { return };
-    assert!(accepts(&compiler, &Source::optimizer()), "the kernels as they are");
-    for Mutation { name, from, to } in MUTATIONS {
-        assert!(!accepts(&compiler, &Source::optimizer().with(from, to)), "not found: {name}");
+    assert!(updates_agree(&compiler, &Source::optimizer()), "the kernels as they are");
+    for Mutation { name, from, to } in OF_OPTIMIZERS {
+        assert!(!updates_agree(&compiler, &Source::optimizer().with(from, to)), "not found: {name}");
+    }
+}
+
+#[test]
+fn every_mutation_of_rows_is_found() {
+    let Some(compiler) = compiler() else { return };
+    assert!(rows_agree(&compiler, &Source::rows()), "the kernels as they are");
+    for Mutation { name, from, to } in OF_ROWS {
+        assert!(!rows_agree(&compiler, &Source::rows().with(from, to)), "not found: {name}");
     }
 }

@@ -1,6 +1,6 @@
 //! The operations of the suite in `f64`, written as their sources have them.
 
-use pushpull_cuda::Optimizer;
+use pushpull_cuda::{Optimizer, RowOperation};
 use pushpull_kernels::cpu::{AdamStep, Binary, Extent, GradientTerms, Side, Step, Unary};
 
 use crate::runner::{ChainCase, State};
@@ -105,6 +105,43 @@ pub(crate) fn update(optimizer: Optimizer, terms: GradientTerms, state: &State, 
         next.iter_mut().zip(&value).for_each(|(next, value)| *next = value - rate * *next);
     }
     Wide { value: next, slots }
+}
+
+/// Computes an operation on rows of `n` elements.
+pub(crate) fn rows(operation: RowOperation, inputs: &[Vec<f32>], n: usize) -> Vec<f64> {
+    let wide = |row: &[f32]| row.iter().map(|&number| f64::from(number)).collect::<Vec<f64>>();
+    let larger = |a: f64, b: f64| if b > a || b.is_nan() { b } else { a };
+    let softmax = |row: &[f64]| {
+        let largest = row.iter().copied().fold(f64::NEG_INFINITY, larger);
+        let powers: Vec<f64> = row.iter().map(|x| (x - largest).exp()).collect();
+        let sum: f64 = powers.iter().sum();
+        (powers.into_iter().map(move |power| power / sum).collect::<Vec<f64>>(), largest, sum)
+    };
+    let one = |(at, row): (usize, &[f32])| {
+        let row = wide(row);
+        let gradient = || wide(&inputs[1][at * n..][..n]);
+        match operation {
+            RowOperation::Softmax => softmax(&row).0,
+            RowOperation::CausalSoftmax => {
+                let (mut all, ..) = softmax(&row[..at % n + 1]);
+                all.resize(n, 0.0);
+                all
+            }
+            RowOperation::LogSoftmax => {
+                let (_, largest, sum) = softmax(&row);
+                row.iter().map(|x| x - largest - sum.ln()).collect()
+            }
+            RowOperation::SoftmaxGrad => {
+                let dot: f64 = row.iter().zip(gradient()).map(|(y, dy)| y * dy).sum();
+                row.iter().zip(gradient()).map(|(y, dy)| y * (dy - dot)).collect()
+            }
+            RowOperation::LogSoftmaxGrad => {
+                let sum: f64 = gradient().iter().sum();
+                row.iter().zip(gradient()).map(|(y, dy)| dy - y.exp() * sum).collect()
+            }
+        }
+    };
+    inputs[0].chunks(n.max(1)).enumerate().flat_map(one).collect()
 }
 
 fn unary(f: Unary, x: f64) -> f64 {

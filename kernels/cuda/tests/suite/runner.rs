@@ -1,7 +1,8 @@
 //! What runs the operations of the suite: the processor, or a device with a driver.
 
 use pushpull_cuda::{
-    Chain, Compiler, Driver, DriverError, Elements, Emulator, Memory, Optimizer, Source, average,
+    Chain, Compiler, Driver, DriverError, Elements, Emulator, Memory, Optimizer, RowOperation, Source,
+    average,
 };
 use pushpull_kernels::cpu::{self, GradientTerms, Step, Threads};
 
@@ -33,6 +34,14 @@ pub(crate) trait Runner {
 
     /// Updates moving averages.
     fn average(&mut self, averages: &[f32], value: &[f32], decay: f32) -> Result<Vec<f32>, DriverError>;
+
+    /// Computes an operation on rows of `n` elements.
+    fn rows(
+        &mut self,
+        operation: RowOperation,
+        inputs: &[Vec<f32>],
+        n: usize,
+    ) -> Result<Vec<f32>, DriverError>;
 
     /// Computes chains.
     fn chains(&mut self, cases: &[ChainCase]) -> Result<Vec<Vec<f32>>, DriverError>;
@@ -77,6 +86,26 @@ impl Runner for Cpu {
         Ok(next)
     }
 
+    fn rows(
+        &mut self,
+        operation: RowOperation,
+        inputs: &[Vec<f32>],
+        n: usize,
+    ) -> Result<Vec<f32>, DriverError> {
+        let mut to = vec![f32::NAN; inputs[0].len()];
+        match (operation, inputs) {
+            (RowOperation::Softmax, [x]) => cpu::softmax(&mut to, x, n, Threads::One),
+            (RowOperation::CausalSoftmax, [x]) => cpu::causal_softmax(&mut to, x, n, Threads::One),
+            (RowOperation::SoftmaxGrad, [y, dy]) => cpu::softmax_grad(&mut to, y, dy, n, Threads::One),
+            (RowOperation::LogSoftmax, [x]) => cpu::log_softmax(&mut to, x, n, Threads::One),
+            (RowOperation::LogSoftmaxGrad, [y, dy]) => {
+                cpu::log_softmax_grad(&mut to, y, dy, n, Threads::One);
+            }
+            (operation, inputs) => panic!("{operation:?} of {} matrices", inputs.len()),
+        }
+        Ok(to)
+    }
+
     fn chains(&mut self, cases: &[ChainCase]) -> Result<Vec<Vec<f32>>, DriverError> {
         let run = |case: &ChainCase| {
             let mut to = vec![f32::NAN; case.first.len()];
@@ -92,9 +121,9 @@ impl Runner for Cpu {
 pub(crate) struct OnDevice<D>(D);
 
 impl<D: Driver> OnDevice<D> {
-    /// Loads kernels of optimizers, which may be other ones than ours.
-    pub(crate) fn new(mut driver: D, optimizers: &Source) -> Result<Self, DriverError> {
-        driver.load(optimizers)?;
+    /// Loads kernels, which may be other ones than ours.
+    pub(crate) fn new(mut driver: D, sources: &[Source]) -> Result<Self, DriverError> {
+        sources.iter().try_for_each(|source| driver.load(source))?;
         Ok(Self(driver))
     }
 
@@ -163,6 +192,23 @@ impl<D: Driver> Runner for OnDevice<D> {
         self.take(next)
     }
 
+    fn rows(
+        &mut self,
+        operation: RowOperation,
+        inputs: &[Vec<f32>],
+        n: usize,
+    ) -> Result<Vec<f32>, DriverError> {
+        let inputs = inputs.iter().map(|one| self.upload(one)).collect::<Result<Vec<_>, _>>()?;
+        let places: Vec<_> = inputs.iter().map(Memory::place).collect();
+        let to = self.0.allocate(inputs[0].bytes())?;
+        let rows = (inputs[0].bytes() / 4).checked_div(n as u64).unwrap_or(0);
+        operation.run(&mut self.0, to.place(), &places, rows, n as u64)?;
+        for unused in inputs {
+            self.0.release(unused)?;
+        }
+        self.take(to)
+    }
+
     fn chains(&mut self, cases: &[ChainCase]) -> Result<Vec<Vec<f32>>, DriverError> {
         let chain = |(number, case): (usize, &ChainCase)| Chain::new(number, case.steps.clone());
         let chains: Vec<Chain> = cases.iter().enumerate().map(chain).collect();
@@ -200,7 +246,8 @@ pub(crate) fn runners(seed: u64) -> Vec<(&'static str, Box<dyn Runner>)> {
     let mut all: Vec<(_, Box<dyn Runner>)> = vec![("cpu", Box::new(Cpu))];
     if let Some(compiler) = compiler() {
         let emulator = Emulator::start(&compiler, seed).expect("the emulator starts");
-        all.push(("emulated", Box::new(OnDevice::new(emulator, &Source::optimizer()).expect("ours"))));
+        let sources = [Source::optimizer(), Source::rows()];
+        all.push(("emulated", Box::new(OnDevice::new(emulator, &sources).expect("our kernels compile"))));
     }
     all
 }
