@@ -1,6 +1,6 @@
 //! The source of all times that tasks measure or record: the clocks of the system or, with the feature
 //! `virtual-time`, the clock of a simulation. Timeouts do not use this module: they use tokio's clock, which
-//! a simulation can pause.
+//! a simulation can pause. Only the spinning of links does, because no paused clock goes on while it spins.
 
 use std::time::{Duration, Instant};
 #[cfg(not(feature = "virtual-time"))]

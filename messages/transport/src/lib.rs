@@ -63,6 +63,7 @@ pub use server::{Server, serve};
 pub use server_config::ServerConfig;
 pub use service::{Arriving, Peer, Service};
 pub use sink::Sink;
+pub use spin::SPIN;
 pub use tcp::Tcp;
 pub use transport::Transport;
 pub use warnings::Warnings;

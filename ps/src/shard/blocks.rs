@@ -22,8 +22,8 @@ const TASK_ELEMENTS: usize = 1 << 16;
 pub(super) const SLOTS_MAX: usize = 2;
 
 thread_local! {
-    /// The memory that a thread needs beside a block. It is made once, because a small slice takes less time
-    /// than to fill the memory with zeros.
+    /// The memory that a thread needs beside a block. It is made once, because filling it with zeros takes
+    /// longer than a small slice.
     static BESIDE: RefCell<Beside> = RefCell::default();
 }
 

@@ -12,7 +12,7 @@ use pushpull_messages::cluster::{Address, ClusterConfig, ClusterError, ClusterFl
 use pushpull_messages::id::JobName;
 use pushpull_messages::job::{JOB_FILE_BYTES_MAX, JobSpec};
 use pushpull_messages::placement::SHARDS_PER_TASK_MAX;
-use pushpull_transport::Congestion;
+use pushpull_transport::{Congestion, SPIN};
 use pushpull_worker::WorkerConfig;
 
 use crate::programs::exit::Failure;
@@ -84,7 +84,7 @@ pub(crate) struct ClusterArgs {
     tcp_congestion: Congestion,
     /// Time for which a task looks for the next message before its thread sleeps, in microseconds; 0 for
     /// never. Spinning makes small messages faster. A task spins rarely while that finds nothing
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(0..=10_000))]
+    #[arg(long, value_name = "N", default_value_t = SPIN.as_micros() as u64, value_parser = clap::value_parser!(u64).range(0..=10_000))]
     spin_us: u64,
 }
 

@@ -64,6 +64,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_nan_stays_a_nan_and_an_overflow_does_not_become_one() {
+        let (mut next, mut accumulator) = ([0.0; 3], [0.25; 3]);
+        let step = FtrlStep { learning_rate: 0.5, rate: 1.0, l1: 1.0, l2: 0.0 };
+        let (value, gradient) = ([f32::NAN, 1.0, 1.0], [0.5, f32::NAN, 1e30]);
+        ftrl(&mut next, &value, &mut accumulator, &mut [0.0; 3], &gradient, GradientTerms::PLAIN, step);
+        assert!(next[0].is_nan() && next[1].is_nan() && accumulator[1].is_nan(), "{next:?}, {accumulator:?}");
+        assert!(next[2].is_finite() && accumulator[2] == f32::MAX, "{next:?}, {accumulator:?}");
+    }
+
+    #[test]
     fn what_l1_outweighs_is_nothing() {
         let (mut next, mut linear) = ([f32::NAN; 2], [0.0; 2]);
         let step = FtrlStep { learning_rate: 0.5, rate: 1.0, l1: 1.0, l2: 0.0 };
