@@ -4,16 +4,18 @@ use crate::source::{code, words};
 use crate::tree::{self, File, hold};
 
 /// The files that may contain unsafe code. The first one gives tasks rectangles of a matrix to write at the
-/// same time, which slices cannot express. The second one maps memory that processes share. The benchmarks
-/// call the products of another library.
+/// same time, which slices cannot express. The second one loads a compiler. The third one maps memory that
+/// processes share. The benchmarks call the products of another library.
 const UNSAFE_FILES: &[&str] = &[
     "kernels/src/cpu/product/region.rs",
+    "kernels/cuda/src/nvrtc.rs",
     "messages/transport/src/buffer/shared_memory.rs",
     "benches/products.rs",
     "benches/step.rs",
 ];
 /// The crates that contain such files, and therefore cannot forbid unsafe code as a whole.
-const UNSAFE_CRATES: &[&str] = &["kernels/src/lib.rs", "messages/transport/src/lib.rs"];
+const UNSAFE_CRATES: &[&str] =
+    &["kernels/cuda/src/lib.rs", "kernels/src/lib.rs", "messages/transport/src/lib.rs"];
 
 #[test]
 fn crates_forbid_unsafe_code() {

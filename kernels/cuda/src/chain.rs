@@ -38,7 +38,7 @@ impl Chain {
     pub fn source(name: impl Into<String>, chains: &[Self]) -> Source {
         let mut text = FUNCTIONS.to_owned();
         chains.iter().for_each(|chain| chain.write(&mut text).expect("text can be written to text"));
-        Source::new(name, text)
+        Source::new(name, &text)
     }
 
     fn write(&self, text: &mut String) -> std::fmt::Result {
@@ -55,7 +55,7 @@ impl Chain {
     /// with the number of its elements.
     ///
     /// # Errors
-    /// Those of [`Driver::launch`]. The chain's source must have been loaded.
+    /// Returns the errors of [`Driver::launch`]. The chain's source must have been loaded.
     ///
     /// # Panics
     /// If the number of operands differs from that of the chain.

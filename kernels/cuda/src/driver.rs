@@ -1,7 +1,7 @@
 //! What a device can do: keep memory, copy to and from it, and run kernels. This module must not depend on
 //! what the kernels compute.
 
-use crate::source::Source;
+use crate::source::{LANES, Source};
 
 /// The reason why a device could not do something.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -68,8 +68,6 @@ pub struct Grid {
     pub threads: [u32; 3],
 }
 
-/// The number of threads in a block of a kernel that works on single elements.
-pub(crate) const LANES: u32 = 256;
 /// The largest number of blocks of such a kernel. With more elements, a thread gets several of them.
 const BLOCKS_MAX: u64 = 1024;
 
@@ -86,11 +84,11 @@ impl Grid {
 pub enum Argument {
     /// A pointer to a place in the device's memory.
     Place(Place),
-    /// A number.
+    /// An `unsigned int`.
     U32(u32),
-    /// A number.
+    /// An `unsigned long long`.
     U64(u64),
-    /// A number.
+    /// A `float`.
     F32(f32),
 }
 

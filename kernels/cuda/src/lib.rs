@@ -3,11 +3,10 @@
 //!
 //! This crate must not depend on graphs, variables or messages.
 
-#![forbid(unsafe_code)]
-
 mod chain;
 mod driver;
 mod emulator;
+mod nvrtc;
 mod optimizer;
 mod rows;
 mod source;
@@ -15,6 +14,7 @@ mod source;
 pub use chain::Chain;
 pub use driver::{Argument, Driver, DriverError, Grid, Launch, Memory, Place};
 pub use emulator::{Compiler, Emulator};
+pub use nvrtc::{ARCHITECTURES, Architecture, Nvrtc};
 pub use optimizer::{Elements, Optimizer, average};
 pub use rows::RowOperation;
 pub use source::Source;

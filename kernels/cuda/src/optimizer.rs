@@ -58,10 +58,12 @@ impl Optimizer {
     /// Applies the step. `scratch` is memory of [`scratch_bytes`](Self::scratch_bytes) bytes.
     ///
     /// # Errors
-    /// Those of [`Driver::launch`]. [`Source::optimizer`](crate::Source::optimizer) must have been loaded.
+    /// Returns the errors of [`Driver::launch`]. [`Source::optimizer`](crate::Source::optimizer) must have
+    /// been loaded.
     ///
     /// # Panics
-    /// If the number of slots differs from that of the optimizer.
+    /// If the number of slots differs from that of the optimizer, if Adam, AdamW or LAMB has the step 0, or
+    /// if LAMB has no scratch memory or the same place for `next` and `value`.
     pub fn apply(
         self,
         driver: &mut dyn Driver,
@@ -131,6 +133,7 @@ fn lamb(
 ) -> Result<(), DriverError> {
     use Argument::{F32, U32, U64};
     let &[first, second] = elements.slots else { panic!("LAMB has two slots") };
+    assert_ne!(elements.next, elements.value, "LAMB keeps its direction in `next`");
     let grid = Grid::for_each(elements.count);
     let Elements { next, value, gradient, count, .. } = elements;
     let factors = [adam.beta1, adam.beta2].map(|beta| F32((1.0 / adam.correction(beta)) as f32));
@@ -149,7 +152,8 @@ fn lamb(
 /// [`average`](pushpull_kernels::cpu::average) does. `next` and `averages` may be the same place.
 ///
 /// # Errors
-/// Those of [`Driver::launch`]. [`Source::optimizer`](crate::Source::optimizer) must have been loaded.
+/// Returns the errors of [`Driver::launch`]. [`Source::optimizer`](crate::Source::optimizer) must have been
+/// loaded.
 pub fn average(
     driver: &mut dyn Driver,
     next: Place,

@@ -1,7 +1,8 @@
 //! Runs operations on the rows of a matrix in a device's memory. The formulas are those of
 //! `pushpull_kernels::cpu`.
 
-use crate::driver::{Argument, Driver, DriverError, Grid, LANES, Launch, Place};
+use crate::driver::{Argument, Driver, DriverError, Grid, Launch, Place};
+use crate::source::LANES;
 
 /// The largest number of blocks. With more rows, a block works on several of them.
 const BLOCKS_MAX: u64 = 4096;
@@ -34,7 +35,7 @@ impl RowOperation {
     /// Writes the result for `rows` rows of `n` elements to `to`, which may not overlap an input.
     ///
     /// # Errors
-    /// Those of [`Driver::launch`]. [`Source::rows`](crate::Source::rows) must have been loaded.
+    /// Returns the errors of [`Driver::launch`]. [`Source::rows`](crate::Source::rows) must have been loaded.
     ///
     /// # Panics
     /// If the number of inputs differs from that of the operation.

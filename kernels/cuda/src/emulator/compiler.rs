@@ -13,7 +13,7 @@ use crate::source::Source;
 
 /// The compilers to look for, in this order.
 const NAMES: [&str; 3] = ["c++", "g++", "clang++"];
-/// What every compilation has. Products are not fused with sums, so that results do not depend on the
+/// The flags of every compilation. Products are not fused with sums, so that results do not depend on the
 /// processor.
 const FLAGS: [&str; 8] = [
     "-std=c++17",
@@ -32,6 +32,8 @@ const MAIN: &str = include_str!("main.cpp");
 #[derive(Clone, Debug)]
 pub struct Compiler {
     program: &'static str,
+    /// What the compiler says of itself.
+    version: String,
     folder: PathBuf,
 }
 
@@ -44,19 +46,26 @@ impl Compiler {
     /// used.
     pub fn find(folder: impl Into<PathBuf>) -> Result<Self, DriverError> {
         let folder = folder.into();
-        let unavailable = |reason: String| DriverError::Unavailable(reason);
-        fs::create_dir_all(&folder)
-            .and_then(|()| fs::write(folder.join("cuda.h"), HEADER))
-            .map_err(|error| unavailable(format!("cannot use the folder {}: {error}", folder.display())))?;
-        let runs = |name: &&str| {
-            let mut command = Command::new(name);
-            command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-            command.status().is_ok_and(|status| status.success())
-        };
-        let program = NAMES.into_iter().find(runs).ok_or_else(|| {
-            unavailable(format!("there is no C++ compiler, expected one of {}", NAMES.join(", ")))
+        fs::create_dir_all(&folder).map_err(|error| {
+            DriverError::Unavailable(format!("cannot use the folder {}: {error}", folder.display()))
         })?;
-        Ok(Self { program, folder })
+        let version = |program: &'static str| {
+            let output = Command::new(program).arg("--version").stdin(Stdio::null()).output().ok()?;
+            let version = String::from_utf8_lossy(&output.stdout).into_owned();
+            output.status.success().then_some((program, version))
+        };
+        let (program, version) = NAMES.into_iter().find_map(version).ok_or_else(|| {
+            let reason = format!("there is no C++ compiler, expected one of {}", NAMES.join(", "));
+            DriverError::Unavailable(reason)
+        })?;
+        let compiler = Self { program, version, folder };
+        let runs = compiler.compile("probe", "int main() { return 0; }\n", &[]).is_ok_and(|probe| {
+            Command::new(probe).stdin(Stdio::null()).status().is_ok_and(|status| status.success())
+        });
+        match runs {
+            true => Ok(compiler),
+            false => Err(DriverError::Unavailable(format!("{program} has no address sanitizer"))),
+        }
     }
 
     /// Returns the folder for what the compiler makes.
@@ -66,21 +75,22 @@ impl Compiler {
 
     /// Returns the path of the emulator's program.
     pub(super) fn emulator(&self) -> Result<PathBuf, DriverError> {
-        self.compile("emulator", MAIN, &["-rdynamic", "-ldl"])
+        self.compile("emulator", &format!("{HEADER}\n#line 1 \"main.cpp\"\n{MAIN}"), &["-rdynamic", "-ldl"])
     }
 
     /// Returns the path of a library with the kernels of a source.
     pub(super) fn library(&self, source: &Source) -> Result<PathBuf, DriverError> {
         let kernels: String = source.kernels().map(|kernel| format!("EMULATE({kernel})\n")).collect();
-        let text =
-            format!("#include \"cuda.h\"\n#line 1 \"{}.cu\"\n{}\n{kernels}", source.name(), source.text());
-        self.compile(source.name(), &text, &["-shared", "-fPIC"])
+        let (name, text) = (source.name(), source.text());
+        let text = format!("{HEADER}\n#line 1 \"{name}.cu\"\n{text}\n{kernels}");
+        // Without the last flag, a kernel with the name of a function of the C library would not be called.
+        self.compile(name, &text, &["-shared", "-fPIC", "-Wl,-Bsymbolic"])
     }
 
     fn compile(&self, name: &str, text: &str, flags: &[&str]) -> Result<PathBuf, DriverError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let mut hasher = DefaultHasher::new();
-        (self.program, FLAGS, HEADER, text, flags).hash(&mut hasher);
+        (&self.version, FLAGS, text, flags).hash(&mut hasher);
         let stem = format!("{name}-{:016x}", hasher.finish());
         let made = self.folder.join(&stem);
         if made.exists() {
@@ -93,7 +103,7 @@ impl Compiler {
         let io = |error: std::io::Error| failed(format!("{}: {error}", self.folder.display()));
         fs::write(&input, text).map_err(io)?;
         let mut command = Command::new(self.program);
-        command.args(FLAGS).arg("-I").arg(&self.folder).arg(&input);
+        command.args(FLAGS).arg(&input);
         command.args([OsStr::new("-o"), output.as_os_str()]).args(flags).stdin(Stdio::null());
         let compiled = command.output().map_err(io)?;
         fs::remove_file(&input).map_err(io)?;

@@ -1,11 +1,11 @@
 // The part of CUDA C++ that our kernels may use, as C++ for a processor. The emulator compiles the source of
-// the kernels with this header in front of it. Whatever is missing here, a kernel must not use.
-#pragma once
+// the kernels behind this text. A kernel must not use anything that is missing here.
 
 #include <cfloat>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 namespace emulator {
@@ -30,8 +30,8 @@ void wait_for_block();
 void wait_for_warp(unsigned mask);
 // Returns the number of the lane in its warp.
 unsigned lane_number();
-// Returns what another lane of the warp shows. A lane that does not exist shows garbage.
-unsigned shown_by(unsigned number);
+// Returns what a lane of the warp shows. A lane that is not in the mask, or does not exist, shows garbage.
+unsigned shown_by(unsigned mask, unsigned number);
 
 // Shows a value to the other lanes of the warp, and returns that of the lane `number`.
 template <class T>
@@ -39,7 +39,7 @@ T shuffle(unsigned mask, T value, unsigned number) {
     static_assert(sizeof(T) == 4, "shuffles move 4 bytes");
     std::memcpy(&lane->shown, &value, 4);
     wait_for_warp(mask);
-    unsigned bits = shown_by(number);
+    unsigned bits = shown_by(mask, number);
     wait_for_warp(mask);
     T other;
     std::memcpy(&other, &bits, 4);
@@ -57,14 +57,19 @@ void call(void (*kernel)(A...), void** arguments) {
     call_with(kernel, arguments, std::index_sequence_for<A...>());
 }
 
-// Compares the sizes of a kernel's arguments with what a launch passes.
+// The kind of an argument: a place in memory, a number of 4 or 8 bytes, or a floating-point number.
+template <class T>
+constexpr char kind() {
+    if (std::is_pointer<T>::value) return 'm';
+    if (std::is_same<T, float>::value) return 'f';
+    return std::is_unsigned<T>::value ? sizeof(T) == 4 ? 'i' : sizeof(T) == 8 ? 'l' : '?' : '?';
+}
+
+// Returns whether a kernel has arguments of these kinds.
 template <class... A>
-bool takes(void (*)(A...), const unsigned* sizes, unsigned count) {
-    const unsigned expected[] = {sizeof(A)..., 0};
-    if (count != sizeof...(A)) return false;
-    for (unsigned at = 0; at < count; at++)
-        if (sizes[at] != expected[at]) return false;
-    return true;
+bool takes(void (*)(A...), const char* kinds, unsigned count) {
+    const char expected[] = {kind<A>()..., 0};
+    return count == sizeof...(A) && std::memcmp(kinds, expected, count) == 0;
 }
 
 }  // namespace emulator
@@ -74,8 +79,8 @@ bool takes(void (*)(A...), const unsigned* sizes, unsigned count) {
     extern "C" void emulated_call_##kernel(void** arguments) {                                    \
         emulator::call(kernel, arguments);                                                        \
     }                                                                                             \
-    extern "C" bool emulated_takes_##kernel(const unsigned* sizes, unsigned count) {              \
-        return emulator::takes(kernel, sizes, count);                                             \
+    extern "C" bool emulated_takes_##kernel(const char* kinds, unsigned count) {                  \
+        return emulator::takes(kernel, kinds, count);                                             \
     }
 
 #define __global__
@@ -100,29 +105,19 @@ extern "C" void emulated_forget_shared() {
 }
 
 inline void __syncthreads() { emulator::wait_for_block(); }
-inline void __syncwarp(unsigned mask = 0xFFFFFFFFu) { emulator::wait_for_warp(mask); }
 
 template <class T>
 T __shfl_xor_sync(unsigned mask, T value, int distance) {
     return emulator::shuffle(mask, value, emulator::lane_number() ^ unsigned(distance));
 }
 
-template <class T>
-T __shfl_down_sync(unsigned mask, T value, unsigned distance) {
-    unsigned number = emulator::lane_number(), from = number + distance;
-    return emulator::shuffle(mask, value, from < warpSize ? from : number);
+inline float __int_as_float(unsigned bits) {
+    float number;
+    std::memcpy(&number, &bits, 4);
+    return number;
 }
 
-inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
-
-inline unsigned atomicAdd(unsigned* to, unsigned more) {
-    unsigned old = *to;
-    *to += more;
-    return old;
-}
-
-inline unsigned atomicOr(unsigned* to, unsigned bits) {
-    unsigned old = *to;
-    *to |= bits;
-    return old;
-}
+// NVRTC has no such names.
+#undef INFINITY
+#undef NAN
+#undef FLT_MAX

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -31,8 +32,6 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-#include "cuda.h"
-
 namespace emulator {
 
 Lane* lane = nullptr;
@@ -49,6 +48,9 @@ constexpr unsigned WARP = 32;
 constexpr std::uint64_t MEMORY_BYTES_MAX = 1ull << 30;
 constexpr std::uint64_t TEXT_BYTES_MAX = 4096;
 constexpr unsigned ARGUMENTS_MAX = 64;
+constexpr std::uint64_t BLOCKS_MAX = 1 << 20;
+// The longest time that a kernel may run. It may wait for a lane in a way that is not noticed.
+constexpr unsigned KERNEL_SECONDS_MAX = 60;
 
 struct Failure : std::runtime_error {
     using std::runtime_error::runtime_error;
@@ -153,57 +155,64 @@ void begin(Fibre& fibre, unsigned number, Index block, Index blocks, Index threa
     makecontext(&fibre.context, run_lane, 0);
 }
 
-// Lets the lanes go on that wait for a warp of which all members wait. Returns whether there are any.
-bool release_warps() {
-    bool released = false;
-    for (unsigned first = 0; first < fibres_used; first += WARP) {
-        unsigned end = std::min(first + WARP, fibres_used);
-        for (unsigned at = first; at < end; at++) {
-            if (fibres[at]->state != State::AtWarp) continue;
-            unsigned mask = fibres[at]->mask;
-            bool all = true;
-            for (unsigned other = first; other < first + WARP; other++) {
-                if (!(mask >> (other - first) & 1)) continue;
-                // A mask may name lanes that the block does not have.
-                if (other >= end) continue;
-                if (fibres[other]->state == State::Ended)
-                    throw Failure("a lane has ended, but others of its warp wait for it");
-                all &= fibres[other]->state == State::AtWarp && fibres[other]->mask == mask;
-            }
-            if (!all) continue;
-            for (unsigned other = first; other < end; other++)
-                if (mask >> (other - first) & 1) fibres[other]->state = State::Ready;
-            released = true;
-        }
+// Lets the lanes of a warp go on if all lanes that the mask of one of them names wait with this mask.
+void release_warp(const Fibre& one, std::vector<Fibre*>& ready) {
+    unsigned first = one.number / WARP * WARP, mask = one.mask;
+    // A mask may name lanes that the block does not have.
+    unsigned end = std::min(first + WARP, fibres_used);
+    if (!(mask >> (one.number - first) & 1)) throw Failure("a lane waits for a warp with a mask without itself");
+    for (unsigned at = first; at < end; at++) {
+        const Fibre& other = *fibres[at];
+        bool named = mask >> (at - first) & 1;
+        if (named && (other.state != State::AtWarp || other.mask != mask)) return;
     }
-    return released;
+    for (unsigned at = first; at < end; at++) {
+        if (!(mask >> (at - first) & 1)) continue;
+        fibres[at]->state = State::Ready;
+        ready.push_back(fibres[at].get());
+    }
+}
+
+// Takes a lane that may run. Those of the favourite warp come first: a warp that runs far ahead of the others
+// finds a barrier that is missing.
+Fibre& take_ready(std::vector<Fibre*>& ready, unsigned& favourite) {
+    std::size_t start = order.next() % ready.size(), at = start;
+    do {
+        if (ready[at]->number / WARP == favourite) break;
+        at = (at + 1) % ready.size();
+    } while (at != start);
+    if (ready[at]->number / WARP != favourite) favourite = unsigned(order.next() % fibres_used) / WARP;
+    Fibre& taken = *ready[at];
+    ready[at] = ready.back();
+    ready.pop_back();
+    return taken;
 }
 
 void run_block() {
     std::vector<Fibre*> ready;
+    for (unsigned at = 0; at < fibres_used; at++) ready.push_back(fibres[at].get());
+    unsigned favourite = unsigned(order.next() % fibres_used) / WARP;
     for (;;) {
-        ready.clear();
+        while (!ready.empty()) {
+            Fibre& fibre = take_ready(ready, favourite);
+            resume(fibre);
+            if (fibre.state == State::AtWarp) release_warp(fibre, ready);
+        }
         unsigned ended = 0, at_block = 0;
         for (unsigned at = 0; at < fibres_used; at++) {
-            State state = fibres[at]->state;
-            if (state == State::Ready) ready.push_back(fibres[at].get());
-            ended += state == State::Ended;
-            at_block += state == State::AtBlock;
+            ended += fibres[at]->state == State::Ended;
+            at_block += fibres[at]->state == State::AtBlock;
         }
-        if (!ready.empty()) {
-            order.shuffle(ready);
-            for (Fibre* fibre : ready) resume(*fibre);
-        } else if (ended == fibres_used) {
-            return;
-        } else if (release_warps()) {
-            continue;
-        } else if (at_block == fibres_used) {
-            for (unsigned at = 0; at < fibres_used; at++) fibres[at]->state = State::Ready;
-        } else {
+        if (ended == fibres_used) return;
+        if (at_block < fibres_used)
             throw Failure("lanes wait for ever: of " + std::to_string(fibres_used) + " lanes, " +
                           std::to_string(at_block) + " wait for the block, and " + std::to_string(ended) +
                           " have ended");
+        for (unsigned at = 0; at < fibres_used; at++) {
+            fibres[at]->state = State::Ready;
+            ready.push_back(fibres[at].get());
         }
+        favourite = unsigned(order.next() % fibres_used) / WARP;
     }
 }
 
@@ -327,10 +336,12 @@ void load() {
     answer(0, nullptr, 0);
 }
 
-void* symbol(const std::string& name, void** module = nullptr) {
-    for (void* one : modules) {
-        if (void* found = dlsym(one, name.c_str())) {
-            if (module) *module = one;
+// Returns a symbol and the module that has it.
+void* symbol(const std::string& name, void** module) {
+    // A source that was loaded later may have a kernel of the same name.
+    for (auto one = modules.rbegin(); one != modules.rend(); ++one) {
+        if (void* found = dlsym(*one, name.c_str())) {
+            *module = *one;
             return found;
         }
     }
@@ -342,12 +353,12 @@ void run() {
     auto blocks = take<Index>(), threads = take<Index>();
     auto count = take<std::uint32_t>();
     if (count > ARGUMENTS_MAX) std::exit(2);
-    std::vector<unsigned> sizes;
+    std::vector<char> kinds;
     std::vector<std::uint64_t> values(count);
     std::vector<void*> arguments;
     std::string fault;
     for (unsigned at = 0; at < count; at++) {
-        auto kind = take<std::uint8_t>();
+        auto kind = take<char>();
         if (kind == 'm') {
             auto id = take<std::uint64_t>(), offset = take<std::uint64_t>();
             try {
@@ -356,32 +367,44 @@ void run() {
             } catch (const Failure& failure) {
                 fault = failure.what();
             }
-            sizes.push_back(sizeof(char*));
-        } else if (kind == 4 || kind == 8) {
-            read_exactly(&values[at], kind);
-            sizes.push_back(kind);
+        } else if (kind == 'i' || kind == 'f' || kind == 'l') {
+            read_exactly(&values[at], kind == 'l' ? 8 : 4);
         } else {
             std::exit(2);
         }
+        kinds.push_back(kind);
         arguments.push_back(&values[at]);
     }
     if (!fault.empty()) throw Failure(fault);
     void* module = nullptr;
     auto call = reinterpret_cast<Call>(symbol("emulated_call_" + name, &module));
     if (!call) throw Failure("there is no kernel '" + name + "'");
-    auto takes = reinterpret_cast<bool (*)(const unsigned*, unsigned)>(dlsym(module, ("emulated_takes_" + name).c_str()));
-    if (!takes(sizes.data(), count)) throw Failure("the kernel '" + name + "' takes other arguments");
+    auto takes = reinterpret_cast<bool (*)(const char*, unsigned)>(dlsym(module, ("emulated_takes_" + name).c_str()));
+    if (!takes(kinds.data(), count)) throw Failure("the kernel '" + name + "' takes other arguments");
     std::uint64_t lanes = std::uint64_t(threads.x) * threads.y * threads.z;
-    if (lanes == 0 || lanes > LANES_MAX || blocks.x == 0 || blocks.y == 0 || blocks.z == 0)
+    if (lanes == 0 || lanes > LANES_MAX || threads.z > 64)
         throw Failure("the kernel '" + name + "' cannot have " + std::to_string(lanes) + " lanes in a block");
+    std::uint64_t count_of_blocks = std::uint64_t(blocks.x) * blocks.y * blocks.z;
+    if (count_of_blocks == 0 || count_of_blocks > BLOCKS_MAX || blocks.y > 65535 || blocks.z > 65535)
+        throw Failure("the kernel '" + name + "' cannot have " + std::to_string(count_of_blocks) + " blocks");
     auto forget = reinterpret_cast<void (*)()>(dlsym(module, "emulated_forget_shared"));
     launch = {call, arguments.data()};
+    alarm(KERNEL_SECONDS_MAX);
     try {
         run_blocks(blocks, threads, forget);
     } catch (const Failure& failure) {
+        alarm(0);
         throw Failure("kernel '" + name + "': " + failure.what());
     }
+    alarm(0);
     answer(0, nullptr, 0);
+}
+
+// Ends the process, because a kernel has run for too long.
+void end(int) {
+    const char text[] = "ERROR: a kernel has run for more than 60 s\n";
+    if (write(2, text, sizeof text - 1) < 0) _exit(4);
+    _exit(3);
 }
 
 }  // namespace
@@ -401,14 +424,16 @@ void wait_for_warp(unsigned mask) {
 
 unsigned lane_number() { return current->number % WARP; }
 
-unsigned shown_by(unsigned number) {
+unsigned shown_by(unsigned mask, unsigned number) {
     unsigned at = current->number / WARP * WARP + number;
-    return number < WARP && at < fibres_used ? fibres[at]->lane.shown : 0xFFFFFFFFu;
+    bool shows = number < WARP && (mask >> number & 1) && at < fibres_used;
+    return shows ? fibres[at]->lane.shown : 0xFFFFFFFFu;
 }
 
 }  // namespace emulator
 
 int main(int count, char** texts) {
+    std::signal(SIGALRM, end);
     order.state = count > 1 ? std::strtoull(texts[1], nullptr, 10) : 0;
     for (;;) {
         auto kind = take<char>();

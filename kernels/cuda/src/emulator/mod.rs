@@ -1,7 +1,8 @@
 //! A device without a card: kernels compiled as C++, run by a process of their own, under the address and
 //! undefined-behaviour sanitizers. The threads of a block run one after the other, in an order that depends
-//! on a seed, and change only where they wait for each other. So a kernel with a missing barrier, an access
-//! beyond its memory or a wait without end fails here.
+//! on a seed, and change only where they wait for each other. So a missing barrier, an access beyond a piece
+//! of memory or a wait without end fails here. Of shared memory, only accesses through the name of an array
+//! are checked.
 
 mod compiler;
 
@@ -16,7 +17,7 @@ pub use compiler::Compiler;
 use crate::driver::{Argument, Driver, DriverError, Launch, Memory, Place};
 use crate::source::Source;
 
-/// The largest number of bytes of what the process says about its end.
+/// The largest part of the report that is read, in bytes.
 const FAULT_BYTES_MAX: u64 = 64 << 10;
 
 /// An emulated device. Its process ends when this value is dropped.
@@ -44,7 +45,7 @@ impl Emulator {
             |error: io::Error| DriverError::Unavailable(format!("cannot start the emulator: {error}"));
         let errors = File::create(&report).map_err(unavailable)?;
         let mut command = Command::new(program);
-        // The process ends when its orders end. What it still has then is no leak.
+        // The process exits when its input ends. Memory that it still holds is no leak.
         command.arg(seed.to_string()).env("ASAN_OPTIONS", "detect_leaks=0");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
         let mut process = command.spawn().map_err(unavailable)?;
@@ -61,8 +62,12 @@ impl Emulator {
             self.answers.read_exact(&mut status)?;
             self.answers.read_exact(&mut length)?;
             let mut bytes = Vec::new();
-            self.answers.by_ref().take(u64::from_le_bytes(length)).read_to_end(&mut bytes)?;
-            Ok(bytes)
+            let length = u64::from_le_bytes(length);
+            self.answers.by_ref().take(length).read_to_end(&mut bytes)?;
+            match bytes.len() as u64 == length {
+                true => Ok(bytes),
+                false => Err(io::ErrorKind::UnexpectedEof.into()),
+            }
         });
         let bytes = read.map_err(|error| self.fault(&error))?;
         match status {
@@ -132,7 +137,11 @@ impl Driver for Emulator {
         self.put(b"d");
         self.put_place(from);
         self.put(&(bytes.len() as u64).to_le_bytes());
-        bytes.copy_from_slice(&self.answer()?);
+        let answer = self.answer()?;
+        if answer.len() != bytes.len() {
+            return Err(DriverError::Failed("an answer of another length".to_owned()));
+        }
+        bytes.copy_from_slice(&answer);
         Ok(())
     }
 
@@ -150,15 +159,15 @@ impl Driver for Emulator {
                     self.put_place(place);
                 }
                 Argument::U32(number) => {
-                    self.put(&[4]);
+                    self.put(b"i");
                     self.put(&number.to_le_bytes());
                 }
                 Argument::U64(number) => {
-                    self.put(&[8]);
+                    self.put(b"l");
                     self.put(&number.to_le_bytes());
                 }
                 Argument::F32(number) => {
-                    self.put(&[4]);
+                    self.put(b"f");
                     self.put(&number.to_le_bytes());
                 }
             }

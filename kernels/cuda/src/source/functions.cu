@@ -1,12 +1,6 @@
 // The functions of one number and their gradients, as in kernels/src/cpu/unary/function.rs, and those of two
 // numbers. Chains of element-wise operations are generated from them.
 
-typedef unsigned long long Count;
-
-#define FOR_EACH(at, n)                                                              \
-    for (Count at = blockIdx.x * (Count)blockDim.x + threadIdx.x; at < (n);         \
-         at += (Count)gridDim.x * blockDim.x)
-
 #define FUNCTION static __device__ __forceinline__ float
 
 FUNCTION neg(float x) { return -x; }

@@ -1,24 +1,26 @@
 //! The source of kernels, which a device compiles when it loads them.
 
-use std::borrow::Cow;
+/// The number of threads in a block of our kernels.
+pub(crate) const LANES: u32 = 256;
 
 /// Kernels in CUDA C++.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
     name: String,
-    text: Cow<'static, str>,
+    text: String,
 }
 
-/// What stands before the name of each kernel.
+/// The text before the name of each kernel.
 const KERNEL: &str = "extern \"C\" __global__ void ";
 
 /// The device functions of which chains consist.
 pub(crate) const FUNCTIONS: &str = include_str!("functions.cu");
 
 impl Source {
-    /// Returns a source with this name and text.
-    pub(crate) fn new(name: impl Into<String>, text: impl Into<Cow<'static, str>>) -> Self {
-        Self { name: name.into(), text: text.into() }
+    /// Returns a source with this name and this text behind the prelude.
+    pub(crate) fn new(name: impl Into<String>, text: &str) -> Self {
+        let text = format!("#define LANES {LANES}\n{}\n{text}", include_str!("prelude.cu"));
+        Self { name: name.into(), text }
     }
 
     /// Returns the kernels of all optimizers.
@@ -55,6 +57,6 @@ impl Source {
     #[must_use]
     pub fn with(&self, from: &str, to: &str) -> Self {
         assert_eq!(self.text.matches(from).count(), 1, "{} has '{from}' once", self.name);
-        Self::new(format!("{}-changed", self.name), self.text.replacen(from, to, 1))
+        Self { name: format!("{}-changed", self.name), text: self.text.replacen(from, to, 1) }
     }
 }

@@ -2,13 +2,6 @@
 // kernels/src/cpu/optimizer computes; the formulas and their sources are there. `next` and `value` may be the
 // same memory. `scale` and `weight_decay` are the terms of the gradient.
 
-typedef unsigned long long Count;
-
-// Gives each element of a kernel with n elements to one thread.
-#define FOR_EACH(at, n)                                                              \
-    for (Count at = blockIdx.x * (Count)blockDim.x + threadIdx.x; at < (n);         \
-         at += (Count)gridDim.x * blockDim.x)
-
 static __device__ __forceinline__ float with_terms(float gradient, float value, float scale, float weight_decay) {
     // A decay of 0 is skipped, because 0 times an infinite value is not a number.
     return weight_decay == 0.0f ? scale * gradient : scale * gradient + weight_decay * value;
@@ -122,8 +115,6 @@ extern "C" __global__ void average(float* next, const float* averages, const flo
     FOR_EACH(at, n) next[at] = averages[at] - share * (averages[at] - value[at]);
 }
 
-// The number of threads in a block of the kernels below.
-#define LANES 256
 
 // Returns the sum over the block of one number of each thread, in an order that is always the same.
 static __device__ double sum_of_block(double own) {

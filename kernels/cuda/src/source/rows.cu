@@ -1,10 +1,6 @@
 // Operations on the rows of a matrix: softmax, its logarithm and their gradients, as in
 // kernels/src/cpu/softmax.rs and causal.rs. Each block works on whole rows.
 
-typedef unsigned long long Count;
-
-// The number of threads in a block.
-#define LANES 256
 #define WARPS (LANES / 32)
 #define ALL 0xFFFFFFFFu
 
@@ -44,7 +40,7 @@ static __device__ float sum_of_block(float own) {
 }
 
 static __device__ float max_of_row(const float* x, Count n) {
-    float largest = -INFINITY;
+    float largest = __int_as_float(0xFF800000);  // minus infinity
     FOR_EACH_OF_ROW(at, n) largest = larger(largest, x[at]);
     return max_of_block(largest);
 }

@@ -30,7 +30,10 @@ fn wrong_launches_are_refused() {
     let place = Argument::Place(memory.place());
     let arguments = [place, place, place, Argument::U64(1), Argument::F32(0.1)];
     let average = |grid| Launch { kernel: "average", grid, arguments: &arguments };
-    refused(emulator.launch(average(Grid { blocks: [0, 1, 1], ..grid })), "cannot have");
+    refused(emulator.launch(average(Grid { blocks: [0, 1, 1], ..grid })), "0 blocks");
+    refused(emulator.launch(average(Grid { blocks: [1, 1 << 16, 1], ..grid })), "65536 blocks");
+    let wrong = [place, place, place, place, Argument::F32(0.1)];
+    refused(emulator.launch(Launch { kernel: "average", grid, arguments: &wrong }), "other arguments");
     refused(emulator.launch(average(Grid { threads: [2048, 1, 1], ..grid })), "2048 lanes");
     emulator.launch(average(grid)).unwrap();
 }

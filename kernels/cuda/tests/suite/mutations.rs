@@ -2,10 +2,11 @@
 
 use pushpull_cuda::{Compiler, Emulator, Optimizer, RowOperation, Source};
 
+use crate::chains;
 use crate::numbers::Numbers;
 use crate::optimizers::{TERMS, drawn, optimizers};
 use crate::reference;
-use crate::runner::{OnDevice, Runner, compiler};
+use crate::runner::{ChainCase, OnDevice, Runner, compiler};
 
 /// A change of kernels.
 struct Mutation {
@@ -64,7 +65,7 @@ const OF_OPTIMIZERS: [Mutation; 9] = [
 ];
 
 /// Changes of the kernels of rows.
-const OF_ROWS: [Mutation; 5] = [
+const OF_ROWS: [Mutation; 8] = [
     Mutation {
         name: "half of the sums of a warp are left out",
         from: "for (int distance = 16; distance > 0; distance /= 2) own += ",
@@ -85,7 +86,27 @@ const OF_ROWS: [Mutation; 5] = [
         from: "for (int distance = 16; distance > 0; distance /= 2) own += ",
         to: "if (threadIdx.x % 32 < 16)\n        for (int distance = 8; distance > 0; distance /= 2) own += ",
     },
+    Mutation {
+        name: "a shuffle with a mask of nobody",
+        from: "#define ALL 0xFFFFFFFFu",
+        to: "#define ALL 0u",
+    },
+    Mutation { name: "a block works on one row", from: "row += gridDim.x", to: "row += rows" },
+    Mutation {
+        name: "no barrier before the sums of the warps are used again",
+        from: "    // The threads may still be reading the sums of an earlier call.\n    __syncthreads();\n",
+        to: "",
+    },
     Mutation { name: "a row that sees too little", from: "row % n + 1", to: "row % n" },
+];
+
+/// Changes of the kernels of chains.
+const OF_CHAINS: [Mutation; 5] = [
+    Mutation { name: "a slope that is lost", from: "dy : slope * dy", to: "dy : dy" },
+    Mutation { name: "a gradient where there is none", from: "y > 0.0f ? dy : 0.0f", to: "dy" },
+    Mutation { name: "a magnitude without its sign", from: "x < 0.0f ? -dy : dy", to: "dy" },
+    Mutation { name: "a sigmoid of the magnitude", from: "(x < 0.0f ? small : 1.0f)", to: "1.0f" },
+    Mutation { name: "a square that is not doubled", from: "2.0f * x * dy", to: "x * dy" },
 ];
 
 /// Returns a device with these kernels. A kernel that has failed may have ended an earlier one.
@@ -118,7 +139,13 @@ fn updates_agree(compiler: &Compiler, kernels: &Source) -> bool {
 fn rows_agree(compiler: &Compiler, kernels: &Source) -> bool {
     (0..4).all(|seed| {
         let mut numbers = Numbers(seed);
-        // The first matrix has more elements in a row than a warp has threads.
+        // Two blocks work on five rows, which have more elements than a warp has threads.
+        let inputs = [(); 2].map(|()| numbers.between(-1.0, 1.0, 5 * 90));
+        let got = device(compiler, kernels, seed).softmax_grad_by(2, [&inputs[0], &inputs[1]], 90);
+        let expected = reference::rows(RowOperation::SoftmaxGrad, &inputs, 90);
+        if !got.is_ok_and(|got| same(&got, &expected)) {
+            return false;
+        }
         [(RowOperation::Softmax, 3, 90), (RowOperation::CausalSoftmax, 5, 5)].into_iter().all(
             |(operation, rows, n)| {
                 let inputs = [numbers.between(-1.0, 1.0, rows * n)];
@@ -144,5 +171,29 @@ fn every_mutation_of_rows_is_found() {
     assert!(rows_agree(&compiler, &Source::rows()), "the kernels as they are");
     for Mutation { name, from, to } in OF_ROWS {
         assert!(!rows_agree(&compiler, &Source::rows().with(from, to)), "not found: {name}");
+    }
+}
+
+#[test]
+fn every_mutation_of_chains_is_found() {
+    let Some(compiler) = compiler() else { return };
+    let mut numbers = Numbers(11);
+    let cases: Vec<ChainCase> = (0..40).map(|_| chains::drawn(&mut numbers)).collect();
+    let agree = |change: &dyn Fn(Source) -> Source| {
+        let mut device = device(&compiler, &Source::rows(), 0);
+        device.changed_chains(&cases, change).is_ok_and(|all| {
+            let close = |(got, case): (&Vec<f32>, &ChainCase)| {
+                let expected = reference::chain(case);
+                let close = |(got, expected): (&f32, &f64)| {
+                    (f64::from(*got) - expected).abs() <= 1e-4 * expected.abs().max(1.0)
+                };
+                got.iter().zip(&expected).all(close)
+            };
+            all.iter().zip(&cases).all(close)
+        })
+    };
+    assert!(agree(&|source| source), "the kernels as they are");
+    for Mutation { name, from, to } in OF_CHAINS {
+        assert!(!agree(&|source| source.with(from, to)), "not found: {name}");
     }
 }

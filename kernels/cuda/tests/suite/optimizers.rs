@@ -70,7 +70,7 @@ fn every_optimizer_agrees_with_its_reference() {
 }
 
 #[test]
-fn what_is_not_a_number_stays_so() {
+fn a_nan_stays_a_nan() {
     for (name, mut runner) in runners(2) {
         let mut numbers = Numbers(2);
         for (optimizer, slots) in optimizers() {

@@ -1,8 +1,8 @@
 //! What runs the operations of the suite: the processor, or a device with a driver.
 
 use pushpull_cuda::{
-    Chain, Compiler, Driver, DriverError, Elements, Emulator, Memory, Optimizer, RowOperation, Source,
-    average,
+    Argument, Chain, Compiler, Driver, DriverError, Elements, Emulator, Grid, Launch, Memory, Optimizer,
+    RowOperation, Source, average,
 };
 use pushpull_kernels::cpu::{self, GradientTerms, Step, Threads};
 
@@ -144,6 +144,65 @@ impl<D: Driver> OnDevice<D> {
     }
 }
 
+impl<D: Driver> OnDevice<D> {
+    /// Computes the gradient of the softmax of rows of `n` elements with this number of blocks.
+    pub(crate) fn softmax_grad_by(
+        &mut self,
+        blocks: u32,
+        [y, dy]: [&[f32]; 2],
+        n: usize,
+    ) -> Result<Vec<f32>, DriverError> {
+        let (outputs, gradients) = (self.upload(y)?, self.upload(dy)?);
+        let to = self.0.allocate(outputs.bytes())?;
+        let places = [&to, &outputs, &gradients].map(|memory| Argument::Place(memory.place()));
+        let sizes = [y.len() / n, n].map(|size| Argument::U64(size as u64));
+        let grid = Grid { blocks: [blocks, 1, 1], threads: [256, 1, 1] };
+        let arguments = [&places[..], &sizes].concat();
+        self.0.launch(Launch { kernel: "softmax_grad", grid, arguments: &arguments })?;
+        self.0.release(outputs)?;
+        self.0.release(gradients)?;
+        self.take(to)
+    }
+
+    /// Computes chains with kernels that `change` has changed. Every other chain replaces its first operand.
+    pub(crate) fn changed_chains(
+        &mut self,
+        cases: &[ChainCase],
+        change: impl FnOnce(Source) -> Source,
+    ) -> Result<Vec<Vec<f32>>, DriverError> {
+        let chain = |(number, case): (usize, &ChainCase)| Chain::new(number, case.steps.clone());
+        let chains: Vec<Chain> = cases.iter().enumerate().map(chain).collect();
+        self.0.load(&change(Chain::source("chains", &chains)))?;
+        let mut all = Vec::new();
+        for (number, (chain, case)) in chains.iter().zip(cases).enumerate() {
+            let (first, count) = (self.upload(&case.first)?, case.first.len() as u64);
+            let used = &case.operands[..chain.operands()];
+            let operands = used.iter().map(|one| self.upload(one)).collect::<Result<Vec<_>, _>>()?;
+            let places: Vec<_> = operands.iter().map(|one| (one.place(), one.bytes() / 4)).collect();
+            let to = match number % 2 {
+                0 => Some(self.0.allocate(first.bytes())?),
+                _ => None,
+            };
+            let result = to.as_ref().unwrap_or(&first).place();
+            chain.run(&mut self.0, result, first.place(), &places, count)?;
+            let unused = match to {
+                Some(to) => {
+                    all.push(self.take(to)?);
+                    Some(first)
+                }
+                None => {
+                    all.push(self.take(first)?);
+                    None
+                }
+            };
+            for unused in operands.into_iter().chain(unused) {
+                self.0.release(unused)?;
+            }
+        }
+        Ok(all)
+    }
+}
+
 impl<D: Driver> Runner for OnDevice<D> {
     fn update(
         &mut self,
@@ -184,12 +243,10 @@ impl<D: Driver> Runner for OnDevice<D> {
 
     fn average(&mut self, averages: &[f32], value: &[f32], decay: f32) -> Result<Vec<f32>, DriverError> {
         let (averages, value) = (self.upload(averages)?, self.upload(value)?);
-        let next = self.0.allocate(value.bytes())?;
         let count = value.bytes() / 4;
-        average(&mut self.0, next.place(), averages.place(), value.place(), count, decay)?;
-        self.0.release(averages)?;
+        average(&mut self.0, averages.place(), averages.place(), value.place(), count, decay)?;
         self.0.release(value)?;
-        self.take(next)
+        self.take(averages)
     }
 
     fn rows(
@@ -210,23 +267,7 @@ impl<D: Driver> Runner for OnDevice<D> {
     }
 
     fn chains(&mut self, cases: &[ChainCase]) -> Result<Vec<Vec<f32>>, DriverError> {
-        let chain = |(number, case): (usize, &ChainCase)| Chain::new(number, case.steps.clone());
-        let chains: Vec<Chain> = cases.iter().enumerate().map(chain).collect();
-        self.0.load(&Chain::source("chains", &chains))?;
-        let mut all = Vec::new();
-        for (chain, case) in chains.iter().zip(cases) {
-            let (first, count) = (self.upload(&case.first)?, case.first.len() as u64);
-            let used = &case.operands[..chain.operands()];
-            let operands = used.iter().map(|one| self.upload(one)).collect::<Result<Vec<_>, _>>()?;
-            let places: Vec<_> = operands.iter().map(|one| (one.place(), one.bytes() / 4)).collect();
-            let to = self.0.allocate(first.bytes())?;
-            chain.run(&mut self.0, to.place(), first.place(), &places, count)?;
-            all.push(self.take(to)?);
-            for unused in operands.into_iter().chain([first]) {
-                self.0.release(unused)?;
-            }
-        }
-        Ok(all)
+        self.changed_chains(cases, |source| source)
     }
 }
 
