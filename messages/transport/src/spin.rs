@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn an_end_that_sends_all_the_time_does_not_spin_for_ever() {
         let (now, mut habit) = (observe::now(), Habit::default());
-        let spins = |at: u32| {
+        let mut spins = |at: u32| {
             habit.sent(now + at * LIMIT / 10, LIMIT);
             habit.goes_on(now + at * LIMIT / 10, true)
         };
