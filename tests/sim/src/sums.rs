@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use pushpull_kernels::cpu::Encoding;
+use pushpull_kernels::cpu::{Encoding, Threads};
 use pushpull_messages::compression::EncodingSpec;
 use pushpull_messages::id::{RequestId, ShardId, TaskId};
 use pushpull_messages::message::{CreateShard, Message, PushId, Verdict};
@@ -85,7 +85,7 @@ impl Shard {
         let sums = gradients.map(|(segment, &(elements, encoding))| match encoding {
             Some(encoding) if segment.len() == encoding.bytes(elements) => {
                 let mut numbers = vec![0.0; elements];
-                let decoded = encoding.decode(&mut numbers, segment.as_bytes()).is_ok();
+                let decoded = encoding.decode(&mut numbers, segment.as_bytes(), Threads::One).is_ok();
                 numbers.iter().filter(|_| decoded).map(|&x| f64::from(x)).sum()
             }
             _ => segment.as_f32().iter().map(|&x| f64::from(x)).sum::<f64>(),
