@@ -4,7 +4,7 @@
 use pulp::{Simd, WithSimd};
 
 use crate::cpu::dispatch::dispatch;
-use crate::cpu::threads::{ELEMENTS_PER_TASK, Threads};
+use crate::cpu::threads::{ELEMENTS_PER_TASK, Strided, Threads, share};
 
 /// The number of numbers in a block. The last block may have fewer.
 pub(super) const BLOCK: usize = 128;
@@ -22,24 +22,13 @@ const ROUNDER: f32 = 12_582_912.0;
 /// Stores `from` in `to`. The threads share the blocks.
 pub(super) fn encode(to: &mut [u8], from: &[f32], threads: Threads) {
     let (scales, codes) = split_mut(to, from.len());
-    encode_blocks(Encode { scales, codes, from }, threads);
-}
-
-fn encode_blocks(Encode { scales, codes, from }: Encode<'_>, threads: Threads) {
-    let Some(blocks) = half(from.len(), threads) else { return dispatch(Encode { scales, codes, from }) };
-    let ((scales, more_scales), (codes, more_codes)) =
-        (scales.split_at_mut(blocks), codes.split_at_mut(blocks * BLOCK));
-    let (from, more) = from.split_at(blocks * BLOCK);
-    rayon::join(
-        || encode_blocks(Encode { scales, codes, from }, threads),
-        || encode_blocks(Encode { scales: more_scales, codes: more_codes, from: more }, threads),
-    );
-}
-
-/// Returns half of the number of blocks, if threads are to share them.
-fn half(elements: usize, threads: Threads) -> Option<usize> {
-    let shared = matches!(threads, Threads::Pool(n) if n > 1) && elements >= 2 * ELEMENTS_PER_TASK;
-    shared.then_some(elements / BLOCK / 2)
+    let (blocks, tasks) = (scales.len(), threads.tasks(from.len(), ELEMENTS_PER_TASK));
+    let written = (Strided { data: scales, width: 1 }, Strided { data: codes, width: BLOCK });
+    share(written, 0..blocks, tasks, &|(scales, codes), blocks| {
+        let (scales, codes) = (scales.data, codes.data);
+        let from = &from[blocks.start * BLOCK..][..codes.len()];
+        dispatch(Encode { scales, codes, from });
+    });
 }
 
 /// Stores `from + remainder` in `to`, and leaves what is dropped in `remainder`.
@@ -51,18 +40,11 @@ pub(super) fn encode_with_remainder(to: &mut [u8], from: &[f32], remainder: &mut
 /// Computes the numbers `to`. The threads share the blocks.
 pub(super) fn decode(to: &mut [f32], from: &[u8], threads: Threads) {
     let (scales, codes) = from.split_at(4 * to.len().div_ceil(BLOCK));
-    decode_blocks(Decode { scales: scales.as_chunks().0, codes: &codes[..to.len()], to }, threads);
-}
-
-fn decode_blocks(Decode { scales, codes, to }: Decode<'_>, threads: Threads) {
-    let Some(blocks) = half(to.len(), threads) else { return dispatch(Decode { scales, codes, to }) };
-    let ((scales, more_scales), (codes, more_codes)) =
-        (scales.split_at(blocks), codes.split_at(blocks * BLOCK));
-    let (to, more) = to.split_at_mut(blocks * BLOCK);
-    rayon::join(
-        || decode_blocks(Decode { scales, codes, to }, threads),
-        || decode_blocks(Decode { scales: more_scales, codes: more_codes, to: more }, threads),
-    );
+    let (scales, tasks) = (scales.as_chunks().0, threads.tasks(to.len(), ELEMENTS_PER_TASK));
+    share(Strided { data: to, width: BLOCK }, 0..scales.len(), tasks, &|to, blocks| {
+        let codes = &codes[blocks.start * BLOCK..][..to.data.len()];
+        dispatch(Decode { scales: &scales[blocks], codes, to: to.data });
+    });
 }
 
 /// Returns the memory of the scales and of the codes of `elements` numbers. Clears the padding.
