@@ -20,6 +20,9 @@ use crate::source::Source;
 /// The largest part of the report that is read, in bytes.
 const FAULT_BYTES_MAX: u64 = 64 << 10;
 
+/// The longest time that a kernel may run, in seconds.
+const KERNEL_SECONDS_MAX: u32 = 60;
+
 /// An emulated device. Its process ends when this value is dropped.
 #[derive(Debug)]
 pub struct Emulator {
@@ -32,11 +35,21 @@ pub struct Emulator {
 }
 
 impl Emulator {
-    /// Starts an emulated device. `seed` decides the order in which threads run.
+    /// Starts an emulated device. `seed` decides the order in which threads run. A kernel may run for a
+    /// minute.
     ///
     /// # Errors
     /// If the emulator cannot be compiled or started.
     pub fn start(compiler: &Compiler, seed: u64) -> Result<Self, DriverError> {
+        Self::start_with_limit(compiler, seed, KERNEL_SECONDS_MAX)
+    }
+
+    /// Starts an emulated device whose kernels may run for this number of seconds. A kernel that runs for
+    /// longer ends the device.
+    ///
+    /// # Errors
+    /// If the emulator cannot be compiled or started.
+    pub fn start_with_limit(compiler: &Compiler, seed: u64, seconds: u32) -> Result<Self, DriverError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let program = compiler.emulator()?;
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -46,7 +59,7 @@ impl Emulator {
         let errors = File::create(&report).map_err(unavailable)?;
         let mut command = Command::new(program);
         // The process exits when its input ends. Memory that it still holds is no leak.
-        command.arg(seed.to_string()).env("ASAN_OPTIONS", "detect_leaks=0");
+        command.args([seed.to_string(), seconds.to_string()]).env("ASAN_OPTIONS", "detect_leaks=0");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
         let mut process = command.spawn().map_err(unavailable)?;
         let (orders, answers) = (process.stdin.take(), process.stdout.take());

@@ -1,12 +1,12 @@
 //! The suite finds wrong kernels: each change of a kernel's source below makes it fail.
 
-use pushpull_cuda::{Compiler, Emulator, Optimizer, RowOperation, Source};
+use pushpull_cuda::{Chain, Compiler, Emulator, Optimizer, RowOperation, Source};
 
 use crate::chains;
 use crate::numbers::Numbers;
 use crate::optimizers::{TERMS, drawn, optimizers};
 use crate::reference;
-use crate::runner::{ChainCase, OnDevice, Runner, compiler};
+use crate::runner::{ChainCase, OnDevice, Runner, chains_of, compiler};
 
 /// A change of kernels.
 struct Mutation {
@@ -156,22 +156,37 @@ fn rows_agree(compiler: &Compiler, kernels: &Source) -> bool {
     })
 }
 
+/// Returns whether these kernels of chains agree with the reference.
+fn chains_agree(compiler: &Compiler, kernels: &Source, cases: &[ChainCase]) -> bool {
+    let close = |(got, case): (&Vec<f32>, &ChainCase)| {
+        let close = |(got, expected): (&f32, f64)| {
+            (f64::from(*got) - expected).abs() <= 1e-4 * expected.abs().max(1.0)
+        };
+        got.iter().zip(reference::chain(case)).all(close)
+    };
+    let emulator = Emulator::start(compiler, 0).expect("the emulator starts");
+    let mut device = OnDevice::new(emulator, &[]).expect("there is nothing to compile");
+    device.chains_with(kernels, cases).is_ok_and(|all| all.iter().zip(cases).all(close))
+}
+
+/// Checks that `agree` accepts the kernels as they are, and none of the mutations.
+fn find_all(kernels: &Source, mutations: &[Mutation], agree: impl Fn(&Source) -> bool) {
+    assert!(agree(kernels), "the kernels as they are");
+    for Mutation { name, from, to } in mutations {
+        assert!(!agree(&kernels.with(from, to)), "not found: {name}");
+    }
+}
+
 #[test]
 fn every_mutation_of_optimizers_is_found() {
     let Some(compiler) = compiler() else { return };
-    assert!(updates_agree(&compiler, &Source::optimizer()), "the kernels as they are");
-    for Mutation { name, from, to } in OF_OPTIMIZERS {
-        assert!(!updates_agree(&compiler, &Source::optimizer().with(from, to)), "not found: {name}");
-    }
+    find_all(&Source::optimizer(), &OF_OPTIMIZERS, |kernels| updates_agree(&compiler, kernels));
 }
 
 #[test]
 fn every_mutation_of_rows_is_found() {
     let Some(compiler) = compiler() else { return };
-    assert!(rows_agree(&compiler, &Source::rows()), "the kernels as they are");
-    for Mutation { name, from, to } in OF_ROWS {
-        assert!(!rows_agree(&compiler, &Source::rows().with(from, to)), "not found: {name}");
-    }
+    find_all(&Source::rows(), &OF_ROWS, |kernels| rows_agree(&compiler, kernels));
 }
 
 #[test]
@@ -179,21 +194,6 @@ fn every_mutation_of_chains_is_found() {
     let Some(compiler) = compiler() else { return };
     let mut numbers = Numbers(11);
     let cases: Vec<ChainCase> = (0..40).map(|_| chains::drawn(&mut numbers)).collect();
-    let agree = |change: &dyn Fn(Source) -> Source| {
-        let mut device = device(&compiler, &Source::rows(), 0);
-        device.changed_chains(&cases, change).is_ok_and(|all| {
-            let close = |(got, case): (&Vec<f32>, &ChainCase)| {
-                let expected = reference::chain(case);
-                let close = |(got, expected): (&f32, &f64)| {
-                    (f64::from(*got) - expected).abs() <= 1e-4 * expected.abs().max(1.0)
-                };
-                got.iter().zip(&expected).all(close)
-            };
-            all.iter().zip(&cases).all(close)
-        })
-    };
-    assert!(agree(&|source| source), "the kernels as they are");
-    for Mutation { name, from, to } in OF_CHAINS {
-        assert!(!agree(&|source| source.with(from, to)), "not found: {name}");
-    }
+    let kernels = Chain::source("chains", &chains_of(&cases));
+    find_all(&kernels, &OF_CHAINS, |kernels| chains_agree(&compiler, kernels, &cases));
 }

@@ -6,6 +6,9 @@ use pushpull_cuda::{
 };
 use pushpull_kernels::cpu::{self, GradientTerms, Step, Threads};
 
+/// What a device has computed, or why it could not.
+pub(crate) type Ran<T> = Result<T, DriverError>;
+
 /// A variable with the slots of its optimizer.
 #[derive(Clone, Debug)]
 pub(crate) struct State {
@@ -30,21 +33,16 @@ pub(crate) trait Runner {
         state: &State,
         gradient: &[f32],
         in_place: bool,
-    ) -> Result<State, DriverError>;
+    ) -> Ran<State>;
 
     /// Updates moving averages.
-    fn average(&mut self, averages: &[f32], value: &[f32], decay: f32) -> Result<Vec<f32>, DriverError>;
+    fn average(&mut self, averages: &[f32], value: &[f32], decay: f32) -> Ran<Vec<f32>>;
 
     /// Computes an operation on rows of `n` elements.
-    fn rows(
-        &mut self,
-        operation: RowOperation,
-        inputs: &[Vec<f32>],
-        n: usize,
-    ) -> Result<Vec<f32>, DriverError>;
+    fn rows(&mut self, operation: RowOperation, inputs: &[Vec<f32>], n: usize) -> Ran<Vec<f32>>;
 
     /// Computes chains.
-    fn chains(&mut self, cases: &[ChainCase]) -> Result<Vec<Vec<f32>>, DriverError>;
+    fn chains(&mut self, cases: &[ChainCase]) -> Ran<Vec<Vec<f32>>>;
 }
 
 /// Runs operations with the processor's own kernels.
@@ -58,7 +56,7 @@ impl Runner for Cpu {
         state: &State,
         gradient: &[f32],
         _: bool,
-    ) -> Result<State, DriverError> {
+    ) -> Ran<State> {
         let (value, mut slots) = (&state.value[..], state.slots.clone());
         let mut next = vec![f32::NAN; value.len()];
         let mut parts: Vec<&mut [f32]> = slots.iter_mut().map(Vec::as_mut_slice).collect();
@@ -80,18 +78,13 @@ impl Runner for Cpu {
         Ok(State { value: next, slots })
     }
 
-    fn average(&mut self, averages: &[f32], value: &[f32], decay: f32) -> Result<Vec<f32>, DriverError> {
+    fn average(&mut self, averages: &[f32], value: &[f32], decay: f32) -> Ran<Vec<f32>> {
         let mut next = vec![f32::NAN; value.len()];
         cpu::average(&mut next, averages, value, decay);
         Ok(next)
     }
 
-    fn rows(
-        &mut self,
-        operation: RowOperation,
-        inputs: &[Vec<f32>],
-        n: usize,
-    ) -> Result<Vec<f32>, DriverError> {
+    fn rows(&mut self, operation: RowOperation, inputs: &[Vec<f32>], n: usize) -> Ran<Vec<f32>> {
         let mut to = vec![f32::NAN; inputs[0].len()];
         match (operation, inputs) {
             (RowOperation::Softmax, [x]) => cpu::softmax(&mut to, x, n, Threads::One),
@@ -106,7 +99,7 @@ impl Runner for Cpu {
         Ok(to)
     }
 
-    fn chains(&mut self, cases: &[ChainCase]) -> Result<Vec<Vec<f32>>, DriverError> {
+    fn chains(&mut self, cases: &[ChainCase]) -> Ran<Vec<Vec<f32>>> {
         let run = |case: &ChainCase| {
             let mut to = vec![f32::NAN; case.first.len()];
             let operands: Vec<&[f32]> = case.operands.iter().map(Vec::as_slice).collect();
@@ -122,12 +115,12 @@ pub(crate) struct OnDevice<D>(D);
 
 impl<D: Driver> OnDevice<D> {
     /// Loads kernels, which may be other ones than ours.
-    pub(crate) fn new(mut driver: D, sources: &[Source]) -> Result<Self, DriverError> {
+    pub(crate) fn new(mut driver: D, sources: &[Source]) -> Ran<Self> {
         sources.iter().try_for_each(|source| driver.load(source))?;
         Ok(Self(driver))
     }
 
-    pub(crate) fn upload(&mut self, numbers: &[f32]) -> Result<Memory, DriverError> {
+    pub(crate) fn upload(&mut self, numbers: &[f32]) -> Ran<Memory> {
         let memory = self.0.allocate(4 * numbers.len() as u64)?;
         let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
         self.0.upload(memory.place(), &bytes)?;
@@ -135,7 +128,7 @@ impl<D: Driver> OnDevice<D> {
     }
 
     /// Returns the numbers in memory, and releases it.
-    fn take(&mut self, memory: Memory) -> Result<Vec<f32>, DriverError> {
+    fn take(&mut self, memory: Memory) -> Ran<Vec<f32>> {
         let mut bytes = vec![0; memory.bytes() as usize];
         self.0.download(memory.place(), &mut bytes)?;
         self.0.release(memory)?;
@@ -146,12 +139,7 @@ impl<D: Driver> OnDevice<D> {
 
 impl<D: Driver> OnDevice<D> {
     /// Computes the gradient of the softmax of rows of `n` elements with this number of blocks.
-    pub(crate) fn softmax_grad_by(
-        &mut self,
-        blocks: u32,
-        [y, dy]: [&[f32]; 2],
-        n: usize,
-    ) -> Result<Vec<f32>, DriverError> {
+    pub(crate) fn softmax_grad_by(&mut self, blocks: u32, [y, dy]: [&[f32]; 2], n: usize) -> Ran<Vec<f32>> {
         let (outputs, gradients) = (self.upload(y)?, self.upload(dy)?);
         let to = self.0.allocate(outputs.bytes())?;
         let places = [&to, &outputs, &gradients].map(|memory| Argument::Place(memory.place()));
@@ -164,37 +152,24 @@ impl<D: Driver> OnDevice<D> {
         self.take(to)
     }
 
-    /// Computes chains with kernels that `change` has changed. Every other chain replaces its first operand.
-    pub(crate) fn changed_chains(
-        &mut self,
-        cases: &[ChainCase],
-        change: impl FnOnce(Source) -> Source,
-    ) -> Result<Vec<Vec<f32>>, DriverError> {
-        let chain = |(number, case): (usize, &ChainCase)| Chain::new(number, case.steps.clone());
-        let chains: Vec<Chain> = cases.iter().enumerate().map(chain).collect();
-        self.0.load(&change(Chain::source("chains", &chains)))?;
+    /// Computes chains with these kernels. Every other chain replaces its first operand.
+    pub(crate) fn chains_with(&mut self, kernels: &Source, cases: &[ChainCase]) -> Ran<Vec<Vec<f32>>> {
+        self.0.load(kernels)?;
+        let chains = chains_of(cases);
         let mut all = Vec::new();
         for (number, (chain, case)) in chains.iter().zip(cases).enumerate() {
             let (first, count) = (self.upload(&case.first)?, case.first.len() as u64);
             let used = &case.operands[..chain.operands()];
             let operands = used.iter().map(|one| self.upload(one)).collect::<Result<Vec<_>, _>>()?;
             let places: Vec<_> = operands.iter().map(|one| (one.place(), one.bytes() / 4)).collect();
-            let to = match number % 2 {
-                0 => Some(self.0.allocate(first.bytes())?),
-                _ => None,
+            let beside = if number % 2 == 0 { Some(self.0.allocate(first.bytes())?) } else { None };
+            let to = beside.as_ref().unwrap_or(&first).place();
+            chain.run(&mut self.0, to, first.place(), &places, count)?;
+            let (result, unused) = match beside {
+                Some(to) => (to, Some(first)),
+                None => (first, None),
             };
-            let result = to.as_ref().unwrap_or(&first).place();
-            chain.run(&mut self.0, result, first.place(), &places, count)?;
-            let unused = match to {
-                Some(to) => {
-                    all.push(self.take(to)?);
-                    Some(first)
-                }
-                None => {
-                    all.push(self.take(first)?);
-                    None
-                }
-            };
+            all.push(self.take(result)?);
             for unused in operands.into_iter().chain(unused) {
                 self.0.release(unused)?;
             }
@@ -211,7 +186,7 @@ impl<D: Driver> Runner for OnDevice<D> {
         state: &State,
         gradient: &[f32],
         in_place: bool,
-    ) -> Result<State, DriverError> {
+    ) -> Ran<State> {
         let count = gradient.len() as u64;
         let (value, gradient) = (self.upload(&state.value)?, self.upload(gradient)?);
         let slots = state.slots.iter().map(|slot| self.upload(slot)).collect::<Result<Vec<_>, _>>()?;
@@ -241,7 +216,7 @@ impl<D: Driver> Runner for OnDevice<D> {
         Ok(State { value: self.take(next)?, slots })
     }
 
-    fn average(&mut self, averages: &[f32], value: &[f32], decay: f32) -> Result<Vec<f32>, DriverError> {
+    fn average(&mut self, averages: &[f32], value: &[f32], decay: f32) -> Ran<Vec<f32>> {
         let (averages, value) = (self.upload(averages)?, self.upload(value)?);
         let count = value.bytes() / 4;
         average(&mut self.0, averages.place(), averages.place(), value.place(), count, decay)?;
@@ -249,12 +224,7 @@ impl<D: Driver> Runner for OnDevice<D> {
         self.take(averages)
     }
 
-    fn rows(
-        &mut self,
-        operation: RowOperation,
-        inputs: &[Vec<f32>],
-        n: usize,
-    ) -> Result<Vec<f32>, DriverError> {
+    fn rows(&mut self, operation: RowOperation, inputs: &[Vec<f32>], n: usize) -> Ran<Vec<f32>> {
         let inputs = inputs.iter().map(|one| self.upload(one)).collect::<Result<Vec<_>, _>>()?;
         let places: Vec<_> = inputs.iter().map(Memory::place).collect();
         let to = self.0.allocate(inputs[0].bytes())?;
@@ -266,9 +236,15 @@ impl<D: Driver> Runner for OnDevice<D> {
         self.take(to)
     }
 
-    fn chains(&mut self, cases: &[ChainCase]) -> Result<Vec<Vec<f32>>, DriverError> {
-        self.changed_chains(cases, |source| source)
+    fn chains(&mut self, cases: &[ChainCase]) -> Ran<Vec<Vec<f32>>> {
+        self.chains_with(&Chain::source("chains", &chains_of(cases)), cases)
     }
+}
+
+/// Returns the chains of these cases.
+pub(crate) fn chains_of(cases: &[ChainCase]) -> Vec<Chain> {
+    let chain = |(number, case): (usize, &ChainCase)| Chain::new(number, case.steps.clone());
+    cases.iter().enumerate().map(chain).collect()
 }
 
 /// Returns the compiler for the emulator; `None`, after a warning, if this machine has none.
