@@ -50,12 +50,17 @@ fn an_epoch_of_mnist_in_a_pipeline() {
     let dir = tempfile::tempdir().unwrap();
     let job = dir.path().join("job.json");
     let mut command = mnist();
-    command.args(["--epochs=1", "--pipeline=2", "--data-dir"]).arg(data).arg("--export-job").arg(&job);
+    command
+        .args(["--epochs=1", "--pipeline=2", "--learning-rate=0.1", "--data-dir"])
+        .arg(data)
+        .arg("--export-job")
+        .arg(&job);
     Program::run(dir.path(), "export", &mut command).expect(0);
     let mut command = tool();
     command.args(["local", "--ps=1", "--workers=2", "--job"]).arg(job);
-    // The staler gradients cost about 1 % in an epoch: one run had 95.0 %.
-    trains_well(dir.path(), &mut command, 938, 0.935);
+    // Stale gradients allow only a lower rate: at the default of 0.3 the result depends on the load of the
+    // machine, and 17 runs had 93.2 to 95.7 %. At 0.1, 16 runs had 94.4 to 94.8 %, half of them under load.
+    trains_well(dir.path(), &mut command, 938, 0.94);
 }
 
 /// Trains an example in one process, and returns its report.
