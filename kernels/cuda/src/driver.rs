@@ -68,13 +68,13 @@ pub struct Grid {
     pub threads: [u32; 3],
 }
 
-/// The largest number of blocks of such a kernel. With more elements, a thread gets several of them.
-const BLOCKS_MAX: u64 = 1024;
-
 impl Grid {
+    /// The largest number of blocks of our kernels. With more elements, a thread gets several of them.
+    pub(crate) const BLOCKS_MAX: u64 = 1024;
+
     /// Returns the grid of a kernel that gives each of `elements` elements to one thread.
     pub fn for_each(elements: u64) -> Self {
-        let blocks = elements.div_ceil(LANES.into()).clamp(1, BLOCKS_MAX);
+        let blocks = elements.div_ceil(LANES.into()).clamp(1, Self::BLOCKS_MAX);
         Self { blocks: [blocks as u32, 1, 1], threads: [LANES, 1, 1] }
     }
 }

@@ -3,18 +3,16 @@
 //!
 //! This crate must not depend on graphs, variables or messages.
 
-mod chain;
 mod driver;
 mod emulator;
 mod nvrtc;
+mod operation;
 mod optimizer;
-mod rows;
 mod source;
 
-pub use chain::Chain;
 pub use driver::{Argument, Driver, DriverError, Grid, Launch, Memory, Place};
 pub use emulator::{Compiler, Emulator};
 pub use nvrtc::{ARCHITECTURES, Architecture, Nvrtc};
+pub use operation::{Operation, Places, StepNumbers};
 pub use optimizer::{Elements, Optimizer, average};
-pub use rows::RowOperation;
 pub use source::Source;

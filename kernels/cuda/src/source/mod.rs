@@ -13,24 +13,38 @@ pub struct Source {
 /// The text before the name of each kernel.
 const KERNEL: &str = "extern \"C\" __global__ void ";
 
-/// The device functions of which chains consist.
-pub(crate) const FUNCTIONS: &str = include_str!("functions.cu");
+/// Text that kernels may need in front of them, or that has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Library {
+    /// Only what stands before every source.
+    Prelude,
+    /// Functions of one number.
+    Functions,
+    /// Kernels of rows.
+    Rows,
+}
+
+impl Library {
+    /// Returns the text.
+    pub(crate) const fn text(self) -> &'static str {
+        match self {
+            Self::Prelude => "",
+            Self::Functions => include_str!("functions.cu"),
+            Self::Rows => include_str!("rows.cu"),
+        }
+    }
+}
 
 impl Source {
     /// Returns a source with this name and this text behind the prelude.
     pub(crate) fn new(name: impl Into<String>, text: &str) -> Self {
-        let text = format!("#define LANES {LANES}\n{}\n{text}", include_str!("prelude.cu"));
-        Self { name: name.into(), text }
+        let prelude = [include_str!("prelude.cu"), include_str!("block.cu")].concat();
+        Self { name: name.into(), text: format!("#define LANES {LANES}\n{prelude}\n{text}") }
     }
 
     /// Returns the kernels of all optimizers.
     pub fn optimizer() -> Self {
         Self::new("optimizer", include_str!("optimizer.cu"))
-    }
-
-    /// Returns the kernels of operations on rows.
-    pub fn rows() -> Self {
-        Self::new("rows", include_str!("rows.cu"))
     }
 
     /// Returns the name of the source.

@@ -115,21 +115,6 @@ extern "C" __global__ void average(float* next, const float* averages, const flo
     FOR_EACH(at, n) next[at] = averages[at] - share * (averages[at] - value[at]);
 }
 
-
-// Returns the sum over the block of one number of each thread, in an order that is always the same.
-static __device__ double sum_of_block(double own) {
-    __shared__ double sums[LANES];
-    // The threads may still be reading the sums of an earlier call.
-    __syncthreads();
-    sums[threadIdx.x] = own;
-    __syncthreads();
-    for (unsigned half = LANES / 2; half > 0; half /= 2) {
-        if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
-        __syncthreads();
-    }
-    return sums[0];
-}
-
 // The first part of LAMB: writes the direction to `direction`, and the sums of the squares of the values and
 // of the direction in each block to `squares`, which has two numbers for each block. `first_factor` and
 // `second_factor` correct the bias of the moments.
@@ -149,8 +134,8 @@ extern "C" __global__ void lamb_direction(float* direction, double* squares, con
         of_direction += (double)r * r;
         direction[at] = r;
     }
-    of_values = sum_of_block(of_values);
-    of_direction = sum_of_block(of_direction);
+    of_values = wide_sum_of_block(of_values);
+    of_direction = wide_sum_of_block(of_direction);
     if (threadIdx.x == 0) {
         squares[2 * blockIdx.x] = of_values;
         squares[2 * blockIdx.x + 1] = of_direction;
@@ -166,8 +151,8 @@ extern "C" __global__ void lamb_step(float* next, const float* direction, const 
         of_values += squares[2 * block];
         of_direction += squares[2 * block + 1];
     }
-    of_values = sqrt(sum_of_block(of_values));
-    of_direction = sqrt(sum_of_block(of_direction));
+    of_values = sqrt(wide_sum_of_block(of_values));
+    of_direction = sqrt(wide_sum_of_block(of_direction));
     double ratio = of_values == 0.0 || of_direction == 0.0 ? 1.0 : of_values / of_direction;
     float rate = (float)((double)learning_rate * ratio);
     FOR_EACH(at, n) next[at] = value[at] - rate * direction[at];

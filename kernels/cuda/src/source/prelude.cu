@@ -6,3 +6,14 @@ typedef unsigned long long Count;
 #define FOR_EACH(at, n)                                                              \
     for (Count at = blockIdx.x * (Count)blockDim.x + threadIdx.x; at < (n);         \
          at += (Count)gridDim.x * blockDim.x)
+
+#define MINUS_INFINITY __int_as_float(0xFF800000)
+
+// The numbers that differ from step to step.
+struct Step {
+    Count random;
+    // The index of the first example of this device in the batch.
+    Count first;
+    // The share of the examples of the batch that this device has.
+    float share;
+};

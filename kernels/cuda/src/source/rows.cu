@@ -1,46 +1,13 @@
 // Operations on the rows of a matrix: softmax, its logarithm and their gradients, as in
 // kernels/src/cpu/softmax.rs and causal.rs. Each block works on whole rows.
 
-#define WARPS (LANES / 32)
-#define ALL 0xFFFFFFFFu
-
 // Gives each row to one block.
 #define FOR_EACH_ROW(row, rows) for (Count row = blockIdx.x; row < (rows); row += gridDim.x)
 // Gives each element of a row to one thread of the block.
 #define FOR_EACH_OF_ROW(at, n) for (Count at = threadIdx.x; at < (n); at += LANES)
 
-// Returns the larger number, or NaN if either number is NaN.
-static __device__ __forceinline__ float larger(float a, float b) { return b > a || b != b ? b : a; }
-
-// Returns the largest number of all threads of the block, to each of them.
-static __device__ float max_of_block(float own) {
-    __shared__ float largest[WARPS];
-    for (int distance = 16; distance > 0; distance /= 2) own = larger(own, __shfl_xor_sync(ALL, own, distance));
-    // The threads may still be reading the numbers of an earlier call.
-    __syncthreads();
-    if (threadIdx.x % 32 == 0) largest[threadIdx.x / 32] = own;
-    __syncthreads();
-    own = largest[0];
-    for (int warp = 1; warp < WARPS; warp++) own = larger(own, largest[warp]);
-    return own;
-}
-
-// Returns the sum of the numbers of all threads of the block, to each of them. The order of the additions is
-// always the same.
-static __device__ float sum_of_block(float own) {
-    __shared__ float sums[WARPS];
-    for (int distance = 16; distance > 0; distance /= 2) own += __shfl_xor_sync(ALL, own, distance);
-    // The threads may still be reading the sums of an earlier call.
-    __syncthreads();
-    if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = own;
-    __syncthreads();
-    own = sums[0];
-    for (int warp = 1; warp < WARPS; warp++) own += sums[warp];
-    return own;
-}
-
 static __device__ float max_of_row(const float* x, Count n) {
-    float largest = __int_as_float(0xFF800000);  // minus infinity
+    float largest = MINUS_INFINITY;
     FOR_EACH_OF_ROW(at, n) largest = larger(largest, x[at]);
     return max_of_block(largest);
 }

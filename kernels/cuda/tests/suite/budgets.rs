@@ -6,10 +6,10 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use pushpull_cuda::{ARCHITECTURES, Architecture, Chain, DriverError, Nvrtc, Source};
+use pushpull_cuda::{ARCHITECTURES, Architecture, DriverError, Nvrtc, Source};
 
-use crate::chains::drawn;
-use crate::numbers::Numbers;
+use crate::case::{Case, source_of};
+use crate::{chains, elements, reductions, rows};
 
 /// For each kernel, the number of registers of a thread and the bytes of shared memory of a block.
 const BUDGETS: &str = include_str!("budgets.txt");
@@ -86,10 +86,9 @@ fn compiler() -> Option<Nvrtc> {
     }
 }
 
-fn chains() -> Source {
-    let mut numbers = Numbers(10);
-    let chains: Vec<Chain> = (0..40).map(|number| Chain::new(number, drawn(&mut numbers).steps)).collect();
-    Chain::source("chains", &chains)
+/// Returns cases of all operations.
+fn cases() -> Vec<Case> {
+    [chains::cases(10, 40), elements::cases(), reductions::cases(), rows::cases()].concat()
 }
 
 #[test]
@@ -98,7 +97,7 @@ fn every_kernel_is_within_its_budget_on_every_architecture() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("budgets.{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     let (budgets, mut faults) = (budgets(), Vec::new());
-    for source in [Source::optimizer(), Source::rows(), chains()] {
+    for source in [Source::optimizer(), source_of(&cases())] {
         for architecture in ARCHITECTURES {
             let ptx = nvrtc.compile(&source, architecture).unwrap();
             let uses = assemble(&ptx, architecture, &folder);
@@ -108,8 +107,9 @@ fn every_kernel_is_within_its_budget_on_every_architecture() {
                 kernels
             }));
             for (kernel, own) in uses {
-                // Chains are generated; all of them have one budget.
-                let name = if kernel.starts_with("chain_") { "chain" } else { &*kernel };
+                // A generated kernel has a hash behind its name; all kernels of one name have one budget.
+                let generated = kernel.rsplit_once('_').filter(|(_, hash)| hash.len() == 16);
+                let name = generated.map_or(&*kernel, |(name, _)| name);
                 let within = budgets.get(name).is_some_and(|&[registers, shared_bytes]| {
                     own.registers <= registers && own.shared_bytes <= shared_bytes && own.spilled_bytes == 0
                 });

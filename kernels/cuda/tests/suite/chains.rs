@@ -1,10 +1,11 @@
 //! Chains of element-wise operations agree with their reference, on every device.
 
-use pushpull_kernels::cpu::{Binary, Extent, Operand, Side, Step, Unary};
+use pushpull_cuda::Operation;
+use pushpull_kernels::cpu::{self, Binary, Extent, Operand, Side, Step, Threads, Unary};
 
-use crate::numbers::{Numbers, assert_close};
+use crate::case::{Case, Data, agree};
+use crate::numbers::Numbers;
 use crate::reference;
-use crate::runner::{ChainCase, runners};
 
 /// The number of chains that are drawn.
 const CHAINS: usize = 60;
@@ -21,6 +22,28 @@ const EVERYWHERE: [Unary; 8] = [
 ];
 /// The functions that only positive numbers have.
 const OF_POSITIVE: [Unary; 4] = [Unary::Sqrt, Unary::Rsqrt, Unary::Log, Unary::Exp];
+
+/// A chain of element-wise operations, and what it is applied to.
+pub(crate) struct ChainCase {
+    pub steps: Vec<Step>,
+    pub first: Vec<f32>,
+    pub operands: Vec<Vec<f32>>,
+}
+
+impl ChainCase {
+    /// Returns the case of the suite.
+    pub(crate) fn case(&self, tolerance: f64) -> Case {
+        let Self { steps, first, operands } = self;
+        let mut output = vec![f32::NAN; first.len()];
+        let slices: Vec<&[f32]> = operands.iter().map(Vec::as_slice).collect();
+        cpu::chain(&mut output, Some(first), steps, &slices, Threads::One);
+        let lengths: Vec<usize> = operands.iter().map(Vec::len).collect();
+        let inputs = std::iter::once(first).chain(operands).cloned().map(Data::F32).collect();
+        let operation = Operation::chain(steps, &lengths, first.len());
+        let case = Case::new(format!("{steps:?}"), operation, inputs, vec![Data::F32(output)]);
+        Case { reference: Some(vec![reference::chain(self)]), in_place: true, tolerance, ..case }
+    }
+}
 
 /// Draws a chain. The operands are a tensor, a number and a row of `n` numbers, all of them positive, and a
 /// tensor of numbers with any sign.
@@ -57,30 +80,21 @@ pub(crate) fn drawn(numbers: &mut Numbers) -> ChainCase {
     ChainCase { steps, first: numbers.between(0.5, 2.0, rows * n), operands }
 }
 
+/// Returns cases of drawn chains. Squares of squares make small differences large.
+pub(crate) fn cases(seed: u64, count: usize) -> Vec<Case> {
+    let mut numbers = Numbers(seed);
+    (0..count).map(|_| drawn(&mut numbers).case(1e-4)).collect()
+}
+
 #[test]
 fn chains_agree_with_their_reference() {
-    for (name, mut runner) in runners(5) {
-        let mut numbers = Numbers(5);
-        let cases: Vec<ChainCase> = (0..CHAINS).map(|_| drawn(&mut numbers)).collect();
-        for (case, got) in cases.iter().zip(runner.chains(&cases).unwrap()) {
-            // Squares of squares make small differences large.
-            let expected = reference::chain(case);
-            assert_close(&format!("{name}, {:?}", case.steps), &got, &expected, 1e-4);
-        }
-    }
+    agree(&cases(5, CHAINS), 5);
 }
 
 #[test]
 fn functions_agree_on_numbers_that_are_not_finite() {
     let first = vec![f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -0.0, 100.0, -100.0];
-    let cases: Vec<ChainCase> = EVERYWHERE
-        .into_iter()
-        .chain(OF_POSITIVE)
-        .map(|f| ChainCase { steps: vec![Step::Unary(f)], first: first.clone(), operands: vec![] })
-        .collect();
-    for (name, mut runner) in runners(6) {
-        for (case, got) in cases.iter().zip(runner.chains(&cases).unwrap()) {
-            assert_close(&format!("{name}, {:?}", case.steps), &got, &reference::chain(case), 1e-5);
-        }
-    }
+    let one =
+        |f| ChainCase { steps: vec![Step::Unary(f)], first: first.clone(), operands: vec![] }.case(1e-5);
+    agree(&EVERYWHERE.into_iter().chain(OF_POSITIVE).map(one).collect::<Vec<_>>(), 6);
 }

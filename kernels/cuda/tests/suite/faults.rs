@@ -7,7 +7,7 @@ use pushpull_cuda::{
 };
 use pushpull_kernels::cpu::{AdamStep, GradientTerms, LambStep};
 
-use crate::runner::compiler;
+use crate::devices::compiler;
 
 fn emulator() -> Option<Emulator> {
     let mut emulator = Emulator::start(&compiler()?, 0).unwrap();

@@ -2,11 +2,15 @@
 //! reference in `f64`: on sizes with and without tails, on empty inputs, and on numbers that are not finite.
 
 mod budgets;
+mod case;
 mod chains;
+mod devices;
+mod elements;
 mod faults;
 mod mutations;
 mod numbers;
 mod optimizers;
+mod reductions;
 mod reference;
 mod rows;
 mod runner;

@@ -1,12 +1,14 @@
 //! The suite finds wrong kernels: each change of a kernel's source below makes it fail.
 
-use pushpull_cuda::{Chain, Compiler, Emulator, Optimizer, RowOperation, Source};
+use pushpull_cuda::{Compiler, Emulator, Optimizer, Source};
 
-use crate::chains;
+use crate::case::{Case, agrees, source_of};
+use crate::devices::compiler;
 use crate::numbers::Numbers;
 use crate::optimizers::{TERMS, drawn, optimizers};
-use crate::reference;
-use crate::runner::{ChainCase, OnDevice, Runner, chains_of, compiler};
+use crate::rows::RowOperation;
+use crate::runner::{OnDevice, Runner};
+use crate::{chains, reference};
 
 /// A change of kernels.
 struct Mutation {
@@ -34,28 +36,28 @@ const OF_OPTIMIZERS: [Mutation; 9] = [
     },
     Mutation {
         name: "no barrier after the numbers are written",
-        from: "sums[threadIdx.x] = own;\n    __syncthreads();",
-        to: "sums[threadIdx.x] = own;",
+        from: "all[threadIdx.x] = own;\n    __syncthreads();",
+        to: "all[threadIdx.x] = own;",
     },
     Mutation {
         name: "no barrier between the halves",
-        from: "sums[threadIdx.x + half];\n        __syncthreads();",
-        to: "sums[threadIdx.x + half];",
+        from: "all[threadIdx.x + half];\n        __syncthreads();",
+        to: "all[threadIdx.x + half];",
     },
     Mutation {
         name: "no barrier before the sums are used again",
-        from: "    // The threads may still be reading the sums of an earlier call.\n    __syncthreads();\n",
+        from: "    // The threads may still be reading the sum of an earlier call.\n    __syncthreads();\n",
         to: "",
     },
     Mutation {
         name: "a barrier that only some threads reach",
-        from: "sums[threadIdx.x + half];\n        __syncthreads();",
-        to: "sums[threadIdx.x + half];\n        if (threadIdx.x < half) __syncthreads();",
+        from: "all[threadIdx.x + half];\n        __syncthreads();",
+        to: "all[threadIdx.x + half];\n        if (threadIdx.x < half) __syncthreads();",
     },
     Mutation {
         name: "shared memory that is too small",
-        from: "__shared__ double sums[LANES];",
-        to: "__shared__ double sums[LANES - 1];",
+        from: "__shared__ double all[LANES];",
+        to: "__shared__ double all[LANES - 1];",
     },
     Mutation {
         name: "a decay without its gradient",
@@ -110,9 +112,9 @@ const OF_CHAINS: [Mutation; 5] = [
 ];
 
 /// Returns a device with these kernels. A kernel that has failed may have ended an earlier one.
-fn device(compiler: &Compiler, kernels: &Source, seed: u64) -> OnDevice<Emulator> {
+fn device(compiler: &Compiler, kernels: &Source, seed: u64) -> OnDevice {
     let emulator = Emulator::start(compiler, seed).expect("the emulator starts");
-    OnDevice::new(emulator, std::slice::from_ref(kernels)).expect("the kernels can be compiled")
+    OnDevice::new(Box::new(emulator), std::slice::from_ref(kernels)).expect("the kernels can be compiled")
 }
 
 fn same(got: &[f32], expected: &[f64]) -> bool {
@@ -135,38 +137,13 @@ fn updates_agree(compiler: &Compiler, kernels: &Source) -> bool {
     })
 }
 
-/// Returns whether these kernels of rows agree with the reference, whatever the order of the threads.
-fn rows_agree(compiler: &Compiler, kernels: &Source) -> bool {
+/// Returns whether these kernels agree on all cases, whatever the order of the threads. If a case has more
+/// than one row, two blocks work on all of them.
+fn cases_agree(compiler: &Compiler, kernels: &Source, cases: &[Case]) -> bool {
     (0..4).all(|seed| {
-        let mut numbers = Numbers(seed);
-        // Two blocks work on five rows, which have more elements than a warp has threads.
-        let inputs = [(); 2].map(|()| numbers.between(-1.0, 1.0, 5 * 90));
-        let got = device(compiler, kernels, seed).softmax_grad_by(2, [&inputs[0], &inputs[1]], 90);
-        let expected = reference::rows(RowOperation::SoftmaxGrad, &inputs, 90);
-        if !got.is_ok_and(|got| same(&got, &expected)) {
-            return false;
-        }
-        [(RowOperation::Softmax, 3, 90), (RowOperation::CausalSoftmax, 5, 5)].into_iter().all(
-            |(operation, rows, n)| {
-                let inputs = [numbers.between(-1.0, 1.0, rows * n)];
-                let got = device(compiler, kernels, seed).rows(operation, &inputs, n);
-                got.is_ok_and(|got| same(&got, &reference::rows(operation, &inputs, n)))
-            },
-        )
+        let mut emulator = Emulator::start(compiler, seed).expect("the emulator starts");
+        agrees(&mut emulator, kernels, cases)
     })
-}
-
-/// Returns whether these kernels of chains agree with the reference.
-fn chains_agree(compiler: &Compiler, kernels: &Source, cases: &[ChainCase]) -> bool {
-    let close = |(got, case): (&Vec<f32>, &ChainCase)| {
-        let close = |(got, expected): (&f32, f64)| {
-            (f64::from(*got) - expected).abs() <= 1e-4 * expected.abs().max(1.0)
-        };
-        got.iter().zip(reference::chain(case)).all(close)
-    };
-    let emulator = Emulator::start(compiler, 0).expect("the emulator starts");
-    let mut device = OnDevice::new(emulator, &[]).expect("there is nothing to compile");
-    device.chains_with(kernels, cases).is_ok_and(|all| all.iter().zip(cases).all(close))
 }
 
 /// Checks that `agree` accepts the kernels as they are, and none of the mutations.
@@ -183,17 +160,27 @@ fn every_mutation_of_optimizers_is_found() {
     find_all(&Source::optimizer(), &OF_OPTIMIZERS, |kernels| updates_agree(&compiler, kernels));
 }
 
+/// Checks that the kernels of these cases agree, and are not found to agree after any of the mutations.
+fn find_all_in(cases: Vec<Case>, mutations: &[Mutation]) {
+    let Some(compiler) = compiler() else { return };
+    let few_blocks = |case: Case| Case { operation: case.operation.with_blocks_at_most(2), ..case };
+    let cases: Vec<Case> = cases.into_iter().map(few_blocks).collect();
+    find_all(&source_of(&cases), mutations, |kernels| cases_agree(&compiler, kernels, &cases));
+}
+
 #[test]
 fn every_mutation_of_rows_is_found() {
-    let Some(compiler) = compiler() else { return };
-    find_all(&Source::rows(), &OF_ROWS, |kernels| rows_agree(&compiler, kernels));
+    let mut numbers = Numbers(12);
+    // Rows have more elements than a warp has threads.
+    let sizes = [
+        (RowOperation::SoftmaxGrad, 5, 90),
+        (RowOperation::Softmax, 3, 90),
+        (RowOperation::CausalSoftmax, 5, 5),
+    ];
+    find_all_in(sizes.map(|(operation, rows, n)| operation.drawn(&mut numbers, rows, n)).to_vec(), &OF_ROWS);
 }
 
 #[test]
 fn every_mutation_of_chains_is_found() {
-    let Some(compiler) = compiler() else { return };
-    let mut numbers = Numbers(11);
-    let cases: Vec<ChainCase> = (0..40).map(|_| chains::drawn(&mut numbers)).collect();
-    let kernels = Chain::source("chains", &chains_of(&cases));
-    find_all(&kernels, &OF_CHAINS, |kernels| chains_agree(&compiler, kernels, &cases));
+    find_all_in(chains::cases(11, 40), &OF_CHAINS);
 }

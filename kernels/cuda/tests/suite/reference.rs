@@ -1,9 +1,11 @@
 //! The operations of the suite in `f64`, written as their sources have them.
 
-use pushpull_cuda::{Optimizer, RowOperation};
+use pushpull_cuda::Optimizer;
 use pushpull_kernels::cpu::{AdamStep, Binary, Extent, GradientTerms, Side, Step, Unary};
 
-use crate::runner::{ChainCase, State};
+use crate::chains::ChainCase;
+use crate::rows::RowOperation;
+use crate::runner::State;
 
 /// A variable with its slots, in `f64`.
 pub(crate) struct Wide {

@@ -1,63 +1,106 @@
 //! Operations on rows agree with their reference, on every device.
 
-use pushpull_cuda::RowOperation;
+use pushpull_cuda::Operation;
+use pushpull_kernels::cpu::{self, Threads};
 
-use crate::numbers::{Numbers, assert_close};
+use crate::case::{Case, Data, agree};
+use crate::numbers::Numbers;
 use crate::reference;
-use crate::runner::{Runner, runners};
 
-const OPERATIONS: [RowOperation; 5] = [
-    RowOperation::Softmax,
-    RowOperation::CausalSoftmax,
-    RowOperation::SoftmaxGrad,
-    RowOperation::LogSoftmax,
-    RowOperation::LogSoftmaxGrad,
-];
+/// An operation on each row of a matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RowOperation {
+    Softmax,
+    CausalSoftmax,
+    SoftmaxGrad,
+    LogSoftmax,
+    LogSoftmaxGrad,
+}
 
-fn check(name: &str, runner: &mut dyn Runner, operation: RowOperation, inputs: &[Vec<f32>], n: usize) {
-    let got = runner.rows(operation, inputs, n).unwrap();
-    let what = format!("{name}, {operation:?}, rows of {n}");
-    // A sum of n numbers has about n errors of rounding.
-    let tolerance = 1e-5 + 1e-7 * n as f64;
-    assert_close(&what, &got, &reference::rows(operation, inputs, n), tolerance);
+use RowOperation::{CausalSoftmax, LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad};
+
+const OPERATIONS: [RowOperation; 5] = [Softmax, CausalSoftmax, SoftmaxGrad, LogSoftmax, LogSoftmaxGrad];
+
+impl RowOperation {
+    /// Returns the number of matrices that the operation reads.
+    const fn inputs(self) -> usize {
+        match self {
+            Softmax | CausalSoftmax | LogSoftmax => 1,
+            SoftmaxGrad | LogSoftmaxGrad => 2,
+        }
+    }
+
+    /// Returns the case of the suite for rows of `n` elements.
+    pub(crate) fn case(self, inputs: &[Vec<f32>], n: usize) -> Case {
+        let (x, dy) = (&inputs[0], inputs.last().expect("an input"));
+        let rows = x.len() / n;
+        let mut to = vec![f32::NAN; x.len()];
+        let operation = match self {
+            Softmax => {
+                cpu::softmax(&mut to, x, n, Threads::One);
+                Operation::softmax(rows, n)
+            }
+            CausalSoftmax => {
+                cpu::causal_softmax(&mut to, x, n, Threads::One);
+                Operation::causal_softmax(rows, n)
+            }
+            SoftmaxGrad => {
+                cpu::softmax_grad(&mut to, x, dy, n, Threads::One);
+                Operation::softmax_grad(rows, n)
+            }
+            LogSoftmax => {
+                cpu::log_softmax(&mut to, x, n, Threads::One);
+                Operation::log_softmax(rows, n)
+            }
+            LogSoftmaxGrad => {
+                cpu::log_softmax_grad(&mut to, x, dy, n, Threads::One);
+                Operation::log_softmax_grad(rows, n)
+            }
+        };
+        let reference = Some(vec![reference::rows(self, inputs, n)]);
+        let inputs = inputs.iter().cloned().map(Data::F32).collect();
+        let case = Case::new(format!("{self:?} of rows of {n}"), operation, inputs, vec![Data::F32(to)]);
+        // A sum of n numbers has about n errors of rounding.
+        Case { reference, tolerance: 1e-5 + 1e-7 * n as f64, ..case }
+    }
+
+    /// Returns a case of random numbers.
+    pub(crate) fn drawn(self, numbers: &mut Numbers, rows: usize, n: usize) -> Case {
+        let draw = |_| numbers.between(-3.0, 3.0, rows * n);
+        self.case(&(0..self.inputs()).map(draw).collect::<Vec<_>>(), n)
+    }
+}
+
+/// Returns cases of every operation.
+pub(crate) fn cases() -> Vec<Case> {
+    let (mut numbers, mut cases) = (Numbers(7), Vec::new());
+    for operation in OPERATIONS {
+        // The rows of causal softmax form square matrices.
+        let sizes = match operation {
+            CausalSoftmax => vec![(0, 5), (1, 1), (66, 33), (20, 10)],
+            _ => vec![(0, 5), (3, 1), (3, 31), (3, 32), (3, 33), (3, 300), (9, 7 + numbers.below(30))],
+        };
+        cases.extend(sizes.into_iter().map(|(rows, n)| operation.drawn(&mut numbers, rows, n)));
+    }
+    cases
 }
 
 #[test]
 fn operations_on_rows_agree_with_their_reference() {
-    for (name, mut runner) in runners(7) {
-        let mut numbers = Numbers(7);
-        for operation in OPERATIONS {
-            // The rows of causal softmax form square matrices.
-            let sizes = match operation {
-                RowOperation::CausalSoftmax => vec![(0, 5), (1, 1), (66, 33), (20, 10)],
-                _ => vec![(0, 5), (3, 1), (3, 31), (3, 32), (3, 33), (3, 300), (9, 7 + numbers.below(30))],
-            };
-            for (rows, n) in sizes {
-                let draw = |_| numbers.between(-3.0, 3.0, rows * n);
-                let inputs: Vec<Vec<f32>> = (0..operation.inputs()).map(draw).collect();
-                check(name, &mut *runner, operation, &inputs, n);
-            }
-        }
-    }
+    agree(&cases(), 7);
 }
 
 #[test]
 fn large_logits_do_not_overflow() {
-    for (name, mut runner) in runners(8) {
-        let large = vec![vec![1e4, -1e4, 9.999e3, 0.0, 300.0, -300.0]];
-        check(name, &mut *runner, RowOperation::Softmax, &large, 6);
-        check(name, &mut *runner, RowOperation::LogSoftmax, &large, 3);
-    }
+    let large = vec![vec![1e4, -1e4, 9.999e3, 0.0, 300.0, -300.0]];
+    agree(&[Softmax.case(&large, 6), LogSoftmax.case(&large, 3)], 8);
 }
 
 #[test]
 fn a_row_that_is_not_finite_spoils_no_other() {
-    for (name, mut runner) in runners(9) {
-        let mut x = Numbers(9).between(-1.0, 1.0, 5 * 40);
-        (x[3], x[47], x[125]) = (f32::NAN, f32::INFINITY, f32::NEG_INFINITY);
-        x[160..200].fill(f32::NEG_INFINITY);
-        for operation in [RowOperation::Softmax, RowOperation::LogSoftmax] {
-            check(name, &mut *runner, operation, std::slice::from_ref(&x), 40);
-        }
-    }
+    let mut x = Numbers(9).between(-1.0, 1.0, 5 * 40);
+    (x[3], x[47], x[125]) = (f32::NAN, f32::INFINITY, f32::NEG_INFINITY);
+    x[160..200].fill(f32::NEG_INFINITY);
+    let x = [x];
+    agree(&[Softmax.case(&x, 40), LogSoftmax.case(&x, 40)], 9);
 }

@@ -115,6 +115,12 @@ impl Broadcast {
         self.axes.iter().filter(|axis| axis.has[side as usize]).map(|axis| axis.size).product()
     }
 
+    /// Returns the axes of the result, the last one first: the size of each, and for each operand whether it
+    /// has the axis. Axes of size 1 are left out, and neighbours that the same operands have are one axis.
+    pub fn axes(&self) -> impl Iterator<Item = (usize, [bool; 2])> + '_ {
+        self.axes[..self.rank].iter().map(|axis| (axis.size, axis.has))
+    }
+
     /// Returns the size of the innermost axis and, for each operand, whether the operand has this axis.
     pub(in crate::cpu) fn inner(&self) -> (usize, [bool; 2]) {
         (self.axes[0].size, self.axes[0].has)
