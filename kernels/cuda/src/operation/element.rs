@@ -87,7 +87,13 @@ impl Operation {
 }
 
 /// Returns an operation that writes the value of `formula` to each element `at` of its output.
-fn each(kind: &str, parameters: &str, formula: &str, elements: usize, inputs: &[Slot]) -> Operation {
+pub(super) fn each(
+    kind: &str,
+    parameters: &str,
+    formula: &str,
+    elements: usize,
+    inputs: &[Slot],
+) -> Operation {
     if elements == 0 {
         return Operation::nothing();
     }

@@ -4,7 +4,10 @@
 
 mod axes;
 mod chain;
+mod columns;
 mod element;
+mod norm;
+mod pool;
 mod reduction;
 mod rows;
 
@@ -140,7 +143,7 @@ impl Operation {
     pub fn source<'a>(name: impl Into<String>, operations: impl IntoIterator<Item = &'a Self>) -> Source {
         let (mut libraries, mut kernels) = (Vec::new(), BTreeMap::new());
         for stage in operations.into_iter().flat_map(|operation| &operation.stages) {
-            libraries.push(stage.text.library);
+            libraries.extend(stage.text.library.needed().into_iter().chain([stage.text.library]));
             if let Some(text) = &stage.text.generated {
                 kernels.insert(&stage.kernel, text);
             }

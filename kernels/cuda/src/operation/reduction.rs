@@ -3,11 +3,13 @@
 use pushpull_kernels::cpu::{Broadcast, Reduction, Side};
 
 use super::axes::{Axis, index_type, offset};
+use super::columns::{as_columns, reduce_columns};
 use super::element::repeated;
 use super::{Operation, Slot, block_for_each, thread_for_each};
 use crate::source::Library;
 
-/// The largest number of elements that one thread reduces. More elements are shared by a block.
+/// The largest number of elements that one thread reduces. More elements are shared by a block, or by several if
+/// they are columns.
 const OF_THREAD_MAX: usize = 32;
 
 impl Operation {
@@ -21,6 +23,9 @@ impl Operation {
                 Reduction::Max => f32::NEG_INFINITY,
             };
             return Self::fill(number, halves.kept);
+        }
+        if let Some(columns) = as_columns(shapes).filter(|_| halves.reduced > OF_THREAD_MAX) {
+            return reduce_columns(reduction, columns);
         }
         let [begin, add, of_block] = match reduction {
             Reduction::Sum | Reduction::Mean => ["0.0f", "own + ", "sum_of_block"],

@@ -21,10 +21,16 @@ static __device__ float max_of_block(float own) {
     return own;
 }
 
+// Returns the sum of the numbers of all threads of the warp, to each of them.
+static __device__ __forceinline__ float sum_of_warp(float own) {
+    for (int distance = 16; distance > 0; distance /= 2) own += __shfl_xor_sync(ALL, own, distance);
+    return own;
+}
+
 // Returns the sum of the numbers of all threads of the block, to each of them.
 static __device__ float sum_of_block(float own) {
     __shared__ float sums[WARPS];
-    for (int distance = 16; distance > 0; distance /= 2) own += __shfl_xor_sync(ALL, own, distance);
+    own = sum_of_warp(own);
     // The threads may still be reading the sums of an earlier call.
     __syncthreads();
     if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = own;

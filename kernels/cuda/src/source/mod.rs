@@ -22,6 +22,12 @@ pub(crate) enum Library {
     Functions,
     /// Kernels of rows.
     Rows,
+    /// Reductions of the columns of a matrix.
+    Columns,
+    /// Kernels of normalisations.
+    Norm,
+    /// Functions of the windows of images.
+    Pool,
 }
 
 impl Library {
@@ -31,6 +37,17 @@ impl Library {
             Self::Prelude => "",
             Self::Functions => include_str!("functions.cu"),
             Self::Rows => include_str!("rows.cu"),
+            Self::Columns => include_str!("columns.cu"),
+            Self::Norm => include_str!("norm.cu"),
+            Self::Pool => include_str!("pool.cu"),
+        }
+    }
+
+    /// Returns the library with the functions that this one calls, if there is one.
+    pub(crate) const fn needed(self) -> Option<Self> {
+        match self {
+            Self::Norm => Some(Self::Columns),
+            _ => None,
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::case::{Case, Data, agree};
 use crate::numbers::Numbers;
 
 /// Shapes with the shapes to which they are reduced. A thread reduces few elements, a block reduces many.
-const SHAPES: [[&[usize]; 2]; 12] = [
+const SHAPES: [[&[usize]; 2]; 15] = [
     [&[1, 5], &[4, 5]],
     [&[4, 1], &[4, 5]],
     [&[1, 1], &[4, 5]],
@@ -20,6 +20,10 @@ const SHAPES: [[&[usize]; 2]; 12] = [
     [&[0, 1], &[0, 3]],
     [&[3, 1], &[3, 0]],
     [&[1, 1, 1], &[7, 11, 13]],
+    // Several chunks of rows, and columns of several matrices.
+    [&[1, 40], &[300, 40]],
+    [&[1], &[4200]],
+    [&[2, 1, 33], &[2, 40, 33]],
 ];
 
 fn elements(shape: &[usize]) -> usize {
@@ -64,7 +68,7 @@ fn reductions() -> Vec<Case> {
 /// Returns cases in which a NaN must reach its own result only.
 fn not_finite() -> Vec<Case> {
     let mut cases = Vec::new();
-    for shapes @ [_, from] in [[&[4, 1][..], &[4, 5][..]], [&[3, 1], &[3, 400]], [&[1, 3], &[400, 3]]] {
+    for shapes @ [_, from] in [[&[4, 1][..], &[4, 5][..]], [&[3, 1], &[3, 400]], [&[1, 3], &[1100, 3]]] {
         let mut x = Numbers(31).between(-1.0, 1.0, elements(from));
         x[1] = f32::NAN;
         let last = x.len() - 1;

@@ -50,6 +50,21 @@ impl Pool2d {
         [self.images, self.vertical.output, self.horizontal.output, self.channels]
     }
 
+    /// Returns the size of a window: `[vertical, horizontal]`.
+    pub fn window(&self) -> [usize; 2] {
+        [self.vertical.window, self.horizontal.window]
+    }
+
+    /// Returns the distance from the start of a window to the start of the next one: `[vertical, horizontal]`.
+    pub fn stride(&self) -> [usize; 2] {
+        [self.vertical.stride, self.horizontal.stride]
+    }
+
+    /// Returns the number of pixels of padding above the image and to the left of it.
+    pub fn padding_before(&self) -> [usize; 2] {
+        [self.vertical.before, self.horizontal.before]
+    }
+
     /// Returns the number of elements of one image before and after pooling.
     pub(super) fn image(&self) -> (usize, usize) {
         (

@@ -1,0 +1,121 @@
+//! Normalisations of matrices: batch norm has a mean and a variance for each column, and layer norm has them for
+//! each row. The outputs must not replace the inputs.
+
+use super::columns::Columns;
+use super::{Operation, Slot, block_for_each, count, thread_for_each};
+use crate::driver::{Argument, Grid};
+use crate::source::{LANES, Library};
+
+use Slot::{Input, Output, Scratch};
+
+impl Operation {
+    /// x of the shape `[rows, n]` → the mean of each column, and its (biased) variance. Both are NaN if there
+    /// are no rows.
+    pub fn moments([rows, n]: [usize; 2]) -> Self {
+        if n == 0 {
+            return Self::nothing();
+        }
+        let columns = Columns::to_reduce(rows, n);
+        let first_stage = |to: [Slot; 2], divisor: f32| {
+            let mut arguments = columns.arguments(&[to[0], to[1], Input(0)]);
+            arguments.push(Slot::Number(Argument::F32(divisor)));
+            Self::default().then(Library::Norm, "column_moments", columns.grid(), &arguments)
+        };
+        if columns.chunks == 1 {
+            return first_stage([Output(0), Output(1)], rows as f32);
+        }
+        let [means, squares] = [Scratch(0), Scratch(columns.bytes())];
+        let second = columns.second_stage();
+        let mut arguments = second.arguments(&[Output(0), Output(1), means, squares]);
+        arguments.extend([count(rows), count(columns.chunk)]);
+        first_stage([means, squares], 1.0)
+            .then(Library::Norm, "merge_moments", second.grid(), &arguments)
+            .with_scratch(2 * columns.bytes())
+    }
+
+    /// The variance of each of `n` columns → 1 / √(variance + epsilon).
+    pub fn reciprocal_stddev(n: usize, epsilon: f32) -> Self {
+        if n == 0 {
+            return Self::nothing();
+        }
+        let arguments = [Output(0), Input(0), count(n), Slot::Number(Argument::F32(epsilon))];
+        Self::default().then(Library::Norm, "reciprocal_stddev", thread_for_each(n), &arguments)
+    }
+
+    /// x of the shape `[rows, n]`; the mean and the reciprocal standard deviation of each column; gamma, beta → y.
+    pub fn batch_norm(rows: usize, n: usize) -> Self {
+        if rows * n == 0 {
+            return Self::nothing();
+        }
+        let columns = Columns::for_each(rows, n);
+        let arguments = columns.arguments(&[Output(0), Input(0), Input(1), Input(2), Input(3), Input(4)]);
+        Self::default().then(Library::Norm, "batch_norm", columns.grid(), &arguments)
+    }
+
+    /// x of the shape `[rows, n]`, dy; the mean and the reciprocal standard deviation of each column; gamma → dx,
+    /// dgamma, dbeta.
+    pub fn batch_norm_grad([rows, n]: [usize; 2]) -> Self {
+        let sums = gradients_of_columns("batch_norm_sums", [rows, n]);
+        if rows * n == 0 {
+            return sums;
+        }
+        let columns = Columns::for_each(rows, n);
+        let places = [Output(0), Input(0), Input(1), Input(2), Input(3), Input(4), Output(1), Output(2)];
+        sums.then(Library::Norm, "batch_norm_grad", columns.grid(), &columns.arguments(&places))
+    }
+
+    /// x of the shape `[rows, n]`, gamma, beta → y; the mean and the reciprocal standard deviation of each row.
+    pub fn layer_norm([rows, n]: [usize; 2], epsilon: f32) -> Self {
+        if rows * n == 0 {
+            return Self::nothing();
+        }
+        let (lanes, grid) = lanes_for_each_row(rows, n);
+        let places = [Output(0), Output(1), Output(2), Input(0), Input(1), Input(2)];
+        let numbers = [count(rows), count(n), lanes, Slot::Number(Argument::F32(epsilon))];
+        Self::default().then(Library::Norm, "layer_norm", grid, &[&places[..], &numbers].concat())
+    }
+
+    /// x of the shape `[rows, n]`, dy; the mean and the reciprocal standard deviation of each row; gamma → dx,
+    /// dgamma, dbeta.
+    pub fn layer_norm_grad([rows, n]: [usize; 2]) -> Self {
+        let sums = gradients_of_columns("layer_norm_sums", [rows, n]);
+        if rows * n == 0 {
+            return sums;
+        }
+        let (lanes, grid) = lanes_for_each_row(rows, n);
+        let places = [Output(0), Input(0), Input(1), Input(2), Input(3), Input(4)];
+        let numbers = [count(rows), count(n), lanes];
+        sums.then(Library::Norm, "layer_norm_grad", grid, &[&places[..], &numbers].concat())
+    }
+}
+
+/// Returns the operation that writes dgamma and dbeta, the second and the third output of a gradient. `kernel`
+/// writes the sums of each chunk.
+fn gradients_of_columns(kernel: &str, [rows, n]: [usize; 2]) -> Operation {
+    if n == 0 {
+        return Operation::nothing();
+    }
+    let columns = Columns::to_reduce(rows, n);
+    let sums = |to: [Slot; 2]| {
+        let places = [to[0], to[1], Input(0), Input(1), Input(2), Input(3)];
+        Operation::default().then(Library::Norm, kernel, columns.grid(), &columns.arguments(&places))
+    };
+    if columns.chunks == 1 {
+        return sums([Output(1), Output(2)]);
+    }
+    let [dgammas, dbetas] = [Scratch(0), Scratch(columns.bytes())];
+    let second = columns.second_stage();
+    let arguments = second.arguments(&[Output(1), Output(2), dgammas, dbetas]);
+    sums([dgammas, dbetas])
+        .then(Library::Columns, "sum_columns_of_two", second.grid(), &arguments)
+        .with_scratch(2 * columns.bytes())
+}
+
+/// Returns the number of threads that have a row, and the grid. A warp needs no barriers; a block reads long rows
+/// faster.
+fn lanes_for_each_row(rows: usize, n: usize) -> (Slot, Grid) {
+    const OF_WARP_MAX: usize = 1024;
+    let lanes = if n <= OF_WARP_MAX { 32 } else { LANES };
+    let blocks = rows.div_ceil((LANES / lanes) as usize);
+    (Slot::Number(Argument::U32(lanes)), block_for_each(blocks))
+}

@@ -1,0 +1,206 @@
+// Moments of columns, batch norm and layer norm, as in kernels/src/cpu/norm. Matrices have the shape [rows, n].
+// The outputs must not be inputs.
+
+#define NOT_A_NUMBER __int_as_float(0x7FC00000)
+
+// The number of rows that a thread reads before it computes their moments.
+#define MOMENTS_OF 8
+
+// The mean of some numbers of a column, and the sum of the squares of their differences from it.
+struct ColumnMoments {
+    float count, mean, squares;
+
+    // Merges the moments of other numbers into these (Chan et al. 1979).
+    __device__ __forceinline__ void add(const ColumnMoments& other) {
+        if (other.count == 0.0f) return;
+        float share = other.count / (count + other.count), delta = other.mean - mean;
+        mean += delta * share;
+        squares += other.squares + delta * delta * (count * share);
+        count += other.count;
+    }
+};
+
+// Writes the mean of each column of each chunk, and the sum of the squares of the differences from it, divided
+// by `divisor`. The mean of no rows is NaN.
+extern "C" __global__ void column_moments(float* means, float* squares, const float* x, Count rows, Count n,
+                                          unsigned width, Count chunk, Count chunks, float divisor) {
+    __shared__ ColumnMoments merged[LANES];
+    auto read = [&](const ColumnShare& share) {
+        ColumnMoments own = {0.0f, 0.0f, 0.0f};
+        for (Count row = share.row; row < share.end; row += MOMENTS_OF * (Count)share.step) {
+            float some[MOMENTS_OF], count = 0.0f, sum = 0.0f, differences = 0.0f;
+#pragma unroll
+            for (unsigned i = 0; i < MOMENTS_OF; i++) {
+                Count at = row + i * (Count)share.step;
+                some[i] = at < share.end ? x[at * n + share.column] : 0.0f;
+                count += at < share.end ? 1.0f : 0.0f;
+            }
+            // The differences from one number are added, because the numbers may be far from 0, and their sum
+            // would lose digits.
+#pragma unroll
+            for (unsigned i = 1; i < MOMENTS_OF; i++) sum += i < count ? some[i] - some[0] : 0.0f;
+            float mean = some[0] + sum / count;
+#pragma unroll
+            for (unsigned i = 0; i < MOMENTS_OF; i++)
+                differences += i < count ? (some[i] - mean) * (some[i] - mean) : 0.0f;
+            own.add({count, mean, differences});
+        }
+        return own;
+    };
+    auto write = [&](const ColumnMoments& own, Count at) {
+        means[at] = own.count == 0.0f ? NOT_A_NUMBER : own.mean;
+        squares[at] = own.squares / divisor;
+    };
+    reduce_columns(merged, {rows, n, width, chunk, chunks}, read, write);
+}
+
+// Merges what `column_moments` has written. The matrices of means and squares have a row for each chunk of the
+// matrix that was reduced; that one had `all` rows, and `each` in every chunk.
+extern "C" __global__ void merge_moments(float* mean, float* variance, const float* means, const float* squares,
+                                         Count rows, Count n, unsigned width, Count chunk, Count chunks, Count all,
+                                         Count each) {
+    __shared__ ColumnMoments merged[LANES];
+    auto read = [&](const ColumnShare& share) {
+        ColumnMoments own = {0.0f, 0.0f, 0.0f};
+#pragma unroll 4
+        for (Count row = share.row; row < share.end; row += share.step) {
+            Count left = all - row * each, at = row * n + share.column;
+            own.add({(float)(left < each ? left : each), means[at], squares[at]});
+        }
+        return own;
+    };
+    auto write = [&](const ColumnMoments& own, Count at) {
+        mean[at] = own.mean;
+        variance[at] = own.squares / (float)all;
+    };
+    reduce_columns(merged, {rows, n, width, chunk, chunks}, read, write);
+}
+
+extern "C" __global__ void reciprocal_stddev(float* to, const float* variance, Count n, float epsilon) {
+    FOR_EACH(at, n) to[at] = 1.0f / sqrtf(variance[at] + epsilon);
+}
+
+extern "C" __global__ void batch_norm(float* __restrict__ to, const float* __restrict__ x, const float* means,
+                                      const float* deviations, const float* gammas, const float* betas,
+                                      Count rows, Count n, unsigned width, Count chunk, Count chunks) {
+    for_each_share({rows, n, width, chunk, chunks}, [&](const ColumnShare& share) {
+        if (share.row >= share.end) return;
+        float mean = means[share.column], deviation = deviations[share.column];
+        float gamma = gammas[share.column], beta = betas[share.column];
+#pragma unroll 4
+        for (Count row = share.row; row < share.end; row += share.step) {
+            Count at = row * n + share.column;
+            to[at] = (x[at] - mean) * deviation * gamma + beta;
+        }
+    });
+}
+
+// Writes the sums of each column of each chunk that are the gradients of gamma and beta. `moment` returns the
+// index of the mean of an element, from its row and its column.
+template <class Moment>
+static __device__ __forceinline__ void sum_gradients(ColumnSums* merged, float* dgammas, float* dbetas,
+                                                     const float* x, const float* dy, const float* means,
+                                                     const float* deviations, const ColumnDivision& all,
+                                                     Moment moment) {
+    auto read = [&](const ColumnShare& share) {
+        ColumnSums own = {0.0f, 0.0f};
+#pragma unroll 4
+        for (Count row = share.row; row < share.end; row += share.step) {
+            Count at = row * all.n + share.column, of = moment(row, share.column);
+            own.first += dy[at] * ((x[at] - means[of]) * deviations[of]);
+            own.second += dy[at];
+        }
+        return own;
+    };
+    auto write = [&](const ColumnSums& own, Count at) {
+        dgammas[at] = own.first;
+        dbetas[at] = own.second;
+    };
+    reduce_columns(merged, all, read, write);
+}
+
+extern "C" __global__ void batch_norm_sums(float* dgammas, float* dbetas, const float* x, const float* dy,
+                                           const float* means, const float* deviations, Count rows, Count n,
+                                           unsigned width, Count chunk, Count chunks) {
+    __shared__ ColumnSums merged[LANES];
+    sum_gradients(merged, dgammas, dbetas, x, dy, means, deviations, {rows, n, width, chunk, chunks},
+                  [](Count, Count column) { return column; });
+}
+
+extern "C" __global__ void layer_norm_sums(float* dgammas, float* dbetas, const float* x, const float* dy,
+                                           const float* means, const float* deviations, Count rows, Count n,
+                                           unsigned width, Count chunk, Count chunks) {
+    __shared__ ColumnSums merged[LANES];
+    sum_gradients(merged, dgammas, dbetas, x, dy, means, deviations, {rows, n, width, chunk, chunks},
+                  [](Count row, Count) { return row; });
+}
+
+// Writes the gradient of x, after those of gamma and beta are known.
+extern "C" __global__ void batch_norm_grad(float* __restrict__ dx, const float* __restrict__ x,
+                                           const float* __restrict__ dy, const float* means,
+                                           const float* deviations, const float* gammas, const float* dgammas,
+                                           const float* dbetas, Count rows, Count n, unsigned width, Count chunk,
+                                           Count chunks) {
+    for_each_share({rows, n, width, chunk, chunks}, [&](const ColumnShare& share) {
+        if (share.row >= share.end) return;
+        float mean = means[share.column], deviation = deviations[share.column];
+        float scale = gammas[share.column] * deviation, shift = dbetas[share.column] / (float)rows;
+        float tilt = deviation * dgammas[share.column] / (float)rows;
+#pragma unroll 4
+        for (Count row = share.row; row < share.end; row += share.step) {
+            Count at = row * n + share.column;
+            dx[at] = scale * (dy[at] - shift - (x[at] - mean) * tilt);
+        }
+    });
+}
+
+// Gives each row to `lanes` threads, which are a warp or the block.
+#define FOR_EACH_NORM_ROW(row, rows, lanes)                                              \
+    for (Count row = blockIdx.x * (Count)(LANES / (lanes)) + threadIdx.x / (lanes); row < (rows); \
+         row += gridDim.x * (Count)(LANES / (lanes)))
+// Gives each element of a row to one of these threads.
+#define FOR_EACH_OF_NORM_ROW(at, n, lanes) for (Count at = threadIdx.x % (lanes); at < (n); at += (lanes))
+
+// Returns the sum of the numbers of the threads that have a row, to each of them.
+static __device__ __forceinline__ float sum_of_lanes(float own, unsigned lanes) {
+    return lanes == 32 ? sum_of_warp(own) : sum_of_block(own);
+}
+
+extern "C" __global__ void layer_norm(float* __restrict__ to, float* means, float* deviations,
+                                      const float* __restrict__ from, const float* __restrict__ gammas,
+                                      const float* __restrict__ betas, Count rows, Count n, unsigned lanes,
+                                      float epsilon) {
+    FOR_EACH_NORM_ROW(row, rows, lanes) {
+        const float* __restrict__ x = from + row * n;
+        float sum = 0.0f, squares = 0.0f;
+        FOR_EACH_OF_NORM_ROW(at, n, lanes) sum += x[at];
+        float mean = sum_of_lanes(sum, lanes) / (float)n;
+        FOR_EACH_OF_NORM_ROW(at, n, lanes) squares += (x[at] - mean) * (x[at] - mean);
+        float deviation = 1.0f / sqrtf(sum_of_lanes(squares, lanes) / (float)n + epsilon);
+        if (threadIdx.x % lanes == 0) {
+            means[row] = mean;
+            deviations[row] = deviation;
+        }
+        FOR_EACH_OF_NORM_ROW(at, n, lanes)
+            to[row * n + at] = (x[at] - mean) * deviation * gammas[at] + betas[at];
+    }
+}
+
+// Writes the gradient of x.
+extern "C" __global__ void layer_norm_grad(float* __restrict__ dx, const float* __restrict__ from,
+                                           const float* __restrict__ gradients, const float* means,
+                                           const float* deviations, const float* __restrict__ gammas, Count rows,
+                                           Count n, unsigned lanes) {
+    FOR_EACH_NORM_ROW(row, rows, lanes) {
+        const float *__restrict__ x = from + row * n, *__restrict__ dy = gradients + row * n;
+        float mean = means[row], deviation = deviations[row], slope = 0.0f, tilt = 0.0f;
+        FOR_EACH_OF_NORM_ROW(at, n, lanes) {
+            slope += dy[at] * gammas[at];
+            tilt += dy[at] * gammas[at] * ((x[at] - mean) * deviation);
+        }
+        slope = sum_of_lanes(slope, lanes) / (float)n;
+        tilt = sum_of_lanes(tilt, lanes) / (float)n;
+        FOR_EACH_OF_NORM_ROW(at, n, lanes)
+            dx[row * n + at] = deviation * (dy[at] * gammas[at] - slope - (x[at] - mean) * deviation * tilt);
+    }
+}

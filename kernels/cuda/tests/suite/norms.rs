@@ -1,0 +1,138 @@
+//! Moments and normalisations agree with those of the processor, on every device.
+
+use pushpull_cuda::Operation;
+use pushpull_kernels::cpu::{self, Threads};
+
+use crate::case::{Case, Data, agree};
+use crate::numbers::Numbers;
+
+const EPSILON: f32 = 1e-3;
+
+/// Shapes of matrices: with and without tails, and with one or several chunks of rows.
+const SHAPES: [[usize; 2]; 11] = [
+    [0, 3],
+    [4, 0],
+    [1, 1],
+    [5, 300],
+    [8, 33],
+    [128, 32],
+    [129, 33],
+    [300, 5],
+    [1100, 3],
+    [4200, 1],
+    [3, 1100],
+];
+
+fn data<const N: usize>(tensors: [&[f32]; N]) -> Vec<Data> {
+    tensors.map(|numbers| Data::F32(numbers.to_vec())).to_vec()
+}
+
+fn unknown<const N: usize>(lengths: [usize; N]) -> [Vec<f32>; N] {
+    lengths.map(|length| vec![f32::NAN; length])
+}
+
+/// Returns the case of the moments of each column, with the moments in `f64` as reference.
+pub(crate) fn moments([rows, n]: [usize; 2], x: &[f32]) -> Case {
+    let [mut mean, mut variance] = unknown([n, n]);
+    let scratch = &mut vec![f32::NAN; cpu::norm_scratch([rows, n])];
+    cpu::column_moments(&mut mean, &mut variance, x, scratch, Threads::One);
+    let average = |column: usize, f: &dyn Fn(f64) -> f64| {
+        x.iter().skip(column).step_by(n).map(|&x| f(x.into())).sum::<f64>() / rows as f64
+    };
+    let means: Vec<f64> = (0..n).map(|column| average(column, &|x| x)).collect();
+    let variances = (0..n).map(|column| average(column, &|x| (x - means[column]).powi(2))).collect();
+    let name = format!("moments of {rows} rows of {n}");
+    let case = Case::new(name, Operation::moments([rows, n]), data([x]), data([&mean, &variance]));
+    Case { reference: Some(vec![means, variances]), ..case }
+}
+
+/// Returns the cases of a batch norm: the deviations, the norm and its gradient.
+pub(crate) fn batch(shape @ [rows, n]: [usize; 2], x: &[f32], numbers: &mut Numbers) -> Vec<Case> {
+    let scratch = &mut vec![f32::NAN; cpu::norm_scratch(shape)];
+    let (mean, variance) = (numbers.between(-0.1, 0.1, n), numbers.between(0.1, 1.0, n));
+    let [gamma, beta] = [0; 2].map(|_| numbers.between(-1.0, 1.0, n));
+    let dy = numbers.between(-1.0, 1.0, rows * n);
+    let [mut deviation, mut y, mut dx, mut dgamma, mut dbeta] = unknown([n, rows * n, rows * n, n, n]);
+    cpu::reciprocal_stddev(&mut deviation, &variance, EPSILON);
+    cpu::batch_norm(&mut y, x, [&mean, &deviation], [&gamma, &beta], Threads::One);
+    let sums = [&mut dgamma[..], &mut dbeta];
+    cpu::batch_norm_grad(&mut dx, sums, [x, &dy], [&mean, &deviation], &gamma, scratch, Threads::One);
+    let name = |what: &str| format!("{what} of {rows} rows of {n}");
+    let operation = Operation::reciprocal_stddev(n, EPSILON);
+    let deviations = Case::new(name("deviations"), operation, data([&variance]), data([&deviation]));
+    let inputs = data([x, &mean, &deviation, &gamma, &beta]);
+    let norm = Case::new(name("batch norm"), Operation::batch_norm(rows, n), inputs, data([&y]));
+    let inputs = data([x, &dy, &mean, &deviation, &gamma]);
+    let operation = Operation::batch_norm_grad(shape);
+    let gradient = Case::new(name("batch norm's gradient"), operation, inputs, data([&dx, &dgamma, &dbeta]));
+    vec![deviations, norm, with_sums(gradient, rows)]
+}
+
+/// Returns the cases of a layer norm and of its gradient.
+pub(crate) fn layer(shape @ [rows, n]: [usize; 2], x: &[f32], numbers: &mut Numbers) -> Vec<Case> {
+    // Without columns, no rows can be counted.
+    let rows = if n == 0 { 0 } else { rows };
+    let scratch = &mut vec![f32::NAN; cpu::norm_scratch(shape)];
+    let [gamma, beta] = [0; 2].map(|_| numbers.between(-1.0, 1.0, n));
+    let dy = numbers.between(-1.0, 1.0, rows * n);
+    let [mut y, mut mean, mut deviation] = unknown([rows * n, rows, rows]);
+    cpu::layer_norm(&mut y, [&mut mean, &mut deviation], x, [&gamma, &beta], EPSILON, Threads::One);
+    let [mut dx, mut dgamma, mut dbeta] = unknown([rows * n, n, n]);
+    let sums = [&mut dgamma[..], &mut dbeta];
+    cpu::layer_norm_grad(&mut dx, sums, [x, &dy], [&mean, &deviation], &gamma, scratch, Threads::One);
+    let name = |what: &str| format!("{what} of {rows} rows of {n}");
+    let inputs = data([x, &gamma, &beta]);
+    let operation = Operation::layer_norm(shape, EPSILON);
+    let norm = Case::new(name("layer norm"), operation, inputs, data([&y, &mean, &deviation]));
+    let inputs = data([x, &dy, &mean, &deviation, &gamma]);
+    let operation = Operation::layer_norm_grad(shape);
+    let gradient = Case::new(name("layer norm's gradient"), operation, inputs, data([&dx, &dgamma, &dbeta]));
+    vec![Case { tolerance: 1e-4, ..norm }, with_sums(gradient, rows)]
+}
+
+/// Returns a case with a tolerance for sums of this number of terms, which have as many errors of rounding.
+fn with_sums(case: Case, terms: usize) -> Case {
+    Case { tolerance: 1e-4 + 1e-7 * terms as f64, ..case }
+}
+
+/// Returns all cases.
+pub(crate) fn cases() -> Vec<Case> {
+    let (mut numbers, mut cases) = (Numbers(50), Vec::new());
+    for shape @ [rows, n] in SHAPES {
+        let x = numbers.between(-1.0, 1.0, rows * n);
+        cases.push(moments(shape, &x));
+        cases.extend(batch(shape, &x, &mut numbers));
+        cases.extend(layer(shape, &x, &mut numbers));
+    }
+    cases
+}
+
+#[test]
+fn norms_agree() {
+    agree(&cases(), 50);
+}
+
+#[test]
+fn moments_far_from_0_keep_their_digits() {
+    let mut numbers = Numbers(51);
+    let far = [[300, 33], [5, 3], [1100, 3]].map(|[rows, n]| {
+        let x = numbers.between(9_999.0, 10_001.0, rows * n);
+        moments([rows, n], &x)
+    });
+    agree(&far, 51);
+}
+
+#[test]
+fn a_nan_spoils_its_own_column_or_row() {
+    let (mut numbers, shape) = (Numbers(52), [300, 33]);
+    let mut x = numbers.between(-1.0, 1.0, 300 * 33);
+    (x[5], x[33 * 200 + 9]) = (f32::NAN, f32::NAN);
+    let mut cases = [batch(shape, &x, &mut numbers), layer(shape, &x, &mut numbers)].concat();
+    x[0] = f32::INFINITY;
+    cases.extend(layer(shape, &x, &mut numbers));
+    cases.push(moments(
+        shape,
+        &x[33..].iter().chain(&x[..33]).map(|&x| if x > 1.0 { 1.0 } else { x }).collect::<Vec<_>>(),
+    ));
+    agree(&cases, 52);
+}
