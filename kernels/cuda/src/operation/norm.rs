@@ -16,19 +16,18 @@ impl Operation {
             return Self::nothing();
         }
         let columns = Columns::to_reduce(rows, n);
-        let first_stage = |to: [Slot; 2], divisor: f32| {
-            let mut arguments = columns.arguments(&[to[0], to[1], Input(0)]);
-            arguments.push(Slot::Number(Argument::F32(divisor)));
+        let first_stage = |to: [Slot; 2]| {
+            let arguments = columns.arguments(&[to[0], to[1], Input(0)]);
             Self::default().then(Library::Norm, "column_moments", columns.grid(), &arguments)
         };
         if columns.chunks == 1 {
-            return first_stage([Output(0), Output(1)], rows as f32);
+            return first_stage([Output(0), Output(1)]);
         }
         let [means, squares] = [Scratch(0), Scratch(columns.bytes())];
         let second = columns.second_stage();
-        let mut arguments = second.arguments(&[Output(0), Output(1), means, squares]);
+        let mut arguments = second.arguments(&[Output(0), Output(1), Input(0), means, squares]);
         arguments.extend([count(rows), count(columns.chunk)]);
-        first_stage([means, squares], 1.0)
+        first_stage([means, squares])
             .then(Library::Norm, "merge_moments", second.grid(), &arguments)
             .with_scratch(2 * columns.bytes())
     }

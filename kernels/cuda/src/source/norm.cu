@@ -20,26 +20,26 @@ struct ColumnMoments {
     }
 };
 
-// Writes the mean of each column of each chunk, and the sum of the squares of the differences from it, divided
-// by `divisor`. The mean of no rows is NaN.
+// Writes the moments of each column if there is one chunk. The mean of no rows is NaN. Otherwise writes those of
+// each chunk for `merge_moments`: the mean, relative to the first row of the matrix, and the sum of the squares
+// of the differences from it.
 extern "C" __global__ void column_moments(float* means, float* squares, const float* x, Count rows, Count n,
-                                          unsigned width, Count chunk, Count chunks, float divisor) {
+                                          unsigned width, Count chunk, Count chunks) {
     __shared__ ColumnMoments merged[LANES];
     auto read = [&](const ColumnShare& share) {
         ColumnMoments own = {0.0f, 0.0f, 0.0f};
+        // The numbers may be far from 0, and their means would lose digits.
+        float first = share.row < share.end ? x[share.column] : 0.0f;
         for (Count row = share.row; row < share.end; row += MOMENTS_OF * (Count)share.step) {
             float some[MOMENTS_OF], count = 0.0f, sum = 0.0f, differences = 0.0f;
 #pragma unroll
             for (unsigned i = 0; i < MOMENTS_OF; i++) {
                 Count at = row + i * (Count)share.step;
-                some[i] = at < share.end ? x[at * n + share.column] : 0.0f;
+                some[i] = at < share.end ? x[at * n + share.column] - first : 0.0f;
                 count += at < share.end ? 1.0f : 0.0f;
+                sum += some[i];
             }
-            // The differences from one number are added, because the numbers may be far from 0, and their sum
-            // would lose digits.
-#pragma unroll
-            for (unsigned i = 1; i < MOMENTS_OF; i++) sum += i < count ? some[i] - some[0] : 0.0f;
-            float mean = some[0] + sum / count;
+            float mean = sum / count;
 #pragma unroll
             for (unsigned i = 0; i < MOMENTS_OF; i++)
                 differences += i < count ? (some[i] - mean) * (some[i] - mean) : 0.0f;
@@ -48,17 +48,18 @@ extern "C" __global__ void column_moments(float* means, float* squares, const fl
         return own;
     };
     auto write = [&](const ColumnMoments& own, Count at) {
-        means[at] = own.count == 0.0f ? NOT_A_NUMBER : own.mean;
-        squares[at] = own.squares / divisor;
+        bool all = chunks == 1;
+        means[at] = !all ? own.mean : rows > 0 ? own.mean + x[at] : NOT_A_NUMBER;
+        squares[at] = !all ? own.squares : own.squares / (float)rows;
     };
     reduce_columns(merged, {rows, n, width, chunk, chunks}, read, write);
 }
 
-// Merges what `column_moments` has written. The matrices of means and squares have a row for each chunk of the
-// matrix that was reduced; that one had `all` rows, and `each` in every chunk.
-extern "C" __global__ void merge_moments(float* mean, float* variance, const float* means, const float* squares,
-                                         Count rows, Count n, unsigned width, Count chunk, Count chunks, Count all,
-                                         Count each) {
+// Merges what `column_moments` has written of `x`. The matrices of means and squares have a row for each chunk of
+// x, which has `all` rows, and `each` in a chunk.
+extern "C" __global__ void merge_moments(float* mean, float* variance, const float* x, const float* means,
+                                         const float* squares, Count rows, Count n, unsigned width, Count chunk,
+                                         Count chunks, Count all, Count each) {
     __shared__ ColumnMoments merged[LANES];
     auto read = [&](const ColumnShare& share) {
         ColumnMoments own = {0.0f, 0.0f, 0.0f};
@@ -70,7 +71,7 @@ extern "C" __global__ void merge_moments(float* mean, float* variance, const flo
         return own;
     };
     auto write = [&](const ColumnMoments& own, Count at) {
-        mean[at] = own.mean;
+        mean[at] = own.mean + x[at];
         variance[at] = own.squares / (float)all;
     };
     reduce_columns(merged, {rows, n, width, chunk, chunks}, read, write);

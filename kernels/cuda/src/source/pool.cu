@@ -10,15 +10,14 @@ template <class Index>
 struct PoolAxis {
     Index input, output, window, stride, before;
 
-    // Returns the first pixel of a window that is inside the image.
-    __device__ __forceinline__ Index first_pixel(Index at) const {
-        return at * stride > before ? at * stride - before : 0;
-    }
+    // Returns the pixel at a position of a window. It is `input` or more if it is outside the image: the number
+    // of a pixel before the image wraps around.
+    __device__ __forceinline__ Index pixel(Index at, Index position) const { return at * stride + position - before; }
 
-    // Returns the pixel behind the last one of a window that is inside the image.
-    __device__ __forceinline__ Index end_pixel(Index at) const {
-        Index end = at * stride + window - before;
-        return end < input ? end : input;
+    // Returns the number of pixels of a window that are inside the image.
+    __device__ __forceinline__ Index inside(Index at) const {
+        Index start = at * stride, end = start + window;
+        return (end < before + input ? end : before + input) - (start > before ? start : before);
     }
 
     // Returns the position of a pixel within a window.
@@ -64,15 +63,17 @@ POOL_FUNCTION void max_of_window(float* maxima, unsigned char* positions, const 
     float largest = MINUS_INFINITY;
     Index position = 0;
     bool first = true;
-    for (Index y = vertical.first_pixel(own.y); y < vertical.end_pixel(own.y); y++) {
-        Index line = (own.image * vertical.input + y) * horizontal.input;
-        for (Index x = horizontal.first_pixel(own.x); x < horizontal.end_pixel(own.x); x++) {
+    for (Index row = 0; row < vertical.window; row++) {
+        Index y = vertical.pixel(own.y, row), line = (own.image * vertical.input + y) * horizontal.input;
+#pragma unroll 4
+        for (Index column = 0; column < horizontal.window; column++) {
+            Index x = horizontal.pixel(own.x, column);
+            if (y >= vertical.input || x >= horizontal.input) continue;
             float number = images[(line + x) * pool.channels + own.channel];
             // The first pixel is always taken, because the maximum may be −∞.
-            if (first || number > largest || number != number) {
-                largest = number;
-                position = vertical.within(own.y, y) * horizontal.window + horizontal.within(own.x, x);
-            }
+            bool larger = first || number > largest || number != number;
+            largest = larger ? number : largest;
+            position = larger ? row * horizontal.window + column : position;
             first = false;
         }
     }
@@ -103,14 +104,17 @@ template <class Index>
 POOL_FUNCTION void mean_of_window(float* means, const float* images, const Pool<Index>& pool, Index at) {
     const PoolAxis<Index>&vertical = pool.vertical, &horizontal = pool.horizontal;
     PoolElement<Index> own(at, vertical.output, horizontal.output, pool.channels);
-    Index top = vertical.first_pixel(own.y), bottom = vertical.end_pixel(own.y);
-    Index left = horizontal.first_pixel(own.x), right = horizontal.end_pixel(own.x);
     float sum = 0.0f;
-    for (Index y = top; y < bottom; y++) {
-        Index line = (own.image * vertical.input + y) * horizontal.input;
-        for (Index x = left; x < right; x++) sum += images[(line + x) * pool.channels + own.channel];
+    for (Index row = 0; row < vertical.window; row++) {
+        Index y = vertical.pixel(own.y, row), line = (own.image * vertical.input + y) * horizontal.input;
+#pragma unroll 4
+        for (Index column = 0; column < horizontal.window; column++) {
+            Index x = horizontal.pixel(own.x, column);
+            if (y >= vertical.input || x >= horizontal.input) continue;
+            sum += images[(line + x) * pool.channels + own.channel];
+        }
     }
-    means[at] = sum / (float)((bottom - top) * (right - left));
+    means[at] = sum / (float)(vertical.inside(own.y) * horizontal.inside(own.x));
 }
 
 // Adds the shares that the pixel `at` has in the gradients of windows.
@@ -121,10 +125,9 @@ POOL_FUNCTION void gradient_of_means(float* to, const float* gradients, const Po
     float sum = 0.0f;
     for (Index y = vertical.first_window(own.y); y < vertical.end_window(own.y); y++) {
         Index line = (own.image * vertical.output + y) * horizontal.output;
-        Index rows = vertical.end_pixel(y) - vertical.first_pixel(y);
         for (Index x = horizontal.first_window(own.x); x < horizontal.end_window(own.x); x++) {
-            Index columns = horizontal.end_pixel(x) - horizontal.first_pixel(x);
-            sum += gradients[(line + x) * pool.channels + own.channel] / (float)(rows * columns);
+            float count = (float)(vertical.inside(y) * horizontal.inside(x));
+            sum += gradients[(line + x) * pool.channels + own.channel] / count;
         }
     }
     to[at] = sum;
