@@ -1,5 +1,7 @@
-//! What a device can do: keep memory, copy to and from it, and run kernels. This module must not depend on
-//! what the kernels compute.
+//! What a device can do: keep memory, copy to and from it, and run kernels, on streams that have an order
+//! among each other only where events give them one. This module must not depend on what the kernels compute.
+
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::source::{LANES, Source};
 
@@ -103,9 +105,83 @@ pub struct Launch<'a> {
     pub arguments: &'a [Argument],
 }
 
-/// A device. All requests are carried out in their order.
+/// A sequence of requests that a device carries out in their order. Requests on different streams may be
+/// carried out in any order, or at the same time, unless events or the caller's own waits order them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Stream {
+    /// The stream of kernels. It is selected at the start.
+    Compute,
+    /// The stream of copies to the device, beside the kernels.
+    Upload,
+    /// The stream of copies from the device, beside the kernels.
+    Download,
+}
+
+impl Stream {
+    /// All streams, in their order.
+    pub const ALL: [Self; 3] = [Self::Compute, Self::Upload, Self::Download];
+
+    /// Returns the position of the stream in [`ALL`](Self::ALL).
+    pub(crate) const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// A point in a stream, which [`Driver::record`] returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// The device that has recorded the event.
+    pub(crate) device: u64,
+    pub(crate) number: u64,
+    /// Whether it was recorded in a capture.
+    pub(crate) of_graph: bool,
+}
+
+/// A copy from the device that has begun. [`Driver::finish`] takes it, so no copy can be finished twice.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "the device keeps the bytes until the transfer is finished"]
+pub struct Transfer {
+    pub(crate) id: u64,
+    pub(crate) bytes: u64,
+}
+
+impl Transfer {
+    /// Returns the number of bytes that are copied.
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+/// Requests that a device has captured, and carries out at each [`Driver::replay`].
+#[derive(Debug, PartialEq, Eq)]
+pub struct Graph {
+    pub(crate) id: u64,
+}
+
+/// Returns a number that no other call of this process returns. So a place, a transfer or an event of one
+/// device is unknown to the others.
+pub(crate) fn unique() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// A device.
+///
+/// Uploads, downloads and launches are ordered on the selected stream. They are carried out later, so an error
+/// of one of them may be returned by a later request; [`synchronise`](Self::synchronise) returns the last of
+/// them.
 pub trait Driver {
-    /// Compiles kernels and makes them available.
+    /// Returns the name of the device.
+    fn name(&self) -> &str;
+
+    /// Returns the number of free bytes of the device's memory, and of all.
+    ///
+    /// # Errors
+    /// If the device has failed.
+    fn memory_info(&mut self) -> Result<[u64; 2], DriverError>;
+
+    /// Compiles kernels and makes them available. A kernel replaces an earlier one of its name in the launches
+    /// that follow.
     ///
     /// # Errors
     /// If they cannot be compiled.
@@ -117,27 +193,97 @@ pub trait Driver {
     /// If the device has too little memory.
     fn allocate(&mut self, bytes: u64) -> Result<Memory, DriverError>;
 
-    /// Releases memory. Nothing may use it any more.
+    /// Releases memory. All that uses it must be done, as the caller knows from a download, from
+    /// [`finish`](Self::finish) or from [`synchronise`](Self::synchronise). A graph that uses it can no longer
+    /// be replayed.
     ///
     /// # Errors
-    /// If the device has failed.
+    /// If a request that uses the memory may not be done yet (a device may also wait for it), or the device
+    /// has failed.
     fn release(&mut self, memory: Memory) -> Result<(), DriverError>;
 
-    /// Copies bytes to the device.
+    /// Orders the uploads, downloads, launches, events and waits that follow on this stream.
+    fn select(&mut self, stream: Stream);
+
+    /// Copies bytes to the device. The caller may change them as soon as this returns.
     ///
     /// # Errors
     /// If they reach beyond the memory.
     fn upload(&mut self, to: Place, bytes: &[u8]) -> Result<(), DriverError>;
 
-    /// Copies bytes from the device, when all that was requested before is done.
+    /// Copies bytes from the device, and waits for them. All that the selected stream was asked before is done
+    /// then; other streams may go on.
     ///
     /// # Errors
     /// If they reach beyond the memory.
     fn download(&mut self, from: Place, bytes: &mut [u8]) -> Result<(), DriverError>;
 
+    /// Begins to copy bytes from the device, and does not wait for them. Nothing may write to them on the
+    /// device until the copy is done.
+    ///
+    /// # Errors
+    /// If they reach beyond the memory.
+    fn begin_download(&mut self, from: Place, bytes: u64) -> Result<Transfer, DriverError>;
+
+    /// Waits for the bytes of a transfer. All that its stream was asked before it is done then.
+    ///
+    /// # Errors
+    /// If `bytes` has another length than the transfer, which ends in any case.
+    fn finish(&mut self, transfer: Transfer, bytes: &mut [u8]) -> Result<(), DriverError>;
+
+    /// Declares the bytes that the next launch reads and those that it writes. A device without a card checks
+    /// the declaration, and with it the order of launches on different streams.
+    fn touches(&mut self, _reads: &[(Place, u64)], _writes: &[(Place, u64)]) {}
+
     /// Runs a kernel.
     ///
     /// # Errors
-    /// If the kernel does not exist, has other arguments, or fails.
+    /// If the kernel does not exist or has other arguments.
     fn launch(&mut self, launch: Launch<'_>) -> Result<(), DriverError>;
+
+    /// Returns an event after all that the selected stream was asked so far. An event that is recorded in a
+    /// capture stands for this point of the latest replay.
+    ///
+    /// # Errors
+    /// If the device has failed.
+    fn record(&mut self) -> Result<Event, DriverError>;
+
+    /// Lets all that the selected stream is asked from now on begin after the event.
+    ///
+    /// # Errors
+    /// If this device has not recorded the event, or if it is that of a graph that was not replayed yet.
+    fn wait(&mut self, event: Event) -> Result<(), DriverError>;
+
+    /// Waits until all streams have done what they were asked.
+    ///
+    /// # Errors
+    /// If any of it has failed.
+    fn synchronise(&mut self) -> Result<(), DriverError>;
+
+    /// Captures what follows instead of carrying it out. The stream of kernels must be selected. Only launches
+    /// and events can be captured, and waits for events of the same capture; all other requests are refused
+    /// until [`end_capture`](Self::end_capture).
+    ///
+    /// # Errors
+    /// If a capture is under way, or if another stream is selected.
+    fn begin_capture(&mut self) -> Result<(), DriverError>;
+
+    /// Ends the capture.
+    ///
+    /// # Errors
+    /// If no capture is under way, or if the device cannot replay it.
+    fn end_capture(&mut self) -> Result<Graph, DriverError>;
+
+    /// Carries out what was captured, with the same arguments, on the stream of kernels, which must be
+    /// selected. The places of the arguments must still exist.
+    ///
+    /// # Errors
+    /// If memory that the graph uses was released.
+    fn replay(&mut self, graph: &Graph) -> Result<(), DriverError>;
+
+    /// Gives a graph up.
+    ///
+    /// # Errors
+    /// If the device has failed.
+    fn discard(&mut self, graph: Graph) -> Result<(), DriverError>;
 }

@@ -5,12 +5,15 @@
 
 mod driver;
 mod emulator;
+mod ledger;
 mod nvrtc;
 mod operation;
 mod optimizer;
 mod source;
 
-pub use driver::{Argument, Driver, DriverError, Grid, Launch, Memory, Place};
+pub use driver::{
+    Argument, Driver, DriverError, Event, Graph, Grid, Launch, Memory, Place, Stream, Transfer,
+};
 pub use emulator::{Compiler, Emulator};
 pub use nvrtc::{ARCHITECTURES, Architecture, Nvrtc};
 pub use operation::{Operation, Places, StepNumbers};

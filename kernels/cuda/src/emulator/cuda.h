@@ -57,10 +57,11 @@ void call(void (*kernel)(A...), void** arguments) {
     call_with(kernel, arguments, std::index_sequence_for<A...>());
 }
 
-// The kind of an argument: a place in memory, a number of 4 or 8 bytes, or a floating-point number.
+// The kind of an argument: a place in memory that is only read or that is written, a number of 4 or 8 bytes,
+// or a floating-point number.
 template <class T>
 constexpr char kind() {
-    if (std::is_pointer<T>::value) return 'm';
+    if (std::is_pointer<T>::value) return std::is_const<std::remove_pointer_t<T>>::value ? 'r' : 'w';
     if (std::is_same<T, float>::value) return 'f';
     return std::is_unsigned<T>::value ? sizeof(T) == 4 ? 'i' : sizeof(T) == 8 ? 'l' : '?' : '?';
 }

@@ -4,7 +4,8 @@
 //
 // Wanted properties: (A) memory is apart from other memory, so that the address sanitizer finds accesses
 // beyond it; (B) memory that was not written holds garbage; (C) lanes run in an order that depends on the
-// seed, and change only where they wait for each other; (D) lanes that wait for ever are an error.
+// seed, and change only where they wait for each other; (D) lanes that wait for ever are an error; (E) a
+// kernel that declares what it touches fails if it touches other bytes, or writes to what it only reads.
 
 #include <dlfcn.h>
 #include <ucontext.h>
@@ -49,7 +50,7 @@ constexpr std::uint64_t MEMORY_BYTES_MAX = 1ull << 30;
 constexpr std::uint64_t TEXT_BYTES_MAX = 4096;
 constexpr unsigned ARGUMENTS_MAX = 64;
 constexpr std::uint64_t BLOCKS_MAX = 1 << 20;
-
+constexpr unsigned RANGES_MAX = 1 << 12;
 
 struct Failure : std::runtime_error {
     using std::runtime_error::runtime_error;
@@ -239,7 +240,6 @@ struct Memory {
 };
 
 std::map<std::uint64_t, Memory> memories;
-std::uint64_t next_memory = 1;
 std::vector<void*> modules;
 
 void read_exactly(void* to, std::size_t bytes) {
@@ -298,13 +298,12 @@ char* part_of(std::uint64_t id, std::uint64_t offset, std::uint64_t length) {
 }
 
 void allocate() {
-    auto length = take<std::uint64_t>();
+    auto id = take<std::uint64_t>(), length = take<std::uint64_t>();
     if (length > MEMORY_BYTES_MAX) throw Failure("out of memory");
-    std::uint64_t id = next_memory++;
     Memory memory{std::unique_ptr<char[]>(new char[length]), length};
     std::memset(memory.bytes.get(), 0xFF, length);
     memories.emplace(id, std::move(memory));
-    answer(0, &id, sizeof id);
+    answer(0, nullptr, 0);
 }
 
 void release() {
@@ -337,34 +336,88 @@ void load() {
     answer(0, nullptr, 0);
 }
 
-// Returns a symbol and the module that has it.
-void* symbol(const std::string& name, void** module) {
-    // A source that was loaded later may have a kernel of the same name.
-    for (auto one = modules.rbegin(); one != modules.rend(); ++one) {
-        if (void* found = dlsym(*one, name.c_str())) {
-            *module = *one;
-            return found;
-        }
+// Bytes that a kernel declares to touch.
+struct Range {
+    std::uint64_t id, offset, length;
+    bool written;
+
+    bool meets(const Range& other) const {
+        return id == other.id && offset < other.offset + other.length && other.offset < offset + length;
     }
-    return nullptr;
-}
+};
+
+// Hides all memory of a kernel from it but for the ranges that it declares, as long as this value lives.
+struct Declared {
+    std::vector<Range> ranges;
+    std::vector<std::uint64_t> ids;
+    std::vector<std::uint64_t> sums;
+
+    Declared(std::vector<Range> of, std::vector<std::uint64_t> in) : ranges(std::move(of)), ids(std::move(in)) {
+        for (const Range& range : ranges) part_of(range.id, range.offset, range.length);
+        sums = sums_of_read();
+#ifdef EMULATOR_ASAN
+        for (std::uint64_t id : ids) __asan_poison_memory_region(memory_of(id).bytes.get(), memory_of(id).length);
+        for (const Range& range : ranges)
+            __asan_unpoison_memory_region(part_of(range.id, range.offset, range.length), range.length);
+#endif
+    }
+
+    ~Declared() { show(); }
+
+    Declared(const Declared&) = delete;
+
+    void show() {
+#ifdef EMULATOR_ASAN
+        for (std::uint64_t id : ids) __asan_unpoison_memory_region(memory_of(id).bytes.get(), memory_of(id).length);
+#endif
+    }
+
+    // Returns a sum of the bytes of each range that is only read.
+    std::vector<std::uint64_t> sums_of_read() const {
+        std::vector<std::uint64_t> all;
+        for (const Range& range : ranges) {
+            std::uint64_t sum = 0xCBF29CE484222325u;
+            bool read = !std::any_of(ranges.begin(), ranges.end(), [&](const Range& other) {
+                return other.written && range.meets(other);
+            });
+            const char* bytes = part_of(range.id, range.offset, range.length);
+            for (std::uint64_t at = 0; read && at < range.length; at++)
+                sum = (sum ^ static_cast<unsigned char>(bytes[at])) * 0x100000001B3u;
+            all.push_back(sum);
+        }
+        return all;
+    }
+
+    void check() {
+        show();
+        std::vector<std::uint64_t> now = sums_of_read();
+        for (std::size_t at = 0; at < ranges.size(); at++)
+            if (now[at] != sums[at])
+                throw Failure("it has written to the bytes " + std::to_string(ranges[at].offset) + " to " +
+                              std::to_string(ranges[at].offset + ranges[at].length) + " of memory " +
+                              std::to_string(ranges[at].id) + ", which it declares only to read");
+    }
+};
 
 void run() {
     std::string name = take_text();
+    auto module_number = take<std::uint64_t>();
     auto blocks = take<Index>(), threads = take<Index>();
     auto count = take<std::uint32_t>();
     if (count > ARGUMENTS_MAX) std::exit(2);
     std::vector<char> kinds;
     std::vector<std::uint64_t> values(count);
     std::vector<void*> arguments;
+    std::vector<std::uint64_t> ids;
     std::string fault;
     for (unsigned at = 0; at < count; at++) {
         auto kind = take<char>();
-        if (kind == 'm') {
+        if (kind == 'r' || kind == 'w') {
             auto id = take<std::uint64_t>(), offset = take<std::uint64_t>();
             try {
                 char* pointer = part_of(id, offset, 0);
                 std::memcpy(&values[at], &pointer, sizeof pointer);
+                ids.push_back(id);
             } catch (const Failure& failure) {
                 fault = failure.what();
             }
@@ -376,9 +429,20 @@ void run() {
         kinds.push_back(kind);
         arguments.push_back(&values[at]);
     }
+    bool declares = take<char>() != 0;
+    auto count_of_ranges = take<std::uint32_t>();
+    if (count_of_ranges > RANGES_MAX) std::exit(2);
+    std::vector<Range> ranges(count_of_ranges);
+    for (Range& range : ranges) {
+        range.id = take<std::uint64_t>();
+        range.offset = take<std::uint64_t>();
+        range.length = take<std::uint64_t>();
+        range.written = take<char>() != 0;
+    }
     if (!fault.empty()) throw Failure(fault);
-    void* module = nullptr;
-    auto call = reinterpret_cast<Call>(symbol("emulated_call_" + name, &module));
+    if (module_number >= modules.size()) std::exit(2);
+    void* module = modules[module_number];
+    auto call = reinterpret_cast<Call>(dlsym(module, ("emulated_call_" + name).c_str()));
     if (!call) throw Failure("there is no kernel '" + name + "'");
     auto takes = reinterpret_cast<bool (*)(const char*, unsigned)>(dlsym(module, ("emulated_takes_" + name).c_str()));
     if (!takes(kinds.data(), count)) throw Failure("the kernel '" + name + "' takes other arguments");
@@ -392,7 +456,9 @@ void run() {
     launch = {call, arguments.data()};
     alarm(seconds_max);
     try {
+        Declared declared(std::move(ranges), declares ? std::move(ids) : std::vector<std::uint64_t>());
         run_blocks(blocks, threads, forget);
+        declared.check();
     } catch (const Failure& failure) {
         alarm(0);
         throw Failure("kernel '" + name + "': " + failure.what());

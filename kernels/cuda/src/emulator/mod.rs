@@ -1,42 +1,64 @@
 //! A device without a card: kernels compiled as C++, run by a process of their own, under the address and
-//! undefined-behaviour sanitizers. The threads of a block run one after the other, in an order that depends
-//! on a seed, and change only where they wait for each other. So a missing barrier, an access beyond a piece
-//! of memory or a wait without end fails here. Of shared memory, only accesses through the name of an array
-//! are checked.
+//! undefined-behaviour sanitizers. Threads, and requests on different streams, run one after the other, in an
+//! order that depends on a seed. So a missing barrier, an access beyond a piece of memory, a wait without end or
+//! a request without an order fails here. Of shared memory, only accesses through the name of an array are
+//! checked.
 
 mod compiler;
+mod order;
+mod process;
+mod queues;
+mod request;
 
-use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Read, Write};
-use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::BTreeMap;
 
 pub use compiler::Compiler;
 
-use crate::driver::{Argument, Driver, DriverError, Launch, Memory, Place};
-use crate::source::Source;
-
-/// The largest part of the report that is read, in bytes.
-const FAULT_BYTES_MAX: u64 = 64 << 10;
+use self::order::Order;
+use self::process::Process;
+use self::queues::Queues;
+use self::request::{Call, Captured, Touch, Work};
+use crate::driver::{Driver, DriverError, Event, Graph, Launch, Memory, Place, Stream, Transfer, unique};
+use crate::ledger::{Ledger, out_of_memory, places};
+use crate::source::{Parameter, Source};
 
 /// The longest time that a kernel may run, in seconds.
 const KERNEL_SECONDS_MAX: u32 = 60;
 
+/// The size of the memory, in bytes.
+const MEMORY_BYTES: u64 = 1 << 30;
+
+/// The name of every emulated device.
+const NAME: &str = "the emulator";
+
 /// An emulated device. Its process ends when this value is dropped.
 #[derive(Debug)]
 pub struct Emulator {
-    compiler: Compiler,
-    process: Child,
-    orders: BufWriter<ChildStdin>,
-    answers: BufReader<ChildStdout>,
-    /// The file that has what the sanitizers report.
-    report: PathBuf,
+    process: Process,
+    ledger: Ledger,
+    order: Order,
+    queues: Queues,
+    /// The number of requests so far, which tells equal requests apart in errors.
+    requests: u64,
+    /// What the next launch reads and writes, if it was declared.
+    touches: Option<[Vec<(Place, u64)>; 2]>,
+    /// What was captured, while a capture is under way.
+    captured: Vec<Captured>,
+    graphs: BTreeMap<u64, Vec<Captured>>,
+    transfers: BTreeMap<u64, Arriving>,
+}
+
+/// A transfer that was not finished.
+#[derive(Debug)]
+struct Arriving {
+    clock: [u64; 3],
+    /// The bytes, after the copy was carried out.
+    bytes: Option<Vec<u8>>,
 }
 
 impl Emulator {
-    /// Starts an emulated device. `seed` decides the order in which threads run. A kernel may run for a
-    /// minute.
+    /// Starts an emulated device. `seed` decides the order in which threads and requests run. A kernel may run
+    /// for a minute.
     ///
     /// # Errors
     /// If the emulator cannot be compiled or started.
@@ -50,149 +72,314 @@ impl Emulator {
     /// # Errors
     /// If the emulator cannot be compiled or started.
     pub fn start_with_limit(compiler: &Compiler, seed: u64, seconds: u32) -> Result<Self, DriverError> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let program = compiler.emulator()?;
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let report = compiler.folder().join(format!("report.{}.{number}", std::process::id()));
-        let unavailable =
-            |error: io::Error| DriverError::Unavailable(format!("cannot start the emulator: {error}"));
-        let errors = File::create(&report).map_err(unavailable)?;
-        let mut command = Command::new(program);
-        // The process exits when its input ends. Memory that it still holds is no leak.
-        command.args([seed.to_string(), seconds.to_string()]).env("ASAN_OPTIONS", "detect_leaks=0");
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
-        let mut process = command.spawn().map_err(unavailable)?;
-        let (orders, answers) = (process.stdin.take(), process.stdout.take());
-        let orders = BufWriter::new(orders.expect("a pipe"));
-        let answers = BufReader::new(answers.expect("a pipe"));
-        Ok(Self { compiler: compiler.clone(), process, orders, answers, report })
+        Ok(Self {
+            process: Process::start(compiler, seed, seconds)?,
+            ledger: Ledger::new(),
+            order: Order::default(),
+            queues: Queues::new(seed),
+            requests: 0,
+            touches: None,
+            captured: Vec::new(),
+            graphs: BTreeMap::new(),
+            transfers: BTreeMap::new(),
+        })
     }
 
-    /// Sends what has been written, and returns the bytes of the answer.
-    fn answer(&mut self) -> Result<Vec<u8>, DriverError> {
-        let (mut status, mut length) = ([0], [0; 8]);
-        let read = self.orders.flush().and_then(|()| {
-            self.answers.read_exact(&mut status)?;
-            self.answers.read_exact(&mut length)?;
-            let mut bytes = Vec::new();
-            let length = u64::from_le_bytes(length);
-            self.answers.by_ref().take(length).read_to_end(&mut bytes)?;
-            match bytes.len() as u64 == length {
-                true => Ok(bytes),
-                false => Err(io::ErrorKind::UnexpectedEof.into()),
-            }
-        });
-        let bytes = read.map_err(|error| self.fault(&error))?;
-        match status {
-            [0] => Ok(bytes),
-            _ => Err(DriverError::Refused(String::from_utf8_lossy(&bytes).into_owned())),
+    /// Ends the device.
+    ///
+    /// # Errors
+    /// If a request fails that was still to be carried out, and if memory was not released or a transfer was
+    /// not finished.
+    pub fn close(mut self) -> Result<(), DriverError> {
+        self.run_all()?;
+        let memories = self.ledger.memories().map(|(id, bytes)| format!("memory {id} of {bytes} bytes"));
+        let transfers = self.transfers.keys().map(|id| format!("transfer {id}"));
+        let leaks: Vec<String> = memories.chain(transfers).collect();
+        match leaks.is_empty() {
+            true => Ok(()),
+            false => Err(DriverError::Refused(format!("not released or finished: {}", leaks.join(", ")))),
         }
     }
 
-    /// Returns the reason why the process has ended, which a sanitizer may have reported.
-    fn fault(&mut self, error: &io::Error) -> DriverError {
-        let _ = self.process.wait();
-        let mut text = Vec::new();
-        let read =
-            File::open(&self.report).and_then(|file| file.take(FAULT_BYTES_MAX).read_to_end(&mut text));
-        let text = String::from_utf8_lossy(&text).into_owned();
-        let says = |line: &&str| line.contains("ERROR: ") || line.contains("runtime error: ");
-        let line = read.ok().and_then(|_| text.lines().find(says));
-        DriverError::Failed(line.map_or_else(|| error.to_string(), |line| line.trim().to_owned()))
+    /// Returns the name of a new request.
+    fn name_of(&mut self, what: &str) -> String {
+        self.requests += 1;
+        format!("{what} (request {})", self.requests)
     }
 
-    /// Writes a part of an order. An error shows when the answer is read.
-    fn put(&mut self, bytes: &[u8]) {
-        let _ = self.orders.write_all(bytes);
+    /// Returns a copy to or from the device as an access to memory.
+    fn copy(&self, place: Place, length: u64, written: bool) -> Result<Vec<Touch>, DriverError> {
+        let bytes = self.ledger.range(place, length)?;
+        Ok(if length == 0 { Vec::new() } else { vec![Touch { memory: place.id, bytes, written }] })
     }
 
-    fn put_text(&mut self, text: &str) {
-        self.put(&(text.len() as u64).to_le_bytes());
-        self.put(text.as_bytes());
+    /// Returns a launch with what was declared for it.
+    fn call(&mut self, launch: Launch<'_>) -> Result<Call, DriverError> {
+        let declared = self.touches.take();
+        let kernel = self.ledger.check(&launch)?.clone();
+        let touched = match declared {
+            None => None,
+            Some([reads, writes]) => {
+                let mut touched = Vec::new();
+                for (place, length) in reads {
+                    touched.extend(self.copy(place, length, false)?);
+                }
+                for (place, length) in writes {
+                    touched.extend(self.copy(place, length, true)?);
+                }
+                Some(touched)
+            }
+        };
+        let call = Call {
+            kernel: launch.kernel.to_owned(),
+            module: kernel.module,
+            parameters: kernel.parameters,
+            grid: launch.grid,
+            arguments: launch.arguments.to_vec(),
+            touched,
+        };
+        for Touch { memory, .. } in call.touched.iter().flatten().filter(|touch| touch.written) {
+            if !call.writes_to(*memory) {
+                return Err(DriverError::Refused(format!(
+                    "the kernel '{}' is declared to write to memory {memory}, but has no pointer there that is \
+                     not const",
+                    call.kernel
+                )));
+            }
+        }
+        Ok(call)
     }
 
-    fn put_place(&mut self, Place { id, offset }: Place) {
-        self.put(&id.to_le_bytes());
-        self.put(&offset.to_le_bytes());
+    /// Adds a launch to the queue of the selected stream.
+    fn push_call(&mut self, call: Call) -> Result<(), DriverError> {
+        let name = self.name_of(&format!("the kernel '{}'", call.kernel));
+        let touched = call.touched.as_deref().unwrap_or_default();
+        let uses: Vec<u64> = places(&call.arguments).map(|place| place.id).collect();
+        self.order.add(self.ledger.selected(), &name, touched, &uses)?;
+        self.push(name, Work::Call(call))
+    }
+
+    /// Adds a request to the queue of the selected stream. Some requests may be carried out.
+    fn push(&mut self, name: String, work: Work) -> Result<(), DriverError> {
+        self.queues.push(self.ledger.selected(), name, work);
+        while self.queues.are_ahead() && self.run_next()? {}
+        Ok(())
+    }
+
+    /// Carries out a request that may be the next one. Returns false if there is none.
+    fn run_next(&mut self) -> Result<bool, DriverError> {
+        let Some((name, work)) = self.queues.pop() else { return Ok(false) };
+        let ran = match work {
+            Work::Upload { to, bytes } => self.process.upload(to, &bytes),
+            Work::Call(call) => self.process.launch(&call),
+            Work::Download { from, transfer, bytes } => self.process.download(from, bytes).map(|bytes| {
+                if let Some(arriving) = self.transfers.get_mut(&transfer) {
+                    arriving.bytes = Some(bytes);
+                }
+            }),
+            Work::Record(_) | Work::Wait(_) => Ok(()),
+        };
+        ran.map(|()| true).map_err(|error| match error {
+            DriverError::Failed(reason) => DriverError::Failed(format!("{name}: {reason}")),
+            DriverError::Refused(reason) => DriverError::Refused(format!("{name}: {reason}")),
+            other => other,
+        })
+    }
+
+    /// Carries out all requests, and returns the first error after the last of them.
+    fn run_all(&mut self) -> Result<(), DriverError> {
+        let mut first = Ok(());
+        loop {
+            match self.run_next() {
+                Ok(true) => (),
+                Ok(false) => return first,
+                Err(error) => first = first.and(Err(error)),
+            }
+        }
     }
 }
 
 impl Driver for Emulator {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn memory_info(&mut self) -> Result<[u64; 2], DriverError> {
+        let used: u64 = self.ledger.memories().map(|(_, bytes)| bytes).sum();
+        Ok([MEMORY_BYTES - used, MEMORY_BYTES])
+    }
+
     fn load(&mut self, source: &Source) -> Result<(), DriverError> {
-        let library = self.compiler.library(source)?;
-        self.put(b"l");
-        self.put_text(&library.display().to_string());
-        self.answer().map(drop)
-    }
-
-    fn allocate(&mut self, bytes: u64) -> Result<Memory, DriverError> {
-        self.put(b"a");
-        self.put(&bytes.to_le_bytes());
-        let id = self.answer()?.try_into().map_err(|_| DriverError::Failed("a wrong answer".to_owned()))?;
-        Ok(Memory { id: u64::from_le_bytes(id), bytes })
-    }
-
-    fn release(&mut self, memory: Memory) -> Result<(), DriverError> {
-        self.put(b"f");
-        self.put(&memory.id.to_le_bytes());
-        self.answer().map(drop)
-    }
-
-    fn upload(&mut self, to: Place, bytes: &[u8]) -> Result<(), DriverError> {
-        self.put(b"u");
-        self.put_place(to);
-        self.put(&(bytes.len() as u64).to_le_bytes());
-        self.put(bytes);
-        self.answer().map(drop)
-    }
-
-    fn download(&mut self, from: Place, bytes: &mut [u8]) -> Result<(), DriverError> {
-        self.put(b"d");
-        self.put_place(from);
-        self.put(&(bytes.len() as u64).to_le_bytes());
-        let answer = self.answer()?;
-        if answer.len() != bytes.len() {
-            return Err(DriverError::Failed("an answer of another length".to_owned()));
-        }
-        bytes.copy_from_slice(&answer);
+        self.ledger.outside_capture("load kernels")?;
+        let signatures = source.signatures()?;
+        self.process.load(source)?;
+        self.ledger.load(signatures);
         Ok(())
     }
 
-    fn launch(&mut self, launch: Launch<'_>) -> Result<(), DriverError> {
-        self.put(b"r");
-        self.put_text(launch.kernel);
-        for size in launch.grid.blocks.into_iter().chain(launch.grid.threads) {
-            self.put(&size.to_le_bytes());
+    fn allocate(&mut self, bytes: u64) -> Result<Memory, DriverError> {
+        self.ledger.outside_capture("allocate memory")?;
+        let [free, total] = self.memory_info()?;
+        if bytes > free {
+            return Err(out_of_memory(NAME, bytes, [free, total]));
         }
-        self.put(&(launch.arguments.len() as u32).to_le_bytes());
-        for argument in launch.arguments {
-            match *argument {
-                Argument::Place(place) => {
-                    self.put(b"m");
-                    self.put_place(place);
+        let memory = self.ledger.allocate(bytes);
+        self.process.allocate(memory.id, bytes)?;
+        Ok(memory)
+    }
+
+    fn release(&mut self, memory: Memory) -> Result<(), DriverError> {
+        self.ledger.outside_capture("release memory")?;
+        self.ledger.range(memory.place(), 0)?;
+        self.order.release(memory.id)?;
+        self.ledger.release(memory.id);
+        self.process.release(memory.id)
+    }
+
+    fn select(&mut self, stream: Stream) {
+        self.ledger.select(stream);
+    }
+
+    fn upload(&mut self, to: Place, bytes: &[u8]) -> Result<(), DriverError> {
+        self.ledger.outside_capture("upload")?;
+        let touched = self.copy(to, bytes.len() as u64, true)?;
+        let name = self.name_of(&format!("the upload of {} bytes", bytes.len()));
+        self.order.add(self.ledger.selected(), &name, &touched, &[])?;
+        self.push(name, Work::Upload { to, bytes: bytes.to_vec() })
+    }
+
+    fn download(&mut self, from: Place, bytes: &mut [u8]) -> Result<(), DriverError> {
+        let transfer = self.begin_download(from, bytes.len() as u64)?;
+        self.finish(transfer, bytes)
+    }
+
+    fn begin_download(&mut self, from: Place, bytes: u64) -> Result<Transfer, DriverError> {
+        self.ledger.outside_capture("download")?;
+        let touched = self.copy(from, bytes, false)?;
+        let name = self.name_of(&format!("the download of {bytes} bytes"));
+        let clock = self.order.add(self.ledger.selected(), &name, &touched, &[])?;
+        let id = unique();
+        self.transfers.insert(id, Arriving { clock, bytes: None });
+        self.push(name, Work::Download { from, transfer: id, bytes })?;
+        Ok(Transfer { id, bytes })
+    }
+
+    fn finish(&mut self, transfer: Transfer, bytes: &mut [u8]) -> Result<(), DriverError> {
+        self.ledger.outside_capture("finish a transfer")?;
+        let Transfer { id, .. } = transfer;
+        while self.transfers.get(&id).is_some_and(|arriving| arriving.bytes.is_none()) && self.run_next()? {}
+        let Some(Arriving { clock, bytes: arrived }) = self.transfers.remove(&id) else {
+            return Err(DriverError::Refused(format!("there is no transfer {id}")));
+        };
+        let Some(arrived) = arrived else {
+            return Err(DriverError::Refused(format!("transfer {id} has failed before")));
+        };
+        self.order.is_done(clock);
+        if arrived.len() != bytes.len() {
+            let (got, wanted) = (arrived.len(), bytes.len());
+            return Err(DriverError::Refused(format!("transfer {id} has {got} bytes, expected {wanted}")));
+        }
+        bytes.copy_from_slice(&arrived);
+        Ok(())
+    }
+
+    fn touches(&mut self, reads: &[(Place, u64)], writes: &[(Place, u64)]) {
+        self.touches = Some([reads.to_vec(), writes.to_vec()]);
+    }
+
+    fn launch(&mut self, launch: Launch<'_>) -> Result<(), DriverError> {
+        let call = self.call(launch)?;
+        self.ledger.in_order()?;
+        if self.ledger.captures() {
+            self.captured.push(Captured::Call(call));
+            return Ok(());
+        }
+        self.push_call(call)
+    }
+
+    fn record(&mut self) -> Result<Event, DriverError> {
+        self.ledger.in_order()?;
+        let event = self.ledger.record();
+        if self.ledger.captures() {
+            self.captured.push(Captured::Event(event.number));
+            return Ok(event);
+        }
+        self.push_event(event.number)?;
+        Ok(event)
+    }
+
+    fn wait(&mut self, event: Event) -> Result<(), DriverError> {
+        self.ledger.in_order()?;
+        let Some(event) = self.ledger.event_of(event)? else { return Ok(()) };
+        self.order.wait(self.ledger.selected(), event);
+        self.push(String::new(), Work::Wait(event))
+    }
+
+    fn synchronise(&mut self) -> Result<(), DriverError> {
+        self.ledger.outside_capture("synchronise")?;
+        self.order.all_is_done();
+        self.run_all()
+    }
+
+    fn begin_capture(&mut self) -> Result<(), DriverError> {
+        self.ledger.begin_capture()
+    }
+
+    fn end_capture(&mut self) -> Result<Graph, DriverError> {
+        self.ledger.end_capture()?;
+        let id = unique();
+        self.graphs.insert(id, std::mem::take(&mut self.captured));
+        Ok(Graph { id })
+    }
+
+    fn replay(&mut self, graph: &Graph) -> Result<(), DriverError> {
+        self.ledger.replay()?;
+        let Some(captured) = self.graphs.get(&graph.id).cloned() else {
+            return Err(DriverError::Refused(format!("there is no graph {}", graph.id)));
+        };
+        for one in captured {
+            match one {
+                Captured::Call(call) => {
+                    for place in places(&call.arguments) {
+                        self.ledger.range(place, 0)?;
+                    }
+                    self.push_call(call)?;
                 }
-                Argument::U32(number) => {
-                    self.put(b"i");
-                    self.put(&number.to_le_bytes());
-                }
-                Argument::U64(number) => {
-                    self.put(b"l");
-                    self.put(&number.to_le_bytes());
-                }
-                Argument::F32(number) => {
-                    self.put(b"f");
-                    self.put(&number.to_le_bytes());
+                Captured::Event(event) => {
+                    let latest = self.ledger.record_again(event);
+                    self.push_event(latest)?;
                 }
             }
         }
-        self.answer().map(drop)
+        Ok(())
+    }
+
+    fn discard(&mut self, graph: Graph) -> Result<(), DriverError> {
+        let captured = self.graphs.remove(&graph.id).into_iter().flatten();
+        let event = |one| match one {
+            Captured::Event(event) => Some(event),
+            Captured::Call(_) => None,
+        };
+        self.ledger.discard(captured.filter_map(event));
+        Ok(())
     }
 }
 
-impl Drop for Emulator {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-        let _ = std::fs::remove_file(&self.report);
+impl Emulator {
+    /// Records an event on the selected stream.
+    fn push_event(&mut self, event: u64) -> Result<(), DriverError> {
+        self.order.record(self.ledger.selected(), event);
+        self.push(String::new(), Work::Record(event))
+    }
+}
+
+impl Call {
+    /// Returns whether an argument is a pointer to this memory through which the kernel may write.
+    fn writes_to(&self, memory: u64) -> bool {
+        let mut arguments = self.parameters.iter().zip(&self.arguments);
+        arguments.any(|(parameter, argument)| {
+            *parameter == Parameter::Write
+                && places(std::slice::from_ref(argument)).any(|place| place.id == memory)
+        })
     }
 }

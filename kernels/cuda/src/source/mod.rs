@@ -1,5 +1,9 @@
 //! The source of kernels, which a device compiles when it loads them.
 
+mod signature;
+
+pub(crate) use signature::Parameter;
+
 /// The number of threads in a block of our kernels.
 pub(crate) const LANES: u32 = 256;
 

@@ -53,7 +53,8 @@ fn a_kernel_that_runs_for_ever_ends_the_device() {
     let place = Argument::Place(memory.place());
     let arguments = [place, place, place, Argument::U64(1), Argument::F32(0.1)];
     let grid = Grid { blocks: [1; 3], threads: [1; 3] };
-    let error = emulator.launch(Launch { kernel: "average", grid, arguments: &arguments }).unwrap_err();
+    let launch = Launch { kernel: "average", grid, arguments: &arguments };
+    let error = emulator.launch(launch).and_then(|()| emulator.synchronise()).unwrap_err();
     let DriverError::Failed(reason) = &error else { panic!("{error:?}") };
     assert!(reason.contains("for too long"), "{reason}");
 }
@@ -120,7 +121,8 @@ fn an_access_beyond_memory_ends_the_device_with_the_report() {
     let place = Argument::Place(memory.place());
     let arguments = [place, place, place, Argument::U64(17), Argument::F32(0.1)];
     let grid = Grid::for_each(17);
-    let error = emulator.launch(Launch { kernel: "average", grid, arguments: &arguments }).unwrap_err();
+    let launch = Launch { kernel: "average", grid, arguments: &arguments };
+    let error = emulator.launch(launch).and_then(|()| emulator.synchronise()).unwrap_err();
     let DriverError::Failed(reason) = &error else { panic!("{error:?}") };
     assert!(reason.contains("heap-buffer-overflow"), "{reason}");
     assert!(emulator.allocate(1).is_err(), "the device has ended");

@@ -130,18 +130,20 @@ impl Runner for OnDevice {
             None => (value, None),
         };
         let slots = slots.into_iter().map(|slot| self.take(slot)).collect::<Result<_, _>>()?;
+        let value = self.take(next)?;
         for unused in old.into_iter().chain(scratch).chain([gradient]) {
             self.0.release(unused)?;
         }
-        Ok(State { value: self.take(next)?, slots })
+        Ok(State { value, slots })
     }
 
     fn average(&mut self, averages: &[f32], value: &[f32], decay: f32) -> Ran<Vec<f32>> {
         let (averages, value) = (self.upload(averages)?, self.upload(value)?);
         let count = value.bytes() / 4;
         average(&mut *self.0, averages.place(), averages.place(), value.place(), count, decay)?;
+        let taken = self.take(averages)?;
         self.0.release(value)?;
-        self.take(averages)
+        Ok(taken)
     }
 }
 
