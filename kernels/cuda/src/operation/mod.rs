@@ -82,13 +82,16 @@ impl StepNumbers {
     }
 }
 
+/// The memory of one tensor: where it begins, and its size in bytes.
+pub type Span = (Place, u64);
+
 /// The memory on which an operation runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Places<'a> {
-    /// The place of each output.
-    pub outputs: &'a [Place],
-    /// The place of each input.
-    pub inputs: &'a [Place],
+    /// The memory of each output.
+    pub outputs: &'a [Span],
+    /// The memory of each input.
+    pub inputs: &'a [Span],
     /// Memory of [`Operation::scratch_bytes`] bytes, if the operation needs any.
     pub scratch: Option<Place>,
     /// The place of the [`StepNumbers`].
@@ -174,14 +177,23 @@ impl Operation {
     pub fn run(&self, driver: &mut dyn Driver, places: Places<'_>) -> Result<(), DriverError> {
         let Places { outputs, inputs, scratch, step } = places;
         for Stage { kernel, grid, arguments, .. } in &self.stages {
+            let (mut reads, mut writes) = (Vec::new(), Vec::new());
+            let touching = |all: &mut Vec<Span>, span: Span| {
+                all.push(span);
+                Argument::Place(span.0)
+            };
             let argument = |slot: &Slot| match *slot {
-                Slot::Output(index) => Argument::Place(outputs[index]),
-                Slot::Input(index) => Argument::Place(inputs[index]),
-                Slot::Scratch(bytes) => Argument::Place(scratch.expect("scratch memory").behind(bytes)),
-                Slot::Step => Argument::Place(step),
+                Slot::Output(index) => touching(&mut writes, outputs[index]),
+                Slot::Input(index) => touching(&mut reads, inputs[index]),
+                Slot::Scratch(first) => {
+                    let place = scratch.expect("scratch memory").behind(first);
+                    touching(&mut writes, (place, self.scratch_bytes - first))
+                }
+                Slot::Step => touching(&mut reads, (step, StepNumbers::BYTES)),
                 Slot::Number(number) => number,
             };
             let arguments: Vec<Argument> = arguments.iter().map(argument).collect();
+            driver.touches(&reads, &writes);
             driver.launch(Launch { kernel, grid: *grid, arguments: &arguments })?;
         }
         Ok(())

@@ -61,8 +61,9 @@ impl Case {
             0 => None,
             bytes => Some(driver.allocate(bytes)?),
         };
-        let mut to: Vec<_> = outputs.iter().map(Memory::place).collect();
-        let from: Vec<_> = inputs.iter().map(Memory::place).collect();
+        let span = |memory: &Memory| (memory.place(), memory.bytes());
+        let mut to: Vec<_> = outputs.iter().map(span).collect();
+        let from: Vec<_> = inputs.iter().map(span).collect();
         if in_place {
             to[0] = from[0];
         }
@@ -74,7 +75,7 @@ impl Case {
         };
         self.operation.run(driver, places)?;
         let mut results = Vec::new();
-        for (place, output) in to.into_iter().zip(&self.outputs) {
+        for ((place, _), output) in to.into_iter().zip(&self.outputs) {
             let mut bytes = vec![0; output.bytes().len()];
             driver.download(place, &mut bytes)?;
             results.push(output.like(&bytes));
