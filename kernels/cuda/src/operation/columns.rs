@@ -1,5 +1,5 @@
-//! How blocks divide the columns of matrices, and reductions of columns. This module must not depend on what is
-//! computed of the columns.
+//! How blocks divide the columns of matrices, and reductions of columns. This module must not depend on what
+//! is computed of the columns.
 
 use pushpull_kernels::cpu::{Broadcast, Reduction};
 
@@ -8,7 +8,8 @@ use crate::driver::{Argument, Grid};
 use crate::source::{LANES, Library};
 
 /// The division of a matrix of the shape `[rows, n]` into tiles of columns and chunks of rows: the
-/// `ColumnDivision` of the kernels. It depends on the sizes alone, because it determines the order of additions.
+/// `ColumnDivision` of the kernels. It depends on the sizes alone, because it determines the order of
+/// additions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Columns {
     rows: usize,
@@ -21,8 +22,8 @@ pub(super) struct Columns {
 }
 
 impl Columns {
-    /// Divides a matrix for a reduction. Few chunks are enough to occupy a device; more of them would delay the
-    /// second stage, which adds what the chunks yield. `n` must not be 0.
+    /// Divides a matrix for a reduction. Few chunks are enough to occupy a device; more of them would delay
+    /// the second stage, which adds what the chunks yield. `n` must not be 0.
     pub fn to_reduce(rows: usize, n: usize) -> Self {
         const BLOCKS: usize = 512;
         const CHUNKS_MAX: usize = 256;
@@ -78,8 +79,8 @@ impl Columns {
     }
 }
 
-/// Returns the shape `[batch, rows, n]` of a tensor whose reduced axes are `rows`; `None` if they do not lie side
-/// by side, or if they are the last of several axes.
+/// Returns the shape `[batch, rows, n]` of a tensor whose reduced axes are `rows`; `None` if they do not lie
+/// side by side, or if they are the last of several axes.
 pub(super) fn as_columns(shapes: &Broadcast) -> Option<[usize; 3]> {
     let axes: Vec<(usize, bool)> = shapes.axes().map(|(size, [kept, _])| (size, kept)).collect();
     match axes[..] {
@@ -90,8 +91,8 @@ pub(super) fn as_columns(shapes: &Broadcast) -> Option<[usize; 3]> {
     }
 }
 
-/// Returns the operation x of the shape `[batch, rows, n]` → its columns, reduced to `[batch, n]`. No size but
-/// `rows` may be 0, and this only for a sum or a mean.
+/// Returns the operation x of the shape `[batch, rows, n]` → its columns, reduced to `[batch, n]`. No size
+/// but `rows` may be 0, and this only for a sum or a mean.
 pub(super) fn reduce_columns(reduction: Reduction, [batch, rows, n]: [usize; 3]) -> Operation {
     let stage = |all: Operation, columns: Columns, [to, from]: [Slot; 2], divisor: f32| {
         let mut arguments = columns.arguments(&[to, from]);

@@ -1,5 +1,5 @@
-//! Normalisations of matrices: batch norm has a mean and a variance for each column, and layer norm has them for
-//! each row. The outputs must not replace the inputs.
+//! Normalisations of matrices: batch norm has a mean and a variance for each column, and layer norm has them
+//! for each row. The outputs must not replace the inputs.
 
 use super::columns::Columns;
 use super::{Operation, Slot, block_for_each, count, thread_for_each};
@@ -41,7 +41,8 @@ impl Operation {
         Self::default().then(Library::Norm, "reciprocal_stddev", thread_for_each(n), &arguments)
     }
 
-    /// x of the shape `[rows, n]`; the mean and the reciprocal standard deviation of each column; gamma, beta → y.
+    /// x of the shape `[rows, n]`, the mean and the reciprocal standard deviation of each column, gamma, beta
+    /// → y.
     pub fn batch_norm(rows: usize, n: usize) -> Self {
         if rows * n == 0 {
             return Self::nothing();
@@ -51,8 +52,8 @@ impl Operation {
         Self::default().then(Library::Norm, "batch_norm", columns.grid(), &arguments)
     }
 
-    /// x of the shape `[rows, n]`, dy; the mean and the reciprocal standard deviation of each column; gamma → dx,
-    /// dgamma, dbeta.
+    /// x of the shape `[rows, n]`, dy, the mean and the reciprocal standard deviation of each column, gamma →
+    /// dx, dgamma, dbeta.
     pub fn batch_norm_grad([rows, n]: [usize; 2]) -> Self {
         let sums = gradients_of_columns("batch_norm_sums", [rows, n]);
         if rows * n == 0 {
@@ -63,7 +64,8 @@ impl Operation {
         sums.then(Library::Norm, "batch_norm_grad", columns.grid(), &columns.arguments(&places))
     }
 
-    /// x of the shape `[rows, n]`, gamma, beta → y; the mean and the reciprocal standard deviation of each row.
+    /// x of the shape `[rows, n]`, gamma, beta → y, the mean and the reciprocal standard deviation of each
+    /// row.
     pub fn layer_norm([rows, n]: [usize; 2], epsilon: f32) -> Self {
         if rows * n == 0 {
             return Self::nothing();
@@ -74,8 +76,8 @@ impl Operation {
         Self::default().then(Library::Norm, "layer_norm", grid, &[&places[..], &numbers].concat())
     }
 
-    /// x of the shape `[rows, n]`, dy; the mean and the reciprocal standard deviation of each row; gamma → dx,
-    /// dgamma, dbeta.
+    /// x of the shape `[rows, n]`, dy, the mean and the reciprocal standard deviation of each row, gamma →
+    /// dx, dgamma, dbeta.
     pub fn layer_norm_grad([rows, n]: [usize; 2]) -> Self {
         let sums = gradients_of_columns("layer_norm_sums", [rows, n]);
         if rows * n == 0 {
@@ -88,8 +90,8 @@ impl Operation {
     }
 }
 
-/// Returns the operation that writes dgamma and dbeta, the second and the third output of a gradient. `kernel`
-/// writes the sums of each chunk.
+/// Returns the operation that writes dgamma and dbeta, the second and the third output of a gradient.
+/// `kernel` writes the sums of each chunk.
 fn gradients_of_columns(kernel: &str, [rows, n]: [usize; 2]) -> Operation {
     if n == 0 {
         return Operation::nothing();
@@ -110,8 +112,8 @@ fn gradients_of_columns(kernel: &str, [rows, n]: [usize; 2]) -> Operation {
         .with_scratch(2 * columns.bytes())
 }
 
-/// Returns the number of threads that have a row, and the grid. A warp needs no barriers; a block reads long rows
-/// faster.
+/// Returns the number of threads that have a row, and the grid. A warp needs no barriers; a block reads long
+/// rows faster.
 fn lanes_for_each_row(rows: usize, n: usize) -> (Slot, Grid) {
     const OF_WARP_MAX: usize = 1024;
     let lanes = if n <= OF_WARP_MAX { 32 } else { LANES };

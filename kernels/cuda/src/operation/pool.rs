@@ -1,5 +1,5 @@
-//! Pooling: the maximum or the mean of each channel in windows of images, and their gradients. Images have the
-//! shape `[images, height, width, channels]`.
+//! Pooling: the maximum or the mean of each channel in windows of images, and their gradients. Images have
+//! the shape `[images, height, width, channels]`.
 
 use pushpull_kernels::cpu::{Pool2d, Reduction};
 
@@ -41,8 +41,8 @@ impl Operation {
         on_windows("average_pool_grad", [parameters, call], pool, pool.input(), &[Output(0), Input(0)])
     }
 
-    /// Images of the shape `[images, pixels, channels]` → the mean of each channel, `[images, channels]`. It is
-    /// NaN if there are no pixels.
+    /// Images of the shape `[images, pixels, channels]` → the mean of each channel, `[images, channels]`. It
+    /// is NaN if there are no pixels.
     pub fn global_average_pool([images, pixels, channels]: [usize; 3]) -> Self {
         if images * channels == 0 {
             return Self::nothing();
@@ -60,8 +60,8 @@ impl Operation {
     }
 }
 
-/// Returns an operation that calls a function of the library for each element of images of this shape, with the
-/// sizes of the pooling as constants.
+/// Returns an operation that calls a function of the library for each element of images of this shape, with
+/// the sizes of the pooling as constants.
 fn on_windows(
     kind: &str,
     [parameters, call]: [&str; 2],

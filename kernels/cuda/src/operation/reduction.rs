@@ -8,8 +8,8 @@ use super::element::repeated;
 use super::{Operation, Slot, block_for_each, thread_for_each};
 use crate::source::Library;
 
-/// The largest number of elements that one thread reduces. More elements are shared by a block, or by several if
-/// they are columns.
+/// The largest number of elements that one thread reduces. More elements are shared by a block, or by several
+/// if they are columns.
 const OF_THREAD_MAX: usize = 32;
 
 impl Operation {

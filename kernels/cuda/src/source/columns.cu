@@ -1,8 +1,8 @@
 // Reductions of the columns of matrices. The order of the additions depends only on the sizes.
 
-// How the blocks divide a matrix of the shape [rows, n]. An item of a block is a tile of `width` columns within
-// a chunk of `chunk` rows. `width` is a power of two. The threads of a block are lines of `width` threads, so
-// neighbours read neighbouring elements.
+// How the blocks divide a matrix of the shape [rows, n]. An item of a block is a tile of `width` columns
+// within a chunk of `chunk` rows. `width` is a power of two. The threads of a block are lines of `width`
+// threads, so neighbours read neighbouring elements.
 struct ColumnDivision {
     Count rows, n;
     unsigned width;
@@ -30,16 +30,14 @@ static __device__ __forceinline__ void for_each_share(const ColumnDivision& all,
 }
 
 // Reduces each column of each chunk. `read` returns what a thread finds in its share, the method `add` of
-// that merges what two threads have found, and `write` gets the result and its index in the matrix of the shape
-// [chunks, n]. `merged` has LANES elements and is shared by the block.
+// that merges what two threads have found, and `write` gets the result and its index in the matrix of the
+// shape [chunks, n]. `merged` has LANES elements and is shared by the block.
 template <class Own, class Read, class Write>
 static __device__ __forceinline__ void reduce_columns(Own* merged, const ColumnDivision& all, Read read,
                                                       Write write) {
     for_each_share(all, [&](const ColumnShare& share) {
-        Own own = read(share);
-        // The threads may still be reading what they merged for the last item.
-        __syncthreads();
-        merged[threadIdx.x] = own;
+        // A thread that still reads the result of the last item reads only its own element.
+        merged[threadIdx.x] = read(share);
         __syncthreads();
         for (unsigned half = LANES / 2; half >= all.width; half /= 2) {
             if (threadIdx.x < half) merged[threadIdx.x].add(merged[threadIdx.x + half]);

@@ -1,5 +1,5 @@
-// Moments of columns, batch norm and layer norm, as in kernels/src/cpu/norm. Matrices have the shape [rows, n].
-// The outputs must not be inputs.
+// Moments of columns, batch norm and layer norm, as in kernels/src/cpu/norm. Matrices have the shape [rows,
+// n]. The outputs must not be inputs.
 
 #define NOT_A_NUMBER __int_as_float(0x7FC00000)
 
@@ -20,9 +20,9 @@ struct ColumnMoments {
     }
 };
 
-// Writes the moments of each column if there is one chunk. The mean of no rows is NaN. Otherwise writes those of
-// each chunk for `merge_moments`: the mean, relative to the first row of the matrix, and the sum of the squares
-// of the differences from it.
+// Writes the moments of each column if there is one chunk. The mean of no rows is NaN. Otherwise writes those
+// of each chunk for `merge_moments`: the mean, relative to the first row of the matrix, and the sum of the
+// squares of the differences from it.
 extern "C" __global__ void column_moments(float* means, float* squares, const float* x, Count rows, Count n,
                                           unsigned width, Count chunk, Count chunks) {
     __shared__ ColumnMoments merged[LANES];
@@ -55,8 +55,8 @@ extern "C" __global__ void column_moments(float* means, float* squares, const fl
     reduce_columns(merged, {rows, n, width, chunk, chunks}, read, write);
 }
 
-// Merges what `column_moments` has written of `x`. The matrices of means and squares have a row for each chunk of
-// x, which has `all` rows, and `each` in a chunk.
+// Merges what `column_moments` has written of `x`. The matrices of means and squares have a row for each
+// chunk of x, which has `all` rows, and `each` in a chunk.
 extern "C" __global__ void merge_moments(float* mean, float* variance, const float* x, const float* means,
                                          const float* squares, Count rows, Count n, unsigned width, Count chunk,
                                          Count chunks, Count all, Count each) {

@@ -1,6 +1,6 @@
-// The maximum or the mean of each channel in windows of images, and their gradients, as in kernels/src/cpu/pool.
-// Images have the shape [images, height, width, channels]. Kernels with constant sizes are generated from these
-// functions.
+// The maximum or the mean of each channel in windows of images, and their gradients, as in
+// kernels/src/cpu/pool. Images have the shape [images, height, width, channels]. Kernels with constant sizes
+// are generated from these functions.
 
 #define POOL_FUNCTION static __device__ __forceinline__
 
@@ -10,9 +10,11 @@ template <class Index>
 struct PoolAxis {
     Index input, output, window, stride, before;
 
-    // Returns the pixel at a position of a window. It is `input` or more if it is outside the image: the number
-    // of a pixel before the image wraps around.
+    // Returns the pixel at a position of a window. The number of a pixel before the image wraps around.
     __device__ __forceinline__ Index pixel(Index at, Index position) const { return at * stride + position - before; }
+
+    // Returns whether a pixel is inside the image.
+    __device__ __forceinline__ bool contains(Index pixel) const { return pixel < input; }
 
     // Returns the number of pixels of a window that are inside the image.
     __device__ __forceinline__ Index inside(Index at) const {
@@ -56,8 +58,8 @@ struct PoolElement {
 // Writes the maximum of the window `at`, and the position of the first pixel that has it. If the window
 // contains a NaN, the maximum is NaN.
 template <class Index>
-POOL_FUNCTION void max_of_window(float* maxima, unsigned char* positions, const float* images, const Pool<Index>& pool,
-                                 Index at) {
+POOL_FUNCTION void max_of_window(float* maxima, unsigned char* positions, const float* images,
+                                 const Pool<Index>& pool, Index at) {
     const PoolAxis<Index>&vertical = pool.vertical, &horizontal = pool.horizontal;
     PoolElement<Index> own(at, vertical.output, horizontal.output, pool.channels);
     float largest = MINUS_INFINITY;
@@ -68,7 +70,7 @@ POOL_FUNCTION void max_of_window(float* maxima, unsigned char* positions, const 
 #pragma unroll 4
         for (Index column = 0; column < horizontal.window; column++) {
             Index x = horizontal.pixel(own.x, column);
-            if (y >= vertical.input || x >= horizontal.input) continue;
+            if (!vertical.contains(y) || !horizontal.contains(x)) continue;
             float number = images[(line + x) * pool.channels + own.channel];
             // The first pixel is always taken, because the maximum may be −∞.
             bool larger = first || number > largest || number != number;
@@ -110,7 +112,7 @@ POOL_FUNCTION void mean_of_window(float* means, const float* images, const Pool<
 #pragma unroll 4
         for (Index column = 0; column < horizontal.window; column++) {
             Index x = horizontal.pixel(own.x, column);
-            if (y >= vertical.input || x >= horizontal.input) continue;
+            if (!vertical.contains(y) || !horizontal.contains(x)) continue;
             sum += images[(line + x) * pool.channels + own.channel];
         }
     }

@@ -8,7 +8,7 @@ use crate::numbers::Numbers;
 use crate::optimizers::{TERMS, drawn, optimizers};
 use crate::rows::RowOperation;
 use crate::runner::{OnDevice, Runner};
-use crate::{chains, reference};
+use crate::{chains, norms, pools, reference};
 
 /// A change of kernels.
 struct Mutation {
@@ -111,6 +111,73 @@ const OF_CHAINS: [Mutation; 5] = [
     Mutation { name: "a square that is not doubled", from: "2.0f * x * dy", to: "x * dy" },
 ];
 
+/// Changes of the functions of pooling.
+const OF_POOLS: [Mutation; 6] = [
+    Mutation { name: "a tie that goes to the last pixel", from: "number > largest", to: "number >= largest" },
+    Mutation { name: "a NaN that is not the maximum", from: " || number != number", to: "" },
+    Mutation {
+        name: "a window that is cut off too late",
+        from: "return pixel < input",
+        to: "return pixel <= input",
+    },
+    Mutation {
+        name: "a mean that counts the padding",
+        from: "(end < before + input ? end : before + input)",
+        to: "end",
+    },
+    Mutation {
+        name: "a gradient without its last window",
+        from: "(pixel + before) / stride + 1;",
+        to: "(pixel + before) / stride;",
+    },
+    Mutation {
+        name: "a gradient of a window without the pixel",
+        from: "(pixel + before - window) / stride + 1;",
+        to: "(pixel + before - window) / stride;",
+    },
+];
+
+/// Changes of the kernels of norms and of columns.
+const OF_NORMS: [Mutation; 9] = [
+    Mutation {
+        name: "a block works on one item",
+        from: "item += gridDim.x",
+        to: "item += tiles * all.chunks",
+    },
+    Mutation {
+        name: "the last row of a chunk is left out",
+        from: "end = start + all.chunk;",
+        to: "end = start + all.chunk - 1;",
+    },
+    Mutation { name: "a line is left out", from: "half >= all.width", to: "half > all.width" },
+    Mutation {
+        name: "no barrier before the lines are merged",
+        from: "merged[threadIdx.x] = read(share);\n        __syncthreads();",
+        to: "merged[threadIdx.x] = read(share);",
+    },
+    Mutation {
+        name: "no barrier between the halves",
+        from: "merged[threadIdx.x + half]);\n            __syncthreads();",
+        to: "merged[threadIdx.x + half]);",
+    },
+    Mutation {
+        name: "squares without the distance of the means",
+        from: "other.squares + delta * delta * (count * share)",
+        to: "other.squares",
+    },
+    Mutation {
+        name: "the last chunk counts as much as the others",
+        from: "(float)(left < each ? left : each)",
+        to: "(float)each",
+    },
+    Mutation {
+        name: "a variance without its mean",
+        from: "squares += (x[at] - mean) * (x[at] - mean)",
+        to: "squares += x[at] * x[at]",
+    },
+    Mutation { name: "a warp works on one row", from: "row += gridDim.x *", to: "row += (rows) + 0 *" },
+];
+
 /// Returns a device with these kernels. A kernel that has failed may have ended an earlier one.
 fn device(compiler: &Compiler, kernels: &Source, seed: u64) -> OnDevice {
     let emulator = Emulator::start(compiler, seed).expect("the emulator starts");
@@ -183,4 +250,28 @@ fn every_mutation_of_rows_is_found() {
 #[test]
 fn every_mutation_of_chains_is_found() {
     find_all_in(chains::cases(11, 40), &OF_CHAINS);
+}
+
+#[test]
+fn every_mutation_of_pools_is_found() {
+    let (mut numbers, sizes) = (Numbers(13), pools::SIZES[1]);
+    let count = sizes.0.iter().product();
+    let mut x = pools::ties(&mut numbers, count);
+    // It is the last pixel of an image.
+    x[count / 2 - 1] = f32::NAN;
+    let maxima = pools::maxima(sizes, &x, &mut numbers);
+    let x = numbers.between(-1.0, 1.0, count);
+    let means = pools::means(sizes, &x, &mut numbers);
+    find_all_in([maxima, means].concat(), &OF_POOLS);
+}
+
+#[test]
+fn every_mutation_of_norms_is_found() {
+    let (mut numbers, shape, rows) = (Numbers(14), [129, 33], [19, 40]);
+    let x = numbers.between(0.5, 1.5, shape.iter().product());
+    let mut cases = vec![norms::moments(shape, &x)];
+    cases.extend(norms::batch(shape, &x, &mut numbers));
+    let x = numbers.between(0.5, 1.5, rows.iter().product());
+    cases.extend(norms::layer(rows, &x, &mut numbers));
+    find_all_in(cases, &OF_NORMS);
 }

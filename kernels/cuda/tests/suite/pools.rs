@@ -7,9 +7,9 @@ use crate::case::{Case, Data, agree};
 use crate::numbers::Numbers;
 
 /// A pooling: images, window, stride and padding.
-type Sizes = ([usize; 4], [usize; 2], [usize; 2], Padding);
+pub(crate) type Sizes = ([usize; 4], [usize; 2], [usize; 2], Padding);
 
-const SIZES: [Sizes; 12] = [
+pub(crate) const SIZES: [Sizes; 12] = [
     ([2, 4, 6, 3], [2, 2], [2, 2], Padding::Valid),
     // Windows are cut off at both edges, and lie on each other.
     ([2, 5, 7, 3], [3, 3], [2, 2], Padding::Same),

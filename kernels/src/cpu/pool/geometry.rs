@@ -55,7 +55,8 @@ impl Pool2d {
         [self.vertical.window, self.horizontal.window]
     }
 
-    /// Returns the distance from the start of a window to the start of the next one: `[vertical, horizontal]`.
+    /// Returns the distance from the start of a window to the start of the next one: `[vertical,
+    /// horizontal]`.
     pub fn stride(&self) -> [usize; 2] {
         [self.vertical.stride, self.horizontal.stride]
     }
