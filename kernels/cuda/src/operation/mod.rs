@@ -4,7 +4,12 @@
 
 mod axes;
 mod chain;
+mod dropout;
 mod element;
+mod embedding;
+mod loss;
+mod mean;
+mod metric;
 mod reduction;
 mod rows;
 
@@ -141,6 +146,7 @@ impl Operation {
         let (mut libraries, mut kernels) = (Vec::new(), BTreeMap::new());
         for stage in operations.into_iter().flat_map(|operation| &operation.stages) {
             libraries.push(stage.text.library);
+            libraries.extend_from_slice(stage.text.library.needs());
             if let Some(text) = &stage.text.generated {
                 kernels.insert(&stage.kernel, text);
             }

@@ -22,6 +22,16 @@ pub(crate) enum Library {
     Functions,
     /// Kernels of rows.
     Rows,
+    /// Means whose items are added in parts.
+    Means,
+    /// Kernels of losses.
+    Losses,
+    /// Kernels of metrics.
+    Metrics,
+    /// Kernels of tables whose rows have ids.
+    Embeddings,
+    /// Random numbers and dropout.
+    Dropout,
 }
 
 impl Library {
@@ -31,6 +41,20 @@ impl Library {
             Self::Prelude => "",
             Self::Functions => include_str!("functions.cu"),
             Self::Rows => include_str!("rows.cu"),
+            Self::Means => include_str!("mean.cu"),
+            Self::Losses => include_str!("loss.cu"),
+            Self::Metrics => include_str!("metric.cu"),
+            Self::Embeddings => include_str!("embedding.cu"),
+            Self::Dropout => include_str!("dropout.cu"),
+        }
+    }
+
+    /// Returns the libraries whose functions this one uses. They stand before it.
+    pub(crate) const fn needs(self) -> &'static [Self] {
+        match self {
+            Self::Losses => &[Self::Functions, Self::Rows, Self::Means],
+            Self::Metrics => &[Self::Means],
+            _ => &[],
         }
     }
 }
