@@ -4,7 +4,7 @@
 //! Labels are data and may be hostile: a bad label is an error, never a panic.
 
 use super::exp::sigmoid;
-use super::labels::LabelOutOfRange;
+use super::labels::{LabelOutOfRange, check_labels};
 use super::shape::expect_len;
 
 /// Counts examples by label and score, where the score is the sigmoid of the logit. `counts` is `[2, bins]`:
@@ -29,9 +29,7 @@ pub fn auc_counts(counts: &mut [f32], logits: &[f32], labels: &[i32]) -> Result<
         "auc_counts: {} counts are not two rows",
         counts.len()
     );
-    if let Some(row) = labels.iter().position(|label| !(0..=1).contains(label)) {
-        return Err(LabelOutOfRange { row, label: labels[row], classes: 2 });
-    }
+    check_labels(labels, 2)?;
     if logits.iter().any(|logit| logit.is_nan()) {
         counts.fill(f32::NAN);
         return Ok(());

@@ -47,7 +47,7 @@ pub fn gather_rows(
     threads: Threads,
 ) -> Result<(), IdOutOfRange> {
     expect_len("gather_rows: dst", dst, ids.len() * width);
-    check(ids, expect_rows("gather_rows: table", table, width))?;
+    check_ids(ids, expect_rows("gather_rows: table", table, width))?;
     let tasks = threads.tasks(dst.len(), ELEMENTS_PER_TASK);
     share_rows([(dst, width)], ids.len(), tasks, &|[dst], part| {
         for (dst, &id) in dst.chunks_exact_mut(width.max(1)).zip(&ids[part]) {
@@ -75,7 +75,7 @@ pub fn scatter_add_rows(
 ) -> Result<(), IdOutOfRange> {
     expect_len("scatter_add_rows: dy", dy, ids.len() * width);
     let rows = expect_rows("scatter_add_rows: dst", dst, width);
-    check(ids, rows)?;
+    check_ids(ids, rows)?;
     // Each task owns some rows of `dst`, and scans all ids for those rows.
     share_rows([(dst, width)], rows, threads.tasks(dy.len(), ELEMENTS_PER_TASK), &|[dst], part| {
         for (dy, &id) in dy.chunks_exact(width.max(1)).zip(ids) {
@@ -88,7 +88,11 @@ pub fn scatter_add_rows(
     Ok(())
 }
 
-fn check(ids: &[i32], rows: usize) -> Result<(), IdOutOfRange> {
+/// Checks that every id is a row of a table.
+///
+/// # Errors
+/// If an id is not in `0..rows`.
+pub fn check_ids(ids: &[i32], rows: usize) -> Result<(), IdOutOfRange> {
     let in_range = |id: i32| usize::try_from(id).is_ok_and(|id| id < rows);
     match ids.iter().position(|&id| !in_range(id)) {
         Some(position) => Err(IdOutOfRange { position, id: ids[position], rows }),

@@ -38,9 +38,18 @@ pub(super) fn classes_of(logits: &[f32], labels: &[i32]) -> usize {
 #[track_caller]
 pub(super) fn checked_classes(logits: &[f32], labels: &[i32]) -> Result<usize, LabelOutOfRange> {
     let classes = classes_of(logits, labels);
+    check_labels(labels, classes)?;
+    Ok(classes)
+}
+
+/// Checks that every label is a class.
+///
+/// # Errors
+/// If a label is not in `0..classes`.
+pub fn check_labels(labels: &[i32], classes: usize) -> Result<(), LabelOutOfRange> {
     let in_range = |label: i32| usize::try_from(label).is_ok_and(|label| label < classes);
     match labels.iter().position(|&label| !in_range(label)) {
         Some(row) => Err(LabelOutOfRange { row, label: labels[row], classes }),
-        None => Ok(classes),
+        None => Ok(()),
     }
 }

@@ -55,10 +55,10 @@ pub use chain::{Extent, Operand, Step, chain};
 pub use conv2d::{Conv2d, conv2d, conv2d_input_grad, conv2d_kernel_grad};
 pub use dropout::{dropout, dropout_in_place};
 pub use elementwise::{accumulate, add_into, clip_in_place, scale_in_place};
-pub use embedding::{IdOutOfRange, gather_rows, scatter_add_rows};
+pub use embedding::{IdOutOfRange, check_ids, gather_rows, scatter_add_rows};
 pub use encoding::{BadIndex, Encoding};
 pub use epilogue::Epilogue;
-pub use labels::LabelOutOfRange;
+pub use labels::{LabelOutOfRange, check_labels};
 pub use loss::{
     mean_squared_error, mean_squared_error_grad, sigmoid_cross_entropy, sigmoid_cross_entropy_grad,
     softmax_cross_entropy, softmax_cross_entropy_dense, softmax_cross_entropy_dense_grad,

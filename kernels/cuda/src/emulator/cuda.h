@@ -46,6 +46,17 @@ T shuffle(unsigned mask, T value, unsigned number) {
     return other;
 }
 
+// Returns one bit for each lane of the warp: whether it is in the mask and its number is not 0.
+inline unsigned ballot(unsigned mask, int number) {
+    lane->shown = number != 0;
+    wait_for_warp(mask);
+    unsigned bits = 0;
+    // Garbage is not 1.
+    for (unsigned other = 0; other < 32; other++) bits |= unsigned(shown_by(mask, other) == 1) << other;
+    wait_for_warp(mask);
+    return bits;
+}
+
 // Calls a kernel with arguments that are stored at these addresses.
 template <class... A, std::size_t... I>
 void call_with(void (*kernel)(A...), void** arguments, std::index_sequence<I...>) {
@@ -112,10 +123,32 @@ T __shfl_xor_sync(unsigned mask, T value, int distance) {
     return emulator::shuffle(mask, value, emulator::lane_number() ^ unsigned(distance));
 }
 
+inline unsigned __ballot_sync(unsigned mask, int number) { return emulator::ballot(mask, number); }
+
 inline float __int_as_float(unsigned bits) {
     float number;
     std::memcpy(&number, &bits, 4);
     return number;
+}
+
+inline float __uint_as_float(unsigned bits) { return __int_as_float(bits); }
+
+inline unsigned __float_as_uint(float number) {
+    unsigned bits;
+    std::memcpy(&bits, &number, 4);
+    return bits;
+}
+
+// A product that is rounded by itself, even if it is a term of a sum.
+inline float __fmul_rn(float a, float b) { return a * b; }
+
+inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
+
+// Adds to a number and returns what it was. No other lane runs meanwhile.
+inline unsigned atomicAdd(unsigned* to, unsigned number) {
+    unsigned old = *to;
+    *to = old + number;
+    return old;
 }
 
 // NVRTC has no such names.

@@ -5,7 +5,12 @@
 mod axes;
 mod chain;
 mod columns;
+mod dropout;
 mod element;
+mod embedding;
+mod loss;
+mod mean;
+mod metric;
 mod norm;
 mod pool;
 mod reduction;
@@ -146,7 +151,8 @@ impl Operation {
     pub fn source<'a>(name: impl Into<String>, operations: impl IntoIterator<Item = &'a Self>) -> Source {
         let (mut libraries, mut kernels) = (Vec::new(), BTreeMap::new());
         for stage in operations.into_iter().flat_map(|operation| &operation.stages) {
-            libraries.extend(stage.text.library.needed().into_iter().chain([stage.text.library]));
+            libraries.push(stage.text.library);
+            libraries.extend_from_slice(stage.text.library.needs());
             if let Some(text) = &stage.text.generated {
                 kernels.insert(&stage.kernel, text);
             }

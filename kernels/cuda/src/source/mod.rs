@@ -32,6 +32,16 @@ pub(crate) enum Library {
     Norm,
     /// Functions of the windows of images.
     Pool,
+    /// Means whose items are added in parts.
+    Means,
+    /// Kernels of losses.
+    Losses,
+    /// Kernels of metrics.
+    Metrics,
+    /// Kernels of tables whose rows have ids.
+    Embeddings,
+    /// Random numbers and dropout.
+    Dropout,
 }
 
 impl Library {
@@ -44,14 +54,21 @@ impl Library {
             Self::Columns => include_str!("columns.cu"),
             Self::Norm => include_str!("norm.cu"),
             Self::Pool => include_str!("pool.cu"),
+            Self::Means => include_str!("mean.cu"),
+            Self::Losses => include_str!("loss.cu"),
+            Self::Metrics => include_str!("metric.cu"),
+            Self::Embeddings => include_str!("embedding.cu"),
+            Self::Dropout => include_str!("dropout.cu"),
         }
     }
 
-    /// Returns the library with the functions that this one calls, if there is one.
-    pub(crate) const fn needed(self) -> Option<Self> {
+    /// Returns the libraries whose functions this one uses. They stand before it.
+    pub(crate) const fn needs(self) -> &'static [Self] {
         match self {
-            Self::Norm => Some(Self::Columns),
-            _ => None,
+            Self::Norm => &[Self::Columns],
+            Self::Losses => &[Self::Functions, Self::Rows, Self::Means],
+            Self::Metrics => &[Self::Means],
+            _ => &[],
         }
     }
 }

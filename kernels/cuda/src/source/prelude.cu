@@ -8,6 +8,7 @@ typedef unsigned long long Count;
          at += (Count)gridDim.x * blockDim.x)
 
 #define MINUS_INFINITY __int_as_float(0xFF800000)
+#define NOT_A_NUMBER __int_as_float(0x7FC00000)
 
 // The numbers that differ from step to step.
 struct Step {

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use pushpull_cuda::{ARCHITECTURES, Architecture, DriverError, Nvrtc, Source};
 
 use crate::case::{Case, source_of};
-use crate::{chains, elements, norms, pools, reductions, rows};
+use crate::{chains, dropouts, elements, embeddings, losses, metrics, norms, pools, reductions, rows};
 
 /// For each kernel, the number of registers of a thread and the bytes of shared memory of a block.
 const BUDGETS: &str = include_str!("budgets.txt");
@@ -88,15 +88,9 @@ fn compiler() -> Option<Nvrtc> {
 
 /// Returns cases of all operations.
 fn cases() -> Vec<Case> {
-    let all = [
-        chains::cases(10, 40),
-        elements::cases(),
-        norms::cases(),
-        pools::cases(),
-        reductions::cases(),
-        rows::cases(),
-    ];
-    all.concat()
+    let of_elements = [chains::cases(10, 40), elements::cases(), dropouts::cases()].concat();
+    let of_rows = [reductions::cases(), rows::cases(), embeddings::cases(), norms::cases()].concat();
+    [of_elements, of_rows, losses::cases(), metrics::cases(), pools::cases()].concat()
 }
 
 #[test]

@@ -11,10 +11,10 @@ use crate::runner::{OnDevice, Runner};
 use crate::{chains, norms, pools, reference};
 
 /// A change of kernels.
-struct Mutation {
-    name: &'static str,
-    from: &'static str,
-    to: &'static str,
+pub(crate) struct Mutation {
+    pub name: &'static str,
+    pub from: &'static str,
+    pub to: &'static str,
 }
 
 /// Changes of the kernels of the optimizers.
@@ -228,7 +228,7 @@ fn every_mutation_of_optimizers_is_found() {
 }
 
 /// Checks that the kernels of these cases agree, and are not found to agree after any of the mutations.
-fn find_all_in(cases: Vec<Case>, mutations: &[Mutation]) {
+pub(crate) fn find_all_in(cases: Vec<Case>, mutations: &[Mutation]) {
     let Some(compiler) = compiler() else { return };
     let few_blocks = |case: Case| Case { operation: case.operation.with_blocks_at_most(2), ..case };
     let cases: Vec<Case> = cases.into_iter().map(few_blocks).collect();
