@@ -3,6 +3,7 @@
 //!
 //! This crate must not depend on graphs, variables or messages.
 
+mod card;
 mod driver;
 mod emulator;
 mod ledger;
@@ -11,6 +12,7 @@ mod operation;
 mod optimizer;
 mod source;
 
+pub use card::{Card, CardInfo, cards};
 pub use driver::{
     Argument, Driver, DriverError, Event, Graph, Grid, Launch, Memory, Place, Stream, Transfer,
 };

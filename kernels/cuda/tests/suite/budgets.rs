@@ -62,10 +62,10 @@ fn assemble(ptx: &str, architecture: Architecture, folder: &Path) -> BTreeMap<St
     let (input, output) = (folder.join("kernels.ptx"), folder.join("kernels.cubin"));
     fs::write(&input, ptx).unwrap();
     let mut command = Command::new("ptxas");
-    command.arg("-v").arg(format!("-arch={}", architecture.name)).arg("-o").arg(output).arg(input);
+    command.arg("-v").arg(format!("-arch={architecture}")).arg("-o").arg(output).arg(input);
     let assembled = command.output().unwrap();
     let report = String::from_utf8_lossy(&assembled.stderr);
-    assert!(assembled.status.success(), "{}: {report}", architecture.name);
+    assert!(assembled.status.success(), "{architecture}: {report}");
     uses(&report)
 }
 
@@ -114,7 +114,7 @@ fn every_kernel_is_within_its_budget_on_every_architecture() {
                     own.registers <= registers && own.shared_bytes <= shared_bytes && own.spilled_bytes == 0
                 });
                 if !within {
-                    faults.push(format!("{kernel} on {}: {own:?}", architecture.name));
+                    faults.push(format!("{kernel} on {architecture}: {own:?}"));
                 }
             }
         }

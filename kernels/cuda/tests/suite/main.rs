@@ -2,6 +2,7 @@
 //! reference in `f64`: on sizes with and without tails, on empty inputs, and on numbers that are not finite.
 
 mod budgets;
+mod card;
 mod case;
 mod chains;
 mod devices;
@@ -10,6 +11,8 @@ mod faults;
 mod mutations;
 mod numbers;
 mod optimizers;
+mod order;
+mod pipeline;
 mod reductions;
 mod reference;
 mod rows;
