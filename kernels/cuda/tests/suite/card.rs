@@ -137,7 +137,7 @@ fn errors_of_the_driver_are_one_line_that_says_what_to_do() {
 
 /// Returns bytes that differ from each other.
 fn drawn(length: usize) -> Vec<u8> {
-    (0..length).map(|at| (at * 2_654_435_761 >> 13) as u8).collect()
+    (0..length as u64).map(|at| (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8).collect()
 }
 
 #[test]
