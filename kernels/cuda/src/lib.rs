@@ -10,6 +10,7 @@ mod ledger;
 mod nvrtc;
 mod operation;
 mod optimizer;
+mod signature;
 mod source;
 
 pub use card::{Card, CardInfo, cards};

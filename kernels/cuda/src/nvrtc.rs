@@ -104,8 +104,8 @@ impl Nvrtc {
         String::from_utf8(bytes).map_err(|error| program.fault(error.to_string()))
     }
 
-    /// Compiles kernels to a program for cards of this architecture. An older driver may load it as well, if it
-    /// belongs to the same major version of CUDA.
+    /// Compiles kernels to a program for cards of this architecture. An older driver may load it as well, if
+    /// it belongs to the same major version of CUDA.
     ///
     /// # Errors
     /// Returns what the compiler says about a wrong source, or about an architecture that it does not know.
@@ -118,7 +118,8 @@ impl Nvrtc {
         let answer = unsafe { sys::nvrtcGetCUBINSize(program.handle, &raw mut size) };
         answer.result().map_err(|error| program.failed(&error))?;
         let mut bytes = vec![0_u8; size];
-        // SAFETY: the handle is as above, and the function writes as many bytes as the one before has counted.
+        // SAFETY: the handle is as above, and the function writes as many bytes as the one before has
+        // counted.
         #[expect(unsafe_code)]
         let answer = unsafe { sys::nvrtcGetCUBIN(program.handle, bytes.as_mut_ptr().cast()) };
         answer.result().map_err(|error| program.failed(&error))?;
@@ -169,5 +170,25 @@ impl Drop for Program {
         // SAFETY: the handle is that of a program, and nothing uses it any more.
         #[expect(unsafe_code)]
         let _ = unsafe { result::destroy_program(self.handle) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_architecture_fits_the_card() {
+        let nvrtc = match Nvrtc::find() {
+            Ok(nvrtc) => nvrtc,
+            Err(error) => return println!("SKIPPED: {error}, so the choice of architectures is NOT tested."),
+        };
+        let newest =
+            |capability| nvrtc.newest_for(Architecture { capability }).map(|newest| newest.capability);
+        assert_eq!(newest([9, 0]), Some([9, 0]));
+        assert_eq!(newest([8, 15]), newest([8, 9]));
+        assert!(newest([99, 0]) > Some([9, 0]));
+        assert_eq!(newest([1, 0]), None);
+        assert!(nvrtc.version() >= [11, 1]);
     }
 }

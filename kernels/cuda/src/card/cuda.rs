@@ -20,16 +20,16 @@ pub(super) type Asked<T> = Result<T, Fault>;
 #[derive(Debug)]
 struct Handle<T>(*mut T);
 
-// SAFETY: what the driver keeps may be used by each thread to which the context is bound, and a handle has one
-// owner.
+// SAFETY: what the driver keeps may be used by each thread to which the context is bound, and a handle has
+// one owner.
 #[expect(unsafe_code)]
 unsafe impl<T> Send for Handle<T> {}
 
-/// Returns whether there is a driver. Nothing else here may be called before: `cudarc` loads the library at the
-/// first call, and panics if there is none.
+/// Returns whether there is a driver. Nothing else here may be called before: `cudarc` loads the library at
+/// the first call, and panics if there is none.
 pub(super) fn is_present() -> bool {
-    // SAFETY: to load a library runs the code with which it begins. The library that the system has under this
-    // name is trusted, as all libraries of the system are.
+    // SAFETY: to load a library runs the code with which it begins. The library that the system has under
+    // this name is trusted, as all libraries of the system are.
     #[expect(unsafe_code)]
     unsafe {
         sys::is_culib_present()
@@ -351,8 +351,8 @@ impl Queue {
     /// Begins to copy a part of pinned memory to an address on the card.
     pub fn upload(&self, to: u64, from: &Pinned, range: &Range<usize>) -> Asked<()> {
         let bytes = from.part(range).cast::<c_void>();
-        // SAFETY: the ledger has found that the bytes on the card exist. Those of the pinned memory do, and are
-        // not changed before the copy is done.
+        // SAFETY: the ledger has found that the bytes on the card exist. Those of the pinned memory do, and
+        // are not changed before the copy is done.
         #[expect(unsafe_code)]
         let answer = unsafe { sys::cuMemcpyHtoDAsync_v2(to, bytes, range.len(), self.0.0) };
         answer.result()
@@ -361,8 +361,8 @@ impl Queue {
     /// Begins to copy from an address on the card to the beginning of pinned memory.
     pub fn download(&self, to: &mut Pinned, from: u64, length: usize) -> Asked<()> {
         let bytes = to.part(&(0..length)).cast::<c_void>();
-        // SAFETY: the ledger has found that the bytes on the card exist. Those of the pinned memory do, and are
-        // not used before the copy is done.
+        // SAFETY: the ledger has found that the bytes on the card exist. Those of the pinned memory do, and
+        // are not used before the copy is done.
         #[expect(unsafe_code)]
         let answer = unsafe { sys::cuMemcpyDtoHAsync_v2(bytes, from, length, self.0.0) };
         answer.result()

@@ -1,5 +1,5 @@
-//! The events of a card. An event of the caller needs one of the driver only until it is done, so a few of them
-//! are enough for any number of steps.
+//! The events of a card. An event of the caller needs one of the driver only until it is done, so a few of
+//! them are enough for any number of steps.
 
 use std::collections::VecDeque;
 
@@ -26,8 +26,8 @@ impl Marks {
         self.spare.push(mark);
     }
 
-    /// Records the event with this number, which is larger than all before it, after all that was requested of
-    /// a stream.
+    /// Records the event with this number, which is larger than all before it, after all that was requested
+    /// of a stream.
     pub fn record(&mut self, stream: usize, queue: &Queue, number: u64) -> Asked<()> {
         while let Some((_, first)) = self.recorded[stream].front()
             && first.is_done()?

@@ -30,8 +30,8 @@ impl<T> Ring<T> {
     pub fn find(&self, length: usize) -> Option<Range<usize>> {
         let start = match (self.pieces.front(), self.pieces.back()) {
             (Some((first, _)), Some((last, _))) => {
-                // The pieces in use are those from the first one to the head, around the end of the ring if the
-                // last one begins before the first one.
+                // The pieces in use are those from the first one to the head, around the end of the ring if
+                // the last one begins before the first one.
                 let wraps = last.start < first.start;
                 let end = if wraps { first.start } else { self.length };
                 match self.head + length <= end {

@@ -1,5 +1,5 @@
-//! Pinned memory through which bytes go to a card and come from it: the card copies it while the processor and
-//! the kernels go on. Its size is bounded.
+//! Pinned memory through which bytes go to a card and come from it: the card copies it while the processor
+//! and the kernels go on. Its size is bounded.
 
 use super::cuda::{Asked, Mark, Pinned, Queue};
 use super::marks::Marks;
@@ -16,7 +16,8 @@ pub(super) struct Uploads {
 impl Uploads {
     /// The size of the memory. Uploads that are larger wait for a part of themselves.
     const BYTES: usize = 64 << 20;
-    /// The largest number of bytes that are copied at once. While a card copies them, the next ones are put in.
+    /// The largest number of bytes that are copied at once. While a card copies them, the next ones are put
+    /// in.
     const PIECE: usize = 8 << 20;
     /// The largest number of copies that are under way.
     const COPIES: usize = 256;
@@ -71,8 +72,8 @@ pub(super) struct Downloads {
 impl Downloads {
     /// The largest number of bytes that are kept for later downloads.
     const KEPT_BYTES: usize = 256 << 20;
-    /// The smallest size of a piece of memory. Sizes are powers of two up to the larger one, and its multiples
-    /// above.
+    /// The smallest size of a piece of memory. Sizes are powers of two up to the larger one, and its
+    /// multiples above.
     const SMALL: usize = 64 << 10;
     const LARGE: usize = 16 << 20;
 

@@ -1,5 +1,5 @@
-//! A program that overlaps copies with kernels on all streams, as an executor does, and what can be wrong with
-//! its order.
+//! A program that overlaps copies with kernels on all streams, as an executor does, and what can be wrong
+//! with its order.
 
 use pushpull_cuda::{
     Argument, Driver, DriverError, Event, Graph, Grid, Launch, Memory, Place, Source, Stream,
@@ -90,8 +90,8 @@ impl Plan {
         device.launch(Launch { kernel: "average", grid: Grid::for_each(ELEMENTS), arguments: &arguments })
     }
 
-    /// Launches the kernels of a step: the output is `2 state − input`, and the new state is the input. Returns
-    /// an event behind the output.
+    /// Launches the kernels of a step: the output is `2 state − input`, and the new state is the input.
+    /// Returns an event behind the output.
     fn compute(self, device: &mut dyn Driver, places: &Places, turn: usize) -> Result<Event, DriverError> {
         let Places { inputs, outputs, state } = *places;
         let early = if self.is(Wrong::KernelRecordedTooEarly) { Some(device.record()?) } else { None };

@@ -1,8 +1,8 @@
 // A driver and a compiler of NVIDIA's interface without a card, so that what drives a card is tested on every
 // machine. Kernels are not compiled: the stub has the one that the tests launch.
 //
-// Wanted properties: (A) what a stream is asked is done as late as the interface allows, or, with STUB_EAGER, at
-// once; (B) a use of the interface that is wrong ends the process; (C) so does anything that is not released
+// Wanted properties: (A) what a stream is asked is done as late as the interface allows, or at once with
+// STUB_EAGER; (B) a wrong use of the interface ends the process; (C) so does anything that is not released
 // when the context is; (D) STUB_FAULT lets something fail.
 
 #include <cstdint>
