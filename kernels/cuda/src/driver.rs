@@ -167,9 +167,9 @@ pub(crate) fn unique() -> u64 {
 
 /// A device.
 ///
-/// Uploads, downloads and launches are ordered on the selected stream. They are carried out later, so an error
-/// of one of them may be returned by a later request; [`synchronise`](Self::synchronise) returns the last of
-/// them.
+/// Uploads, downloads and launches are ordered on the selected stream. They are carried out later, so an
+/// error of one of them may be returned by a later request; [`synchronise`](Self::synchronise) returns the
+/// last of them.
 pub trait Driver {
     /// Returns the name of the device.
     fn name(&self) -> &str;
@@ -180,8 +180,8 @@ pub trait Driver {
     /// If the device has failed.
     fn memory_info(&mut self) -> Result<[u64; 2], DriverError>;
 
-    /// Compiles kernels and makes them available. A kernel replaces an earlier one of its name in the launches
-    /// that follow.
+    /// Compiles kernels and makes them available. A kernel replaces an earlier one of its name in the
+    /// launches that follow.
     ///
     /// # Errors
     /// If they cannot be compiled.
@@ -194,8 +194,8 @@ pub trait Driver {
     fn allocate(&mut self, bytes: u64) -> Result<Memory, DriverError>;
 
     /// Releases memory. All that uses it must be done, as the caller knows from a download, from
-    /// [`finish`](Self::finish) or from [`synchronise`](Self::synchronise). A graph that uses it can no longer
-    /// be replayed.
+    /// [`finish`](Self::finish) or from [`synchronise`](Self::synchronise). A graph that uses it can no
+    /// longer be replayed.
     ///
     /// # Errors
     /// If a request that uses the memory may not be done yet (a device may also wait for it), or the device
@@ -211,8 +211,8 @@ pub trait Driver {
     /// If they reach beyond the memory.
     fn upload(&mut self, to: Place, bytes: &[u8]) -> Result<(), DriverError>;
 
-    /// Copies bytes from the device, and waits for them. All that the selected stream was asked before is done
-    /// then; other streams may go on.
+    /// Copies bytes from the device, and waits for them. All that the selected stream was asked before is
+    /// done then; other streams may go on.
     ///
     /// # Errors
     /// If they reach beyond the memory.
@@ -260,9 +260,9 @@ pub trait Driver {
     /// If any of it has failed.
     fn synchronise(&mut self) -> Result<(), DriverError>;
 
-    /// Captures what follows instead of carrying it out. The stream of kernels must be selected. Only launches
-    /// and events can be captured, and waits for events of the same capture; all other requests are refused
-    /// until [`end_capture`](Self::end_capture).
+    /// Captures what follows instead of carrying it out. The stream of kernels must be selected. Only
+    /// launches and events can be captured, and waits for events of the same capture; all other requests are
+    /// refused until [`end_capture`](Self::end_capture).
     ///
     /// # Errors
     /// If a capture is under way, or if another stream is selected.
@@ -281,7 +281,7 @@ pub trait Driver {
     /// If memory that the graph uses was released.
     fn replay(&mut self, graph: &Graph) -> Result<(), DriverError>;
 
-    /// Gives a graph up.
+    /// Frees what the device keeps for a graph.
     ///
     /// # Errors
     /// If the device has failed.

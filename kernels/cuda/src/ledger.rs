@@ -1,11 +1,11 @@
-//! What the caller of a device has: memory, kernels, events and a capture. Every device has such a ledger, and
-//! refuses with it what no device could carry out, so that all of them refuse the same.
+//! What the caller of a device has: memory, kernels, events and a capture. Every device has such a ledger,
+//! and refuses with it what no device could carry out, so that all of them refuse the same.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::driver::{Argument, DriverError, Event, Grid, Launch, Memory, Place, Stream, unique};
-use crate::source::Parameter;
+use crate::signature::Parameter;
 
 /// The largest number of threads in a block, and in the last dimension of one.
 const THREADS_MAX: u64 = 1024;
@@ -203,8 +203,8 @@ impl Ledger {
         }
     }
 
-    /// Returns the number of the event for which to wait; `None` if the capture that is under way has it, because
-    /// what is captured is ordered behind it already.
+    /// Returns the number of the event for which to wait; `None` if the capture that is under way has it,
+    /// because what is captured is ordered behind it already.
     pub(crate) fn event_of(&self, event: Event) -> Result<Option<u64>, DriverError> {
         let refused = |reason: &str| Err(DriverError::Refused(format!("cannot wait for an event {reason}")));
         let Event { device, number, of_graph } = event;

@@ -3,14 +3,17 @@
 //!
 //! This crate must not depend on graphs, variables or messages.
 
+mod card;
 mod driver;
 mod emulator;
 mod ledger;
 mod nvrtc;
 mod operation;
 mod optimizer;
+mod signature;
 mod source;
 
+pub use card::{Card, CardInfo, cards};
 pub use driver::{
     Argument, Driver, DriverError, Event, Graph, Grid, Launch, Memory, Place, Stream, Transfer,
 };

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::request::Touch;
+use super::work::Touch;
 use crate::driver::{DriverError, Stream};
 
 /// For each stream, a number of its requests.
@@ -27,7 +27,8 @@ pub(super) struct Order {
     caller: Clock,
     /// The requests that come before the next one of each stream.
     streams: [Clock; 3],
-    /// The requests that come before each event, if the caller does not know of all of them that they are done.
+    /// The requests that come before each event, if the caller does not know of all of them that they are
+    /// done.
     events: BTreeMap<u64, Clock>,
     /// The accesses to each memory.
     accesses: BTreeMap<u64, Vec<Access>>,
@@ -46,8 +47,8 @@ fn join(clock: &mut Clock, other: Clock) {
 }
 
 impl Order {
-    /// Adds a request to a stream. `touched` is what it touches, and `uses` is the memory that it uses without a
-    /// declaration. Returns the clock of the request.
+    /// Adds a request to a stream. `touched` is what it touches, and `uses` is the memory that it uses
+    /// without a declaration. Returns the clock of the request.
     ///
     /// # Errors
     /// If it has no order with a request that touches the same bytes. Then it is not added.
@@ -69,7 +70,7 @@ impl Order {
         let access = |touch| Access { stream, number: clock[stream], name: name.to_owned(), touch };
         for touch in touched {
             let all = self.accesses.entry(touch.memory).or_default();
-            // Whoever has no order with what is removed here has none with the new access either.
+            // A request without an order with what is removed here has none with the new access either.
             all.retain(|old| !old.is_covered_by(touch) || !old.comes_before(clock));
             all.push(access(Some(touch.clone())));
         }

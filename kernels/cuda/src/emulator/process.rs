@@ -8,9 +8,10 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::compiler::Compiler;
-use super::request::{Call, Touch};
+use super::work::{Call, Touch};
 use crate::driver::{Argument, DriverError, Place};
-use crate::source::{Parameter, Source};
+use crate::signature::Parameter;
+use crate::source::Source;
 
 /// The largest part of the report that is read, in bytes.
 const FAULT_BYTES_MAX: u64 = 64 << 10;
@@ -27,8 +28,8 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts the process. `seed` decides the order in which threads run, and `seconds` is the longest time that
-    /// a kernel may run.
+    /// Starts the process. `seed` decides the order in which threads run, and `seconds` is the longest time
+    /// that a kernel may run.
     pub fn start(compiler: &Compiler, seed: u64, seconds: u32) -> Result<Self, DriverError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let program = compiler.emulator()?;

@@ -1,9 +1,9 @@
-//! The queues of the streams. The seed draws which request is carried out next, among all orders that a card may
-//! choose. So a program that forgets to wait computes something else under some seed.
+//! The queues of the streams. The seed draws which request is carried out next, among all orders that a card
+//! may choose. So a program that forgets to wait computes something else under some seed.
 
 use std::collections::{BTreeSet, VecDeque};
 
-use super::request::Work;
+use super::work::Work;
 use crate::driver::Stream;
 
 /// The requests that were not carried out yet, each with its name.

@@ -1,9 +1,5 @@
 //! The source of kernels, which a device compiles when it loads them.
 
-mod signature;
-
-pub(crate) use signature::Parameter;
-
 /// The number of threads in a block of our kernels.
 pub(crate) const LANES: u32 = 256;
 
@@ -15,7 +11,7 @@ pub struct Source {
 }
 
 /// The text before the name of each kernel.
-const KERNEL: &str = "extern \"C\" __global__ void ";
+pub(crate) const KERNEL: &str = "extern \"C\" __global__ void ";
 
 /// Text that kernels may need in front of them, or that has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -62,10 +62,10 @@ fn assemble(ptx: &str, architecture: Architecture, folder: &Path) -> BTreeMap<St
     let (input, output) = (folder.join("kernels.ptx"), folder.join("kernels.cubin"));
     fs::write(&input, ptx).unwrap();
     let mut command = Command::new("ptxas");
-    command.arg("-v").arg(format!("-arch={}", architecture.name)).arg("-o").arg(output).arg(input);
+    command.arg("-v").arg(format!("-arch={architecture}")).arg("-o").arg(output).arg(input);
     let assembled = command.output().unwrap();
     let report = String::from_utf8_lossy(&assembled.stderr);
-    assert!(assembled.status.success(), "{}: {report}", architecture.name);
+    assert!(assembled.status.success(), "{architecture}: {report}");
     uses(&report)
 }
 
@@ -116,7 +116,7 @@ fn every_kernel_is_within_its_budget_on_every_architecture() {
                     own.registers <= registers && own.shared_bytes <= shared_bytes && own.spilled_bytes == 0
                 });
                 if !within {
-                    faults.push(format!("{kernel} on {}: {own:?}", architecture.name));
+                    faults.push(format!("{kernel} on {architecture}: {own:?}"));
                 }
             }
         }
@@ -126,12 +126,26 @@ fn every_kernel_is_within_its_budget_on_every_architecture() {
 }
 
 #[test]
+fn programs_are_made_for_every_architecture() {
+    let Some(nvrtc) = compiler() else { return };
+    for architecture in ARCHITECTURES {
+        let program = nvrtc.assemble(&Source::optimizer(), architecture).unwrap();
+        assert!(program.starts_with(b"\x7FELF"), "{architecture}");
+    }
+}
+
+#[test]
 fn a_wrong_source_is_an_error_for_cards() {
     let Some(nvrtc) = compiler() else { return };
     let wrong = Source::optimizer().with("sqrtf(second)", "no_such_function(second)");
-    let error = nvrtc.compile(&wrong, ARCHITECTURES[0]).unwrap_err();
-    let DriverError::Source { reason, .. } = &error else { panic!("{error:?}") };
-    assert!(reason.contains("no_such_function"), "{reason}");
+    let ptx = nvrtc.compile(&wrong, ARCHITECTURES[0]).map(drop);
+    for result in [ptx, nvrtc.assemble(&wrong, ARCHITECTURES[0]).map(drop)] {
+        let Err(DriverError::Source { reason, .. }) = &result else { panic!("{result:?}") };
+        assert!(reason.contains("no_such_function"), "{reason}");
+    }
+    let unknown = Architecture { capability: [1, 0] };
+    let error = nvrtc.assemble(&Source::optimizer(), unknown).unwrap_err().to_string();
+    assert!(error.contains("gpu-architecture"), "{error}");
 }
 
 #[test]

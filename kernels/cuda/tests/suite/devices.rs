@@ -1,6 +1,6 @@
 //! The devices on which the suite runs.
 
-use pushpull_cuda::{Compiler, Driver, Emulator};
+use pushpull_cuda::{Card, Compiler, Driver, Emulator};
 
 /// Returns the compiler for the emulator; `None`, after a warning, if this machine has none.
 pub(crate) fn compiler() -> Option<Compiler> {
@@ -18,6 +18,9 @@ pub(crate) fn devices(seed: u64) -> Vec<(&'static str, Box<dyn Driver>)> {
     let mut all: Vec<(_, Box<dyn Driver>)> = Vec::new();
     if let Some(compiler) = compiler() {
         all.push(("emulated", Box::new(Emulator::start(&compiler, seed).expect("the emulator starts"))));
+    }
+    if let Ok(card) = Card::open(0) {
+        all.push(("cuda", Box::new(card)));
     }
     all
 }

@@ -2,6 +2,7 @@
 //! reference in `f64`: on sizes with and without tails, on empty inputs, and on numbers that are not finite.
 
 mod budgets;
+mod card;
 mod case;
 mod chains;
 mod devices;
@@ -15,6 +16,8 @@ mod mutations;
 mod norms;
 mod numbers;
 mod optimizers;
+mod order;
+mod pipeline;
 mod pools;
 mod reductions;
 mod reference;

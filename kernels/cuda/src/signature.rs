@@ -1,8 +1,8 @@
 //! The parameters of kernels, as their text has them. Devices check launches against them, because a card
 //! reads whatever stands in memory in place of an argument that is missing.
 
-use super::{KERNEL, Source};
 use crate::driver::{Argument, DriverError};
+use crate::source::{KERNEL, Source};
 
 /// A parameter of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,31 +50,28 @@ impl Parameter {
     }
 }
 
-impl Source {
-    /// Returns the names of the kernels with their parameters.
-    ///
-    /// # Errors
-    /// If a parameter has a type for which there are no arguments.
-    pub(crate) fn signatures(&self) -> Result<Vec<(String, Vec<Parameter>)>, DriverError> {
-        let signature = |text| {
-            let (name, rest): (&str, &str) =
-                str::split_once(text, '(').ok_or("a kernel without parameters")?;
-            let (parameters, _) = rest.split_once(')').ok_or("a kernel whose parameters do not end")?;
-            let parameters = parameters.split(',').filter(|parameter| !parameter.trim().is_empty());
-            let parameter = |text: &str| {
-                let text = text.trim();
-                Parameter::parse(text).ok_or_else(|| {
-                    format!(
-                        "the kernel '{name}' has the parameter '{text}', expected a pointer, float, unsigned or \
-                         Count"
-                    )
-                })
-            };
-            Ok((name.to_owned(), parameters.map(parameter).collect::<Result<_, String>>()?))
-        };
-        let signatures: Result<_, String> = self.text.split(KERNEL).skip(1).map(signature).collect();
-        signatures.map_err(|reason| DriverError::Source { name: self.name.clone(), reason })
-    }
+/// Returns the names of the kernels of a source with their parameters.
+///
+/// # Errors
+/// If a parameter has a type for which there are no arguments.
+pub(crate) fn signatures(source: &Source) -> Result<Vec<(String, Vec<Parameter>)>, DriverError> {
+    let fault = |reason| DriverError::Source { name: source.name().to_owned(), reason };
+    source.text().split(KERNEL).skip(1).map(signature).collect::<Result<_, String>>().map_err(fault)
+}
+
+/// Returns the name and the parameters of the kernel with which a text begins.
+fn signature(text: &str) -> Result<(String, Vec<Parameter>), String> {
+    let (name, rest) = text.split_once('(').ok_or("a kernel without parameters")?;
+    let (parameters, _) = rest.split_once(')').ok_or("a kernel whose parameters do not end")?;
+    let parameters = parameters.split(',').map(str::trim).filter(|parameter| !parameter.is_empty());
+    let parameter = |text: &str| {
+        Parameter::parse(text).ok_or_else(|| {
+            format!(
+                "the kernel '{name}' has the parameter '{text}', expected a pointer, float, unsigned or Count"
+            )
+        })
+    };
+    Ok((name.to_owned(), parameters.map(parameter).collect::<Result<_, String>>()?))
 }
 
 #[cfg(test)]
@@ -92,14 +89,14 @@ mod tests {
             ("a".to_owned(), vec![Write, Read, Write, U64, U64, U32, U32, F32]),
             ("b".to_owned(), vec![]),
         ];
-        assert_eq!(source.signatures(), Ok(expected));
+        assert_eq!(signatures(&source), Ok(expected));
     }
 
     #[test]
     fn another_type_is_an_error_that_names_it() {
         for parameter in ["int n", "Step step", "float** all", "double x"] {
             let text = format!("extern \"C\" __global__ void a({parameter}) {{}}");
-            let error = Source::new("source", &text).signatures().unwrap_err().to_string();
+            let error = signatures(&Source::new("source", &text)).unwrap_err().to_string();
             assert!(error.contains(&format!("'{parameter}'")) && error.contains("'a'"), "{error}");
         }
     }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::driver::{Argument, Grid, Place};
-use crate::source::Parameter;
+use crate::signature::Parameter;
 
 /// Bytes of a memory that a request reads or writes.
 #[derive(Clone, Debug, PartialEq, Eq)]

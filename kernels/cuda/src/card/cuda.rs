@@ -1,0 +1,427 @@
+//! What a card needs of NVIDIA's driver, as values that release themselves. Their users hold three rules: the
+//! context is bound to the thread; a piece of pinned memory is not used until the copy of it is done; and
+//! all is done before anything but a stream's own order needs it is dropped.
+//!
+//! This is the only file about cards with unsafe code.
+
+use std::ffi::{CString, c_void};
+use std::ops::Range;
+
+use cudarc::driver::{result, sys};
+
+use crate::driver::Grid;
+
+/// An error of the driver.
+pub(super) type Fault = result::DriverError;
+/// What the driver answers.
+pub(super) type Asked<T> = Result<T, Fault>;
+
+/// A pointer of the driver to something that it keeps.
+#[derive(Debug)]
+struct Handle<T>(*mut T);
+
+// SAFETY: what the driver keeps may be used by each thread to which the context is bound, and a handle has
+// one owner.
+#[expect(unsafe_code)]
+unsafe impl<T> Send for Handle<T> {}
+
+/// Returns whether there is a driver. Nothing else here may be called before: `cudarc` loads the library at
+/// the first call, and panics if there is none.
+pub(super) fn is_present() -> bool {
+    // SAFETY: to load a library runs the code with which it begins. The library that the system has under
+    // this name is trusted, as all libraries of the system are.
+    #[expect(unsafe_code)]
+    unsafe {
+        sys::is_culib_present()
+    }
+}
+
+/// Starts the driver, and returns the version of CUDA that it supports.
+pub(super) fn start() -> Asked<[i32; 2]> {
+    let mut version = 0;
+    // SAFETY: the pointer is to a number of the type that the function writes.
+    #[expect(unsafe_code)]
+    let answer = unsafe { sys::cuDriverGetVersion(&raw mut version) };
+    answer.result()?;
+    result::init()?;
+    Ok([version / 1000, version % 1000 / 10])
+}
+
+/// A card, as the driver counts them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Device(sys::CUdevice);
+
+impl Device {
+    pub fn count() -> Asked<usize> {
+        Ok(usize::try_from(result::device::get_count()?).unwrap_or(0))
+    }
+
+    /// Returns the card with an index below [`count`](Self::count).
+    pub fn get(index: usize) -> Asked<Self> {
+        result::device::get(i32::try_from(index).unwrap_or(i32::MAX)).map(Self)
+    }
+
+    pub fn name(self) -> Asked<String> {
+        result::device::get_name(self.0)
+    }
+
+    /// Returns the major and the minor number of the compute capability.
+    pub fn capability(self) -> Asked<[u32; 2]> {
+        use sys::CUdevice_attribute::{
+            CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as MAJOR,
+            CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as MINOR,
+        };
+        let get = |attribute| {
+            // SAFETY: the driver has returned the device.
+            #[expect(unsafe_code)]
+            let number = unsafe { result::device::get_attribute(self.0, attribute) }?;
+            Ok(number.unsigned_abs())
+        };
+        Ok([get(MAJOR)?, get(MINOR)?])
+    }
+
+    /// Returns the size of the memory in bytes.
+    pub fn memory_bytes(self) -> Asked<u64> {
+        // SAFETY: the driver has returned the device.
+        #[expect(unsafe_code)]
+        let bytes = unsafe { result::device::total_mem(self.0) }?;
+        Ok(bytes as u64)
+    }
+}
+
+/// The state of a card that this process shares.
+#[derive(Debug)]
+pub(super) struct Context {
+    device: sys::CUdevice,
+    handle: Handle<sys::CUctx_st>,
+}
+
+impl Context {
+    /// Returns the context of a card, after binding it to this thread.
+    pub fn of(Device(device): Device) -> Asked<Self> {
+        // SAFETY: the driver has returned the device.
+        #[expect(unsafe_code)]
+        let handle = unsafe { result::primary_ctx::retain(device) }?;
+        let context = Self { device, handle: Handle(handle) };
+        context.bind()?;
+        Ok(context)
+    }
+
+    /// Binds the context to this thread.
+    pub fn bind(&self) -> Asked<()> {
+        // SAFETY: the context was retained, and is released only when `self` is dropped.
+        #[expect(unsafe_code)]
+        unsafe {
+            result::ctx::set_current(self.handle.0)
+        }
+    }
+
+    /// Waits until all streams are done.
+    pub fn synchronise() -> Asked<()> {
+        result::ctx::synchronize()
+    }
+
+    /// Returns the number of free bytes of the card's memory, and of all.
+    pub fn memory() -> Asked<[u64; 2]> {
+        result::mem_get_info().map(|(free, total)| [free, total].map(|bytes| bytes as u64))
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: the context was retained, and nothing uses it any more.
+        #[expect(unsafe_code)]
+        let _ = unsafe { result::primary_ctx::release(self.device) };
+    }
+}
+
+/// Memory of the card.
+#[derive(Debug)]
+pub(super) struct Buffer {
+    /// The address on the card.
+    pub address: u64,
+}
+
+impl Buffer {
+    pub fn allocate(bytes: u64) -> Asked<Self> {
+        // The driver has no memory without bytes.
+        let bytes = usize::try_from(bytes.max(1)).unwrap_or(usize::MAX);
+        // SAFETY: what the memory contains is read only as bytes.
+        #[expect(unsafe_code)]
+        let address = unsafe { result::malloc_sync(bytes) }?;
+        Ok(Self { address })
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: `allocate` has returned the memory, and nothing uses it any more.
+        #[expect(unsafe_code)]
+        let _ = unsafe { result::free_sync(self.address) };
+    }
+}
+
+/// Memory of this machine that a card copies while the processor does something else.
+#[derive(Debug)]
+pub(super) struct Pinned {
+    bytes: Handle<u8>,
+    length: usize,
+}
+
+impl Pinned {
+    pub fn allocate(length: usize) -> Asked<Self> {
+        // SAFETY: the memory becomes initialised below, before anything reads it.
+        #[expect(unsafe_code)]
+        let bytes = unsafe { result::malloc_host(length, 0) }?.cast::<u8>();
+        // SAFETY: the driver has returned `length` bytes.
+        #[expect(unsafe_code)]
+        unsafe {
+            bytes.write_bytes(0, length);
+        }
+        Ok(Self { bytes: Handle(bytes), length })
+    }
+
+    pub const fn length(&self) -> usize {
+        self.length
+    }
+
+    /// Returns a pointer to a part.
+    fn part(&self, range: &Range<usize>) -> *mut u8 {
+        assert!(range.start <= range.end && range.end <= self.length, "a part of the pinned memory");
+        self.bytes.0.wrapping_add(range.start)
+    }
+
+    /// Copies bytes into a part that no copy uses.
+    pub fn write(&mut self, range: Range<usize>, bytes: &[u8]) {
+        assert_eq!(bytes.len(), range.len(), "the part has the length of the bytes");
+        let to = self.part(&range);
+        // SAFETY: the part lies in the memory, has as many bytes, and is not borrowed by anything else.
+        #[expect(unsafe_code)]
+        unsafe {
+            to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+        }
+    }
+
+    /// Copies bytes from the beginning, to which no copy writes.
+    pub fn read(&self, bytes: &mut [u8]) {
+        let from = self.part(&(0..bytes.len()));
+        // SAFETY: the part lies in the memory, has as many bytes, and was initialised.
+        #[expect(unsafe_code)]
+        unsafe {
+            from.copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len());
+        }
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // SAFETY: the driver has returned the memory, and nothing uses it any more.
+        #[expect(unsafe_code)]
+        let _ = unsafe { result::free_host(self.bytes.0.cast()) };
+    }
+}
+
+/// An event.
+#[derive(Debug)]
+pub(super) struct Mark(Handle<sys::CUevent_st>);
+
+impl Mark {
+    /// Returns an event that measures no time, which is the fastest kind.
+    pub fn create() -> Asked<Self> {
+        let event = result::event::create(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)?;
+        Ok(Self(Handle(event)))
+    }
+
+    /// Returns whether all before the mark is done.
+    pub fn is_done(&self) -> Asked<bool> {
+        // SAFETY: the event was created, and is destroyed only when `self` is dropped.
+        #[expect(unsafe_code)]
+        let answer = unsafe { result::event::query(self.0.0) };
+        match answer {
+            Ok(()) => Ok(true),
+            Err(result::DriverError(sys::CUresult::CUDA_ERROR_NOT_READY)) => Ok(false),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Waits until all before the mark is done.
+    pub fn synchronise(&self) -> Asked<()> {
+        // SAFETY: the event was created, and is destroyed only when `self` is dropped.
+        #[expect(unsafe_code)]
+        unsafe {
+            result::event::synchronize(self.0.0)
+        }
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        // SAFETY: the event was created. The driver keeps it for as long as a stream still needs it.
+        #[expect(unsafe_code)]
+        let _ = unsafe { result::event::destroy(self.0.0) };
+    }
+}
+
+/// Kernels that are loaded.
+#[derive(Debug)]
+pub(super) struct Module(Handle<sys::CUmod_st>);
+
+/// A kernel of a module, which must not be dropped before the kernel was used for the last time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Function(sys::CUfunction);
+
+// SAFETY: a function may be used by each thread to which the context is bound.
+#[expect(unsafe_code)]
+unsafe impl Send for Function {}
+
+impl Module {
+    /// Loads what the compiler has made: a program for the card, or PTX with a 0 behind it.
+    pub fn load(program: &[u8]) -> Asked<Self> {
+        // SAFETY: the compiler has made the program, which says itself where it ends.
+        #[expect(unsafe_code)]
+        let module = unsafe { result::module::load_data(program.as_ptr().cast()) }?;
+        Ok(Self(Handle(module)))
+    }
+
+    /// Returns a kernel, which is on the card then: a capture cannot load it.
+    pub fn function(&self, name: CString) -> Asked<Function> {
+        use sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_NUM_REGS as REGISTERS;
+        // SAFETY: the module is loaded, and is unloaded only when `self` is dropped.
+        #[expect(unsafe_code)]
+        let function = unsafe { result::module::get_function(self.0.0, name) }?;
+        // SAFETY: the driver has just returned the function.
+        #[expect(unsafe_code)]
+        unsafe {
+            result::function::get_function_attribute(function, REGISTERS)?;
+        }
+        Ok(Function(function))
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        // SAFETY: the module is loaded, and nothing uses it any more.
+        #[expect(unsafe_code)]
+        let _ = unsafe { result::module::unload(self.0.0) };
+    }
+}
+
+/// Launches that were captured.
+#[derive(Debug)]
+pub(super) struct Executable(Handle<sys::CUgraphExec_st>);
+
+impl Drop for Executable {
+    fn drop(&mut self) {
+        // SAFETY: the graph was instantiated, and nothing uses it any more.
+        #[expect(unsafe_code)]
+        let _ = unsafe { result::graph::exec_destroy(self.0.0) };
+    }
+}
+
+/// A stream.
+#[derive(Debug)]
+pub(super) struct Queue(Handle<sys::CUstream_st>);
+
+impl Queue {
+    /// Returns a stream that no other stream waits for.
+    pub fn create() -> Asked<Self> {
+        let stream = result::stream::create(result::stream::StreamKind::NonBlocking)?;
+        Ok(Self(Handle(stream)))
+    }
+
+    /// Records a mark after all that was requested.
+    pub fn record(&self, mark: &Mark) -> Asked<()> {
+        // SAFETY: the stream and the event exist until their owners are dropped.
+        #[expect(unsafe_code)]
+        unsafe {
+            result::event::record(mark.0.0, self.0.0)
+        }
+    }
+
+    /// Lets what is requested later begin after a mark.
+    pub fn wait(&self, mark: &Mark) -> Asked<()> {
+        let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
+        // SAFETY: the stream and the event exist until their owners are dropped.
+        #[expect(unsafe_code)]
+        unsafe {
+            result::stream::wait_event(self.0.0, mark.0.0, flags)
+        }
+    }
+
+    /// Begins to copy a part of pinned memory to an address on the card.
+    pub fn upload(&self, to: u64, from: &Pinned, range: &Range<usize>) -> Asked<()> {
+        let bytes = from.part(range).cast::<c_void>();
+        // SAFETY: the ledger has found that the bytes on the card exist. Those of the pinned memory do, and
+        // are not changed before the copy is done.
+        #[expect(unsafe_code)]
+        let answer = unsafe { sys::cuMemcpyHtoDAsync_v2(to, bytes, range.len(), self.0.0) };
+        answer.result()
+    }
+
+    /// Begins to copy from an address on the card to the beginning of pinned memory.
+    pub fn download(&self, to: &mut Pinned, from: u64, length: usize) -> Asked<()> {
+        let bytes = to.part(&(0..length)).cast::<c_void>();
+        // SAFETY: the ledger has found that the bytes on the card exist. Those of the pinned memory do, and
+        // are not used before the copy is done.
+        #[expect(unsafe_code)]
+        let answer = unsafe { sys::cuMemcpyDtoHAsync_v2(bytes, from, length, self.0.0) };
+        answer.result()
+    }
+
+    /// Begins to run a kernel. Each argument is in the first bytes of a number.
+    pub fn launch(&self, Function(function): Function, grid: Grid, arguments: &mut [u64]) -> Asked<()> {
+        let Grid { blocks: [x, y, z], threads: [in_x, in_y, in_z] } = grid;
+        let mut pointers: Vec<*mut c_void> =
+            arguments.iter_mut().map(|argument| std::ptr::from_mut(argument).cast()).collect();
+        // SAFETY: the module of the function is loaded, and the ledger has found that the arguments are those
+        // of the kernel's parameters, so the driver reads no others. It has copied them when this returns.
+        #[expect(unsafe_code)]
+        unsafe {
+            let (blocks, threads) = ((x, y, z), (in_x, in_y, in_z));
+            result::launch_kernel(function, blocks, threads, 0, self.0.0, &mut pointers)
+        }
+    }
+
+    /// Captures what follows. Other streams and threads go on as before.
+    pub fn begin_capture(&self) -> Asked<()> {
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        // SAFETY: the stream exists until `self` is dropped.
+        #[expect(unsafe_code)]
+        unsafe {
+            result::stream::begin_capture(self.0.0, mode)
+        }
+    }
+
+    /// Returns what was captured.
+    pub fn end_capture(&self) -> Asked<Executable> {
+        // SAFETY: the stream exists until `self` is dropped.
+        #[expect(unsafe_code)]
+        let graph = unsafe { result::stream::end_capture(self.0.0) }?;
+        // SAFETY: the driver has just returned the graph.
+        #[expect(unsafe_code)]
+        let executable = unsafe { result::graph::instantiate(graph, sys::CUgraphInstantiate_flags(0)) };
+        // SAFETY: what was instantiated does not need the graph, which nothing else has.
+        #[expect(unsafe_code)]
+        let destroyed = unsafe { result::graph::destroy(graph) };
+        let executable = Executable(Handle(executable?));
+        destroyed?;
+        Ok(executable)
+    }
+
+    /// Begins to carry out what was captured.
+    pub fn replay(&self, executable: &Executable) -> Asked<()> {
+        // SAFETY: the graph and the stream exist until their owners are dropped.
+        #[expect(unsafe_code)]
+        unsafe {
+            result::graph::launch(executable.0.0, self.0.0)
+        }
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        // SAFETY: the stream was created, and nothing uses it any more.
+        #[expect(unsafe_code)]
+        let _ = unsafe { result::stream::destroy(self.0.0) };
+    }
+}

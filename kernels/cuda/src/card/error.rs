@@ -1,0 +1,91 @@
+//! What the driver's errors say to a person, in one line each.
+
+use cudarc::driver::sys::CUresult;
+
+use super::cuda::Fault;
+use crate::driver::DriverError;
+
+/// Says which cards are visible, if a variable of the environment selects them.
+pub(super) fn visible() -> String {
+    match std::env::var("CUDA_VISIBLE_DEVICES") {
+        Ok(devices) => format!("; CUDA_VISIBLE_DEVICES is '{devices}'"),
+        Err(_) => String::new(),
+    }
+}
+
+/// Returns the name of an error, and what the driver says of it.
+fn describe(fault: &Fault) -> String {
+    let text = |text: Result<&std::ffi::CStr, Fault>| text.map(|text| text.to_string_lossy().into_owned());
+    let name = text(fault.error_name()).unwrap_or_else(|_| format!("CUDA error {}", fault.0 as u32));
+    match text(fault.error_string()) {
+        Ok(says) => format!("{name}: {says}"),
+        Err(_) => name,
+    }
+}
+
+/// Returns why the driver cannot be started.
+pub(super) fn cannot_start(fault: &Fault) -> DriverError {
+    DriverError::Unavailable(match fault.0 {
+        CUresult::CUDA_ERROR_NO_DEVICE => format!("the NVIDIA driver finds no card{}", visible()),
+        CUresult::CUDA_ERROR_STUB_LIBRARY => {
+            "the libcuda that was found is the stub of the CUDA toolkit, expected that of a driver; remove its \
+             folder from LD_LIBRARY_PATH"
+                .to_owned()
+        }
+        _ => format!("the NVIDIA driver cannot be used: {}", describe(fault)),
+    })
+}
+
+/// Returns why a card cannot be used, although the driver has started.
+pub(super) fn cannot_open(fault: &Fault) -> DriverError {
+    DriverError::Unavailable(format!("the card cannot be used: {}", describe(fault)))
+}
+
+/// Returns why the driver does not load kernels. The versions are those of CUDA.
+pub(super) fn cannot_load(name: &str, fault: &Fault, driver: [i32; 2], nvrtc: [i32; 2]) -> DriverError {
+    use CUresult::{
+        CUDA_ERROR_INVALID_IMAGE, CUDA_ERROR_INVALID_PTX, CUDA_ERROR_JIT_COMPILER_NOT_FOUND,
+        CUDA_ERROR_NO_BINARY_FOR_GPU, CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
+    };
+    match fault.0 {
+        CUDA_ERROR_UNSUPPORTED_PTX_VERSION
+        | CUDA_ERROR_INVALID_PTX
+        | CUDA_ERROR_INVALID_IMAGE
+        | CUDA_ERROR_NO_BINARY_FOR_GPU
+        | CUDA_ERROR_JIT_COMPILER_NOT_FOUND => DriverError::Unavailable(format!(
+            "the NVIDIA driver supports CUDA {}.{} and does not load kernels that the NVRTC of CUDA {}.{} has \
+             compiled ({}); update the driver, or use an NVRTC that is not newer than it",
+            driver[0],
+            driver[1],
+            nvrtc[0],
+            nvrtc[1],
+            describe(fault)
+        )),
+        _ => failed(&format!("load the kernels '{name}'"), fault),
+    }
+}
+
+/// Returns whether memory is missing.
+pub(super) fn is_out_of_memory(fault: &Fault) -> bool {
+    fault.0 == CUresult::CUDA_ERROR_OUT_OF_MEMORY
+}
+
+/// Returns why the card could not do something. After most errors of kernels it cannot do anything any more.
+pub(super) fn failed(what: &str, fault: &Fault) -> DriverError {
+    use CUresult::{
+        CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES,
+        CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
+        CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+    };
+    let reason = format!("cannot {what}: {}", describe(fault));
+    match fault.0 {
+        CUDA_ERROR_INVALID_HANDLE
+        | CUDA_ERROR_INVALID_VALUE
+        | CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
+        | CUDA_ERROR_NOT_SUPPORTED
+        | CUDA_ERROR_OUT_OF_MEMORY
+        | CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+        | CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED => DriverError::Refused(reason),
+        _ => DriverError::Failed(reason),
+    }
+}

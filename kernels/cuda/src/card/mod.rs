@@ -1,0 +1,170 @@
+//! A real card. Kernels are compiled for its architecture when they are loaded; copies go through pinned
+//! memory. A machine needs the driver's `libcuda` and a `libnvrtc` only to run this, not to build it.
+
+mod cuda;
+mod error;
+mod marks;
+mod requests;
+mod ring;
+mod staging;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use self::cuda::{Asked, Buffer, Context, Device, Executable, Function, Mark, Module, Pinned, Queue};
+use self::error::{cannot_open, cannot_start, visible};
+use self::marks::Marks;
+use self::staging::{Downloads, Uploads};
+use crate::driver::{DriverError, Stream};
+use crate::ledger::Ledger;
+use crate::nvrtc::{Architecture, Nvrtc};
+
+/// The oldest driver that has all that is used here, as the version of CUDA that it supports. `cudarc` looks
+/// up a function of the driver at its first call, and panics if the driver lacks it. Of the functions here,
+/// the newest one is `cuGraphInstantiateWithFlags`; so drivers that are older than the headers of `cudarc`
+/// can be used from this version on.
+const VERSION_MIN: [i32; 2] = [11, 4];
+
+/// What is known of a card before it is used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CardInfo {
+    /// The name, as `NVIDIA H100 80GB HBM3`.
+    pub name: String,
+    /// The generation of the card.
+    pub architecture: Architecture,
+    /// The size of the memory in bytes.
+    pub memory_bytes: u64,
+}
+
+/// A card. It is at rest and has released everything when this value is dropped.
+#[derive(Debug)]
+pub struct Card {
+    info: CardInfo,
+    /// The version of CUDA that the driver supports.
+    version: [i32; 2],
+    nvrtc: Nvrtc,
+    ledger: Ledger,
+    capture: Captured,
+    graphs: BTreeMap<u64, Captured>,
+    transfers: BTreeMap<u64, Copied>,
+    uploads: Uploads,
+    downloads: Downloads,
+    marks: Marks,
+    buffers: BTreeMap<u64, Buffer>,
+    /// The sources that were loaded, with their kernels.
+    modules: Vec<(Module, BTreeMap<String, Function>)>,
+    queues: [Queue; 3],
+    // Fields are dropped in this order, and all before need the context.
+    context: Context,
+}
+
+/// A capture: parts of launches, with events between them. Each part is a graph of its own, so that an event
+/// is recorded as it would be without a capture.
+#[derive(Debug, Default)]
+struct Captured {
+    parts: Vec<Part>,
+    /// The memory that the launches use.
+    memories: BTreeSet<u64>,
+    /// Whether the driver captures a part now.
+    is_open: bool,
+}
+
+#[derive(Debug)]
+enum Part {
+    Launches(Executable),
+    /// The event with this number.
+    Event(u64),
+}
+
+/// A copy from the card that was not finished.
+#[derive(Debug)]
+struct Copied {
+    memory: Pinned,
+    bytes: usize,
+    /// The mark after the copy.
+    mark: Mark,
+}
+
+/// Starts the driver. Returns the version of CUDA that it supports, and the number of cards.
+fn start() -> Result<([i32; 2], usize), DriverError> {
+    if !cuda::is_present() {
+        let reason = "this machine has no NVIDIA driver: libcuda.so.1 was not found";
+        return Err(DriverError::Unavailable(reason.to_owned()));
+    }
+    let version = cuda::start().map_err(|fault| cannot_start(&fault))?;
+    if version < VERSION_MIN {
+        let ([major, minor], [least, least_minor]) = (version, VERSION_MIN);
+        return Err(DriverError::Unavailable(format!(
+            "the NVIDIA driver supports CUDA {major}.{minor}, expected at least {least}.{least_minor}; update it"
+        )));
+    }
+    let count = Device::count().map_err(|fault| cannot_start(&fault))?;
+    Ok((version, count))
+}
+
+fn info(device: Device) -> Asked<CardInfo> {
+    let architecture = Architecture { capability: device.capability()? };
+    Ok(CardInfo { name: device.name()?, architecture, memory_bytes: device.memory_bytes()? })
+}
+
+/// Returns the cards of this machine, in the order of their indices.
+///
+/// # Errors
+/// If there is no driver or no card, or if the driver cannot be used.
+pub fn cards() -> Result<Vec<CardInfo>, DriverError> {
+    let (_, count) = start()?;
+    (0..count).map(|index| Device::get(index).and_then(info).map_err(|fault| cannot_open(&fault))).collect()
+}
+
+impl Card {
+    /// Opens the card with this index.
+    ///
+    /// # Errors
+    /// If there is no driver, no such card or no compiler for kernels, or if the card cannot be used.
+    pub fn open(index: usize) -> Result<Self, DriverError> {
+        let (version, count) = start()?;
+        if index >= count {
+            return Err(DriverError::Unavailable(format!(
+                "there is no card {index}: the NVIDIA driver finds {count}, counted from 0{}",
+                visible()
+            )));
+        }
+        let nvrtc = Nvrtc::find()?;
+        Self::with(index, version, nvrtc).map_err(|fault| cannot_open(&fault))
+    }
+
+    fn with(index: usize, version: [i32; 2], nvrtc: Nvrtc) -> Asked<Self> {
+        let device = Device::get(index)?;
+        let context = Context::of(device)?;
+        Ok(Self {
+            info: info(device)?,
+            version,
+            nvrtc,
+            ledger: Ledger::new(),
+            capture: Captured::default(),
+            graphs: BTreeMap::new(),
+            transfers: BTreeMap::new(),
+            uploads: Uploads::new(),
+            downloads: Downloads::default(),
+            marks: Marks::default(),
+            buffers: BTreeMap::new(),
+            modules: Vec::new(),
+            queues: [Queue::create()?, Queue::create()?, Queue::create()?],
+            context,
+        })
+    }
+
+    /// Returns what is known of the card.
+    pub const fn info(&self) -> &CardInfo {
+        &self.info
+    }
+}
+
+impl Drop for Card {
+    fn drop(&mut self) {
+        // What fails here has failed before, or no longer matters.
+        let _ = self.context.bind();
+        self.ledger.select(Stream::Compute);
+        let _ = self.end_part();
+        let _ = Context::synchronise();
+    }
+}
