@@ -13,6 +13,6 @@ mod source;
 pub use driver::{Argument, Driver, DriverError, Grid, Launch, Memory, Place};
 pub use emulator::{Compiler, Emulator};
 pub use nvrtc::{ARCHITECTURES, Architecture, Nvrtc};
-pub use operation::{Operation, Places, StepNumbers};
+pub use operation::{Epilogue, Operation, Places, StepNumbers};
 pub use optimizer::{Elements, Optimizer, average};
 pub use source::Source;

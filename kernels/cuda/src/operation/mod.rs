@@ -4,13 +4,17 @@
 
 mod axes;
 mod chain;
+mod convolution;
 mod element;
+mod product;
 mod reduction;
 mod rows;
+mod tile;
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+pub use self::tile::Epilogue;
 use crate::driver::{Argument, Driver, DriverError, Grid, Launch, Place};
 use crate::source::{LANES, Library, Source};
 

@@ -22,6 +22,8 @@ pub(crate) enum Library {
     Functions,
     /// Kernels of rows.
     Rows,
+    /// Products of matrices, and convolutions.
+    Product,
 }
 
 impl Library {
@@ -31,6 +33,7 @@ impl Library {
             Self::Prelude => "",
             Self::Functions => include_str!("functions.cu"),
             Self::Rows => include_str!("rows.cu"),
+            Self::Product => include_str!("product.cu"),
         }
     }
 }

@@ -4,12 +4,14 @@
 mod budgets;
 mod case;
 mod chains;
+mod convolutions;
 mod devices;
 mod elements;
 mod faults;
 mod mutations;
 mod numbers;
 mod optimizers;
+mod products;
 mod reductions;
 mod reference;
 mod rows;

@@ -1,6 +1,7 @@
 //! The suite finds wrong kernels: each change of a kernel's source below makes it fail.
 
-use pushpull_cuda::{Compiler, Emulator, Optimizer, Source};
+use pushpull_cuda::{Compiler, Emulator, Epilogue, Optimizer, Source};
+use pushpull_kernels::cpu::Padding;
 
 use crate::case::{Case, agrees, source_of};
 use crate::devices::compiler;
@@ -8,7 +9,7 @@ use crate::numbers::Numbers;
 use crate::optimizers::{TERMS, drawn, optimizers};
 use crate::rows::RowOperation;
 use crate::runner::{OnDevice, Runner};
-use crate::{chains, reference};
+use crate::{chains, convolutions, products, reference};
 
 /// A change of kernels.
 struct Mutation {
@@ -111,6 +112,80 @@ const OF_CHAINS: [Mutation; 5] = [
     Mutation { name: "a square that is not doubled", from: "2.0f * x * dy", to: "x * dy" },
 ];
 
+/// Changes of the kernels of products.
+const OF_PRODUCTS: [Mutation; 8] = [
+    Mutation {
+        name: "no barrier after the terms are written",
+        from: "right.write(panels.right);\n            __syncthreads();",
+        to: "right.write(panels.right);",
+    },
+    Mutation {
+        name: "no barrier before the terms are written again",
+        from: "            // The threads may still be reading the terms at hand.\n            __syncthreads();\n",
+        to: "",
+    },
+    Mutation {
+        name: "terms behind the last one",
+        from: "line(at) < exist && first + term(at) < end;",
+        to: "line(at) < exist;",
+    },
+    Mutation {
+        name: "a transposed factor that is read as another one",
+        from: "TRANSPOSE_A ? 1 : TERMS, TRANSPOSE_A ? ROWS : 1>",
+        to: "TERMS, 1>",
+    },
+    Mutation {
+        name: "a part that is left out",
+        from: "part < PARTS; part += GROUPS",
+        to: "part + 1 < PARTS; part += GROUPS",
+    },
+    Mutation {
+        name: "no barrier after the sums of the parts",
+        from: "sums[threadIdx.x] = sum;\n        __syncthreads();",
+        to: "sums[threadIdx.x] = sum;",
+    },
+    Mutation {
+        name: "no barrier before the sums of the parts are used again",
+        from: "        // The threads may still be reading the sums of these elements.\n        __syncthreads();\n",
+        to: "",
+    },
+    Mutation { name: "a negative number that stays", from: "sum < 0.0f ? 0.0f : sum", to: "sum" },
+];
+
+/// Changes of the kernels of convolutions.
+const OF_CONVOLUTIONS: [Mutation; 6] = [
+    Mutation {
+        name: "padding that is off by one",
+        from: "* X::STRIDE - X::BEFORE;",
+        to: "* X::STRIDE - X::BEFORE + 1;",
+    },
+    Mutation {
+        name: "an edge that is not seen",
+        from: "inside_y && inside_x ? images",
+        to: "inside_y ? images",
+    },
+    Mutation {
+        name: "an image without its edge",
+        from: "line.x + term.x < X::IMAGE",
+        to: "line.x + term.x + 1 < X::IMAGE",
+    },
+    Mutation {
+        name: "a class that begins at the wrong pixel",
+        from: "first(multiples(A::BEFORE, number)),",
+        to: "first(0),",
+    },
+    Mutation {
+        name: "a kernel without its stride",
+        from: "place % classes.x.places * C::X::STRIDE + classes.x.number",
+        to: "place % classes.x.places + classes.x.number",
+    },
+    Mutation {
+        name: "a block works on one tile",
+        from: "item < NUMBER * PARTS * DOWN * ACROSS; item += gridDim.x",
+        to: "item < NUMBER * PARTS * DOWN * ACROSS; item += NUMBER * PARTS * DOWN * ACROSS",
+    },
+];
+
 /// Returns a device with these kernels. A kernel that has failed may have ended an earlier one.
 fn device(compiler: &Compiler, kernels: &Source, seed: u64) -> OnDevice {
     let emulator = Emulator::start(compiler, seed).expect("the emulator starts");
@@ -183,4 +258,20 @@ fn every_mutation_of_rows_is_found() {
 #[test]
 fn every_mutation_of_chains_is_found() {
     find_all_in(chains::cases(11, 40), &OF_CHAINS);
+}
+
+#[test]
+fn every_mutation_of_products_is_found() {
+    let mut numbers = Numbers(13);
+    // Two blocks add the parts of three groups of elements.
+    let cases =
+        [([5, 2300, 14], [true, false], Epilogue::BiasRelu), ([66, 20, 3], [true, false], Epilogue::Bare)];
+    let drawn = |(sizes, transposed, epilogue)| products::drawn(&mut numbers, sizes, transposed, epilogue);
+    find_all_in(cases.map(drawn).to_vec(), &OF_PRODUCTS);
+}
+
+#[test]
+fn every_mutation_of_convolutions_is_found() {
+    let shapes = ([2, 5, 8, 2], [3, 4, 2, 3], [2, 2], Padding::Same);
+    find_all_in(convolutions::all_of(shapes, Epilogue::Bare, 14).to_vec(), &OF_CONVOLUTIONS);
 }
