@@ -9,21 +9,21 @@ impl Operation {
     /// a, b, and the bias if the epilogue has one → epilogue(a · b). It computes what
     /// [`matmul`](pushpull_kernels::cpu::matmul) computes.
     pub fn product(product: &Product, epilogue: Epilogue) -> Self {
-        products("product", 1, product, epilogue)
+        products(1, product, epilogue)
     }
 
     /// `batch` matrices a, as many matrices b → the product of each pair. It computes what
     /// [`batched_matmul`](pushpull_kernels::cpu::batched_matmul) computes.
     pub fn batched_product(batch: usize, product: &Product) -> Self {
-        products("product", batch, product, Epilogue::Bare)
+        products(batch, product, Epilogue::Bare)
     }
 }
 
-fn products(kind: &str, batch: usize, product: &Product, epilogue: Epilogue) -> Operation {
+fn products(batch: usize, product: &Product, epilogue: Epilogue) -> Operation {
     let [rows, terms, columns] = product.sizes();
     let [transpose_a, transpose_b] = product.transposed();
     let products = Products {
-        kind,
+        kind: "product",
         number: batch,
         rows,
         terms,

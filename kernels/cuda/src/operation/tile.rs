@@ -2,7 +2,7 @@
 //! depend on what is multiplied.
 
 use super::axes::index_type;
-use super::{Operation, Slot, block_for_each};
+use super::{Operation, Slot, block_for_each, thread_for_each};
 use crate::source::Library;
 
 /// What is done with a sum before it is stored. The bias has one number for each column or channel.
@@ -36,12 +36,42 @@ const BLOCKS_WANTED: usize = 256;
 const BLOCKS_ENOUGH: usize = 128;
 /// The least number of terms of a part of a sum.
 const PART_TERMS_MIN: usize = 128;
+/// The number of parts from which on several threads share those of one element.
+const MANY_PARTS: usize = 16;
+/// The number of threads that share the parts of one element, if there are many.
+const GROUPS: usize = 8;
 
 const fn tile(height: usize, width: usize) -> Tile {
     Tile { height, width, terms: 16, own: [4, 4] }
 }
 
+/// How a kernel gets the bias.
+struct Bias {
+    /// The parameter of the kernel, behind other ones.
+    parameter: &'static str,
+    /// The expression of the bias within the kernel.
+    argument: &'static str,
+    slot: Option<Slot>,
+}
+
+impl Epilogue {
+    const fn bias(self) -> Bias {
+        match self {
+            Self::Bare => Bias { parameter: "", argument: "nullptr", slot: None },
+            Self::Bias | Self::BiasRelu => {
+                Bias { parameter: ", const float* bias", argument: "bias", slot: Some(Slot::Input(2)) }
+            }
+        }
+    }
+}
+
 impl Tile {
+    /// Returns the type of the kernels.
+    fn text(self) -> String {
+        let Self { height, width, terms, own: [rows, columns] } = self;
+        format!("product::Tile<{height}, {width}, {terms}, {rows}, {columns}>")
+    }
+
     /// Returns the number of tiles in which a matrix lies.
     const fn count(self, rows: usize, columns: usize) -> usize {
         rows.div_ceil(self.height) * columns.div_ceil(self.width)
@@ -86,56 +116,44 @@ impl Products<'_> {
         }
         let tile = self.tile();
         let tiles = self.number * tile.count(self.rows, self.columns);
-        let parts = self.parts(tile, tiles);
-        let Tile { height, width, terms, own: [own_rows, own_columns] } = tile;
-        let tile = format!("product::Tile<{height}, {width}, {terms}, {own_rows}, {own_columns}>");
-        let (bias_parameter, bias, bias_slot) = match epilogue {
-            Epilogue::Bare => ("", "nullptr", None),
-            _ => (", const float* bias", "bias", Some(Slot::Input(2))),
-        };
-        // Of several parts, none is a sum that can be finished.
-        let (own_epilogue, own_parameter, own_bias, own_slot, to) = match parts {
-            1 => (epilogue, bias_parameter, bias, bias_slot, Slot::Output(0)),
-            _ => (Epilogue::Bare, "", "nullptr", None, Slot::Scratch(0)),
-        };
-        let parameters = format!("float* to, const float* first, const float* second{own_parameter}");
+        match self.parts(tile, tiles) {
+            1 => self.multiplied([products, &tile.text()], 1, tiles, epilogue, Slot::Output(0)),
+            parts => self
+                .multiplied([products, &tile.text()], parts, tiles, Epilogue::Bare, Slot::Scratch(0))
+                .then_parts_added(parts, self, epilogue)
+                .with_scratch(4 * (parts * self.elements) as u64),
+        }
+    }
+
+    /// Returns the operation that writes the products, or parts of them, to `to`.
+    fn multiplied(
+        &self,
+        [products, tile]: [&str; 2],
+        parts: usize,
+        tiles: usize,
+        epilogue: Epilogue,
+        to: Slot,
+    ) -> Operation {
+        let Bias { parameter, argument, slot } = epilogue.bias();
+        let parameters = format!("float* to, const float* first, const float* second{parameter}");
         let body = format!(
             "    __shared__ __align__(16) product::Panels<{tile}> panels;\n    \
              const {products} products = {{first, second}};\n    \
-             product::multiply<{tile}, {parts}, product::Epilogue::{own_epilogue:?}>(products, to, {own_bias}, \
+             product::multiply<{tile}, {parts}, product::Epilogue::{epilogue:?}>(products, to, {argument}, \
              panels);\n"
         );
-        let slots: Vec<Slot> = [to, Slot::Input(0), Slot::Input(1)].into_iter().chain(own_slot).collect();
+        let slots: Vec<Slot> = [to, Slot::Input(0), Slot::Input(1)].into_iter().chain(slot).collect();
+        let text = [&*parameters, &*body];
         let grid = block_for_each(tiles * parts);
-        let multiplied = Operation::default().then_generated(
-            Library::Product,
-            self.kind,
-            [&parameters, &body],
-            grid,
-            &slots,
-        );
-        if parts == 1 {
-            return multiplied;
-        }
-        let Self { elements, columns, .. } = self;
-        let parameters = format!("float* to, const float* parts{bias_parameter}");
-        let body = format!(
-            "    __shared__ float sums[LANES];\n    \
-             product::add_parts<{parts}, {elements}, {columns}, product::Epilogue::{epilogue:?}>(to, parts, \
-             {bias}, sums);\n"
-        );
-        let slots: Vec<Slot> = [Slot::Output(0), Slot::Scratch(0)].into_iter().chain(bias_slot).collect();
-        let grid = block_for_each(elements.div_ceil(OF_BLOCK_MIN));
-        multiplied
-            .then_generated(Library::Product, "add_parts", [&parameters, &body], grid, &slots)
-            .with_scratch(4 * (parts * elements) as u64)
+        Operation::default().then_generated(Library::Product, self.kind, text, grid, &slots)
     }
 
     /// Returns the tile that fits the results best.
     fn tile(&self) -> Tile {
         let Self { rows, columns, number, .. } = *self;
         let best = TILES.into_iter().min_by_key(|tile| tile.covered(rows, columns)).expect("a tile");
-        let fits = LARGE.covered(rows, columns) / 9 <= best.covered(rows, columns) / 8;
+        // A tile that is partly empty takes as long as a full one.
+        let fits = 8 * LARGE.covered(rows, columns) <= 9 * best.covered(rows, columns);
         if fits && number * LARGE.count(rows, columns) >= BLOCKS_WANTED { LARGE } else { best }
     }
 
@@ -152,5 +170,55 @@ impl Products<'_> {
     }
 }
 
-/// The number of elements of which one block adds the parts, if there are many parts.
-const OF_BLOCK_MIN: usize = 32;
+impl Operation {
+    /// Adds the kernel that adds the parts in the scratch memory.
+    fn then_parts_added(self, parts: usize, products: &Products<'_>, epilogue: Epilogue) -> Self {
+        let Products { elements, columns, .. } = *products;
+        let groups = if parts < MANY_PARTS { 1 } else { GROUPS };
+        let Bias { parameter, argument, slot } = epilogue.bias();
+        let parameters = format!("float* to, const float* parts{parameter}");
+        let body = format!(
+            "    __shared__ float sums[LANES];\n    \
+             product::add_parts<{parts}, {groups}, {elements}, {columns}, product::Epilogue::{epilogue:?}>(to, \
+             parts, {argument}, sums);\n"
+        );
+        let slots: Vec<Slot> = [Slot::Output(0), Slot::Scratch(0)].into_iter().chain(slot).collect();
+        let grid = thread_for_each(elements * groups);
+        self.then_generated(Library::Product, "add_parts", [&parameters, &body], grid, &slots)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn no_part_is_empty(tiles in 1usize..200, terms in 1usize..100_000, tile in 0..TILES.len()) {
+            let products =
+                Products { kind: "", number: 1, rows: 1, terms, columns: 1, elements: 1, largest: terms };
+            let parts = products.parts(TILES[tile], tiles);
+            // The kernel rounds parts up in this way.
+            let part = terms.div_ceil(parts).next_multiple_of(TILES[tile].terms);
+            prop_assert!(part * parts >= terms && part * (parts - 1) < terms);
+            prop_assert!(parts == 1 || part >= PART_TERMS_MIN);
+            prop_assert!(tiles * parts <= BLOCKS_WANTED.max(tiles));
+        }
+    }
+
+    #[test]
+    fn results_of_few_columns_have_narrow_tiles() {
+        let tile = |rows, columns| {
+            let of = Products { kind: "", number: 1, rows, terms: 9, columns, elements: 1, largest: 1 };
+            let Tile { height, width, .. } = of.tile();
+            [height, width]
+        };
+        assert_eq!(tile(64, 10), [64, 64]);
+        assert_eq!(tile(1024, 10), [256, 16]);
+        assert_eq!(tile(10, 1024), [16, 256]);
+        assert_eq!(tile(1000, 32), [128, 32]);
+        assert_eq!(tile(4096, 4096), [128, 64]);
+    }
+}

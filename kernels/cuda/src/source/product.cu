@@ -1,7 +1,7 @@
 // Matrix products and convolutions, as in kernels/src/cpu/product and conv2d. All of them are products of a
-// left and a right factor with few differences: where an element of a factor is, and where a row of the result
-// is. A factor has lines, which are the rows of the left factor and the columns of the right one, and each line
-// has terms. An element of the result is the sum of the products of the terms of two lines.
+// left and a right factor. They differ in where an element of a factor is, and where a row of the result is.
+// A factor has lines: the rows of the left factor, and the columns of the right one. Each line has terms. An
+// element of the result is the sum of the products of the terms of two lines.
 
 #define UNROLL _Pragma("unroll")
 
@@ -21,15 +21,15 @@ struct Tile {
     static_assert(ACROSS * DOWN == LANES, "each thread has a part of the tile");
 };
 
-// The terms of both factors that a block has at hand, by term and line. The last four lines are not used. With
-// them, threads that write the terms of one line write to more banks of the memory.
+// The terms of both factors that a block has at hand, by term and line. The last four lines are not used.
+// With them, threads that write the terms of one line write to more banks of the memory.
 template <class T>
 struct Panels {
     float left[T::TERMS][T::HEIGHT + 4], right[T::TERMS][T::WIDTH + 4];
 };
 
-// The elements of one factor that this thread copies to shared memory. LINES is the number of lines of a panel,
-// and TERMS that of its terms.
+// The elements of one factor that this thread copies to shared memory. A panel has LINES lines and TERMS
+// terms.
 template <unsigned LINES, unsigned TERMS, class Factor>
 struct Copier {
     typedef typename Factor::Index Index;
@@ -168,18 +168,20 @@ static __device__ __forceinline__ void multiply(const Products& products, float*
     }
 }
 
-// Adds the PARTS parts of ELEMENTS sums, which are rows of COLUMNS columns. If there are many parts, GROUPS
-// threads share the parts of one element.
-template <unsigned PARTS, Count ELEMENTS, Count COLUMNS, Epilogue EPILOGUE>
+// Adds the PARTS parts of ELEMENTS sums, which are rows of COLUMNS columns. GROUPS threads share the parts of
+// one element.
+template <unsigned PARTS, unsigned GROUPS, Count ELEMENTS, Count COLUMNS, Epilogue EPILOGUE>
 static __device__ __forceinline__ void add_parts(float* to, const float* parts, const float* bias,
                                                  float (&sums)[LANES]) {
-    constexpr unsigned GROUPS = PARTS < 16 ? 1 : 8, WIDTH = LANES / GROUPS;
+    constexpr unsigned WIDTH = LANES / GROUPS;
     for (Count item = blockIdx.x; item < (ELEMENTS + WIDTH - 1) / WIDTH; item += gridDim.x) {
         Count at = item * WIDTH + threadIdx.x % WIDTH;
         float sum = 0.0f;
         if (at < ELEMENTS) {
 #pragma unroll 4
-            for (unsigned part = threadIdx.x / WIDTH; part < PARTS; part += GROUPS) sum += parts[part * ELEMENTS + at];
+            for (unsigned part = threadIdx.x / WIDTH; part < PARTS; part += GROUPS) {
+                sum += parts[part * ELEMENTS + at];
+            }
         }
         sums[threadIdx.x] = sum;
         __syncthreads();
@@ -257,7 +259,8 @@ struct Matrices {
 // and the padding before the image.
 template <unsigned IMAGE_, unsigned KERNEL_, unsigned OUTPUT_, unsigned STRIDE_, unsigned BEFORE_>
 struct Axis {
-    static constexpr unsigned IMAGE = IMAGE_, KERNEL = KERNEL_, OUTPUT = OUTPUT_, STRIDE = STRIDE_, BEFORE = BEFORE_;
+    static constexpr unsigned IMAGE = IMAGE_, KERNEL = KERNEL_, OUTPUT = OUTPUT_;
+    static constexpr unsigned STRIDE = STRIDE_, BEFORE = BEFORE_;
     // Whether every window lies within the image.
     static constexpr bool INSIDE = BEFORE == 0 && (OUTPUT - 1) * STRIDE + KERNEL <= IMAGE;
 };
@@ -290,7 +293,7 @@ struct Windows {
     typedef Spot<Index> Line;
     typedef typename C::Y Y;
     typedef typename C::X X;
-    // The elements of one line of a window are neighbours. If they are few, those of other windows are nearer.
+    // The elements of one row of a window are neighbours. If they are few, those of other windows are nearer.
     static constexpr bool ALONG_TERMS = X::KERNEL * C::INPUTS >= 8;
     const float* images;
 
@@ -382,7 +385,8 @@ struct Classes {
 
     // Returns where the pixel with this number begins in the images.
     __device__ __forceinline__ Index operator()(Index pixel) const {
-        unsigned at_y = y.place(unsigned(pixel / x.pixels % y.pixels)), at_x = x.place(unsigned(pixel % x.pixels));
+        unsigned at_y = y.place(unsigned(pixel / x.pixels % y.pixels));
+        unsigned at_x = x.place(unsigned(pixel % x.pixels));
         Index image = pixel / (x.pixels * y.pixels);
         return ((image * C::Y::IMAGE + at_y) * C::X::IMAGE + at_x) * C::INPUTS;
     }
