@@ -19,6 +19,6 @@ pub use driver::{
 };
 pub use emulator::{Compiler, Emulator};
 pub use nvrtc::{ARCHITECTURES, Architecture, Nvrtc};
-pub use operation::{Operation, Places, Span, StepNumbers};
+pub use operation::{Epilogue, Operation, Places, Span, StepNumbers};
 pub use optimizer::{Elements, Optimizer, average};
 pub use source::Source;

@@ -14,13 +14,14 @@ use crate::source::Source;
 /// The compilers to look for, in this order.
 const NAMES: [&str; 3] = ["c++", "g++", "clang++"];
 /// The flags of every compilation. Products are not fused with sums, so that results do not depend on the
-/// processor.
-const FLAGS: [&str; 8] = [
+/// processor. Not every compiler knows the pragma that unrolls loops.
+const FLAGS: [&str; 9] = [
     "-std=c++17",
     "-O1",
     "-g",
     "-Wall",
     "-Wno-unused-function",
+    "-Wno-unknown-pragmas",
     "-ffp-contract=off",
     "-fsanitize=address,undefined",
     "-fno-sanitize-recover=all",

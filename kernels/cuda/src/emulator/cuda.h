@@ -101,6 +101,7 @@ bool takes(void (*)(A...), const char* kinds, unsigned count) {
 #define __restrict__ __restrict
 // The memory that the lanes of a block share. The emulator fills it with garbage before each block.
 #define __shared__ static __attribute__((section("emulated_shared")))
+#define __align__(bytes) __attribute__((aligned(bytes)))
 
 #define threadIdx (emulator::lane->thread)
 #define blockIdx (emulator::lane->block)
@@ -115,6 +116,10 @@ extern "C" void emulated_forget_shared() {
     if (__start_emulated_shared)
         std::memset(__start_emulated_shared, 0xFF, __stop_emulated_shared - __start_emulated_shared);
 }
+
+struct __align__(16) float4 {
+    float x, y, z, w;
+};
 
 inline void __syncthreads() { emulator::wait_for_block(); }
 

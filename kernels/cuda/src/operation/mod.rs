@@ -5,6 +5,7 @@
 mod axes;
 mod chain;
 mod columns;
+mod convolution;
 mod dropout;
 mod element;
 mod embedding;
@@ -13,12 +14,15 @@ mod mean;
 mod metric;
 mod norm;
 mod pool;
+mod product;
 mod reduction;
 mod rows;
+mod tile;
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+pub use self::tile::Epilogue;
 use crate::driver::{Argument, Driver, DriverError, Grid, Launch, Place};
 use crate::source::{LANES, Library, Source};
 

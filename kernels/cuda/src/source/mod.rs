@@ -38,6 +38,8 @@ pub(crate) enum Library {
     Embeddings,
     /// Random numbers and dropout.
     Dropout,
+    /// Products of matrices, and convolutions.
+    Product,
 }
 
 impl Library {
@@ -55,6 +57,7 @@ impl Library {
             Self::Metrics => include_str!("metric.cu"),
             Self::Embeddings => include_str!("embedding.cu"),
             Self::Dropout => include_str!("dropout.cu"),
+            Self::Product => include_str!("product.cu"),
         }
     }
 

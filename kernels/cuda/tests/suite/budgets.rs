@@ -6,10 +6,13 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use pushpull_cuda::{ARCHITECTURES, Architecture, DriverError, Nvrtc, Source};
+use pushpull_cuda::{ARCHITECTURES, Architecture, DriverError, Nvrtc, Operation, Source};
 
-use crate::case::{Case, source_of};
-use crate::{chains, dropouts, elements, embeddings, losses, metrics, norms, pools, reductions, rows};
+use crate::case::Case;
+use crate::{
+    chains, convolutions, dropouts, elements, embeddings, losses, metrics, norms, pools, products,
+    reductions, rows,
+};
 
 /// For each kernel, the number of registers of a thread and the bytes of shared memory of a block.
 const BUDGETS: &str = include_str!("budgets.txt");
@@ -86,11 +89,14 @@ fn compiler() -> Option<Nvrtc> {
     }
 }
 
-/// Returns cases of all operations.
-fn cases() -> Vec<Case> {
+/// Returns the kernels of all operations.
+fn operations() -> Source {
     let of_elements = [chains::cases(10, 40), elements::cases(), dropouts::cases()].concat();
     let of_rows = [reductions::cases(), rows::cases(), embeddings::cases(), norms::cases()].concat();
-    [of_elements, of_rows, losses::cases(), metrics::cases(), pools::cases()].concat()
+    let cases: Vec<Case> = [of_elements, of_rows, losses::cases(), metrics::cases(), pools::cases()].concat();
+    // The kernels of products depend on sizes more than others do, so those of layers are compiled.
+    let layers = [products::layers(), convolutions::layers()].concat();
+    Operation::source("operations", cases.iter().map(|case| &case.operation).chain(&layers))
 }
 
 #[test]
@@ -99,7 +105,7 @@ fn every_kernel_is_within_its_budget_on_every_architecture() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("budgets.{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     let (budgets, mut faults) = (budgets(), Vec::new());
-    for source in [Source::optimizer(), source_of(&cases())] {
+    for source in [Source::optimizer(), operations()] {
         for architecture in ARCHITECTURES {
             let ptx = nvrtc.compile(&source, architecture).unwrap();
             let uses = assemble(&ptx, architecture, &folder);

@@ -4,6 +4,7 @@ use pushpull_cuda::Operation;
 use pushpull_kernels::cpu::{self, Binary, Extent, Operand, Side, Step, Threads, Unary};
 
 use crate::case::{Case, Data, agree};
+use crate::mutations::{Mutation, find_all_in};
 use crate::numbers::Numbers;
 use crate::reference;
 
@@ -97,4 +98,18 @@ fn functions_agree_on_numbers_that_are_not_finite() {
     let one =
         |f| ChainCase { steps: vec![Step::Unary(f)], first: first.clone(), operands: vec![] }.case(1e-5);
     agree(&EVERYWHERE.into_iter().chain(OF_POSITIVE).map(one).collect::<Vec<_>>(), 6);
+}
+
+/// Changes of the kernels of chains.
+const OF_CHAINS: [Mutation; 5] = [
+    Mutation { name: "a slope that is lost", from: "dy : slope * dy", to: "dy : dy" },
+    Mutation { name: "a gradient where there is none", from: "y > 0.0f ? dy : 0.0f", to: "dy" },
+    Mutation { name: "a magnitude without its sign", from: "x < 0.0f ? -dy : dy", to: "dy" },
+    Mutation { name: "a sigmoid of the magnitude", from: "(x < 0.0f ? small : 1.0f)", to: "1.0f" },
+    Mutation { name: "a square that is not doubled", from: "2.0f * x * dy", to: "x * dy" },
+];
+
+#[test]
+fn every_mutation_of_chains_is_found() {
+    find_all_in(cases(11, 40), &OF_CHAINS);
 }

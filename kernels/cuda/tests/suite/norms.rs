@@ -4,6 +4,7 @@ use pushpull_cuda::Operation;
 use pushpull_kernels::cpu::{self, Threads};
 
 use crate::case::{Case, Data, agree};
+use crate::mutations::{Mutation, find_all_in};
 use crate::numbers::Numbers;
 
 const EPSILON: f32 = 1e-3;
@@ -134,4 +135,56 @@ fn a_number_that_is_not_finite_spoils_its_own_column_or_row() {
     (x[0], x[33 * 139 + 32]) = (f32::INFINITY, f32::NEG_INFINITY);
     cases.extend([batch(shape, &x, &mut numbers), layer(shape, &x, &mut numbers)].concat());
     agree(&cases, 52);
+}
+
+/// Changes of the kernels of norms and of columns.
+const OF_NORMS: [Mutation; 9] = [
+    Mutation {
+        name: "a block works on one item",
+        from: "item += gridDim.x",
+        to: "item += tiles * all.chunks",
+    },
+    Mutation {
+        name: "the last row of a chunk is left out",
+        from: "end = start + all.chunk;",
+        to: "end = start + all.chunk - 1;",
+    },
+    Mutation { name: "a line is left out", from: "half >= all.width", to: "half > all.width" },
+    Mutation {
+        name: "no barrier before the lines are merged",
+        from: "merged[threadIdx.x] = read(share);\n        __syncthreads();",
+        to: "merged[threadIdx.x] = read(share);",
+    },
+    Mutation {
+        name: "no barrier between the halves",
+        from: "merged[threadIdx.x + half]);\n            __syncthreads();",
+        to: "merged[threadIdx.x + half]);",
+    },
+    Mutation {
+        name: "squares without the distance of the means",
+        from: "other.squares + delta * delta * (count * share)",
+        to: "other.squares",
+    },
+    Mutation {
+        name: "the last chunk counts as much as the others",
+        from: "(float)(left < each ? left : each)",
+        to: "(float)each",
+    },
+    Mutation {
+        name: "a variance without its mean",
+        from: "squares += (x[at] - mean) * (x[at] - mean)",
+        to: "squares += x[at] * x[at]",
+    },
+    Mutation { name: "a warp works on one row", from: "row += gridDim.x *", to: "row += (rows) + 0 *" },
+];
+
+#[test]
+fn every_mutation_of_norms_is_found() {
+    let (mut numbers, shape, rows) = (Numbers(14), [129, 33], [19, 40]);
+    let x = numbers.between(0.5, 1.5, shape.iter().product());
+    let mut cases = vec![moments(shape, &x)];
+    cases.extend(batch(shape, &x, &mut numbers));
+    let x = numbers.between(0.5, 1.5, rows.iter().product());
+    cases.extend(layer(rows, &x, &mut numbers));
+    find_all_in(cases, &OF_NORMS);
 }

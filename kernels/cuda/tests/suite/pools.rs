@@ -4,6 +4,7 @@ use pushpull_cuda::Operation;
 use pushpull_kernels::cpu::{self, Padding, Pool2d, Threads};
 
 use crate::case::{Case, Data, agree};
+use crate::mutations::{Mutation, find_all_in};
 use crate::numbers::Numbers;
 
 /// A pooling: images, window, stride and padding.
@@ -121,4 +122,43 @@ pub(crate) fn cases() -> Vec<Case> {
 #[test]
 fn pools_agree() {
     agree(&cases(), 40);
+}
+
+/// Changes of the functions of pooling.
+const OF_POOLS: [Mutation; 6] = [
+    Mutation { name: "a tie that goes to the last pixel", from: "number > largest", to: "number >= largest" },
+    Mutation { name: "a NaN that is not the maximum", from: " || number != number", to: "" },
+    Mutation {
+        name: "a window that is cut off too late",
+        from: "return pixel < input",
+        to: "return pixel <= input",
+    },
+    Mutation {
+        name: "a mean that counts the padding",
+        from: "(end < before + input ? end : before + input)",
+        to: "end",
+    },
+    Mutation {
+        name: "a gradient without its last window",
+        from: "(pixel + before) / stride + 1;",
+        to: "(pixel + before) / stride;",
+    },
+    Mutation {
+        name: "a gradient of a window without the pixel",
+        from: "(pixel + before - window) / stride + 1;",
+        to: "(pixel + before - window) / stride;",
+    },
+];
+
+#[test]
+fn every_mutation_of_pools_is_found() {
+    let (mut numbers, sizes) = (Numbers(13), SIZES[1]);
+    let count = sizes.0.iter().product();
+    let mut x = ties(&mut numbers, count);
+    // It is the last pixel of an image.
+    x[count / 2 - 1] = f32::NAN;
+    let maxima = maxima(sizes, &x, &mut numbers);
+    let x = numbers.between(-1.0, 1.0, count);
+    let means = means(sizes, &x, &mut numbers);
+    find_all_in([maxima, means].concat(), &OF_POOLS);
 }

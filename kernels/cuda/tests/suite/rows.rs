@@ -4,6 +4,7 @@ use pushpull_cuda::Operation;
 use pushpull_kernels::cpu::{self, Threads};
 
 use crate::case::{Case, Data, agree};
+use crate::mutations::{Mutation, find_all_in};
 use crate::numbers::Numbers;
 use crate::reference;
 
@@ -103,4 +104,52 @@ fn a_row_that_is_not_finite_spoils_no_other() {
     x[160..200].fill(f32::NEG_INFINITY);
     let x = [x];
     agree(&[Softmax.case(&x, 40), LogSoftmax.case(&x, 40)], 9);
+}
+
+/// Changes of the kernels of rows.
+const OF_ROWS: [Mutation; 8] = [
+    Mutation {
+        name: "half of the sums of a warp are left out",
+        from: "for (int distance = 16; distance > 0; distance /= 2) own += ",
+        to: "for (int distance = 8; distance > 0; distance /= 2) own += ",
+    },
+    Mutation {
+        name: "a warp is left out",
+        from: "for (int warp = 1; warp < WARPS; warp++) own += sums[warp];",
+        to: "for (int warp = 2; warp < WARPS; warp++) own += sums[warp];",
+    },
+    Mutation {
+        name: "no barrier after the sums of the warps",
+        from: "sums[threadIdx.x / 32] = own;\n    __syncthreads();",
+        to: "sums[threadIdx.x / 32] = own;",
+    },
+    Mutation {
+        name: "a shuffle that only half of a warp makes",
+        from: "for (int distance = 16; distance > 0; distance /= 2) own += ",
+        to: "if (threadIdx.x % 32 < 16)\n        for (int distance = 8; distance > 0; distance /= 2) own += ",
+    },
+    Mutation {
+        name: "a shuffle with a mask of nobody",
+        from: "#define ALL 0xFFFFFFFFu",
+        to: "#define ALL 0u",
+    },
+    Mutation { name: "a block works on one row", from: "row += gridDim.x", to: "row += rows" },
+    Mutation {
+        name: "no barrier before the sums of the warps are used again",
+        from: "    // The threads may still be reading the sums of an earlier call.\n    __syncthreads();\n",
+        to: "",
+    },
+    Mutation { name: "a row that sees too little", from: "row % n + 1", to: "row % n" },
+];
+
+#[test]
+fn every_mutation_of_rows_is_found() {
+    let mut numbers = Numbers(12);
+    // Rows have more elements than a warp has threads.
+    let sizes = [
+        (RowOperation::SoftmaxGrad, 5, 90),
+        (RowOperation::Softmax, 3, 90),
+        (RowOperation::CausalSoftmax, 5, 5),
+    ];
+    find_all_in(sizes.map(|(operation, rows, n)| operation.drawn(&mut numbers, rows, n)).to_vec(), &OF_ROWS);
 }

@@ -56,6 +56,16 @@ impl Conv2d {
         [self.images, self.vertical.output, self.horizontal.output, self.cout]
     }
 
+    /// Returns the distance from one window's start to the next: `[vertical, horizontal]`.
+    pub fn stride(&self) -> [usize; 2] {
+        [self.vertical.stride, self.horizontal.stride]
+    }
+
+    /// Returns the padding before the image: `[above, to the left]`.
+    pub fn before(&self) -> [usize; 2] {
+        [self.vertical.before, self.horizontal.before]
+    }
+
     /// Returns the number of floats of scratch memory that [`conv2d`](super::conv2d()) needs: the size of a
     /// padded copy of the images, or 0 without padding.
     pub fn forward_scratch(&self) -> usize {

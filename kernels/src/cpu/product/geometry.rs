@@ -41,6 +41,11 @@ impl Product {
         [self.m, self.k, self.n]
     }
 
+    /// Returns whether `a` and `b` are stored transposed.
+    pub fn transposed(&self) -> [bool; 2] {
+        [self.transpose_a, self.transpose_b]
+    }
+
     /// Returns the number of floats of scratch memory that [`matmul`](super::matmul()) needs with `threads`.
     /// The memory holds a reordered copy of an operand, which is made only if it saves more time than it
     /// takes.

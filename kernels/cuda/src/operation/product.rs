@@ -1,0 +1,39 @@
+//! Products of matrices, single and in batches.
+
+use pushpull_kernels::cpu::Product;
+
+use super::Operation;
+use super::tile::{Epilogue, Products};
+
+impl Operation {
+    /// a, b, and the bias if the epilogue has one → epilogue(a · b). It computes what
+    /// [`matmul`](pushpull_kernels::cpu::matmul) computes.
+    pub fn product(product: &Product, epilogue: Epilogue) -> Self {
+        products(1, product, epilogue)
+    }
+
+    /// `batch` matrices a, as many matrices b → the product of each pair. It computes what
+    /// [`batched_matmul`](pushpull_kernels::cpu::batched_matmul) computes.
+    pub fn batched_product(batch: usize, product: &Product) -> Self {
+        products(batch, product, Epilogue::Bare)
+    }
+}
+
+fn products(batch: usize, product: &Product, epilogue: Epilogue) -> Operation {
+    let [rows, terms, columns] = product.sizes();
+    let [transpose_a, transpose_b] = product.transposed();
+    let products = Products {
+        kind: "product",
+        number: batch,
+        rows,
+        terms,
+        columns,
+        elements: batch * rows * columns,
+        largest: batch * [rows * terms, terms * columns, rows * columns].into_iter().max().unwrap_or(0),
+    };
+    let index = products.index();
+    let matrices = format!(
+        "product::Matrices<{index}, {batch}, {rows}, {terms}, {columns}, {transpose_a}, {transpose_b}>"
+    );
+    products.operation(&matrices, epilogue)
+}
