@@ -115,7 +115,7 @@ pub(super) fn reduce_columns(reduction: Reduction, [batch, rows, n]: [usize; 3])
         return stage(Operation::default(), columns, [to, from], divisor);
     }
     let first = stage(Operation::default(), columns, [Slot::Scratch(0), from], 1.0);
-    let second = stage(first, columns.second_stage(), [to, Slot::Scratch(0)], divisor);
+    let second = stage(first, columns.second_stage(), [to, Slot::Kept(0)], divisor);
     second.with_scratch(columns.bytes())
 }
 

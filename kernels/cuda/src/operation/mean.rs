@@ -21,7 +21,7 @@ impl Operation {
         let of_part = items.div_ceil(Grid::BLOCKS_MAX as usize).max(of_part);
         let parts = items.div_ceil(of_part);
         let fixed = [Slot::Scratch(0), Slot::Input(0), Slot::Input(1), count(items), count(of_part)];
-        let to_mean = [Slot::Output(0), Slot::Scratch(0), count(parts), count(items)];
+        let to_mean = [Slot::Output(0), Slot::Kept(0), count(parts), count(items)];
         Self::default()
             .then(library, kernel, block_for_each(parts), &[&fixed, settings].concat())
             .then(Library::Means, "mean_of_parts", block_for_each(1), &to_mean)

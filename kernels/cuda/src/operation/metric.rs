@@ -24,7 +24,7 @@ impl Operation {
         let scale = Slot::Number(Argument::F32(bins as f32));
         let clear = [Slot::Scratch(0), count(counts + 1)];
         let add = [Slot::Scratch(0), Slot::Input(0), Slot::Input(1), count(examples), count(bins), scale];
-        let write = [Slot::Output(0), Slot::Scratch(0), count(counts)];
+        let write = [Slot::Output(0), Slot::Kept(0), count(counts)];
         Self::default()
             .then(Library::Metrics, "clear_counts", thread_for_each(counts + 1), &clear)
             .then(Library::Metrics, "count_scores", thread_for_each(examples), &add)

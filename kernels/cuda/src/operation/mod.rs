@@ -54,12 +54,16 @@ struct Text {
 /// An argument of a kernel, before memory is known.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Slot {
-    /// The output with this index.
+    /// The output with this index, to which the kernel writes.
     Output(usize),
+    /// The output with this index, from which the kernel reads what an earlier one has written.
+    Made(usize),
     /// The input with this index.
     Input(usize),
-    /// A place in the scratch memory, this number of bytes behind its first one.
+    /// A place in the scratch memory, this number of bytes behind its first one, to which the kernel writes.
     Scratch(u64),
+    /// Such a place, from which the kernel reads what an earlier one has written.
+    Kept(u64),
     /// What differs from step to step: see [`StepNumbers`].
     Step,
     /// A number.
@@ -187,6 +191,7 @@ impl Operation {
     pub fn run(&self, driver: &mut dyn Driver, places: Places<'_>) -> Result<(), DriverError> {
         let Places { outputs, inputs, scratch, step } = places;
         for Stage { kernel, grid, arguments, .. } in &self.stages {
+            let beside = |first| (scratch.expect("scratch memory").behind(first), self.scratch_bytes - first);
             let (mut reads, mut writes) = (Vec::new(), Vec::new());
             let touching = |all: &mut Vec<Span>, span: Span| {
                 all.push(span);
@@ -194,11 +199,10 @@ impl Operation {
             };
             let argument = |slot: &Slot| match *slot {
                 Slot::Output(index) => touching(&mut writes, outputs[index]),
+                Slot::Made(index) => touching(&mut reads, outputs[index]),
                 Slot::Input(index) => touching(&mut reads, inputs[index]),
-                Slot::Scratch(first) => {
-                    let place = scratch.expect("scratch memory").behind(first);
-                    touching(&mut writes, (place, self.scratch_bytes - first))
-                }
+                Slot::Scratch(first) => touching(&mut writes, beside(first)),
+                Slot::Kept(first) => touching(&mut reads, beside(first)),
                 Slot::Step => touching(&mut reads, (step, StepNumbers::BYTES)),
                 Slot::Number(number) => number,
             };

@@ -6,7 +6,7 @@ use super::{Operation, Slot, block_for_each, count, thread_for_each};
 use crate::driver::{Argument, Grid};
 use crate::source::{LANES, Library};
 
-use Slot::{Input, Output, Scratch};
+use Slot::{Input, Kept, Made, Output, Scratch};
 
 impl Operation {
     /// x of the shape `[rows, n]` → the mean of each column, and its (biased) variance. Both are NaN if there
@@ -23,11 +23,11 @@ impl Operation {
         if columns.chunks == 1 {
             return first_stage([Output(0), Output(1)]);
         }
-        let [means, squares] = [Scratch(0), Scratch(columns.bytes())];
+        let [means, squares] = [0, columns.bytes()];
         let second = columns.second_stage();
-        let mut arguments = second.arguments(&[Output(0), Output(1), Input(0), means, squares]);
+        let mut arguments = second.arguments(&[Output(0), Output(1), Input(0), Kept(means), Kept(squares)]);
         arguments.extend([count(rows), count(columns.chunk)]);
-        first_stage([means, squares])
+        first_stage([Scratch(means), Scratch(squares)])
             .then(Library::Norm, "merge_moments", second.grid(), &arguments)
             .with_scratch(2 * columns.bytes())
     }
@@ -60,7 +60,7 @@ impl Operation {
             return sums;
         }
         let columns = Columns::for_each(rows, n);
-        let places = [Output(0), Input(0), Input(1), Input(2), Input(3), Input(4), Output(1), Output(2)];
+        let places = [Output(0), Input(0), Input(1), Input(2), Input(3), Input(4), Made(1), Made(2)];
         sums.then(Library::Norm, "batch_norm_grad", columns.grid(), &columns.arguments(&places))
     }
 
@@ -104,10 +104,10 @@ fn gradients_of_columns(kernel: &str, [rows, n]: [usize; 2]) -> Operation {
     if columns.chunks == 1 {
         return sums([Output(1), Output(2)]);
     }
-    let [dgammas, dbetas] = [Scratch(0), Scratch(columns.bytes())];
+    let [dgammas, dbetas] = [0, columns.bytes()];
     let second = columns.second_stage();
-    let arguments = second.arguments(&[Output(1), Output(2), dgammas, dbetas]);
-    sums([dgammas, dbetas])
+    let arguments = second.arguments(&[Output(1), Output(2), Kept(dgammas), Kept(dbetas)]);
+    sums([Scratch(dgammas), Scratch(dbetas)])
         .then(Library::Columns, "sum_columns_of_two", second.grid(), &arguments)
         .with_scratch(2 * columns.bytes())
 }

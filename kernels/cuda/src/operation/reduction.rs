@@ -66,7 +66,7 @@ impl Operation {
         );
         let parameters =
             "float* to, const float* from, const float* maxima, const float* gradient, const float* ties";
-        let arguments = [Slot::Output(0), Slot::Input(0), Slot::Input(1), Slot::Input(2), Slot::Scratch(0)];
+        let arguments = [Slot::Output(0), Slot::Input(0), Slot::Input(1), Slot::Input(2), Slot::Kept(0)];
         counted
             .then_generated(
                 Library::Prelude,

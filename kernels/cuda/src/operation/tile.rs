@@ -182,7 +182,7 @@ impl Operation {
              product::add_parts<{parts}, {groups}, {elements}, {columns}, product::Epilogue::{epilogue:?}>(to, \
              parts, {argument}, sums);\n"
         );
-        let slots: Vec<Slot> = [Slot::Output(0), Slot::Scratch(0)].into_iter().chain(slot).collect();
+        let slots: Vec<Slot> = [Slot::Output(0), Slot::Kept(0)].into_iter().chain(slot).collect();
         let grid = thread_for_each(elements * groups);
         self.then_generated(Library::Product, "add_parts", [&parameters, &body], grid, &slots)
     }
