@@ -70,7 +70,9 @@ pub use pushpull_messages::sync::{LeaveSpec, SyncSpec};
 pub use pushpull_messages::tensor::{DType, Shape, TensorSpec};
 pub use pushpull_messages::variable::{DeviceSpec, InitializerSpec};
 pub use pushpull_ps::{PsConfig, PsError};
-pub use pushpull_worker::{BestError, BestSpec, Goal, WorkerConfig, WorkerError};
+pub use pushpull_worker::{
+    BestError, BestSpec, DeviceChoice, DeviceList, DeviceListError, Goal, WorkerConfig, WorkerError,
+};
 pub use report::{Bucket, Report, ShardReport};
 pub use stop::StopHandle;
 pub use trained::Trained;

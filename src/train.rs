@@ -275,7 +275,7 @@ mod tests {
             let seen = Arc::new(Mutex::new(Vec::<Seen>::new()));
             let mut cluster = crate::Embedded::new(2, 1);
             // The rows of a tensor come from several devices.
-            cluster.worker_config.devices = 3;
+            cluster.worker_config.devices = crate::DeviceList::cpus(3);
             let mut job = job(12).sync(crate::SyncSpec::SYNC).deterministic();
             if fetches {
                 let all = Arc::clone(&seen);

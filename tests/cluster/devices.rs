@@ -2,8 +2,8 @@
 //! batch, and operations can request a device.
 
 use pushpull::{
-    DatasetSpec, Embedded, GraphBuilder, GraphSpec, InitializerSpec, InputSpec, JobProgress, JobReport,
-    JobSpec, PartitionerSpec, PlacementSpec,
+    DatasetSpec, DeviceList, Embedded, GraphBuilder, GraphSpec, InitializerSpec, InputSpec, JobProgress,
+    JobReport, JobSpec, PartitionerSpec, PlacementSpec,
 };
 use serde_json::json;
 use tokio::sync::watch;
@@ -48,7 +48,7 @@ fn train(graph: GraphSpec, devices: usize, threads: usize, steps: u64) -> JobRep
         ..JobSpec::new(graph, InputSpec::new(digits(1, 1000), digits(2, 200)), steps)
     };
     let mut cluster = Embedded::new(2, 1);
-    cluster.worker_config.devices = devices;
+    cluster.worker_config.devices = DeviceList::cpus(devices);
     cluster.worker_config.threads = threads;
     let (tell, _told) = watch::channel(JobProgress::default());
     let run = cluster.run(job, tell, CancellationToken::new());

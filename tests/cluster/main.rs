@@ -17,6 +17,7 @@ mod bad_peers;
 mod checkpoint_tool;
 mod checkpoints;
 mod compressing;
+mod cuda;
 mod devices;
 mod embedded;
 mod evaluator;

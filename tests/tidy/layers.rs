@@ -29,6 +29,7 @@ const ROOMS: &[Room] = &[
             "pushpull-messages",
             "pushpull-storage",
             "pushpull-transport",
+            "pushpull-cuda",
             "pushpull-kernels",
         ],
         never: &[],
@@ -61,13 +62,14 @@ const ROOMS: &[Room] = &[
             "pushpull-messages",
             "pushpull-storage",
             "pushpull-transport",
+            "pushpull-cuda",
             "pushpull-kernels",
         ],
         never: &["candle"],
     },
     Room {
         package: "pushpull-engine",
-        may_import: &["pushpull-messages", "pushpull-kernels"],
+        may_import: &["pushpull-messages", "pushpull-cuda", "pushpull-kernels"],
         never: &[ACTORS, "tokio", "serde", "candle"],
     },
     Room {

@@ -10,7 +10,7 @@ use pushpull_messages::out_of_range::OutOfRange;
 use pushpull_transport::RetryConfig;
 
 use crate::client::ClientConfig;
-use crate::devices::{GraphReplica, MakeReplica};
+use crate::devices::{DeviceList, MakeReplica, replica};
 use crate::error::WorkerError;
 use crate::hooks::MakeHook;
 
@@ -19,9 +19,8 @@ use crate::hooks::MakeHook;
 pub struct WorkerConfig {
     /// The number of threads that compute a step together; all devices share them.
     pub threads: usize,
-    /// The number of virtual devices on the host's CPU. Each has a clone of the graph and computes a part of
-    /// every batch.
-    pub devices: usize,
+    /// The worker's devices. Each has a clone of the graph and computes a part of every batch.
+    pub devices: DeviceList,
     /// If true, each device, the preparation of the training, and the reading of the input have threads of
     /// their own. If false, the whole task runs on the thread that starts it; a simulation of many tasks
     /// needs this.
@@ -54,13 +53,13 @@ pub struct WorkerConfig {
     /// times the longest wait so far, whichever is longer. A worker that exceeds a limit leaves the job.
     pub hung_after: Duration,
     /// The function that creates the replica of each device. The default is a replica that runs pushpull's
-    /// own engine.
+    /// own engine, on the processor or on a card.
     pub replica: MakeReplica,
     /// The functions that create the worker's hooks.
     pub hooks: Vec<MakeHook>,
 }
 
-/// The maximum number of virtual devices of one worker.
+/// The maximum number of devices of one worker.
 pub const DEVICES_MAX: usize = 64;
 /// The maximum number of threads that compute a step together.
 pub const THREADS_MAX: usize = 1024;
@@ -69,7 +68,7 @@ impl Default for WorkerConfig {
     fn default() -> Self {
         Self {
             threads: 1,
-            devices: 1,
+            devices: DeviceList::cpus(1),
             own_threads: true,
             soft_placement: true,
             log_placement: false,
@@ -81,7 +80,7 @@ impl Default for WorkerConfig {
             in_flight_bytes_max: 1 << 30,
             report_every: Duration::from_secs(1),
             hung_after: Duration::from_secs(60),
-            replica: Arc::new(|config| Ok(Box::new(GraphReplica::new(config)?))),
+            replica: Arc::new(replica),
             hooks: Vec::new(),
         }
     }
@@ -105,9 +104,6 @@ impl WorkerConfig {
     pub fn validate(&self) -> Result<(), WorkerError> {
         if !(1..=THREADS_MAX).contains(&self.threads) {
             return Err(OutOfRange::new("threads", format!("1 to {THREADS_MAX}"), self.threads).into());
-        }
-        if !(1..=DEVICES_MAX).contains(&self.devices) {
-            return Err(OutOfRange::new("devices", format!("1 to {DEVICES_MAX}"), self.devices).into());
         }
         if self.in_flight_bytes_max == 0 {
             return Err(OutOfRange::new("in_flight_bytes_max", "at least 1", 0).into());

@@ -27,7 +27,10 @@ pub use client::{
     Values, ValuesError,
 };
 pub use config::{DEVICES_MAX, THREADS_MAX, WorkerConfig};
-pub use devices::{Complete, Compute, GraphReplica, MakeReplica, Replica, ReplicaConfig, ReplicaError};
+pub use devices::{
+    Complete, Compute, CudaReplica, DeviceChoice, DeviceList, DeviceListError, GraphReplica, MakeReplica,
+    Replica, ReplicaConfig, ReplicaError,
+};
 pub use error::WorkerError;
 pub use evaluator::{BestError, BestSpec, Evaluator, EvaluatorConfig, EvaluatorError, EvaluatorView, Goal};
 pub use fetches::{FETCH_BYTES_MAX, FETCH_NAMES_MAX, FetchConfig, FetchError, FetchedTensor};

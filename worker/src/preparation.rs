@@ -13,9 +13,7 @@ use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::Resume;
 
 use crate::config::WorkerConfig;
-use crate::devices::{
-    Compute, Replica, ReplicaConfig, check_operations, parts, table_of_operations, virtual_cpus,
-};
+use crate::devices::{Compute, Replica, ReplicaConfig, check_operations, parts, table_of_operations};
 use crate::error::WorkerError;
 use crate::evaluation::{BATCHES_AHEAD, batch_sizes};
 use crate::fetches::FetchPlan;
@@ -66,7 +64,7 @@ impl Preparation {
         let worker = PipelineWorker { index: task.index, workers: *workers };
         let batch = job.batch_size as usize;
         let mut input = Pipeline::open(&job.input, &config.datasets, batch, job.seed, worker)?;
-        let parts = parts(batch, config.devices)?;
+        let parts = parts(batch, config.devices.len())?;
         let mut replicas = self.replicas(input.columns(), &parts)?;
         self.prepare_evaluation(input.columns(), &mut replicas)?;
         check_files(resume, input.files(), job.input.accept_changed_files)?;
@@ -101,7 +99,7 @@ impl Preparation {
         let Description { examples, columns } = self.describe_test()?;
         // These replicas never train. Their training program is compiled for one example, which takes the
         // least memory.
-        let mut replicas = self.replicas(&columns, &vec![0..1; self.config.devices])?;
+        let mut replicas = self.replicas(&columns, &vec![0..1; self.config.devices.len()])?;
         self.prepare_batches(examples, &columns, &mut replicas)?;
         Ok(PreparedEvaluation { test: self.open_test()?, examples, replicas })
     }
@@ -114,7 +112,7 @@ impl Preparation {
     ) -> Result<Vec<Box<dyn Replica>>, WorkerError> {
         let Self { config, job, task, .. } = self;
         let compute = Compute::new(config.threads, parts.len())?;
-        let own: Vec<Device> = virtual_cpus(*task, parts.len()).collect();
+        let own: Vec<Device> = config.devices.of(*task).collect();
         check_operations(&job.graph, &own, config.soft_placement)?;
         if config.log_placement {
             tracing::info!("operations:\n{}", table_of_operations(&job.graph, &own));

@@ -84,7 +84,7 @@ pub fn evaluator_main_with(datasets: Datasets) -> ExitCode {
         let log = logging::start("evaluator/0", args.observe.log_format());
         let http = args.observe.endpoint(&log)?;
         let threads = args.threads.map_or_else(|| threads_per_worker(1), usize::from);
-        let device = args.device.config(threads, false);
+        let device = args.device.config(threads, false)?;
         let (data_dir, hung_after) = (args.data_dir, args.hang.after());
         let worker = WorkerConfig { data_dir, datasets, hung_after, ..device };
         let config = args.evaluation.config(worker);

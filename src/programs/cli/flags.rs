@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
 use pushpull_chief::ChiefConfig;
 use pushpull_messages::cluster::{Address, ClusterConfig, ClusterError, ClusterFlags};
@@ -13,7 +13,7 @@ use pushpull_messages::id::JobName;
 use pushpull_messages::job::{JOB_FILE_BYTES_MAX, JobSpec};
 use pushpull_messages::placement::SHARDS_PER_TASK_MAX;
 use pushpull_transport::{Congestion, SPIN};
-use pushpull_worker::WorkerConfig;
+use pushpull_worker::{DeviceChoice, DeviceList, ReplicaError, WorkerConfig};
 
 use crate::programs::exit::Failure;
 use crate::programs::http::EndpointConfig;
@@ -172,10 +172,10 @@ impl ClusterArgs {
 /// The flags that control how a worker computes.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct DeviceArgs {
-    /// Number of devices of each worker (cpu:0 to cpu:N-1); each device has a clone of the graph and
-    /// computes a part of every batch
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=pushpull_worker::DEVICES_MAX as i64))]
-    pub devices: u16,
+    /// Devices of each worker: a number of virtual CPUs, 'all' for all CUDA devices of the host, or a list such as
+    /// cuda:0,cuda:1 or cuda:0,cpu:0; each device has a clone of the graph and computes a part of every batch
+    #[arg(long, value_name = "LIST", default_value = "1")]
+    pub devices: DeviceChoice,
     /// What to do if an operation requests a different device than that of its clone: true runs it on the
     /// clone's device, false refuses the job
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
@@ -183,10 +183,22 @@ pub(crate) struct DeviceArgs {
 }
 
 impl DeviceArgs {
+    /// Returns the devices, after looking for the cards among them.
+    ///
+    /// # Errors
+    /// If the host lacks one of them.
+    pub(crate) fn resolve(&self) -> Result<DeviceList, Failure> {
+        let unusable = |error: ReplicaError| Failure::Error(anyhow!("--devices={}: {error}", self.devices));
+        self.devices.clone().resolve().map_err(unusable)
+    }
+
     /// Returns the settings of a worker with these flags.
-    pub(crate) fn config(&self, threads: usize, log_placement: bool) -> WorkerConfig {
-        let (devices, soft_placement) = (usize::from(self.devices), self.soft_placement);
-        WorkerConfig { threads, devices, soft_placement, log_placement, ..Default::default() }
+    ///
+    /// # Errors
+    /// If the host lacks one of the devices.
+    pub(crate) fn config(&self, threads: usize, log_placement: bool) -> Result<WorkerConfig, Failure> {
+        let (devices, soft_placement) = (self.resolve()?, self.soft_placement);
+        Ok(WorkerConfig { threads, devices, soft_placement, log_placement, ..Default::default() })
     }
 }
 

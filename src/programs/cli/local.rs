@@ -122,7 +122,7 @@ impl LocalArgs {
         let mut flags = vec![
             self.start_timeout(),
             format!("--threads={threads}"),
-            format!("--devices={}", self.device.devices),
+            format!("--devices={}", self.device.resolve()?),
             format!("--soft-placement={}", self.device.soft_placement),
             format!("--hung-after-s={}", self.hang.hung_after_s),
         ];

@@ -263,15 +263,15 @@ impl TrainArgs {
         }
     }
 
-    fn worker_config(&self, workers: u32, hooks: &Hooks) -> WorkerConfig {
+    fn worker_config(&self, workers: u32, hooks: &Hooks) -> Result<WorkerConfig, Failure> {
         let threads = self.threads.map_or_else(|| threads_per_worker(workers as usize), usize::from);
-        WorkerConfig {
+        Ok(WorkerConfig {
             data_dir: self.data_dir.clone(),
             start_timeout: self.cluster.start_timeout(),
             hung_after: self.hang.after(),
             hooks: hooks.worker.clone(),
-            ..self.device.config(threads, self.log_placement)
-        }
+            ..self.device.config(threads, self.log_placement)?
+        })
     }
 
     fn chief_config(&self) -> Result<ChiefConfig, Failure> {
@@ -304,13 +304,13 @@ impl TrainArgs {
         match (cluster.task().job, orders) {
             (JobName::Ps, _) => roles::ps(cluster, &network, self.ps_config(), Some(&digest_of)).await,
             (JobName::Worker, orders) => {
-                let config = self.worker_config(1, hooks);
+                let config = self.worker_config(1, hooks)?;
                 roles::worker(cluster, &network, config, Some(&digest_of), orders).await
             }
             (JobName::Chief, Some(orders)) => roles::chief(cluster, &network, orders).await,
             (JobName::Evaluator, _) => match self.saving.location()? {
                 Some(location) => {
-                    let config = self.evaluation.config(self.worker_config(1, hooks));
+                    let config = self.evaluation.config(self.worker_config(1, hooks)?);
                     roles::evaluator(&location, config, &network.http, self.saving.evaluations()?).await
                 }
                 None => Err(Failure::usage("an evaluator needs --checkpoint-dir")),
@@ -326,7 +326,7 @@ impl TrainArgs {
             ps: self.ps.unwrap_or(1),
             workers,
             ps_config: self.ps_config(),
-            worker_config: self.worker_config(workers, hooks),
+            worker_config: self.worker_config(workers, hooks)?,
             chief_config: self.chief_config()?,
             hooks: self.saving.hooks(&hooks.chief, &job)?,
         };

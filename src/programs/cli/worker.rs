@@ -70,7 +70,7 @@ pub fn worker_main_with(datasets: Datasets) -> ExitCode {
             datasets,
             start_timeout: args.cluster.start_timeout(),
             hung_after: args.hang.after(),
-            ..args.device.config(threads, log_placement)
+            ..args.device.config(threads, log_placement)?
         };
         run(&log, roles::worker(&cluster, &network, config, None, orders))
     })

@@ -4,6 +4,7 @@
 use std::ops::Range;
 use std::time::Instant;
 
+use pushpull_kernels::cpu::Threads;
 use pushpull_messages::observe;
 
 use super::arena::Arena;
@@ -16,11 +17,13 @@ use super::memory::{Instruction, Place};
 use super::op_time::OpTime;
 use super::program::{Program, ResultPlace};
 use super::split_arena::{OUTPUTS, carve};
+use super::target::Target;
 use super::values::ValueSource;
 
 /// A program together with its arena.
 pub struct Executor {
     program: Program,
+    threads: Threads,
     arena: Arena,
     results: Vec<f32>,
     /// For each instruction that the last step ran: its index, and when it began and ended. Empty if that
@@ -30,10 +33,14 @@ pub struct Executor {
 
 impl Executor {
     /// Allocates all the memory that the program needs; steps allocate nothing.
+    ///
+    /// # Panics
+    /// If the program was compiled for another target than the processor.
     pub fn new(program: Program) -> Self {
+        let Target::Cpu(threads) = program.target else { panic!("the program is for {:?}", program.target) };
         let arena = Arena::zeroed(program.arena);
         let results = Vec::with_capacity(program.result_elements().sum());
-        Self { program, arena, results, times: Vec::new() }
+        Self { program, threads, arena, results, times: Vec::new() }
     }
 
     /// Returns the program.
@@ -79,13 +86,7 @@ impl Executor {
     /// Returns the time of each operation of the last step, in the order in which they ran; empty if the step
     /// was not timed.
     pub fn op_times(&self) -> impl Iterator<Item = OpTime> {
-        let loss = self.program.loss_instruction();
-        self.times.iter().map(move |&(position, [began, ended])| {
-            let Instruction { kernel, origin, groups, .. } = &self.program.instructions[position];
-            // An instruction that only a fetch needs may run after the loss without being backward.
-            let backward = position > loss && groups.meets(Groups::ALWAYS);
-            OpTime { node: *origin, kind: kernel.name(), backward, began, ended }
-        })
+        self.program.op_times(&self.times)
     }
 
     /// Runs an evaluation or prediction program. An evaluation returns the loss, followed by the elements of
@@ -110,7 +111,7 @@ impl Executor {
         values: &dyn ValueSource,
         mut gradients: Option<&mut dyn GradientSink>,
     ) -> Result<(), StepError> {
-        let Self { program, arena, results, times } = self;
+        let Self { program, threads, arena, results, times } = self;
         times.clear();
         assert!(feed.first + program.batch <= feed.examples, "the program was compiled for a larger batch");
         let arena = arena.floats_mut();
@@ -126,7 +127,7 @@ impl Executor {
                 let gradients = gradients.as_deref_mut().expect("this program computes gradients");
                 output = gradients.variable_mut(variable);
             }
-            let Program { columns, batch, threads, .. } = program;
+            let Program { columns, batch, .. } = program;
             let sources = Sources { rest, values, feed, columns, batch: *batch, threads: *threads };
             let outputs = Outputs { output, more: [second, third], scratch };
             match execute(&Call { instruction, sources }, outputs) {
@@ -150,13 +151,7 @@ impl Executor {
             match place {
                 _ if own.meets(faulty) => results.resize(results.len() + elements, f32::NAN),
                 Place::Arena(range) => results.extend_from_slice(&arena[range.clone()]),
-                Place::Variable(variable) => results.extend_from_slice(values.variable(*variable)),
-                Place::Column(column) => {
-                    let first = feed.first * elements / program.batch;
-                    let numbers = feed.columns[*column].f32().expect("an output is of floats");
-                    results.extend_from_slice(&numbers[first..first + elements]);
-                }
-                other => unreachable!("{other:?} of {elements} is no result"),
+                other => results.extend_from_slice(program.given(other, *elements, feed, values)),
             }
         }
         Ok(())

@@ -6,6 +6,7 @@
 
 mod arena;
 mod autodiff;
+mod cuda;
 mod error;
 mod execute;
 mod executor;
@@ -18,13 +19,16 @@ mod ir;
 mod lower;
 mod memory;
 mod op_time;
+mod operation;
 mod plan;
 mod program;
 mod split_arena;
+mod target;
 #[cfg(test)]
 mod tests;
 mod values;
 
+pub use cuda::{CudaError, CudaExecutor};
 pub use error::{CompileError, StepError, StepFault};
 pub use executor::Executor;
 pub use feed::Feed;
@@ -32,4 +36,5 @@ pub use fetch::{Fetch, Groups};
 pub use gradients::GradientSink;
 pub use op_time::OpTime;
 pub use program::Program;
+pub use target::Target;
 pub use values::ValueSource;

@@ -15,6 +15,8 @@ use super::plan::{Lifetime, plan};
 #[derive(Debug)]
 pub(super) struct Instruction {
     pub kernel: Kernel,
+    pub sizes: Sizes,
+    /// The places of the inputs, without the first one if it is written over.
     pub inputs: Vec<Place>,
     pub outputs: Vec<Place>,
     /// True if the first output is written over the first input.
@@ -28,6 +30,24 @@ pub(super) struct Instruction {
     /// The groups of results that need the instruction. The instruction is executed only in runs of the
     /// program that compute one of these groups.
     pub groups: Groups,
+}
+
+/// The sizes of all values that a kernel reads and writes, in floats.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Sizes {
+    pub inputs: Vec<usize>,
+    pub outputs: Vec<usize>,
+}
+
+impl Sizes {
+    fn of(ir: &Ir, step: &Draft) -> Self {
+        let inputs: Vec<usize> = step.inputs.iter().map(|&input| ir.elements(input)).collect();
+        let outputs = match step.kernel {
+            Kernel::Copy => inputs.clone(),
+            _ => ir.nodes[step.node].outputs.iter().map(|shape| shape.iter().product()).collect(),
+        };
+        Self { inputs, outputs }
+    }
 }
 
 /// The memory that holds a value.
@@ -53,13 +73,13 @@ pub(super) struct Memory {
 /// computes one of these groups. `gradients` are written to buffers of their own. If no kernel reads a
 /// gradient, and the kernel that computes it has no other output, the gradient is computed directly in its
 /// buffer. Otherwise the gradient is copied to its buffer. The callback `scratch` returns the number of
-/// floats of scratch memory that a kernel needs.
+/// floats of scratch memory that a kernel needs for values of these sizes.
 pub(super) fn lay_out(
     ir: &Ir,
     fused: Fused,
     results: &[(Value, Groups)],
     gradients: &[(VariableId, Value)],
-    scratch: impl Fn(&Kernel) -> usize,
+    scratch: impl Fn(&Kernel, &Sizes) -> usize,
 ) -> Memory {
     let Fused { drafts, readers } = fused;
     let mut steps: Vec<Draft> = Vec::with_capacity(drafts.len() + gradients.len());
@@ -142,7 +162,7 @@ impl Homes {
         steps: &[Draft],
         writes: &[Option<VariableId>],
         last_read: &[Vec<usize>],
-        scratch: impl Fn(&Kernel) -> usize,
+        scratch: impl Fn(&Kernel, &Sizes) -> usize,
     ) -> Self {
         let mut homes = Self {
             of_values: ir.nodes.iter().map(|node| vec![None; node.outputs.len()]).collect(),
@@ -163,7 +183,7 @@ impl Homes {
                 homes.lifetimes[home].last = last;
                 homes.of_values[step.node][output] = Some(home);
             }
-            let elements = scratch(&step.kernel);
+            let elements = scratch(&step.kernel, &Sizes::of(ir, step));
             if elements > 0 {
                 homes.of_scratch[time] = Some(homes.add(elements, time));
             }
@@ -183,7 +203,7 @@ fn place(
     steps: &[Draft],
     writes: &[Option<VariableId>],
     results: &[(Value, Groups)],
-    scratch: impl Fn(&Kernel) -> usize,
+    scratch: impl Fn(&Kernel, &Sizes) -> usize,
 ) -> Memory {
     let last_read = last_reads(ir, steps, results);
     let Homes { of_values, of_scratch, in_place, lifetimes } =
@@ -209,6 +229,7 @@ fn place(
         let read = step.inputs.iter().skip(usize::from(in_place[time]));
         Instruction {
             kernel: step.kernel.clone(),
+            sizes: Sizes::of(ir, step),
             inputs: read.map(|&input| place_of(input)).collect(),
             outputs,
             in_place: in_place[time],

@@ -1,7 +1,8 @@
 //! A compiled graph, for batches of one size on one device: the instructions in order, and the place of
 //! every value. This module must not depend on the data.
 
-use pushpull_kernels::cpu::Threads;
+use std::time::Instant;
+
 use pushpull_messages::graph::GraphSpec;
 use pushpull_messages::id::{NodeId, VariableId};
 use pushpull_messages::input::ColumnSpec;
@@ -10,12 +11,15 @@ use pushpull_messages::tensor::DType;
 use super::arena::ARENA_ELEMENTS_MAX;
 use super::autodiff::differentiate;
 use super::error::CompileError;
-use super::execute::scratch;
+use super::feed::Feed;
 use super::fetch::{Fetch, Groups};
 use super::fuse::fuse;
 use super::ir::{Kernel, Value};
 use super::lower::{Lowered, Mode, lower};
 use super::memory::{Instruction, Memory, Place, lay_out};
+use super::op_time::OpTime;
+use super::target::Target;
+use super::values::ValueSource;
 
 /// A graph that was compiled for batches of one size.
 #[derive(Debug)]
@@ -32,7 +36,7 @@ pub struct Program {
     /// the column.
     pub(super) columns: Vec<Option<(usize, DType)>>,
     pub(super) batch: usize,
-    pub(super) threads: Threads,
+    pub(super) target: Target,
     /// The labels of the nodes that can fail, for use in error messages.
     labels: Vec<(NodeId, String)>,
 }
@@ -54,9 +58,9 @@ impl Program {
         graph: &GraphSpec,
         batch: usize,
         columns: &[ColumnSpec],
-        threads: Threads,
+        target: impl Into<Target>,
     ) -> Result<Self, CompileError> {
-        Self::training_with(graph, batch, columns, threads, &[])
+        Self::training_with(graph, batch, columns, target, &[])
     }
 
     /// Compiles what [`training`](Self::training) compiles, and the fetches. A step computes a fetch if its
@@ -72,7 +76,7 @@ impl Program {
         graph: &GraphSpec,
         batch: usize,
         columns: &[ColumnSpec],
-        threads: Threads,
+        target: impl Into<Target>,
         fetches: &[Fetch],
     ) -> Result<Self, CompileError> {
         graph.validate(batch)?;
@@ -94,7 +98,7 @@ impl Program {
         let gradients: Vec<(VariableId, Value)> = gradients.iter().enumerate().filter_map(found).collect();
         let fetched = fetches.iter().map(|fetch| (values[fetch.node.index()], fetch.groups));
         let results: Vec<_> = std::iter::once((loss, Groups::ALWAYS)).chain(fetched).collect();
-        Self::new(graph, batch, columns, threads, &ir, &results, &gradients)
+        Self::new(graph, batch, columns, target.into(), &ir, &results, &gradients)
     }
 
     /// Compiles the loss and every metric, for batches of `batch` examples with these columns.
@@ -105,11 +109,11 @@ impl Program {
         graph: &GraphSpec,
         batch: usize,
         columns: &[ColumnSpec],
-        threads: Threads,
+        target: impl Into<Target>,
     ) -> Result<Self, CompileError> {
         graph.validate(batch)?;
         let nodes = std::iter::once(graph.loss).chain(graph.metrics.iter().map(|metric| metric.node));
-        Self::forward(graph, nodes, batch, columns, threads)
+        Self::forward(graph, nodes, batch, columns, target)
     }
 
     /// Compiles every output of the graph, for batches of `batch` examples with these columns. Inputs that no
@@ -121,12 +125,12 @@ impl Program {
         graph: &GraphSpec,
         batch: usize,
         columns: &[ColumnSpec],
-        threads: Threads,
+        target: impl Into<Target>,
     ) -> Result<Self, CompileError> {
         graph.validate(batch)?;
         let part = graph.prediction();
         let nodes = part.outputs.iter().map(|output| output.node);
-        Self::forward(&part, nodes, batch, columns, threads)
+        Self::forward(&part, nodes, batch, columns, target)
     }
 
     /// Compiles these nodes of a graph, without gradients.
@@ -135,11 +139,11 @@ impl Program {
         nodes: impl Iterator<Item = NodeId>,
         batch: usize,
         columns: &[ColumnSpec],
-        threads: Threads,
+        target: impl Into<Target>,
     ) -> Result<Self, CompileError> {
         let Lowered { ir, values, .. } = lower(graph, batch, columns, Mode::Evaluation)?;
         let results: Vec<_> = nodes.map(|node| (values[node.index()], Groups::ALWAYS)).collect();
-        Self::new(graph, batch, columns, threads, &ir, &results, &[])
+        Self::new(graph, batch, columns, target.into(), &ir, &results, &[])
     }
 
     /// Returns the number of elements of each result, in the order of the results.
@@ -151,7 +155,7 @@ impl Program {
         graph: &GraphSpec,
         batch: usize,
         columns: &[ColumnSpec],
-        threads: Threads,
+        target: Target,
         ir: &super::ir::Ir,
         results: &[(Value, Groups)],
         gradients: &[(VariableId, Value)],
@@ -160,7 +164,7 @@ impl Program {
         let targets: Vec<_> = results.iter().copied().chain(gradients.iter().map(gradient)).collect();
         let fused = fuse(ir, &targets);
         let Memory { instructions, arena, results: places } =
-            lay_out(ir, fused, results, gradients, |kernel| scratch(kernel, threads));
+            lay_out(ir, fused, results, gradients, |kernel, sizes| target.scratch(kernel, sizes));
         let results_elements =
             results.iter().fold(0usize, |sum, &(value, _)| sum.saturating_add(ir.elements(value)));
         let arena_and_results = arena.saturating_add(results_elements);
@@ -204,7 +208,7 @@ impl Program {
             unused: variables.filter(|variable| !has_gradient[variable.index()]).collect(),
             columns: read,
             batch,
-            threads,
+            target,
             labels: labels.collect(),
             instructions,
         })
@@ -226,8 +230,40 @@ impl Program {
         self.unused.iter().copied().chain(computed)
     }
 
+    /// Returns the elements of a result that no instruction computes: a variable, or this device's part of a
+    /// column.
+    pub(super) fn given<'a>(
+        &self,
+        place: &Place,
+        elements: usize,
+        feed: Feed<'a>,
+        values: &'a dyn ValueSource,
+    ) -> &'a [f32] {
+        match *place {
+            Place::Variable(variable) => values.variable(variable),
+            Place::Column(column) => {
+                let first = feed.first * elements / self.batch;
+                let numbers = feed.columns[column].f32().expect("an output is of floats");
+                &numbers[first..first + elements]
+            }
+            ref other => unreachable!("{other:?} of {elements} is no given result"),
+        }
+    }
+
+    /// Returns the time of each operation, given that of each instruction: its index, and when it began and
+    /// ended.
+    pub(super) fn op_times(&self, times: &[(usize, [Instant; 2])]) -> impl Iterator<Item = OpTime> {
+        let loss = self.loss_instruction();
+        times.iter().map(move |&(position, [began, ended])| {
+            let Instruction { kernel, origin, groups, .. } = &self.instructions[position];
+            // An instruction that only a fetch needs may run after the loss without being backward.
+            let backward = position > loss && groups.meets(Groups::ALWAYS);
+            OpTime { node: *origin, kind: kernel.name(), backward, began, ended }
+        })
+    }
+
     /// Returns the index of the instruction that computes the first result, the loss; 0 if none does.
-    pub(super) fn loss_instruction(&self) -> usize {
+    fn loss_instruction(&self) -> usize {
         let place = self.results.first().map(|result| &result.place);
         // Earlier instructions may have written other values to the same place. The last one that writes to
         // it computes the loss.

@@ -1,7 +1,8 @@
 //! The reasons why a device cannot compute. This module must not depend on graphs.
 
 use actix::MailboxError;
-use pushpull_engine::{CompileError, StepError};
+use pushpull_cuda::DriverError;
+use pushpull_engine::{CompileError, CudaError, StepError};
 use pushpull_messages::device::Device;
 
 /// The reason why a replica cannot compute a step or an evaluation.
@@ -13,6 +14,22 @@ pub enum ReplicaError {
     /// A batch does not fit the model.
     #[error(transparent)]
     Step(#[from] StepError),
+    /// A card cannot be used, or has failed.
+    #[error(transparent)]
+    Card(#[from] DriverError),
+    /// The host has no card.
+    #[error(
+        "the NVIDIA driver of this host finds no card: see what nvidia-smi says, and CUDA_VISIBLE_DEVICES"
+    )]
+    NoCard,
+    /// The host lacks a card.
+    #[error("there is no device cuda:{index}: the NVIDIA driver of this host finds {found} card(s)")]
+    MissingCard {
+        /// The index of the card.
+        index: u32,
+        /// The number of cards that there are.
+        found: usize,
+    },
     /// An operation requests a device that differs from the device of a replica.
     #[error(
         "{node} requests {asked}, which does not match {device}, but each device of this worker runs every operation: \
@@ -44,6 +61,15 @@ pub enum ReplicaError {
         /// The reason that the operating system gave.
         reason: String,
     },
+}
+
+impl From<CudaError> for ReplicaError {
+    fn from(error: CudaError) -> Self {
+        match error {
+            CudaError::Step(error) => Self::Step(error),
+            CudaError::Device(error) => Self::Card(error),
+        }
+    }
 }
 
 /// An error that occurs while a device computes.

@@ -44,9 +44,9 @@ impl GraphReplica {
 }
 
 /// A wrapper of gradients that calls `complete` for each gradient as soon as that gradient is final.
-struct Announced<'a, 'c> {
-    gradients: &'a mut Gradients,
-    complete: &'a mut Complete<'c>,
+pub(super) struct Announced<'a, 'c> {
+    pub gradients: &'a mut Gradients,
+    pub complete: &'a mut Complete<'c>,
 }
 
 impl GradientSink for Announced<'_, '_> {

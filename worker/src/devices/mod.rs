@@ -4,9 +4,11 @@
 
 mod batch_parts;
 mod compute;
+mod cuda_replica;
 mod device;
 mod error;
 mod graph_replica;
+mod list;
 mod operations;
 mod replica;
 #[cfg(test)]
@@ -19,23 +21,41 @@ use std::sync::Arc;
 use actix::Addr;
 use actix_rt::Arbiter;
 use futures_util::future::{join_all, try_join_all};
+use pushpull_cuda::Card;
 use pushpull_engine::OpTime;
 use pushpull_input::Batch;
+use pushpull_messages::device::DeviceKind;
 use pushpull_messages::graph::GraphSpec;
 use pushpull_messages::observe::Meter;
 
 pub(crate) use self::batch_parts::parts;
 pub use self::compute::Compute;
+pub use self::cuda_replica::CudaReplica;
 use self::device::{AddGradients, AddedGradients, ComputeGradients, Device, DeviceGradients, EvaluateBatch};
 pub(crate) use self::error::DeviceError;
 pub use self::error::ReplicaError;
 pub use self::graph_replica::GraphReplica;
-pub(crate) use self::operations::{check as check_operations, table as table_of_operations, virtual_cpus};
+pub use self::list::{DeviceChoice, DeviceList, DeviceListError};
+pub(crate) use self::operations::{check as check_operations, table as table_of_operations};
 pub use self::replica::{Complete, MakeReplica, Replica, ReplicaConfig};
 pub(crate) use self::work::{Recorded, Work};
 use crate::client::{Gradients, Values};
 use crate::fetches::FetchedPart;
 use crate::threads::arbiter;
+
+/// Creates the replica that runs pushpull's own engine on a device.
+///
+/// # Errors
+/// If the graph cannot be compiled for the device, or the device cannot be used.
+pub(crate) fn replica(config: ReplicaConfig<'_>) -> Result<Box<dyn Replica>, ReplicaError> {
+    match config.device.kind {
+        DeviceKind::Cpu => Ok(Box::new(GraphReplica::new(config)?)),
+        DeviceKind::Gpu => {
+            let card = Card::open(config.device.index as usize)?;
+            Ok(Box::new(CudaReplica::new(config, Box::new(card))?))
+        }
+    }
+}
 
 /// The devices of one worker.
 pub(crate) struct Devices {

@@ -1,16 +1,11 @@
 //! The devices on which operations run. Every operation runs on all devices of the worker, because each
 //! device has a clone of the whole graph. This module must not depend on threads.
 
-use pushpull_messages::device::{Device, DeviceKind};
+use pushpull_messages::device::Device;
 use pushpull_messages::graph::{GraphSpec, NodeSpec};
-use pushpull_messages::id::{NodeId, TaskId};
+use pushpull_messages::id::NodeId;
 
 use super::error::ReplicaError;
-
-/// Returns the virtual devices of a worker on a host without accelerators.
-pub(crate) fn virtual_cpus(task: TaskId, count: usize) -> impl Iterator<Item = Device> {
-    (0..count as u32).map(move |index| Device { task, kind: DeviceKind::Cpu, index })
-}
 
 /// Checks that each operation may run on every device of this worker, because each device has a clone of all
 /// operations. If `soft` is true, an operation that requests another device still runs on the worker's
@@ -52,7 +47,9 @@ const NAME_WIDTH: usize = 48;
 
 #[cfg(test)]
 mod tests {
+    use pushpull_messages::device::DeviceKind;
     use pushpull_messages::graph::GraphBuilder;
+    use pushpull_messages::id::TaskId;
     use pushpull_messages::variable::InitializerSpec;
 
     use super::*;

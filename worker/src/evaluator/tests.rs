@@ -19,6 +19,7 @@ use tokio::sync::mpsc;
 
 use super::*;
 use crate::config::WorkerConfig;
+use crate::devices::DeviceList;
 
 const WEIGHTS: [f32; 2] = [1.5, -0.5];
 const LAST_STEP: u64 = 4;
@@ -308,7 +309,7 @@ fn values_or_their_averages_are_evaluated() {
             let numbers = if averaged { &averages } else { &values };
             let segments = numbers.iter().map(|numbers| Segment::whole(Arc::new(Buffer::from_f32(numbers))));
             let direct = Arc::new(Values::new(segments.collect()));
-            let (task, config) = (TaskId::worker(0), WorkerConfig { devices: 2, ..Default::default() });
+            let (task, config) = (TaskId::worker(0), WorkerConfig { devices: DeviceList::cpus(2), ..Default::default() });
             let (resume, fetches) = (Resume::default(), FetchPlan::default());
             let preparation = Preparation { config, job: job.clone(), task, workers: 1, resume, fetches };
             let PreparedEvaluation { test, replicas, .. } = preparation.evaluation().unwrap();

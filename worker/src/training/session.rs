@@ -113,7 +113,7 @@ impl SessionStart<'_> {
         journal.metrics(&job.graph);
         let own = job.clone();
         let prepare = blocking(own_threads, "preparation", move || {
-            let fetches = plan_fetches(&own, config.devices, &wanted)?;
+            let fetches = plan_fetches(&own, config.devices.len(), &wanted)?;
             let preparation =
                 Preparation { config, job: own, task, workers, resume, fetches: fetches.clone() };
             Ok((fetches, preparation.run()?))
@@ -139,7 +139,7 @@ impl SessionStart<'_> {
             if streamed { " (streamed)" } else { "" },
             job.batch_size,
             if job.accumulate > 1 { format!(" x {}", job.accumulate) } else { String::new() },
-            self.config.devices,
+            self.config.devices.len(),
             self.config.threads
         );
         life.doing("waiting for the other tasks");

@@ -43,7 +43,8 @@ namespace {
 
 using emulator::Index;
 
-constexpr std::size_t STACK_BYTES = 256 << 10;
+// Each switch of lanes clears the marks of the sanitizer on a whole stack, so small stacks are faster.
+constexpr std::size_t STACK_BYTES = 32 << 10;
 constexpr unsigned LANES_MAX = 1024;
 constexpr unsigned WARP = 32;
 constexpr std::uint64_t MEMORY_BYTES_MAX = 1ull << 30;
@@ -157,8 +158,33 @@ void begin(Fibre& fibre, unsigned number, Index block, Index blocks, Index threa
     makecontext(&fibre.context, run_lane, 0);
 }
 
+// The lanes that may run, by warp.
+struct Ready {
+    std::vector<Fibre*> of_warp[LANES_MAX / WARP];
+    unsigned left = 0;
+
+    void add(Fibre* fibre) {
+        of_warp[fibre->number / WARP].push_back(fibre);
+        left++;
+    }
+
+    // Takes a lane of the favourite warp, or of another one if that has none. A warp stays the favourite for a
+    // while: one that runs far ahead of the others finds a barrier that is missing.
+    Fibre& take(unsigned& favourite) {
+        unsigned warps = (fibres_used + WARP - 1) / WARP;
+        if (of_warp[favourite].empty() || order.next() % 64 == 0) favourite = unsigned(order.next() % warps);
+        while (of_warp[favourite].empty()) favourite = (favourite + 1) % warps;
+        std::vector<Fibre*>& own = of_warp[favourite];
+        std::swap(own[order.next() % own.size()], own.back());
+        Fibre& taken = *own.back();
+        own.pop_back();
+        left--;
+        return taken;
+    }
+};
+
 // Lets the lanes of a warp go on if all lanes that the mask of one of them names wait with this mask.
-void release_warp(const Fibre& one, std::vector<Fibre*>& ready) {
+void release_warp(const Fibre& one, Ready& ready) {
     unsigned first = one.number / WARP * WARP, mask = one.mask;
     // A mask may name lanes that the block does not have.
     unsigned end = std::min(first + WARP, fibres_used);
@@ -171,32 +197,17 @@ void release_warp(const Fibre& one, std::vector<Fibre*>& ready) {
     for (unsigned at = first; at < end; at++) {
         if (!(mask >> (at - first) & 1)) continue;
         fibres[at]->state = State::Ready;
-        ready.push_back(fibres[at].get());
+        ready.add(fibres[at].get());
     }
 }
 
-// Takes a lane that may run. Those of the favourite warp come first: a warp that runs far ahead of the others
-// finds a barrier that is missing.
-Fibre& take_ready(std::vector<Fibre*>& ready, unsigned& favourite) {
-    std::size_t start = order.next() % ready.size(), at = start;
-    do {
-        if (ready[at]->number / WARP == favourite) break;
-        at = (at + 1) % ready.size();
-    } while (at != start);
-    if (ready[at]->number / WARP != favourite) favourite = unsigned(order.next() % fibres_used) / WARP;
-    Fibre& taken = *ready[at];
-    ready[at] = ready.back();
-    ready.pop_back();
-    return taken;
-}
-
 void run_block() {
-    std::vector<Fibre*> ready;
-    for (unsigned at = 0; at < fibres_used; at++) ready.push_back(fibres[at].get());
+    Ready ready;
+    for (unsigned at = 0; at < fibres_used; at++) ready.add(fibres[at].get());
     unsigned favourite = unsigned(order.next() % fibres_used) / WARP;
     for (;;) {
-        while (!ready.empty()) {
-            Fibre& fibre = take_ready(ready, favourite);
+        while (ready.left > 0) {
+            Fibre& fibre = ready.take(favourite);
             resume(fibre);
             if (fibre.state == State::AtWarp) release_warp(fibre, ready);
         }
@@ -212,7 +223,7 @@ void run_block() {
                           " have ended");
         for (unsigned at = 0; at < fibres_used; at++) {
             fibres[at]->state = State::Ready;
-            ready.push_back(fibres[at].get());
+            ready.add(fibres[at].get());
         }
         favourite = unsigned(order.next() % fibres_used) / WARP;
     }

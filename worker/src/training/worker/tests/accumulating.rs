@@ -88,7 +88,7 @@ fn accumulated_steps_agree_with_those_of_pytorch() {
         let recorder = Arc::clone(&seen);
         let hooks: Vec<MakeHook> = vec![Arc::new(move || Box::new(Recorder(Arc::clone(&recorder))))];
         let script = Script { job, start, learning_rate, tcp, ..Default::default() };
-        let config = WorkerConfig { devices, hooks, datasets, ..script.config };
+        let config = WorkerConfig { devices: DeviceList::cpus(devices), hooks, datasets, ..script.config };
         play(Script { config, ..script }, |mut play| async move { play.end().await.unwrap() });
         let seen = seen.lock().unwrap();
         assert!(seen.len() == steps.len() && steps.len() >= 10);

@@ -6,6 +6,7 @@ use pushpull_messages::id::VariableId;
 
 use super::fake_cluster::job;
 use super::*;
+use crate::devices::DeviceList;
 use crate::hooks::{OnGradients, StepGradients};
 
 type Seen = Arc<Mutex<Vec<[Vec<f32>; 2]>>>;
@@ -33,7 +34,7 @@ fn train(
     let recorder = Arc::clone(&seen);
     hooks.push(Arc::new(move || Box::new(Recorder(Arc::clone(&recorder)))));
     let script = Script { job, learning_rate, tcp: true, ..Default::default() };
-    let config = WorkerConfig { devices, hooks, ..script.config };
+    let config = WorkerConfig { devices: DeviceList::cpus(devices), hooks, ..script.config };
     let last = Arc::new(Mutex::new(None));
     let told = Arc::clone(&last);
     play(Script { config, ..script }, |mut play| async move {

@@ -11,7 +11,7 @@ use pushpull_messages::tensor::TensorSpec;
 use super::fake_cluster::job;
 use super::*;
 use crate::client::{Gradients, Values};
-use crate::devices::{Complete, GraphReplica, Replica, ReplicaConfig, ReplicaError};
+use crate::devices::{Complete, DeviceList, GraphReplica, Replica, ReplicaConfig, ReplicaError};
 
 /// The receiver at which a hanging replica or data set waits until the test drops the sender.
 pub(super) type Gate = Mutex<mpsc::Receiver<()>>;
@@ -86,7 +86,7 @@ fn a_worker_whose_device_hangs_gives_up() {
         let replica = move |config: ReplicaConfig<'_>| {
             Ok(Box::new(Hanging::new(GraphReplica::new(config)?, &own)) as Box<dyn Replica>)
         };
-        let config = WorkerConfig { devices, replica: Arc::new(replica), ..Default::default() };
+        let config = WorkerConfig { devices: DeviceList::cpus(devices), replica: Arc::new(replica), ..Default::default() };
         gives_up(JobSpec { accumulate, ..job(7) }, config, "the computation of a batch", 2);
         drop(open);
     }

@@ -28,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 use self::fake_cluster::{AHEAD_US, BATCH, Play, SHARDS, Script, job, play};
 use super::Worker;
 use crate::config::WorkerConfig;
+use crate::devices::DeviceList;
 use crate::error::WorkerError;
 use crate::hooks::{Hook, HookError, MakeHook, StepInfo};
 use crate::telemetry::{Plots, nest};
@@ -188,7 +189,7 @@ fn whole(tcp: bool, devices: usize) {
     let hooks: Vec<MakeHook> = vec![Arc::new(|| Box::new(Quiet) as Box<dyn Hook>)];
     // Timing decides whether a report is sent before the final ones.
     let script = Script::default();
-    let config = WorkerConfig { devices, hooks, ..script.config };
+    let config = WorkerConfig { devices: DeviceList::cpus(devices), hooks, ..script.config };
     play(Script { config, tcp, ..script }, |mut play| async move {
         play.end().await.unwrap();
         let end = play.chief.clock.now() + AHEAD_US;

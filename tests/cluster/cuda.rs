@@ -1,0 +1,94 @@
+//! Tests of workers whose devices run CUDA kernels. The device is emulated; without a card, a worker says what
+//! is missing.
+
+use std::sync::Arc;
+
+use pushpull::nn::{Layer, conv2d, dense, flatten, max_pool};
+use pushpull::{
+    DatasetSpec, Embedded, GraphBuilder, GraphSpec, InputSpec, JobProgress, JobReport, JobSpec, OptimizerSpec,
+    SyncSpec,
+};
+use pushpull_cuda::{Compiler, Emulator};
+use pushpull_worker::CudaReplica;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::harness::{Job, Program, tool};
+
+/// The convolutional network of the example `mnist`, with fewer channels.
+fn cnn() -> GraphSpec {
+    let mut g = GraphBuilder::new("cnn");
+    let images = g.input("features", [28, 28]);
+    let labels = g.labels("labels");
+    let x = g.reshape(images, [28, 28, 1]);
+    let x = conv2d("conv1", 4, [3, 3]).relu().apply(&mut g, x);
+    let x = max_pool(2).apply(&mut g, x);
+    let x = conv2d("conv2", 8, [3, 3]).relu().apply(&mut g, x);
+    let x = max_pool(2).apply(&mut g, x);
+    let x = flatten().apply(&mut g, x);
+    let x = dense("dense1", 16).relu().apply(&mut g, x);
+    let logits = dense("logits", 10).apply(&mut g, x);
+    let loss = g.softmax_cross_entropy(logits, labels);
+    let accuracy = g.accuracy(logits, labels);
+    g.finish(loss, &[("accuracy", accuracy)]).expect("a graph")
+}
+
+/// Trains the network with one ps and one worker. With a compiler, the worker's device is emulated.
+fn train(emulated: Option<&Compiler>) -> JobReport {
+    let digits = |seed, examples| DatasetSpec::Digits { seed, examples };
+    let job = JobSpec {
+        batch_size: 8,
+        seed: 5,
+        sync: SyncSpec::SYNC,
+        optimizer: OptimizerSpec::adam(0.01),
+        ..JobSpec::new(cnn(), InputSpec::new(digits(1, 200), digits(2, 24)), 25)
+    };
+    let mut cluster = Embedded::new(1, 1);
+    if let Some(compiler) = emulated.cloned() {
+        cluster.worker_config.replica = Arc::new(move |config| {
+            Ok(Box::new(CudaReplica::new(config, Box::new(Emulator::start(&compiler, 1)?))?))
+        });
+    }
+    let (tell, _told) = watch::channel(JobProgress::default());
+    let run = cluster.run(job, tell, CancellationToken::new());
+    actix_rt::System::new().block_on(run).expect("the job trains to its end")
+}
+
+#[test]
+fn a_network_trains_on_an_emulated_card_to_the_losses_of_the_processor() {
+    let compiler = match Compiler::find(concat!(env!("CARGO_TARGET_TMPDIR"), "/emulator")) {
+        Ok(compiler) => compiler,
+        Err(error) => {
+            eprintln!("SKIPPED: {error}, so training on CUDA devices is NOT tested.");
+            return;
+        }
+    };
+    let (cpu, emulated) = (train(None), train(Some(&compiler)));
+    let numbers = |report: &JobReport| {
+        [report.train_loss, report.evaluation.loss, report.evaluation.metrics[0].value].map(f64::from)
+    };
+    println!("losses and accuracy: {:?} on the processor, {:?} emulated", numbers(&cpu), numbers(&emulated));
+    // A network that knows nothing has the loss ln 10 = 2.3.
+    assert!(cpu.evaluation.loss < 2.0, "the network learns: {cpu:?}");
+    for (cpu, emulated) in numbers(&cpu).into_iter().zip(numbers(&emulated)) {
+        assert!((cpu - emulated).abs() < 1e-4, "{emulated} emulated, {cpu} on the processor");
+    }
+}
+
+#[test]
+fn without_a_card_a_worker_says_what_is_missing() {
+    if pushpull_cuda::cards().is_ok_and(|cards| !cards.is_empty()) {
+        eprintln!("SKIPPED: this host has a card, so the error without one is NOT tested.");
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let job = Job::new(dir.path(), 30);
+    for devices in ["cuda:0", "all", "cuda:0,cpu:0"] {
+        let mut command = tool();
+        command.args(["local", "--ps=1", "--workers=1", "--devices", devices, "--job"]);
+        Program::run(dir.path(), "local", command.arg(job.path()))
+            .expect(1)
+            .says(&format!("error: --devices={devices}: "))
+            .says("libcuda");
+    }
+}

@@ -1,0 +1,34 @@
+//! What a program is compiled for. It decides how much scratch memory kernels need. This module must not depend
+//! on the memory plan.
+
+use pushpull_kernels::cpu::Threads;
+
+use super::execute;
+use super::ir::Kernel;
+use super::memory::Sizes;
+use super::operation::operation;
+
+/// What a program is compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// The processor, with this number of threads.
+    Cpu(Threads),
+    /// A device that runs CUDA kernels.
+    Cuda,
+}
+
+impl From<Threads> for Target {
+    fn from(threads: Threads) -> Self {
+        Self::Cpu(threads)
+    }
+}
+
+impl Target {
+    /// Returns the number of floats of scratch memory that a kernel needs for values of these sizes.
+    pub(super) fn scratch(self, kernel: &Kernel, sizes: &Sizes) -> usize {
+        match self {
+            Self::Cpu(threads) => execute::scratch(kernel, threads),
+            Self::Cuda => operation(kernel, sizes).scratch_bytes().div_ceil(4) as usize,
+        }
+    }
+}
