@@ -1,12 +1,12 @@
-//! Tests of workers whose devices run CUDA kernels. The device is emulated; without a card, a worker says what
-//! is missing.
+//! Tests of workers whose devices run CUDA kernels. The device is emulated; without a card, a worker says
+//! what is missing.
 
 use std::sync::Arc;
 
 use pushpull::nn::{Layer, conv2d, dense, flatten, max_pool};
 use pushpull::{
-    DatasetSpec, Embedded, GraphBuilder, GraphSpec, InputSpec, JobProgress, JobReport, JobSpec, OptimizerSpec,
-    SyncSpec,
+    DatasetSpec, Embedded, GraphBuilder, GraphSpec, InputSpec, JobProgress, JobReport, JobSpec,
+    OptimizerSpec, SyncSpec,
 };
 use pushpull_cuda::{Compiler, Emulator};
 use pushpull_worker::CudaReplica;
@@ -55,7 +55,7 @@ fn train(emulated: Option<&Compiler>) -> JobReport {
 }
 
 #[test]
-fn a_network_trains_on_an_emulated_card_to_the_losses_of_the_processor() {
+fn an_emulated_card_trains_to_the_losses_of_the_processor() {
     let compiler = match Compiler::find(concat!(env!("CARGO_TARGET_TMPDIR"), "/emulator")) {
         Ok(compiler) => compiler,
         Err(error) => {

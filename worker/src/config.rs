@@ -59,8 +59,6 @@ pub struct WorkerConfig {
     pub hooks: Vec<MakeHook>,
 }
 
-/// The maximum number of devices of one worker.
-pub const DEVICES_MAX: usize = 64;
 /// The maximum number of threads that compute a step together.
 pub const THREADS_MAX: usize = 1024;
 

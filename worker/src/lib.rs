@@ -26,10 +26,10 @@ pub use client::{
     Acknowledgement, ClientConfig, ClientError, Exchange, ExchangeInFlight, Gradients, Layout, Parameters,
     Values, ValuesError,
 };
-pub use config::{DEVICES_MAX, THREADS_MAX, WorkerConfig};
+pub use config::{THREADS_MAX, WorkerConfig};
 pub use devices::{
-    Complete, Compute, CudaReplica, DeviceChoice, DeviceList, DeviceListError, GraphReplica, MakeReplica,
-    Replica, ReplicaConfig, ReplicaError,
+    Complete, Compute, CudaReplica, DEVICES_MAX, DeviceChoice, DeviceList, DeviceListError, GraphReplica,
+    MakeReplica, Replica, ReplicaConfig, ReplicaError,
 };
 pub use error::WorkerError;
 pub use evaluator::{BestError, BestSpec, Evaluator, EvaluatorConfig, EvaluatorError, EvaluatorView, Goal};

@@ -172,8 +172,9 @@ impl ClusterArgs {
 /// The flags that control how a worker computes.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct DeviceArgs {
-    /// Devices of each worker: a number of virtual CPUs, 'all' for all CUDA devices of the host, or a list such as
-    /// cuda:0,cuda:1 or cuda:0,cpu:0; each device has a clone of the graph and computes a part of every batch
+    /// Devices of each worker: a number of virtual CPUs, 'all' for all CUDA devices of the host, or a list
+    /// such as cuda:0,cuda:1 or cuda:0,cpu:0; each device has a clone of the graph and computes a part of
+    /// every batch
     #[arg(long, value_name = "LIST", default_value = "1")]
     pub devices: DeviceChoice,
     /// What to do if an operation requests a different device than that of its clone: true runs it on the

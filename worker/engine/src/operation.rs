@@ -5,8 +5,8 @@ use pushpull_cuda::{Epilogue as CudaEpilogue, Operation};
 use super::ir::{Epilogue, Kernel};
 use super::memory::Sizes;
 
-/// Returns the operation that computes a kernel for values of these sizes. Its inputs and outputs are those of
-/// the kernel.
+/// Returns the operation that computes a kernel for values of these sizes. Its inputs and outputs are those
+/// of the kernel.
 ///
 /// # Panics
 /// If the kernel is never an instruction.
@@ -59,16 +59,30 @@ pub(super) fn operation(kernel: &Kernel, sizes: &Sizes) -> Operation {
         Kernel::SoftmaxGrad { width } => Operation::softmax_grad(rows(*width), *width),
         Kernel::LogSoftmax { width } => Operation::log_softmax(rows(*width), *width),
         Kernel::LogSoftmaxGrad { width } => Operation::log_softmax_grad(rows(*width), *width),
-        Kernel::SoftmaxCrossEntropy => {
-            let [rows, classes] = labelled(inputs);
-            Operation::softmax_cross_entropy(rows, classes)
-        }
-        Kernel::SoftmaxCrossEntropyGrad => {
-            let [rows, classes] = labelled(inputs);
-            Operation::softmax_cross_entropy_grad(rows, classes)
-        }
+        Kernel::SoftmaxCrossEntropy
+        | Kernel::SoftmaxCrossEntropyGrad
+        | Kernel::SoftmaxCrossEntropyDense { .. }
+        | Kernel::SoftmaxCrossEntropyDenseGrad { .. }
+        | Kernel::SigmoidCrossEntropy
+        | Kernel::SigmoidCrossEntropyGrad
+        | Kernel::MeanSquaredError
+        | Kernel::MeanSquaredErrorGrad
+        | Kernel::TopK { .. }
+        | Kernel::AucCounts => score(kernel, sizes),
+    }
+}
+
+/// Returns the operation that computes a loss, its gradient or a metric.
+fn score(kernel: &Kernel, sizes: &Sizes) -> Operation {
+    let Sizes { inputs, outputs } = sizes;
+    let rows = |width: usize| inputs[0].checked_div(width).unwrap_or(0);
+    // The number of classes of logits with one label in each row.
+    let (labels, classes) = (inputs[1], rows(inputs[1]));
+    match kernel {
+        Kernel::SoftmaxCrossEntropy => Operation::softmax_cross_entropy(labels, classes),
+        Kernel::SoftmaxCrossEntropyGrad => Operation::softmax_cross_entropy_grad(labels, classes),
         Kernel::SoftmaxCrossEntropyDense { classes } => {
-            Operation::softmax_cross_entropy_dense(inputs[0].checked_div(*classes).unwrap_or(0), *classes)
+            Operation::softmax_cross_entropy_dense(rows(*classes), *classes)
         }
         Kernel::SoftmaxCrossEntropyDenseGrad { classes } => {
             Operation::softmax_cross_entropy_dense_grad(rows(*classes), *classes)
@@ -77,17 +91,10 @@ pub(super) fn operation(kernel: &Kernel, sizes: &Sizes) -> Operation {
         Kernel::SigmoidCrossEntropyGrad => Operation::sigmoid_cross_entropy_grad(inputs[0]),
         Kernel::MeanSquaredError => Operation::mean_squared_error(inputs[0]),
         Kernel::MeanSquaredErrorGrad => Operation::mean_squared_error_grad(inputs[0]),
-        Kernel::TopK { k } => {
-            let [rows, classes] = labelled(inputs);
-            Operation::top_k(rows, classes, *k)
-        }
+        Kernel::TopK { k } => Operation::top_k(labels, classes, *k),
         Kernel::AucCounts => Operation::auc_counts(inputs[0], outputs[0] / 2),
+        kernel => unreachable!("{kernel:?} is no score"),
     }
-}
-
-/// Returns the number of rows and of classes of logits, which come before their labels.
-fn labelled(inputs: &[usize]) -> [usize; 2] {
-    [inputs[1], inputs[0].checked_div(inputs[1]).unwrap_or(0)]
 }
 
 const fn epilogue(epilogue: Epilogue) -> CudaEpilogue {

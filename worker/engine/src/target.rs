@@ -1,5 +1,5 @@
-//! What a program is compiled for. It decides how much scratch memory kernels need. This module must not depend
-//! on the memory plan.
+//! What a program is compiled for. It decides how much scratch memory kernels need. This module must not
+//! depend on the memory plan.
 
 use pushpull_kernels::cpu::Threads;
 

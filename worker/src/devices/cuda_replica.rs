@@ -1,5 +1,5 @@
-//! The replica that runs pushpull's own engine on a device that runs CUDA kernels. This module must not depend
-//! on shards.
+//! The replica that runs pushpull's own engine on a device that runs CUDA kernels. This module must not
+//! depend on shards.
 
 use std::collections::BTreeMap;
 

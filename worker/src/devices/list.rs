@@ -8,7 +8,9 @@ use pushpull_messages::device::{Device, DeviceKind};
 use pushpull_messages::id::TaskId;
 
 use super::error::ReplicaError;
-use crate::config::DEVICES_MAX;
+
+/// The maximum number of devices of one worker.
+pub const DEVICES_MAX: usize = 64;
 
 /// The devices of a worker: the kind of each, and its index among those of its kind. It has at least one
 /// device, at most [`DEVICES_MAX`], and none twice.

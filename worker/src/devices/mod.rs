@@ -35,7 +35,7 @@ use self::device::{AddGradients, AddedGradients, ComputeGradients, Device, Devic
 pub(crate) use self::error::DeviceError;
 pub use self::error::ReplicaError;
 pub use self::graph_replica::GraphReplica;
-pub use self::list::{DeviceChoice, DeviceList, DeviceListError};
+pub use self::list::{DEVICES_MAX, DeviceChoice, DeviceList, DeviceListError};
 pub(crate) use self::operations::{check as check_operations, table as table_of_operations};
 pub use self::replica::{Complete, MakeReplica, Replica, ReplicaConfig};
 pub(crate) use self::work::{Recorded, Work};

@@ -309,7 +309,8 @@ fn values_or_their_averages_are_evaluated() {
             let numbers = if averaged { &averages } else { &values };
             let segments = numbers.iter().map(|numbers| Segment::whole(Arc::new(Buffer::from_f32(numbers))));
             let direct = Arc::new(Values::new(segments.collect()));
-            let (task, config) = (TaskId::worker(0), WorkerConfig { devices: DeviceList::cpus(2), ..Default::default() });
+            let (task, config) =
+                (TaskId::worker(0), WorkerConfig { devices: DeviceList::cpus(2), ..Default::default() });
             let (resume, fetches) = (Resume::default(), FetchPlan::default());
             let preparation = Preparation { config, job: job.clone(), task, workers: 1, resume, fetches };
             let PreparedEvaluation { test, replicas, .. } = preparation.evaluation().unwrap();

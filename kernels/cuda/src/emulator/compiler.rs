@@ -76,7 +76,11 @@ impl Compiler {
 
     /// Returns the path of the emulator's program.
     pub(super) fn emulator(&self) -> Result<PathBuf, DriverError> {
-        self.compile("emulator", &format!("{HEADER}\n#line 1 \"main.cpp\"\n{MAIN}"), &["-O2", "-rdynamic", "-ldl"])
+        self.compile(
+            "emulator",
+            &format!("{HEADER}\n#line 1 \"main.cpp\"\n{MAIN}"),
+            &["-O2", "-rdynamic", "-ldl"],
+        )
     }
 
     /// Returns the path of a library with the kernels of a source.

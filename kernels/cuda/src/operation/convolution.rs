@@ -16,8 +16,8 @@ impl Operation {
     }
 
     /// The kernel, dy → the adjoint of the images. It computes what
-    /// [`conv2d_input_grad`](pushpull_kernels::cpu::conv2d_input_grad) computes, if the kernel is finite. If not,
-    /// pixels at the edges may be NaN.
+    /// [`conv2d_input_grad`](pushpull_kernels::cpu::conv2d_input_grad) computes, if the kernel is finite. If
+    /// not, pixels at the edges may be NaN.
     pub fn conv2d_input_grad(conv: &Conv2d) -> Self {
         let [images, height, width, channels] = conv.input();
         let [kernel_height, kernel_width, _, outputs] = conv.kernel();

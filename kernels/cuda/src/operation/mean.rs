@@ -6,9 +6,9 @@ use crate::source::Library;
 
 impl Operation {
     /// Returns an operation whose output is a mean over `items` items, at least one. The kernel of the
-    /// library writes the sum of each part to its first argument. It reads two inputs, and its other arguments
-    /// are the number of items, the number of items of a part, and the settings. A part has at least `of_part`
-    /// items.
+    /// library writes the sum of each part to its first argument. It reads two inputs, and its other
+    /// arguments are the number of items, the number of items of a part, and the settings. A part has at
+    /// least `of_part` items.
     ///
     /// The parts depend only on the number of items, so the bits of the mean do not depend on the blocks.
     pub(super) fn mean(

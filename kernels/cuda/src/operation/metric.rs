@@ -15,7 +15,8 @@ impl Operation {
     }
 
     /// Logits, integer labels → the counts `[2, bins]` of the examples by label and score, as
-    /// [`auc_counts`](pushpull_kernels::cpu::auc_counts) says. A label that is not 0 or 1 makes all counts NaN.
+    /// [`auc_counts`](pushpull_kernels::cpu::auc_counts) says. A label that is not 0 or 1 makes all counts
+    /// NaN.
     pub fn auc_counts(examples: usize, bins: usize) -> Self {
         if bins == 0 {
             return Self::nothing();

@@ -172,8 +172,8 @@ impl Operation {
         Source::new(name, &text)
     }
 
-    /// Returns the operation with at most this number of blocks in each kernel. It computes the same. For tests
-    /// of kernels whose blocks work on several items.
+    /// Returns the operation with at most this number of blocks in each kernel. It computes the same. For
+    /// tests of kernels whose blocks work on several items.
     #[must_use]
     pub fn with_blocks_at_most(mut self, blocks: u32) -> Self {
         self.stages.iter_mut().for_each(|stage| stage.grid.blocks[0] = stage.grid.blocks[0].min(blocks));

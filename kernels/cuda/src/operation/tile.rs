@@ -1,5 +1,5 @@
-//! How the kernels of products are divided into tiles of the result and parts of the sums. This module must not
-//! depend on what is multiplied.
+//! How the kernels of products are divided into tiles of the result and parts of the sums. This module must
+//! not depend on what is multiplied.
 
 use super::axes::index_type;
 use super::{Operation, Slot, block_for_each, thread_for_each};
@@ -157,8 +157,8 @@ impl Products<'_> {
         if fits && number * LARGE.count(rows, columns) >= BLOCKS_WANTED { LARGE } else { best }
     }
 
-    /// Returns the number of parts into which the sums are divided, so that there are enough blocks. It depends
-    /// on sizes alone, so that the results do as well.
+    /// Returns the number of parts into which the sums are divided, so that there are enough blocks. It
+    /// depends on sizes alone, so that the results do as well.
     fn parts(&self, tile: Tile, tiles: usize) -> usize {
         if tiles >= BLOCKS_ENOUGH {
             return 1;

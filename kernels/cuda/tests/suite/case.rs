@@ -21,7 +21,8 @@ pub(crate) struct Case {
     pub inputs: Vec<Data>,
     /// The outputs that the processor's kernels compute.
     pub outputs: Vec<Data>,
-    /// The outputs in `f64`, if the suite has a reference of its own; the processor must agree with it as well.
+    /// The outputs in `f64`, if the suite has a reference of its own; the processor must agree with it as
+    /// well.
     pub reference: Option<Vec<Vec<f64>>>,
     /// Whether the first output may replace the first input. Then half of the devices do it.
     pub in_place: bool,

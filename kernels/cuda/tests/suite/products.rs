@@ -48,7 +48,8 @@ fn case(sizes: [usize; 3], transposed: [bool; 2], epilogue: Epilogue, inputs: [&
     Case { tolerance: tolerance(k), ..case }
 }
 
-/// Returns how far a sum of this number of terms may be from the expected one. Two orders of additions differ.
+/// Returns how far a sum of this number of terms may be from the expected one. Two orders of additions
+/// differ.
 pub(crate) fn tolerance(terms: usize) -> f64 {
     1e-6 * (terms as f64).sqrt().max(10.0)
 }

@@ -1,9 +1,9 @@
-//! Divides the instructions of a step into segments, at the points where a value is needed that was not needed
-//! before. So a device can begin while later values are still being copied to it, and repeat each segment as
-//! one graph. This module must not depend on devices.
+//! Divides the instructions of a step into segments, at the points where a value is needed that was not
+//! needed before. So a device can begin while later values are still being copied to it, and repeat each
+//! segment as one graph. This module must not depend on devices.
 //!
-//! Required properties: (A) the segments are consecutive and have all instructions; (B) no instruction but the
-//! first of a segment needs a variable that no earlier instruction needs.
+//! Required properties: (A) the segments are consecutive and have all instructions; (B) no instruction but
+//! the first of a segment needs a variable that no earlier instruction needs.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

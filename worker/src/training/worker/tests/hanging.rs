@@ -86,7 +86,11 @@ fn a_worker_whose_device_hangs_gives_up() {
         let replica = move |config: ReplicaConfig<'_>| {
             Ok(Box::new(Hanging::new(GraphReplica::new(config)?, &own)) as Box<dyn Replica>)
         };
-        let config = WorkerConfig { devices: DeviceList::cpus(devices), replica: Arc::new(replica), ..Default::default() };
+        let config = WorkerConfig {
+            devices: DeviceList::cpus(devices),
+            replica: Arc::new(replica),
+            ..Default::default()
+        };
         gives_up(JobSpec { accumulate, ..job(7) }, config, "the computation of a batch", 2);
         drop(open);
     }
