@@ -46,7 +46,7 @@ fn train(emulated: Option<&Compiler>) -> JobReport {
     let mut cluster = Embedded::new(1, 1);
     if let Some(compiler) = emulated.cloned() {
         cluster.worker_config.replica = Arc::new(move |config| {
-            Ok(Box::new(CudaReplica::new(config, Box::new(Emulator::start(&compiler, 1)?))?))
+            Ok(Box::new(CudaReplica::new(config, Box::new(Emulator::start(&compiler, 1)?), 1.0)?))
         });
     }
     let (tell, _told) = watch::channel(JobProgress::default());

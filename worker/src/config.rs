@@ -1,7 +1,6 @@
 //! The settings of a worker task. This module reads neither flags nor files; its caller fills in the values.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use pushpull_input::Datasets;
@@ -10,7 +9,7 @@ use pushpull_messages::out_of_range::OutOfRange;
 use pushpull_transport::RetryConfig;
 
 use crate::client::ClientConfig;
-use crate::devices::{DeviceList, MakeReplica, replica};
+use crate::devices::{DeviceList, MakeReplica, engine_replicas};
 use crate::error::WorkerError;
 use crate::hooks::MakeHook;
 
@@ -78,7 +77,7 @@ impl Default for WorkerConfig {
             in_flight_bytes_max: 1 << 30,
             report_every: Duration::from_secs(1),
             hung_after: Duration::from_secs(60),
-            replica: Arc::new(replica),
+            replica: engine_replicas(1.0),
             hooks: Vec::new(),
         }
     }

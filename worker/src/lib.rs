@@ -29,7 +29,7 @@ pub use client::{
 pub use config::{THREADS_MAX, WorkerConfig};
 pub use devices::{
     Complete, Compute, CudaReplica, DEVICES_MAX, DeviceChoice, DeviceList, DeviceListError, GraphReplica,
-    MakeReplica, Replica, ReplicaConfig, ReplicaError,
+    MakeReplica, Replica, ReplicaConfig, ReplicaError, engine_replicas,
 };
 pub use error::WorkerError;
 pub use evaluator::{BestError, BestSpec, Evaluator, EvaluatorConfig, EvaluatorError, EvaluatorView, Goal};

@@ -13,7 +13,7 @@ use pushpull_messages::id::JobName;
 use pushpull_messages::job::{JOB_FILE_BYTES_MAX, JobSpec};
 use pushpull_messages::placement::SHARDS_PER_TASK_MAX;
 use pushpull_transport::{Congestion, SPIN};
-use pushpull_worker::{DeviceChoice, DeviceList, ReplicaError, WorkerConfig};
+use pushpull_worker::{DeviceChoice, DeviceList, ReplicaError, WorkerConfig, engine_replicas};
 
 use crate::programs::exit::Failure;
 use crate::programs::http::EndpointConfig;
@@ -177,6 +177,10 @@ pub(crate) struct DeviceArgs {
     /// every batch
     #[arg(long, value_name = "LIST", default_value = "1")]
     pub devices: DeviceChoice,
+    /// Largest part of a CUDA device's memory that a clone may take, above 0 and at most 1. A clone takes
+    /// only what its batches need
+    #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = memory_fraction)]
+    pub gpu_memory_fraction: f64,
     /// What to do if an operation requests a different device than that of its clone: true runs it on the
     /// clone's device, false refuses the job
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
@@ -199,7 +203,8 @@ impl DeviceArgs {
     /// If the host lacks one of the devices.
     pub(crate) fn config(&self, threads: usize, log_placement: bool) -> Result<WorkerConfig, Failure> {
         let (devices, soft_placement) = (self.resolve()?, self.soft_placement);
-        Ok(WorkerConfig { threads, devices, soft_placement, log_placement, ..Default::default() })
+        let replica = engine_replicas(self.gpu_memory_fraction);
+        Ok(WorkerConfig { threads, devices, soft_placement, log_placement, replica, ..Default::default() })
     }
 }
 
@@ -283,6 +288,14 @@ pub(crate) struct LeaseArgs {
 impl LeaseArgs {
     pub(crate) const fn time(self) -> Duration {
         Duration::from_secs(self.chief_lease_s)
+    }
+}
+
+/// Parses a part of a device's memory.
+fn memory_fraction(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(fraction) if fraction > 0.0 && fraction <= 1.0 => Ok(fraction),
+        _ => Err("expected a number above 0 and at most 1".to_owned()),
     }
 }
 

@@ -123,6 +123,7 @@ impl LocalArgs {
             self.start_timeout(),
             format!("--threads={threads}"),
             format!("--devices={}", self.device.resolve()?),
+            format!("--gpu-memory-fraction={}", self.device.gpu_memory_fraction),
             format!("--soft-placement={}", self.device.soft_placement),
             format!("--hung-after-s={}", self.hang.hung_after_s),
         ];

@@ -21,6 +21,9 @@ use super::op_time::OpTime;
 use super::target::Target;
 use super::values::ValueSource;
 
+/// The number of outputs that an error about memory names.
+const LARGEST: usize = 3;
+
 /// A graph that was compiled for batches of one size.
 #[derive(Debug)]
 pub struct Program {
@@ -37,6 +40,8 @@ pub struct Program {
     pub(super) columns: Vec<Option<(usize, DType)>>,
     pub(super) batch: usize,
     pub(super) target: Target,
+    /// The names of the nodes with the largest outputs in the arena, and the sizes of the outputs in floats.
+    pub(super) largest: Vec<(String, usize)>,
     /// The labels of the nodes that can fail, for use in error messages.
     labels: Vec<(NodeId, String)>,
 }
@@ -165,20 +170,16 @@ impl Program {
         let fused = fuse(ir, &targets);
         let Memory { instructions, arena, results: places } =
             lay_out(ir, fused, results, gradients, |kernel, sizes| target.scratch(kernel, sizes));
+        let largest = largest(graph, &instructions);
         let results_elements =
             results.iter().fold(0usize, |sum, &(value, _)| sum.saturating_add(ir.elements(value)));
         let arena_and_results = arena.saturating_add(results_elements);
         if arena_and_results > ARENA_ELEMENTS_MAX {
-            let elements = |instruction: &&Instruction| match instruction.outputs.first() {
-                Some(Place::Arena(range)) => range.len(),
-                _ => 0,
-            };
-            let largest = instructions.iter().max_by_key(elements);
             return Err(CompileError::TooLarge {
                 what: if gradients.is_empty() { "evaluating" } else { "training on" },
                 examples: batch,
                 elements: arena_and_results,
-                node: largest.map_or_else(|| "none".into(), |instruction| graph.label(instruction.origin)),
+                node: largest.into_iter().next().map_or_else(|| "none".into(), |(name, _)| name),
             });
         }
         let mut has_gradient = vec![false; graph.variables.len()];
@@ -209,6 +210,7 @@ impl Program {
             columns: read,
             batch,
             target,
+            largest,
             labels: labels.collect(),
             instructions,
         })
@@ -274,6 +276,17 @@ impl Program {
         let label = self.labels.iter().find(|(node, _)| *node == origin);
         label.map_or_else(|| format!("node {origin}"), |(_, label)| label.clone())
     }
+}
+
+/// Returns the names of the nodes with the largest outputs in the arena, and the sizes of the outputs.
+fn largest(graph: &GraphSpec, instructions: &[Instruction]) -> Vec<(String, usize)> {
+    let size = |instruction: &Instruction| match instruction.outputs.first() {
+        Some(Place::Arena(range)) => range.len(),
+        _ => 0,
+    };
+    let mut by_size: Vec<&Instruction> = instructions.iter().filter(|own| size(own) > 0).collect();
+    by_size.sort_by_key(|instruction| std::cmp::Reverse(size(instruction)));
+    by_size.into_iter().take(LARGEST).map(|own| (graph.label(own.origin), size(own))).collect()
 }
 
 /// Returns true if the kernel reads integers that may be out of range.

@@ -17,6 +17,8 @@ use crate::client::{Gradients, Values};
 /// A replica on a device that runs CUDA kernels. The graph is compiled separately for each batch size.
 pub struct CudaReplica {
     driver: Box<dyn Driver + Send>,
+    /// The number of bytes of the device's memory that further programs may take.
+    bytes_left: u64,
     graph: GraphSpec,
     training: CudaExecutor,
     columns: Vec<ColumnSpec>,
@@ -25,17 +27,25 @@ pub struct CudaReplica {
 }
 
 impl CudaReplica {
-    /// Compiles the graph for a device.
+    /// Compiles the graph for a device. All programs of the replica together take at most `memory_fraction` of
+    /// the device's memory.
     ///
     /// # Errors
     /// If the graph cannot be compiled, if the data lack one of the graph's inputs, or if the device has too
     /// little memory.
-    pub fn new(config: ReplicaConfig<'_>, mut driver: Box<dyn Driver + Send>) -> Result<Self, ReplicaError> {
+    pub fn new(
+        config: ReplicaConfig<'_>,
+        mut driver: Box<dyn Driver + Send>,
+        memory_fraction: f64,
+    ) -> Result<Self, ReplicaError> {
         let ReplicaConfig { graph, examples, columns, fetches, .. } = config;
         let program = Program::training_with(graph, examples, columns, Target::Cuda, fetches)?;
-        let training = CudaExecutor::new(program, &mut *driver)?;
+        let [_, total] = driver.memory_info()?;
+        let bytes_max = (total as f64 * memory_fraction) as u64;
+        let training = CudaExecutor::new(program, &mut *driver, bytes_max)?;
+        let bytes_left = bytes_max.saturating_sub(training.device_bytes());
         let (graph, columns) = (graph.clone(), columns.to_vec());
-        Ok(Self { driver, graph, training, columns, evaluation: BTreeMap::new() })
+        Ok(Self { driver, bytes_left, graph, training, columns, evaluation: BTreeMap::new() })
     }
 }
 
@@ -62,7 +72,9 @@ impl Replica for CudaReplica {
     fn prepare(&mut self, examples: usize) -> Result<(), ReplicaError> {
         if !self.evaluation.contains_key(&examples) {
             let program = Program::evaluation(&self.graph, examples, &self.columns, Target::Cuda)?;
-            self.evaluation.insert(examples, CudaExecutor::new(program, &mut *self.driver)?);
+            let executor = CudaExecutor::new(program, &mut *self.driver, self.bytes_left)?;
+            self.bytes_left = self.bytes_left.saturating_sub(executor.device_bytes());
+            self.evaluation.insert(examples, executor);
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use actix::MailboxError;
 use pushpull_cuda::DriverError;
-use pushpull_engine::{CompileError, CudaError, StepError};
+use pushpull_engine::{CompileError, CudaError, StepError, TooLittleMemory};
 use pushpull_messages::device::Device;
 
 /// The reason why a replica cannot compute a step or an evaluation.
@@ -17,6 +17,9 @@ pub enum ReplicaError {
     /// A card cannot be used, or has failed.
     #[error(transparent)]
     Card(#[from] DriverError),
+    /// A card has too little memory.
+    #[error(transparent)]
+    Memory(Box<TooLittleMemory>),
     /// The host has no card.
     #[error(
         "the NVIDIA driver of this host finds no card: see what nvidia-smi says, and CUDA_VISIBLE_DEVICES"
@@ -68,6 +71,7 @@ impl From<CudaError> for ReplicaError {
         match error {
             CudaError::Step(error) => Self::Step(error),
             CudaError::Device(error) => Self::Card(error),
+            CudaError::Memory(error) => Self::Memory(error),
         }
     }
 }

@@ -43,18 +43,16 @@ use crate::client::{Gradients, Values};
 use crate::fetches::FetchedPart;
 use crate::threads::arbiter;
 
-/// Creates the replica that runs pushpull's own engine on a device.
-///
-/// # Errors
-/// If the graph cannot be compiled for the device, or the device cannot be used.
-pub(crate) fn replica(config: ReplicaConfig<'_>) -> Result<Box<dyn Replica>, ReplicaError> {
-    match config.device.kind {
+/// Returns a function that creates replicas which run pushpull's own engine, on the processor or on a card. A
+/// replica takes at most `memory_fraction` of the memory of its card.
+pub fn engine_replicas(memory_fraction: f64) -> MakeReplica {
+    Arc::new(move |config| match config.device.kind {
         DeviceKind::Cpu => Ok(Box::new(GraphReplica::new(config)?)),
         DeviceKind::Gpu => {
             let card = Card::open(config.device.index as usize)?;
-            Ok(Box::new(CudaReplica::new(config, Box::new(card))?))
+            Ok(Box::new(CudaReplica::new(config, Box::new(card), memory_fraction)?))
         }
-    }
+    })
 }
 
 /// The devices of one worker.

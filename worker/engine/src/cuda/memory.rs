@@ -10,7 +10,7 @@ use crate::memory::{Instruction, Place};
 use crate::program::Program;
 
 /// The number of bytes of a float, and of an integer.
-const WORD: u64 = 4;
+pub(super) const WORD: u64 = 4;
 
 /// The memory of a program on a device.
 #[derive(Debug)]
@@ -93,7 +93,7 @@ impl DeviceMemory {
 }
 
 /// Returns the places of an instruction, with the number of elements of each.
-fn places(instruction: &Instruction) -> impl Iterator<Item = (&Place, usize)> {
+pub(super) fn places(instruction: &Instruction) -> impl Iterator<Item = (&Place, usize)> {
     let Instruction { sizes, inputs, outputs, in_place, .. } = instruction;
     let read = inputs.iter().zip(sizes.inputs.iter().copied().skip(usize::from(*in_place)));
     read.chain(outputs.iter().zip(sizes.outputs.iter().copied()))

@@ -4,6 +4,7 @@
 
 mod labels;
 mod memory;
+mod need;
 mod segments;
 
 use std::time::Instant;
@@ -16,6 +17,7 @@ use pushpull_messages::input::Column;
 use pushpull_messages::observe;
 
 use self::memory::DeviceMemory;
+pub use self::need::{MemoryNeed, TooLittleMemory};
 use self::segments::{Segment, segments};
 use super::error::StepError;
 use super::feed::Feed;
@@ -37,6 +39,9 @@ pub enum CudaError {
     /// The device could not do it.
     #[error(transparent)]
     Device(#[from] DriverError),
+    /// The device has too little memory.
+    #[error(transparent)]
+    Memory(Box<TooLittleMemory>),
 }
 
 /// A program on a device. Each method gets the device on which the executor was made.
@@ -80,16 +85,23 @@ struct Asked<'a> {
 }
 
 impl CudaExecutor {
-    /// Loads the program's kernels, and allocates all the memory that the program needs.
+    /// Loads the program's kernels, and allocates all the memory that the program needs, at most
+    /// `bytes_max` bytes.
     ///
     /// # Errors
     /// If the device cannot compile the kernels, or has too little memory.
     ///
     /// # Panics
     /// If the program was compiled for another target than [`Target::Cuda`].
-    pub fn new(program: Program, driver: &mut dyn Driver) -> Result<Self, DriverError> {
+    pub fn new(program: Program, driver: &mut dyn Driver, bytes_max: u64) -> Result<Self, CudaError> {
+        let ([free, total], need) = (driver.memory_info()?, MemoryNeed::of(&program));
+        if need.bytes() > free.min(bytes_max) {
+            let allowed = (bytes_max < free).then_some(bytes_max);
+            let device = driver.name().to_owned();
+            return Err(CudaError::Memory(Box::new(TooLittleMemory { device, free, total, allowed, need })));
+        }
         driver.load(&Operation::source("program", &Self::operations(&program)))?;
-        Self::loaded(program, driver)
+        Ok(Self::loaded(program, driver)?)
     }
 
     /// Returns an executor for a program whose kernels were loaded.
@@ -115,6 +127,11 @@ impl CudaExecutor {
     pub fn release(self, driver: &mut dyn Driver) -> Result<(), DriverError> {
         self.graphs.into_iter().try_for_each(|Captured { graph, .. }| driver.discard(graph))?;
         self.memory.release(driver)
+    }
+
+    /// Returns the number of bytes that the program takes on the device.
+    pub fn device_bytes(&self) -> u64 {
+        MemoryNeed::of(&self.program).bytes()
     }
 
     /// Returns the program.

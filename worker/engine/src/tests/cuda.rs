@@ -124,15 +124,39 @@ fn programs_of(seed: u64, trial: &Trial) -> [Program; 3] {
     [train(EXAMPLES), train(EXAMPLES - first_of_part(seed)), evaluation]
 }
 
-#[test]
-fn a_device_computes_what_the_processor_computes() {
-    let compiler = match Compiler::find(std::env::temp_dir().join("pushpull-emulator-tests")) {
-        Ok(compiler) => compiler,
+/// Returns a compiler for emulated devices; `None`, after a warning, if this machine has none.
+fn compiler() -> Option<Compiler> {
+    match Compiler::find(std::env::temp_dir().join("pushpull-emulator-tests")) {
+        Ok(compiler) => Some(compiler),
         Err(error) => {
             println!("SKIPPED: {error}, so the engine's CUDA programs are NOT tested.");
-            return;
+            None
         }
-    };
+    }
+}
+
+#[test]
+fn too_little_memory_is_an_error_that_says_who_takes_it() {
+    let Some(compiler) = compiler() else { return };
+    let trial = drawn(0).unwrap();
+    let program = || Program::training(&trial.graph, EXAMPLES, &trial.columns, Target::Cuda).unwrap();
+    let mut driver = Emulator::start(&compiler, 3).unwrap();
+    let executor = CudaExecutor::new(program(), &mut driver, u64::MAX).unwrap();
+    let bytes = executor.device_bytes();
+    let ([free, total], variables) = (driver.memory_info().unwrap(), trial.variables.iter().map(Vec::len));
+    assert_eq!(total - free, bytes, "what was allocated");
+    assert!(bytes > 4 * variables.sum::<usize>() as u64);
+    executor.release(&mut driver).unwrap();
+    let error = CudaExecutor::new(program(), &mut driver, bytes - 1).unwrap_err().to_string();
+    for words in ["may take 0.0 MiB", "batches of 4 examples", "for variables", "the largest: node"] {
+        assert!(error.contains(words), "{error}");
+    }
+    driver.close().unwrap();
+}
+
+#[test]
+fn a_device_computes_what_the_processor_computes() {
+    let Some(compiler) = compiler() else { return };
     let (mut ran, mut trials, mut programs) = (BTreeSet::new(), Vec::new(), Vec::new());
     for seed in 0..DRAWN {
         let Some(trial) = drawn(seed) else { continue };
