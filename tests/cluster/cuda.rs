@@ -77,10 +77,10 @@ fn an_emulated_card_trains_to_the_losses_of_the_processor() {
 
 #[test]
 fn without_a_card_a_worker_says_what_is_missing() {
-    if pushpull_cuda::cards().is_ok_and(|cards| !cards.is_empty()) {
+    let Err(missing) = pushpull_cuda::cards() else {
         eprintln!("SKIPPED: this host has a card, so the error without one is NOT tested.");
         return;
-    }
+    };
     let dir = tempfile::tempdir().expect("a directory");
     let job = Job::new(dir.path(), 30);
     for devices in ["cuda:0", "all", "cuda:0,cpu:0"] {
@@ -88,7 +88,6 @@ fn without_a_card_a_worker_says_what_is_missing() {
         command.args(["local", "--ps=1", "--workers=1", "--devices", devices, "--job"]);
         Program::run(dir.path(), "local", command.arg(job.path()))
             .expect(1)
-            .says(&format!("error: --devices={devices}: "))
-            .says("libcuda");
+            .says(&format!("error: --devices={devices}: {missing}"));
     }
 }

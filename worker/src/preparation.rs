@@ -66,6 +66,7 @@ impl Preparation {
         let mut input = Pipeline::open(&job.input, &config.datasets, batch, job.seed, worker)?;
         let parts = parts(batch, config.devices.len())?;
         let mut replicas = self.replicas(input.columns(), &parts)?;
+        replicas.iter_mut().try_for_each(|replica| replica.prepare_training())?;
         self.prepare_evaluation(input.columns(), &mut replicas)?;
         check_files(resume, input.files(), job.input.accept_changed_files)?;
         input.restore(resume.examples)?;
@@ -111,7 +112,7 @@ impl Preparation {
         parts: &[Range<usize>],
     ) -> Result<Vec<Box<dyn Replica>>, WorkerError> {
         let Self { config, job, task, .. } = self;
-        let compute = Compute::new(config.threads, parts.len())?;
+        let compute = Compute::new(config.threads, config.devices.cpu_count())?;
         let own: Vec<Device> = config.devices.of(*task).collect();
         check_operations(&job.graph, &own, config.soft_placement)?;
         if config.log_placement {

@@ -172,9 +172,9 @@ impl ClusterArgs {
 /// The flags that control how a worker computes.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct DeviceArgs {
-    /// Devices of each worker: a number of virtual CPUs, 'all' for all CUDA devices of the host, or a list
-    /// such as cuda:0,cuda:1 or cuda:0,cpu:0; each device has a clone of the graph and computes a part of
-    /// every batch
+    /// Devices of each worker: a number of virtual CPUs, 'all' for all CUDA devices of the host, which every
+    /// worker then uses, or a list such as cuda:0,cuda:1; each device has a clone of the graph and computes
+    /// an equal part of every batch
     #[arg(long, value_name = "LIST", default_value = "1")]
     pub devices: DeviceChoice,
     /// Largest part of a CUDA device's memory that a clone may take, above 0 and at most 1. A clone takes

@@ -28,7 +28,7 @@ mod target;
 mod tests;
 mod values;
 
-pub use cuda::{CudaError, CudaExecutor, MemoryNeed, TooLittleMemory};
+pub use cuda::{CudaDevice, CudaError, CudaExecutor, MemoryNeed, TooLittleMemory};
 pub use error::{CompileError, StepError, StepFault};
 pub use executor::Executor;
 pub use feed::Feed;

@@ -8,7 +8,6 @@ use pushpull_messages::id::{NodeId, VariableId};
 use pushpull_messages::input::ColumnSpec;
 use pushpull_messages::tensor::DType;
 
-use super::arena::ARENA_ELEMENTS_MAX;
 use super::autodiff::differentiate;
 use super::error::CompileError;
 use super::feed::Feed;
@@ -174,7 +173,7 @@ impl Program {
         let results_elements =
             results.iter().fold(0usize, |sum, &(value, _)| sum.saturating_add(ir.elements(value)));
         let arena_and_results = arena.saturating_add(results_elements);
-        if arena_and_results > ARENA_ELEMENTS_MAX {
+        if arena_and_results > target.elements_max() {
             return Err(CompileError::TooLarge {
                 what: if gradients.is_empty() { "evaluating" } else { "training on" },
                 examples: batch,

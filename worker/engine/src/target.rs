@@ -3,6 +3,7 @@
 
 use pushpull_kernels::cpu::Threads;
 
+use super::arena::ARENA_ELEMENTS_MAX;
 use super::execute;
 use super::ir::Kernel;
 use super::memory::Sizes;
@@ -24,6 +25,15 @@ impl From<Threads> for Target {
 }
 
 impl Target {
+    /// Returns the maximum size of an arena, in floats. A device has its own limit, which is checked when its
+    /// memory is allocated.
+    pub(super) const fn elements_max(self) -> usize {
+        match self {
+            Self::Cpu(_) => ARENA_ELEMENTS_MAX,
+            Self::Cuda => usize::MAX / 8,
+        }
+    }
+
     /// Returns the number of floats of scratch memory that a kernel needs for values of these sizes.
     pub(super) fn scratch(self, kernel: &Kernel, sizes: &Sizes) -> usize {
         match self {

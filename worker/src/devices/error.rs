@@ -20,11 +20,6 @@ pub enum ReplicaError {
     /// A card has too little memory.
     #[error(transparent)]
     Memory(Box<TooLittleMemory>),
-    /// The host has no card.
-    #[error(
-        "the NVIDIA driver of this host finds no card: see what nvidia-smi says, and CUDA_VISIBLE_DEVICES"
-    )]
-    NoCard,
     /// The host lacks a card.
     #[error("there is no device cuda:{index}: the NVIDIA driver of this host finds {found} card(s)")]
     MissingCard {

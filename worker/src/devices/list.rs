@@ -55,6 +55,11 @@ impl DeviceList {
         self.0.iter().map(move |&(kind, index)| Device { task, kind, index })
     }
 
+    /// Returns the number of virtual devices on the processor.
+    pub(crate) fn cpu_count(&self) -> usize {
+        self.0.len() - self.cards().count()
+    }
+
     fn cards(&self) -> impl Iterator<Item = u32> + '_ {
         self.0.iter().filter(|(kind, _)| *kind == DeviceKind::Gpu).map(|&(_, index)| index)
     }
@@ -68,10 +73,7 @@ impl DeviceChoice {
     pub fn resolve(self) -> Result<DeviceList, ReplicaError> {
         match self {
             Self::AllCards => {
-                let found = pushpull_cuda::cards()?.len().min(DEVICES_MAX);
-                if found == 0 {
-                    return Err(ReplicaError::NoCard);
-                }
+                let found = pushpull_cuda::cards()?.len().clamp(1, DEVICES_MAX);
                 Ok(DeviceList((0..found as u32).map(|index| (DeviceKind::Gpu, index)).collect()))
             }
             Self::These(list) => {

@@ -52,6 +52,15 @@ pub trait Replica: Send {
         Vec::new()
     }
 
+    /// Prepares [`step`](Self::step), so that an error shows before the training begins. A task that only
+    /// evaluates does not call it.
+    ///
+    /// # Errors
+    /// If the model cannot be trained on the replica's device.
+    fn prepare_training(&mut self) -> Result<(), ReplicaError> {
+        Ok(())
+    }
+
     /// Prepares the evaluation of batches of `examples` examples.
     ///
     /// # Errors

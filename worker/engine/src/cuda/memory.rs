@@ -1,10 +1,11 @@
-//! The memory of a program on a device: the arena, and a copy of each column, variable and gradient that an
-//! instruction reads or writes. This module must not depend on operations.
+//! The memory that the programs of one clone share on a device: an arena, and a copy of each column, variable
+//! and gradient that an instruction reads or writes. This module must not depend on operations.
+//!
+//! Required property: a buffer is as large as the largest program needs it. Only one program runs at a time.
 
-use std::ops::Range;
+use std::collections::BTreeMap;
 
-use pushpull_cuda::{Driver, DriverError, Memory, Place as Address, Span, StepNumbers};
-use pushpull_messages::id::VariableId;
+use pushpull_cuda::{Driver, DriverError, Memory, Place as Address, StepNumbers};
 
 use crate::memory::{Instruction, Place};
 use crate::program::Program;
@@ -12,88 +13,112 @@ use crate::program::Program;
 /// The number of bytes of a float, and of an integer.
 pub(super) const WORD: u64 = 4;
 
-/// The memory of a program on a device.
-#[derive(Debug)]
-pub(super) struct DeviceMemory {
-    arena: Memory,
+/// A buffer on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Key {
+    /// The arena.
+    Arena,
     /// The numbers that differ from step to step.
-    step: Memory,
-    columns: Vec<Option<Memory>>,
-    variables: Vec<Option<Memory>>,
-    gradients: Vec<Option<Memory>>,
+    Step,
+    Column(usize),
+    Variable(usize),
+    Gradient(usize),
+}
+
+impl Key {
+    pub(super) const fn of(place: &Place) -> Self {
+        match place {
+            Place::Arena(_) => Self::Arena,
+            Place::Column(column) => Self::Column(*column),
+            Place::Variable(variable) => Self::Variable(variable.index()),
+            Place::Gradient(variable) => Self::Gradient(variable.index()),
+        }
+    }
+}
+
+/// Returns the size of each buffer that a program needs, in bytes.
+pub(super) fn buffers(program: &Program) -> BTreeMap<Key, u64> {
+    let mut sizes = BTreeMap::from([(Key::Step, StepNumbers::BYTES)]);
+    for (place, elements) in program.instructions.iter().flat_map(places) {
+        sizes.insert(Key::of(place), WORD * elements as u64);
+    }
+    sizes.insert(Key::Arena, WORD * program.arena as u64);
+    sizes
+}
+
+/// The memory of some programs on a device.
+#[derive(Debug, Default)]
+pub(super) struct DeviceMemory {
+    buffers: BTreeMap<Key, Memory>,
+    /// How many times buffers were replaced.
+    generation: u64,
 }
 
 impl DeviceMemory {
-    /// Allocates all memory that the program needs.
+    /// Returns the buffers that a program needs and that do not exist or are too small, with the sizes that
+    /// it needs.
+    pub(super) fn missing(&self, program: &Program) -> BTreeMap<Key, u64> {
+        let mut sizes = buffers(program);
+        sizes.retain(|key, bytes| self.buffers.get(key).is_none_or(|buffer| buffer.bytes() < *bytes));
+        sizes
+    }
+
+    /// Returns the number of bytes of the buffers that would be replaced by these.
+    pub(super) fn replaced_bytes(&self, missing: &BTreeMap<Key, u64>) -> u64 {
+        missing.keys().filter_map(|key| self.buffers.get(key)).map(Memory::bytes).sum()
+    }
+
+    /// Allocates the missing buffers. The device must have done all that was asked of it.
     ///
     /// # Errors
     /// If the device has too little memory.
-    pub(super) fn new(program: &Program, driver: &mut dyn Driver) -> Result<Self, DriverError> {
-        let (mut columns, mut variables, mut gradients) = (Vec::new(), Vec::new(), Vec::new());
-        for instruction in &program.instructions {
-            for (place, elements) in places(instruction) {
-                let (all, index) = match *place {
-                    Place::Arena(_) => continue,
-                    Place::Column(column) => (&mut columns, column),
-                    Place::Variable(VariableId(variable)) => (&mut variables, variable as usize),
-                    Place::Gradient(VariableId(variable)) => (&mut gradients, variable as usize),
-                };
-                if all.len() <= index {
-                    all.resize_with(index + 1, || None);
-                }
-                if all[index].is_none() {
-                    all[index] = Some(driver.allocate(WORD * elements as u64)?);
-                }
+    pub(super) fn grow(
+        &mut self,
+        missing: BTreeMap<Key, u64>,
+        driver: &mut dyn Driver,
+    ) -> Result<(), DriverError> {
+        self.generation += u64::from(!missing.is_empty());
+        for key in missing.keys() {
+            if let Some(small) = self.buffers.remove(key) {
+                driver.release(small)?;
             }
         }
-        let arena = driver.allocate(WORD * program.arena as u64)?;
-        let step = driver.allocate(StepNumbers::BYTES)?;
-        Ok(Self { arena, step, columns, variables, gradients })
-    }
-
-    /// Returns the memory of a value.
-    pub(super) fn span(&self, place: &Place) -> Span {
-        let of = |all: &[Option<Memory>], index: usize| {
-            let memory =
-                all[index].as_ref().expect("the memory of a value that an instruction reads or writes");
-            (memory.place(), memory.bytes())
-        };
-        match *place {
-            Place::Arena(ref range) => self.in_arena(range),
-            Place::Column(column) => of(&self.columns, column),
-            Place::Variable(variable) => of(&self.variables, variable.index()),
-            Place::Gradient(variable) => of(&self.gradients, variable.index()),
+        for (key, bytes) in missing {
+            self.buffers.insert(key, driver.allocate(bytes)?);
         }
+        Ok(())
     }
 
-    /// Returns the memory of a range of the arena.
-    pub(super) const fn in_arena(&self, range: &Range<usize>) -> Span {
-        (self.arena.place().behind(WORD * range.start as u64), WORD * (range.end - range.start) as u64)
+    /// Returns a number that changes if an address may have changed.
+    pub(super) const fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Returns the number of bytes of all buffers.
+    pub(super) fn bytes(&self) -> u64 {
+        self.buffers.values().map(Memory::bytes).sum()
+    }
+
+    /// Returns where a value is.
+    pub(super) fn address(&self, place: &Place) -> Address {
+        match place {
+            Place::Arena(range) => self.first(Key::Arena).behind(WORD * range.start as u64),
+            other => self.first(Key::of(other)),
+        }
     }
 
     /// Returns where the numbers of the step are.
-    pub(super) const fn step(&self) -> Address {
-        self.step.place()
+    pub(super) fn step(&self) -> Address {
+        self.first(Key::Step)
     }
 
-    /// Returns the columns that the device needs, and where they are.
-    pub(super) fn columns(&self) -> impl Iterator<Item = (usize, Address)> {
-        self.columns.iter().enumerate().filter_map(|(index, memory)| Some((index, memory.as_ref()?.place())))
-    }
-
-    /// Releases all memory.
-    ///
-    /// # Errors
-    /// If the device has failed.
-    pub(super) fn release(self, driver: &mut dyn Driver) -> Result<(), DriverError> {
-        let Self { arena, step, columns, variables, gradients } = self;
-        let tensors = columns.into_iter().chain(variables).chain(gradients).flatten();
-        tensors.chain([arena, step]).try_for_each(|memory| driver.release(memory))
+    fn first(&self, key: Key) -> Address {
+        self.buffers.get(&key).expect("the buffers of a program exist").place()
     }
 }
 
 /// Returns the places of an instruction, with the number of elements of each.
-pub(super) fn places(instruction: &Instruction) -> impl Iterator<Item = (&Place, usize)> {
+fn places(instruction: &Instruction) -> impl Iterator<Item = (&Place, usize)> {
     let Instruction { sizes, inputs, outputs, in_place, .. } = instruction;
     let read = inputs.iter().zip(sizes.inputs.iter().copied().skip(usize::from(*in_place)));
     read.chain(outputs.iter().zip(sizes.outputs.iter().copied()))

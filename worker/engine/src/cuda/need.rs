@@ -1,12 +1,8 @@
 //! The memory that a program needs on a device, and who takes it. This module must not depend on devices.
 
-use std::collections::BTreeSet;
 use std::fmt;
 
-use pushpull_cuda::StepNumbers;
-
-use super::memory::{WORD, places};
-use crate::memory::Place;
+use super::memory::{Key, WORD, buffers};
 use crate::program::Program;
 
 /// The memory that a program needs on a device, in bytes.
@@ -28,20 +24,16 @@ pub struct MemoryNeed {
 
 impl MemoryNeed {
     pub(super) fn of(program: &Program) -> Self {
-        let (mut seen, mut sums) = (BTreeSet::new(), [0; 3]);
-        for (place, elements) in program.instructions.iter().flat_map(places) {
-            let (kind, index) = match *place {
-                Place::Arena(_) => continue,
-                Place::Variable(variable) => (0, variable.index()),
-                Place::Gradient(variable) => (1, variable.index()),
-                Place::Column(column) => (2, column),
+        let (mut between, mut variables, mut gradients, mut columns) = (0, 0, 0, 0);
+        for (key, bytes) in buffers(program) {
+            let part = match key {
+                Key::Arena | Key::Step => &mut between,
+                Key::Variable(_) => &mut variables,
+                Key::Gradient(_) => &mut gradients,
+                Key::Column(_) => &mut columns,
             };
-            if seen.insert((kind, index)) {
-                sums[kind] += WORD * elements as u64;
-            }
+            *part += bytes;
         }
-        let [variables, gradients, columns] = sums;
-        let between = WORD * program.arena as u64 + StepNumbers::BYTES;
         let largest =
             program.largest.iter().map(|(name, floats)| (name.clone(), WORD * *floats as u64)).collect();
         Self { examples: program.batch, between, variables, gradients, columns, largest }

@@ -5,14 +5,19 @@
 
 use std::collections::BTreeSet;
 
-use pushpull_cuda::{Compiler, Driver, Emulator, Operation};
+use pushpull_cuda::{Compiler, Emulator, Operation};
+use pushpull_kernels::cpu::Threads;
+use pushpull_messages::graph::GraphBuilder;
+use pushpull_messages::id::NodeId;
+use pushpull_messages::input::Column;
+use pushpull_messages::variable::InitializerSpec;
 
 use super::random_graph::{Choice, KINDS, RandomGraph};
-use super::trial::{Numbers, Trained, Trial, TrialGradients};
-use crate::{CudaExecutor, Feed, Program, Target};
+use super::trial::{Bounds, Numbers, Trained, Trial, TrialGradients};
+use crate::{CudaDevice, CudaError, CudaExecutor, Executor, Feed, Fetch, Groups, OpTime, Program, Target};
 
 /// The number of graphs that are tested in any case. Later ones are tested if they run a new kernel.
-const GRAPHS: u64 = 16;
+const GRAPHS: u64 = 8;
 /// The number of graphs that are drawn.
 const DRAWN: u64 = 400;
 const EXAMPLES: usize = 4;
@@ -100,10 +105,10 @@ fn assert_close(what: &str, got: &[f32], expected: &[f32]) {
 }
 
 /// Trains on a device, and returns what [`Trial::train`] returns.
-fn train(executor: &mut CudaExecutor, driver: &mut dyn Driver, trial: &Trial, first: usize) -> Trained {
+fn train(executor: &mut CudaExecutor, device: &mut CudaDevice, trial: &Trial, first: usize) -> Trained {
     let mut gradients = trial.gradients();
     let feed = Feed { first, random: trial.random, ..trial.feed() };
-    let loss = executor.train(driver, feed, &trial.values(), &mut gradients).unwrap();
+    let loss = executor.train(device, feed, &trial.values(), &mut gradients).unwrap();
     let TrialGradients { gradients, order } = gradients;
     Trained { loss, gradients, order }
 }
@@ -124,10 +129,15 @@ fn programs_of(seed: u64, trial: &Trial) -> [Program; 3] {
     [train(EXAMPLES), train(EXAMPLES - first_of_part(seed)), evaluation]
 }
 
-/// Returns a compiler for emulated devices; `None`, after a warning, if this machine has none.
-fn compiler() -> Option<Compiler> {
-    match Compiler::find(std::env::temp_dir().join("pushpull-emulator-tests")) {
-        Ok(compiler) => Some(compiler),
+/// Returns an emulated device; `None`, after a warning, if this machine has no compiler.
+fn device(memory_fraction: f64) -> Option<CudaDevice> {
+    // The folder of this program is below the folder for what cargo builds.
+    let folder = std::env::current_exe().unwrap().with_file_name("emulator");
+    match Compiler::find(folder) {
+        Ok(compiler) => {
+            let driver = Box::new(Emulator::start(&compiler, 3).unwrap());
+            Some(CudaDevice::new(driver, memory_fraction).unwrap())
+        }
         Err(error) => {
             println!("SKIPPED: {error}, so the engine's CUDA programs are NOT tested.");
             None
@@ -135,28 +145,99 @@ fn compiler() -> Option<Compiler> {
     }
 }
 
+/// Returns the same trial with another batch, other values and other random numbers.
+fn another(trial: &Trial) -> Trial {
+    let mut other = trial.clone();
+    other.random += 1;
+    other.variables.iter_mut().flatten().for_each(|value| *value *= 0.875);
+    for column in &mut other.batch.columns {
+        match column {
+            Column::F32(numbers) => numbers.reverse(),
+            Column::I32(numbers) => numbers.reverse(),
+        }
+    }
+    other
+}
+
 #[test]
 fn too_little_memory_is_an_error_that_says_who_takes_it() {
-    let Some(compiler) = compiler() else { return };
+    let Some(mut device) = self::device(1.0) else { return };
     let trial = drawn(0).unwrap();
     let program = || Program::training(&trial.graph, EXAMPLES, &trial.columns, Target::Cuda).unwrap();
-    let mut driver = Emulator::start(&compiler, 3).unwrap();
-    let executor = CudaExecutor::new(program(), &mut driver, u64::MAX).unwrap();
-    let bytes = executor.device_bytes();
-    let ([free, total], variables) = (driver.memory_info().unwrap(), trial.variables.iter().map(Vec::len));
+    CudaExecutor::new(program(), &mut device).unwrap();
+    let bytes = device.bytes();
+    assert!(bytes > 4 * trial.variables.iter().map(Vec::len).sum::<usize>() as u64);
+    // Programs share their memory.
+    CudaExecutor::new(program(), &mut device).unwrap();
+    assert_eq!(device.bytes(), bytes);
+    let [free, total] = device.driver.memory_info().unwrap();
     assert_eq!(total - free, bytes, "what was allocated");
-    assert!(bytes > 4 * variables.sum::<usize>() as u64);
-    executor.release(&mut driver).unwrap();
-    let error = CudaExecutor::new(program(), &mut driver, bytes - 1).unwrap_err().to_string();
+    let mut small = self::device((bytes - 1) as f64 / total as f64).unwrap();
+    let error = CudaExecutor::new(program(), &mut small).unwrap_err().to_string();
     for words in ["may take 0.0 MiB", "batches of 4 examples", "for variables", "the largest: node"] {
         assert!(error.contains(words), "{error}");
     }
-    driver.close().unwrap();
+}
+
+#[test]
+fn a_bad_label_is_the_error_of_the_processor() {
+    let Some(mut device) = device(1.0) else { return };
+    let mut g = GraphBuilder::new("labels");
+    let x = g.input("x", [3]);
+    let labels = g.labels("labels");
+    let kernel = g.variable("kernel", [3, 2], InitializerSpec::Zeros);
+    let logits = g.matmul(x, kernel);
+    let loss = g.softmax_cross_entropy(logits, labels);
+    let graph = g.finish(loss, &[]).unwrap();
+    let mut trial = Trial::new(&graph, &Bounds::new(), EXAMPLES, 1.0, 1);
+    let program = Program::training(&graph, EXAMPLES, &trial.columns, Target::Cuda).unwrap();
+    let mut executor = CudaExecutor::new(program, &mut device).unwrap();
+    let good = trial.clone();
+    trial.batch.columns[1] = Column::I32(vec![0, 1, 2, 0]);
+    let mut gradients = trial.gradients();
+    let error = executor.train(&mut device, trial.feed(), &trial.values(), &mut gradients).unwrap_err();
+    let mut on_processor = Executor::new(trial.training().unwrap());
+    let expected = on_processor.train(trial.feed(), &trial.values(), &mut gradients).unwrap_err();
+    assert_eq!(error, CudaError::Step(expected));
+    // The device goes on.
+    assert_trained("after the error", &train(&mut executor, &mut device, &good, 0), &good.train());
+}
+
+#[test]
+fn fetches_and_times_are_those_of_the_processor() {
+    let Some(mut device) = device(1.0) else { return };
+    let trial = drawn(0).unwrap();
+    let (graph, columns) = (&trial.graph, &trial.columns);
+    let is_float = |node: &NodeId| {
+        graph.infer(EXAMPLES).unwrap()[node.index()].dtype == pushpull_messages::tensor::DType::F32
+    };
+    let nodes = (0..graph.nodes.len() as u32).map(NodeId).filter(is_float);
+    let fetch = |node: NodeId| Fetch { node, groups: Groups::only(node.0 % 2) };
+    let fetches: Vec<Fetch> = nodes.map(fetch).collect();
+    let compiled = |target| Program::training_with(graph, EXAMPLES, columns, target, &fetches).unwrap();
+    let mut on_device = CudaExecutor::new(compiled(Target::Cuda), &mut device).unwrap();
+    let mut on_processor = Executor::new(compiled(Target::Cpu(Threads::One)));
+    let (values, none) = (trial.values(), Groups::NONE);
+    let [even, odd] = [0, 1].map(Groups::only);
+    for (groups, timed) in [(none, false), (even, false), (even.with(odd), true), (none, false), (odd, false)]
+    {
+        let feed = Feed { groups, timed, random: trial.random, ..trial.feed() };
+        let (mut here, mut there) = (trial.gradients(), trial.gradients());
+        on_processor.train(feed, &values, &mut here).unwrap();
+        on_device.train(&mut device, feed, &values, &mut there).unwrap();
+        assert_close("what was fetched", on_device.fetched(), on_processor.fetched());
+        let kinds = |times: &mut dyn Iterator<Item = OpTime>| -> Vec<(NodeId, String, bool)> {
+            times.map(|time| (time.node, time.kind, time.backward)).collect()
+        };
+        let (here, there) = (kinds(&mut on_processor.op_times()), kinds(&mut on_device.op_times()));
+        assert_eq!(here.is_empty(), !timed);
+        assert_eq!(there, here);
+    }
 }
 
 #[test]
 fn a_device_computes_what_the_processor_computes() {
-    let Some(compiler) = compiler() else { return };
+    let Some(mut device) = device(1.0) else { return };
     let (mut ran, mut trials, mut programs) = (BTreeSet::new(), Vec::new(), Vec::new());
     for seed in 0..DRAWN {
         let Some(trial) = drawn(seed) else { continue };
@@ -172,27 +253,25 @@ fn a_device_computes_what_the_processor_computes() {
     assert_eq!(ran.iter().map(String::as_str).collect::<Vec<_>>(), KERNELS, "the kernels of these graphs");
     // One compilation of all kernels takes less time than one for each program.
     let operations: Vec<Operation> = programs.iter().flatten().flat_map(CudaExecutor::operations).collect();
-    let mut driver = Emulator::start(&compiler, 3).unwrap();
-    driver.load(&Operation::source("programs", &operations)).unwrap();
+    let source = Operation::source("programs", &operations);
+    device.driver.load(&source).unwrap();
     for ((seed, trial), [whole, part, evaluation]) in trials.iter().zip(programs) {
-        let mut executor = CudaExecutor::loaded(whole, &mut driver).unwrap();
-        let first = train(&mut executor, &mut driver, trial, 0);
-        assert_trained(&format!("graph {seed}"), &first, &trial.train());
-        // The second step is captured as graphs, which the third one repeats.
-        for _ in 0..2 {
-            let again = train(&mut executor, &mut driver, trial, 0);
-            assert_eq!(format!("{again:?}"), format!("{first:?}"), "graph {seed} has the same bits");
+        let what = |what: &str| format!("{what} of graph {seed}");
+        let mut executors =
+            [whole, part, evaluation].map(|program| CudaExecutor::loaded(program, &mut device).unwrap());
+        let [whole, part, evaluation] = &mut executors;
+        let (first, other) = (first_of_part(*seed), another(trial));
+        let mut bits = Vec::new();
+        // The second step of a program is captured as graphs, which the third one repeats.
+        for trial in [trial, trial, &other] {
+            let trained = train(whole, &mut device, trial, 0);
+            assert_trained(&what("a step"), &trained, &trial.train());
+            bits.push(format!("{trained:?}"));
+            let trained = train(part, &mut device, trial, first);
+            assert_trained(&what("a part"), &trained, &trial.train_part(first..EXAMPLES));
+            let got = evaluation.evaluate(&mut device, trial.feed(), &trial.values()).unwrap().to_vec();
+            assert_close(&what("the evaluation"), &got, &trial.evaluate());
         }
-        executor.release(&mut driver).unwrap();
-        let mut executor = CudaExecutor::loaded(part, &mut driver).unwrap();
-        let first = first_of_part(*seed);
-        let got = train(&mut executor, &mut driver, trial, first);
-        assert_trained(&format!("a part of graph {seed}"), &got, &trial.train_part(first..EXAMPLES));
-        executor.release(&mut driver).unwrap();
-        let mut executor = CudaExecutor::loaded(evaluation, &mut driver).unwrap();
-        let got = executor.evaluate(&mut driver, trial.feed(), &trial.values()).unwrap().to_vec();
-        assert_close(&format!("the evaluation of graph {seed}"), &got, &trial.evaluate());
-        executor.release(&mut driver).unwrap();
+        assert_eq!(bits[0], bits[1], "{}", what("the bits"));
     }
-    driver.close().unwrap();
 }
