@@ -16,7 +16,7 @@ pub enum DriverError {
     Source {
         /// The name of the source.
         name: String,
-        /// What the compiler says.
+        /// The compiler's message.
         reason: String,
     },
     /// The device refuses a request, and can still be used.
@@ -137,9 +137,10 @@ pub struct Event {
     pub(crate) of_graph: bool,
 }
 
-/// A copy from the device that has begun. [`Driver::finish`] takes it, so no copy can be finished twice.
+/// A copy from the device that has begun. [`Driver::finish`] and [`Driver::abandon`] take it, so no copy can
+/// end twice.
 #[derive(Debug, PartialEq, Eq)]
-#[must_use = "the device keeps the bytes until the transfer is finished"]
+#[must_use = "the device keeps the bytes until the transfer is finished or abandoned"]
 pub struct Transfer {
     pub(crate) id: u64,
     pub(crate) bytes: u64,
@@ -231,6 +232,14 @@ pub trait Driver {
     /// If `bytes` has another length than the transfer, which ends in any case.
     fn finish(&mut self, transfer: Transfer, bytes: &mut [u8]) -> Result<(), DriverError>;
 
+    /// Waits for a transfer, and drops its bytes. A transfer that is dropped without this or
+    /// [`finish`](Self::finish) keeps its memory for as long as the device exists. This is possible in a
+    /// capture as well, so that a caller can clean up after an error.
+    ///
+    /// # Errors
+    /// If this device has not begun the transfer, or if the copy has failed. The transfer ends in any case.
+    fn abandon(&mut self, transfer: Transfer) -> Result<(), DriverError>;
+
     /// Declares the bytes that the next launch reads and those that it writes. A device without a card checks
     /// the declaration, and with it the order of launches on different streams.
     fn touches(&mut self, _reads: &[(Place, u64)], _writes: &[(Place, u64)]) {}
@@ -262,16 +271,18 @@ pub trait Driver {
 
     /// Captures what follows instead of carrying it out. The stream of kernels must be selected. Only
     /// launches and events can be captured, and waits for events of the same capture; all other requests are
-    /// refused until [`end_capture`](Self::end_capture).
+    /// refused until [`end_capture`](Self::end_capture), which must follow after an error as well.
     ///
     /// # Errors
     /// If a capture is under way, or if another stream is selected.
     fn begin_capture(&mut self) -> Result<(), DriverError>;
 
-    /// Ends the capture.
+    /// Ends the capture, in case of an error as well. The stream of kernels must be selected.
     ///
     /// # Errors
-    /// If no capture is under way, or if the device cannot replay it.
+    /// If no capture is under way, if another stream is selected, or if the device cannot replay the capture.
+    /// If a launch, an event or a wait of the capture has failed, this returns the first such error: without
+    /// the request, a replay would do something else than the caller has asked.
     fn end_capture(&mut self) -> Result<Graph, DriverError>;
 
     /// Carries out what was captured, with the same arguments, on the stream of kernels, which must be

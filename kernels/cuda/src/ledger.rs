@@ -31,9 +31,11 @@ pub(crate) struct Ledger {
     modules: usize,
     selected: Stream,
     captures: bool,
+    /// The first error of the capture that is under way.
+    error: Option<DriverError>,
     events: u64,
     /// The event of the latest replay for each event of a graph; `None` before the first one.
-    captured: BTreeMap<u64, Option<u64>>,
+    of_graphs: BTreeMap<u64, Option<u64>>,
     /// The events of the capture that is under way.
     capturing: Vec<u64>,
 }
@@ -48,8 +50,9 @@ impl Ledger {
             modules: 0,
             selected: Stream::Compute,
             captures: false,
+            error: None,
             events: 0,
-            captured: BTreeMap::new(),
+            of_graphs: BTreeMap::new(),
             capturing: Vec::new(),
         }
     }
@@ -164,13 +167,30 @@ impl Ledger {
         Ok(())
     }
 
-    /// Ends the capture, and returns its events.
+    /// Returns the result of a request that can be captured. If it is an error, the capture that is under way
+    /// ends with it.
+    pub(crate) fn captured<T>(&mut self, result: Result<T, DriverError>) -> Result<T, DriverError> {
+        if let (true, Err(error)) = (self.captures, &result) {
+            self.error.get_or_insert_with(|| error.clone());
+        }
+        result
+    }
+
+    /// Ends the capture, and returns its events or its first error.
     pub(crate) fn end_capture(&mut self) -> Result<Vec<u64>, DriverError> {
         if !self.captures {
             return Err(DriverError::Refused("cannot end a capture: none is under way".to_owned()));
         }
+        let in_order = self.in_order();
         self.captures = false;
-        Ok(std::mem::take(&mut self.capturing))
+        let events = std::mem::take(&mut self.capturing);
+        match self.error.take().map_or(in_order, Err) {
+            Ok(()) => Ok(events),
+            Err(error) => {
+                self.discard(events);
+                Err(error)
+            }
+        }
     }
 
     /// Refuses a replay that cannot begin now.
@@ -183,7 +203,7 @@ impl Ledger {
     pub(crate) fn record(&mut self) -> Event {
         self.events += 1;
         if self.captures {
-            self.captured.insert(self.events, None);
+            self.of_graphs.insert(self.events, None);
             self.capturing.push(self.events);
         }
         Event { device: self.device, number: self.events, of_graph: self.captures }
@@ -192,14 +212,14 @@ impl Ledger {
     /// Returns a new event that stands for the event `captured` of a graph until the next replay.
     pub(crate) fn record_again(&mut self, captured: u64) -> u64 {
         self.events += 1;
-        self.captured.insert(captured, Some(self.events));
+        self.of_graphs.insert(captured, Some(self.events));
         self.events
     }
 
     /// Removes the events of a graph.
     pub(crate) fn discard(&mut self, events: impl IntoIterator<Item = u64>) {
         for event in events {
-            self.captured.remove(&event);
+            self.of_graphs.remove(&event);
         }
     }
 
@@ -217,7 +237,7 @@ impl Ledger {
                 false => refused("that the capture does not contain; wait before the replay instead"),
             };
         }
-        match self.captured.get(&number) {
+        match self.of_graphs.get(&number) {
             _ if !of_graph => Ok(Some(number)),
             Some(Some(latest)) => Ok(Some(*latest)),
             Some(None) => refused("that was never recorded: its graph was not replayed"),

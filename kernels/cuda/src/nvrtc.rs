@@ -22,7 +22,7 @@ impl Architecture {
     }
 }
 
-/// As `sm_80`.
+/// Writes the name that NVIDIA's tools use, for example `sm_80`.
 impl fmt::Display for Architecture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "sm_{}", self.number())

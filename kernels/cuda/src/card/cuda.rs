@@ -13,7 +13,7 @@ use crate::driver::Grid;
 
 /// An error of the driver.
 pub(super) type Fault = result::DriverError;
-/// What the driver answers.
+/// The driver's answer to a request.
 pub(super) type Asked<T> = Result<T, Fault>;
 
 /// A pointer of the driver to something that it keeps.
@@ -89,7 +89,8 @@ impl Device {
     }
 }
 
-/// The state of a card that this process shares.
+/// The state of a card that this process shares: all values for one card have the same context. So nothing
+/// here waits for a whole context, which the driver forbids while any stream of it captures.
 #[derive(Debug)]
 pub(super) struct Context {
     device: sys::CUdevice,
@@ -114,11 +115,6 @@ impl Context {
         unsafe {
             result::ctx::set_current(self.handle.0)
         }
-    }
-
-    /// Waits until all streams are done.
-    pub fn synchronise() -> Asked<()> {
-        result::ctx::synchronize()
     }
 
     /// Returns the number of free bytes of the card's memory, and of all.
@@ -226,9 +222,15 @@ impl Drop for Pinned {
 pub(super) struct Mark(Handle<sys::CUevent_st>);
 
 impl Mark {
-    /// Returns an event that measures no time, which is the fastest kind.
+    /// Returns an event that measures no time, which is the fastest kind. A thread that waits for it sleeps:
+    /// by default it would spin, and take a core from the tasks of the same host that have work for it.
     pub fn create() -> Asked<Self> {
-        let event = result::event::create(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)?;
+        use sys::CUevent_flags::{CU_EVENT_BLOCKING_SYNC as SLEEP, CU_EVENT_DISABLE_TIMING as NO_TIME};
+        let mut event = std::ptr::null_mut();
+        // SAFETY: the pointer is to a handle of the type that the function writes.
+        #[expect(unsafe_code)]
+        let answer = unsafe { sys::cuEventCreate(&raw mut event, SLEEP as u32 | NO_TIME as u32) };
+        answer.result()?;
         Ok(Self(Handle(event)))
     }
 
@@ -329,6 +331,16 @@ impl Queue {
         Ok(Self(Handle(stream)))
     }
 
+    /// Waits until all is done that was requested. The stream must not be captured. The thread spins, unless
+    /// a [`Mark`] has shown before that all is done.
+    pub fn synchronise(&self) -> Asked<()> {
+        // SAFETY: the stream exists until `self` is dropped.
+        #[expect(unsafe_code)]
+        unsafe {
+            result::stream::synchronize(self.0.0)
+        }
+    }
+
     /// Records a mark after all that was requested.
     pub fn record(&self, mark: &Mark) -> Asked<()> {
         // SAFETY: the stream and the event exist until their owners are dropped.
@@ -392,7 +404,8 @@ impl Queue {
         }
     }
 
-    /// Returns what was captured.
+    /// Ends the capture, and returns what was captured. After an error the stream is no longer captured
+    /// either.
     pub fn end_capture(&self) -> Asked<Executable> {
         // SAFETY: the stream exists until `self` is dropped.
         #[expect(unsafe_code)]

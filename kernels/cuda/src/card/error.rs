@@ -26,7 +26,7 @@ fn describe(fault: &Fault) -> String {
 /// Returns why the driver cannot be started.
 pub(super) fn cannot_start(fault: &Fault) -> DriverError {
     DriverError::Unavailable(match fault.0 {
-        CUresult::CUDA_ERROR_NO_DEVICE => format!("the NVIDIA driver finds no card{}", visible()),
+        CUresult::CUDA_ERROR_NO_DEVICE => return no_card(),
         CUresult::CUDA_ERROR_STUB_LIBRARY => {
             "the libcuda that was found is the stub of the CUDA toolkit, expected that of a driver; remove its \
              folder from LD_LIBRARY_PATH"
@@ -36,9 +36,41 @@ pub(super) fn cannot_start(fault: &Fault) -> DriverError {
     })
 }
 
-/// Returns why a card cannot be used, although the driver has started.
-pub(super) fn cannot_open(fault: &Fault) -> DriverError {
-    DriverError::Unavailable(format!("the card cannot be used: {}", describe(fault)))
+/// Returns the error of a driver without a card.
+pub(super) fn no_card() -> DriverError {
+    let reason = format!("the NVIDIA driver finds no card; see what nvidia-smi says{}", visible());
+    DriverError::Unavailable(reason)
+}
+
+/// Returns why the card with this index cannot be used, although the driver has started.
+pub(super) fn cannot_open(index: usize, fault: &Fault) -> DriverError {
+    DriverError::Unavailable(format!("card {index} cannot be used: {}", describe(fault)))
+}
+
+/// An error of a copy.
+#[derive(Debug)]
+pub(super) enum CopyFault {
+    /// The driver did not pin this number of bytes of the host's memory.
+    Pin(usize, Fault),
+    /// The driver or the card could not copy.
+    Copy(Fault),
+}
+
+impl From<Fault> for CopyFault {
+    fn from(fault: Fault) -> Self {
+        Self::Copy(fault)
+    }
+}
+
+/// Returns why the card could not copy something. Memory of the host and of the card may be missing, which
+/// the driver calls the same.
+pub(super) fn cannot_copy(what: &str, fault: &CopyFault) -> DriverError {
+    match fault {
+        CopyFault::Pin(bytes, fault) => {
+            failed(&format!("{what}: cannot pin {bytes} bytes of the host's memory"), fault)
+        }
+        CopyFault::Copy(fault) => failed(what, fault),
+    }
 }
 
 /// Returns why the driver does not load kernels. The versions are those of CUDA.

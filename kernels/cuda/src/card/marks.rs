@@ -26,6 +26,16 @@ impl Marks {
         self.spare.push(mark);
     }
 
+    /// Waits until all streams are done. The thread sleeps meanwhile.
+    pub fn synchronise(&mut self, queues: &[Queue]) -> Asked<()> {
+        for queue in queues {
+            let mark = self.mark(queue)?;
+            mark.synchronise()?;
+            self.give(mark);
+        }
+        Ok(())
+    }
+
     /// Records the event with this number, which is larger than all before it, after all that was requested
     /// of a stream.
     pub fn record(&mut self, stream: usize, queue: &Queue, number: u64) -> Asked<()> {

@@ -4,6 +4,7 @@
 mod cuda;
 mod error;
 mod marks;
+mod programs;
 mod requests;
 mod ring;
 mod staging;
@@ -11,10 +12,10 @@ mod staging;
 use std::collections::{BTreeMap, BTreeSet};
 
 use self::cuda::{Asked, Buffer, Context, Device, Executable, Function, Mark, Module, Pinned, Queue};
-use self::error::{cannot_open, cannot_start, visible};
+use self::error::{cannot_open, cannot_start, no_card, visible};
 use self::marks::Marks;
 use self::staging::{Downloads, Uploads};
-use crate::driver::{DriverError, Stream};
+use crate::driver::DriverError;
 use crate::ledger::Ledger;
 use crate::nvrtc::{Architecture, Nvrtc};
 
@@ -24,10 +25,10 @@ use crate::nvrtc::{Architecture, Nvrtc};
 /// can be used from this version on.
 const VERSION_MIN: [i32; 2] = [11, 4];
 
-/// What is known of a card before it is used.
+/// A description of a card, which the driver gives before the card is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CardInfo {
-    /// The name, as `NVIDIA H100 80GB HBM3`.
+    /// The name, for example `NVIDIA H100 80GB HBM3`.
     pub name: String,
     /// The generation of the card.
     pub architecture: Architecture,
@@ -35,9 +36,15 @@ pub struct CardInfo {
     pub memory_bytes: u64,
 }
 
-/// A card. It is at rest and has released everything when this value is dropped.
+/// A card. Its streams are at rest and everything is released when this value is dropped.
+///
+/// A process may open a card more than once, for example for two replicas. Each value has its own streams and
+/// memory, and none waits for another one. But the driver has one context for all of them: after a kernel has
+/// failed in one, none of them can be used.
 #[derive(Debug)]
 pub struct Card {
+    /// The name with the index, which tells equal cards apart.
+    name: String,
     info: CardInfo,
     /// The version of CUDA that the driver supports.
     version: [i32; 2],
@@ -64,7 +71,7 @@ struct Captured {
     parts: Vec<Part>,
     /// The memory that the launches use.
     memories: BTreeSet<u64>,
-    /// Whether the driver captures a part now.
+    /// True while the driver captures a part.
     is_open: bool,
 }
 
@@ -97,8 +104,10 @@ fn start() -> Result<([i32; 2], usize), DriverError> {
             "the NVIDIA driver supports CUDA {major}.{minor}, expected at least {least}.{least_minor}; update it"
         )));
     }
-    let count = Device::count().map_err(|fault| cannot_start(&fault))?;
-    Ok((version, count))
+    match Device::count().map_err(|fault| cannot_start(&fault))? {
+        0 => Err(no_card()),
+        count => Ok((version, count)),
+    }
 }
 
 fn info(device: Device) -> Asked<CardInfo> {
@@ -112,7 +121,8 @@ fn info(device: Device) -> Asked<CardInfo> {
 /// If there is no driver or no card, or if the driver cannot be used.
 pub fn cards() -> Result<Vec<CardInfo>, DriverError> {
     let (_, count) = start()?;
-    (0..count).map(|index| Device::get(index).and_then(info).map_err(|fault| cannot_open(&fault))).collect()
+    let info = |index| Device::get(index).and_then(info).map_err(|fault| cannot_open(index, &fault));
+    (0..count).map(info).collect()
 }
 
 impl Card {
@@ -129,14 +139,16 @@ impl Card {
             )));
         }
         let nvrtc = Nvrtc::find()?;
-        Self::with(index, version, nvrtc).map_err(|fault| cannot_open(&fault))
+        Self::with(index, version, nvrtc).map_err(|fault| cannot_open(index, &fault))
     }
 
     fn with(index: usize, version: [i32; 2], nvrtc: Nvrtc) -> Asked<Self> {
         let device = Device::get(index)?;
         let context = Context::of(device)?;
+        let info = info(device)?;
         Ok(Self {
-            info: info(device)?,
+            name: format!("cuda:{index} ({})", info.name),
+            info,
             version,
             nvrtc,
             ledger: Ledger::new(),
@@ -153,7 +165,7 @@ impl Card {
         })
     }
 
-    /// Returns what is known of the card.
+    /// Returns the description of the card.
     pub const fn info(&self) -> &CardInfo {
         &self.info
     }
@@ -163,8 +175,7 @@ impl Drop for Card {
     fn drop(&mut self) {
         // What fails here has failed before, or no longer matters.
         let _ = self.context.bind();
-        self.ledger.select(Stream::Compute);
         let _ = self.end_part();
-        let _ = Context::synchronise();
+        let _ = self.rest();
     }
 }

@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::CString;
+use std::sync::Arc;
 
 use super::cuda::{Asked, Buffer, Context, Fault, Module, Queue};
-use super::error::{cannot_load, failed, is_out_of_memory};
+use super::error::{CopyFault, cannot_copy, cannot_load, failed, is_out_of_memory};
+use super::programs::{Key, PROGRAMS};
 use super::{Card, Copied, Part};
 use crate::driver::{
     Argument, Driver, DriverError, Event, Graph, Launch, Memory, Place, Stream, Transfer, unique,
@@ -37,30 +39,40 @@ impl Card {
     }
 
     /// Returns the kernels of a source as the card needs them.
-    fn compile(&self, source: &Source) -> Result<Vec<u8>, DriverError> {
-        let own = self.info.architecture;
-        match self.nvrtc.newest_for(own) {
-            // Programs run on all later cards of their generation.
-            Some(newest) if newest.capability[0] == own.capability[0] => self.nvrtc.assemble(source, newest),
-            // The driver can translate PTX for a card that is newer than the compiler.
-            Some(newest) => {
-                let mut ptx = self.nvrtc.compile(source, newest)?.into_bytes();
-                ptx.push(0);
-                Ok(ptx)
+    fn compile(&self, source: &Source) -> Result<Arc<[u8]>, DriverError> {
+        let (own, version) = (self.info.architecture, self.nvrtc.version());
+        let Some(newest) = self.nvrtc.newest_for(own) else {
+            let ([major, minor], name) = (version, &self.info.name);
+            return Err(DriverError::Unavailable(format!(
+                "the NVRTC of CUDA {major}.{minor} compiles no kernels for {name} ({own}), expected another one"
+            )));
+        };
+        // Programs run on all later cards of their generation. For a card that is newer than the compiler,
+        // the driver can translate PTX.
+        let is_program = newest.capability[0] == own.capability[0];
+        let architecture = if is_program { newest.to_string() } else { format!("PTX for {newest}") };
+        PROGRAMS.get(Key { text: source.text().to_owned(), architecture, version }, || {
+            if is_program {
+                return self.nvrtc.assemble(source, newest);
             }
-            None => {
-                let ([major, minor], name) = (self.nvrtc.version(), &self.info.name);
-                Err(DriverError::Unavailable(format!(
-                    "the NVRTC of CUDA {major}.{minor} compiles no kernels for {name} ({own}), expected another one"
-                )))
-            }
-        }
+            let mut ptx = self.nvrtc.compile(source, newest)?.into_bytes();
+            ptx.push(0);
+            Ok(ptx)
+        })
+    }
+
+    /// Waits until the streams of this card are done, none of which may be captured.
+    pub(super) fn rest(&mut self) -> Asked<()> {
+        // The wait for a mark sleeps, and leaves nothing to wait for to what follows.
+        let slept = self.marks.synchronise(&self.queues);
+        wait_for(&self.queues).and(slept)
     }
 
     /// Ends the part of the capture that is under way.
     pub(super) fn end_part(&mut self) -> Result<(), DriverError> {
         if std::mem::take(&mut self.capture.is_open) {
-            let executable = self.queue().end_capture().map_err(|fault| failed("capture", &fault))?;
+            let queue = &self.queues[Stream::Compute.index()];
+            let executable = queue.end_capture().map_err(|fault| failed("capture", &fault))?;
             self.capture.parts.push(Part::Launches(executable));
         }
         Ok(())
@@ -74,32 +86,55 @@ impl Card {
     }
 
     /// Begins to copy bytes from the card.
-    fn begin(&mut self, address: u64, bytes: usize) -> Asked<Copied> {
+    fn begin(&mut self, address: u64, bytes: usize) -> Result<Copied, CopyFault> {
         let mut memory = self.downloads.take(bytes)?;
         let queue = &self.queues[self.ledger.selected().index()];
-        if bytes > 0 {
-            queue.download(&mut memory, address, bytes)?;
+        let begun = match bytes {
+            0 => Ok(()),
+            _ => queue.download(&mut memory, address, bytes),
+        };
+        match settled(&self.queues, begun.and_then(|()| self.marks.mark(queue))) {
+            Ok(mark) => Ok(Copied { memory, bytes, mark }),
+            Err(fault) => {
+                self.downloads.give(memory);
+                Err(fault.into())
+            }
         }
-        let mark = settled(self.marks.mark(queue))?;
-        Ok(Copied { memory, bytes, mark })
     }
 
     /// Waits for the bytes of a copy.
-    fn end(&mut self, copied: Copied, bytes: &mut [u8]) -> Asked<()> {
-        settled(copied.mark.synchronise())?;
-        copied.memory.read(bytes);
+    fn end(&mut self, copied: Copied, bytes: &mut [u8]) -> Result<(), CopyFault> {
+        let done = settled(&self.queues, copied.mark.synchronise());
+        if done.is_ok() {
+            copied.memory.read(bytes);
+        }
         self.marks.give(copied.mark);
         self.downloads.give(copied.memory);
-        Ok(())
+        Ok(done?)
     }
 
     /// Copies bytes from an address on the card.
-    fn copy_to(&mut self, address: u64, bytes: &mut [u8]) -> Asked<()> {
-        let mut begun: VecDeque<(Copied, &mut [u8])> = VecDeque::new();
+    fn copy_to(&mut self, address: u64, bytes: &mut [u8]) -> Result<(), CopyFault> {
+        let mut begun = VecDeque::new();
+        let copied = self.copy_pieces(address, bytes, &mut begun);
+        // After an error, some copies may still be under way.
+        for (left, _) in begun {
+            let _ = self.end(left, &mut []);
+        }
+        copied
+    }
+
+    /// Copies bytes from an address on the card. After an error, `begun` has the pieces that are under way.
+    fn copy_pieces<'a>(
+        &mut self,
+        address: u64,
+        bytes: &'a mut [u8],
+        begun: &mut VecDeque<(Copied, &'a mut [u8])>,
+    ) -> Result<(), CopyFault> {
         let mut at = address;
         for piece in bytes.chunks_mut(DOWNLOADED_AT_ONCE) {
             let length = piece.len();
-            begun.push_back((settled(self.begin(at, length))?, piece));
+            begun.push_back((self.begin(at, length)?, piece));
             at += length as u64;
             if begun.len() == 2
                 && let Some((copied, piece)) = begun.pop_front()
@@ -107,13 +142,60 @@ impl Card {
                 self.end(copied, piece)?;
             }
         }
-        begun.into_iter().try_for_each(|(copied, piece)| self.end(copied, piece))
+        while let Some((copied, piece)) = begun.pop_front() {
+            self.end(copied, piece)?;
+        }
+        Ok(())
+    }
+
+    /// Launches a kernel, or captures the launch.
+    fn launch_kernel(&mut self, launch: Launch<'_>) -> Result<(), DriverError> {
+        let module = self.ledger.check(&launch)?.module;
+        self.ledger.in_order()?;
+        let Some(&function) = self.modules.get(module).and_then(|(_, all)| all.get(launch.kernel)) else {
+            return Err(DriverError::Refused(format!("there is no kernel '{}'", launch.kernel)));
+        };
+        let mut arguments = Vec::new();
+        for argument in launch.arguments {
+            arguments.push(match *argument {
+                Argument::Place(place) => self.address(place, 0)?,
+                Argument::U32(number) => first_bytes(number.to_ne_bytes()),
+                Argument::U64(number) => number,
+                Argument::F32(number) => first_bytes(number.to_ne_bytes()),
+            });
+        }
+        self.bind()?;
+        let cannot = |fault: Fault| failed(&format!("launch the kernel '{}'", launch.kernel), &fault);
+        if self.ledger.captures() {
+            self.capture.memories.extend(places(launch.arguments).map(|place| place.id));
+            if !self.capture.is_open {
+                self.queue().begin_capture().map_err(cannot)?;
+                self.capture.is_open = true;
+            }
+        }
+        self.queue().launch(function, launch.grid, &mut arguments).map_err(cannot)
+    }
+
+    /// Ends a part of the capture, and adds an event behind it.
+    fn capture_event(&mut self) -> Result<Event, DriverError> {
+        self.ledger.in_order()?;
+        self.bind()?;
+        self.end_part()?;
+        let event = self.ledger.record();
+        self.capture.parts.push(Part::Event(event.number));
+        Ok(event)
+    }
+
+    /// Removes the copy of a transfer.
+    fn copied(&mut self, Transfer { id, .. }: Transfer) -> Result<Copied, DriverError> {
+        let none = || DriverError::Refused(format!("there is no transfer {id}"));
+        self.transfers.remove(&id).ok_or_else(none)
     }
 }
 
 impl Driver for Card {
     fn name(&self) -> &str {
-        &self.info.name
+        &self.name
     }
 
     fn memory_info(&mut self) -> Result<[u64; 2], DriverError> {
@@ -152,7 +234,7 @@ impl Driver for Card {
             }
             Err(fault) if is_out_of_memory(&fault) => {
                 let info = self.memory_info()?;
-                Err(out_of_memory(&self.info.name, bytes, info))
+                Err(out_of_memory(&self.name, bytes, info))
             }
             Err(fault) => Err(failed(&format!("allocate {bytes} bytes"), &fault)),
         }
@@ -163,7 +245,7 @@ impl Driver for Card {
         self.ledger.range(memory.place(), 0)?;
         self.bind()?;
         // A request may still use the memory, although the caller says that none does.
-        let done = Context::synchronise();
+        let done = self.rest();
         self.ledger.release(memory.id);
         self.buffers.remove(&memory.id);
         done.map_err(|fault| failed("release memory", &fault))
@@ -179,7 +261,8 @@ impl Driver for Card {
         self.bind()?;
         let queue = &self.queues[self.ledger.selected().index()];
         let uploaded = self.uploads.upload(&mut self.marks, queue, address, bytes);
-        settled(uploaded).map_err(|fault| failed(&format!("upload {} bytes", bytes.len()), &fault))
+        let uploaded = settled(&self.queues, uploaded);
+        uploaded.map_err(|fault| cannot_copy(&format!("upload {} bytes", bytes.len()), &fault))
     }
 
     fn download(&mut self, from: Place, bytes: &mut [u8]) -> Result<(), DriverError> {
@@ -192,7 +275,7 @@ impl Driver for Card {
             0 => self.begin(address, 0).and_then(|copied| self.end(copied, bytes)),
             _ => self.copy_to(address, bytes),
         };
-        copied.map_err(|fault| failed(&format!("download {length} bytes"), &fault))
+        copied.map_err(|fault| cannot_copy(&format!("download {length} bytes"), &fault))
     }
 
     fn begin_download(&mut self, from: Place, bytes: u64) -> Result<Transfer, DriverError> {
@@ -200,7 +283,7 @@ impl Driver for Card {
         let address = self.address(from, bytes)?;
         self.bind()?;
         let copied = self.begin(address, bytes as usize);
-        let copied = copied.map_err(|fault| failed(&format!("download {bytes} bytes"), &fault))?;
+        let copied = copied.map_err(|fault| cannot_copy(&format!("download {bytes} bytes"), &fault))?;
         let id = unique();
         self.transfers.insert(id, copied);
         Ok(Transfer { id, bytes })
@@ -208,64 +291,43 @@ impl Driver for Card {
 
     fn finish(&mut self, transfer: Transfer, bytes: &mut [u8]) -> Result<(), DriverError> {
         self.ledger.outside_capture("finish a transfer")?;
-        let Transfer { id, .. } = transfer;
-        let Some(copied) = self.transfers.remove(&id) else {
-            return Err(DriverError::Refused(format!("there is no transfer {id}")));
-        };
         self.bind()?;
+        let id = transfer.id;
+        let copied = self.copied(transfer)?;
         let (got, wanted) = (copied.bytes, bytes.len());
         let bytes = if got == wanted { bytes } else { &mut [] };
-        self.end(copied, bytes).map_err(|fault| failed("finish a transfer", &fault))?;
+        self.end(copied, bytes).map_err(|fault| cannot_copy("finish a transfer", &fault))?;
         match got == wanted {
             true => Ok(()),
             false => Err(DriverError::Refused(format!("transfer {id} has {got} bytes, expected {wanted}"))),
         }
     }
 
-    fn launch(&mut self, launch: Launch<'_>) -> Result<(), DriverError> {
-        let module = self.ledger.check(&launch)?.module;
-        self.ledger.in_order()?;
-        let Some(&function) = self.modules.get(module).and_then(|(_, all)| all.get(launch.kernel)) else {
-            return Err(DriverError::Refused(format!("there is no kernel '{}'", launch.kernel)));
-        };
-        let mut arguments = Vec::new();
-        for argument in launch.arguments {
-            arguments.push(match *argument {
-                Argument::Place(place) => self.address(place, 0)?,
-                Argument::U32(number) => first_bytes(number.to_ne_bytes()),
-                Argument::U64(number) => number,
-                Argument::F32(number) => first_bytes(number.to_ne_bytes()),
-            });
-        }
+    fn abandon(&mut self, transfer: Transfer) -> Result<(), DriverError> {
         self.bind()?;
-        let cannot = |fault: Fault| failed(&format!("launch the kernel '{}'", launch.kernel), &fault);
-        if self.ledger.captures() {
-            self.capture.memories.extend(places(launch.arguments).map(|place| place.id));
-            if !self.capture.is_open {
-                self.queue().begin_capture().map_err(cannot)?;
-                self.capture.is_open = true;
-            }
-        }
-        self.queue().launch(function, launch.grid, &mut arguments).map_err(cannot)
+        let copied = self.copied(transfer)?;
+        self.end(copied, &mut []).map_err(|fault| cannot_copy("abandon a transfer", &fault))
+    }
+
+    fn launch(&mut self, launch: Launch<'_>) -> Result<(), DriverError> {
+        let launched = self.launch_kernel(launch);
+        self.ledger.captured(launched)
     }
 
     fn record(&mut self) -> Result<Event, DriverError> {
-        self.ledger.in_order()?;
-        self.bind()?;
         if self.ledger.captures() {
-            self.end_part()?;
-            let event = self.ledger.record();
-            self.capture.parts.push(Part::Event(event.number));
-            return Ok(event);
+            let recorded = self.capture_event();
+            return self.ledger.captured(recorded);
         }
+        self.bind()?;
         let event = self.ledger.record();
         self.record_number(event.number)?;
         Ok(event)
     }
 
     fn wait(&mut self, event: Event) -> Result<(), DriverError> {
-        self.ledger.in_order()?;
-        let Some(number) = self.ledger.event_of(event)? else { return Ok(()) };
+        let number = self.ledger.in_order().and_then(|()| self.ledger.event_of(event));
+        let Some(number) = self.ledger.captured(number)? else { return Ok(()) };
         self.bind()?;
         let Some(mark) = self.marks.get(number) else { return Ok(()) };
         self.queue().wait(mark).map_err(|fault| failed("wait for an event", &fault))
@@ -274,7 +336,7 @@ impl Driver for Card {
     fn synchronise(&mut self) -> Result<(), DriverError> {
         self.ledger.outside_capture("synchronise")?;
         self.bind()?;
-        Context::synchronise().map_err(|fault| failed("synchronise", &fault))
+        self.rest().map_err(|fault| failed("synchronise", &fault))
     }
 
     fn begin_capture(&mut self) -> Result<(), DriverError> {
@@ -282,10 +344,11 @@ impl Driver for Card {
     }
 
     fn end_capture(&mut self) -> Result<Graph, DriverError> {
-        self.ledger.in_order()?;
-        let events = self.ledger.end_capture()?;
+        // After an error of a launch, the driver must end its capture as well, and may return an error for
+        // it.
         let ended = self.bind().and_then(|()| self.end_part());
         let capture = std::mem::take(&mut self.capture);
+        let events = self.ledger.end_capture()?;
         if let Err(error) = ended {
             self.ledger.discard(events);
             return Err(error);
@@ -340,9 +403,14 @@ fn first_bytes(bytes: [u8; 4]) -> u64 {
     u64::from_ne_bytes([a, b, c, d, 0, 0, 0, 0])
 }
 
+/// Waits until streams are done, none of which may be captured. Returns the first error after the last wait.
+fn wait_for(queues: &[Queue]) -> Asked<()> {
+    queues.iter().map(Queue::synchronise).fold(Ok(()), Result::and)
+}
+
 /// Waits for all streams if something has failed, so that no copy uses memory that is dropped because of it.
-fn settled<T>(asked: Asked<T>) -> Asked<T> {
-    asked.inspect_err(|_| {
-        let _ = Context::synchronise();
+fn settled<T, E>(queues: &[Queue], result: Result<T, E>) -> Result<T, E> {
+    result.inspect_err(|_| {
+        let _ = wait_for(queues);
     })
 }

@@ -1,7 +1,9 @@
 //! Pinned memory through which bytes go to a card and come from it: the card copies it while the processor
-//! and the kernels go on. Its size is bounded.
+//! and the kernels go on. Uploads use a ring of a fixed size. Downloads use as much as the caller has in
+//! flight, and a bounded part of it is kept for later ones.
 
 use super::cuda::{Asked, Mark, Pinned, Queue};
+use super::error::CopyFault;
 use super::marks::Marks;
 use super::ring::Ring;
 
@@ -27,10 +29,16 @@ impl Uploads {
     }
 
     /// Begins to copy bytes to an address on the card. They may change when this returns.
-    pub fn upload(&mut self, marks: &mut Marks, queue: &Queue, to: u64, bytes: &[u8]) -> Asked<()> {
+    pub fn upload(
+        &mut self,
+        marks: &mut Marks,
+        queue: &Queue,
+        to: u64,
+        bytes: &[u8],
+    ) -> Result<(), CopyFault> {
         let memory = match &mut self.memory {
             Some(memory) => memory,
-            none => none.insert(Pinned::allocate(Self::BYTES)?),
+            none => none.insert(pin(Self::BYTES)?),
         };
         for (number, piece) in bytes.chunks(Self::PIECE).enumerate() {
             let mut most = Self::COPIES - 1;
@@ -49,6 +57,11 @@ impl Uploads {
     }
 }
 
+/// Returns new pinned memory.
+fn pin(bytes: usize) -> Result<Pinned, CopyFault> {
+    Pinned::allocate(bytes).map_err(|fault| CopyFault::Pin(bytes, fault))
+}
+
 /// Removes the pieces whose copies are done. Waits for the oldest ones if more than `most` are left.
 fn forget(ring: &mut Ring<Mark>, marks: &mut Marks, most: usize) -> Asked<()> {
     while let Some(oldest) = ring.oldest() {
@@ -63,39 +76,73 @@ fn forget(ring: &mut Ring<Mark>, marks: &mut Marks, most: usize) -> Asked<()> {
     Ok(())
 }
 
-/// Memory for downloads, which is used again.
+/// Memory for downloads, which is used again. A step that has the same downloads in flight as the one before
+/// allocates nothing: to pin memory, and to free it, takes longer than many copies, and may wait for the
+/// card.
 #[derive(Debug, Default)]
 pub(super) struct Downloads {
+    /// The memory that is not in flight. What was given back first comes first.
     free: Vec<Pinned>,
+    /// The number of bytes in flight, and the largest one so far.
+    in_flight: usize,
+    most: usize,
 }
 
 impl Downloads {
-    /// The largest number of bytes that are kept for later downloads.
-    const KEPT_BYTES: usize = 256 << 20;
+    /// The largest number of bytes that are kept, counted with those in flight. A step that has more of them
+    /// in flight allocates the rest each time.
+    const KEPT_BYTES_MAX: usize = 4 << 30;
+    /// The number of bytes that are kept beyond the largest number in flight, for downloads of other sizes
+    /// that are not in flight at the same time.
+    const MORE_BYTES: usize = 256 << 20;
     /// The smallest size of a piece of memory. Sizes are powers of two up to the larger one, and its
     /// multiples above.
     const SMALL: usize = 64 << 10;
     const LARGE: usize = 16 << 20;
 
-    /// Returns memory with at least this number of bytes.
-    pub fn take(&mut self, bytes: usize) -> Asked<Pinned> {
+    /// Returns memory with at least this number of bytes. [`give`](Self::give) takes it back.
+    pub fn take(&mut self, bytes: usize) -> Result<Pinned, CopyFault> {
         let size = bytes.max(Self::SMALL);
         let size = match size <= Self::LARGE {
             true => size.next_power_of_two(),
             false => size.next_multiple_of(Self::LARGE),
         };
-        match self.free.iter().position(|memory| memory.length() == size) {
-            Some(at) => Ok(self.free.swap_remove(at)),
-            None => Pinned::allocate(size),
-        }
+        let fits = |memory: &Pinned| memory.length() == size;
+        let memory = match self.free.iter().rposition(fits) {
+            Some(at) => self.free.remove(at),
+            None => {
+                self.shrink(size);
+                pin(size).or_else(|_| {
+                    // The host may lack just what is kept here.
+                    self.free.clear();
+                    pin(size)
+                })?
+            }
+        };
+        self.in_flight += size;
+        self.most = self.most.max(self.in_flight);
+        Ok(memory)
     }
 
     /// Takes memory back that no copy uses.
     pub fn give(&mut self, memory: Pinned) {
+        self.in_flight -= memory.length();
         self.free.push(memory);
-        let mut kept: usize = self.free.iter().map(Pinned::length).sum();
-        while kept > Self::KEPT_BYTES && !self.free.is_empty() {
-            kept -= self.free.remove(0).length();
+        self.shrink(0);
+    }
+
+    /// Frees what has not been used for the longest time, until there is room for new memory of this size.
+    fn shrink(&mut self, size: usize) {
+        let in_flight = self.in_flight + size;
+        let kept_max = (self.most.max(in_flight) + Self::MORE_BYTES).min(Self::KEPT_BYTES_MAX);
+        let mut kept = in_flight + self.free.iter().map(Pinned::length).sum::<usize>();
+        let mut freed = 0;
+        while kept > kept_max
+            && let Some(memory) = self.free.get(freed)
+        {
+            kept -= memory.length();
+            freed += 1;
         }
+        self.free.drain(..freed);
     }
 }

@@ -33,7 +33,7 @@ const MAIN: &str = include_str!("main.cpp");
 #[derive(Clone, Debug)]
 pub struct Compiler {
     program: &'static str,
-    /// What the compiler says of itself.
+    /// The compiler's description of itself.
     version: String,
     folder: PathBuf,
 }

@@ -40,9 +40,9 @@ pub struct Emulator {
     queues: Queues,
     /// The number of requests so far, which tells equal requests apart in errors.
     requests: u64,
-    /// What the next launch reads and writes, if it was declared.
+    /// The bytes that the next launch reads and those that it writes, if they were declared.
     touches: Option<[Vec<(Place, u64)>; 2]>,
-    /// What was captured, while a capture is under way.
+    /// The requests of the capture that is under way.
     captured: Vec<Captured>,
     graphs: BTreeMap<u64, Vec<Captured>>,
     transfers: BTreeMap<u64, Arriving>,

@@ -93,6 +93,13 @@ impl Emulator {
         })
     }
 
+    /// Carries out requests until a transfer has its bytes.
+    fn arrive(&mut self, transfer: u64) -> Result<(), DriverError> {
+        let waits = |one: &Arriving| one.bytes.is_none();
+        while self.transfers.get(&transfer).is_some_and(waits) && self.run_next()? {}
+        Ok(())
+    }
+
     /// Records an event on the selected stream.
     fn push_event(&mut self, event: u64) -> Result<(), DriverError> {
         self.order.record(self.ledger.selected(), event);
@@ -168,12 +175,12 @@ impl Driver for Emulator {
     fn finish(&mut self, transfer: Transfer, bytes: &mut [u8]) -> Result<(), DriverError> {
         self.ledger.outside_capture("finish a transfer")?;
         let Transfer { id, .. } = transfer;
-        while self.transfers.get(&id).is_some_and(|arriving| arriving.bytes.is_none()) && self.run_next()? {}
+        self.arrive(id)?;
         let Some(Arriving { clock, bytes: arrived }) = self.transfers.remove(&id) else {
             return Err(DriverError::Refused(format!("there is no transfer {id}")));
         };
         let Some(arrived) = arrived else {
-            return Err(DriverError::Refused(format!("transfer {id} has failed before")));
+            return Err(has_failed(id));
         };
         self.order.is_done(clock);
         if arrived.len() != bytes.len() {
@@ -184,13 +191,26 @@ impl Driver for Emulator {
         Ok(())
     }
 
+    fn abandon(&mut self, Transfer { id, .. }: Transfer) -> Result<(), DriverError> {
+        let arrived = self.arrive(id);
+        let Some(Arriving { clock, bytes }) = self.transfers.remove(&id) else {
+            return Err(DriverError::Refused(format!("there is no transfer {id}")));
+        };
+        arrived?;
+        if bytes.is_none() {
+            return Err(has_failed(id));
+        }
+        self.order.is_done(clock);
+        Ok(())
+    }
+
     fn touches(&mut self, reads: &[(Place, u64)], writes: &[(Place, u64)]) {
         self.touches = Some([reads.to_vec(), writes.to_vec()]);
     }
 
     fn launch(&mut self, launch: Launch<'_>) -> Result<(), DriverError> {
-        let call = self.call(launch)?;
-        self.ledger.in_order()?;
+        let call = self.call(launch).and_then(|call| self.ledger.in_order().map(|()| call));
+        let call = self.ledger.captured(call)?;
         if self.ledger.captures() {
             self.captured.push(Captured::Call(call));
             return Ok(());
@@ -199,7 +219,8 @@ impl Driver for Emulator {
     }
 
     fn record(&mut self) -> Result<Event, DriverError> {
-        self.ledger.in_order()?;
+        let in_order = self.ledger.in_order();
+        self.ledger.captured(in_order)?;
         let event = self.ledger.record();
         if self.ledger.captures() {
             self.captured.push(Captured::Event(event.number));
@@ -210,8 +231,8 @@ impl Driver for Emulator {
     }
 
     fn wait(&mut self, event: Event) -> Result<(), DriverError> {
-        self.ledger.in_order()?;
-        let Some(event) = self.ledger.event_of(event)? else { return Ok(()) };
+        let event = self.ledger.in_order().and_then(|()| self.ledger.event_of(event));
+        let Some(event) = self.ledger.captured(event)? else { return Ok(()) };
         self.order.wait(self.ledger.selected(), event);
         self.push(String::new(), Work::Wait(event))
     }
@@ -227,10 +248,10 @@ impl Driver for Emulator {
     }
 
     fn end_capture(&mut self) -> Result<Graph, DriverError> {
-        self.ledger.in_order()?;
+        let captured = std::mem::take(&mut self.captured);
         self.ledger.end_capture()?;
         let id = unique();
-        self.graphs.insert(id, std::mem::take(&mut self.captured));
+        self.graphs.insert(id, captured);
         Ok(Graph { id })
     }
 
@@ -265,6 +286,11 @@ impl Driver for Emulator {
         self.ledger.discard(captured.filter_map(event));
         Ok(())
     }
+}
+
+/// Returns the refusal of a transfer whose copy has failed in an earlier request.
+fn has_failed(transfer: u64) -> DriverError {
+    DriverError::Refused(format!("transfer {transfer} has failed before"))
 }
 
 impl Call {

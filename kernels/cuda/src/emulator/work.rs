@@ -22,11 +22,11 @@ pub(super) struct Call {
     pub parameters: Vec<Parameter>,
     pub grid: Grid,
     pub arguments: Vec<Argument>,
-    /// What the launch touches; `None` if it was not declared.
+    /// The bytes that the launch touches; `None` if they were not declared.
     pub touched: Option<Vec<Touch>>,
 }
 
-/// What was captured.
+/// A request that was captured.
 #[derive(Clone, Debug)]
 pub(super) enum Captured {
     Call(Call),

@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-use pushpull_cuda::{Card, CardInfo, Driver, DriverError, Source, Stream, cards};
+use pushpull_cuda::{
+    Argument, Card, CardInfo, Driver, DriverError, Grid, Launch, Place, Source, Stream, cards,
+};
 
-use crate::pipeline::{Plan, expected};
+use crate::pipeline::{Plan, bytes, expected, numbers};
 
 const STUB: &str = include_str!("stub.cpp");
 
@@ -105,9 +107,15 @@ fn alone_opens_and_loads() {
     if std::env::var_os(ALONE).is_none() {
         return;
     }
-    let loaded = Card::open(0).and_then(|mut card| card.load(&Source::optimizer()));
-    match loaded {
-        Ok(()) => println!("loaded"),
+    let index = std::env::var("PUSHPULL_TEST_CARD").map_or(0, |index| index.parse().unwrap());
+    let uploaded = Card::open(index).and_then(|mut card| {
+        card.load(&Source::optimizer())?;
+        let memory = card.allocate(16)?;
+        card.upload(memory.place(), &[0; 16])?;
+        Ok(card.name().to_owned())
+    });
+    match uploaded {
+        Ok(name) => println!("loaded and uploaded to {name}"),
         Err(error) => println!("error: {error}"),
     }
 }
@@ -118,20 +126,30 @@ fn errors_of_the_driver_are_one_line_that_says_what_to_do() {
         let Some(text) = run(&["card::alone_opens_and_loads"], variables) else { return };
         assert!(text.lines().any(|line| line.contains(expected)), "{variables:?}: {text}");
     };
-    says(&[], "loaded");
-    says(&[("STUB_CAPABILITY", "103")], "loaded");
+    says(&[], "loaded and uploaded to cuda:0 (Stub 0)");
+    says(&[("STUB_CAPABILITY", "103")], "loaded and uploaded");
+    says(&[("STUB_CARDS", "2"), ("PUSHPULL_TEST_CARD", "1")], "loaded and uploaded to cuda:1 (Stub 1)");
     says(
         &[("STUB_CAPABILITY", "70")],
         "error: the NVRTC of CUDA 13.5 compiles no kernels for Stub 0 (sm_70)",
     );
-    says(&[("STUB_FAULT", "no device")], "error: the NVIDIA driver finds no card");
+    says(&[("STUB_FAULT", "no device")], "error: the NVIDIA driver finds no card; see what nvidia-smi says");
+    says(
+        &[("STUB_FAULT", "no memory of the host")],
+        "error: cannot upload 16 bytes: cannot pin 67108864 bytes of the host's memory: \
+         CUDA_ERROR_OUT_OF_MEMORY: what the driver says",
+    );
     says(
         &[("STUB_FAULT", "no device"), ("CUDA_VISIBLE_DEVICES", "7")],
-        "error: the NVIDIA driver finds no card; CUDA_VISIBLE_DEVICES is '7'",
+        "error: the NVIDIA driver finds no card; see what nvidia-smi says; CUDA_VISIBLE_DEVICES is '7'",
     );
     says(
         &[("STUB_CARDS", "0"), ("CUDA_VISIBLE_DEVICES", "")],
-        "error: there is no card 0: the NVIDIA driver finds 0, counted from 0; CUDA_VISIBLE_DEVICES is ''",
+        "error: the NVIDIA driver finds no card; see what nvidia-smi says; CUDA_VISIBLE_DEVICES is ''",
+    );
+    says(
+        &[("PUSHPULL_TEST_CARD", "1"), ("CUDA_VISIBLE_DEVICES", "7")],
+        "error: there is no card 1: the NVIDIA driver finds 1, counted from 0; CUDA_VISIBLE_DEVICES is '7'",
     );
     says(
         &[("STUB_FAULT", "old driver")],
@@ -190,21 +208,158 @@ fn alone_copies_more_than_the_staging_holds() {
     println!("copied");
 }
 
+/// Launches `to = a − share (a − b)` with one element.
+fn average(card: &mut Card, [to, a, b]: [Place; 3], share: f32) -> Result<(), DriverError> {
+    let [to, a, b] = [to, a, b].map(Argument::Place);
+    let arguments = [to, a, b, Argument::U64(1), Argument::F32(share)];
+    card.launch(Launch { kernel: "average", grid: Grid::for_each(1), arguments: &arguments })
+}
+
+/// Opens the card, with kernels.
+fn opened() -> Card {
+    let mut card = Card::open(0).unwrap();
+    card.load(&Source::optimizer()).unwrap();
+    card
+}
+
+#[test]
+fn alone_cards_that_share_a_context() {
+    if std::env::var_os(ALONE).is_none() {
+        return;
+    }
+    let (mut captures, mut other, mut dropped) = (opened(), opened(), opened());
+    let memory = captures.allocate(4).unwrap();
+    let place = memory.place();
+    captures.upload(place, &bytes(&[3.0])).unwrap();
+    for card in [&mut captures, &mut dropped] {
+        let own = card.allocate(4).unwrap().place();
+        card.upload(own, &bytes(&[1.0])).unwrap();
+        card.begin_capture().unwrap();
+        average(card, [own; 3], 1.0).unwrap();
+    }
+    average(&mut captures, [place; 3], 0.0).unwrap();
+    // All that may wait, while two other cards of the context capture.
+    drop(dropped);
+    other.load(&Source::optimizer()).unwrap();
+    let memories = [0; 2].map(|_| other.allocate(4).unwrap());
+    let [a, b] = [0, 1].map(|at: usize| memories[at].place());
+    other.upload(a, &bytes(&[5.0])).unwrap();
+    other.upload(b, &bytes(&[2.0])).unwrap();
+    average(&mut other, [a, a, b], -1.0).unwrap();
+    let mut got = [0; 4];
+    other.download(a, &mut got).unwrap();
+    assert_eq!(numbers(&got), [8.0]);
+    let (finished, abandoned) = (other.begin_download(a, 4).unwrap(), other.begin_download(b, 4).unwrap());
+    other.finish(finished, &mut got).unwrap();
+    other.abandon(abandoned).unwrap();
+    other.begin_capture().unwrap();
+    average(&mut other, [a, a, b], -1.0).unwrap();
+    let graph = other.end_capture().unwrap();
+    other.replay(&graph).unwrap();
+    other.synchronise().unwrap();
+    other.discard(graph).unwrap();
+    other.memory_info().unwrap();
+    for memory in memories {
+        other.upload(memory.place(), &[0; 4]).unwrap();
+        other.release(memory).unwrap();
+    }
+    let lost = other.allocate(4).unwrap();
+    other.upload(lost.place(), &[0; 4]).unwrap();
+    assert_eq!(other.begin_download(lost.place(), 4).unwrap().bytes(), 4);
+    drop(other);
+    let graph = captures.end_capture().unwrap();
+    captures.replay(&graph).unwrap();
+    captures.download(place, &mut got).unwrap();
+    assert_eq!(numbers(&got), [3.0]);
+    captures.discard(graph).unwrap();
+    captures.release(memory).unwrap();
+}
+
+#[test]
+fn alone_a_failed_capture_ends() {
+    if std::env::var_os(ALONE).is_none() {
+        return;
+    }
+    let mut card = opened();
+    let memory = card.allocate(4).unwrap();
+    let places = [memory.place(); 3];
+    card.upload(places[0], &bytes(&[3.0])).unwrap();
+    card.begin_capture().unwrap();
+    average(&mut card, places, 0.0).unwrap();
+    let before = card.record().unwrap();
+    average(&mut card, places, 0.0).unwrap();
+    let error = average(&mut card, places, 0.25).unwrap_err();
+    assert!(error.to_string().contains("cannot launch the kernel 'average'"), "{error}");
+    assert!(average(&mut card, places, 0.0).is_err());
+    assert_eq!(card.end_capture(), Err(error));
+    assert!(card.wait(before).is_err(), "its graph does not exist");
+    card.begin_capture().unwrap();
+    average(&mut card, places, 0.0).unwrap();
+    let graph = card.end_capture().unwrap();
+    card.replay(&graph).unwrap();
+    let mut got = [0; 4];
+    card.download(places[0], &mut got).unwrap();
+    assert_eq!(numbers(&got), [3.0]);
+    card.discard(graph).unwrap();
+    card.release(memory).unwrap();
+}
+
+#[test]
+fn alone_takes_steps_with_many_downloads() {
+    if std::env::var_os(ALONE).is_none() {
+        return;
+    }
+    let (mut card, _shares_the_programs) = (opened(), opened());
+    card.load(&Source::optimizer()).unwrap();
+    let memory = card.allocate(100 << 20).unwrap();
+    let place = memory.place();
+    card.upload(place, &[0; 16]).unwrap();
+    for step in 0..4 {
+        if step == 1 {
+            eprintln!("the steady state begins");
+        }
+        let sizes = [100 << 20, 4, 70_000, 100 << 20, 4, 100 << 20];
+        let transfers = sizes.map(|bytes| card.begin_download(place, bytes).unwrap());
+        for transfer in transfers {
+            card.abandon(transfer).unwrap();
+        }
+        // At another time than all others, and of another size.
+        card.download(place, &mut [0; 1 << 20]).unwrap();
+    }
+    eprintln!("the steady state ends");
+    card.release(memory).unwrap();
+}
+
+#[test]
+fn a_steady_state_pins_no_memory_and_equal_kernels_are_compiled_once() {
+    let Some(text) = run(&["card::alone_takes_steps"], &[("STUB_TRACE", "1")]) else { return };
+    let (before, steady) = text.split_once("the steady state begins").unwrap();
+    let (steady, _) = steady.split_once("the steady state ends").unwrap();
+    assert_eq!(before.matches("STUB: compiled").count(), 1, "{text}");
+    // One piece for uploads, and one for each download that is in flight at once or has a size of its own.
+    assert_eq!(before.matches("STUB: pinned memory").count(), 1 + 6 + 1, "{text}");
+    assert!(!steady.contains("STUB"), "{text}");
+}
+
 #[test]
 fn a_card_does_what_the_suite_expects_on_the_stub() {
     let tests = [
         "card::alone_copies_more_than_the_staging_holds",
+        "card::alone_a_failed_capture_ends",
+        "card::alone_cards_that_share_a_context",
         "card::the_programs_of_the_suite_run_on_a_card",
         "order::a_capture",
         "order::a_program_with_an_order_is_right_on_every_device",
         "order::a_transfer",
+        "order::an_abandoned_transfer",
         "order::synchronising",
         "order::the_callers_bytes",
         "order::too_much_memory",
         "order::what_one_device_has",
     ];
     for eager in ["0", "1"] {
-        let Some(text) = run(&tests, &[("STUB_EAGER", eager)]) else { return };
-        assert!(text.contains("copied") && text.contains("10 passed") && !text.contains("SKIPPED"), "{text}");
+        let variables = [("STUB_EAGER", eager), ("STUB_FAULT", "a captured launch")];
+        let Some(text) = run(&tests, &variables) else { return };
+        assert!(text.contains("copied") && text.contains("15 passed") && !text.contains("SKIPPED"), "{text}");
     }
 }

@@ -172,7 +172,6 @@ fn a_capture_runs_nothing_until_it_is_replayed() {
 fn a_capture_refuses_all_but_launches_and_events() {
     for (_, mut device, memory) in with_memory() {
         let place = memory.place();
-        let before = device.record().unwrap();
         device.begin_capture().unwrap();
         refused(device.begin_capture(), &["while a capture is under way"]);
         refused(device.allocate(4), &["cannot allocate memory while a capture is under way"]);
@@ -181,10 +180,6 @@ fn a_capture_refuses_all_but_launches_and_events() {
         refused(device.download(place, &mut [0]), &["cannot download while"]);
         refused(device.synchronise(), &["cannot synchronise while"]);
         refused(device.load(&Source::optimizer()), &["cannot load kernels while"]);
-        refused(device.wait(before), &["the capture does not contain", "wait before the replay"]);
-        device.select(Stream::Upload);
-        refused(combine(&mut *device, place, place, place), &["on the stream Upload"]);
-        device.select(Stream::Compute);
         let within = device.record().unwrap();
         device.wait(within).unwrap();
         let graph = device.end_capture().unwrap();
@@ -198,6 +193,87 @@ fn a_capture_refuses_all_but_launches_and_events() {
         device.discard(graph).unwrap();
         refused(device.wait(within), &["whose graph was discarded"]);
     }
+}
+
+#[test]
+fn a_capture_with_an_error_ends_with_it() {
+    for (name, mut device, memory) in with_memory() {
+        let place = memory.place();
+        device.upload(place, &bytes(&[1.0, 2.0, 3.0, 4.0])).unwrap();
+        let before = device.record().unwrap();
+        for wrong in 0..4 {
+            device.begin_capture().unwrap();
+            combine(&mut *device, place, place, place.behind(4)).unwrap();
+            let within = device.record().unwrap();
+            let reason = match wrong {
+                0 => {
+                    let launch = Launch { kernel: "none", grid: Grid::for_each(1), arguments: &[] };
+                    refused(device.launch(launch), &["no kernel 'none'"]);
+                    "no kernel 'none'"
+                }
+                1 => {
+                    refused(device.wait(before), &["the capture does not contain", "wait before the replay"]);
+                    "the capture does not contain"
+                }
+                2 => {
+                    device.select(Stream::Upload);
+                    refused(combine(&mut *device, place, place, place), &["on the stream Upload"]);
+                    device.select(Stream::Compute);
+                    "on the stream Upload"
+                }
+                _ => {
+                    device.select(Stream::Download);
+                    "on the stream Download"
+                }
+            };
+            // A later error does not replace the first one.
+            if wrong == 0 {
+                refused(device.wait(before), &["the capture does not contain"]);
+            }
+            refused(device.end_capture(), &[reason]);
+            refused(device.end_capture(), &["none is under way"]);
+            device.select(Stream::Compute);
+            refused(device.wait(within), &["whose graph was discarded"]);
+        }
+        device.begin_capture().unwrap();
+        combine(&mut *device, place, place, place.behind(4)).unwrap();
+        let graph = device.end_capture().unwrap();
+        device.replay(&graph).unwrap();
+        let mut got = [0; 4];
+        device.download(place, &mut got).unwrap();
+        // From 1 to 2 · 1 − 2, and only once.
+        assert_eq!(numbers(&got), [0.0], "{name}");
+        device.discard(graph).unwrap();
+        device.release(memory).unwrap();
+    }
+}
+
+#[test]
+fn an_abandoned_transfer_is_done() {
+    for (_, mut device, memory) in with_memory() {
+        device.upload(memory.place(), &[7; 16]).unwrap();
+        let [one, other, last] = [0; 3].map(|_| device.begin_download(memory.place(), 16).unwrap());
+        device.abandon(one).unwrap();
+        let mut got = [0; 16];
+        device.finish(other, &mut got).unwrap();
+        assert_eq!(got, [7; 16]);
+        device.begin_capture().unwrap();
+        device.abandon(last).unwrap();
+        let graph = device.end_capture().unwrap();
+        device.discard(graph).unwrap();
+        // Nothing else tells the emulator that the copies are done.
+        device.release(memory).unwrap();
+    }
+}
+
+#[test]
+fn an_abandoned_transfer_does_not_leak() {
+    let Some(mut emulator) = emulator(0) else { return };
+    let memory = emulator.allocate(4).unwrap();
+    let transfer = emulator.begin_download(memory.place(), 4).unwrap();
+    emulator.abandon(transfer).unwrap();
+    emulator.release(memory).unwrap();
+    emulator.close().unwrap();
 }
 
 #[test]
@@ -216,6 +292,8 @@ fn what_one_device_has_is_unknown_to_another() {
     refused(last.upload(place, &[0]), &["no memory"]);
     let transfer = first.begin_download(place, 4).unwrap();
     refused(last.finish(transfer, &mut [0; 4]), &["no transfer"]);
+    let transfer = first.begin_download(place, 4).unwrap();
+    refused(last.abandon(transfer), &["no transfer"]);
 }
 
 #[test]

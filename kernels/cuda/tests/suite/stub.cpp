@@ -3,7 +3,7 @@
 //
 // Wanted properties: (A) what a stream is asked is done as late as the interface allows, or at once with
 // STUB_EAGER; (B) a wrong use of the interface ends the process; (C) so does anything that is not released
-// when the context is; (D) STUB_FAULT lets something fail.
+// when the context is; (D) STUB_FAULT lets something fail; (E) STUB_TRACE shows what takes long.
 
 #include <cstdint>
 #include <cstdio>
@@ -13,11 +13,22 @@
 #include <functional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
 
-enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 100, PTX = 222, NOT_FOUND = 500, NOT_READY = 600 };
+enum {
+    OK = 0,
+    INVALID_VALUE = 1,
+    OUT_OF_MEMORY = 2,
+    NO_DEVICE = 100,
+    PTX = 222,
+    NOT_FOUND = 500,
+    NOT_READY = 600,
+    OUT_OF_RESOURCES = 701,
+    CAPTURE_INVALIDATED = 901
+};
 
 constexpr std::size_t MEMORY = std::size_t(1) << 30;
 
@@ -29,6 +40,10 @@ constexpr std::size_t MEMORY = std::size_t(1) << 30;
 bool fails(const char* what) {
     const char* fault = std::getenv("STUB_FAULT");
     return fault && !std::strcmp(fault, what);
+}
+
+void trace(const char* what) {
+    if (std::getenv("STUB_TRACE")) std::fprintf(stderr, "STUB: %s\n", what);
 }
 
 int number(const char* name, int otherwise) {
@@ -43,15 +58,15 @@ struct Work {
     // What the work waits for.
     Stream* stream;
     std::uint64_t position;
-    // The memory of the machine that the work uses.
-    const char* host;
+    // Where the work uses memory of the card or of the machine.
+    std::vector<const char*> uses;
 };
 
 struct Stream {
     std::deque<Work> waiting;
     std::uint64_t asked = 0, done = 0;
-    bool captures = false;
-    std::vector<std::function<void()>> captured;
+    bool captures = false, is_invalid = false;
+    std::vector<Work> captured;
 };
 
 struct Event {
@@ -68,7 +83,7 @@ struct Function {
 };
 
 struct Graph {
-    std::vector<std::function<void()>> all;
+    std::vector<Work> all;
 };
 
 struct Sized {
@@ -130,8 +145,9 @@ void release(std::vector<Sized>& all, const char* bytes) {
         if (all[at].bytes != bytes) continue;
         for (Stream* stream : streams)
             for (const Work& work : stream->waiting)
-                if (&all == &memories || (work.host >= bytes && work.host < bytes + all[at].length))
-                    wrong("memory is released before the work is done that uses it");
+                for (const char* use : work.uses)
+                    if (use >= bytes && use < bytes + all[at].length)
+                        wrong("memory is released before the work is done that uses it");
         std::free(all[at].bytes);
         all.erase(all.begin() + std::ptrdiff_t(at));
         return;
@@ -221,14 +237,7 @@ int cuCtxSetCurrent(void* context) {
     return OK;
 }
 
-int cuCtxSynchronize() {
-    need(true, "");
-    for (Stream* stream : streams) {
-        if (stream->captures) wrong("a wait while a capture is under way");
-        drain(stream, stream->asked);
-    }
-    return OK;
-}
+int cuCtxSynchronize() { wrong("a wait for the whole context, in which others may capture"); }
 
 int cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
     need(true, "");
@@ -253,6 +262,8 @@ int cuMemFree_v2(std::uint64_t address) {
 
 int cuMemHostAlloc(void** bytes, std::size_t length, unsigned) {
     need(true, "");
+    if (fails("no memory of the host")) return OUT_OF_MEMORY;
+    trace("pinned memory");
     return allocate(pinned, length, reinterpret_cast<char**>(bytes));
 }
 
@@ -265,7 +276,7 @@ int cuMemFreeHost(void* bytes) {
 int cuMemcpyHtoDAsync_v2(std::uint64_t address, const void* bytes, std::size_t length, Stream* stream) {
     char* to = part(memories, reinterpret_cast<char*>(address), length);
     const char* from = part(pinned, static_cast<const char*>(bytes), length);
-    ask(stream, {[=] { std::memcpy(to, from, length); }, nullptr, 0, from});
+    ask(stream, {[=] { std::memcpy(to, from, length); }, nullptr, 0, {to, from}});
     return OK;
 }
 
@@ -273,7 +284,7 @@ int cuMemcpyDtoHAsync_v2(void* bytes, std::uint64_t address, std::size_t length,
     const char* from = part(memories, reinterpret_cast<char*>(address), length);
     char* to = part(pinned, static_cast<char*>(bytes), length);
     std::memset(to, 0xEE, length);
-    ask(stream, {[=] { std::memcpy(to, from, length); }, nullptr, 0, to});
+    ask(stream, {[=] { std::memcpy(to, from, length); }, nullptr, 0, {to, from}});
     return OK;
 }
 
@@ -312,14 +323,21 @@ int cuStreamDestroy_v2(Stream* stream) {
     return destroy(streams, stream, "a stream that does not exist");
 }
 
+int cuStreamSynchronize(Stream* stream) {
+    need(streams.count(stream), "a stream that does not exist");
+    if (stream->captures) wrong("a wait for a stream that is captured");
+    drain(stream, stream->asked);
+    return OK;
+}
+
 int cuStreamWaitEvent(Stream* stream, Event* event, unsigned) {
     need(events.count(event) && event->stream, "an event that does not exist or was not recorded");
-    ask(stream, {nullptr, event->stream, event->position, nullptr});
+    ask(stream, {nullptr, event->stream, event->position, {}});
     return OK;
 }
 
 int cuEventCreate(Event** event, unsigned flags) {
-    need(flags == 2, "an event that measures time");
+    need(flags == 3, "an event that measures time, or for which a thread spins");
     *event = *events.insert(new Event).first;
     return OK;
 }
@@ -352,9 +370,14 @@ int cuStreamBeginCapture_v2(Stream* stream, int) {
 
 int cuStreamEndCapture(Stream* stream, Graph** graph) {
     need(streams.count(stream) && stream->captures, "a stream that does not exist or is not captured");
+    std::vector<Work> captured;
+    captured.swap(stream->captured);
     stream->captures = false;
-    *graph = *graphs.insert(new Graph{std::move(stream->captured)}).first;
-    stream->captured.clear();
+    if (std::exchange(stream->is_invalid, false)) {
+        *graph = nullptr;
+        return CAPTURE_INVALIDATED;
+    }
+    *graph = *graphs.insert(new Graph{captured}).first;
     return OK;
 }
 
@@ -370,8 +393,7 @@ int cuGraphExecDestroy(Graph* graph) { return destroy(executables, graph, "a gra
 
 int cuGraphLaunch(Graph* graph, Stream* stream) {
     need(executables.count(graph), "a graph that does not exist");
-    std::vector<std::function<void()>> all = graph->all;
-    ask(stream, {[=] { for (const auto& one : all) one(); }, nullptr, 0, nullptr});
+    for (const Work& one : graph->all) ask(stream, one);
     return OK;
 }
 
@@ -386,10 +408,19 @@ int cuLaunchKernel(Function* function, unsigned, unsigned, unsigned, unsigned, u
         for (std::uint64_t at = 0; at < n; at++) next[at] = averages[at] - share * (averages[at] - value[at]);
     };
     need(streams.count(stream), "a stream that does not exist");
-    if (stream->captures)
-        stream->captured.push_back(run);
-    else
-        ask(stream, {run, nullptr, 0, nullptr});
+    Work work = {run, nullptr, 0, {}};
+    for (const float* use : {static_cast<const float*>(next), averages, value})
+        work.uses.push_back(reinterpret_cast<const char*>(use));
+    if (!stream->captures) {
+        ask(stream, work);
+    } else if (stream->is_invalid) {
+        return CAPTURE_INVALIDATED;
+    } else if (share == 0.25f && fails("a captured launch")) {
+        stream->is_invalid = true;
+        return OUT_OF_RESOURCES;
+    } else {
+        stream->captured.push_back(work);
+    }
     return OK;
 }
 
@@ -423,6 +454,7 @@ int nvrtcDestroyProgram(Program** program) {
 }
 
 int nvrtcCompileProgram(Program* program, int count, const char** options) {
+    trace("compiled");
     std::string option = count == 1 ? options[0] : "";
     bool is_ptx = option == "--gpu-architecture=compute_90";
     if (!is_ptx && option != "--gpu-architecture=sm_90") return 5;
