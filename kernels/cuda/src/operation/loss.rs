@@ -1,7 +1,8 @@
 //! Losses, each a mean over its rows or elements, and their gradients. They compute what the kernels of the
 //! processor with the same names compute.
 
-use super::{Operation, Slot, block_for_each, count, thread_for_each};
+use super::lanes::RowLanes;
+use super::{Operation, Slot, count, thread_for_each};
 use crate::driver::Grid;
 use crate::source::Library;
 
@@ -11,25 +12,25 @@ const OF_PART_MIN: usize = 1024;
 impl Operation {
     /// Logits, integer labels → the loss. A label that is no class makes it NaN.
     pub fn softmax_cross_entropy(rows: usize, classes: usize) -> Self {
-        loss("cross_entropy", rows, 1, &[count(classes)])
+        loss_of_rows("cross_entropy", rows, classes)
     }
 
     /// Logits, integer labels, the adjoint of the loss → the adjoint of the logits. A label that is no class
     /// makes its row NaN.
     pub fn softmax_cross_entropy_grad(rows: usize, classes: usize) -> Self {
-        of_rows("cross_entropy_grad", rows, classes)
+        gradient_of_rows("cross_entropy_grad", rows, classes)
     }
 
     /// Logits, labels of the same shape → the loss.
     pub fn softmax_cross_entropy_dense(rows: usize, classes: usize) -> Self {
         // Rows without classes are no rows for the processor.
         let rows = if classes == 0 { 0 } else { rows };
-        loss("dense_cross_entropy", rows, 1, &[count(classes)])
+        loss_of_rows("dense_cross_entropy", rows, classes)
     }
 
     /// Logits, labels of the same shape, the adjoint of the loss → the adjoint of the logits.
     pub fn softmax_cross_entropy_dense_grad(rows: usize, classes: usize) -> Self {
-        of_rows("dense_cross_entropy_grad", rows, classes)
+        gradient_of_rows("dense_cross_entropy_grad", rows, classes)
     }
 
     /// Logits, labels of the same shape → the loss.
@@ -61,9 +62,16 @@ fn loss(kernel: &str, items: usize, of_part: usize, settings: &[Slot]) -> Operat
     Operation::mean(Library::Losses, kernel, items, of_part, settings)
 }
 
+/// Returns a loss of rows.
+fn loss_of_rows(kernel: &str, rows: usize, classes: usize) -> Operation {
+    let lanes = RowLanes::of(classes);
+    loss(kernel, rows, lanes.of_block(), &[count(classes), lanes.slot()])
+}
+
 /// Returns the gradient of a loss of rows.
-fn of_rows(kernel: &str, rows: usize, classes: usize) -> Operation {
-    gradient(kernel, rows * classes, block_for_each(rows), &[count(rows), count(classes)])
+fn gradient_of_rows(kernel: &str, rows: usize, classes: usize) -> Operation {
+    let lanes = RowLanes::of(classes);
+    gradient(kernel, rows * classes, lanes.grid(rows), &[count(rows), count(classes), lanes.slot()])
 }
 
 /// Returns the gradient of a loss of `elements` elements.

@@ -1,5 +1,6 @@
 //! Metrics: how often a label is among the best, and counts for the area under the ROC curve.
 
+use super::lanes::RowLanes;
 use super::{Operation, Slot, count, thread_for_each};
 use crate::driver::Argument;
 use crate::source::Library;
@@ -11,7 +12,9 @@ impl Operation {
         if rows == 0 {
             return Self::fill(f32::NAN, 1);
         }
-        Self::mean(Library::Metrics, "rows_in_top_k", rows, 1, &[count(classes), count(k.min(classes))])
+        let lanes = RowLanes::of(classes);
+        let settings = [count(classes), count(k.min(classes)), lanes.slot()];
+        Self::mean(Library::Metrics, "rows_in_top_k", rows, lanes.of_block(), &settings)
     }
 
     /// Logits, integer labels → the counts `[2, bins]` of the examples by label and score, as

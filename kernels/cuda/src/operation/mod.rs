@@ -9,6 +9,7 @@ mod convolution;
 mod dropout;
 mod element;
 mod embedding;
+mod lanes;
 mod loss;
 mod mean;
 mod metric;

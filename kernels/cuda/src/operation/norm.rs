@@ -2,9 +2,10 @@
 //! for each row. The outputs must not replace the inputs.
 
 use super::columns::Columns;
-use super::{Operation, Slot, block_for_each, count, thread_for_each};
-use crate::driver::{Argument, Grid};
-use crate::source::{LANES, Library};
+use super::lanes::RowLanes;
+use super::{Operation, Slot, count, thread_for_each};
+use crate::driver::Argument;
+use crate::source::Library;
 
 use Slot::{Input, Kept, Made, Output, Scratch};
 
@@ -70,10 +71,10 @@ impl Operation {
         if rows * n == 0 {
             return Self::nothing();
         }
-        let (lanes, grid) = lanes_for_each_row(rows, n);
+        let lanes = RowLanes::of(n);
         let places = [Output(0), Output(1), Output(2), Input(0), Input(1), Input(2)];
-        let numbers = [count(rows), count(n), lanes, Slot::Number(Argument::F32(epsilon))];
-        Self::default().then(Library::Norm, "layer_norm", grid, &[&places[..], &numbers].concat())
+        let numbers = [count(rows), count(n), lanes.slot(), Slot::Number(Argument::F32(epsilon))];
+        Self::default().then(Library::Norm, "layer_norm", lanes.grid(rows), &[&places[..], &numbers].concat())
     }
 
     /// x of the shape `[rows, n]`, dy, the mean and the reciprocal standard deviation of each row, gamma →
@@ -83,10 +84,10 @@ impl Operation {
         if rows * n == 0 {
             return sums;
         }
-        let (lanes, grid) = lanes_for_each_row(rows, n);
+        let lanes = RowLanes::of(n);
         let places = [Output(0), Input(0), Input(1), Input(2), Input(3), Input(4)];
-        let numbers = [count(rows), count(n), lanes];
-        sums.then(Library::Norm, "layer_norm_grad", grid, &[&places[..], &numbers].concat())
+        let numbers = [count(rows), count(n), lanes.slot()];
+        sums.then(Library::Norm, "layer_norm_grad", lanes.grid(rows), &[&places[..], &numbers].concat())
     }
 }
 
@@ -110,13 +111,4 @@ fn gradients_of_columns(kernel: &str, [rows, n]: [usize; 2]) -> Operation {
     sums([Scratch(dgammas), Scratch(dbetas)])
         .then(Library::Columns, "sum_columns_of_two", second.grid(), &arguments)
         .with_scratch(2 * columns.bytes())
-}
-
-/// Returns the number of threads that have a row, and the grid. A warp needs no barriers; a block reads long
-/// rows faster.
-fn lanes_for_each_row(rows: usize, n: usize) -> (Slot, Grid) {
-    const OF_WARP_MAX: usize = 1024;
-    let lanes = if n <= OF_WARP_MAX { 32 } else { LANES };
-    let blocks = rows.div_ceil((LANES / lanes) as usize);
-    (Slot::Number(Argument::U32(lanes)), block_for_each(blocks))
 }

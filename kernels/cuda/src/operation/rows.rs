@@ -1,6 +1,7 @@
 //! Operations on the rows of a matrix: softmax, its logarithm and their gradients. A row has `n` elements.
 
-use super::{Operation, Slot, block_for_each, count};
+use super::lanes::RowLanes;
+use super::{Operation, Slot, count};
 use crate::driver::Argument;
 use crate::source::Library;
 
@@ -32,13 +33,14 @@ impl Operation {
     }
 }
 
-/// Returns an operation that one kernel of the library does, with a block for each row.
+/// Returns an operation that one kernel of the library does.
 fn on_rows(kernel: &str, inputs: usize, rows: usize, n: usize, settings: &[Slot]) -> Operation {
     if rows * n == 0 {
         return Operation::nothing();
     }
+    let lanes = RowLanes::of(n);
     let places = [Slot::Output(0)].into_iter().chain((0..inputs).map(Slot::Input));
     let arguments: Vec<Slot> =
-        places.chain([count(rows), count(n)]).chain(settings.iter().copied()).collect();
-    Operation::default().then(Library::Rows, kernel, block_for_each(rows), &arguments)
+        places.chain([count(rows), count(n), lanes.slot()]).chain(settings.iter().copied()).collect();
+    Operation::default().then(Library::Rows, kernel, lanes.grid(rows), &arguments)
 }

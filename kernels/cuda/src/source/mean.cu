@@ -22,13 +22,14 @@ static __device__ __forceinline__ Count end_of_part(Count part, Count items, Cou
         if (threadIdx.x == 0) (sums)[part] = total;                                                  \
     }
 
-// Writes the sum of the terms of each part to `sums`. All threads of a block compute `term`, of the row
-// `row`, together.
-#define SUM_PARTS_OF_ROWS(sums, rows, of_part, term)                                                 \
+// Writes the sum of the terms of each part to `sums`. `lanes` threads compute `term`, of the row `row`,
+// together.
+#define SUM_PARTS_OF_ROWS(sums, rows, of_part, lanes, term)                                          \
     FOR_EACH_PART(part, rows, of_part) {                                                             \
         double total = 0.0;                                                                          \
-        Count end = end_of_part(part, rows, of_part);                                                \
-        for (Count row = part * (of_part); row < end; row++) total += (term);                        \
+        Count end = end_of_part(part, rows, of_part), row = part * (of_part) + threadIdx.x / (lanes);\
+        for (; row < end; row += LANES / (lanes)) total += (term);                                   \
+        total = wide_sum_of_block(threadIdx.x % (lanes) == 0 ? total : 0.0);                         \
         if (threadIdx.x == 0) (sums)[part] = total;                                                  \
     }
 

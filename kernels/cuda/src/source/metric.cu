@@ -2,24 +2,24 @@
 
 // Returns whether the logit of the label is among the `k` largest of a row. Of equal logits, the first is the
 // largest. A row with a NaN, or whose label is no class, does not count.
-static __device__ bool is_in_top_k(const float* x, int label, Count classes, Count k) {
-    // All threads take the same branch.
+static __device__ bool is_in_top_k(const float* x, int label, Count classes, Count k, unsigned lanes) {
+    // All threads that share the row take the same branch.
     if (label < 0 || (Count)label >= classes) return false;
     float own = x[label];
     // The number of logits that rank above that of the label; NaN if a logit is NaN.
     float above = 0.0f;
-    for (Count at = threadIdx.x; at < classes; at += LANES) {
+    FOR_EACH_OF_ROW(at, classes, lanes) {
         float other = x[at];
         bool ranks_above = other > own || (other == own && at < (Count)label);
         above += ranks_above ? 1.0f : other == other ? 0.0f : other;
     }
-    return sum_of_block(above) < (float)k;
+    return sum_of_lanes(above, lanes) < (float)k;
 }
 
 extern "C" __global__ void rows_in_top_k(double* sums, const float* logits, const int* labels, Count rows,
-                                         Count of_part, Count classes, Count k) {
-    SUM_PARTS_OF_ROWS(sums, rows, of_part,
-                      is_in_top_k(logits + row * classes, labels[row], classes, k) ? 1.0 : 0.0)
+                                         Count of_part, Count classes, Count k, unsigned lanes) {
+    SUM_PARTS_OF_ROWS(sums, rows, of_part, lanes,
+                      is_in_top_k(logits + row * classes, labels[row], classes, k, lanes) ? 1.0 : 0.0)
 }
 
 extern "C" __global__ void clear_counts(unsigned* counts, Count n) {

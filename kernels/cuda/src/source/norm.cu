@@ -1,8 +1,6 @@
 // Moments of columns, batch norm and layer norm, as in kernels/src/cpu/norm. Matrices have the shape [rows,
 // n]. The outputs must not be inputs.
 
-#define NOT_A_NUMBER __int_as_float(0x7FC00000)
-
 // The number of rows that a thread reads before it computes their moments.
 #define MOMENTS_OF 8
 
@@ -155,34 +153,24 @@ extern "C" __global__ void batch_norm_grad(float* __restrict__ dx, const float* 
     });
 }
 
-// Gives each row to `lanes` threads, which are a warp or the block.
-#define FOR_EACH_NORM_ROW(row, rows, lanes)                                              \
-    for (Count row = blockIdx.x * (Count)(LANES / (lanes)) + threadIdx.x / (lanes); row < (rows); \
-         row += gridDim.x * (Count)(LANES / (lanes)))
-// Gives each element of a row to one of these threads.
-#define FOR_EACH_OF_NORM_ROW(at, n, lanes) for (Count at = threadIdx.x % (lanes); at < (n); at += (lanes))
-
-// Returns the sum of the numbers of the threads that have a row, to each of them.
-static __device__ __forceinline__ float sum_of_lanes(float own, unsigned lanes) {
-    return lanes == 32 ? sum_of_warp(own) : sum_of_block(own);
-}
+// The rows of the following kernels are shared by `lanes` threads each.
 
 extern "C" __global__ void layer_norm(float* __restrict__ to, float* means, float* deviations,
                                       const float* __restrict__ from, const float* __restrict__ gammas,
                                       const float* __restrict__ betas, Count rows, Count n, unsigned lanes,
                                       float epsilon) {
-    FOR_EACH_NORM_ROW(row, rows, lanes) {
+    FOR_EACH_ROW(row, rows, lanes) {
         const float* __restrict__ x = from + row * n;
         float sum = 0.0f, squares = 0.0f;
-        FOR_EACH_OF_NORM_ROW(at, n, lanes) sum += x[at];
+        FOR_EACH_OF_ROW(at, n, lanes) sum += x[at];
         float mean = sum_of_lanes(sum, lanes) / (float)n;
-        FOR_EACH_OF_NORM_ROW(at, n, lanes) squares += (x[at] - mean) * (x[at] - mean);
+        FOR_EACH_OF_ROW(at, n, lanes) squares += (x[at] - mean) * (x[at] - mean);
         float deviation = 1.0f / sqrtf(sum_of_lanes(squares, lanes) / (float)n + epsilon);
         if (threadIdx.x % lanes == 0) {
             means[row] = mean;
             deviations[row] = deviation;
         }
-        FOR_EACH_OF_NORM_ROW(at, n, lanes)
+        FOR_EACH_OF_ROW(at, n, lanes)
             to[row * n + at] = (x[at] - mean) * deviation * gammas[at] + betas[at];
     }
 }
@@ -192,16 +180,16 @@ extern "C" __global__ void layer_norm_grad(float* __restrict__ dx, const float* 
                                            const float* __restrict__ gradients, const float* means,
                                            const float* deviations, const float* __restrict__ gammas, Count rows,
                                            Count n, unsigned lanes) {
-    FOR_EACH_NORM_ROW(row, rows, lanes) {
+    FOR_EACH_ROW(row, rows, lanes) {
         const float *__restrict__ x = from + row * n, *__restrict__ dy = gradients + row * n;
         float mean = means[row], deviation = deviations[row], slope = 0.0f, tilt = 0.0f;
-        FOR_EACH_OF_NORM_ROW(at, n, lanes) {
+        FOR_EACH_OF_ROW(at, n, lanes) {
             slope += dy[at] * gammas[at];
             tilt += dy[at] * gammas[at] * ((x[at] - mean) * deviation);
         }
         slope = sum_of_lanes(slope, lanes) / (float)n;
         tilt = sum_of_lanes(tilt, lanes) / (float)n;
-        FOR_EACH_OF_NORM_ROW(at, n, lanes)
+        FOR_EACH_OF_ROW(at, n, lanes)
             dx[row * n + at] = deviation * (dy[at] * gammas[at] - slope - (x[at] - mean) * deviation * tilt);
     }
 }

@@ -349,6 +349,13 @@ struct KernelGradient {
     }
 };
 
+// Returns `number / by` if `by` is SIZE / STRIDE, rounded up or down. A division by a constant is faster.
+template <unsigned SIZE, unsigned STRIDE, class Index>
+static __device__ __forceinline__ Index divided(Index number, unsigned by) {
+    constexpr unsigned LESS = SIZE < STRIDE ? 1 : SIZE / STRIDE, MORE = (SIZE + STRIDE - 1) / STRIDE;
+    return by == MORE ? number / MORE : number / LESS;
+}
+
 // The pixels and the places of a kernel that meet, along one axis. With a stride of s, a place of the kernel
 // meets only each s-th pixel of the padded image. So the pixels fall into s classes, which are products of
 // their own. Pixel `s · (first + i) + number − BEFORE` of the image is pixel i of the class, and meets the
@@ -362,6 +369,17 @@ struct Class {
           first(multiples(A::BEFORE, number)),
           pixels(multiples(A::BEFORE + A::IMAGE, number) - first),
           places(multiples(A::KERNEL, number)) {}
+
+    // Returns `at / places`.
+    __device__ __forceinline__ unsigned by_places(unsigned at) const {
+        return divided<A::KERNEL, A::STRIDE>(at, places);
+    }
+
+    // Returns `at / pixels`.
+    template <class Index>
+    __device__ __forceinline__ Index by_pixels(Index at) const {
+        return divided<A::IMAGE, A::STRIDE>(at, pixels);
+    }
 
     // Returns how many numbers below `end` have the remainder `number`.
     static __device__ __forceinline__ unsigned multiples(unsigned end, unsigned number) {
@@ -385,9 +403,9 @@ struct Classes {
 
     // Returns where the pixel with this number begins in the images.
     __device__ __forceinline__ Index operator()(Index pixel) const {
-        unsigned at_y = y.place(unsigned(pixel / x.pixels % y.pixels));
-        unsigned at_x = x.place(unsigned(pixel % x.pixels));
-        Index image = pixel / (x.pixels * y.pixels);
+        Index line = x.by_pixels(pixel), image = y.by_pixels(line);
+        unsigned at_y = y.place(unsigned(line - image * y.pixels));
+        unsigned at_x = x.place(unsigned(pixel - line * x.pixels));
         return ((image * C::Y::IMAGE + at_y) * C::X::IMAGE + at_x) * C::INPUTS;
     }
 };
@@ -402,15 +420,15 @@ struct Outputs {
     Classes<C> classes;
 
     __device__ __forceinline__ Line line(Index pixel) const {
-        unsigned y = classes.y.first + unsigned(pixel / classes.x.pixels % classes.y.pixels);
-        unsigned x = classes.x.first + unsigned(pixel % classes.x.pixels);
-        Index image = pixel / (classes.x.pixels * classes.y.pixels);
+        Index line = classes.x.by_pixels(pixel), image = classes.y.by_pixels(line);
+        unsigned y = classes.y.first + unsigned(line - image * classes.y.pixels);
+        unsigned x = classes.x.first + unsigned(pixel - line * classes.x.pixels);
         return {((image * C::Y::OUTPUT + y) * C::X::OUTPUT + x) * C::OUTPUTS, y, x};
     }
 
     __device__ __forceinline__ Line term(Index at) const {
-        Index place = at / C::OUTPUTS;
-        unsigned y = unsigned(place / classes.x.places), x = unsigned(place % classes.x.places);
+        unsigned place = unsigned(at / C::OUTPUTS);
+        unsigned y = classes.x.by_places(place), x = place - y * classes.x.places;
         return {(Index(y) * C::X::OUTPUT + x) * C::OUTPUTS - at % C::OUTPUTS, y, x};
     }
 
@@ -433,10 +451,10 @@ struct Kernel {
     __device__ __forceinline__ Index line(Index channel) const { return channel * C::OUTPUTS; }
 
     __device__ __forceinline__ Index term(Index at) const {
-        Index place = at / C::OUTPUTS;
-        Index y = place / classes.x.places * C::Y::STRIDE + classes.y.number;
-        Index x = place % classes.x.places * C::X::STRIDE + classes.x.number;
-        return (y * C::X::KERNEL + x) * (C::INPUTS * C::OUTPUTS) + at % C::OUTPUTS;
+        unsigned place = unsigned(at / C::OUTPUTS), row = classes.x.by_places(place);
+        unsigned y = row * C::Y::STRIDE + classes.y.number;
+        unsigned x = (place - row * classes.x.places) * C::X::STRIDE + classes.x.number;
+        return Index(y * C::X::KERNEL + x) * (C::INPUTS * C::OUTPUTS) + at % C::OUTPUTS;
     }
 
     __device__ __forceinline__ float at(Index line, Index term) const { return kernel[line + term]; }

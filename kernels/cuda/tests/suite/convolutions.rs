@@ -146,7 +146,7 @@ fn convolutions_agree() {
 }
 
 /// Changes of the kernels of convolutions.
-const OF_CONVOLUTIONS: [Mutation; 6] = [
+const OF_CONVOLUTIONS: [Mutation; 8] = [
     Mutation {
         name: "padding that is off by one",
         from: "* X::STRIDE - X::BEFORE;",
@@ -169,8 +169,18 @@ const OF_CONVOLUTIONS: [Mutation; 6] = [
     },
     Mutation {
         name: "a kernel without its stride",
-        from: "place % classes.x.places * C::X::STRIDE + classes.x.number",
-        to: "place % classes.x.places + classes.x.number",
+        from: "(place - row * classes.x.places) * C::X::STRIDE + classes.x.number",
+        to: "place - row * classes.x.places + classes.x.number",
+    },
+    Mutation {
+        name: "a class that is taken for the largest",
+        from: "by == MORE ? number / MORE : number / LESS",
+        to: "number / MORE",
+    },
+    Mutation {
+        name: "a class that is taken for the smallest",
+        from: "by == MORE ? number / MORE : number / LESS",
+        to: "number / LESS",
     },
     Mutation {
         name: "a block works on one tile",

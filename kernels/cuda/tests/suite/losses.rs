@@ -9,8 +9,25 @@ use crate::numbers::Numbers;
 
 const UPSTREAM: f32 = 1.5;
 /// Numbers of rows and of classes.
-const SIZES: [[usize; 2]; 10] =
-    [[0, 3], [1, 1], [3, 2], [2, 31], [3, 32], [2, 33], [3, 256], [2, 257], [5, 600], [11, 3]];
+const SIZES: [[usize; 2]; 17] = [
+    [0, 3],
+    [1, 1],
+    [300, 1],
+    [3, 2],
+    [11, 3],
+    [70, 8],
+    [35, 10],
+    [17, 16],
+    [2, 31],
+    [9, 32],
+    [2, 33],
+    [3, 256],
+    [2, 257],
+    [5, 600],
+    [2, 1023],
+    [9, 1024],
+    [3, 1025],
+];
 /// Numbers of elements. A block adds 1024 of them.
 const COUNTS: [usize; 8] = [0, 1, 31, 257, 1023, 1024, 1025, 4000];
 
@@ -104,13 +121,28 @@ fn bad_label(logits: &[f32], bad: i32) -> Vec<Case> {
 }
 
 /// Changes of the kernels of losses.
-const MUTATIONS: [Mutation; 6] = [
+const MUTATIONS: [Mutation; 9] = [
     Mutation {
         name: "a part without its last item",
         from: "Count end = (part + 1) * of_part;",
         to: "Count end = (part + 1) * of_part - 1;",
     },
     Mutation { name: "a block works on one part", from: "part += gridDim.x", to: "part += items" },
+    Mutation {
+        name: "a row that is added by each of its threads",
+        from: "threadIdx.x % (lanes) == 0 ? total : 0.0",
+        to: "total",
+    },
+    Mutation {
+        name: "all threads add the same rows",
+        from: "row = part * (of_part) + threadIdx.x / (lanes);",
+        to: "row = part * (of_part);",
+    },
+    Mutation {
+        name: "rows that are added twice",
+        from: "row < end; row += LANES / (lanes))",
+        to: "row < end; row++)",
+    },
     Mutation { name: "a mean over the parts", from: "sum / (double)items", to: "sum / (double)parts" },
     Mutation {
         name: "a label that is not checked",
@@ -185,7 +217,7 @@ fn a_label_that_is_no_class_makes_its_row_nan() {
 fn every_mutation_of_losses_is_found() {
     let mut numbers = Numbers(44);
     let cases = [
-        of_rows(&mut numbers, [5, 40]),
+        of_rows(&mut numbers, [21, 40]),
         of_elements(&mut numbers, 3000),
         bad_label(&[0.0, 0.1, 0.2, 0.3], i32::MAX),
     ];

@@ -10,6 +10,24 @@ use crate::numbers::Numbers;
 /// A number of bins that tells scores apart which differ in their last bits.
 const FINE: usize = 1 << 20;
 
+/// Numbers of rows and of classes.
+const TOP_SIZES: [[usize; 2]; 14] = [
+    [0, 3],
+    [1, 1],
+    [300, 1],
+    [130, 2],
+    [20, 5],
+    [70, 8],
+    [17, 16],
+    [9, 31],
+    [9, 32],
+    [9, 33],
+    [5, 257],
+    [2, 1023],
+    [9, 1024],
+    [3, 1025],
+];
+
 fn case(name: String, operation: Operation, logits: &[f32], labels: &[i32], output: Vec<f32>) -> Case {
     let inputs = vec![Data::F32(logits.to_vec()), Data::I32(labels.to_vec())];
     Case { tolerance: 0.0, ..Case::new(name, operation, inputs, vec![Data::F32(output)]) }
@@ -33,11 +51,13 @@ pub(crate) fn drawn_top_k(numbers: &mut Numbers, rows: usize, classes: usize, k:
     top_k(&logits, &labels, classes, k)
 }
 
-/// Returns a case in which a block counts three rows. Most labels are no classes, which takes little time.
+/// Returns a case in which a block counts two rows, one after the other. Most labels are no classes, which
+/// takes little time.
 pub(crate) fn many_rows() -> Case {
-    const ROWS: usize = 2500;
+    const ROWS: usize = 1100;
+    const CLASSES: usize = 1025;
     let labels: Vec<i32> = (1..=ROWS).map(|end| if end % 50 < 2 { 0 } else { -1 }).collect();
-    top_k(&[1.0, 0.0].repeat(ROWS), &labels, 2, 1)
+    top_k(&vec![0.0; ROWS * CLASSES], &labels, CLASSES, 1)
 }
 
 pub(crate) fn auc_counts(logits: &[f32], labels: &[i32], bins: usize) -> Case {
@@ -55,10 +75,15 @@ pub(crate) fn drawn_auc_counts(numbers: &mut Numbers, examples: usize, bins: usi
 }
 
 /// Changes of the kernels of metrics.
-const MUTATIONS: [Mutation; 6] = [
+const MUTATIONS: [Mutation; 7] = [
     Mutation { name: "ties that go the other way", from: "at < (Count)label", to: "at > (Count)label" },
     Mutation { name: "a NaN that is not seen", from: "other == other ? 0.0f : other", to: "0.0f" },
-    Mutation { name: "a row too few", from: "row < end; row++", to: "row + 1 < end; row++" },
+    Mutation { name: "a row too few", from: "; row < end;", to: "; row + 1 < end;" },
+    Mutation {
+        name: "only the first rows of a part",
+        from: "row < end; row += LANES / (lanes))",
+        to: "row < end; row += LANES)",
+    },
     Mutation { name: "a score of 1 without a bin", from: "(bin < bins ? bin : bins - 1)", to: "bin" },
     Mutation {
         name: "another exponential",
@@ -75,7 +100,7 @@ const MUTATIONS: [Mutation; 6] = [
 /// Returns all cases.
 pub(crate) fn cases() -> Vec<Case> {
     let (mut numbers, mut cases) = (Numbers(50), Vec::new());
-    for [rows, classes] in [[0, 3], [1, 1], [7, 2], [9, 31], [9, 33], [20, 5], [5, 257], [4, 600]] {
+    for [rows, classes] in TOP_SIZES {
         for k in [1, 2, 5] {
             cases.push(drawn_top_k(&mut numbers, rows, classes, k));
         }
@@ -136,11 +161,11 @@ fn an_example_without_a_score_makes_all_counts_nan() {
 fn every_mutation_of_metrics_is_found() {
     let mut numbers = Numbers(54);
     let cases = vec![
-        many_rows(),
         drawn_top_k(&mut numbers, 9, 40, 3),
         top_k(&[2.0, 2.0, 1.0, 1.0, 2.0, f32::NAN], &[0, 1], 3, 1),
         auc_counts(&[40.0, -1.0, 0.0], &[0, 1, 0], 3),
         drawn_auc_counts(&mut numbers, 2000, FINE),
+        many_rows(),
     ];
     find_all_in(cases, &MUTATIONS);
 }

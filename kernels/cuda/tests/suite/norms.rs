@@ -10,12 +10,13 @@ use crate::numbers::Numbers;
 const EPSILON: f32 = 1e-3;
 
 /// Shapes of matrices: with and without tails, and with one or several chunks of rows.
-const SHAPES: [[usize; 2]; 11] = [
+const SHAPES: [[usize; 2]; 12] = [
     [0, 3],
     [4, 0],
     [1, 1],
     [5, 300],
     [8, 33],
+    [70, 10],
     [128, 32],
     [129, 33],
     [300, 5],
@@ -175,7 +176,7 @@ const OF_NORMS: [Mutation; 9] = [
         from: "squares += (x[at] - mean) * (x[at] - mean)",
         to: "squares += x[at] * x[at]",
     },
-    Mutation { name: "a warp works on one row", from: "row += gridDim.x *", to: "row += (rows) + 0 *" },
+    Mutation { name: "threads work on one row", from: "row += gridDim.x *", to: "row += (rows) + 0 *" },
 ];
 
 #[test]

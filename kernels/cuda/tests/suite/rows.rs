@@ -22,6 +22,27 @@ use RowOperation::{CausalSoftmax, LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGr
 
 const OPERATIONS: [RowOperation; 5] = [Softmax, CausalSoftmax, SoftmaxGrad, LogSoftmax, LogSoftmaxGrad];
 
+/// Numbers of rows and of their elements. The threads that share a row are 1, 2, …, 32, or a block.
+const SIZES: [(usize, usize); 17] = [
+    (0, 5),
+    (3, 1),
+    (300, 1),
+    (130, 2),
+    (5, 8),
+    (70, 8),
+    (33, 10),
+    (17, 16),
+    (3, 17),
+    (3, 31),
+    (9, 32),
+    (3, 33),
+    (3, 300),
+    (2, 1023),
+    (9, 1024),
+    (3, 1025),
+    (1, 1300),
+];
+
 impl RowOperation {
     /// Returns the number of matrices that the operation reads.
     const fn inputs(self) -> usize {
@@ -78,8 +99,8 @@ pub(crate) fn cases() -> Vec<Case> {
     for operation in OPERATIONS {
         // The rows of causal softmax form square matrices.
         let sizes = match operation {
-            CausalSoftmax => vec![(0, 5), (1, 1), (66, 33), (20, 10)],
-            _ => vec![(0, 5), (3, 1), (3, 31), (3, 32), (3, 33), (3, 300), (9, 7 + numbers.below(30))],
+            CausalSoftmax => vec![(0, 5), (1, 1), (300, 2), (66, 33), (20, 10), (48, 16)],
+            _ => SIZES.to_vec(),
         };
         cases.extend(sizes.into_iter().map(|(rows, n)| operation.drawn(&mut numbers, rows, n)));
     }
@@ -107,37 +128,74 @@ fn a_row_that_is_not_finite_spoils_no_other() {
 }
 
 /// Changes of the kernels of rows.
-const OF_ROWS: [Mutation; 8] = [
+const OF_ROWS: [Mutation; 17] = [
     Mutation {
-        name: "half of the sums of a warp are left out",
-        from: "for (int distance = 16; distance > 0; distance /= 2) own += ",
-        to: "for (int distance = 8; distance > 0; distance /= 2) own += ",
+        name: "half of the numbers of a warp are left out",
+        from: "for (unsigned distance = 16; distance > 0;",
+        to: "for (unsigned distance = 8; distance > 0;",
+    },
+    Mutation { name: "numbers of other rows", from: "if (distance < lanes)", to: "if (distance <= lanes)" },
+    Mutation {
+        name: "neighbours that are left out",
+        from: "if (distance < lanes)",
+        to: "if (distance * 2 < lanes)",
     },
     Mutation {
         name: "a warp is left out",
-        from: "for (int warp = 1; warp < WARPS; warp++) own += sums[warp];",
-        to: "for (int warp = 2; warp < WARPS; warp++) own += sums[warp];",
+        from: "for (int warp = 1; warp < WARPS; warp++)",
+        to: "for (int warp = 2; warp < WARPS; warp++)",
     },
     Mutation {
-        name: "no barrier after the sums of the warps",
-        from: "sums[threadIdx.x / 32] = own;\n    __syncthreads();",
-        to: "sums[threadIdx.x / 32] = own;",
+        name: "no barrier after the numbers of the warps",
+        from: "of_warps[threadIdx.x / 32] = own;\n    __syncthreads();",
+        to: "of_warps[threadIdx.x / 32] = own;",
     },
     Mutation {
-        name: "a shuffle that only half of a warp makes",
-        from: "for (int distance = 16; distance > 0; distance /= 2) own += ",
-        to: "if (threadIdx.x % 32 < 16)\n        for (int distance = 8; distance > 0; distance /= 2) own += ",
+        name: "no barrier before the numbers of the warps are used again",
+        from: "    // The threads may still be reading the numbers of an earlier call.\n    __syncthreads();\n",
+        to: "",
+    },
+    Mutation {
+        name: "a shuffle that only half of the neighbours make",
+        from: "#pragma unroll\n    for (unsigned distance = 16;",
+        to: "if (lanes == 1 || threadIdx.x % lanes < lanes / 2)\n    for (unsigned distance = 16;",
     },
     Mutation {
         name: "a shuffle with a mask of nobody",
         from: "#define ALL 0xFFFFFFFFu",
         to: "#define ALL 0u",
     },
-    Mutation { name: "a block works on one row", from: "row += gridDim.x", to: "row += rows" },
     Mutation {
-        name: "no barrier before the sums of the warps are used again",
-        from: "    // The threads may still be reading the sums of an earlier call.\n    __syncthreads();\n",
-        to: "",
+        name: "a shuffle with too few lanes",
+        from: "ALL >> (32 - lanes) << (threadIdx.x & (32 - lanes))",
+        to: "ALL >> (32 - lanes / 2) << (threadIdx.x & (32 - lanes))",
+    },
+    Mutation {
+        name: "a shuffle with lanes that have no row",
+        from: "ALL >> (32 - lanes) << (threadIdx.x & (32 - lanes))",
+        to: "ALL",
+    },
+    Mutation {
+        name: "a shuffle with the lanes of the first row",
+        from: "ALL >> (32 - lanes) << (threadIdx.x & (32 - lanes))",
+        to: "ALL >> (32 - lanes)",
+    },
+    Mutation {
+        name: "a warp of rows for a block",
+        from: "return lanes > 32 ? sum",
+        to: "return lanes > 256 ? sum",
+    },
+    Mutation { name: "threads work on one row", from: "row += gridDim.x *", to: "row += (rows) + 0 *" },
+    Mutation { name: "a row beyond the last one", from: "row < (rows);", to: "row <= (rows);" },
+    Mutation {
+        name: "rows that are left out",
+        from: "Count row = blockIdx.x * (Count)(LANES / (lanes))",
+        to: "Count row = blockIdx.x * (Count)LANES",
+    },
+    Mutation {
+        name: "elements that are left out",
+        from: "at < (n); at += (lanes))",
+        to: "at < (n); at += LANES)",
     },
     Mutation { name: "a row that sees too little", from: "row % n + 1", to: "row % n" },
 ];
@@ -145,11 +203,13 @@ const OF_ROWS: [Mutation; 8] = [
 #[test]
 fn every_mutation_of_rows_is_found() {
     let mut numbers = Numbers(12);
-    // Rows have more elements than a warp has threads.
+    // Rows have more elements than threads share them. Of those that share a warp, some are missing.
     let sizes = [
-        (RowOperation::SoftmaxGrad, 5, 90),
+        (RowOperation::SoftmaxGrad, 41, 6),
+        (RowOperation::SoftmaxGrad, 19, 90),
         (RowOperation::Softmax, 3, 90),
         (RowOperation::CausalSoftmax, 5, 5),
+        (RowOperation::SoftmaxGrad, 3, 1200),
     ];
     find_all_in(sizes.map(|(operation, rows, n)| operation.drawn(&mut numbers, rows, n)).to_vec(), &OF_ROWS);
 }
