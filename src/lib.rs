@@ -69,7 +69,7 @@ pub use pushpull_messages::placement::{PartitionerSpec, PlacementSpec, StrategyS
 pub use pushpull_messages::sync::{LeaveSpec, SyncSpec};
 pub use pushpull_messages::tensor::{DType, Shape, TensorSpec};
 pub use pushpull_messages::variable::{DeviceSpec, InitializerSpec};
-pub use pushpull_ps::{PsConfig, PsError};
+pub use pushpull_ps::{MakeDevice, PsConfig, PsDevice, PsDeviceError, PsError};
 pub use pushpull_worker::{
     BestError, BestSpec, DeviceChoice, DeviceList, DeviceListError, Goal, WorkerConfig, WorkerError,
 };

@@ -7,6 +7,7 @@ use pushpull_messages::placement::SHARDS_PER_TASK_MAX;
 use pushpull_storage::Stores;
 use pushpull_transport::ServerConfig;
 
+use crate::device::MakeDevice;
 use crate::shard::UpdateThreads;
 use crate::threads;
 
@@ -52,6 +53,9 @@ pub struct PsConfig {
     /// The number of threads that share a large update, if `own_threads` allows it. All shards of the task
     /// use the same threads.
     pub update_threads: usize,
+    /// Opens the device on which each shard keeps the slots of its optimizers and applies updates; `None` for
+    /// the host's processor.
+    pub device: Option<MakeDevice>,
     /// Opens the stores that contain checkpoints, each by its location.
     pub stores: Stores,
     /// The limits on connections and requests.
@@ -71,6 +75,7 @@ impl Default for PsConfig {
             drafted_bytes_min: 256 << 10,
             own_thread_bytes_min: 1 << 20,
             update_threads: std::thread::available_parallelism().map_or(1, usize::from).min(UPDATE_THREADS),
+            device: None,
             stores: Stores::default(),
             server: ServerConfig::default(),
         }

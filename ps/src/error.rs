@@ -1,5 +1,6 @@
 //! The errors that end a ps task.
 
+use pushpull_cuda::DriverError;
 use pushpull_messages::id::{ShardId, TaskId};
 use pushpull_messages::out_of_range::OutOfRange;
 
@@ -39,5 +40,14 @@ pub enum PsError {
         shard: ShardId,
         /// The panic's message.
         reason: String,
+    },
+    /// The device of a shard has failed, and with it the optimizers' slots are lost. The process must end, so
+    /// that the job can recover.
+    #[error("{shard} has lost the slots that were on its device: {error}")]
+    DeviceFailed {
+        /// The shard whose device has failed.
+        shard: ShardId,
+        /// The device's error.
+        error: DriverError,
     },
 }

@@ -1,5 +1,5 @@
-//! The parameter server. Only this crate changes variables. Losses, batches and devices belong to the
-//! workers. The chief decides the placement.
+//! The parameter server. Only this crate changes variables. Losses and batches belong to the workers. The
+//! chief decides the placement.
 
 #![forbid(unsafe_code)]
 
@@ -9,6 +9,7 @@ mod board;
 mod checkpoint;
 mod claims;
 mod config;
+mod device;
 mod drafts;
 mod error;
 mod lifecycle;
@@ -24,6 +25,7 @@ mod traced_reply;
 mod view;
 
 pub use config::PsConfig;
+pub use device::{MakeDevice, PsDevice, PsDeviceError};
 pub use error::PsError;
 pub use ps::Ps;
 pub use shard::{

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use pushpull_cuda::DriverError;
 use pushpull_messages::id::{JobName, ShardId};
 use pushpull_messages::message::StopReason;
 use pushpull_transport::Peer;
@@ -18,6 +19,8 @@ pub(crate) enum End {
     Stop(StopReason),
     /// A shard panicked, with this message.
     Panic(ShardId, String),
+    /// The device of a shard has failed with this error.
+    DeviceFailed(ShardId, DriverError),
 }
 
 #[derive(Debug)]

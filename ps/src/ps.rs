@@ -119,7 +119,7 @@ impl Ps {
     ///
     /// # Errors
     /// Returns an error if the chief never connects, is lost, or reports that the job failed; if a shard
-    /// panics; or if the chief does not end the job in time after an interrupt.
+    /// panics or its device fails; or if the chief does not end the job in time after an interrupt.
     // The future is boxed, so that its code is compiled only in this crate and not again in each program
     // that awaits it.
     pub fn run(self, interrupt: CancellationToken) -> LocalBoxFuture<'static, Result<(), PsError>> {
@@ -146,7 +146,7 @@ impl Ps {
         }
     }
 
-    /// Waits until the chief ends the job or is lost, or until a shard panics.
+    /// Waits until the chief ends the job or is lost, or until a shard cannot go on.
     async fn serve(&self) -> Result<(), PsError> {
         let PsConfig { start_timeout, chief_lease, chief_lost_after, .. } = self.config;
         if !self.lifecycle.chief_arrives(start_timeout).await {
@@ -158,6 +158,7 @@ impl Ps {
             Some(End::Stop(StopReason::Completed | StopReason::Saved)) => Ok(()),
             Some(End::Stop(StopReason::Failed(reason))) => Err(PsError::JobFailed(reason)),
             Some(End::Panic(shard, reason)) => Err(PsError::ShardPanicked { shard, reason }),
+            Some(End::DeviceFailed(shard, error)) => Err(PsError::DeviceFailed { shard, error }),
             None => Err(PsError::ChiefLost),
         }
     }

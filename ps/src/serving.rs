@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::board::ValueBoard;
 use crate::checkpoint::{Checkpoints, FileDone, FileResult};
 use crate::drafts::{DRAFT_TIME_MAX, DraftOver, Drafts};
+use crate::lifecycle::End;
 use crate::requests::ShardRequest;
 use crate::shard::{Answer, Gradients, Reader, ShardState, Stage};
 use crate::traced_reply::{Trace, TracedReply};
@@ -60,8 +61,9 @@ pub(crate) struct Surroundings {
     pub publisher: Publisher,
     /// Once this is cancelled, the shard's snapshots say that the task is leaving.
     pub leaving: CancellationToken,
-    /// Called once if the state machine panics, which is a bug. The shard then ends.
-    pub on_panic: Box<dyn Fn(String) + Send>,
+    /// Called once if the shard cannot go on: because its device has failed, or because the state machine has
+    /// panicked, which is a bug. The shard then ends.
+    pub on_failure: Box<dyn Fn(End) + Send>,
 }
 
 impl Serving {
@@ -124,6 +126,13 @@ impl Serving {
         // panic ends the whole task.
         match catch_unwind(AssertUnwindSafe(|| change(state))) {
             Ok(answers) => {
+                if let Some(error) = self.state.device_error() {
+                    // The answers are dropped: they may have values that the shard does not have any more.
+                    let shard = self.state.id();
+                    tracing::error!(%shard, %error, "device failed; ending the task of its shard");
+                    (self.with.on_failure)(End::DeviceFailed(shard, error.clone()));
+                    return host.end();
+                }
                 self.show_values();
                 answers.into_iter().for_each(|answer| self.send(answer));
             }
@@ -134,7 +143,7 @@ impl Serving {
                     .or_else(|| panic.downcast_ref::<&str>().map(|&reason| reason.to_owned()))
                     .unwrap_or_else(|| "no message".to_owned());
                 tracing::error!(shard = %self.state.id(), reason, "shard panicked; ending its task");
-                (self.with.on_panic)(reason);
+                (self.with.on_failure)(End::Panic(self.state.id(), reason));
                 return host.end();
             }
         }

@@ -113,9 +113,9 @@ impl Shards {
             // other half is for gradients that have yet to arrive.
             gradients_bytes_max: config.server.in_flight_bytes_max / 2,
         };
-        let on_panic = {
+        let on_failure = {
             let lifecycle = lifecycle.clone();
-            Box::new(move |reason: String| lifecycle.end(End::Panic(id, reason)))
+            Box::new(move |end: End| lifecycle.end(end))
         };
         let drafts = Drafts::new(pool.clone(), config.drafted_bytes_min);
         let (publisher, view) = ShardView::new(id);
@@ -126,9 +126,11 @@ impl Shards {
             clock: self.clock,
             publisher,
             leaving: leaving.clone(),
-            on_panic,
+            on_failure,
         };
-        let state = ShardState::new(id, pool.clone(), limits).shared_by(self.update_threads.clone());
+        let state = ShardState::new(id, pool.clone(), limits)
+            .shared_by(self.update_threads.clone())
+            .on_device(config.device.clone());
         let serving = Serving::new(state, with);
         let address = Address::new(id, Arc::clone(view.meter()));
         let arbiter = config.own_threads.then(|| threads::arbiter(format!("shard {index}")));

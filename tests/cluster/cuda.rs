@@ -1,14 +1,14 @@
-//! Tests of workers whose devices run CUDA kernels. The device is emulated; without a card, a worker says
-//! what is missing.
+//! Tests of workers and ps tasks whose devices run CUDA kernels. The device is emulated; without a card, the
+//! programs say what is missing.
 
 use std::sync::Arc;
 
 use pushpull::nn::{Layer, conv2d, dense, flatten, max_pool};
 use pushpull::{
-    DatasetSpec, Embedded, GraphBuilder, GraphSpec, InputSpec, JobProgress, JobReport, JobSpec,
+    DatasetSpec, Embedded, GraphBuilder, GraphSpec, InputSpec, JobProgress, JobReport, JobSpec, MakeDevice,
     OptimizerSpec, SyncSpec,
 };
-use pushpull_cuda::{Compiler, Emulator};
+use pushpull_cuda::{Compiler, Driver, Emulator};
 use pushpull_worker::CudaReplica;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -33,8 +33,15 @@ fn cnn() -> GraphSpec {
     g.finish(loss, &[("accuracy", accuracy)]).expect("a graph")
 }
 
-/// Trains the network with one ps and one worker. With a compiler, the worker's device is emulated.
-fn train(emulated: Option<&Compiler>) -> JobReport {
+/// The task whose device is emulated.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Role {
+    Worker,
+    Ps,
+}
+
+/// Trains the network with one ps and one worker. One of them may have an emulated device.
+fn train(emulated: Option<(Role, &Compiler)>) -> JobReport {
     let digits = |seed, examples| DatasetSpec::Digits { seed, examples };
     let job = JobSpec {
         batch_size: 8,
@@ -44,10 +51,19 @@ fn train(emulated: Option<&Compiler>) -> JobReport {
         ..JobSpec::new(cnn(), InputSpec::new(digits(1, 200), digits(2, 24)), 25)
     };
     let mut cluster = Embedded::new(1, 1);
-    if let Some(compiler) = emulated.cloned() {
-        cluster.worker_config.replica = Arc::new(move |config| {
-            Ok(Box::new(CudaReplica::new(config, Box::new(Emulator::start(&compiler, 1)?), 1.0)?))
-        });
+    if let Some((role, compiler)) = emulated {
+        let compiler = compiler.clone();
+        match role {
+            Role::Worker => {
+                cluster.worker_config.replica = Arc::new(move |config| {
+                    Ok(Box::new(CudaReplica::new(config, Box::new(Emulator::start(&compiler, 1)?), 1.0)?))
+                });
+            }
+            Role::Ps => {
+                let open = move || Ok(Box::new(Emulator::start(&compiler, 1)?) as Box<dyn Driver + Send>);
+                cluster.ps_config.device = Some(MakeDevice::new(open));
+            }
+        }
     }
     let (tell, _told) = watch::channel(JobProgress::default());
     let run = cluster.run(job, tell, CancellationToken::new());
@@ -63,31 +79,43 @@ fn an_emulated_card_trains_to_the_losses_of_the_processor() {
             return;
         }
     };
-    let (cpu, emulated) = (train(None), train(Some(&compiler)));
+    let cpu = train(None);
     let numbers = |report: &JobReport| {
         [report.train_loss, report.evaluation.loss, report.evaluation.metrics[0].value].map(f64::from)
     };
-    println!("losses and accuracy: {:?} on the processor, {:?} emulated", numbers(&cpu), numbers(&emulated));
     // A network that knows nothing has the loss ln 10 = 2.3.
     assert!(cpu.evaluation.loss < 2.0, "the network learns: {cpu:?}");
-    for (cpu, emulated) in numbers(&cpu).into_iter().zip(numbers(&emulated)) {
-        assert!((cpu - emulated).abs() < 1e-4, "{emulated} emulated, {cpu} on the processor");
+    for role in [Role::Worker, Role::Ps] {
+        let emulated = train(Some((role, &compiler)));
+        println!(
+            "losses and accuracy: {:?} on the processor, {:?} {role:?}",
+            numbers(&cpu),
+            numbers(&emulated)
+        );
+        for (cpu, emulated) in numbers(&cpu).into_iter().zip(numbers(&emulated)) {
+            assert!((cpu - emulated).abs() < 1e-4, "{emulated} on the {role:?}, {cpu} on the processor");
+        }
     }
 }
 
 #[test]
-fn without_a_card_a_worker_says_what_is_missing() {
+fn without_a_card_the_tool_says_what_is_missing() {
     let Err(missing) = pushpull_cuda::cards() else {
         eprintln!("SKIPPED: this host has a card, so the error without one is NOT tested.");
         return;
     };
     let dir = tempfile::tempdir().expect("a directory");
     let job = Job::new(dir.path(), 30);
-    for devices in ["cuda:0", "all", "cuda:0,cpu:0"] {
+    for (flag, device) in [
+        ("--devices", "cuda:0"),
+        ("--devices", "all"),
+        ("--devices", "cuda:0,cpu:0"),
+        ("--ps-device", "cuda:0"),
+    ] {
         let mut command = tool();
-        command.args(["local", "--ps=1", "--workers=1", "--devices", devices, "--job"]);
+        command.args(["local", "--ps=1", "--workers=1", flag, device, "--job"]);
         Program::run(dir.path(), "local", command.arg(job.path()))
             .expect(1)
-            .says(&format!("error: --devices={devices}: {missing}"));
+            .says(&format!("error: {flag}={device}: {missing}"));
     }
 }

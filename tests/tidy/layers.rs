@@ -51,7 +51,13 @@ const ROOMS: &[Room] = &[
     },
     Room {
         package: "pushpull-ps",
-        may_import: &["pushpull-messages", "pushpull-storage", "pushpull-transport", "pushpull-kernels"],
+        may_import: &[
+            "pushpull-messages",
+            "pushpull-storage",
+            "pushpull-transport",
+            "pushpull-cuda",
+            "pushpull-kernels",
+        ],
         never: &[],
     },
     Room {

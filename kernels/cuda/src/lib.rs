@@ -20,5 +20,5 @@ pub use driver::{
 pub use emulator::{Compiler, Emulator};
 pub use nvrtc::{ARCHITECTURES, Architecture, Nvrtc};
 pub use operation::{Epilogue, Operation, Places, Span, StepNumbers};
-pub use optimizer::{Elements, Optimizer, average};
+pub use optimizer::{Elements, average, optimizer_scratch_bytes};
 pub use source::Source;

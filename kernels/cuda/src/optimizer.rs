@@ -2,33 +2,15 @@
 //! `pushpull_kernels::cpu`.
 
 use pushpull_kernels::cpu::{
-    AdagradStep, AdamStep, AdamWStep, FtrlStep, GradientTerms, LambStep, LionStep, MomentumStep, RmsPropStep,
+    AdagradStep, AdamStep, AdamWStep, FtrlStep, GradientTerms, LambStep, LionStep, MomentumStep,
+    OptimizerStep, RmsPropStep,
 };
 
 use crate::driver::{Argument, Driver, DriverError, Grid, Launch, Place};
+use crate::operation::Span;
 
-/// One step of an optimizer.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Optimizer {
-    /// Gradient descent with this learning rate.
-    Sgd(f32),
-    /// Gradient descent with momentum; it has one slot.
-    Momentum(MomentumStep),
-    /// Adam; it has two slots.
-    Adam(AdamStep),
-    /// AdamW; it has two slots.
-    AdamW(AdamWStep),
-    /// Adagrad; it has one slot.
-    Adagrad(AdagradStep),
-    /// RMSProp; it has one slot, or two with momentum.
-    RmsProp(RmsPropStep),
-    /// FTRL-proximal; it has two slots.
-    Ftrl(FtrlStep),
-    /// LAMB; it has two slots, and needs all elements of the variable.
-    Lamb(LambStep),
-    /// Lion; it has one slot.
-    Lion(LionStep),
-}
+/// The number of bytes of an element.
+const WORD: u64 = 4;
 
 /// The elements that an update changes.
 #[derive(Clone, Copy, Debug)]
@@ -45,17 +27,21 @@ pub struct Elements<'a> {
     pub count: u64,
 }
 
-impl Optimizer {
-    /// Returns how many bytes of other memory the step needs while it is applied to `count` elements.
-    pub fn scratch_bytes(self, count: u64) -> u64 {
-        match self {
-            // The kernel writes two numbers for each block.
-            Self::Lamb(_) => 2 * 8 * u64::from(Grid::for_each(count).blocks[0]),
-            _ => 0,
-        }
+/// Returns how many bytes of other memory a step needs while it is applied to `count` elements.
+pub fn optimizer_scratch_bytes(step: OptimizerStep, count: u64) -> u64 {
+    match step {
+        OptimizerStep::Lamb(_) => squares_bytes(Grid::for_each(count)),
+        _ => 0,
     }
+}
 
-    /// Applies the step. `scratch` is memory of [`scratch_bytes`](Self::scratch_bytes) bytes.
+/// Returns the size of LAMB's sums of squares: the kernel writes two numbers for each block.
+const fn squares_bytes(grid: Grid) -> u64 {
+    2 * 8 * grid.blocks[0] as u64
+}
+
+impl Elements<'_> {
+    /// Applies a step of an optimizer. `scratch` is memory of [`optimizer_scratch_bytes`] bytes.
     ///
     /// # Errors
     /// Returns the errors of [`Driver::launch`]. [`Source::optimizer`](crate::Source::optimizer) must have
@@ -67,54 +53,88 @@ impl Optimizer {
     pub fn apply(
         self,
         driver: &mut dyn Driver,
-        elements: Elements<'_>,
+        step: OptimizerStep,
         terms: GradientTerms,
         scratch: Option<Place>,
     ) -> Result<(), DriverError> {
         use Argument::{F32, U32};
-        if elements.count == 0 {
+        if self.count == 0 {
             return Ok(());
         }
-        let (kernel, slots, settings): (_, _, &[Argument]) = match self {
-            Self::Sgd(rate) => ("sgd", 0, &[F32(rate)]),
-            Self::Momentum(MomentumStep { learning_rate, momentum, nesterov }) => {
+        let (kernel, slots, settings): (_, _, &[Argument]) = match step {
+            OptimizerStep::Sgd(rate) => ("sgd", 0, &[F32(rate)]),
+            OptimizerStep::Momentum(MomentumStep { learning_rate, momentum, nesterov }) => {
                 ("momentum", 1, &[F32(learning_rate), F32(momentum), U32(nesterov.into())])
             }
-            Self::Adam(adam) => ("adam", 2, &adam_settings(adam, 0.0)),
-            Self::AdamW(AdamWStep { adam, weight_decay }) => ("adam", 2, &adam_settings(adam, weight_decay)),
-            Self::Adagrad(AdagradStep { learning_rate, epsilon }) => {
+            OptimizerStep::Adam(adam) => ("adam", 2, &adam_settings(adam, 0.0)),
+            OptimizerStep::AdamW(AdamWStep { adam, weight_decay }) => {
+                ("adam", 2, &adam_settings(adam, weight_decay))
+            }
+            OptimizerStep::Adagrad(AdagradStep { learning_rate, epsilon }) => {
                 ("adagrad", 1, &[F32(learning_rate), F32(epsilon)])
             }
-            Self::RmsProp(RmsPropStep { learning_rate, decay, epsilon, .. }) if elements.slots.len() == 1 => {
+            OptimizerStep::RmsProp(RmsPropStep { learning_rate, decay, epsilon, .. })
+                if self.slots.len() == 1 =>
+            {
                 ("rmsprop", 1, &[F32(learning_rate), F32(decay), F32(epsilon)])
             }
-            Self::RmsProp(RmsPropStep { learning_rate, decay, momentum, epsilon }) => {
+            OptimizerStep::RmsProp(RmsPropStep { learning_rate, decay, momentum, epsilon }) => {
                 let kernel = "rmsprop_with_momentum";
                 (kernel, 2, &[F32(learning_rate), F32(decay), F32(momentum), F32(epsilon)])
             }
-            Self::Ftrl(FtrlStep { learning_rate, rate, l1, l2 }) => {
+            OptimizerStep::Ftrl(FtrlStep { learning_rate, rate, l1, l2 }) => {
                 ("ftrl", 2, &[F32(1.0 / learning_rate), F32(rate), F32(l1), F32(l2)])
             }
-            Self::Lamb(step) => return lamb(driver, elements, terms, step, scratch.expect("LAMB's scratch")),
-            Self::Lion(LionStep { learning_rate, beta1, beta2, weight_decay }) => {
+            OptimizerStep::Lamb(step) => {
+                return self.lamb(driver, terms, step, scratch.expect("LAMB's scratch"));
+            }
+            OptimizerStep::Lion(LionStep { learning_rate, beta1, beta2, weight_decay }) => {
                 let kept = 1.0 - learning_rate * weight_decay;
                 ("lion", 1, &[F32(learning_rate), F32(beta1), F32(beta2), F32(kept)])
             }
         };
-        assert_eq!(elements.slots.len(), slots, "the slots of {kernel}");
-        let mut arguments = elements.arguments(terms);
-        arguments.extend_from_slice(settings);
-        driver.launch(Launch { kernel, grid: Grid::for_each(elements.count), arguments: &arguments })
-    }
-}
-
-impl Elements<'_> {
-    /// Returns the first arguments of each kernel.
-    fn arguments(&self, terms: GradientTerms) -> Vec<Argument> {
-        let &Self { next, value, slots, gradient, count } = self;
+        assert_eq!(self.slots.len(), slots, "the slots of {kernel}");
+        let Self { next, value, slots, gradient, count } = self;
         let places = [next, value].into_iter().chain(slots.iter().copied()).chain([gradient]);
-        let numbers = [Argument::U64(count), Argument::F32(terms.scale), Argument::F32(terms.weight_decay)];
-        places.map(Argument::Place).chain(numbers).collect()
+        let mut arguments: Vec<Argument> = places.map(Argument::Place).collect();
+        arguments.extend([Argument::U64(count), F32(terms.scale), F32(terms.weight_decay)]);
+        arguments.extend_from_slice(settings);
+        driver.touches(&self.spans([value, gradient], slots), &self.spans([next], slots));
+        driver.launch(Launch { kernel, grid: Grid::for_each(count), arguments: &arguments })
+    }
+
+    /// Returns the memory of all elements at these places.
+    fn spans<const N: usize>(&self, places: [Place; N], slots: &[Place]) -> Vec<Span> {
+        places.iter().chain(slots).map(|&place| (place, WORD * self.count)).collect()
+    }
+
+    fn lamb(
+        self,
+        driver: &mut dyn Driver,
+        terms: GradientTerms,
+        LambStep { adam, weight_decay }: LambStep,
+        squares: Place,
+    ) -> Result<(), DriverError> {
+        use Argument::{F32, U32, U64};
+        let Self { next, value, slots, gradient, count } = self;
+        let &[first, second] = slots else { panic!("LAMB has two slots") };
+        assert_ne!(next, value, "LAMB keeps its direction in `next`");
+        let grid = Grid::for_each(count);
+        let sums = [(squares, squares_bytes(grid))];
+        let factors = [adam.beta1, adam.beta2].map(|beta| F32((1.0 / adam.correction(beta)) as f32));
+        let places = [next, squares, value, first, second, gradient].map(Argument::Place);
+        let numbers = [U64(count), F32(terms.scale), F32(terms.weight_decay)];
+        let settings = [F32(adam.beta1), F32(adam.beta2), F32(adam.epsilon), factors[0], factors[1]];
+        let arguments = [&places[..], &numbers, &settings, &[F32(weight_decay)]].concat();
+        let writes = [&self.spans([next], slots)[..], &sums].concat();
+        driver.touches(&self.spans([value, gradient], slots), &writes);
+        driver.launch(Launch { kernel: "lamb_direction", grid, arguments: &arguments })?;
+        // `next` holds the direction until its norm is known.
+        let places = [next, next, squares, value].map(Argument::Place);
+        let numbers = [U64(count), U32(grid.blocks[0]), F32(adam.learning_rate)];
+        let reads = [&self.spans([next, value], &[])[..], &sums].concat();
+        driver.touches(&reads, &self.spans([next], &[]));
+        driver.launch(Launch { kernel: "lamb_step", grid, arguments: &[&places[..], &numbers].concat() })
     }
 }
 
@@ -122,30 +142,6 @@ fn adam_settings(adam: AdamStep, weight_decay: f32) -> [Argument; 5] {
     let AdamStep { learning_rate, beta1, beta2, epsilon, .. } = adam;
     let kept = 1.0 - learning_rate * weight_decay;
     [adam.corrected_rate(), beta1, beta2, epsilon, kept].map(Argument::F32)
-}
-
-fn lamb(
-    driver: &mut dyn Driver,
-    elements: Elements<'_>,
-    terms: GradientTerms,
-    LambStep { adam, weight_decay }: LambStep,
-    squares: Place,
-) -> Result<(), DriverError> {
-    use Argument::{F32, U32, U64};
-    let &[first, second] = elements.slots else { panic!("LAMB has two slots") };
-    assert_ne!(elements.next, elements.value, "LAMB keeps its direction in `next`");
-    let grid = Grid::for_each(elements.count);
-    let Elements { next, value, gradient, count, .. } = elements;
-    let factors = [adam.beta1, adam.beta2].map(|beta| F32((1.0 / adam.correction(beta)) as f32));
-    let places = [next, squares, value, first, second, gradient].map(Argument::Place);
-    let numbers = [U64(count), F32(terms.scale), F32(terms.weight_decay)];
-    let settings = [F32(adam.beta1), F32(adam.beta2), F32(adam.epsilon), factors[0], factors[1]];
-    let arguments = [&places[..], &numbers, &settings, &[F32(weight_decay)]].concat();
-    driver.launch(Launch { kernel: "lamb_direction", grid, arguments: &arguments })?;
-    // `next` holds the direction until its norm is known.
-    let places = [next, next, squares, value].map(Argument::Place);
-    let numbers = [U64(count), U32(grid.blocks[0]), F32(adam.learning_rate)];
-    driver.launch(Launch { kernel: "lamb_step", grid, arguments: &[&places[..], &numbers].concat() })
 }
 
 /// Updates `count` exponential moving averages with new values, as
@@ -167,5 +163,7 @@ pub fn average(
     }
     let places = [next, averages, value].map(Argument::Place);
     let arguments = [&places[..], &[Argument::U64(count), Argument::F32(1.0 - decay)]].concat();
+    let bytes = WORD * count;
+    driver.touches(&[(averages, bytes), (value, bytes)], &[(next, bytes)]);
     driver.launch(Launch { kernel: "average", grid: Grid::for_each(count), arguments: &arguments })
 }

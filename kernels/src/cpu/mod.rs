@@ -68,8 +68,8 @@ pub use norm::{
     batch_norm, batch_norm_grad, column_moments, layer_norm, layer_norm_grad, norm_scratch, reciprocal_stddev,
 };
 pub use optimizer::{
-    AdagradStep, AdamStep, AdamWStep, FtrlStep, GradientTerms, LambStep, LionStep, MomentumStep, RmsPropStep,
-    adagrad, adam, adamw, average, ftrl, lamb, lion, momentum, rmsprop, sgd,
+    AdagradStep, AdamStep, AdamWStep, FtrlStep, GradientTerms, LambStep, LionStep, MomentumStep,
+    OptimizerStep, RmsPropStep, adagrad, adam, adamw, average, ftrl, lamb, lion, momentum, rmsprop, sgd,
 };
 pub use pool::{
     Pool2d, average_pool, average_pool_grad, global_average_pool, global_average_pool_grad, max_pool,

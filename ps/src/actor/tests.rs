@@ -1,19 +1,26 @@
-//! Tests on which thread a shard works, and that nothing is lost when it moves.
+//! Tests on which thread a shard works, that nothing is lost when it moves, and that its task ends when its
+//! device fails.
 
+use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::time::Duration;
 
 use pushpull_messages::cluster::ClusterSpec;
 use pushpull_messages::id::{Incarnation, JobName, PlacementEpoch, ShardId, TaskId};
-use pushpull_messages::message::{Claim, Claimed, CreateShard, Observe, Pulled, ShardCreated, ShardSnapshot};
+use pushpull_messages::message::{
+    Appoint, Appointed, Claim, Claimed, CreateShard, Observe, Pull, PullAt, Pulled, Pushed, ShardCreated,
+    ShardSnapshot,
+};
 use pushpull_messages::observe::{Observed, RoleSnapshot};
 use pushpull_messages::optimizer::OptimizerSpec;
 use pushpull_transport::buffer::{BufferPool, Payload};
 use pushpull_transport::{Connection, Identity, InProcess, Patience, Transport, dial};
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
-use crate::shard::tests::pushes::{create, latest};
-use crate::{Ps, PsConfig};
+use crate::shard::tests::devices::failing;
+use crate::shard::tests::pushes::{create, latest, payload, push};
+use crate::{Ps, PsConfig, PsError};
 
 /// The time limit of a test. Only a test that hangs exceeds it.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -32,12 +39,16 @@ fn identity(task: TaskId) -> Identity {
 /// Starts a task whose shard works on its own thread if it has `own_thread_bytes_min` bytes. Returns the task
 /// with a connection of its chief.
 async fn start(own_thread_bytes_min: u64) -> (Ps, Connection) {
-    let (transport, pool) = (InProcess::new(), BufferPool::default());
+    start_in(&InProcess::new(), PsConfig { own_thread_bytes_min, ..PsConfig::default() }).await
+}
+
+/// Starts a task. Returns it with a connection of its chief.
+async fn start_in(transport: &InProcess, config: PsConfig) -> (Ps, Connection) {
+    let pool = BufferPool::default();
     let listener = transport.listen("p:1").await.unwrap();
-    let config = PsConfig { own_thread_bytes_min, ..PsConfig::default() };
     let ps = Ps::start(config, identity(TaskId::ps(0)), listener, &pool).unwrap();
     let (chief, patience) = (identity(TaskId::CHIEF), Patience::of(PATIENCE));
-    let chief = dial(&transport, "p:1", &chief, TaskId::ps(0), patience).await.unwrap();
+    let chief = dial(transport, "p:1", &chief, TaskId::ps(0), patience).await.unwrap();
     chief.call::<Claimed>(Claim { attempt: 1 }, Payload::EMPTY).await.unwrap();
     (ps, chief)
 }
@@ -125,10 +136,38 @@ fn a_shard_that_is_created_again_moves_back() {
         let digest = large.placement.digest();
         chief.call::<ShardCreated>(large, Payload::EMPTY).await.unwrap();
         let release = block(&ps).await;
-        let latest = pushpull_messages::message::Pull { epoch: PlacementEpoch(2), ..latest(digest) };
+        let latest = Pull { epoch: PlacementEpoch(2), ..latest(digest) };
         let mut pulls = std::pin::pin!(chief.call::<Pulled>(latest, Payload::EMPTY));
         assert!(timeout(Duration::from_millis(50), &mut pulls).await.is_err(), "its thread is busy");
         drop(release);
         pulls.await.unwrap();
+    });
+}
+
+#[test]
+fn a_device_that_fails_ends_its_task_with_the_error() {
+    let Some((device, kernels)) = failing(u64::MAX) else { return };
+    run(async {
+        let transport = InProcess::new();
+        let (ps, chief) =
+            start_in(&transport, PsConfig { device: Some(device), ..PsConfig::default() }).await;
+        let ended = actix_rt::spawn(ps.run(CancellationToken::new()));
+        chief.call::<ShardCreated>(create(OptimizerSpec::adam(0.1), 10), Payload::EMPTY).await.unwrap();
+        let appoint = Appoint { shard: 0, worker: 0, incarnation: Incarnation(1), number: 1 };
+        chief.call::<Appointed>(appoint, Payload::EMPTY).await.unwrap();
+        let (worker, patience) = (identity(TaskId::worker(0)), Patience::of(PATIENCE));
+        let worker = dial(&transport, "p:1", &worker, TaskId::ps(0), patience).await.unwrap();
+        let join = Pull { at: PullAt::Join, ..latest(push(1).placement_digest) };
+        worker.call::<Pulled>(join, Payload::EMPTY).await.unwrap();
+        let gradients = || payload(&[&[1.0; 2], &[2.0; 4]]);
+        worker.call::<Pushed>(push(1), gradients()).await.unwrap();
+        // The device updates the first slice of the next push, and fails at the second one.
+        kernels.store(1, Ordering::Relaxed);
+        let refused = worker.call::<Pushed>(push(2), gradients()).await;
+        assert!(refused.is_err(), "the reply would have values that are lost: {refused:?}");
+        let error = ended.await.unwrap().expect_err("the task cannot go on");
+        assert!(matches!(error, PsError::DeviceFailed { shard, .. } if shard == ShardId::new(0, 0)));
+        let words = "ps/0/shard/0 has lost the slots that were on its device: the device has failed: it fell off the bus";
+        assert_eq!(error.to_string(), words);
     });
 }

@@ -6,6 +6,7 @@ use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use pushpull_cuda::DriverError;
 use pushpull_kernels::cpu::{all_below, all_finite};
 use pushpull_messages::gradient::GRADIENT_LIMIT;
 use pushpull_messages::id::{GlobalStep, PlacementEpoch, SliceId, Version};
@@ -22,11 +23,13 @@ use super::cut::{Cut, Restored};
 use super::draft::{Draft, Fault, Plan};
 use super::ledger::Ledger;
 use super::newest::{Newest, ValuesKind};
+use super::on_device::Device;
 use super::slice::Slice;
 use super::threads::{UpdateThreads, first_not};
 use super::timer::{Measure, UpdateTimer};
 use super::update::Update;
 use super::waiting::Values;
+use crate::device::MakeDevice;
 use crate::sync::{self, Candidate, Members, Policy};
 
 /// The contents of a shard that the chief has created.
@@ -68,13 +71,19 @@ pub(super) struct Contents {
 
 impl Contents {
     /// Returns the contents that `create` describes. A slice gets its state from `restored`, or its initial
-    /// value if `restored` does not contain the slice. `keeps_last` is for [`Aggregate::new`].
+    /// value if `restored` does not contain the slice. `keeps_last` is for [`Aggregate::new`]. With a
+    /// `device`, the optimizers' slots are kept there.
+    ///
+    /// # Errors
+    /// If the device cannot be used, or has too little memory.
     pub(super) fn new(
         create: Arc<CreateShard>,
         restored: Restored,
         pool: &BufferPool,
         keeps_last: bool,
-    ) -> Self {
+        device: Option<&MakeDevice>,
+    ) -> Result<Self, DriverError> {
+        let device = device.map(Device::open).transpose()?;
         let Restored { version, slices, workers, rate } = restored;
         let mut found: BTreeMap<SliceId, _> = slices.into_iter().map(|state| (state.id, state)).collect();
         let slices = create
@@ -82,10 +91,15 @@ impl Contents {
             .on_shard(create.shard)
             .map(|(id, slice)| {
                 let variable = &create.variables[slice.variable.index()];
-                Slice::new(id, &slice, variable, &create.update, create.seed, found.remove(&id), pool)
+                let (update, found) = (&create.update, found.remove(&id));
+                let slice = Slice::new(id, &slice, variable, update, create.seed, found, pool);
+                match &device {
+                    Some(device) => slice.moved_to(device, update),
+                    None => Ok(slice),
+                }
             })
-            .collect();
-        Self {
+            .collect::<Result<_, _>>()?;
+        Ok(Self {
             placement_digest: create.placement.digest(),
             policy: sync::policy(create.sync, create.workers),
             members: Members::new(create.workers),
@@ -104,7 +118,7 @@ impl Contents {
             reopened: false,
             touched: false,
             created: create,
-        }
+        })
     }
 
     /// Returns the reply to the request that created the shard.
@@ -115,11 +129,14 @@ impl Contents {
     }
 
     /// Takes a snapshot of the current state, which `save` will write. The snapshot shares all buffers with
-    /// the shard and copies none.
-    pub(super) fn cut(&self, save: Save) -> Cut {
+    /// the shard and copies none, except slots that are on a device.
+    ///
+    /// # Errors
+    /// If the device has failed.
+    pub(super) fn cut(&self, save: Save) -> Result<Cut, DriverError> {
         debug_assert_eq!(save.at, self.version);
-        let slices = self.slices.iter().map(Slice::state).collect();
-        Cut { save, created: Arc::clone(&self.created), slices, workers: self.ledger.records() }
+        let slices = self.slices.iter().map(Slice::state).collect::<Result<_, _>>()?;
+        Ok(Cut { save, created: Arc::clone(&self.created), slices, workers: self.ledger.records() })
     }
 
     /// Returns whether the shard has reached the step at which it stops.
@@ -407,13 +424,16 @@ impl Contents {
     }
 
     /// Makes the next version from a draft that leads to it.
+    ///
+    /// # Errors
+    /// If the device fails. The contents must not be used again.
     pub(super) fn apply_draft(
         &mut self,
         draft: Draft,
         learning_rate_factor: f32,
         pool: &BufferPool,
         threads: &UpdateThreads,
-    ) {
+    ) -> Result<(), DriverError> {
         self.sent.take();
         self.rate = self.rate.at(self.version);
         let (created, version) = (Arc::clone(&self.created), self.version);
@@ -422,16 +442,19 @@ impl Contents {
         let update = Update::new(&created.update, version, created.last_step, factor, 1);
         let (kept, slices) = (draft.kept_bytes(), &mut self.slices);
         threads.share(kept, |threads| {
-            for (slice, drafted) in slices.iter_mut().rev().zip(draft.into_slices()) {
-                slice.apply_drafted(drafted, &update, pool, threads);
-            }
-        });
+            let mut slices = slices.iter_mut().rev().zip(draft.into_slices());
+            slices.try_for_each(|(slice, drafted)| slice.apply_drafted(drafted, &update, pool, threads))
+        })?;
         self.version = version.next();
+        Ok(())
     }
 
     /// Applies the sum of `count` gradients, and thereby makes the next version. `addends` are payloads whose
     /// sum is this sum; each has a segment for each slice, in the reverse order of the placement. The
     /// learning rate is multiplied by `learning_rate_factor`.
+    ///
+    /// # Errors
+    /// If the device fails. The contents must not be used again.
     pub(super) fn apply(
         &mut self,
         addends: &[Payload],
@@ -439,7 +462,7 @@ impl Contents {
         count: u32,
         pool: &BufferPool,
         threads: &UpdateThreads,
-    ) {
+    ) -> Result<(), DriverError> {
         debug_assert!(!self.is_held(), "the learning rate of this update is not known");
         // Slices that are sent exactly change in place only if nobody else has them.
         self.sent.take();
@@ -452,28 +475,35 @@ impl Contents {
             for (at, slice) in slices.iter_mut().rev().enumerate() {
                 gradients.clear();
                 gradients.extend(addends.iter().map(|addend| addend.segments()[at].as_f32()));
-                slice.apply(&gradients, &update, pool, threads);
+                slice.apply(&gradients, &update, pool, threads)?;
             }
-        });
+            Ok(())
+        })?;
         self.version = self.version.next();
+        Ok(())
     }
 
     /// Applies the held gradients as one update if the policy says that they are due.
+    ///
+    /// # Errors
+    /// If the device fails. The contents must not be used again.
     pub(super) fn update_if_due(
         &mut self,
         timer: &mut UpdateTimer,
         pool: &BufferPool,
         threads: &UpdateThreads,
-    ) {
+    ) -> Result<(), DriverError> {
         if self.is_complete() || self.is_held() || !self.policy.is_due(self.version, &self.members) {
-            return;
+            return Ok(());
         }
+        let mut applied = Ok(());
         timer.update(|| {
             let Some((addends, count)) = self.aggregate.take() else { return false };
-            self.apply(&addends, 1.0, count, pool, threads);
+            applied = self.apply(&addends, 1.0, count, pool, threads);
             self.policy.updated();
             self.ledger.updated();
-            true
+            applied.is_ok()
         });
+        applied
     }
 }

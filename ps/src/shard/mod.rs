@@ -13,6 +13,7 @@ mod initial;
 mod ledger;
 mod limits;
 mod newest;
+mod on_device;
 mod optimizer;
 mod pinned;
 #[cfg(test)]

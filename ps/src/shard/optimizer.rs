@@ -1,9 +1,8 @@
-//! Defines, for each optimizer, the kernel that applies a gradient and the slots that are kept beside each
-//! value.
+//! Defines, for each optimizer, the step that applies a gradient and the slots that are kept beside each
+//! value. The processor and a device apply the same step.
 
 use pushpull_kernels::cpu::{
-    AdagradStep, AdamStep, AdamWStep, FtrlStep, LambStep, LionStep, MomentumStep, RmsPropStep, adagrad, adam,
-    adamw, ftrl, lamb, lion, momentum, rmsprop, sgd,
+    AdagradStep, AdamStep, AdamWStep, FtrlStep, LambStep, LionStep, MomentumStep, OptimizerStep, RmsPropStep,
 };
 use pushpull_messages::optimizer::{OptimizerSpec, UpdateSpec};
 use pushpull_messages::variable::VariableSpec;
@@ -55,6 +54,42 @@ pub fn initial_slots(update: &UpdateSpec, variable: &VariableSpec) -> Vec<(&'sta
     slot_names(&rule.optimizer).iter().copied().zip(slots(&rule.optimizer)).collect()
 }
 
+/// Returns the step that an update makes.
+pub(super) const fn step(update: &Update<'_>) -> OptimizerStep {
+    let Update { learning_rate_factor: rate, step, .. } = *update;
+    match *update.optimizer {
+        OptimizerSpec::Sgd { learning_rate } => OptimizerStep::Sgd(learning_rate * rate),
+        OptimizerSpec::Momentum { learning_rate, momentum, nesterov } => {
+            OptimizerStep::Momentum(MomentumStep { learning_rate: learning_rate * rate, momentum, nesterov })
+        }
+        OptimizerSpec::Adam { learning_rate, beta1, beta2, epsilon } => {
+            OptimizerStep::Adam(AdamStep { learning_rate: learning_rate * rate, beta1, beta2, epsilon, step })
+        }
+        OptimizerSpec::AdamW { learning_rate, beta1, beta2, epsilon, weight_decay } => {
+            let adam = AdamStep { learning_rate: learning_rate * rate, beta1, beta2, epsilon, step };
+            OptimizerStep::AdamW(AdamWStep { adam, weight_decay })
+        }
+        OptimizerSpec::Adagrad { learning_rate, epsilon, .. } => {
+            OptimizerStep::Adagrad(AdagradStep { learning_rate: learning_rate * rate, epsilon })
+        }
+        OptimizerSpec::RmsProp { learning_rate, decay, momentum, epsilon } => {
+            let learning_rate = learning_rate * rate;
+            OptimizerStep::RmsProp(RmsPropStep { learning_rate, decay, momentum, epsilon })
+        }
+        OptimizerSpec::Ftrl { learning_rate, l1, l2, .. } => {
+            OptimizerStep::Ftrl(FtrlStep { learning_rate, rate, l1, l2 })
+        }
+        OptimizerSpec::Lamb { learning_rate, beta1, beta2, epsilon, weight_decay } => {
+            let adam = AdamStep { learning_rate: learning_rate * rate, beta1, beta2, epsilon, step };
+            OptimizerStep::Lamb(LambStep { adam, weight_decay })
+        }
+        OptimizerSpec::Lion { learning_rate, beta1, beta2, weight_decay } => {
+            let learning_rate = learning_rate * rate;
+            OptimizerStep::Lion(LionStep { learning_rate, beta1, beta2, weight_decay })
+        }
+    }
+}
+
 /// Writes the value after this update to `next`, and changes the slots in place.
 ///
 /// # Panics
@@ -66,49 +101,5 @@ pub(super) fn apply(
     gradient: &[f32],
     slots: &mut [&mut [f32]],
 ) {
-    let &Update { learning_rate_factor: rate, step, terms, .. } = update;
-    match (update.optimizer, slots) {
-        (&OptimizerSpec::Sgd { learning_rate }, []) => {
-            sgd(next, value, gradient, terms, learning_rate * rate);
-        }
-        (&OptimizerSpec::Momentum { learning_rate, momentum: decay, nesterov }, [velocity]) => {
-            let step = MomentumStep { learning_rate: learning_rate * rate, momentum: decay, nesterov };
-            momentum(next, value, velocity, gradient, terms, step);
-        }
-        (&OptimizerSpec::Adam { learning_rate, beta1, beta2, epsilon }, [first, second]) => {
-            let step = AdamStep { learning_rate: learning_rate * rate, beta1, beta2, epsilon, step };
-            adam(next, value, first, second, gradient, terms, step);
-        }
-        (&OptimizerSpec::AdamW { learning_rate, beta1, beta2, epsilon, weight_decay }, [first, second]) => {
-            let adam = AdamStep { learning_rate: learning_rate * rate, beta1, beta2, epsilon, step };
-            let step = AdamWStep { adam, weight_decay };
-            adamw(next, value, first, second, gradient, terms, step);
-        }
-        (&OptimizerSpec::Adagrad { learning_rate, epsilon, .. }, [accumulator]) => {
-            let step = AdagradStep { learning_rate: learning_rate * rate, epsilon };
-            adagrad(next, value, accumulator, gradient, terms, step);
-        }
-        (
-            &OptimizerSpec::RmsProp { learning_rate, decay, momentum, epsilon },
-            [mean_square, velocity @ ..],
-        ) => {
-            let step = RmsPropStep { learning_rate: learning_rate * rate, decay, momentum, epsilon };
-            let velocity = velocity.first_mut().map(|velocity| &mut **velocity);
-            rmsprop(next, value, mean_square, velocity, gradient, terms, step);
-        }
-        (&OptimizerSpec::Ftrl { learning_rate, l1, l2, .. }, [accumulator, linear]) => {
-            let step = FtrlStep { learning_rate, rate, l1, l2 };
-            ftrl(next, value, accumulator, linear, gradient, terms, step);
-        }
-        (&OptimizerSpec::Lamb { learning_rate, beta1, beta2, epsilon, weight_decay }, [first, second]) => {
-            let adam = AdamStep { learning_rate: learning_rate * rate, beta1, beta2, epsilon, step };
-            let step = LambStep { adam, weight_decay };
-            lamb(next, value, first, second, gradient, terms, step);
-        }
-        (&OptimizerSpec::Lion { learning_rate, beta1, beta2, weight_decay }, [momentum]) => {
-            let step = LionStep { learning_rate: learning_rate * rate, beta1, beta2, weight_decay };
-            lion(next, value, momentum, gradient, terms, step);
-        }
-        (optimizer, slots) => panic!("{} with {} slots", optimizer.name(), slots.len()),
-    }
+    step(update).apply(next, value, slots, gradient, update.terms);
 }

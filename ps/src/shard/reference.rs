@@ -1,4 +1,5 @@
-//! Compares the updates of slices, step by step, with the updates that other libraries make. The script
+//! Compares the updates of slices, on the processor and on a device, with the updates that other libraries
+//! make, step by step. The script
 //! `testdata/generate.py` trained with those libraries and wrote the expected values to files.
 
 use std::collections::BTreeMap;
@@ -14,8 +15,11 @@ use pushpull_transport::buffer::{Buffer, BufferPool};
 use serde_json::Value;
 
 use super::cut::SliceState;
+use super::on_device::Device;
 use super::slice::Slice;
+use super::tests::devices::emulated;
 use super::update::Update;
+use crate::device::MakeDevice;
 
 /// The elements of every variable.
 type Tensors = BTreeMap<String, Vec<f32>>;
@@ -57,15 +61,22 @@ fn variable(case: &Case, name: &str) -> VariableSpec {
     VariableSpec { name: name.to_owned(), shape, initializer, trainable: true, device: None }
 }
 
-fn slice(case: &Case, name: &str) -> Slice {
+fn slice(case: &Case, name: &str, device: Option<&Device>) -> Slice {
     let variable = variable(case, name);
     let whole = SliceSpec::whole(VariableId(0), &variable);
     let value = Arc::new(Buffer::from_f32(&case.start[name]));
     let found = SliceState { id: SliceId(0), value, average: None, slots: Vec::new() };
-    Slice::new(SliceId(0), &whole, &variable, &case.update, 0, Some(found), &BufferPool::default())
+    let slice =
+        Slice::new(SliceId(0), &whole, &variable, &case.update, 0, Some(found), &BufferPool::default());
+    match device {
+        Some(device) => slice.moved_to(device, &case.update).unwrap(),
+        None => slice,
+    }
 }
 
-fn check(file: &str) {
+/// Checks the slices of all cases in a file. With a `device`, they keep their slots there.
+fn check(file: &str, device: Option<&MakeDevice>) {
+    let device = device.map(|make| Device::open(make).unwrap());
     let pool = BufferPool::default();
     for case in cases(file) {
         case.update.validate().unwrap();
@@ -73,12 +84,12 @@ fn check(file: &str) {
             .validate_groups(&case.shapes.keys().map(|name| variable(&case, name)).collect::<Vec<_>>())
             .unwrap();
         let mut slices: BTreeMap<&str, Slice> =
-            case.shapes.keys().map(|name| (name.as_str(), slice(&case, name))).collect();
+            case.shapes.keys().map(|name| (name.as_str(), slice(&case, name, device.as_ref()))).collect();
         assert!(case.steps.len() >= 10);
         for ((gradients, values), version) in case.steps.iter().zip(0..) {
             let update = Update::new(&case.update, Version(version), GlobalStep(1000), 1.0, 1);
             for (name, slice) in &mut slices {
-                slice.apply(&[&gradients[*name]], &update, &pool, Threads::One);
+                slice.apply(&[&gradients[*name]], &update, &pool, Threads::One).unwrap();
                 for (got, want) in slice.snapshot().as_f32().iter().zip(&values[*name]) {
                     let off = (got - want).abs();
                     assert!(off < 1e-5, "{}, '{name}' after {version}: {got}, not {want}", case.name);
@@ -90,10 +101,17 @@ fn check(file: &str) {
 
 #[test]
 fn groups_agree_with_those_of_pytorch() {
-    check(include_str!("testdata/torch.json"));
+    check(include_str!("testdata/torch.json"), None);
 }
 
 #[test]
 fn lamb_and_lion_agree_with_optax() {
-    check(include_str!("testdata/optax.json"));
+    check(include_str!("testdata/optax.json"), None);
+}
+
+#[test]
+fn a_device_agrees_with_pytorch_and_optax() {
+    let Some(device) = emulated() else { return };
+    check(include_str!("testdata/torch.json"), Some(&device));
+    check(include_str!("testdata/optax.json"), Some(&device));
 }

@@ -12,6 +12,7 @@ use pushpull_messages::cluster::{Address, ClusterConfig, ClusterError, ClusterFl
 use pushpull_messages::id::JobName;
 use pushpull_messages::job::{JOB_FILE_BYTES_MAX, JobSpec};
 use pushpull_messages::placement::SHARDS_PER_TASK_MAX;
+use pushpull_ps::{MakeDevice, PsDevice};
 use pushpull_transport::{Congestion, SPIN};
 use pushpull_worker::{DeviceChoice, DeviceList, ReplicaError, WorkerConfig, engine_replicas};
 
@@ -272,6 +273,35 @@ pub(crate) struct ReplyArgs {
 impl ReplyArgs {
     pub(crate) const fn bytes_max(self) -> u64 {
         self.reply_mib << 20
+    }
+}
+
+/// The flag that selects where a ps task applies updates.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct PsDeviceArgs {
+    /// Where each ps task keeps the state of the optimizer and applies updates: cpu, or a CUDA device of its
+    /// host, such as cuda:0
+    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
+    ps_device: PsDevice,
+}
+
+impl PsDeviceArgs {
+    /// Returns the function that opens the device, after looking for the device; `None` for the processor.
+    ///
+    /// # Errors
+    /// If the host lacks the device.
+    pub(crate) fn resolve(self) -> Result<Option<MakeDevice>, Failure> {
+        let unusable = |error| Failure::Error(anyhow!("--ps-device={}: {error}", self.ps_device));
+        self.ps_device.resolve().map_err(unusable)
+    }
+
+    /// Returns the flag for a ps task on this host, after looking for the device.
+    ///
+    /// # Errors
+    /// If the host lacks the device.
+    pub(crate) fn to_flag(self) -> Result<String, Failure> {
+        self.resolve()?;
+        Ok(format!("--ps-device={}", self.ps_device))
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use pushpull_chief::ChiefConfig;
 
-use super::flags::{DeviceArgs, HangArgs, ReplyArgs, ShardHangArgs, read_job, shards, threads};
+use super::flags::{DeviceArgs, HangArgs, PsDeviceArgs, ReplyArgs, ShardHangArgs, read_job, shards, threads};
 use super::observe::ObserveArgs;
 use super::paths::{absolute, check_files, data_directory};
 use super::saving::SavingArgs;
@@ -37,6 +37,8 @@ pub(super) struct LocalArgs {
     /// Number of shards of each ps task
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = shards())]
     shards: u32,
+    #[command(flatten)]
+    ps_device: PsDeviceArgs,
     #[command(flatten)]
     device: DeviceArgs,
     #[command(flatten)]
@@ -74,7 +76,7 @@ impl LocalArgs {
             ps: self.ps,
             workers: self.workers,
             chief_flags: self.chief_flags(chief_observe)?,
-            ps_flags: self.ps_flags(&observe),
+            ps_flags: self.ps_flags(&observe)?,
             worker_flags: self.worker_flags(observe)?,
             drain_timeout: self.saving.drain_timeout(),
             log_format: self.observe.log_format(),
@@ -106,14 +108,15 @@ impl LocalArgs {
         Ok(flags)
     }
 
-    fn ps_flags(&self, observe: &[String]) -> Vec<String> {
+    fn ps_flags(&self, observe: &[String]) -> Result<Vec<String>, Failure> {
         let mut flags = vec![
             self.start_timeout(),
             format!("--shards={}", self.shards),
             format!("--reply-mib={}", self.reply.reply_mib),
+            self.ps_device.to_flag()?,
         ];
         flags.extend_from_slice(observe);
-        flags
+        Ok(flags)
     }
 
     fn worker_flags(&self, observe: Vec<String>) -> Result<Vec<String>, Failure> {

@@ -6,7 +6,7 @@ use clap::Parser;
 use pushpull_messages::id::JobName;
 use pushpull_ps::PsConfig;
 
-use super::flags::{ClusterArgs, LeaseArgs, ReplyArgs, shards};
+use super::flags::{ClusterArgs, LeaseArgs, PsDeviceArgs, ReplyArgs, shards};
 use super::observe::ObserveArgs;
 use super::parse::main;
 use super::task::run;
@@ -20,6 +20,8 @@ pub(super) struct PsArgs {
     /// Number of shards; each shard of 1 MiB or more runs on a thread of its own
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = shards())]
     shards: u32,
+    #[command(flatten)]
+    device: PsDeviceArgs,
     #[command(flatten)]
     lease: LeaseArgs,
     #[command(flatten)]
@@ -39,6 +41,7 @@ pub fn ps_main() -> ExitCode {
             start_timeout: args.cluster.start_timeout(),
             chief_lease: args.lease.time(),
             reply_bytes_max: args.reply.bytes_max(),
+            device: args.device.resolve()?,
             ..Default::default()
         };
         run(&log, roles::ps(&cluster, &network, config, None))

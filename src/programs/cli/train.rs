@@ -20,7 +20,9 @@ use tokio::sync::watch;
 use tracing::Instrument;
 
 use super::evaluator::EvaluationArgs;
-use super::flags::{ClusterArgs, DeviceArgs, HangArgs, LeaseArgs, PsFailureArgs, ReplyArgs, shards, threads};
+use super::flags::{
+    ClusterArgs, DeviceArgs, HangArgs, LeaseArgs, PsDeviceArgs, PsFailureArgs, ReplyArgs, shards, threads,
+};
 use super::input::InputArgs;
 use super::observe::ObserveArgs;
 use super::paths::{check_files, data_directory};
@@ -103,6 +105,8 @@ pub struct TrainArgs {
     /// Number of shards of each ps task; each shard of 1 MiB or more runs on a thread of its own
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = shards())]
     shards: u32,
+    #[command(flatten)]
+    ps_device: PsDeviceArgs,
     /// Threads for one step of each worker [default: all cores, divided among the workers of this process]
     #[arg(long, value_name = "N", value_parser = threads())]
     threads: Option<u16>,
@@ -253,14 +257,15 @@ impl TrainArgs {
         EndFiles { report: self.report.as_deref(), model: self.save_model.as_deref() }
     }
 
-    fn ps_config(&self) -> PsConfig {
-        PsConfig {
+    fn ps_config(&self) -> Result<PsConfig, Failure> {
+        Ok(PsConfig {
             shards: self.shards,
             start_timeout: self.cluster.start_timeout(),
             chief_lease: self.lease.time(),
             reply_bytes_max: self.reply.bytes_max(),
+            device: self.ps_device.resolve()?,
             ..Default::default()
-        }
+        })
     }
 
     fn worker_config(&self, workers: u32, hooks: &Hooks) -> Result<WorkerConfig, Failure> {
@@ -302,7 +307,7 @@ impl TrainArgs {
             None
         };
         match (cluster.task().job, orders) {
-            (JobName::Ps, _) => roles::ps(cluster, &network, self.ps_config(), Some(&digest_of)).await,
+            (JobName::Ps, _) => roles::ps(cluster, &network, self.ps_config()?, Some(&digest_of)).await,
             (JobName::Worker, orders) => {
                 let config = self.worker_config(1, hooks)?;
                 roles::worker(cluster, &network, config, Some(&digest_of), orders).await
@@ -325,7 +330,7 @@ impl TrainArgs {
         let embedded = Embedded {
             ps: self.ps.unwrap_or(1),
             workers,
-            ps_config: self.ps_config(),
+            ps_config: self.ps_config()?,
             worker_config: self.worker_config(workers, hooks)?,
             chief_config: self.chief_config()?,
             hooks: self.saving.hooks(&hooks.chief, &job)?,

@@ -2,10 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use pushpull_cuda::{
-    Argument, Compiler, Driver, DriverError, Elements, Emulator, Grid, Launch, Optimizer, Source,
-};
-use pushpull_kernels::cpu::{AdamStep, GradientTerms, LambStep};
+use pushpull_cuda::{Argument, Compiler, Driver, DriverError, Elements, Emulator, Grid, Launch, Source};
+use pushpull_kernels::cpu::{AdamStep, GradientTerms, LambStep, OptimizerStep};
 
 use crate::devices::compiler;
 
@@ -81,9 +79,9 @@ fn lamb_does_not_replace_its_values() {
     let Some(mut emulator) = emulator() else { return };
     let place = emulator.allocate(64).unwrap().place();
     let adam = AdamStep { learning_rate: 0.1, beta1: 0.9, beta2: 0.999, epsilon: 1e-7, step: 1 };
-    let lamb = Optimizer::Lamb(LambStep { adam, weight_decay: 0.0 });
+    let lamb = OptimizerStep::Lamb(LambStep { adam, weight_decay: 0.0 });
     let elements = Elements { next: place, value: place, slots: &[place; 2], gradient: place, count: 1 };
-    let update = || lamb.apply(&mut emulator, elements, GradientTerms::PLAIN, Some(place));
+    let update = || elements.apply(&mut emulator, lamb, GradientTerms::PLAIN, Some(place));
     assert!(catch_unwind(AssertUnwindSafe(update)).is_err());
 }
 

@@ -1,6 +1,7 @@
 //! The suite finds wrong kernels: each change of a kernel's source below makes it fail.
 
-use pushpull_cuda::{Compiler, Emulator, Optimizer, Source};
+use pushpull_cuda::{Compiler, Emulator, Source};
+use pushpull_kernels::cpu::OptimizerStep;
 
 use crate::case::{Case, agrees, source_of};
 use crate::devices::compiler;
@@ -79,7 +80,7 @@ fn same(got: &[f32], expected: &[f64]) -> bool {
 fn updates_agree(compiler: &Compiler, kernels: &Source) -> bool {
     (0..4).all(|seed| {
         let mut numbers = Numbers(seed);
-        optimizers().into_iter().all(|(optimizer, slots): (Optimizer, usize)| {
+        optimizers().into_iter().all(|(optimizer, slots): (OptimizerStep, usize)| {
             let (state, gradient) = drawn(&mut numbers, slots, 600);
             let got = device(compiler, kernels, seed).update(optimizer, TERMS[1], &state, &gradient, false);
             let expected = reference::update(optimizer, TERMS[1], &state, &gradient);

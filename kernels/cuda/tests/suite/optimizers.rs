@@ -1,8 +1,8 @@
 //! Every optimizer agrees with its reference, on every device.
 
-use pushpull_cuda::Optimizer;
 use pushpull_kernels::cpu::{
-    AdagradStep, AdamStep, AdamWStep, FtrlStep, GradientTerms, LambStep, LionStep, MomentumStep, RmsPropStep,
+    AdagradStep, AdamStep, AdamWStep, FtrlStep, GradientTerms, LambStep, LionStep, MomentumStep,
+    OptimizerStep, RmsPropStep,
 };
 
 use crate::numbers::{Numbers, assert_close};
@@ -18,20 +18,23 @@ pub(crate) const TERMS: [GradientTerms; 2] =
     [GradientTerms::PLAIN, GradientTerms { scale: 0.25, weight_decay: 0.125 }];
 
 /// Returns every optimizer with its number of slots.
-pub(crate) fn optimizers() -> Vec<(Optimizer, usize)> {
+pub(crate) fn optimizers() -> Vec<(OptimizerStep, usize)> {
     let momentum = |nesterov| MomentumStep { learning_rate: 0.1, momentum: 0.9, nesterov };
     vec![
-        (Optimizer::Sgd(0.1), 0),
-        (Optimizer::Momentum(momentum(false)), 1),
-        (Optimizer::Momentum(momentum(true)), 1),
-        (Optimizer::Adam(ADAM), 2),
-        (Optimizer::AdamW(AdamWStep { adam: ADAM, weight_decay: 0.5 }), 2),
-        (Optimizer::Adagrad(AdagradStep { learning_rate: 0.1, epsilon: 1e-7 }), 1),
-        (Optimizer::RmsProp(RMSPROP), 1),
-        (Optimizer::RmsProp(RMSPROP), 2),
-        (Optimizer::Ftrl(FtrlStep { learning_rate: 0.1, rate: 0.5, l1: 0.01, l2: 0.02 }), 2),
-        (Optimizer::Lamb(LambStep { adam: ADAM, weight_decay: 0.25 }), 2),
-        (Optimizer::Lion(LionStep { learning_rate: 0.01, beta1: 0.9, beta2: 0.99, weight_decay: 0.5 }), 1),
+        (OptimizerStep::Sgd(0.1), 0),
+        (OptimizerStep::Momentum(momentum(false)), 1),
+        (OptimizerStep::Momentum(momentum(true)), 1),
+        (OptimizerStep::Adam(ADAM), 2),
+        (OptimizerStep::AdamW(AdamWStep { adam: ADAM, weight_decay: 0.5 }), 2),
+        (OptimizerStep::Adagrad(AdagradStep { learning_rate: 0.1, epsilon: 1e-7 }), 1),
+        (OptimizerStep::RmsProp(RMSPROP), 1),
+        (OptimizerStep::RmsProp(RMSPROP), 2),
+        (OptimizerStep::Ftrl(FtrlStep { learning_rate: 0.1, rate: 0.5, l1: 0.01, l2: 0.02 }), 2),
+        (OptimizerStep::Lamb(LambStep { adam: ADAM, weight_decay: 0.25 }), 2),
+        (
+            OptimizerStep::Lion(LionStep { learning_rate: 0.01, beta1: 0.9, beta2: 0.99, weight_decay: 0.5 }),
+            1,
+        ),
     ]
 }
 
@@ -42,7 +45,7 @@ pub(crate) fn drawn(numbers: &mut Numbers, slots: usize, count: usize) -> (State
     (State { value, slots }, numbers.between(-1.0, 1.0, count))
 }
 
-fn check(name: &str, runner: &mut dyn Runner, optimizer: Optimizer, state: &State, gradient: &[f32]) {
+fn check(name: &str, runner: &mut dyn Runner, optimizer: OptimizerStep, state: &State, gradient: &[f32]) {
     for terms in TERMS {
         for in_place in [false, true] {
             let expected = reference::update(optimizer, terms, state, gradient);
@@ -88,8 +91,9 @@ fn a_grid_with_fewer_threads_than_elements_updates_all() {
     for (name, mut runner) in runners(3) {
         let mut numbers = Numbers(3);
         let (state, gradient) = drawn(&mut numbers, 0, count);
-        let expected = reference::update(Optimizer::Sgd(0.1), GradientTerms::PLAIN, &state, &gradient);
-        let got = runner.update(Optimizer::Sgd(0.1), GradientTerms::PLAIN, &state, &gradient, true).unwrap();
+        let expected = reference::update(OptimizerStep::Sgd(0.1), GradientTerms::PLAIN, &state, &gradient);
+        let got =
+            runner.update(OptimizerStep::Sgd(0.1), GradientTerms::PLAIN, &state, &gradient, true).unwrap();
         assert_close(name, &got.value, &expected.value, TOLERANCE);
     }
 }

@@ -1,7 +1,6 @@
 //! The operations of the suite in `f64`, written as their sources have them.
 
-use pushpull_cuda::Optimizer;
-use pushpull_kernels::cpu::{AdamStep, Binary, Extent, GradientTerms, Side, Step, Unary};
+use pushpull_kernels::cpu::{AdamStep, Binary, Extent, GradientTerms, OptimizerStep, Side, Step, Unary};
 
 use crate::chains::ChainCase;
 use crate::rows::RowOperation;
@@ -37,32 +36,32 @@ fn adam_step(adam: AdamStep, slots: &mut [f64], gradient: f64) -> f64 {
 }
 
 /// Returns the new value of one element; for LAMB, the direction.
-fn element(optimizer: Optimizer, value: f64, slots: &mut [f64], gradient: f64) -> f64 {
+fn element(optimizer: OptimizerStep, value: f64, slots: &mut [f64], gradient: f64) -> f64 {
     let wide = f64::from;
     match optimizer {
-        Optimizer::Sgd(rate) => value - wide(rate) * gradient,
-        Optimizer::Momentum(step) => {
+        OptimizerStep::Sgd(rate) => value - wide(rate) * gradient,
+        OptimizerStep::Momentum(step) => {
             slots[0] = wide(step.momentum) * slots[0] + gradient;
             let ahead = if step.nesterov { gradient + wide(step.momentum) * slots[0] } else { slots[0] };
             value - wide(step.learning_rate) * ahead
         }
-        Optimizer::Adam(adam) => value - adam_step(adam, slots, gradient),
-        Optimizer::AdamW(step) => {
+        OptimizerStep::Adam(adam) => value - adam_step(adam, slots, gradient),
+        OptimizerStep::AdamW(step) => {
             let kept = 1.0 - wide(step.adam.learning_rate) * wide(step.weight_decay);
             kept * value - adam_step(step.adam, slots, gradient)
         }
-        Optimizer::Adagrad(step) => {
+        OptimizerStep::Adagrad(step) => {
             slots[0] += gradient * gradient;
             value - wide(step.learning_rate) * gradient / (slots[0].sqrt() + wide(step.epsilon))
         }
-        Optimizer::RmsProp(step) => {
+        OptimizerStep::RmsProp(step) => {
             slots[0] = wide(step.decay) * slots[0] + (1.0 - wide(step.decay)) * gradient * gradient;
             let move_by = wide(step.learning_rate) * gradient / (slots[0] + wide(step.epsilon)).sqrt();
             let Some(velocity) = slots.get_mut(1) else { return value - move_by };
             *velocity = wide(step.momentum) * *velocity + move_by;
             value - *velocity
         }
-        Optimizer::Ftrl(step) => {
+        OptimizerStep::Ftrl(step) => {
             let sum = slots[0] + gradient * gradient;
             let alpha = wide(step.learning_rate);
             slots[1] += wide(step.rate) * gradient - (sum.sqrt() - slots[0].sqrt()) / alpha * value;
@@ -71,11 +70,11 @@ fn element(optimizer: Optimizer, value: f64, slots: &mut [f64], gradient: f64) -
             let zero = slots[1].abs() <= wide(step.l1);
             if zero { 0.0 } else { shrunk / (sum.sqrt() / alpha + 2.0 * wide(step.l2)) }
         }
-        Optimizer::Lamb(step) => {
+        OptimizerStep::Lamb(step) => {
             let [first, second] = corrected(step.adam, slots, gradient);
             first / (second.sqrt() + wide(step.adam.epsilon)) + wide(step.weight_decay) * value
         }
-        Optimizer::Lion(step) => {
+        OptimizerStep::Lion(step) => {
             let [beta1, beta2] = [step.beta1, step.beta2].map(wide);
             let c = beta1 * slots[0] + (1.0 - beta1) * gradient;
             slots[0] = beta2 * slots[0] + (1.0 - beta2) * gradient;
@@ -87,7 +86,12 @@ fn element(optimizer: Optimizer, value: f64, slots: &mut [f64], gradient: f64) -
 }
 
 /// Applies one step of an optimizer.
-pub(crate) fn update(optimizer: Optimizer, terms: GradientTerms, state: &State, gradient: &[f32]) -> Wide {
+pub(crate) fn update(
+    optimizer: OptimizerStep,
+    terms: GradientTerms,
+    state: &State,
+    gradient: &[f32],
+) -> Wide {
     let wide = |numbers: &Vec<f32>| numbers.iter().map(|&number| f64::from(number)).collect::<Vec<_>>();
     let (value, mut slots) = (wide(&state.value), state.slots.iter().map(wide).collect::<Vec<_>>());
     let mut next = Vec::new();
@@ -99,7 +103,7 @@ pub(crate) fn update(optimizer: Optimizer, terms: GradientTerms, state: &State, 
         next.push(element(optimizer, value[at], &mut own, gradient));
         slots.iter_mut().zip(own).for_each(|(slot, own)| slot[at] = own);
     }
-    if let Optimizer::Lamb(step) = optimizer {
+    if let OptimizerStep::Lamb(step) = optimizer {
         let norm = |numbers: &[f64]| numbers.iter().map(|number| number * number).sum::<f64>().sqrt();
         let (of_value, of_direction) = (norm(&value), norm(&next));
         let ratio = if of_value == 0.0 || of_direction == 0.0 { 1.0 } else { of_value / of_direction };

@@ -1,7 +1,7 @@
 //! What runs the optimizers of the suite: the processor, or a device with a driver.
 
-use pushpull_cuda::{Driver, DriverError, Elements, Memory, Optimizer, Source, average};
-use pushpull_kernels::cpu::{self, GradientTerms};
+use pushpull_cuda::{Driver, DriverError, Elements, Memory, Source, average, optimizer_scratch_bytes};
+use pushpull_kernels::cpu::{self, GradientTerms, OptimizerStep};
 
 use crate::devices::devices;
 
@@ -20,7 +20,7 @@ pub(crate) trait Runner {
     /// Applies one step of an optimizer. If `in_place` is true, the new values replace the old ones.
     fn update(
         &mut self,
-        optimizer: Optimizer,
+        optimizer: OptimizerStep,
         terms: GradientTerms,
         state: &State,
         gradient: &[f32],
@@ -37,7 +37,7 @@ pub(crate) struct Cpu;
 impl Runner for Cpu {
     fn update(
         &mut self,
-        optimizer: Optimizer,
+        optimizer: OptimizerStep,
         terms: GradientTerms,
         state: &State,
         gradient: &[f32],
@@ -46,21 +46,7 @@ impl Runner for Cpu {
         let (value, mut slots) = (&state.value[..], state.slots.clone());
         let mut next = vec![f32::NAN; value.len()];
         let mut parts: Vec<&mut [f32]> = slots.iter_mut().map(Vec::as_mut_slice).collect();
-        match (optimizer, &mut parts[..]) {
-            (Optimizer::Sgd(rate), []) => cpu::sgd(&mut next, value, gradient, terms, rate),
-            (Optimizer::Momentum(step), [a]) => cpu::momentum(&mut next, value, a, gradient, terms, step),
-            (Optimizer::Adam(step), [a, b]) => cpu::adam(&mut next, value, a, b, gradient, terms, step),
-            (Optimizer::AdamW(step), [a, b]) => cpu::adamw(&mut next, value, a, b, gradient, terms, step),
-            (Optimizer::Adagrad(step), [a]) => cpu::adagrad(&mut next, value, a, gradient, terms, step),
-            (Optimizer::RmsProp(step), [a]) => cpu::rmsprop(&mut next, value, a, None, gradient, terms, step),
-            (Optimizer::RmsProp(step), [a, b]) => {
-                cpu::rmsprop(&mut next, value, a, Some(b), gradient, terms, step);
-            }
-            (Optimizer::Ftrl(step), [a, b]) => cpu::ftrl(&mut next, value, a, b, gradient, terms, step),
-            (Optimizer::Lamb(step), [a, b]) => cpu::lamb(&mut next, value, a, b, gradient, terms, step),
-            (Optimizer::Lion(step), [a]) => cpu::lion(&mut next, value, a, gradient, terms, step),
-            (optimizer, slots) => panic!("{optimizer:?} with {} slots", slots.len()),
-        }
+        optimizer.apply(&mut next, value, &mut parts, gradient, terms);
         Ok(State { value: next, slots })
     }
 
@@ -101,7 +87,7 @@ impl OnDevice {
 impl Runner for OnDevice {
     fn update(
         &mut self,
-        optimizer: Optimizer,
+        optimizer: OptimizerStep,
         terms: GradientTerms,
         state: &State,
         gradient: &[f32],
@@ -111,9 +97,9 @@ impl Runner for OnDevice {
         let (value, gradient) = (self.upload(&state.value)?, self.upload(gradient)?);
         let slots = state.slots.iter().map(|slot| self.upload(slot)).collect::<Result<Vec<_>, _>>()?;
         let places: Vec<_> = slots.iter().map(Memory::place).collect();
-        let in_place = in_place && !matches!(optimizer, Optimizer::Lamb(_));
+        let in_place = in_place && !matches!(optimizer, OptimizerStep::Lamb(_));
         let beside = if in_place { None } else { Some(self.0.allocate(value.bytes())?) };
-        let scratch = match optimizer.scratch_bytes(count) {
+        let scratch = match optimizer_scratch_bytes(optimizer, count) {
             0 => None,
             bytes => Some(self.0.allocate(bytes)?),
         };
@@ -124,7 +110,7 @@ impl Runner for OnDevice {
             gradient: gradient.place(),
             count,
         };
-        optimizer.apply(&mut *self.0, elements, terms, scratch.as_ref().map(Memory::place))?;
+        elements.apply(&mut *self.0, optimizer, terms, scratch.as_ref().map(Memory::place))?;
         let (next, old) = match beside {
             Some(next) => (next, Some(value)),
             None => (value, None),

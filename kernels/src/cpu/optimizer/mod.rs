@@ -15,6 +15,7 @@ mod lion;
 mod momentum;
 mod rmsprop;
 mod sgd;
+mod step;
 #[cfg(test)]
 mod tests;
 
@@ -28,6 +29,7 @@ pub use lion::{LionStep, lion};
 pub use momentum::{MomentumStep, momentum};
 pub use rmsprop::{RmsPropStep, rmsprop};
 pub use sgd::sgd;
+pub use step::OptimizerStep;
 
 use super::dispatch::zip_map;
 use super::threads::Threads;

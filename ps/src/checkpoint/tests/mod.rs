@@ -16,7 +16,8 @@ use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
 use pushpull_storage::{Store, Stores, read_header};
 
 use super::write;
-use shards::{Shards, any_placement, block_on, job, name, only, whole};
+use crate::shard::tests::devices::{assert_close, emulated};
+use shards::{Bits, Shards, any_placement, block_on, job, name, only, whole};
 
 fn any_optimizer() -> impl Strategy<Value = OptimizerSpec> {
     prop::sample::select(vec![
@@ -356,4 +357,38 @@ fn a_failing_store_costs_a_save_and_nothing_else() {
     shards.commit(cuts);
     let start = StartSpec::Resume { store, checkpoint: name(2), workers: Vec::new() };
     assert_eq!(Shards::new(&job, &whole(&job), &start).unwrap().contents(), expected);
+}
+
+#[test]
+fn a_checkpoint_moves_between_a_device_and_the_host() {
+    let Some(device) = emulated() else { return };
+    let variables = [(vec![6, 2], true), (vec![4], false), (vec![5, 3], true), (vec![], true)];
+    let frozen = GroupSpec { frozen: true, ..GroupSpec::new("v3") };
+    let other = GroupSpec::new("v2").optimizer(OptimizerSpec::momentum(0.1, 0.9));
+    let job = JobSpec { groups: vec![frozen, other], ..job(&variables, OptimizerSpec::adam(0.1), Some(0.8)) };
+    let other_placement = {
+        let mut placement = whole(&job);
+        placement.slices[2].slice.rows = 2;
+        let rest = SliceSpec { row: 2, rows: 3, ..placement.slices[2].slice };
+        placement.slices.insert(3, PlacedSlice { slice: rest, ..placement.slices[2] });
+        placement
+    };
+    for (saves, restores) in [(Some(&device), None), (None, Some(&device)), (Some(&device), Some(&device))] {
+        let directory = tempfile::tempdir().unwrap();
+        let store = directory.path().to_str().unwrap().to_owned();
+        let mut saved = Shards::on(saves, &job, &whole(&job), &StartSpec::Initialise).unwrap();
+        (1..=3).for_each(|number| saved.push(number));
+        let cuts = saved.arm(&Save { shard: 0, store: store.clone(), checkpoint: name(3), at: Version(3) });
+        saved.commit(cuts);
+        let start = StartSpec::Resume { store, checkpoint: name(3), workers: Vec::new() };
+        let mut restored = Shards::on(restores, &job, &other_placement, &start).unwrap();
+        assert_eq!(restored.contents(), saved.contents(), "a checkpoint has the same bits everywhere");
+        for number in 4..=6 {
+            saved.push(number);
+            restored.push(number);
+        }
+        let numbers =
+            |(bits, _): (Bits, _)| bits.into_values().flatten().map(f32::from_bits).collect::<Vec<_>>();
+        assert_close("the shards go on", &numbers(restored.contents()), &numbers(saved.contents()));
+    }
 }

@@ -19,6 +19,7 @@ use pushpull_storage::{FORMAT, ManifestSpec, Store, Stores};
 use pushpull_transport::buffer::{Buffer, BufferPool, Payload, Segment};
 
 use super::super::{read, write};
+use crate::device::MakeDevice;
 use crate::shard::{Answer, Cut, FileRequest, ShardLimits, ShardState};
 
 pub(super) const STORE_LIFE: Incarnation = Incarnation(3);
@@ -107,6 +108,16 @@ pub(super) type Bits = BTreeMap<(u32, Part), Vec<u32>>;
 
 impl Shards {
     pub(super) fn new(job: &JobSpec, placement: &Placement, start: &StartSpec) -> Result<Self, Refusal> {
+        Self::on(None, job, placement, start)
+    }
+
+    /// Creates shards that keep their slots on devices.
+    pub(super) fn on(
+        device: Option<&MakeDevice>,
+        job: &JobSpec,
+        placement: &Placement,
+        start: &StartSpec,
+    ) -> Result<Self, Refusal> {
         let mut shards = Self {
             job: job.clone(),
             placement: placement.clone(),
@@ -117,7 +128,7 @@ impl Shards {
         for &shard in &placement.shards {
             let (pool, bytes) = (BufferPool::default(), 1 << 30);
             let limits = ShardLimits { values_bytes_max: bytes, gradients_bytes_max: bytes };
-            let mut state = ShardState::new(shard, pool.clone(), limits);
+            let mut state = ShardState::new(shard, pool.clone(), limits).on_device(device.cloned());
             let mut answers = state.create(shards.create(shard, start), 1, 0);
             while let Some(request) = state.take_file_request() {
                 let FileRequest::Read(create) = request else { panic!("{request:?}") };

@@ -98,7 +98,14 @@ impl<R> ShardState<R> {
 
     fn begin(&mut self, create: Arc<CreateShard>, restored: Restored, reply: R) -> Answer<R> {
         let keeps_last = self.limits.keeps_last(&create);
-        let mut contents = Contents::new(create, restored, &self.pool, keeps_last);
+        let contents = Contents::new(create, restored, &self.pool, keeps_last, self.device.as_ref());
+        let mut contents = match contents {
+            Ok(contents) => contents,
+            Err(error) => {
+                // Not `Unavailable`: the chief would believe that the checkpoint is damaged.
+                return Answer::refused(reply, misfit(format!("{} cannot use its device: {error}", self.id)));
+            }
+        };
         for (&worker, &incarnation) in &self.over {
             contents.members.leave(worker, incarnation);
         }

@@ -55,8 +55,10 @@ impl<R> ShardState<R> {
     pub(super) fn cut_if_due(&mut self) {
         let Some(contents) = &self.contents else { return };
         if let Some(save) = self.saves.due(contents.version) {
-            let cut = contents.cut(save.clone());
-            self.saves.store(cut);
+            match contents.cut(save.clone()) {
+                Ok(cut) => self.saves.store(cut),
+                Err(error) => self.lose(error),
+            }
         }
     }
 }

@@ -14,6 +14,7 @@ mod roll_back;
 
 use std::collections::BTreeMap;
 
+use pushpull_cuda::DriverError;
 use pushpull_messages::id::{Incarnation, PlacementEpoch, ShardId, Version};
 use pushpull_messages::message::{
     Inspected, Leave, Left, Refusal, ShardCounters, ShardSnapshot, StalenessHistogram, StopAt, StoppingAt,
@@ -32,6 +33,7 @@ use super::stage::Stage;
 use super::threads::UpdateThreads;
 use super::timer::{Measure, UpdateTimer};
 use super::waiting::Waiting;
+use crate::device::MakeDevice;
 use create::Creating;
 pub use files::FileRequest;
 pub(crate) use push::Gradients;
@@ -66,6 +68,10 @@ pub struct ShardState<R> {
     not_finite: u64,
     timer: UpdateTimer,
     threads: UpdateThreads,
+    /// Opens the device that keeps the optimizers' slots; `None` if the host keeps them.
+    device: Option<MakeDevice>,
+    /// The error of the device, if it has failed. The shard has then lost its contents.
+    device_error: Option<DriverError>,
     /// Whether the draft of a push is being made. Other pushes wait for it.
     drafting: bool,
 }
@@ -94,6 +100,8 @@ impl<R> ShardState<R> {
             not_finite: 0,
             timer: UpdateTimer::default(),
             threads: UpdateThreads::NONE,
+            device: None,
+            device_error: None,
             drafting: false,
         }
     }
@@ -102,6 +110,13 @@ impl<R> ShardState<R> {
     #[must_use]
     pub(crate) fn shared_by(mut self, threads: UpdateThreads) -> Self {
         self.threads = threads;
+        self
+    }
+
+    /// Sets the device that keeps the optimizers' slots; `None` for the host.
+    #[must_use]
+    pub(crate) fn on_device(mut self, device: Option<MakeDevice>) -> Self {
+        self.device = device;
         self
     }
 
@@ -136,7 +151,7 @@ impl<R> ShardState<R> {
             && let Some(contents) = &mut self.contents
             && contents.members.leave(worker, incarnation)
         {
-            contents.update_if_due(&mut self.timer, &self.pool, &self.threads);
+            self.update_if_due();
             answers.extend(self.waiting.leave(worker));
             answers.extend(self.release());
             self.cut_if_due();
@@ -152,14 +167,35 @@ impl<R> ShardState<R> {
             Err(refusal) => return vec![Answer::refused(reply, refusal)],
         };
         let promised = contents.stop_at(stop);
-        contents.update_if_due(&mut self.timer, &self.pool, &self.threads);
-        let version = promised.max(contents.version);
+        self.update_if_due();
+        let version = self.contents.as_ref().map_or(promised, |contents| promised.max(contents.version));
         let mut answers = vec![Answer::message(reply, StoppingAt { version })];
         answers.extend(self.release());
         self.cut_if_due();
         // A complete shard does not wait for its learning rate, so the pushes that wait get their verdicts.
         answers.extend(self.resume());
         answers
+    }
+
+    /// Applies the held gradients as one update if they are due.
+    fn update_if_due(&mut self) {
+        let Some(contents) = &mut self.contents else { return };
+        if let Err(error) = contents.update_if_due(&mut self.timer, &self.pool, &self.threads) {
+            self.lose(error);
+        }
+    }
+
+    /// Drops the contents, because the device has failed: its slots are lost, and some slices may have the
+    /// values of the next version.
+    fn lose(&mut self, error: DriverError) {
+        self.contents = None;
+        self.device_error = Some(error);
+    }
+
+    /// Returns the error of the shard's device, if the device has failed. The shard cannot go on, and the
+    /// answers of the request during which the device has failed must not be sent.
+    pub(crate) const fn device_error(&self) -> Option<&DriverError> {
+        self.device_error.as_ref()
     }
 
     /// Returns the answers to all waiting pulls whose step may begin now.

@@ -83,7 +83,7 @@ impl<R> ShardState<R> {
                 let first = |members: &Members| policy.first_step(worker, version, members);
                 let step = contents.members.join(worker, incarnation, first).map_err(unavailable)?;
                 contents.touched = true;
-                contents.update_if_due(&mut self.timer, &self.pool, &self.threads);
+                self.update_if_due();
                 step
             }
             // The step is compared with the job's last step instead of the shard's own end, because the end
@@ -96,7 +96,8 @@ impl<R> ShardState<R> {
                 contents.members.admit(worker, incarnation).map_err(unavailable)?;
                 contents.touched = true;
                 contents.members.raise(worker, step);
-                contents.update_if_due(&mut self.timer, &self.pool, &self.threads);
+                self.update_if_due();
+                let contents = self.contents.as_ref().ok_or_else(|| variables_lost(self.id))?;
                 contents.members.next(worker)
             }
         };

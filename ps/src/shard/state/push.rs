@@ -1,5 +1,6 @@
 //! How a shard applies a push and answers it. All checks are made before the first value changes.
 
+use pushpull_cuda::DriverError;
 use pushpull_messages::message::{Push, PushId, Pushed, Refusal, RefusalCode, Verdict};
 use pushpull_transport::buffer::{BufferPool, Payload};
 
@@ -35,6 +36,7 @@ impl<R> ShardState<R> {
                 self.not_finite += u64::from(refusal.code == RefusalCode::NotFinite);
                 return vec![Answer::refused(reply, refusal)];
             }
+            Ok(_) if self.contents.is_none() => return vec![Answer::refused(reply, variables_lost(self.id))],
             Ok(outcome) => self.answer_push(push, outcome, connection, reply),
         };
         answers.extend(self.release());
@@ -104,21 +106,11 @@ impl<R> ShardState<R> {
                 Verdict::Stale { by }
             }
             Decision::Admitted(Admission::Apply { learning_rate_factor }) => {
-                if let Gradients::Drafted(draft) = &gradients {
-                    self.timer.add(draft.took());
+                let with = (&mut self.timer, &self.pool, &self.threads);
+                if let Err(error) = apply(contents, gradients, learning_rate_factor, with) {
+                    self.lose(error);
+                    return Err(variables_lost(self.id));
                 }
-                self.timer.update(|| {
-                    match gradients {
-                        Gradients::Arrived(gradients) => {
-                            let gradients = &[gradients];
-                            contents.apply(gradients, learning_rate_factor, 1, &self.pool, &self.threads);
-                        }
-                        Gradients::Drafted(draft) => {
-                            contents.apply_draft(draft, learning_rate_factor, &self.pool, &self.threads);
-                        }
-                    }
-                    true
-                });
                 self.counters.applied += 1;
                 Verdict::Applied
             }
@@ -135,7 +127,7 @@ impl<R> ShardState<R> {
         }
         contents.ledger.record(&push.id, verdict, push.drawn);
         if verdict == Verdict::Held {
-            contents.update_if_due(&mut self.timer, &self.pool, &self.threads);
+            self.update_if_due();
         }
         Ok(PushOutcome { verdict, staleness })
     }
@@ -178,6 +170,30 @@ enum Decision {
     Stopped,
     /// The push was passed to the policy, which made this decision.
     Admitted(Admission),
+}
+
+/// Applies the gradients of a push as one update.
+///
+/// # Errors
+/// If the device fails. The contents must not be used again.
+fn apply(
+    contents: &mut Contents,
+    gradients: Gradients,
+    learning_rate_factor: f32,
+    (timer, pool, threads): (&mut UpdateTimer, &BufferPool, &UpdateThreads),
+) -> Result<(), DriverError> {
+    if let Gradients::Drafted(draft) = &gradients {
+        timer.add(draft.took());
+    }
+    let mut applied = Ok(());
+    timer.update(|| {
+        applied = match gradients {
+            Gradients::Arrived(payload) => contents.apply(&[payload], learning_rate_factor, 1, pool, threads),
+            Gradients::Drafted(draft) => contents.apply_draft(draft, learning_rate_factor, pool, threads),
+        };
+        applied.is_ok()
+    });
+    applied
 }
 
 /// Decides about a push that is new and has passed all earlier checks: it is applied, held or dropped.

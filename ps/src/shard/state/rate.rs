@@ -63,11 +63,11 @@ impl<R> ShardState<R> {
     /// its learning rate.
     pub(crate) fn resume(&mut self) -> Vec<Answer<R>> {
         let drafting = self.drafting;
-        let ready = |contents: &&mut Contents| !drafting && !contents.is_held();
-        let Some(contents) = self.contents.as_mut().filter(ready) else {
+        let ready = |contents: &Contents| !drafting && !contents.is_held();
+        if self.contents.as_ref().is_none_or(|contents| !ready(contents)) {
             return Vec::new();
-        };
-        contents.update_if_due(&mut self.timer, &self.pool, &self.threads);
+        }
+        self.update_if_due();
         let mut answers = self.release();
         self.cut_if_due();
         // If the shard has to wait for another learning rate meanwhile, the remaining requests wait again, in

@@ -13,6 +13,7 @@ use pushpull_transport::buffer::{Buffer, BufferPool, Payload, Segment};
 
 use super::pushes::{create as small, floats, latest, payload};
 use super::workers::appoint;
+use crate::device::MakeDevice;
 use crate::shard::{Answer, Newest, Reader, ShardLimits, ShardState, ValuesKind};
 
 const TOP: EncodingSpec = EncodingSpec::TopK { fraction: 0.1 };
@@ -21,7 +22,7 @@ const TOP: EncodingSpec = EncodingSpec::TopK { fraction: 0.1 };
 const ELEMENTS: [usize; 3] = [300, 2, 400];
 
 /// Returns the request to create a shard with one half of the variable `a`, all of `b`, and all of `c`.
-fn create(compression: Vec<CompressionSpec>, sync: SyncSpec) -> CreateShard {
+pub(super) fn create(compression: Vec<CompressionSpec>, sync: SyncSpec) -> CreateShard {
     let mut create = small(OptimizerSpec::sgd(0.5), 100);
     create.variables[0].shape = [500, 2].into();
     let mut last = create.variables[0].clone();
@@ -35,7 +36,7 @@ fn create(compression: Vec<CompressionSpec>, sync: SyncSpec) -> CreateShard {
     CreateShard { compression, sync, workers: 2, ..create }
 }
 
-fn entry(gradients: Option<EncodingSpec>, values: Option<EncodingSpec>) -> Vec<CompressionSpec> {
+pub(super) fn entry(gradients: Option<EncodingSpec>, values: Option<EncodingSpec>) -> Vec<CompressionSpec> {
     vec![CompressionSpec { variables: "*".into(), gradients, values }]
 }
 
@@ -45,8 +46,14 @@ fn shard(create: CreateShard) -> ShardState<u32> {
 }
 
 fn shard_with(create: CreateShard, pool: BufferPool) -> ShardState<u32> {
+    shard_on(None, create, pool)
+}
+
+/// Returns such a shard that keeps its slots on a device.
+pub(super) fn shard_on(device: Option<MakeDevice>, create: CreateShard, pool: BufferPool) -> ShardState<u32> {
     let limits = ShardLimits { values_bytes_max: 1 << 20, gradients_bytes_max: 1 << 20 };
-    let (mut state, digest) = (ShardState::new(create.shard, pool, limits), create.placement.digest());
+    let mut state = ShardState::new(create.shard, pool, limits).on_device(device);
+    let digest = create.placement.digest();
     assert!(state.create(create, 1, 9).remove(0).result.is_ok());
     for worker in 0..2 {
         appoint(&mut state, worker, 1, 9);
@@ -57,7 +64,7 @@ fn shard_with(create: CreateShard, pool: BufferPool) -> ShardState<u32> {
     state
 }
 
-fn push(create: &CreateShard, worker: u32, round: u64) -> Push {
+pub(super) fn push(create: &CreateShard, worker: u32, round: u64) -> Push {
     Push {
         shard: 0,
         id: PushId { worker, incarnation: Incarnation(1), sequence: Sequence(round + 1) },
@@ -82,7 +89,7 @@ fn kernel(spec: EncodingSpec) -> Encoding {
 }
 
 /// Encodes slices, and returns them with what they are decoded to.
-fn encoded(spec: Option<EncodingSpec>, slices: &[Vec<f32>]) -> (Payload, Payload) {
+pub(super) fn encoded(spec: Option<EncodingSpec>, slices: &[Vec<f32>]) -> (Payload, Payload) {
     let (mut sent, mut decoded) = (Vec::new(), Vec::new());
     for numbers in slices {
         let encoding = spec.map(kernel).filter(|encoding| encoding.shrinks(numbers.len()));
@@ -109,7 +116,7 @@ fn encoded(spec: Option<EncodingSpec>, slices: &[Vec<f32>]) -> (Payload, Payload
 }
 
 /// Returns gradients that differ with the seed.
-fn gradients(seed: u64) -> Vec<Vec<f32>> {
+pub(super) fn gradients(seed: u64) -> Vec<Vec<f32>> {
     let number = |at: usize| ((at as u64 * 37 + seed * 101) % 211) as f32 / 100.0 - 1.0;
     ELEMENTS.map(|elements| (0..elements).map(number).collect()).into()
 }
@@ -118,7 +125,7 @@ fn bits(payload: &Payload) -> Vec<Vec<u8>> {
     payload.segments().iter().map(|segment| segment.as_bytes().to_vec()).collect()
 }
 
-fn exact(state: &mut ShardState<u32>, digest: u32) -> Payload {
+pub(super) fn exact(state: &mut ShardState<u32>, digest: u32) -> Payload {
     state.pull(&latest(digest), None, 9).remove(0).result.unwrap().1
 }
 

@@ -15,7 +15,7 @@ use super::pushes::{Tested, create, floats, latest, only, payload, push};
 use crate::shard::{Draft, DraftWriter, Gradients, Reader};
 
 /// Drafts a push as if its payload arrived in pieces; `pieces` are their sizes in bytes, again and again.
-fn draft(state: &Tested, push: &Push, gradients: &Payload, pieces: &[usize]) -> Option<Draft> {
+pub(super) fn draft(state: &Tested, push: &Push, gradients: &Payload, pieces: &[usize]) -> Option<Draft> {
     let lengths: Vec<u64> = gradients.segments().iter().map(|segment| segment.len() as u64).collect();
     let mut writer = state.0.plan()?.begin(push, &lengths, &BufferPool::default())?;
     let mut pieces = pieces.iter().copied().cycle();
@@ -46,7 +46,7 @@ fn values(state: &mut Tested) -> Vec<Vec<u32>> {
 }
 
 /// Lets the first incarnation of a worker join.
-fn join(state: &mut Tested) {
+pub(super) fn join(state: &mut Tested) {
     let pull = Pull { at: PullAt::Join, ..latest(push(1).placement_digest) };
     let reader = Reader { worker: 0, incarnation: push(1).id.incarnation, connection: 1 };
     state.0.pull(&pull, Some(reader), ());

@@ -3,7 +3,9 @@
 mod appointing;
 mod changes;
 mod compressed;
+pub(crate) mod devices;
 mod drafts;
+mod on_device;
 mod overflow;
 pub(crate) mod pushes;
 mod rates;

@@ -187,8 +187,7 @@ impl CudaExecutor {
         let ended = begun.and_then(|()| self.end(device, asked, faulty, &mut leaving, gradients));
         // After an error, the device must still do all of it before its memory is used again.
         for (_, transfer) in leaving {
-            let mut bytes = vec![0; transfer.bytes() as usize];
-            let _ = device.driver.finish(transfer, &mut bytes);
+            let _ = device.driver.abandon(transfer);
         }
         let done = device.driver.synchronise();
         Ok(ended.and(done)?)

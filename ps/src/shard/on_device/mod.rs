@@ -1,0 +1,139 @@
+//! The state of a slice in the memory of a device: its slots, and copies of its value and of its moving
+//! average. An update is applied there, and the new value comes back to the host, where it is read.
+//!
+//! Wanted properties: (A) a slice on a device has the values and slots of one on the host, up to rounding;
+//! (B) a state that leaves a device for a checkpoint has the same bits on any device.
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use pushpull_cuda::{Driver, DriverError, Elements, Memory, Place, Source, average, optimizer_scratch_bytes};
+use pushpull_kernels::cpu::OptimizerStep;
+use pushpull_transport::buffer::Buffer;
+
+use super::optimizer;
+use super::update::Update;
+use crate::device::MakeDevice;
+
+/// The device of a shard, which all slices of the shard share. The last of them closes it, and thereby frees
+/// its memory.
+#[derive(Clone)]
+pub(super) struct Device(Arc<Mutex<Box<dyn Driver + Send>>>);
+
+impl Device {
+    /// Opens a device that can apply optimizers.
+    ///
+    /// # Errors
+    /// If the device cannot be used.
+    pub(super) fn open(make: &MakeDevice) -> Result<Self, DriverError> {
+        let mut driver = make.open()?;
+        driver.load(&Source::optimizer())?;
+        Ok(Self(Arc::new(Mutex::new(driver))))
+    }
+}
+
+/// The state of a slice on a device. After an error, the device and the host may differ, so the slice must
+/// not be used again.
+pub(super) struct OnDevice {
+    device: Device,
+    value: Memory,
+    average: Option<Memory>,
+    slots: Vec<Memory>,
+    gradient: Memory,
+    /// What the optimizer needs if it does not change values in place.
+    beside: Option<Beside>,
+}
+
+/// The memory of an optimizer that needs all elements before it changes one.
+struct Beside {
+    next: Memory,
+    scratch: Memory,
+}
+
+impl OnDevice {
+    /// Copies the state of a slice to a device. `step` is any step of the slice's optimizer.
+    ///
+    /// # Errors
+    /// If the device has too little memory, or has failed.
+    pub(super) fn new(
+        device: &Device,
+        step: OptimizerStep,
+        value: &Buffer,
+        average: Option<&Buffer>,
+        slots: &[Arc<Buffer>],
+    ) -> Result<Self, DriverError> {
+        let driver = &mut **device.0.lock();
+        let mut uploaded = |buffer: &Buffer| {
+            let memory = driver.allocate(buffer.len() as u64)?;
+            driver.upload(memory.place(), buffer.as_bytes())?;
+            Ok(memory)
+        };
+        let (on_device, average) = (uploaded(value)?, average.map(&mut uploaded).transpose()?);
+        let slots = slots.iter().map(|slot| uploaded(slot)).collect::<Result<_, DriverError>>()?;
+        let bytes = on_device.bytes();
+        let beside = match optimizer_scratch_bytes(step, bytes / 4) {
+            0 => None,
+            scratch => Some(Beside { next: driver.allocate(bytes)?, scratch: driver.allocate(scratch)? }),
+        };
+        let gradient = driver.allocate(bytes)?;
+        Ok(Self { device: device.clone(), value: on_device, average, slots, gradient, beside })
+    }
+
+    /// Returns the number of bytes of the slots.
+    pub(super) fn slot_bytes(&self) -> usize {
+        self.slots.iter().map(|slot| slot.bytes() as usize).sum()
+    }
+
+    /// Applies a gradient. Writes the next value to `next` and, if the slice has a moving average, the next
+    /// average to `mean`.
+    ///
+    /// # Errors
+    /// If the device fails. The slots are then lost, and the elements of `next` and `mean` have no meaning.
+    pub(super) fn apply(
+        &mut self,
+        gradient: &[f32],
+        update: &Update<'_>,
+        next: &mut [f32],
+        mean: Option<&mut [f32]>,
+    ) -> Result<(), DriverError> {
+        let Self { device, value, average: mean_memory, slots, gradient: gradient_memory, beside } = self;
+        let driver = &mut **device.0.lock();
+        driver.upload(gradient_memory.place(), bytemuck::cast_slice(gradient))?;
+        let slots: Vec<Place> = slots.iter().map(Memory::place).collect();
+        let elements = Elements {
+            next: beside.as_ref().map_or(value.place(), |beside| beside.next.place()),
+            value: value.place(),
+            slots: &slots,
+            gradient: gradient_memory.place(),
+            count: gradient.len() as u64,
+        };
+        let scratch = beside.as_ref().map(|beside| beside.scratch.place());
+        elements.apply(driver, optimizer::step(update), update.terms, scratch)?;
+        if let Some(beside) = beside {
+            std::mem::swap(&mut beside.next, value);
+        }
+        if let (Some(memory), Some(mean)) = (mean_memory, mean) {
+            let place = memory.place();
+            average(driver, place, place, value.place(), elements.count, update.average_decay)?;
+            driver.download(place, bytemuck::cast_slice_mut(mean))?;
+        }
+        driver.download(value.place(), bytemuck::cast_slice_mut(next))
+    }
+
+    /// Returns copies of the slots.
+    ///
+    /// # Errors
+    /// If the device has failed.
+    pub(super) fn slots(&self) -> Result<Vec<Arc<Buffer>>, DriverError> {
+        let driver = &mut **self.device.0.lock();
+        let download = |memory: &Memory| {
+            let mut slot = Buffer::zeroed(memory.bytes() as usize);
+            driver.download(memory.place(), slot.as_bytes_mut())?;
+            Ok(Arc::new(slot))
+        };
+        self.slots.iter().map(download).collect()
+    }
+}

@@ -1,0 +1,179 @@
+//! Shards that keep their slots on a device, which is emulated. They have the values of shards on the host,
+//! and a device that fails ends its shard without an answer that has values.
+
+use std::sync::atomic::Ordering;
+
+use pushpull_cuda::DriverError;
+use pushpull_messages::checkpoint::CheckpointName;
+use pushpull_messages::compression::EncodingSpec;
+use pushpull_messages::id::{GlobalStep, Incarnation, Version};
+use pushpull_messages::message::{CreateShard, Push, Pushed, RefusalCode, Save};
+use pushpull_messages::optimizer::{OptimizerSpec, UpdateSpec};
+use pushpull_messages::sync::SyncSpec;
+use pushpull_transport::buffer::{BufferPool, Payload};
+
+use super::compressed::{self, shard_on};
+use super::devices::{assert_close, emulated, failing};
+use super::drafts::{draft, join};
+use super::pushes::{Tested, create, floats, latest, only, payload, push};
+use crate::device::MakeDevice;
+use crate::shard::{Answer, Cut, FileRequest, Gradients, Stage};
+
+fn assert_same(what: &str, got: &Payload, expected: &Payload) {
+    assert_eq!(got.segments().len(), expected.segments().len(), "{what}");
+    for (got, expected) in floats(got).iter().zip(floats(expected)) {
+        assert_close(what, got, &expected);
+    }
+}
+
+/// Returns a shard of a job with Adam, which keeps its slots on a device if there is one.
+fn adam(device: Option<&MakeDevice>) -> Tested {
+    let mut state = Tested::new(1 << 20);
+    state.0 = state.0.on_device(device.cloned());
+    let update = UpdateSpec { average: Some(0.9), ..OptimizerSpec::adam(0.1).into() };
+    state.create(CreateShard { update, ..create(OptimizerSpec::sgd(1.0), 20) }).unwrap();
+    join(&mut state);
+    state
+}
+
+fn gradients(sequence: u64) -> Payload {
+    let x = sequence as f32 / 3.0 - 1.0;
+    payload(&[&[x, -x], &[x, 2.0 * x, 0.5, -x]])
+}
+
+#[test]
+fn drafts_on_a_device_have_the_values_of_the_host() {
+    let Some(device) = emulated() else { return };
+    for optimizer in [OptimizerSpec::sgd(0.1), OptimizerSpec::adam(0.1)] {
+        let [mut on_device, mut host] = [Some(&device), None].map(|device| {
+            let mut state = Tested::new(1 << 20);
+            state.0 = state.0.on_device(device.cloned());
+            state.create(create(optimizer.clone(), 20)).unwrap();
+            join(&mut state);
+            state
+        });
+        for sequence in 1..=6 {
+            let (push, gradients) = (push(sequence), gradients(sequence));
+            let expected = only::<Pushed>(host.0.push(&push, gradients.clone(), 1, ()));
+            let gradients = match sequence % 3 {
+                0 => Gradients::Arrived(gradients),
+                _ => Gradients::Drafted(
+                    draft(&on_device, &push, &gradients, &[3, 8]).expect("the shard makes drafts"),
+                ),
+            };
+            let got = only::<Pushed>(on_device.0.push(&push, gradients, 1, ()));
+            let ((got, values), (expected, exact)) = (got.unwrap(), expected.unwrap());
+            assert_eq!(got, expected);
+            assert_same("the values of a reply", &values, &exact);
+        }
+    }
+}
+
+#[test]
+fn rounds_of_workers_have_the_values_of_the_host() {
+    let Some(device) = emulated() else { return };
+    for sync in ["async:staleness-lr", "sync", "sync:1"] {
+        for encoding in [None, Some(EncodingSpec::Bf16), Some(EncodingSpec::Int8)] {
+            let own = CreateShard {
+                update: UpdateSpec { weight_decay: 0.01, ..OptimizerSpec::lamb(0.1).into() },
+                ..compressed::create(compressed::entry(encoding, None), sync.parse::<SyncSpec>().unwrap())
+            };
+            let shard =
+                |device: Option<&MakeDevice>| shard_on(device.cloned(), own.clone(), BufferPool::default());
+            let (mut on_device, mut host) = (shard(Some(&device)), shard(None));
+            let digest = own.placement.digest();
+            for round in 0..3 {
+                for worker in 0..2 {
+                    let push = compressed::push(&own, worker, round);
+                    let seed = 2 * round + u64::from(worker);
+                    let (sent, _) = compressed::encoded(encoding, &compressed::gradients(seed));
+                    let got = on_device.push(&push, sent.clone(), 1, worker);
+                    let expected = host.push(&push, sent, 1, worker);
+                    assert_eq!(got.len(), expected.len());
+                    for (got, expected) in got.into_iter().zip(expected) {
+                        let ((got, values), (expected, exact)) =
+                            (got.result.unwrap(), expected.result.unwrap());
+                        assert_eq!(got, expected);
+                        assert_same(sync, &values, &exact);
+                    }
+                }
+                let [got, expected] =
+                    [&mut on_device, &mut host].map(|state| compressed::exact(state, digest));
+                assert_same(sync, &got, &expected);
+            }
+        }
+    }
+}
+
+/// Checks that a shard has lost its variables with its device.
+fn assert_lost(state: &mut Tested, answers: &[Answer<()>]) {
+    assert!(answers.iter().all(|answer| answer.values.is_none()), "no answer has values: {answers:?}");
+    assert_eq!(state.0.device_error(), Some(&DriverError::Failed("it fell off the bus".to_owned())));
+    assert_eq!(state.0.stage(), Stage::Empty);
+    let refusal = state.pull(&latest(push(1).placement_digest)).unwrap_err();
+    assert_eq!(refusal.code, RefusalCode::Unavailable);
+}
+
+#[test]
+fn a_device_that_fails_takes_the_variables_with_it() {
+    // An update of a slice runs two kernels: the optimizer, and the moving average.
+    for kernels in [4, 5, 6] {
+        for drafted in [false, true] {
+            let Some((device, left)) = failing(kernels) else { return };
+            let mut state = adam(Some(&device));
+            state.0.push(&push(1), gradients(1), 1, ());
+            assert!(state.0.device_error().is_none());
+            assert_eq!(left.load(Ordering::Relaxed), kernels - 4);
+            let second: Push = push(2);
+            let gradients = match drafted {
+                true => Gradients::Drafted(draft(&state, &second, &gradients(2), &[8]).expect("a draft")),
+                false => gradients(2).into(),
+            };
+            let answers = state.0.push(&second, gradients, 1, ());
+            assert_lost(&mut state, &answers);
+        }
+    }
+}
+
+#[test]
+fn a_held_push_is_lost_with_the_device() {
+    let Some((device, _)) = failing(0) else { return };
+    let own = CreateShard { sync: SyncSpec::SYNC, ..create(OptimizerSpec::adam(0.1), 20) };
+    let mut state = Tested::new(1 << 20);
+    state.0 = state.0.on_device(Some(device));
+    state.create(CreateShard { workers: 1, ..own }).unwrap();
+    join(&mut state);
+    let answers = state.0.push(&push(1), gradients(1), 1, ());
+    assert_lost(&mut state, &answers);
+}
+
+#[test]
+fn a_device_that_cannot_be_opened_refuses_the_variables() {
+    let words = "this machine has no NVIDIA driver";
+    let device = MakeDevice::new(move || Err(DriverError::Unavailable(words.to_owned())));
+    let mut state = Tested::new(1 << 20);
+    state.0 = state.0.on_device(Some(device));
+    let refusal = state.create(create(OptimizerSpec::adam(0.1), 20)).unwrap_err();
+    assert_eq!(refusal.code, RefusalCode::Misfit);
+    assert!(refusal.reason.contains("ps/0/shard/0 cannot use its device: this machine has"), "{refusal}");
+    assert_eq!((state.0.stage(), state.0.device_error()), (Stage::Empty, None));
+}
+
+#[test]
+fn a_cut_shares_no_slot_with_a_device() {
+    let Some(device) = emulated() else { return };
+    let mut state = adam(Some(&device));
+    state.0.push(&push(1), gradients(1), 1, ());
+    let checkpoint = CheckpointName { step: GlobalStep(1), life: Incarnation(1) };
+    let save = Save { shard: 0, store: "memory://".into(), checkpoint, at: Version(1) };
+    assert!(state.0.save(save, 1, ()).is_empty());
+    let Some(FileRequest::Write(cut)) = state.0.take_file_request() else { panic!("a cut") };
+    let slots = |cut: &Cut| {
+        let slots = cut.slices.iter().flat_map(|slice| &slice.slots);
+        slots.map(|slot| slot.as_f32().to_vec()).collect::<Vec<_>>()
+    };
+    let before = slots(&cut);
+    assert!(before.len() == 4 && before.iter().flatten().any(|&x| x != 0.0), "{before:?}");
+    state.0.push(&push(2), gradients(2), 1, ());
+    assert_eq!(slots(&cut), before);
+}
