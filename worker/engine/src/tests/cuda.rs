@@ -1,11 +1,11 @@
 //! Tests that a device that runs CUDA kernels computes what the processor computes, on random graphs of all
-//! operations. The device is emulated, so kernels run under sanitizers, and their threads in random orders.
+//! operations. If the device is emulated, kernels run under sanitizers, and their threads in random orders.
 //!
 //! Tolerance: 10⁻⁴ of the largest number of a tensor (but at least 10⁻⁵).
 
 use std::collections::BTreeSet;
 
-use pushpull_cuda::{Compiler, Driver, Emulator, Operation};
+use pushpull_cuda::{Card, Compiler, Driver, DriverError, Emulator, Operation};
 
 use super::random_graph::{Choice, KINDS, RandomGraph};
 use super::trial::{Numbers, Trained, Trial, TrialGradients};
@@ -124,51 +124,81 @@ fn programs_of(seed: u64, trial: &Trial) -> [Program; 3] {
     [train(EXAMPLES), train(EXAMPLES - first_of_part(seed)), evaluation]
 }
 
-#[test]
-fn a_device_computes_what_the_processor_computes() {
-    let compiler = match Compiler::find(std::env::temp_dir().join("pushpull-emulator-tests")) {
-        Ok(compiler) => compiler,
-        Err(error) => {
-            println!("SKIPPED: {error}, so the engine's CUDA programs are NOT tested.");
-            return;
-        }
-    };
-    let (mut ran, mut trials, mut programs) = (BTreeSet::new(), Vec::new(), Vec::new());
+/// Draws graphs that together have all kernels.
+fn trials() -> Vec<(u64, Trial)> {
+    let (mut ran, mut trials) = (BTreeSet::new(), Vec::new());
     for seed in 0..DRAWN {
         let Some(trial) = drawn(seed) else { continue };
-        let own = programs_of(seed, &trial);
-        let instructions = own.iter().flat_map(|program| &program.instructions);
+        let programs = programs_of(seed, &trial);
+        let instructions = programs.iter().flat_map(|program| &program.instructions);
         let kernels: BTreeSet<String> = instructions.map(|instruction| instruction.kernel.name()).collect();
         if seed < GRAPHS || !kernels.is_subset(&ran) {
             ran.extend(kernels);
             trials.push((seed, trial));
-            programs.push(own);
         }
     }
     assert_eq!(ran.iter().map(String::as_str).collect::<Vec<_>>(), KERNELS, "the kernels of these graphs");
+    trials
+}
+
+/// Checks that a device computes what the processor computes.
+fn agree(driver: &mut dyn Driver) {
+    let trials = trials();
+    let programs: Vec<[Program; 3]> = trials.iter().map(|(seed, trial)| programs_of(*seed, trial)).collect();
     // One compilation of all kernels takes less time than one for each program.
     let operations: Vec<Operation> = programs.iter().flatten().flat_map(CudaExecutor::operations).collect();
-    let mut driver = Emulator::start(&compiler, 3).unwrap();
     driver.load(&Operation::source("programs", &operations)).unwrap();
     for ((seed, trial), [whole, part, evaluation]) in trials.iter().zip(programs) {
-        let mut executor = CudaExecutor::loaded(whole, &mut driver).unwrap();
-        let first = train(&mut executor, &mut driver, trial, 0);
+        let mut executor = CudaExecutor::loaded(whole, driver).unwrap();
+        let first = train(&mut executor, driver, trial, 0);
         assert_trained(&format!("graph {seed}"), &first, &trial.train());
         // The second step is captured as graphs, which the third one repeats.
         for _ in 0..2 {
-            let again = train(&mut executor, &mut driver, trial, 0);
+            let again = train(&mut executor, driver, trial, 0);
             assert_eq!(format!("{again:?}"), format!("{first:?}"), "graph {seed} has the same bits");
         }
-        executor.release(&mut driver).unwrap();
-        let mut executor = CudaExecutor::loaded(part, &mut driver).unwrap();
+        executor.release(driver).unwrap();
+        let mut executor = CudaExecutor::loaded(part, driver).unwrap();
         let first = first_of_part(*seed);
-        let got = train(&mut executor, &mut driver, trial, first);
+        let got = train(&mut executor, driver, trial, first);
         assert_trained(&format!("a part of graph {seed}"), &got, &trial.train_part(first..EXAMPLES));
-        executor.release(&mut driver).unwrap();
-        let mut executor = CudaExecutor::loaded(evaluation, &mut driver).unwrap();
-        let got = executor.evaluate(&mut driver, trial.feed(), &trial.values()).unwrap().to_vec();
+        executor.release(driver).unwrap();
+        let mut executor = CudaExecutor::loaded(evaluation, driver).unwrap();
+        let got = executor.evaluate(driver, trial.feed(), &trial.values()).unwrap().to_vec();
         assert_close(&format!("the evaluation of graph {seed}"), &got, &trial.evaluate());
-        executor.release(&mut driver).unwrap();
+        executor.release(driver).unwrap();
     }
-    driver.close().unwrap();
+    println!("CASES: {} graphs on {}.", trials.len(), driver.name());
+}
+
+/// Returns what tests of this kind use; `None`, after a warning, if this machine lacks it. If the variable
+/// `PUSHPULL_TEST_DEVICES` is set, the kinds that it names must be there, and the others are left out.
+fn found<T>(kind: &str, find: impl FnOnce() -> Result<T, DriverError>) -> Option<T> {
+    let named = std::env::var("PUSHPULL_TEST_DEVICES").ok();
+    let is_named = named.as_ref().map(|kinds| kinds.split(',').any(|own| own == kind));
+    if is_named == Some(false) {
+        println!("SKIPPED: PUSHPULL_TEST_DEVICES leaves out {kind}.");
+        return None;
+    }
+    match find() {
+        Ok(device) => return Some(device),
+        Err(error) if is_named.is_some() => panic!("PUSHPULL_TEST_DEVICES names {kind}, but {error}"),
+        Err(error) => println!("SKIPPED: {error}, so the engine is NOT tested on {kind} devices."),
+    }
+    None
+}
+
+#[test]
+fn an_emulated_card_computes_what_the_processor_computes() {
+    let folder = std::env::temp_dir().join("pushpull-emulator-tests");
+    let Some(compiler) = found("emulated", || Compiler::find(folder)) else { return };
+    let mut emulator = Emulator::start(&compiler, 3).unwrap();
+    agree(&mut emulator);
+    emulator.close().unwrap();
+}
+
+#[test]
+fn a_card_computes_what_the_processor_computes() {
+    let Some(mut card) = found("cuda", || Card::open(0)) else { return };
+    agree(&mut card);
 }
