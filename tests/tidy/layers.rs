@@ -120,6 +120,7 @@ const ROOMS: &[Room] = &[
             "pushpull-input",
             "pushpull-messages",
             "pushpull-transport",
+            "pushpull-cuda",
             "pushpull-kernels",
         ],
         never: &[],

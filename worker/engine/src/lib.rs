@@ -13,6 +13,7 @@ mod executor;
 mod extent;
 mod feed;
 mod fetch;
+mod flops;
 mod fuse;
 mod gradients;
 mod ir;

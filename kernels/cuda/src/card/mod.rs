@@ -165,6 +165,11 @@ impl Card {
         })
     }
 
+    /// Returns the version of CUDA that the driver supports.
+    pub const fn driver_version(&self) -> [i32; 2] {
+        self.version
+    }
+
     /// Returns the description of the card.
     pub const fn info(&self) -> &CardInfo {
         &self.info

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use pushpull_cuda::{ARCHITECTURES, Architecture, DriverError, Nvrtc, Operation, Source};
 
 use crate::case::Case;
+use crate::devices::folder;
 use crate::{
     chains, convolutions, dropouts, elements, embeddings, losses, metrics, norms, pools, products,
     reductions, rows,
@@ -102,7 +103,7 @@ fn operations() -> Source {
 #[test]
 fn every_kernel_is_within_its_budget_on_every_architecture() {
     let Some(nvrtc) = compiler() else { return };
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("budgets.{}", std::process::id()));
+    let folder = folder().join(format!("budgets.{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     let (budgets, mut faults) = (budgets(), Vec::new());
     for source in [Source::optimizer(), operations()] {

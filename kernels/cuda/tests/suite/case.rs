@@ -151,6 +151,7 @@ pub(crate) fn agree(cases: &[Case], seed: u64) {
             let outputs = case.run(&mut *device, in_place).unwrap_or_else(|error| fault(&case, error));
             case.check(name, &outputs);
         }
+        println!("CASES: {} on {name}.", cases.len());
     }
 }
 

@@ -27,6 +27,11 @@ impl CudaDevice {
         Ok(Self { driver, memory: DeviceMemory::default(), bytes_max })
     }
 
+    /// Returns the driver of the device, for work beside the programs.
+    pub fn driver(&mut self) -> &mut dyn Driver {
+        &mut *self.driver
+    }
+
     /// Returns the number of bytes that the programs take.
     pub fn bytes(&self) -> u64 {
         self.memory.bytes()

@@ -1,11 +1,11 @@
 //! Tests that a device that runs CUDA kernels computes what the processor computes, on random graphs of all
-//! operations. The device is emulated, so kernels run under sanitizers, and their threads in random orders.
+//! operations. If the device is emulated, kernels run under sanitizers, and their threads in random orders.
 //!
 //! Tolerance: 10⁻⁴ of the largest number of a tensor (but at least 10⁻⁵).
 
 use std::collections::BTreeSet;
 
-use pushpull_cuda::{Compiler, Emulator, Operation};
+use pushpull_cuda::{Card, Compiler, DriverError, Emulator, Operation};
 use pushpull_kernels::cpu::Threads;
 use pushpull_messages::graph::GraphBuilder;
 use pushpull_messages::id::NodeId;
@@ -129,20 +129,30 @@ fn programs_of(seed: u64, trial: &Trial) -> [Program; 3] {
     [train(EXAMPLES), train(EXAMPLES - first_of_part(seed)), evaluation]
 }
 
-/// Returns an emulated device; `None`, after a warning, if this machine has no compiler.
+/// Returns what tests of this kind use; `None`, after a warning, if this machine lacks it. If the variable
+/// `PUSHPULL_TEST_DEVICES` is set, the kinds that it names must be there, and the others are left out.
+fn found<T>(kind: &str, find: impl FnOnce() -> Result<T, DriverError>) -> Option<T> {
+    let named = std::env::var("PUSHPULL_TEST_DEVICES").ok();
+    let is_named = named.as_ref().map(|kinds| kinds.split(',').any(|own| own == kind));
+    if is_named == Some(false) {
+        println!("SKIPPED: PUSHPULL_TEST_DEVICES leaves out {kind}.");
+        return None;
+    }
+    match find() {
+        Ok(device) => return Some(device),
+        Err(error) if is_named.is_some() => panic!("PUSHPULL_TEST_DEVICES names {kind}, but {error}"),
+        Err(error) => println!("SKIPPED: {error}, so the engine is NOT tested on {kind} devices."),
+    }
+    None
+}
+
+/// Returns an emulated device; `None`, after a warning, if there can be none.
 fn device(memory_fraction: f64) -> Option<CudaDevice> {
     // The folder of this program is below the folder for what cargo builds.
     let folder = std::env::current_exe().unwrap().with_file_name("emulator");
-    match Compiler::find(folder) {
-        Ok(compiler) => {
-            let driver = Box::new(Emulator::start(&compiler, 3).unwrap());
-            Some(CudaDevice::new(driver, memory_fraction).unwrap())
-        }
-        Err(error) => {
-            println!("SKIPPED: {error}, so the engine's CUDA programs are NOT tested.");
-            None
-        }
-    }
+    let compiler = found("emulated", || Compiler::find(folder))?;
+    let driver = Box::new(Emulator::start(&compiler, 3).unwrap());
+    Some(CudaDevice::new(driver, memory_fraction).unwrap())
 }
 
 /// Returns the same trial with another batch, other values and other random numbers.
@@ -235,22 +245,27 @@ fn fetches_and_times_are_those_of_the_processor() {
     }
 }
 
-#[test]
-fn a_device_computes_what_the_processor_computes() {
-    let Some(mut device) = device(1.0) else { return };
-    let (mut ran, mut trials, mut programs) = (BTreeSet::new(), Vec::new(), Vec::new());
+/// Draws graphs that together have all kernels.
+fn trials() -> Vec<(u64, Trial)> {
+    let (mut ran, mut trials) = (BTreeSet::new(), Vec::new());
     for seed in 0..DRAWN {
         let Some(trial) = drawn(seed) else { continue };
-        let own = programs_of(seed, &trial);
-        let instructions = own.iter().flat_map(|program| &program.instructions);
+        let programs = programs_of(seed, &trial);
+        let instructions = programs.iter().flat_map(|program| &program.instructions);
         let kernels: BTreeSet<String> = instructions.map(|instruction| instruction.kernel.name()).collect();
         if seed < GRAPHS || !kernels.is_subset(&ran) {
             ran.extend(kernels);
             trials.push((seed, trial));
-            programs.push(own);
         }
     }
     assert_eq!(ran.iter().map(String::as_str).collect::<Vec<_>>(), KERNELS, "the kernels of these graphs");
+    trials
+}
+
+/// Checks that a device computes what the processor computes.
+fn agree(device: &mut CudaDevice) {
+    let trials = trials();
+    let programs: Vec<[Program; 3]> = trials.iter().map(|(seed, trial)| programs_of(*seed, trial)).collect();
     // One compilation of all kernels takes less time than one for each program.
     let operations: Vec<Operation> = programs.iter().flatten().flat_map(CudaExecutor::operations).collect();
     let source = Operation::source("programs", &operations);
@@ -258,20 +273,33 @@ fn a_device_computes_what_the_processor_computes() {
     for ((seed, trial), [whole, part, evaluation]) in trials.iter().zip(programs) {
         let what = |what: &str| format!("{what} of graph {seed}");
         let mut executors =
-            [whole, part, evaluation].map(|program| CudaExecutor::loaded(program, &mut device).unwrap());
+            [whole, part, evaluation].map(|program| CudaExecutor::loaded(program, device).unwrap());
         let [whole, part, evaluation] = &mut executors;
         let (first, other) = (first_of_part(*seed), another(trial));
         let mut bits = Vec::new();
         // The second step of a program is captured as graphs, which the third one repeats.
         for trial in [trial, trial, &other] {
-            let trained = train(whole, &mut device, trial, 0);
+            let trained = train(whole, device, trial, 0);
             assert_trained(&what("a step"), &trained, &trial.train());
             bits.push(format!("{trained:?}"));
-            let trained = train(part, &mut device, trial, first);
+            let trained = train(part, device, trial, first);
             assert_trained(&what("a part"), &trained, &trial.train_part(first..EXAMPLES));
-            let got = evaluation.evaluate(&mut device, trial.feed(), &trial.values()).unwrap().to_vec();
+            let got = evaluation.evaluate(device, trial.feed(), &trial.values()).unwrap().to_vec();
             assert_close(&what("the evaluation"), &got, &trial.evaluate());
         }
         assert_eq!(bits[0], bits[1], "{}", what("the bits"));
     }
+    println!("CASES: {} graphs on {}.", trials.len(), device.driver.name());
+}
+
+#[test]
+fn an_emulated_card_computes_what_the_processor_computes() {
+    let Some(mut device) = device(1.0) else { return };
+    agree(&mut device);
+}
+
+#[test]
+fn a_card_computes_what_the_processor_computes() {
+    let Some(card) = found("cuda", || Card::open(0)) else { return };
+    agree(&mut CudaDevice::new(Box::new(card), 1.0).unwrap());
 }

@@ -1,8 +1,8 @@
-//! Measures one training step on the CPU (forward, backward and sgd), without a cluster. Then measures
-//! only the step's matrix products, as the `gemm` crate computes them; a convolution counts as a product of
-//! unrolled images. `cargo bench --bench step -- [--threads N] [--rounds N] [--peer 'COMMAND'] [--json
-//! FILE]`. COMMAND measures another system. It is run once per round and model, with the model's name as its
-//! last argument; its result is the last text `N ms` that it prints.
+//! Measures one training step of a small model on the CPU (forward, backward and sgd), without a cluster.
+//! Then measures only the step's matrix products, as the `gemm` crate computes them; a convolution counts as
+//! a product of unrolled images. `cargo bench --bench step_products -- [--threads N] [--rounds N] [--peer
+//! 'COMMAND'] [--json FILE]`. COMMAND measures another system. It is run once per round and model, with the
+//! model's name as its last argument; its result is the last text `N ms` that it prints.
 
 #[path = "support/models.rs"]
 mod models;
