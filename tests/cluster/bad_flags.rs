@@ -95,7 +95,7 @@ fn values_that_are_not_valid_for_an_evaluator() {
     for (flags, expected) in [
         (&["--best=accuracy:most"][..], &["--best", "METRIC:max or METRIC:min"][..]),
         (&["--poll-every-ms=0"], &["--poll-every-ms", "10..=3600000"]),
-        (&["--devices=0"], &["--devices", "1..=64"]),
+        (&["--devices=0"], &["--devices", "from 1 to 64"]),
     ] {
         refused(role(JobName::Evaluator).arg("--checkpoint-dir=x").args(flags), expected);
     }
