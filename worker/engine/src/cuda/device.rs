@@ -11,7 +11,7 @@ use crate::program::Program;
 /// A device for the programs of one clone of a graph, which run one at a time.
 pub struct CudaDevice {
     pub(crate) driver: Box<dyn Driver + Send>,
-    pub(super) memory: DeviceMemory,
+    pub(crate) memory: DeviceMemory,
     /// The number of bytes that the programs may take.
     bytes_max: u64,
 }

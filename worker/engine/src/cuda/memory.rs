@@ -48,7 +48,7 @@ pub(super) fn buffers(program: &Program) -> BTreeMap<Key, u64> {
 
 /// The memory of some programs on a device.
 #[derive(Debug, Default)]
-pub(super) struct DeviceMemory {
+pub(crate) struct DeviceMemory {
     buffers: BTreeMap<Key, Memory>,
     /// How many times buffers were replaced.
     generation: u64,
@@ -90,7 +90,7 @@ impl DeviceMemory {
     }
 
     /// Returns a number that changes if an address may have changed.
-    pub(super) const fn generation(&self) -> u64 {
+    pub(crate) const fn generation(&self) -> u64 {
         self.generation
     }
 

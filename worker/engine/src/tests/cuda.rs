@@ -190,6 +190,24 @@ fn too_little_memory_is_an_error_that_says_who_takes_it() {
 }
 
 #[test]
+fn graphs_are_captured_again_when_memory_has_grown() {
+    let Some(mut device) = device(1.0) else { return };
+    let trial = drawn(0).unwrap();
+    let program = |examples| Program::training(&trial.graph, examples, &trial.columns, Target::Cuda).unwrap();
+    let mut part = CudaExecutor::new(program(EXAMPLES - 1), &mut device).unwrap();
+    let (other, generation) = (another(&trial), device.memory.generation());
+    for trial in [&trial, &other, &trial] {
+        assert_trained("before", &train(&mut part, &mut device, trial, 1), &trial.train_part(1..EXAMPLES));
+    }
+    let mut whole = CudaExecutor::new(program(EXAMPLES), &mut device).unwrap();
+    assert!(device.memory.generation() > generation, "the whole batch needs more memory");
+    for trial in [&trial, &other, &trial] {
+        assert_trained("the whole", &train(&mut whole, &mut device, trial, 0), &trial.train());
+        assert_trained("after", &train(&mut part, &mut device, trial, 1), &trial.train_part(1..EXAMPLES));
+    }
+}
+
+#[test]
 fn a_bad_label_is_the_error_of_the_processor() {
     let Some(mut device) = device(1.0) else { return };
     let mut g = GraphBuilder::new("labels");
