@@ -24,6 +24,7 @@ mod register;
 mod rejoin;
 mod report;
 mod save;
+mod session;
 mod set_learning_rate;
 mod stop;
 mod stop_at;
@@ -52,6 +53,11 @@ pub use register::{Go, Ready, Register, Registered, Resume};
 pub use rejoin::{Rejoin, Rejoined};
 pub use report::{REPORT_EVERY_MAX, REPORT_EVERY_MIN, REPORT_NUMBERS_MAX, Report, Reported};
 pub use save::{Save, SaveResult, Saved};
+pub use session::{
+    Abort, Aborted, CONTAINER_NAME_BYTES_MAX, Cancel, Cancelled, CloseGraph, ContainerDescription, Describe,
+    Described, FETCHES_MAX, Fed, GraphClosed, GraphOpened, Home, OpenGraph, PartRan, Ran, Reset, ResetDone,
+    Run, RunKey, RunPart, TaskDescription, Transfer, Transferred, VARIABLES_LISTED_MAX, VariableDescription,
+};
 pub use set_learning_rate::{LearningRateSet, SetLearningRate};
 pub use stop::{Stop, StopReason, Stopped};
 pub use stop_at::{StopAt, StoppingAt};
@@ -247,4 +253,22 @@ messages! {
     47 Inspected: "Ps to chief: the job that the shard serves, and the shard's progress.",
     48 Rejoin: "Worker to a later run of the chief: the worker is already training and continues.",
     49 Rejoined: "Chief to worker: whether the chief leads the job now.",
+    50 Describe: "Client or server to server: what do the tasks have?",
+    51 Described: "Server: the tasks' devices and variables.",
+    52 OpenGraph: "Client or server to server: keep a graph.",
+    53 GraphOpened: "Server: the number of the graph.",
+    54 CloseGraph: "Client or server to server: forget a graph.",
+    55 GraphClosed: "Server: the graph is forgotten.",
+    56 Run: "Client to server: run what some nodes of a graph need.",
+    57 Ran: "Server to client: the values of the fetches.",
+    58 Cancel: "Client to server: end a run.",
+    59 Cancelled: "Server to client: whether the run was in progress.",
+    60 RunPart: "Server to server: run your part of a run.",
+    61 PartRan: "Server to server: the part has run.",
+    62 Transfer: "Server to server: a value that crosses between tasks.",
+    63 Transferred: "Server to server: the value has arrived.",
+    64 Abort: "Server to server: end your part of a run.",
+    65 Aborted: "Server to server: the part ends.",
+    66 Reset: "Client or server to server: remove the variables of containers.",
+    67 ResetDone: "Server: the variables are removed.",
 }
