@@ -15,6 +15,7 @@ use pushpull::{ClusterSpec, InitializerSpec, OptimizerSpec, SyncSpec};
 use pushpull_messages::id::*;
 use pushpull_messages::message::{Appoint, Appointed, Claim, Claimed, CreateShard, ShardCreated};
 use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
+use pushpull_messages::tensor::DType;
 use pushpull_messages::variable::VariableSpec;
 use pushpull_transport::buffer::{BufferPool, Payload};
 use pushpull_transport::{Connection, Identity, Patience, RetryConfig, Tcp, Transport, dial};
@@ -61,7 +62,8 @@ impl Setup {
         let jobs = [(JobName::Chief, address()?), (JobName::Ps, address()?), (JobName::Worker, address()?)];
         let (rows, initializer) = (bytes / 4, InitializerSpec::Zeros);
         let (name, shape) = ("v".to_owned(), [rows as usize].into());
-        let variable = VariableSpec { name, shape, initializer, trainable: true, device: None };
+        let variable =
+            VariableSpec { name, shape, dtype: DType::F32, initializer, trainable: true, device: None };
         let slice = SliceSpec { variable: VariableId(0), row: 0, rows };
         let slices = vec![PlacedSlice { slice, shard: SHARD }];
         let placement = Placement { epoch: PlacementEpoch(1), shards: vec![SHARD], slices };

@@ -116,7 +116,7 @@ impl Embedded {
             addresses(JobName::Ps, self.ps),
             addresses(JobName::Worker, self.workers),
         ];
-        Ok(ClusterSpec::new(jobs)?)
+        Ok(ClusterSpec::new(jobs)?.for_training()?)
     }
 
     /// Trains a job to its end.

@@ -11,6 +11,7 @@ use pushpull::{ClusterSpec, InitializerSpec, SyncSpec};
 use pushpull_messages::id::{GlobalStep, Incarnation, JobName, PlacementEpoch, ShardId, TaskId, VariableId};
 use pushpull_messages::message::{Appoint, Appointed, Claim, Claimed, CreateShard, ShardCreated};
 use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
+use pushpull_messages::tensor::DType;
 use pushpull_messages::variable::VariableSpec;
 use pushpull_transport::buffer::Payload;
 use pushpull_transport::{Connection, Identity, Patience, Tcp, Transport, dial};
@@ -77,6 +78,7 @@ impl Setup {
         let spec = |(at, elements): (usize, usize)| VariableSpec {
             name: format!("v{at}"),
             shape: [elements].into(),
+            dtype: DType::F32,
             initializer: InitializerSpec::Zeros,
             trainable: true,
             device: None,

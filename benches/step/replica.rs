@@ -141,7 +141,7 @@ fn batch(Model { graph, batch, integers_below, .. }: &Model) -> (Vec<ColumnSpec>
         let places = 0..batch * shape.elements();
         match dtype {
             DType::F32 => Column::F32(places.map(|at| mixed(at) as f32 / 500_000.0 - 1.0).collect()),
-            DType::I32 => Column::I32(places.map(|at| (mixed(at) % integers_below) as i32).collect()),
+            _ => Column::I32(places.map(|at| (mixed(at) % integers_below) as i32).collect()),
         }
     };
     let specs = inputs(graph);

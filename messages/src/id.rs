@@ -2,9 +2,10 @@
 //! code that uses one kind in place of another.
 
 use std::fmt;
-use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+
+pub use crate::job_name::{JOB_NAME_BYTES_MAX, JobLabel, JobName, JobNameError, UnknownJob};
 
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
@@ -110,61 +111,6 @@ impl NodeId {
     /// Returns the id as an index into the graph's nodes.
     pub const fn index(self) -> usize {
         self.0 as usize
-    }
-}
-
-/// The role of a task. As in TensorFlow, a cluster spec calls a role a job. The older name `master` is parsed
-/// as `chief`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum JobName {
-    /// Coordinates the training. No tensors pass through it.
-    Chief,
-    /// Stores variables and applies updates to them (parameter server).
-    Ps,
-    /// Computes gradients.
-    Worker,
-    /// Evaluates checkpoints during training, and is not part of the cluster that trains.
-    Evaluator,
-}
-
-impl JobName {
-    /// All jobs, in the order of a cluster spec.
-    pub const ALL: [Self; 4] = [Self::Chief, Self::Ps, Self::Worker, Self::Evaluator];
-
-    /// Returns the job's name in a cluster spec.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Chief => "chief",
-            Self::Ps => "ps",
-            Self::Worker => "worker",
-            Self::Evaluator => "evaluator",
-        }
-    }
-}
-
-impl fmt::Display for JobName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-/// The error for a text that is not the name of a job.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown job '{0}': expected chief, ps, worker or evaluator")]
-pub struct UnknownJob(pub String);
-
-impl FromStr for JobName {
-    type Err = UnknownJob;
-
-    fn from_str(text: &str) -> Result<Self, UnknownJob> {
-        match text {
-            "chief" | "master" => Ok(Self::Chief),
-            "ps" => Ok(Self::Ps),
-            "worker" => Ok(Self::Worker),
-            "evaluator" => Ok(Self::Evaluator),
-            other => Err(UnknownJob(other.to_owned())),
-        }
     }
 }
 

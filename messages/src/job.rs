@@ -376,6 +376,7 @@ impl JobSpec {
         self.input.validate()?;
         self.placement.partitioner.validate()?;
         self.graph.validate(self.batch_size as usize)?;
+        self.graph.validate_training_devices()?;
         self.update().validate_groups(&self.graph.variables)?;
         Ok(CompressionSpec::validate(&self.compression, &self.update(), &self.graph.variables)?)
     }
@@ -506,6 +507,22 @@ mod tests {
         let error = none.validate().unwrap_err().to_string();
         assert_eq!(error, "sync must be sync, or sync:K with K of at least 1, but is sync:0");
         assert!(JobSpec { sync: SyncSpec::Sync { aggregate: Some(1) }, ..job }.validate().is_ok());
+    }
+
+    #[test]
+    fn a_training_job_runs_operations_only_on_workers() {
+        let on = |device: &str| {
+            let mut job = fixtures::job(1, 1);
+            job.graph.nodes[2].device = Some(device.parse().unwrap());
+            job
+        };
+        for good in ["/job:worker/task:1/cpu:0", "/gpu:0", "/task:2"] {
+            on(good).validate().unwrap();
+        }
+        let bad = on("/job:ps/task:0");
+        let error = bad.validate().unwrap_err().to_string();
+        assert!(error.contains("'kernel'") && error.contains("the device '/job:ps/task:0'"), "{error}");
+        assert_eq!(JobSpec::from_json(&bad.to_json()).unwrap_err().to_string(), error);
     }
 
     #[test]

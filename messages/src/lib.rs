@@ -21,6 +21,7 @@ pub mod graph;
 pub mod id;
 pub mod input;
 pub mod job;
+mod job_name;
 pub mod message;
 pub mod model;
 pub mod observe;

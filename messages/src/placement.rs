@@ -257,6 +257,7 @@ mod tests {
         VariableSpec {
             name: name.into(),
             shape: crate::tensor::Shape(shape.to_vec()),
+            dtype: crate::tensor::DType::F32,
             initializer: InitializerSpec::Zeros,
             trainable: true,
             device: None,

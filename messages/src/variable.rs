@@ -7,7 +7,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{JobName, ShardId};
-use crate::tensor::Shape;
+use crate::tensor::{DType, Shape, TensorSpec};
 
 /// The maximum number of bytes in a variable's name.
 pub const VARIABLE_NAME_BYTES_MAX: usize = 256;
@@ -17,7 +17,7 @@ const RESERVED_NAME: &str = "__metadata__";
 /// far more than one shard can store, but small enough to avoid overflows of sizes in bytes.
 pub const VARIABLE_ELEMENTS_MAX: usize = 1 << 40;
 
-/// A variable: a tensor of f32 elements that is stored on the ps tasks.
+/// A variable: a tensor that is stored on the ps tasks, or on the tasks of a session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VariableSpec {
@@ -25,6 +25,9 @@ pub struct VariableSpec {
     pub name: String,
     /// The shape; all extents are above 0.
     pub shape: Shape,
+    /// The type of the elements. Training jobs only have variables of `f32`; sessions have all types.
+    #[serde(default = "floats", skip_serializing_if = "is_floats")]
+    pub dtype: DType,
     /// The initial values.
     pub initializer: InitializerSpec,
     /// Whether the optimizer trains the variable. If not, the shard subtracts each push from the variable's
@@ -44,6 +47,16 @@ const fn yes() -> bool {
 /// Returns true if the field has its default value, `true`. A job file then omits the field.
 const fn is_trained(trainable: &bool) -> bool {
     *trainable
+}
+
+const fn floats() -> DType {
+    DType::F32
+}
+
+/// Returns true if the field has its default value, `f32`. A job file then omits the field.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_floats(dtype: &DType) -> bool {
+    matches!(dtype, DType::F32)
 }
 
 /// An error in a variable's spec.
@@ -81,6 +94,26 @@ pub enum VariableError {
         /// The value found, as text. If it were a float, an error about NaN would not equal itself.
         value: String,
     },
+    /// A variable of a training job has elements of another type than `f32`.
+    #[error(
+        "variable '{name}' has the type {dtype}, expected f32: only sessions have variables of other types"
+    )]
+    OfSessions {
+        /// The name of the variable.
+        name: String,
+        /// The type of the variable's elements.
+        dtype: DType,
+    },
+    /// The initializer does not fit the type of the elements.
+    #[error("the initializer of variable '{name}' does not fit the type {dtype}, expected {expected}")]
+    InitializerType {
+        /// The name of the variable.
+        name: String,
+        /// The type of the variable's elements.
+        dtype: DType,
+        /// The initializers that this type can have.
+        expected: &'static str,
+    },
 }
 
 impl VariableSpec {
@@ -110,7 +143,52 @@ impl VariableSpec {
                 return Err(VariableError::Initializer { name, what, expected, value });
             }
         }
-        Ok(())
+        self.validate_type()
+    }
+
+    /// Checks that the initializer fits the type of the elements.
+    fn validate_type(&self) -> Result<(), VariableError> {
+        let dtype = self.dtype;
+        let (low, high, expected) = match (dtype, &self.initializer) {
+            (DType::F32, _) | (_, InitializerSpec::Zeros) => return Ok(()),
+            (DType::Text, _) => {
+                let (name, expected) = (self.name.clone(), "zeros, which are empty texts");
+                return Err(VariableError::InitializerType { name, dtype, expected });
+            }
+            (DType::F64, InitializerSpec::Constant { .. }) => return Ok(()),
+            (DType::I32, _) => (-f32::exp2(31.0), f32::exp2(31.0), "an integer below 2^31"),
+            (DType::I64 | DType::F64, _) => (-f32::exp2(63.0), f32::exp2(63.0), "an integer below 2^63"),
+            (DType::U8, _) => (0.0, 256.0, "an integer from 0 to 255"),
+            (DType::Bool, _) => (0.0, 2.0, "0 or 1"),
+        };
+        let name = self.name.clone();
+        match self.initializer {
+            InitializerSpec::Constant { value } if value.fract() == 0.0 && (low..high).contains(&value) => {
+                Ok(())
+            }
+            InitializerSpec::Constant { value } => {
+                Err(VariableError::Initializer { name, what: "value", expected, value: value.to_string() })
+            }
+            _ => Err(VariableError::InitializerType { name, dtype, expected: "zeros or a constant" }),
+        }
+    }
+
+    /// Checks the variable's spec as [`validate`](Self::validate) does, and that a training job can have the
+    /// variable.
+    ///
+    /// # Errors
+    /// Returns the first fault found.
+    pub fn validate_for_job(&self) -> Result<(), VariableError> {
+        self.validate()?;
+        match self.dtype {
+            DType::F32 => Ok(()),
+            dtype => Err(VariableError::OfSessions { name: self.name.clone(), dtype }),
+        }
+    }
+
+    /// Returns the shape and the type of the elements.
+    pub fn tensor(&self) -> TensorSpec {
+        TensorSpec { shape: self.shape.clone(), dtype: self.dtype }
     }
 
     /// Returns the number of elements in one row along axis 0; a scalar has one row of one element.
@@ -130,9 +208,10 @@ impl VariableSpec {
         self.name.bytes().fold(0xcbf2_9ce4_8422_2325, step)
     }
 
-    /// Returns the size of all elements in bytes.
+    /// Returns the size of all elements in bytes. The contents of texts are not counted, only their lengths.
     pub fn bytes(&self) -> u64 {
-        self.shape.elements() as u64 * 4
+        let text_bytes = size_of::<u32>();
+        self.shape.elements() as u64 * self.dtype.bytes().unwrap_or(text_bytes) as u64
     }
 }
 
@@ -332,10 +411,45 @@ mod tests {
     }
 
     #[test]
+    fn a_job_file_omits_the_type_f32() {
+        let json = r#"{"name":"v","shape":[2],"initializer":"zeros"}"#;
+        let variable: VariableSpec = serde_json::from_str(json).unwrap();
+        assert_eq!(serde_json::to_string(&variable).unwrap(), json);
+        variable.validate_for_job().unwrap();
+        let other = VariableSpec { dtype: DType::Text, ..variable };
+        let json = serde_json::to_string(&other).unwrap();
+        assert_eq!(serde_json::from_str::<VariableSpec>(&json).unwrap(), other);
+        other.validate().unwrap();
+        let error = other.validate_for_job().unwrap_err().to_string();
+        assert!(error.starts_with("variable 'v' has the type text, expected f32"), "{error}");
+    }
+
+    #[test]
+    fn an_initializer_fits_the_type_of_the_elements() {
+        let valid = |dtype, initializer| {
+            let (name, shape) = ("v".to_owned(), [2].into());
+            VariableSpec { name, shape, dtype, initializer, trainable: true, device: None }.validate()
+        };
+        let constant = |value| InitializerSpec::Constant { value };
+        for dtype in DType::ALL {
+            assert!(valid(dtype, InitializerSpec::Zeros).is_ok());
+            assert_eq!(valid(dtype, InitializerSpec::GlorotUniform).is_ok(), dtype == DType::F32);
+            assert_eq!(valid(dtype, constant(1.0)).is_ok(), dtype != DType::Text);
+            assert_eq!(valid(dtype, constant(0.5)).is_ok(), matches!(dtype, DType::F32 | DType::F64));
+            assert_eq!(valid(dtype, constant(-1.0)).is_ok(), dtype.is_number() && dtype != DType::U8);
+            assert_eq!(valid(dtype, constant(256.0)).is_ok(), dtype.is_number() && dtype != DType::U8);
+        }
+        assert!(valid(DType::I32, constant(-f32::exp2(31.0))).is_ok());
+        let error = valid(DType::I32, constant(f32::exp2(31.0))).unwrap_err().to_string();
+        assert!(error.contains("value of the initializer must be an integer below 2^31"), "{error}");
+    }
+
+    #[test]
     fn an_error_names_the_invalid_variable() {
         let good = VariableSpec {
             name: "dense/kernel".into(),
             shape: [2, 3].into(),
+            dtype: DType::F32,
             initializer: InitializerSpec::Zeros,
             trainable: true,
             device: None,

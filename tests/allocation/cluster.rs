@@ -9,6 +9,7 @@ use pushpull_messages::cluster::ClusterSpec;
 use pushpull_messages::id::*;
 use pushpull_messages::message::*;
 use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
+use pushpull_messages::tensor::DType;
 use pushpull_messages::variable::{InitializerSpec, VariableSpec};
 use pushpull_ps::Ps;
 use pushpull_transport::buffer::{BufferPool, Payload};
@@ -200,6 +201,7 @@ fn variables() -> Vec<VariableSpec> {
     let variable = |(name, shape): (&str, [usize; 2])| VariableSpec {
         name: name.into(),
         shape: shape.into(),
+        dtype: DType::F32,
         initializer: InitializerSpec::Zeros,
         trainable: true,
         device: None,

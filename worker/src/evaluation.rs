@@ -157,22 +157,27 @@ impl<'a> Reading<'a> {
 }
 
 /// The loss and the metrics over the batches that have been evaluated.
-pub(crate) struct EvaluationTotals(MetricTotals);
+#[derive(Clone, Debug)]
+pub struct EvaluationTotals(MetricTotals);
 
 impl EvaluationTotals {
-    pub(crate) fn new(graph: &GraphSpec) -> Self {
+    /// Makes the totals for a valid graph, without any batch.
+    pub fn new(graph: &GraphSpec) -> Self {
         Self(MetricTotals::new(std::iter::once(MetricKind::Mean).chain(MetricTotals::kinds(graph))))
     }
 
     /// Adds the results of a batch of `examples` examples. `results` holds the loss, followed by the
     /// elements of each metric.
-    pub(crate) fn add(&mut self, results: &[f32], examples: usize) {
+    ///
+    /// # Panics
+    /// If `results` has too few elements.
+    pub fn add(&mut self, results: &[f32], examples: usize) {
         self.0.add(results, examples);
     }
 
-    /// Returns the evaluation of all batches so far. `variables_crc32c` is the [`checksum`] of the values at
-    /// which the model was evaluated.
-    pub(crate) fn evaluation(&self, graph: &GraphSpec, variables_crc32c: u32) -> Evaluation {
+    /// Returns the evaluation of all batches so far. `variables_crc32c` is the CRC-32C of the values at which
+    /// the model was evaluated, with the variables in the order of their names.
+    pub fn evaluation(&self, graph: &GraphSpec, variables_crc32c: u32) -> Evaluation {
         let mut numbers = self.0.values().into_iter();
         let loss = numbers.next().expect("the loss is the first metric");
         let metric = |(name, value): (&String, f32)| MetricValue { name: name.clone(), value };

@@ -32,6 +32,7 @@ pub use devices::{
     MakeReplica, Replica, ReplicaConfig, ReplicaError, engine_replicas,
 };
 pub use error::WorkerError;
+pub use evaluation::EvaluationTotals;
 pub use evaluator::{BestError, BestSpec, Evaluator, EvaluatorConfig, EvaluatorError, EvaluatorView, Goal};
 pub use fetches::{FETCH_BYTES_MAX, FETCH_NAMES_MAX, FetchConfig, FetchError, FetchedTensor};
 pub use hooks::{

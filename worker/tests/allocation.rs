@@ -185,7 +185,7 @@ impl Trial {
             let elements = EXAMPLES * example.shape.elements();
             fed.push(match example.dtype {
                 DType::F32 => Column::F32((0..elements).map(|i| (i % 7) as f32 / 7.0).collect()),
-                DType::I32 => Column::I32((0..elements).map(|i| (i % 10) as i32).collect()),
+                _ => Column::I32((0..elements).map(|i| (i % 10) as i32).collect()),
             });
             columns.push(ColumnSpec { name: node.name.clone(), example: example.clone() });
         }

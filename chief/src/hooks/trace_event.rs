@@ -207,6 +207,7 @@ const fn process(task: TaskId) -> u64 {
         JobName::Ps => 1,
         JobName::Worker => 2,
         JobName::Evaluator => 3,
+        JobName::Other(_) => 4,
     };
     job * 1_000_000 + task.index as u64 + 1
 }

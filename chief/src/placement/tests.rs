@@ -7,7 +7,7 @@ use pushpull_messages::optimizer::{GroupSpec, OptimizerSpec, UpdateSpec};
 use pushpull_messages::placement::{
     PartitionerSpec, PlacedSlice, Placement, PlacementSpec, SLICES_MAX, SliceSpec, StrategySpec,
 };
-use pushpull_messages::tensor::Shape;
+use pushpull_messages::tensor::{DType, Shape};
 use pushpull_messages::variable::{DeviceSpec, InitializerSpec, VariableSpec};
 
 use super::*;
@@ -19,6 +19,7 @@ fn variable(name: &str, shape: &[usize]) -> VariableSpec {
     VariableSpec {
         name: name.into(),
         shape: Shape(shape.to_vec()),
+        dtype: DType::F32,
         initializer: InitializerSpec::Zeros,
         trainable: true,
         device: None,

@@ -10,7 +10,8 @@ use pushpull_messages::tensor::{DType, TensorSpec};
 use serde_json::Value as Json;
 
 use super::proto::{
-    Attr, AttrList, AttrValue, DT_FLOAT, DT_INT32, Dim, GraphDef, NodeDef, TensorShape, Versions,
+    Attr, AttrList, AttrValue, DT_BOOL, DT_DOUBLE, DT_FLOAT, DT_INT32, DT_INT64, DT_STRING, DT_UINT8, Dim,
+    GraphDef, NodeDef, TensorShape, Versions,
 };
 
 /// The value of `GraphDef.versions.producer` that a release of TensorFlow 2 writes.
@@ -46,6 +47,11 @@ fn define(graph: &GraphSpec, node: &NodeSpec, op: &Json, output: Option<&TensorS
         let dtype = match dtype {
             DType::F32 => DT_FLOAT,
             DType::I32 => DT_INT32,
+            DType::I64 => DT_INT64,
+            DType::F64 => DT_DOUBLE,
+            DType::Bool => DT_BOOL,
+            DType::U8 => DT_UINT8,
+            DType::Text => DT_STRING,
         };
         insert("dtype".into(), AttrValue::Type(dtype));
         insert("shape".into(), AttrValue::Shape(shape.clone()));

@@ -141,8 +141,12 @@ pub(super) struct Dim {
 
 /// The value of TensorFlow's enumeration `DataType` for 32-bit floating-point numbers.
 pub(super) const DT_FLOAT: i32 = 1;
+pub(super) const DT_DOUBLE: i32 = 2;
 pub(super) const DT_INT32: i32 = 3;
+pub(super) const DT_UINT8: i32 = 4;
 pub(super) const DT_STRING: i32 = 7;
+pub(super) const DT_INT64: i32 = 9;
+pub(super) const DT_BOOL: i32 = 10;
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct GraphDef {

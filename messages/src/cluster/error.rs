@@ -1,9 +1,9 @@
 //! The errors in a user's description of a cluster. Each error is one line that says what to do. The
 //! programs decide how to report an error and how to exit.
 
-use super::TASKS_PER_JOB_MAX;
 use super::address::{Address, AddressError};
-use crate::id::{JobName, TaskId};
+use super::{JOBS_MAX, TASKS_MAX, TASKS_PER_JOB_MAX};
+use crate::id::{JobName, JobNameError, TaskId};
 
 /// An error in a cluster, or in the choice of this process's task.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -28,7 +28,15 @@ pub enum ClusterError {
         /// The second task with this address.
         second: TaskId,
     },
-    /// A name is not the name of a job.
+    /// A name cannot be the name of a job.
+    #[error("{key}: {error}")]
+    JobName {
+        /// The flag or key that contains the name.
+        key: &'static str,
+        /// The fault in the name.
+        error: JobNameError,
+    },
+    /// A name is not the name of a role of training.
     #[error("{key}: unknown job '{name}', expected chief, ps, worker or evaluator")]
     UnknownJob {
         /// The flag or key that contains the name.
@@ -41,10 +49,22 @@ pub enum ClusterError {
         "job '{0}' is given twice, expected each job once, with all its addresses ('master' is another name for 'chief')"
     )]
     DuplicateJob(JobName),
-    /// The cluster has more than one chief. The value is the number of chiefs.
+    /// A cluster that trains has more than one chief. The value is the number of chiefs.
     #[error("job 'chief' has {0} tasks, expected one chief, or none (worker/0 then hosts the chief)")]
     ManyChiefs(usize),
-    /// A job that every cluster needs, ps or worker, has no task.
+    /// The cluster has no task at all.
+    #[error("the cluster has no task, expected at least one job with the address of a task")]
+    Empty,
+    /// The cluster has too many jobs. The value is the number of jobs.
+    #[error("the cluster has {0} jobs, expected at most {JOBS_MAX}")]
+    ManyJobs(usize),
+    /// All jobs together have too many tasks. The value is the number of tasks.
+    #[error("the cluster has {0} tasks, expected at most {TASKS_MAX}")]
+    ManyTasksInAll(usize),
+    /// A cluster that trains has a job that takes no part in training.
+    #[error("job '{0}' takes no part in training, expected only chief, ps, worker and evaluator: remove it")]
+    NotARole(JobName),
+    /// A job that every training needs, ps or worker, has no task.
     #[error(
         "job '{0}' has no task, expected at least one ps and one worker: add the address of a '{0}' task"
     )]

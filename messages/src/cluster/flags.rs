@@ -1,12 +1,13 @@
 //! Determines the cluster and the task of this process from the user's settings. The caller reads the
 //! command line and the environment, and passes the values.
 
-use super::config::{ClusterConfig, job_names};
+use super::config::{ClusterConfig, job_names, task_of};
 use super::error::ClusterError;
+use super::known_jobs::KnownJobs;
 use super::quote::quote;
 use super::spec::ClusterSpec;
 use super::tf_config::TfConfig;
-use crate::id::JobName;
+use crate::id::{JobName, TaskId};
 
 /// The user's settings. They give the cluster in one of three ways: `TF_CONFIG`, `--cluster-spec`, or one
 /// flag for the hosts of each role.
@@ -28,18 +29,51 @@ pub struct ClusterFlags {
     pub task_index: Option<u32>,
 }
 
+/// The settings after parsing.
+struct Given {
+    cluster: ClusterSpec,
+    job: Option<JobName>,
+    index: Option<u32>,
+}
+
 impl ClusterFlags {
-    /// Returns the cluster and the task of this process; `None` if no cluster is given.
+    /// Returns the cluster and the task of this process, which trains; `None` if no cluster is given.
     ///
     /// Flags may add a role or an index that `TF_CONFIG` leaves out, but must not contradict it.
     ///
     /// # Errors
-    /// If a setting is invalid, missing or given twice; the error names the first such setting.
+    /// If a setting is invalid, missing or given twice, or if the cluster cannot train; the error names the
+    /// first such setting.
     pub fn resolve(&self) -> Result<Option<ClusterConfig>, ClusterError> {
-        let tf_config = TfConfig::parse(self.tf_config.as_deref().unwrap_or_default())?;
+        let Some(Given { cluster, job, index }) = self.parse(KnownJobs::Roles)? else { return Ok(None) };
+        // A fault of the cluster is reported before a missing task.
+        let cluster = cluster.for_training()?;
+        let job = job.ok_or_else(|| ClusterError::NoJobName { valid: job_names(&cluster) })?;
+        ClusterConfig::new(cluster, job, index).map(Some)
+    }
+
+    /// Returns the cluster and the task of this process, which runs sessions; `None` if no cluster is given.
+    /// Jobs may have any names. The job may be left out if the cluster has only one, and the index may be
+    /// left out if the job has only one task.
+    ///
+    /// # Errors
+    /// If a setting is invalid, missing or given twice; the error names the first such setting.
+    pub fn resolve_server(&self) -> Result<Option<(ClusterSpec, TaskId)>, ClusterError> {
+        let Some(Given { cluster, job, index }) = self.parse(KnownJobs::All)? else { return Ok(None) };
+        let mut jobs = cluster.jobs().map(|(job, _)| job);
+        let only = jobs.next().filter(|_| jobs.next().is_none());
+        drop(jobs);
+        let job = job.or(only).ok_or_else(|| ClusterError::NoJobName { valid: job_names(&cluster) })?;
+        let task = task_of(&cluster, job, index)?;
+        Ok(Some((cluster, task)))
+    }
+
+    /// Parses all settings. Returns `None` if no cluster is given.
+    fn parse(&self, known: KnownJobs) -> Result<Option<Given>, ClusterError> {
+        let tf_config = TfConfig::parse(self.tf_config.as_deref().unwrap_or_default(), known)?;
         self.check_one_spelling(&tf_config)?;
         let by_flags = match &self.cluster_spec {
-            Some(text) => Some(parse_cluster_spec(text)?),
+            Some(text) => Some(parse_cluster_spec(text, known)?),
             None => self.parse_hosts()?,
         };
         let Some(cluster) = tf_config.cluster.or(by_flags) else {
@@ -49,12 +83,10 @@ impl ClusterFlags {
                 (None, None) => Ok(None),
             };
         };
-        let unknown = |name: &str| ClusterError::UnknownJob { key: "--job-name", name: quote(name) };
-        let job_name = self.job_name.as_deref().map(|name| name.parse().map_err(|_| unknown(name)));
+        let job_name = self.job_name.as_deref().map(|name| known.parse("--job-name", name));
         let job = agreed("--job-name", tf_config.job, job_name.transpose()?)?;
         let index = agreed("--task-index", tf_config.index, self.task_index)?;
-        let job = job.ok_or_else(|| ClusterError::NoJobName { valid: job_names(&cluster) })?;
-        ClusterConfig::new(cluster, job, index).map(Some)
+        Ok(Some(Given { cluster, job, index }))
     }
 
     /// Checks that the cluster is given in only one way, because two descriptions could contradict each
@@ -108,11 +140,10 @@ fn agreed<T: PartialEq + ToString>(
     }
 }
 
-fn parse_cluster_spec(text: &str) -> Result<ClusterSpec, ClusterError> {
+fn parse_cluster_spec(text: &str, known: KnownJobs) -> Result<ClusterSpec, ClusterError> {
     let job = |part: &str| {
         let (name, addresses) = part.split_once('|').ok_or_else(|| ClusterError::ClusterFlag(quote(part)))?;
-        let unknown = |_| ClusterError::UnknownJob { key: "--cluster-spec", name: quote(name) };
-        let job: JobName = name.trim().parse().map_err(unknown)?;
+        let job = known.parse("--cluster-spec", name.trim())?;
         Ok((job, addresses.split(';').map(str::to_owned).collect()))
     };
     ClusterSpec::new(text.split(',').map(job).collect::<Result<Vec<(_, Vec<_>)>, ClusterError>>()?)

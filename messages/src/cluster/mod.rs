@@ -6,6 +6,7 @@ mod addresses;
 mod config;
 mod error;
 mod flags;
+mod known_jobs;
 mod quote;
 mod spec;
 mod tf_config;
@@ -21,3 +22,7 @@ pub use spec::ClusterSpec;
 
 /// The maximum number of tasks in one job.
 pub const TASKS_PER_JOB_MAX: usize = 4096;
+/// The maximum number of tasks in all jobs together.
+pub const TASKS_MAX: usize = 4 * TASKS_PER_JOB_MAX;
+/// The maximum number of jobs in a cluster.
+pub const JOBS_MAX: usize = 64;

@@ -1,29 +1,27 @@
-//! The cluster spec: the addresses of the tasks of each job, where a job is a role such as `ps` or `worker`.
+//! The cluster spec: the addresses of the tasks of each job, such as `ps` or `worker`.
 //! Every task has the same cluster spec. Other modules choose the task that this process runs, and parse the
 //! formats in which a user writes a cluster.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-use super::TASKS_PER_JOB_MAX;
 use super::address::Address;
 use super::addresses::AddressesOf;
 use super::error::ClusterError;
+use super::{JOBS_MAX, TASKS_MAX, TASKS_PER_JOB_MAX};
 use crate::id::{JobName, TaskId};
 
 /// The tasks of a cluster and their addresses.
 ///
-/// A cluster has at least one ps, at least one worker and at most one chief, and no two tasks have the same
-/// address. Evaluators may be left out, because they take no part in the training.
+/// A cluster has at least one task, and no two tasks have the same address. A cluster that trains must also
+/// pass [`for_training`](Self::for_training).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterSpec {
-    chief: Vec<Address>,
-    ps: Vec<Address>,
-    worker: Vec<Address>,
-    evaluator: Vec<Address>,
+    /// The jobs that have a task, in the order of a cluster spec.
+    jobs: BTreeMap<JobName, Vec<Address>>,
 }
 
 impl ClusterSpec {
@@ -41,34 +39,50 @@ impl ClusterSpec {
                 return Err(ClusterError::DuplicateJob(job));
             }
         }
-        let mut checked = |job| checked_job(job, given.remove(&job).unwrap_or_default());
-        let cluster = Self {
-            chief: checked(JobName::Chief)?,
-            ps: checked(JobName::Ps)?,
-            worker: checked(JobName::Worker)?,
-            evaluator: checked(JobName::Evaluator)?,
-        };
-        cluster.checked()
+        let checked = given.into_iter().map(|(job, addresses)| Ok((job, checked_job(job, addresses)?)));
+        Self { jobs: checked.collect::<Result<_, ClusterError>>()? }.checked()
     }
 
-    /// Returns the cluster if its jobs and addresses fit together.
-    fn checked(self) -> Result<Self, ClusterError> {
-        if self.chief.len() > 1 {
-            return Err(ClusterError::ManyChiefs(self.chief.len()));
+    /// Returns the cluster without empty jobs, if its jobs and addresses fit together.
+    fn checked(mut self) -> Result<Self, ClusterError> {
+        self.jobs.retain(|_, addresses| !addresses.is_empty());
+        check_size(&self.jobs)?;
+        if self.jobs.is_empty() {
+            return Err(ClusterError::Empty);
         }
-        for job in [JobName::Ps, JobName::Worker] {
-            if self.addresses(job).is_empty() {
-                return Err(ClusterError::NoTask(job));
-            }
-        }
-        // Sorting puts tasks with the same address next to each other.
-        let mut owners = Vec::with_capacity(self.jobs().map(|(_, addresses)| addresses.len()).sum());
-        owners.extend(self.tasks().map(|(task, address)| (address, task)));
+        // Sorting puts tasks with the same address next to each other. A task is represented by its position
+        // in `tasks`, because an id takes more memory, and a stranger may have sent thousands of tasks.
+        let mut owners = Vec::with_capacity(self.jobs.values().map(Vec::len).sum());
+        owners.extend(self.tasks().map(|(_, address)| address).zip(0u32..));
         owners.sort_unstable();
         for pair in owners.windows(2) {
             let [(address, first), (other, second)] = [pair[0], pair[1]];
             if address == other {
-                return Err(ClusterError::DuplicateAddress { address: address.clone(), first, second });
+                let task = |at: u32| self.tasks().nth(at as usize).expect("it was numbered above").0;
+                let (address, first, second) = (address.clone(), task(first), task(second));
+                return Err(ClusterError::DuplicateAddress { address, first, second });
+            }
+        }
+        Ok(self)
+    }
+
+    /// Returns the cluster if it can train: it has at least one ps, at least one worker, at most one chief,
+    /// and no job that is not a role of training. Evaluators may be left out, because they take no part in
+    /// the training.
+    ///
+    /// # Errors
+    /// Returns the first fault found.
+    pub fn for_training(self) -> Result<Self, ClusterError> {
+        if let Some(job) = self.jobs.keys().find(|job| !job.is_role()) {
+            return Err(ClusterError::NotARole(*job));
+        }
+        let chiefs = self.addresses(JobName::Chief).len();
+        if chiefs > 1 {
+            return Err(ClusterError::ManyChiefs(chiefs));
+        }
+        for job in [JobName::Ps, JobName::Worker] {
+            if self.addresses(job).is_empty() {
+                return Err(ClusterError::NoTask(job));
             }
         }
         Ok(self)
@@ -77,12 +91,7 @@ impl ClusterSpec {
     /// Returns the addresses of one job's tasks in the order of their indices; empty if the cluster does not
     /// have the job.
     pub fn addresses(&self, job: JobName) -> &[Address] {
-        match job {
-            JobName::Chief => &self.chief,
-            JobName::Ps => &self.ps,
-            JobName::Worker => &self.worker,
-            JobName::Evaluator => &self.evaluator,
-        }
+        self.jobs.get(&job).map_or(&[], Vec::as_slice)
     }
 
     /// Returns the address of a task, or `None` if the task is not part of the cluster.
@@ -90,13 +99,14 @@ impl ClusterSpec {
         self.addresses(task.job).get(task.index as usize)
     }
 
-    /// Returns every job that has a task, in the order chief, ps, worker, evaluator.
+    /// Returns every job that has a task, in the order chief, ps, worker, evaluator, and then all others by
+    /// name.
     pub fn jobs(&self) -> impl Iterator<Item = (JobName, &[Address])> {
-        JobName::ALL.into_iter().map(|job| (job, self.addresses(job))).filter(|(_, all)| !all.is_empty())
+        self.jobs.iter().map(|(job, addresses)| (*job, addresses.as_slice()))
     }
 
-    /// Returns every task and its address: the chief, then ps tasks, workers and evaluators. The tasks of a
-    /// job are ordered by index.
+    /// Returns every task and its address, in the order of [`jobs`](Self::jobs). The tasks of a job are
+    /// ordered by index.
     pub fn tasks(&self) -> impl Iterator<Item = (TaskId, &Address)> {
         self.jobs().flat_map(|(job, addresses)| {
             (0u32..).zip(addresses).map(move |(index, address)| (TaskId::new(job, index), address))
@@ -105,7 +115,7 @@ impl ClusterSpec {
 
     /// Returns the task that hosts the chief: the chief task, or worker/0 if the cluster has no chief task.
     pub fn chief_host(&self) -> TaskId {
-        if self.chief.is_empty() { TaskId::worker(0) } else { TaskId::CHIEF }
+        if self.addresses(JobName::Chief).is_empty() { TaskId::worker(0) } else { TaskId::CHIEF }
     }
 
     /// Returns the cluster as a value of `--cluster-spec`, such as `chief|c:1,ps|p0:1;p1:1,worker|w0:1`.
@@ -133,7 +143,8 @@ impl ClusterSpec {
     /// Returns one line that describes the first difference between this spec and another task's spec, or
     /// `None` if the specs are equal.
     pub fn difference(&self, there: &Self) -> Option<String> {
-        JobName::ALL.into_iter().find_map(|job| {
+        let jobs: BTreeSet<JobName> = self.jobs.keys().chain(there.jobs.keys()).copied().collect();
+        jobs.into_iter().find_map(|job| {
             let (ours, theirs) = (self.addresses(job), there.addresses(job));
             if ours.len() != theirs.len() {
                 let tasks = if ours.len() == 1 { "task" } else { "tasks" };
@@ -145,6 +156,18 @@ impl ClusterSpec {
             Some(format!("{} is '{here}' here and '{there}' there", TaskId::new(job, index)))
         })
     }
+}
+
+/// Checks that there are not too many jobs and tasks.
+fn check_size(jobs: &BTreeMap<JobName, Vec<Address>>) -> Result<(), ClusterError> {
+    if jobs.len() > JOBS_MAX {
+        return Err(ClusterError::ManyJobs(jobs.len()));
+    }
+    let tasks = jobs.values().map(Vec::len).sum();
+    if tasks > TASKS_MAX {
+        return Err(ClusterError::ManyTasksInAll(tasks));
+    }
+    Ok(())
 }
 
 fn checked_job<A: AsRef<str>>(job: JobName, addresses: Vec<A>) -> Result<Vec<Address>, ClusterError> {
@@ -160,7 +183,7 @@ fn checked_job<A: AsRef<str>>(job: JobName, addresses: Vec<A>) -> Result<Vec<Add
 
 impl Serialize for ClusterSpec {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(self.jobs().count()))?;
+        let mut map = serializer.serialize_map(Some(self.jobs.len()))?;
         for (job, addresses) in self.jobs() {
             map.serialize_entry(&job, addresses)?;
         }
@@ -191,14 +214,9 @@ impl<'de> Visitor<'de> for Jobs {
                 return Err(de::Error::custom(ClusterError::DuplicateJob(job)));
             }
             given.insert(job, jobs.next_value_seed(AddressesOf(job))?);
+            // The sender may be a stranger, so reading ends as soon as there are too many.
+            check_size(&given).map_err(de::Error::custom)?;
         }
-        let mut take = |job| given.remove(&job).unwrap_or_default();
-        let cluster = ClusterSpec {
-            chief: take(JobName::Chief),
-            ps: take(JobName::Ps),
-            worker: take(JobName::Worker),
-            evaluator: take(JobName::Evaluator),
-        };
-        cluster.checked().map_err(de::Error::custom)
+        ClusterSpec { jobs: given }.checked().map_err(de::Error::custom)
     }
 }

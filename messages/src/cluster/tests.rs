@@ -139,8 +139,8 @@ fn a_received_spec_is_checked_again() {
     for (bad, why) in [
         (r#"{"ps":["p:1"],"worker":["p:1"]}"#, "both ps/0 and worker/0"),
         (r#"{"ps":["p:1"],"worker":["w"]}"#, "worker/0"),
-        (r#"{"ps":["p:1"]}"#, "'worker' has no task"),
-        (r#"{"ps":["p:1"],"worker":["w:1"],"gpu":[]}"#, "gpu"),
+        (r#"{"ps":[]}"#, "the cluster has no task"),
+        (r#"{"ps":["p:1"],"worker":["w:1"],"a gpu":[]}"#, "job name 'a gpu' is not valid"),
         (r#"{"ps":["p:1"],"worker":["w:1"],"ps":["p:2"]}"#, "job 'ps' is given twice"),
         (r#"{"ps":["p:1"],"worker":"w:1"}"#, "at most 4096 addresses of job 'worker'"),
         (r#"{"ps":["p:1"],"worker":[1]}"#, "the address of worker/0"),
@@ -176,6 +176,93 @@ fn a_job_has_a_bounded_number_of_tasks() {
     let error = with(TASKS_PER_JOB_MAX + 1).unwrap_err();
     assert_eq!(error, ClusterError::ManyTasks { job: JobName::Worker, tasks: 4097 });
     assert!(error.to_string().contains("at most 4096"));
+}
+
+#[test]
+fn a_cluster_has_a_bounded_number_of_jobs_and_tasks() {
+    let with = |jobs: usize, tasks: usize| {
+        let port = |job: usize, task: usize| format!("h{job}:{}", task + 1);
+        let addresses = |job| (0..tasks).map(|task| port(job, task)).collect::<Vec<_>>();
+        ClusterSpec::new((0..jobs).map(|job| (format!("j{job}").parse().unwrap(), addresses(job))))
+    };
+    with(JOBS_MAX, 1).unwrap();
+    assert_eq!(with(JOBS_MAX + 1, 1).unwrap_err(), ClusterError::ManyJobs(65));
+    with(4, TASKS_PER_JOB_MAX).unwrap();
+    assert_eq!(with(5, TASKS_PER_JOB_MAX).unwrap_err(), ClusterError::ManyTasksInAll(5 * 4096));
+    assert_eq!(with(9, 0).unwrap_err(), ClusterError::Empty);
+}
+
+#[test]
+fn a_cluster_has_jobs_of_any_names() {
+    let flag = "chief|c:1;d:1,worker|w:1,local|a:1,a-b_2|b:1";
+    let (spec, task) = of_spec(flag, "local", None).resolve_server().unwrap().unwrap();
+    assert_eq!(spec.to_flag(), "chief|c:1;d:1,worker|w:1,a-b_2|b:1,local|a:1");
+    assert_eq!(task, TaskId::new("local".parse().unwrap(), 0));
+    assert_eq!(spec.address(task).unwrap().as_str(), "a:1");
+    let names: Vec<String> = spec.tasks().map(|(task, _)| task.to_string()).collect();
+    assert_eq!(names, ["chief/0", "chief/1", "worker/0", "a-b_2/0", "local/0"]);
+    let text = serde_json::to_string(&spec).unwrap();
+    assert_eq!(serde_json::from_str::<ClusterSpec>(&text).unwrap(), spec);
+    assert_eq!(rmp_serde::from_slice::<ClusterSpec>(&rmp_serde::to_vec(&spec).unwrap()).unwrap(), spec);
+    let tf_config = tf_config(&spec.to_tf_config(task));
+    assert_eq!(tf_config.resolve_server().unwrap().unwrap(), (spec.clone(), task));
+    let (there, _) = of_spec("local|a:1,worker|w:1", "local", None).resolve_server().unwrap().unwrap();
+    assert_eq!(spec.difference(&there).unwrap(), "job 'chief' has 2 tasks here and 0 there");
+    let (there, _) =
+        of_spec("chief|c:1;d:1,worker|w:1,local|a:1", "local", None).resolve_server().unwrap().unwrap();
+    assert_eq!(there.difference(&spec).unwrap(), "job 'a-b_2' has 0 tasks here and 1 there");
+}
+
+#[test]
+fn only_a_cluster_of_roles_can_train() {
+    let refused = |flag: &str| {
+        let jobs = flag.split(',').map(|job| job.split_once('|').unwrap());
+        let jobs = jobs.map(|(job, hosts)| (job.parse().unwrap(), hosts.split(';').collect()));
+        ClusterSpec::new(jobs).unwrap().for_training().unwrap_err()
+    };
+    assert_eq!(refused("ps|p:1"), ClusterError::NoTask(JobName::Worker));
+    assert_eq!(refused("worker|w:1"), ClusterError::NoTask(JobName::Ps));
+    assert_eq!(refused("ps|p:1,worker|w:1,chief|c:1;d:1"), ClusterError::ManyChiefs(2));
+    let other = refused("ps|p:1,worker|w:1,gpu|g:1");
+    assert_eq!(other, ClusterError::NotARole("gpu".parse().unwrap()));
+    assert!(other.to_string().starts_with("job 'gpu' takes no part in training"));
+    let spec = ClusterSpec::new([(JobName::Ps, vec!["p:1"])]).unwrap();
+    assert_eq!(
+        ClusterConfig::new(spec, JobName::Ps, None).unwrap_err(),
+        ClusterError::NoTask(JobName::Worker)
+    );
+}
+
+#[test]
+fn a_server_finds_its_task() {
+    let found = |flags: &ClusterFlags| flags.resolve_server().map(|found| found.unwrap().1.to_string());
+    assert_eq!(found(&of_spec("local|a:1;b:1", "local", Some(1))).unwrap(), "local/1");
+    assert_eq!(found(&of_spec("ps|p:1", "ps", None)).unwrap(), "ps/0");
+    let only = ClusterFlags { job_name: None, ..of_spec("local|a:1;b:1", "", Some(1)) };
+    assert_eq!(found(&only).unwrap(), "local/1");
+    let hosts = ClusterFlags {
+        ps_hosts: Some("p:1".into()),
+        worker_hosts: Some("w:1,x:1".into()),
+        job_name: Some("worker".into()),
+        task_index: Some(1),
+        ..ClusterFlags::default()
+    };
+    assert_eq!(found(&hosts).unwrap(), "worker/1");
+    assert_eq!(ClusterFlags::default().resolve_server().unwrap(), None);
+    let unnamed = ClusterFlags { job_name: None, ..of_spec("ps|p:1,a|a:1", "", None) };
+    for (flags, parts) in [
+        (of_spec("local|a:1;b:1", "local", None), ["2 tasks", "--task-index from 0 to 1"]),
+        (of_spec("local|a:1", "local", Some(1)), ["task index 1 of job 'local'", "from 0 to 0"]),
+        (of_spec("local|a:1", "evaluator", None), ["'evaluator' has no task", "one of local"]),
+        (of_spec("local|a:1", "Local", None), ["--job-name: job name 'Local' is not valid", "a letter"]),
+        (of_spec("a b|a:1", "a", None), ["--cluster-spec: job name 'a b' is not valid", "a letter"]),
+        (unnamed, ["--job-name", "one of ps, a"]),
+        (tf_config(r#"{"cluster": {"A": ["a:1"]}}"#), ["TF_CONFIG: cluster: job name 'A'", "a letter"]),
+        (ClusterFlags { job_name: Some("a".into()), ..ClusterFlags::default() }, ["without a cluster", ""]),
+    ] {
+        let error = found(&flags).unwrap_err().to_string();
+        assert!(parts.iter().all(|part| error.contains(part)), "{flags:?} gave: {error}");
+    }
 }
 
 #[test]
@@ -446,7 +533,10 @@ proptest! {
                     prop_assert!(!error.to_string().contains('\n'));
                 }
             }
-            for flag in [text.clone(), format!("ps|{text}"), format!("ps|p:1,worker|{text}")] {
+            for flag in [text.clone(), format!("{text}|p:1"), format!("ps|{text}"), format!("ps|p:1,worker|{text}")] {
+                if let Err(error) = of_spec(&flag, &text, None).resolve_server() {
+                    prop_assert!(!error.to_string().contains('\n'));
+                }
                 if let Err(error) = of_spec(&flag, &text, None).resolve() {
                     prop_assert!(!error.to_string().contains('\n'));
                 }

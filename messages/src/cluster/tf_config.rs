@@ -7,6 +7,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::{Map, Value, json};
 
 use super::error::ClusterError;
+use super::known_jobs::KnownJobs;
 use super::quote::quote;
 use super::spec::ClusterSpec;
 use crate::id::{JobName, TaskId};
@@ -63,7 +64,7 @@ impl TfConfig {
     ///
     /// # Errors
     /// If a part of the JSON, or the cluster, is invalid. The error describes the first fault found.
-    pub fn parse(text: &str) -> Result<Self, ClusterError> {
+    pub fn parse(text: &str, known: KnownJobs) -> Result<Self, ClusterError> {
         let text = text.trim();
         if text.is_empty() {
             return Ok(Self::default());
@@ -77,14 +78,15 @@ impl TfConfig {
             serde_json::from_str(text).map_err(|json| error("the text", OBJECT, quote(&json.to_string())))?;
         let (job, index) = match &text.task {
             None => (None, None),
-            Some(Value::Object(task)) => (task_type(task)?, task_index(task)?),
+            Some(Value::Object(task)) => (task_type(task, known)?, task_index(task)?),
             Some(other) => return Err(error("task", "an object with 'type' and 'index'", shown(other))),
         };
         let jobs = text.cluster.map_or_else(Vec::new, |jobs| jobs.0);
         let cluster = if jobs.is_empty() {
             None
         } else {
-            Some(ClusterSpec::new(jobs.into_iter().map(read_job).collect::<Result<Vec<_>, _>>()?)?)
+            let jobs = jobs.into_iter().map(|job| read_job(job, known));
+            Some(ClusterSpec::new(jobs.collect::<Result<Vec<_>, _>>()?)?)
         };
         Ok(Self { cluster, job, index })
     }
@@ -98,10 +100,11 @@ fn shown(value: &Value) -> String {
     quote(&value.to_string())
 }
 
-fn read_job((name, addresses): (String, Value)) -> Result<(JobName, Vec<String>), ClusterError> {
-    const KEY: &str = "TF_CONFIG: cluster";
-    let unknown = |_| ClusterError::UnknownJob { key: KEY, name: quote(&name) };
-    let job: JobName = name.parse().map_err(unknown)?;
+fn read_job(
+    (name, addresses): (String, Value),
+    known: KnownJobs,
+) -> Result<(JobName, Vec<String>), ClusterError> {
+    let job = known.parse("TF_CONFIG: cluster", &name)?;
     let in_order: Vec<Value> = match addresses {
         Value::Array(addresses) => addresses,
         Value::Object(sparse) => in_order(job, sparse)?,
@@ -134,13 +137,10 @@ fn in_order(job: JobName, sparse: Map<String, Value>) -> Result<Vec<Value>, Clus
     }
 }
 
-fn task_type(task: &Map<String, Value>) -> Result<Option<JobName>, ClusterError> {
+fn task_type(task: &Map<String, Value>, known: KnownJobs) -> Result<Option<JobName>, ClusterError> {
     match task.get("type") {
         None | Some(Value::Null) => Ok(None),
-        Some(Value::String(name)) => {
-            let unknown = |_| ClusterError::UnknownJob { key: "TF_CONFIG: task.type", name: quote(name) };
-            name.parse().map(Some).map_err(unknown)
-        }
+        Some(Value::String(name)) => known.parse("TF_CONFIG: task.type", name).map(Some),
         Some(other) => Err(error("task.type", "the name of a job", shown(other))),
     }
 }

@@ -156,7 +156,14 @@ mod tests {
 
     fn variable(name: &str, trainable: bool) -> VariableSpec {
         let (shape, initializer) = ([2, 2].into(), InitializerSpec::Zeros);
-        VariableSpec { name: name.into(), shape, initializer, trainable, device: None }
+        VariableSpec {
+            name: name.into(),
+            shape,
+            dtype: crate::tensor::DType::F32,
+            initializer,
+            trainable,
+            device: None,
+        }
     }
 
     fn update() -> UpdateSpec {

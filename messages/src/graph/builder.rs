@@ -4,8 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::device_scopes::{DeviceScope, DeviceScopes};
 use super::error::GraphError;
 use super::op::Op;
+use super::session_op::SessionOp;
 use super::spec::{GraphSpec, GraphSummaryKind, GraphSummarySpec, MetricSpec, NodeSpec, OutputSpec};
 use crate::device::OpDeviceSpec;
 use crate::id::{NodeId, VariableId};
@@ -21,13 +23,15 @@ pub struct GraphBuilder {
     /// For each name that was requested again, the number that was last appended to make it unique.
     numbers: BTreeMap<String, u32>,
     device: Option<DeviceSpec>,
-    op_device: Option<OpDeviceSpec>,
+    device_scopes: DeviceScopes,
     /// The names of the open scopes, each followed by a slash.
     scope: String,
     /// The identity of every layer, by the layer's full name.
     layers: BTreeMap<String, LayerId>,
     /// The full name of the innermost open layer, and whether it was built before.
     layer: Option<(String, Again)>,
+    /// The node that reads each variable.
+    variable_nodes: Vec<NodeId>,
     /// The shape and type of the output of every node that was added before the first error.
     tensors: Vec<TensorSpec>,
     /// The first error, which [`finish`](Self::finish) returns.
@@ -76,10 +80,11 @@ impl GraphBuilder {
             names: BTreeMap::new(),
             numbers: BTreeMap::new(),
             device: None,
-            op_device: None,
+            device_scopes: DeviceScopes::default(),
             scope: String::new(),
             layers: BTreeMap::new(),
             layer: None,
+            variable_nodes: Vec::new(),
             tensors: Vec::new(),
             error: None,
         }
@@ -93,19 +98,48 @@ impl GraphBuilder {
         built
     }
 
-    /// Records `device` as the requested device of the operations that `build` adds. This does not move any
-    /// operation: every device of a worker runs its own clone of all operations. The worker compares each of
-    /// its devices with the request. If a device does not match and soft placement is enabled, the worker
-    /// logs a warning and continues. If soft placement is disabled, the worker refuses the job.
+    /// Records `device` as the requested device of the operations that `build` adds. Parts that it leaves out
+    /// are those of the device scopes around it.
+    ///
+    /// In a session, the operations run on this device, and variables live on its task. In a training job,
+    /// this does not move any operation: every device of a worker runs its own clone of all operations. The
+    /// worker compares each of its devices with the request. If a device does not match and soft placement is
+    /// enabled, the worker logs a warning and continues. If soft placement is disabled, the worker refuses
+    /// the job.
     pub fn on_op_device<T>(&mut self, device: OpDeviceSpec, build: impl FnOnce(&mut Self) -> T) -> T {
-        let outer = self.op_device.replace(device);
+        self.device_scope(DeviceScope::Fixed(device), build)
+    }
+
+    /// Does the same as [`on_op_device`](Self::on_op_device) for a text, such as `/job:ps/task:0` or
+    /// `/gpu:1`. If the text is invalid, [`finish`](Self::finish) returns an error that quotes it.
+    pub fn device<T>(&mut self, text: &str, build: impl FnOnce(&mut Self) -> T) -> T {
+        let device = text.parse().unwrap_or_else(|error| {
+            self.fail(GraphError::Device(error));
+            OpDeviceSpec::default()
+        });
+        self.on_op_device(device, build)
+    }
+
+    /// Calls `choose` for each operation that `build` adds, and records the returned device as the requested
+    /// one. The function sees the node before it is added to the graph, with the device that the scopes
+    /// within `build` request. Parts of that device take precedence over those that the function returns.
+    pub fn device_fn<T>(
+        &mut self,
+        choose: impl Fn(&NodeSpec, &GraphSpec) -> OpDeviceSpec + Send + Sync + 'static,
+        build: impl FnOnce(&mut Self) -> T,
+    ) -> T {
+        self.device_scope(DeviceScope::Chosen(Box::new(choose)), build)
+    }
+
+    fn device_scope<T>(&mut self, scope: DeviceScope, build: impl FnOnce(&mut Self) -> T) -> T {
+        self.device_scopes.open(scope);
         let built = build(self);
-        self.op_device = outer;
+        self.device_scopes.close();
         built
     }
 
-    /// Puts `name/` before the names of the nodes, variables and summaries that `build` adds. Inputs and
-    /// outputs keep their names: an input has the name of its column in the data set.
+    /// Puts `name/` before the names of the nodes, variables and summaries that `build` adds. Inputs,
+    /// placeholders and outputs keep their names: an input has the name of its column in the data set.
     pub fn scope<T>(&mut self, name: &str, build: impl FnOnce(&mut Self) -> T) -> T {
         let outer = self.scope.len();
         self.scope.push_str(name);
@@ -158,21 +192,22 @@ impl GraphBuilder {
 
     /// Adds a variable that is trained.
     pub fn variable(&mut self, name: &str, shape: impl Into<Shape>, initializer: InitializerSpec) -> NodeId {
-        self.any_variable(name, shape.into(), initializer, true)
+        self.any_variable(name, TensorSpec::f32(shape), initializer, true)
     }
 
     /// Adds a variable that is not trained, such as a moving average.
     pub fn untrained(&mut self, name: &str, shape: impl Into<Shape>, initializer: InitializerSpec) -> NodeId {
-        self.any_variable(name, shape.into(), initializer, false)
+        self.any_variable(name, TensorSpec::f32(shape), initializer, false)
     }
 
-    fn any_variable(
+    pub(super) fn any_variable(
         &mut self,
         name: &str,
-        shape: Shape,
+        tensor: TensorSpec,
         initializer: InitializerSpec,
         trainable: bool,
     ) -> NodeId {
+        let TensorSpec { shape, dtype } = tensor;
         let full = format!("{}{name}", self.scope);
         if let (Some(&before), Some((layer, Again::Yes))) = (self.names.get(&full), &self.layer) {
             if let Op::Variable { variable } = self.graph.nodes[before.index()].op {
@@ -185,12 +220,14 @@ impl GraphBuilder {
             return before;
         }
         let id = VariableId(self.graph.variables.len() as u32);
-        let variable = VariableSpec { name: full, shape, initializer, trainable, device: self.device };
+        let variable = VariableSpec { name: full, shape, dtype, initializer, trainable, device: self.device };
         if let Err(error) = variable.validate() {
             self.fail(error.into());
         }
         self.graph.variables.push(variable);
-        self.push(name, Op::Variable { variable: id }, &[])
+        let node = self.push(name, Op::Variable { variable: id }, &[]);
+        self.variable_nodes.push(node);
+        node
     }
 
     /// Returns the node called `name` within the open scopes. Inputs are found only if no scope is open,
@@ -209,12 +246,10 @@ impl GraphBuilder {
     /// Adds an operation of any kind. If the name is already in use, a number is appended to it; for a
     /// variable or an input, [`finish`](Self::finish) returns an error instead.
     pub fn push(&mut self, name: &str, op: Op, inputs: &[NodeId]) -> NodeId {
-        let by_user = matches!(op, Op::Input { .. } | Op::Variable { .. });
+        let fed = matches!(op, Op::Input { .. } | Op::Session(SessionOp::Placeholder { .. }));
+        let by_user = fed || matches!(op, Op::Variable { .. });
         let id = NodeId(self.graph.nodes.len() as u32);
-        let mut full = match op {
-            Op::Input { .. } => name.to_owned(),
-            _ => format!("{}{name}", self.scope),
-        };
+        let mut full = if fed { name.to_owned() } else { format!("{}{name}", self.scope) };
         if !by_user && self.names.contains_key(&full) {
             // The search continues with the number after the last one used. If it began at 1 each time, it
             // would take longer for every further node of the same name.
@@ -229,7 +264,13 @@ impl GraphBuilder {
             };
         }
         self.names.entry(full.clone()).or_insert(id);
-        self.graph.nodes.push(NodeSpec { name: full, op, inputs: inputs.to_vec(), device: self.op_device });
+        let with_variable = self.with_variable(&op);
+        let mut node = NodeSpec { name: full, op, inputs: inputs.to_vec(), device: None };
+        match with_variable {
+            Some(device) => node.device = device,
+            None => self.device_scopes.place(&mut node, &self.graph),
+        }
+        self.graph.nodes.push(node);
         if self.error.is_none() {
             let checked = self.graph.validate_links(id, &mut BTreeSet::new());
             match checked.and_then(|()| self.graph.infer_node(id, &self.tensors, BATCH)) {
@@ -238,6 +279,20 @@ impl GraphBuilder {
             }
         }
         id
+    }
+
+    /// Returns the device of the variable that the operation changes or differentiates by, because the
+    /// operation runs where the variable is. Returns `None` for other operations.
+    fn with_variable(&self, op: &Op) -> Option<Option<OpDeviceSpec>> {
+        let variable = match op {
+            Op::Session(
+                SessionOp::Assign { variable, .. }
+                | SessionOp::Gradient { variable }
+                | SessionOp::Apply { variable, .. },
+            ) => *variable,
+            _ => return None,
+        };
+        Some(self.variable_nodes.get(variable.index()).and_then(|node| self.graph.nodes[node.index()].device))
     }
 
     /// Records an error: the open layer cannot be applied to `tensors`. `expected` describes the tensors
@@ -259,7 +314,7 @@ impl GraphBuilder {
 
     /// Records an error if it is the first one. Later errors are ignored, because they usually follow from
     /// the first.
-    fn fail(&mut self, error: GraphError) {
+    pub(super) fn fail(&mut self, error: GraphError) {
         self.error.get_or_insert(error);
     }
 
@@ -328,5 +383,22 @@ impl GraphBuilder {
         }
         self.graph.validate(BATCH)?;
         Ok(self.graph)
+    }
+
+    /// Returns the finished graph for a session, which needs neither loss nor metrics.
+    ///
+    /// # Errors
+    /// Returns the first fault, with the name of the node or variable.
+    pub fn finish_session(self) -> Result<GraphSpec, GraphError> {
+        if let Some(error) = self.error {
+            return Err(error);
+        }
+        self.graph.validate_session()?;
+        Ok(self.graph)
+    }
+
+    /// Returns the unfinished graph.
+    pub(super) const fn graph(&self) -> &GraphSpec {
+        &self.graph
     }
 }

@@ -1,10 +1,11 @@
 //! The errors of a graph. Each names the node, the layer or the variable that is at fault.
 
+use super::arity::Arity;
 use super::limits::{
-    RANK_MAX, SUMMARY_NAME_BYTES_MAX, SUMMARY_TENSOR_BYTES_MAX, SUMMARY_TENSORS_BYTES_MAX,
-    TENSOR_ELEMENTS_MAX,
+    CONSTANT_BYTES_MAX, RANK_MAX, SUMMARY_NAME_BYTES_MAX, SUMMARY_TENSOR_BYTES_MAX,
+    SUMMARY_TENSORS_BYTES_MAX, TENSOR_ELEMENTS_MAX,
 };
-use super::op::Arity;
+use crate::device::{OpDeviceError, OpDeviceSpec};
 use crate::id::{NodeId, VariableId};
 use crate::tensor::{Shape, TensorSpec};
 use crate::variable::{VARIABLE_NAME_BYTES_MAX, VariableError};
@@ -43,6 +44,19 @@ pub enum GraphError {
     /// The spec of a variable is invalid in itself, no matter how the graph uses the variable.
     #[error(transparent)]
     Variable(#[from] VariableError),
+    /// The text of a device scope is invalid.
+    #[error(transparent)]
+    Device(#[from] OpDeviceError),
+    /// The graph of a training job requests a device for an operation that is not a device of a worker.
+    #[error(
+        "{node} requests the device '{device}', but a training job runs operations only on workers: expected a device of a worker, such as '/job:worker/task:0/device:CPU:0' or '/device:GPU:1'"
+    )]
+    NotOnWorker {
+        /// The node.
+        node: String,
+        /// The requested device.
+        device: OpDeviceSpec,
+    },
     /// Two different layers have the same name.
     #[error(
         "layer '{layer}' is defined twice: give each layer a name of its own, or use the same layer again to share its variables"
@@ -196,5 +210,46 @@ pub enum GraphError {
         /// The value, as text. If the value were stored as a float, an error about NaN would not equal
         /// itself.
         value: String,
+    },
+    /// A training job has an operation that only sessions run.
+    #[error(
+        "{node} is an operation of sessions: a training job cannot have it; remove it or run the graph in a session"
+    )]
+    OfSessions {
+        /// The node.
+        node: String,
+    },
+    /// The constant tensors of a session's graph are too large.
+    #[error(
+        "the constants of the graph have {bytes} bytes, expected at most {CONSTANT_BYTES_MAX}: feed large tensors instead"
+    )]
+    LargeConstants {
+        /// The number of bytes in all constants together.
+        bytes: usize,
+    },
+    /// A hyperparameter of an optimizer is out of range.
+    #[error("{node} has an invalid optimizer: {error}")]
+    Optimizer {
+        /// The node.
+        node: String,
+        /// The error of the optimizer, as text. It contains a float, so an error about NaN would not equal
+        /// itself.
+        error: String,
+    },
+    /// A node that must read a variable, such as the target of an assignment, does something else.
+    #[error(
+        "{got} is not a variable, expected the node of a variable: pass what the builder returned for it"
+    )]
+    NotAVariable {
+        /// A description of the node found.
+        got: String,
+    },
+    /// A loss depends on no trained variable.
+    #[error(
+        "the loss {got} depends on no trained variable: no gradient passes through operations of sessions"
+    )]
+    NothingToTrain {
+        /// A description of the node of the loss.
+        got: String,
     },
 }

@@ -1,5 +1,7 @@
 //! The limits on the size of a graph.
 
+pub use crate::tensor::RANK_MAX;
+
 /// The maximum number of nodes in a graph, and the maximum number of variables.
 pub const NODES_MAX: usize = 1 << 16;
 /// The maximum total number of inputs of all nodes in a graph.
@@ -19,5 +21,5 @@ pub const SUMMARY_TENSORS_BYTES_MAX: u64 = 256 << 20;
 pub const SUMMARY_NAME_BYTES_MAX: usize = crate::summary::TAG_BYTES_MAX - 32;
 /// The maximum number of elements in one node's output.
 pub const TENSOR_ELEMENTS_MAX: usize = 1 << 32;
-/// The maximum number of axes of a tensor.
-pub const RANK_MAX: usize = 8;
+/// The maximum number of bytes in the constant tensors of a session's graph together. Larger tensors are fed.
+pub const CONSTANT_BYTES_MAX: usize = 64 << 20;

@@ -6,8 +6,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::arity::Arity;
 use super::element::{BinaryOp, ReductionOp, UnaryOp};
 use super::geometry::{Stride, Window};
+use super::session_op::SessionOp;
 use crate::id::VariableId;
 use crate::tensor::{Shape, TensorSpec};
 
@@ -174,15 +176,9 @@ pub enum Op {
         /// The number of bins, from 2 to 65 536.
         bins: usize,
     },
-}
 
-/// The number of inputs that an operation takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arity {
-    /// Exactly this number of inputs.
-    Exactly(usize),
-    /// At least this number of inputs.
-    AtLeast(usize),
+    /// An operation that only sessions run. A training job refuses it.
+    Session(SessionOp),
 }
 
 impl Op {
@@ -218,6 +214,7 @@ impl Op {
             Self::Accuracy => "accuracy",
             Self::TopK { .. } => "top_k",
             Self::AucCounts { .. } => "auc",
+            Self::Session(op) => op.name(),
         }
     }
 
@@ -251,25 +248,7 @@ impl Op {
             Self::LayerNorm { .. } => 3,
             Self::BatchNorm { .. } => 5,
             Self::Concat { .. } => return Arity::AtLeast(2),
+            Self::Session(op) => return op.arity(),
         })
-    }
-}
-
-impl Arity {
-    /// Returns true if this number of inputs is allowed.
-    pub const fn allows(self, inputs: usize) -> bool {
-        match self {
-            Self::Exactly(count) => inputs == count,
-            Self::AtLeast(count) => inputs >= count,
-        }
-    }
-}
-
-impl std::fmt::Display for Arity {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Exactly(count) => write!(f, "{count}"),
-            Self::AtLeast(count) => write!(f, "{count} or more"),
-        }
     }
 }

@@ -11,7 +11,7 @@ use super::limits::{
 };
 use super::op::Op;
 use crate::device::OpDeviceSpec;
-use crate::id::NodeId;
+use crate::id::{JobName, NodeId};
 use crate::tensor::{DType, Shape, TensorSpec};
 use crate::variable::{VARIABLE_ELEMENTS_MAX, VARIABLE_NAME_BYTES_MAX, VariableError, VariableSpec};
 
@@ -123,11 +123,49 @@ impl GraphSpec {
         }
     }
 
-    /// Checks that a graph, which may be hostile, is valid for batches of `batch` examples.
+    /// Checks that a training job can have a graph, which may be hostile, with batches of `batch` examples.
     ///
     /// # Errors
     /// Returns the first fault, with the name of the node or variable.
     pub fn validate(&self, batch: usize) -> Result<(), GraphError> {
+        self.validate_parts()?;
+        self.variables.iter().try_for_each(VariableSpec::validate_for_job)?;
+        let of_sessions = self.nodes.iter().position(|node| matches!(node.op, Op::Session(_)));
+        if let Some(position) = of_sessions {
+            return Err(GraphError::OfSessions { node: self.label(NodeId(position as u32)) });
+        }
+        let mut used = BTreeSet::new();
+        for position in 0..self.nodes.len() {
+            self.validate_links(NodeId(position as u32), &mut used)?;
+        }
+        if let Some(unused) = (0..self.variables.len()).find(|&position| !used.contains(&position)) {
+            return Err(GraphError::UnusedVariable(self.variables[unused].name.clone()));
+        }
+        let tensors = self.infer(batch)?;
+        let scalars = std::iter::once(("the loss".to_owned(), self.loss))
+            .chain(self.metrics.iter().map(|metric| (format!("metric '{}'", metric.name), metric.node)));
+        for (what, node) in scalars {
+            match tensors.get(node.index()) {
+                Some(TensorSpec { shape, dtype: DType::F32 }) if shape.rank() == 0 => {}
+                Some(_) if node != self.loss && self.metric_kind(node) != MetricKind::Mean => {}
+                Some(other) => {
+                    return Err(GraphError::NotScalar {
+                        what,
+                        got: format!("{} returns {other}", self.label(node)),
+                    });
+                }
+                None => {
+                    let got = format!("{} is not in the graph", self.label(node));
+                    return Err(GraphError::NotScalar { what, got });
+                }
+            }
+        }
+        self.validate_summaries(&tensors)?;
+        self.validate_outputs(batch, &tensors)
+    }
+
+    /// Checks the counts and the names of the graph's parts, and each variable on its own.
+    pub(super) fn validate_parts(&self) -> Result<(), GraphError> {
         for (what, max, count) in [
             ("nodes", NODES_MAX, self.nodes.len()),
             (
@@ -159,34 +197,24 @@ impl GraphSpec {
                 return Err(VariableError::Shape { name, shape }.into());
             }
         }
-        let mut used = BTreeSet::new();
-        for position in 0..self.nodes.len() {
-            self.validate_links(NodeId(position as u32), &mut used)?;
-        }
-        if let Some(unused) = (0..self.variables.len()).find(|&position| !used.contains(&position)) {
-            return Err(GraphError::UnusedVariable(self.variables[unused].name.clone()));
-        }
-        let tensors = self.infer(batch)?;
-        let scalars = std::iter::once(("the loss".to_owned(), self.loss))
-            .chain(self.metrics.iter().map(|metric| (format!("metric '{}'", metric.name), metric.node)));
-        for (what, node) in scalars {
-            match tensors.get(node.index()) {
-                Some(TensorSpec { shape, dtype: DType::F32 }) if shape.rank() == 0 => {}
-                Some(_) if node != self.loss && self.metric_kind(node) != MetricKind::Mean => {}
-                Some(other) => {
-                    return Err(GraphError::NotScalar {
-                        what,
-                        got: format!("{} returns {other}", self.label(node)),
-                    });
-                }
-                None => {
-                    let got = format!("{} is not in the graph", self.label(node));
-                    return Err(GraphError::NotScalar { what, got });
-                }
+        Ok(())
+    }
+
+    /// Checks that no operation requests a device of another job than `worker`. This check is not part of
+    /// [`validate`](Self::validate), because the operations of a session run on tasks of any job.
+    ///
+    /// # Errors
+    /// Returns [`GraphError::NotOnWorker`] with the first such operation.
+    pub fn validate_training_devices(&self) -> Result<(), GraphError> {
+        for (position, node) in self.nodes.iter().enumerate() {
+            if let Some(device) = node.device
+                && device.job.is_some_and(|job| job != JobName::Worker)
+            {
+                let node = self.label(NodeId(position as u32));
+                return Err(GraphError::NotOnWorker { node, device });
             }
         }
-        self.validate_summaries(&tensors)?;
-        self.validate_outputs(batch, &tensors)
+        Ok(())
     }
 
     /// Checks that a worker can copy the tensors of all summaries in one step. This check is not part of
@@ -269,13 +297,8 @@ impl GraphSpec {
     /// needs no labels.
     #[must_use]
     pub fn prediction(&self) -> Self {
-        let mut needed = vec![false; self.nodes.len()];
-        self.outputs.iter().for_each(|output| needed[output.node.index()] = true);
-        for position in (0..self.nodes.len()).rev() {
-            if needed[position] {
-                self.nodes[position].inputs.iter().for_each(|input| needed[input.index()] = true);
-            }
-        }
+        let outputs: Vec<NodeId> = self.outputs.iter().map(|output| output.node).collect();
+        let needed = self.needed(&outputs);
         let mut ids = vec![NodeId(0); self.nodes.len()];
         let mut nodes = Vec::new();
         for (position, node) in self.nodes.iter().enumerate().filter(|(position, _)| needed[*position]) {
@@ -315,6 +338,7 @@ impl GraphSpec {
             Op::Constant { value } if !value.is_finite() => {
                 Err(GraphError::NotFinite { node: self.label(id), value: value.to_string() })
             }
+            Op::Session(op) => self.validate_session_op(id, op),
             _ => Ok(()),
         }
     }

@@ -5,13 +5,16 @@ use super::builder::GraphBuilder;
 use super::element::{BinaryOp, ReductionOp, UnaryOp};
 use super::geometry::{Stride, Window};
 use super::op::Op;
+use super::session_op::SessionOp;
 use crate::id::NodeId;
 use crate::tensor::Shape;
 
 impl GraphBuilder {
-    /// Applies a function to each element.
+    /// Applies a function to each element. In a session, the elements may have other types than f32; see
+    /// [`SessionOp::Unary`].
     pub fn unary(&mut self, op: UnaryOp, x: NodeId) -> NodeId {
-        self.push(op.name(), Op::Unary(op), &[x])
+        let op = self.typed(x, Op::Unary(op), SessionOp::Unary(op));
+        self.push(op.name(), op, &[x])
     }
 
     /// Computes max(x, 0).
@@ -19,9 +22,11 @@ impl GraphBuilder {
         self.unary(UnaryOp::Relu, x)
     }
 
-    /// Applies a function to pairs of elements; shapes are broadcast as in NumPy.
+    /// Applies a function to pairs of elements; shapes are broadcast as in NumPy. In a session, the elements
+    /// may have other types than f32; see [`SessionOp::Binary`].
     pub fn binary(&mut self, op: BinaryOp, a: NodeId, b: NodeId) -> NodeId {
-        self.push(op.name(), Op::Binary(op), &[a, b])
+        let op = self.typed(a, Op::Binary(op), SessionOp::Binary(op));
+        self.push(op.name(), op, &[a, b])
     }
 
     /// Computes a + b.
@@ -53,7 +58,10 @@ impl GraphBuilder {
     /// Computes the sum, mean or maximum along these axes, which must ascend; axis 0 is the batch. If `keep`
     /// is true, the axes remain with extent 1; otherwise they are removed.
     pub fn reduce(&mut self, reduction: ReductionOp, x: NodeId, axes: &[usize], keep: bool) -> NodeId {
-        self.push(reduction.name(), Op::Reduce { reduction, axes: axes.to_vec(), keep }, &[x])
+        let axes = axes.to_vec();
+        let of_session = SessionOp::Reduce { reduction, axes: axes.clone(), keep };
+        let op = self.typed(x, Op::Reduce { reduction, axes, keep }, of_session);
+        self.push(reduction.name(), op, &[x])
     }
 
     /// Computes Σ x² / 2 over all elements: the L2 loss.

@@ -81,12 +81,16 @@ impl Column {
     /// Changes the type and the number of elements. If the type stays the same, the existing values remain
     /// and new elements are 0; memory that is large enough is reused. If the type changes, all elements are
     /// 0.
+    ///
+    /// # Panics
+    /// If the type is neither `f32` nor `i32`. A data set refuses columns of such a type.
     pub fn resize(&mut self, dtype: DType, elements: usize) {
         match (self, dtype) {
             (Self::F32(old), DType::F32) => old.resize(elements, 0.0),
             (Self::I32(old), DType::I32) => old.resize(elements, 0),
             (other, DType::F32) => *other = Self::F32(vec![0.0; elements]),
             (other, DType::I32) => *other = Self::I32(vec![0; elements]),
+            (_, other) => panic!("a column of {other}, expected f32 or i32"),
         }
     }
 }

@@ -110,7 +110,7 @@ impl Content for CreateShard {
     fn validate(&self, segments: &[u64]) -> Result<(), Invalid> {
         let invalid = |error: &dyn std::fmt::Display| Invalid(error.to_string());
         for variable in &self.variables {
-            variable.validate().map_err(|error| invalid(&error))?;
+            variable.validate_for_job().map_err(|error| invalid(&error))?;
         }
         self.placement.validate(&self.variables).map_err(|error| invalid(&error))?;
         self.update.validate().map_err(|error| invalid(&error))?;

@@ -445,6 +445,8 @@ mod tests {
     use serde::{Deserialize, Serialize};
 
     use super::*;
+    use crate::fixtures::graphs::any_session_graph;
+    use crate::graph::GraphSpec;
 
     const DEPTH_MAX: usize = 16;
 
@@ -539,6 +541,27 @@ mod tests {
             if let Ok(read) = from_bytes::<Everything>(&bytes, DEPTH_MAX) {
                 let theirs: Everything = rmp_serde::from_slice(&bytes).unwrap();
                 prop_assert_eq!(rmp_serde::to_vec(&read).unwrap(), rmp_serde::to_vec(&theirs).unwrap());
+            }
+        }
+
+        #[test]
+        fn a_graph_of_a_session_is_read_again(
+            graph in any_session_graph(),
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        ) {
+            let mut bytes = rmp_serde::to_vec_named(&graph).unwrap();
+            let read: GraphSpec = from_bytes(&bytes, DEPTH_MAX).unwrap();
+            // The bytes are compared, because the constants may contain NaN.
+            prop_assert_eq!(rmp_serde::to_vec_named(&read).unwrap(), bytes.clone());
+            prop_assert!(read.validate_session().is_ok());
+            for (at, byte) in changes {
+                let at = at.index(bytes.len());
+                bytes[at] = byte;
+            }
+            if let Ok(read) = from_bytes::<GraphSpec>(&bytes, DEPTH_MAX)
+                && read.validate_session().is_ok()
+            {
+                let _ = read.infer_session(2, &vec![true; read.nodes.len()]);
             }
         }
 

@@ -115,12 +115,23 @@ fn full_jobs() -> [Message; 2] {
     })
 }
 
-/// Returns the handshake of two tasks of this version that have nonces.
-fn handshake() -> [Message; 2] {
+/// Returns the handshake of two tasks of this version that have nonces, and the hello of a guest.
+fn handshake() -> [Message; 3] {
     let (job, address) = (JobName::Ps, vec!["p:1"]);
     let cluster = ClusterSpec::new([(job, address), (JobName::Worker, vec!["w:1"])]).unwrap();
     let (task, incarnation, to, nonce) = (TaskId::CHIEF, Incarnation(7), TaskId::ps(0), u64::MAX);
-    let hello = Hello { protocol: PROTOCOL, task, incarnation, to, cluster, graph: None, http: None, nonce };
+    let hello = Hello {
+        protocol: PROTOCOL,
+        task,
+        incarnation,
+        to: Some(to),
+        cluster: Some(cluster),
+        graph: None,
+        http: None,
+        nonce,
+    };
+    let guest =
+        Hello { task: TaskId::new(JobName::CLIENT, u32::MAX), to: None, cluster: None, ..hello.clone() };
     let (payload_bytes_max, requests_max, http) = (1 << 20, 64, None);
     let welcome = Welcome {
         protocol: PROTOCOL,
@@ -132,7 +143,7 @@ fn handshake() -> [Message; 2] {
         http,
         nonce,
     };
-    [hello.into(), welcome.into()]
+    [hello.into(), welcome.into(), guest.into()]
 }
 
 /// Returns the lines of the golden file, and adds samples of the kinds that have none. The samples are drawn

@@ -8,11 +8,14 @@ use crate::id::{Incarnation, TaskId};
 use crate::placement::SHARDS_PER_TASK_MAX;
 
 /// The version of the protocol, that is, of all messages in this crate.
-pub const PROTOCOL: u16 = 6;
+pub const PROTOCOL: u16 = 7;
 /// The maximum number of bytes in the `host:port` of an HTTP endpoint.
 const HTTP_BYTES_MAX: usize = 264;
 
 /// The first frame on every connection, in which the dialling task identifies itself and its cluster.
+///
+/// The sender may be a guest: a client program, which is not a task of a cluster. A guest knows neither a
+/// cluster spec nor the task behind the address that it dials, so it leaves out both.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Hello {
     /// The dialling task's [`PROTOCOL`].
@@ -21,10 +24,12 @@ pub struct Hello {
     pub task: TaskId,
     /// The incarnation of the dialling task.
     pub incarnation: Incarnation,
-    /// The task that the dialling task expects to reach.
-    pub to: TaskId,
-    /// The cluster spec of the dialling task.
-    pub cluster: ClusterSpec,
+    /// The task that the dialling task expects to reach; `None` from a guest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<TaskId>,
+    /// The cluster spec of the dialling task; `None` from a guest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterSpec>,
     /// The digest of the graph that the dialling task was given when it was started, if any.
     #[serde(default)]
     pub graph: Option<u32>,
@@ -37,8 +42,20 @@ pub struct Hello {
     pub nonce: u64,
 }
 
+impl Hello {
+    /// Returns the task that a member of a cluster expects to reach, and its cluster spec; `None` if the
+    /// sender is a guest.
+    pub fn membership(&self) -> Option<(TaskId, &ClusterSpec)> {
+        self.to.zip(self.cluster.as_ref())
+    }
+}
+
 impl Content for Hello {
     fn validate(&self, segments: &[u64]) -> Result<(), Invalid> {
+        if self.to.is_some() != self.cluster.is_some() {
+            let expected = "expected both a task to reach and a cluster spec, or neither from a client";
+            return Err(Invalid(format!("got only one of the fields of a cluster, {expected}")));
+        }
         self.http
             .iter()
             .try_for_each(|http| text_within("the address of an endpoint", http, HTTP_BYTES_MAX))?;

@@ -57,6 +57,7 @@ pub use session::{
     Abort, Aborted, CONTAINER_NAME_BYTES_MAX, Cancel, Cancelled, CloseGraph, ContainerDescription, Describe,
     Described, FETCHES_MAX, Fed, GraphClosed, GraphOpened, Home, OpenGraph, PartRan, Ran, Reset, ResetDone,
     Run, RunKey, RunPart, TaskDescription, Transfer, Transferred, VARIABLES_LISTED_MAX, VariableDescription,
+    decode_graph, encode_graph,
 };
 pub use set_learning_rate::{LearningRateSet, SetLearningRate};
 pub use stop::{Stop, StopReason, Stopped};

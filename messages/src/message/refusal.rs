@@ -40,6 +40,8 @@ pub enum RefusalCode {
     /// The ps task does not obey the chief that sent the request: it obeys another chief, or has not granted
     /// this chief's claim.
     Term,
+    /// A run of a session has begun and failed. A part of its effects may remain.
+    Failed,
     /// The job has rolled back to a checkpoint since the worker registered, or may have to roll back because
     /// a ps task has lost its variables. The worker has to register again, as another incarnation.
     RolledBack,

@@ -225,8 +225,8 @@ fn spans_phases_trips_and_endpoints_are_bounded() {
         protocol: PROTOCOL,
         task,
         incarnation,
-        to: task,
-        cluster: cluster.clone(),
+        to: Some(task),
+        cluster: Some(cluster.clone()),
         graph: None,
         http: Some("h".repeat(http)),
         nonce: 0,
@@ -243,6 +243,10 @@ fn spans_phases_trips_and_endpoints_are_bounded() {
     };
     // A host name has at most 253 bytes.
     reread(hello(259), &[]).unwrap();
+    reread(Hello { to: None, cluster: None, ..hello(1) }, &[]).unwrap();
+    for half in [Hello { to: None, ..hello(1) }, Hello { cluster: None, ..hello(1) }] {
+        assert!(reread(half, &[]).unwrap_err().contains("got only one of the fields of a cluster"));
+    }
     reread(welcome(259), &[]).unwrap();
     for refused in [reread(hello(300), &[]), reread(welcome(300), &[])] {
         assert!(

@@ -8,6 +8,7 @@ mod evaluator;
 mod meter;
 mod ps;
 mod push_times;
+mod session;
 mod task;
 mod time_source;
 mod times;
@@ -26,6 +27,7 @@ pub use evaluator::EvaluatorSnapshot;
 pub use meter::{Handling, Meter, Queued};
 pub use ps::{PsSnapshot, ServerSnapshot, Traffic};
 pub use push_times::PushTimes;
+pub use session::SessionSnapshot;
 pub use task::{Observed, RoleSnapshot, TaskSnapshot, TaskState};
 #[cfg(feature = "virtual-time")]
 pub use time_source::{SimulatedTime, simulate_time};

@@ -1,4 +1,4 @@
-//! The snapshot of a task of any role: chief, ps, worker or evaluator.
+//! The snapshot of a task of any role: chief, ps, worker, evaluator or a server of sessions.
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -7,6 +7,7 @@ use super::actor::ActorSnapshot;
 use super::chief::ChiefSnapshot;
 use super::evaluator::EvaluatorSnapshot;
 use super::ps::PsSnapshot;
+use super::session::SessionSnapshot;
 use super::worker::WorkerSnapshot;
 use crate::id::{Incarnation, TaskId};
 
@@ -31,7 +32,7 @@ pub struct TaskSnapshot {
     pub state: TaskState,
     /// The states of the task's actors.
     pub actors: Vec<ActorSnapshot>,
-    /// The part of the snapshot that depends on the task's role: chief, ps, worker or evaluator.
+    /// The part of the snapshot that depends on the task's role.
     pub role: RoleSnapshot,
 }
 
@@ -78,6 +79,8 @@ pub enum RoleSnapshot {
     Worker(Box<WorkerSnapshot>),
     /// The state of an evaluator.
     Evaluator(Box<EvaluatorSnapshot>),
+    /// The state of a server of sessions, whose job may have any name.
+    Session(Box<SessionSnapshot>),
 }
 
 #[cfg(test)]
@@ -122,6 +125,7 @@ mod tests {
             (RoleSnapshot::Ps(Box::default()), "ps"),
             (RoleSnapshot::Worker(Box::default()), "worker"),
             (RoleSnapshot::Evaluator(Box::default()), "evaluator"),
+            (RoleSnapshot::Session(Box::default()), "session"),
         ];
         for (role, name) in roles {
             let json = serde_json::to_value(&role).unwrap();

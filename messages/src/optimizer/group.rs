@@ -303,7 +303,14 @@ mod tests {
 
     fn variable(name: &str, shape: &[usize]) -> VariableSpec {
         let (shape, initializer) = (crate::tensor::Shape(shape.to_vec()), InitializerSpec::Zeros);
-        VariableSpec { name: name.into(), shape, initializer, trainable: true, device: None }
+        VariableSpec {
+            name: name.into(),
+            shape,
+            dtype: crate::tensor::DType::F32,
+            initializer,
+            trainable: true,
+            device: None,
+        }
     }
 
     fn update(optimizer: OptimizerSpec, groups: Vec<GroupSpec>) -> UpdateSpec {

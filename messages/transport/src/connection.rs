@@ -11,10 +11,10 @@ use tokio::time::timeout;
 use tracing::Instrument;
 
 use crate::buffer::Payload;
+use crate::caller::Caller;
 use crate::counters::CallCounters;
 use crate::earlier::EarlierCall;
 use crate::error::{CallError, DialError, TransportError};
-use crate::handshake::Identity;
 use crate::link::{FrameReceiver, FrameSender, Link};
 use crate::liveness;
 use crate::pending::{Pending, PendingRequest};
@@ -36,19 +36,18 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Performs the handshake with the task `to` over a new link, and then starts a background task that
+    /// Performs the handshake of `caller` over a new link, and then starts a background task that
     /// carries the calls. The background task runs on the current runtime.
     ///
     /// # Errors
-    /// Returns an error if the peer refuses this task, or if the link breaks.
+    /// Returns an error if the peer refuses the caller, or if the link breaks.
     pub(crate) async fn open(
         link: Link,
-        identity: &Identity,
-        to: TaskId,
+        caller: Caller<'_>,
         counters: Arc<CallCounters>,
     ) -> Result<Self, DialError> {
         let Link { mut sender, mut receiver, peer: address } = link;
-        let welcome = shake_hands(&mut *sender, &mut *receiver, &address, identity, to).await?;
+        let welcome = shake_hands(&mut *sender, &mut *receiver, &address, caller).await?;
         receiver.trust(Limits::default(), None);
         let requests_max = welcome.requests_max.clamp(1, 1 << 16) as usize;
         let (outgoing, queue) = mpsc::channel(requests_max);
@@ -56,7 +55,7 @@ impl Connection {
         let carry = carry(sender, receiver, queue, Arc::clone(&pending), Arc::clone(&counters));
         tokio::spawn(carry.in_current_span());
         let slots = Semaphore::new(requests_max);
-        Ok(Self { peer: to, welcome, outgoing, slots, pending, counters })
+        Ok(Self { peer: caller.reached(&welcome), welcome, outgoing, slots, pending, counters })
     }
 
     /// Returns the task at the other end.
@@ -184,18 +183,16 @@ where
     })
 }
 
-/// Sends this task's hello, and waits for the peer's welcome.
+/// Sends the caller's hello, and waits for the peer's welcome.
 async fn shake_hands(
     sender: &mut dyn FrameSender,
     receiver: &mut dyn FrameReceiver,
     address: &str,
-    identity: &Identity,
-    to: TaskId,
+    caller: Caller<'_>,
 ) -> Result<Welcome, DialError> {
     let lost =
         |reason: String| DialError::Transport(TransportError::io(address, std::io::Error::other(reason)));
-    let hello =
-        Envelope { request: RequestId(0), message: identity.hello(to).into(), payload: Payload::EMPTY };
+    let hello = Envelope { request: RequestId(0), message: caller.hello().into(), payload: Payload::EMPTY };
     let answer = async {
         sender.send(hello).await?;
         receiver.receive().await
@@ -204,15 +201,13 @@ async fn shake_hands(
         .await
         .map_err(|_| lost(format!("no answer to the handshake within {} s", HANDSHAKE.as_secs())))?
         .map_err(|error| match error {
-            WireError::Version { .. } => {
-                DialError::Refused { to, refusal: Refusal::new(RefusalCode::Protocol, error) }
-            }
+            WireError::Version { .. } => caller.refused(address, Refusal::new(RefusalCode::Protocol, error)),
             error => lost(error.to_string()),
         })?
         .ok_or_else(|| lost("the peer closed the connection during the handshake".into()))?;
     match answer.message {
         Message::Welcome(welcome) => Ok(*welcome),
-        Message::Refusal(refusal) => Err(DialError::Refused { to, refusal: identity.explain(to, *refusal) }),
+        Message::Refusal(refusal) => Err(caller.refused(address, *refusal)),
         other => {
             Err(lost(format!("the peer answered the handshake with {}, expected Welcome", other.name())))
         }

@@ -1,7 +1,6 @@
 //! Dials a peer that may not have started yet: tries again with growing pauses, and logs which peer it is
 //! waiting for and why.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,9 +10,11 @@ use pushpull_messages::id::TaskId;
 use pushpull_messages::message::RefusalCode;
 use tokio::time::Instant;
 
+use crate::caller::Caller;
 use crate::connection::Connection;
 use crate::counters::CallCounters;
 use crate::error::{DialError, TransportError};
+use crate::guest::Guest;
 use crate::handshake::Identity;
 use crate::retry::dial_pauses;
 use crate::transport::Transport;
@@ -34,12 +35,10 @@ impl Patience {
     }
 }
 
-/// Returns the pauses between this task's attempts to dial `to`. Different tasks have different pauses, so
-/// that they do not all dial at once.
-pub(crate) fn pauses(identity: &Identity, to: TaskId) -> ExponentialBackoff {
-    let mut hasher = DefaultHasher::new();
-    (identity.task, identity.incarnation, to).hash(&mut hasher);
-    dial_pauses(hasher.finish())
+/// Returns the pauses between the attempts of `caller` to dial `address`. Different callers have different
+/// pauses, so that they do not all dial at once.
+pub(crate) fn pauses(caller: Caller<'_>, address: &str) -> ExponentialBackoff {
+    dial_pauses(caller.pause_seed(address))
 }
 
 /// Dials the task `to` at `address` until the task answers.
@@ -56,31 +55,48 @@ pub fn dial<'a>(
     to: TaskId,
     patience: Patience,
 ) -> BoxFuture<'a, Result<Connection, DialError>> {
-    Box::pin(async move { dial_counted(transport, address, identity, to, patience, &Arc::default()).await })
+    let caller = Caller::Member { identity, to };
+    Box::pin(async move { dial_counted(transport, address, caller, patience, &Arc::default()).await })
 }
 
-/// Dials like [`dial`], and counts the calls on the connection in `counters`.
+/// Dials the task at `address` as a client program, until a task answers. The returned connection names the
+/// task that was reached.
+///
+/// # Errors
+/// Returns an error if no task answers before the deadline of `patience`, or if the task refuses clients.
+pub fn dial_as_guest<'a>(
+    transport: &'a dyn Transport,
+    address: &'a str,
+    guest: &'a Guest,
+    patience: Patience,
+) -> BoxFuture<'a, Result<Connection, DialError>> {
+    let caller = Caller::Guest(guest);
+    Box::pin(async move { dial_counted(transport, address, caller, patience, &Arc::default()).await })
+}
+
+/// Dials like [`dial`] or [`dial_as_guest`], and counts the calls on the connection in `counters`.
 pub(crate) async fn dial_counted(
     transport: &dyn Transport,
     address: &str,
-    identity: &Identity,
-    to: TaskId,
+    caller: Caller<'_>,
     patience: Patience,
     counters: &Arc<CallCounters>,
 ) -> Result<Connection, DialError> {
-    let mut pauses = pauses(identity, to);
+    let mut pauses = pauses(caller, address);
     let mut log_at = Instant::now() + patience.log_every;
     loop {
         let attempt = async {
             let link = transport.dial(address).await?;
-            Connection::open(link, identity, to, Arc::clone(counters)).await
+            Connection::open(link, caller, Arc::clone(counters)).await
         };
         let attempt = tokio::time::timeout_at(patience.deadline, attempt)
             .await
             .unwrap_or_else(|_| Err(TransportError::io(address, std::io::ErrorKind::TimedOut.into()).into()));
         let reason = match attempt {
             Ok(connection) => return Ok(connection),
-            Err(DialError::Refused { refusal, .. }) if refusal.code == RefusalCode::Unavailable => {
+            Err(DialError::Refused { refusal, .. } | DialError::GuestRefused { refusal, .. })
+                if refusal.code == RefusalCode::Unavailable =>
+            {
                 refusal.reason
             }
             Err(DialError::Transport(error)) => error.to_string(),
@@ -88,10 +104,10 @@ pub(crate) async fn dial_counted(
         };
         let now = Instant::now();
         if now >= patience.deadline {
-            return Err(DialError::Missing { to, address: address.to_owned(), reason });
+            return Err(caller.missing(address, reason));
         }
         if now >= log_at {
-            tracing::info!(reason, "waiting for {to} at {address}");
+            tracing::info!(reason, "waiting for {caller} at {address}");
             log_at = now + patience.log_every;
         }
         let pause = pauses.next().expect("the pauses never end");

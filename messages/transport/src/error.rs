@@ -56,6 +56,22 @@ pub enum DialError {
         /// The peer's reason.
         refusal: Refusal,
     },
+    /// No task answered a client program before the deadline.
+    #[error("no server at {address} answered in time: {reason}")]
+    Unreachable {
+        /// The address that was dialled.
+        address: String,
+        /// The reason why the last attempt failed.
+        reason: String,
+    },
+    /// A task answered, but refused this client program.
+    #[error("the task at {address} refused this client: {refusal}")]
+    GuestRefused {
+        /// The address that was dialled.
+        address: String,
+        /// The task's reason.
+        refusal: Refusal,
+    },
     /// The transport failed while the peer was being dialled.
     #[error(transparent)]
     Transport(#[from] TransportError),

@@ -2,7 +2,7 @@
 
 use pushpull_messages::cluster::ClusterSpec;
 use pushpull_messages::excerpt::excerpt;
-use pushpull_messages::id::{Incarnation, TaskId};
+use pushpull_messages::id::{Incarnation, JobName, TaskId};
 use pushpull_messages::message::{Hello, PROTOCOL, Refusal, RefusalCode};
 
 use crate::wire::WireError;
@@ -52,22 +52,23 @@ impl Identity {
             protocol: PROTOCOL,
             task: self.task,
             incarnation: self.incarnation,
-            to,
-            cluster: self.cluster.clone(),
+            to: Some(to),
+            cluster: Some(self.cluster.clone()),
             graph: self.graph,
             http: self.http.clone(),
             nonce: self.nonce,
         }
     }
 
-    /// Checks whether the peer that sent `hello` belongs to this cluster.
+    /// Checks whether the peer that sent `hello` belongs to this cluster, or is a guest of a task that admits
+    /// `guests`.
     ///
     /// # Errors
-    /// Rejects a peer that has another protocol version, cluster spec or graph, that dialled another task, or
-    /// that is not in the cluster spec. Only a peer with the same cluster spec is told how it differs from
-    /// this task. Any other peer may be a stranger: it is told only that the protocol versions or the cluster
-    /// specs differ.
-    pub(crate) fn admit(&self, hello: &Hello) -> Result<(), Rejection> {
+    /// Rejects a guest if `guests` is false, or if it claims to be a task. Rejects a peer that has another
+    /// protocol version, cluster spec or graph, that dialled another task, or that is not in the cluster
+    /// spec. Only a peer with the same cluster spec is told how it differs from this task. Any other peer
+    /// may be a stranger: it is told only that the protocol versions or the cluster specs differ.
+    pub(crate) fn admit(&self, hello: &Hello, guests: bool) -> Result<(), Rejection> {
         let mismatch = |reason: String| Err(Refusal::new(RefusalCode::Mismatch, reason).into());
         let (me, peer) = (self.task, hello.task);
         if hello.protocol != PROTOCOL {
@@ -76,12 +77,15 @@ impl Identity {
             let error = WireError::Version { expected, got };
             return Err(Refusal::new(RefusalCode::Protocol, error).into());
         }
-        if let Some(difference) = self.cluster.difference(&hello.cluster) {
+        let Some((to, cluster)) = hello.membership() else {
+            return Ok(self.admit_guest(peer, guests)?);
+        };
+        if let Some(difference) = self.cluster.difference(cluster) {
             let details = format!("the cluster specs of {me} (here) and {peer} (there) differ: {difference}");
             return Err(Rejection { refusal: Self::other_cluster(), details });
         }
-        if hello.to != me {
-            return mismatch(format!("{peer} dialled {}, but reached {me}", hello.to));
+        if to != me {
+            return mismatch(format!("{peer} dialled {to}, but reached {me}"));
         }
         let known = self.cluster.address(peer).is_some() || peer == TaskId::CHIEF;
         if !known {
@@ -93,6 +97,21 @@ impl Identity {
             )),
             _ => Ok(()),
         }
+    }
+
+    /// Checks whether a guest with this id may connect. A guest may be a stranger, so it is told nothing
+    /// about the cluster.
+    fn admit_guest(&self, peer: TaskId, guests: bool) -> Result<(), Refusal> {
+        let mismatch = |reason: String| Err(Refusal::new(RefusalCode::Mismatch, reason));
+        if !guests {
+            return mismatch("this task serves no clients: connect to a pushpull-server".to_owned());
+        }
+        if peer.job != JobName::CLIENT || self.cluster.address(peer).is_some() {
+            return mismatch(format!(
+                "a client has the task {peer}, expected client/N with a random number N"
+            ));
+        }
+        Ok(())
     }
 
     /// Returns the refusal that is sent to a peer with another cluster spec. The peer may be a stranger, so
@@ -119,9 +138,8 @@ impl Identity {
 
 #[cfg(test)]
 mod tests {
-    use pushpull_messages::id::JobName;
-
     use super::*;
+    use crate::guest::Guest;
 
     fn identity(task: TaskId, workers: &[&str]) -> Identity {
         let jobs = [(JobName::Ps, vec!["p:1"]), (JobName::Worker, workers.to_vec())];
@@ -133,7 +151,7 @@ mod tests {
     fn only_the_log_says_how_two_clusters_differ() {
         let ps = identity(TaskId::ps(0), &["w:1", "w:2"]);
         let worker = identity(TaskId::worker(0), &["w:1", "w:3"]);
-        let Rejection { refusal, details } = ps.admit(&worker.hello(TaskId::ps(0))).unwrap_err();
+        let Rejection { refusal, details } = ps.admit(&worker.hello(TaskId::ps(0)), true).unwrap_err();
         assert_eq!(
             details,
             "the cluster specs of ps/0 (here) and worker/0 (there) differ: worker/1 is 'w:2' here and 'w:3' there"
@@ -142,9 +160,34 @@ mod tests {
         let told = worker.explain(TaskId::ps(0), refusal);
         assert!(told.reason.contains("'ps|p:1,worker|w:1;w:3'"), "{told}");
         let newer = Hello { protocol: 99, ..worker.hello(TaskId::ps(0)) };
-        let Rejection { refusal, .. } = ps.admit(&newer).unwrap_err();
+        let Rejection { refusal, .. } = ps.admit(&newer, true).unwrap_err();
         let expected = format!("the peer speaks protocol version 99, and this task speaks {PROTOCOL}");
         assert_eq!((refusal.code, refusal.reason), (RefusalCode::Protocol, expected));
+    }
+
+    #[test]
+    fn a_guest_must_be_wanted_and_must_not_claim_a_task() {
+        let mut server = identity(TaskId::ps(0), &["w:1"]);
+        let jobs = [(JobName::Ps, vec!["p:1"]), (JobName::CLIENT, vec!["c:1"])];
+        server.cluster = ClusterSpec::new(jobs).unwrap();
+        let guest = Guest { index: 7, incarnation: Incarnation(1), nonce: 0 };
+        server.admit(&guest.hello(), true).unwrap();
+        let refused = |hello: &Hello, guests| {
+            let Rejection { refusal, details } = server.admit(hello, guests).unwrap_err();
+            assert_eq!((refusal.code, &details), (RefusalCode::Mismatch, &refusal.to_string()));
+            refusal.reason
+        };
+        let unwanted = refused(&guest.hello(), false);
+        assert_eq!(unwanted, "this task serves no clients: connect to a pushpull-server");
+        for claimed in [TaskId::ps(0), TaskId::CHIEF, TaskId::worker(9), TaskId::new(JobName::CLIENT, 0)] {
+            let error = refused(&Hello { task: claimed, ..guest.hello() }, true);
+            assert!(
+                error.contains(&format!("a client has the task {claimed}, expected client/N")),
+                "{error}"
+            );
+        }
+        let newer = Hello { protocol: 99, ..guest.hello() };
+        assert_eq!(server.admit(&newer, true).unwrap_err().refusal.code, RefusalCode::Protocol);
     }
 
     #[test]
@@ -152,7 +195,7 @@ mod tests {
         let ps = Identity { graph: Some(1), ..identity(TaskId::ps(0), &["w:1"]) };
         let worker = identity(TaskId::worker(0), &["w:1"]);
         let differs = |worker: Identity, to| {
-            let Rejection { refusal, details } = ps.admit(&worker.hello(to)).unwrap_err();
+            let Rejection { refusal, details } = ps.admit(&worker.hello(to), true).unwrap_err();
             assert_eq!(refusal.reason, details);
             assert_eq!(worker.explain(TaskId::ps(0), refusal.clone()), refusal);
             details

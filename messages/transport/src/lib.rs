@@ -9,6 +9,7 @@
 
 mod arrival;
 pub mod buffer;
+mod caller;
 mod client;
 mod congestion;
 mod connection;
@@ -19,6 +20,7 @@ mod error;
 #[cfg(test)]
 #[path = "../../tests/fixtures/mod.rs"]
 mod fixtures;
+mod guest;
 mod handshake;
 mod in_process;
 mod late;
@@ -48,9 +50,10 @@ pub use client::ReconnectingClient;
 pub use congestion::{Congestion, CongestionError};
 pub use connection::Connection;
 pub use counters::{CallCounters, CallsSnapshot, ServerObserver};
-pub use dial::{Patience, dial};
+pub use dial::{Patience, dial, dial_as_guest};
 pub use earlier::{CallAnswered, EarlierCall};
 pub use error::{CallError, DialError, TransportError};
+pub use guest::Guest;
 pub use handshake::Identity;
 pub use in_process::InProcess;
 pub use late::{AnswerGuard, DecidedAnswer, LateAnswer};

@@ -7,6 +7,8 @@ use crate::wire::Limits;
 pub struct ServerConfig {
     /// The number of shards that this task runs. Peers learn it in the handshake.
     pub shards: u32,
+    /// Whether the server admits guests: client programs, which are not tasks of the cluster.
+    pub guests: bool,
     /// The limits on the size of a frame after the handshake, and on the time in which it must arrive.
     pub limits: Limits,
     /// The largest number of unanswered requests on one connection. When the limit is reached, nothing more
@@ -34,6 +36,7 @@ impl Default for ServerConfig {
     fn default() -> Self {
         Self {
             shards: 0,
+            guests: false,
             limits: Limits::default(),
             requests_max: 16,
             in_flight_bytes_max: 8 << 30,

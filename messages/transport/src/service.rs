@@ -13,8 +13,11 @@ use crate::sink::Sink;
 /// The task at the other end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// The id of the peer: its role and index.
+    /// The id of the peer: its job and index.
     pub task: TaskId,
+    /// Whether the peer is a guest: a client program, which is not a task of the cluster. Only a server that
+    /// admits guests has such peers.
+    pub guest: bool,
     /// The incarnation of the task. Each start of the task has a new one.
     pub incarnation: Incarnation,
     /// The number of the connection on this server. Each connection has a greater number than all earlier
@@ -45,7 +48,7 @@ pub struct Arriving<'a> {
 /// hand long work to another thread or task and return at once.
 pub trait Service: Send + Sync + 'static {
     /// Decides, at the end of a peer's handshake, whether to accept the peer. By then, the peer is known to
-    /// belong to the cluster.
+    /// belong to the cluster, or to be a guest.
     ///
     /// # Errors
     /// If the service refuses the peer.

@@ -157,13 +157,15 @@ async fn handshake(
     let connection = host.next.fetch_add(1, Ordering::Relaxed);
     let peer = Peer {
         task: hello.task,
+        guest: hello.membership().is_none(),
         incarnation: hello.incarnation,
         connection,
         address,
         http: hello.http.clone(),
         nonce: hello.nonce,
     };
-    let admitted = host.identity.admit(&hello).and_then(|()| Ok(host.service.admit(&peer)?));
+    let admitted =
+        host.identity.admit(&hello, host.config.guests).and_then(|()| Ok(host.service.admit(&peer)?));
     // The hello is freed before the answer is sent, because it may be large and sending may take a while.
     drop(hello);
     if let Err(Rejection { refusal, details }) = admitted {

@@ -26,6 +26,8 @@ struct Echo {
     kept: Mutex<Vec<Reply>>,
     /// If `Some`, the service keeps the pushed payloads here, and its replies have no values.
     keeps: Mutex<Option<Vec<Payload>>>,
+    /// The admitted peers, each with whether it is a guest.
+    guests: Mutex<Vec<(TaskId, bool)>>,
     gone: tokio::sync::Notify,
 }
 
@@ -34,6 +36,7 @@ impl Service for Echo {
         if peer.task == TaskId::worker(1) {
             return Err(Refusal::new(RefusalCode::Mismatch, "worker/1 is not wanted"));
         }
+        self.guests.lock().unwrap().push((peer.task, peer.guest));
         Ok(())
     }
 
@@ -208,6 +211,61 @@ async fn a_misfit_peer_is_refused_with_the_difference() {
         assert_eq!(setup.server.observer().snapshot().closed.get("refused"), Some(&4));
     })
     .await;
+}
+
+/// Dials as a client program.
+async fn guest(setup: &Setup) -> Result<Connection, DialError> {
+    let guest = Guest { index: 70_000, incarnation: Incarnation(1), nonce: 2 };
+    let patience = Patience::of(Duration::from_secs(20));
+    dial_as_guest(&*setup.transport, &setup.address, &guest, patience).await
+}
+
+#[tokio::test]
+async fn a_guest_is_refused_by_a_task_that_trains() {
+    both(async |setup| {
+        let error = guest(&setup).await.unwrap_err();
+        assert!(matches!(error, DialError::GuestRefused { .. }), "{error}");
+        let expected = format!(
+            "the task at {} refused this client: this task serves no clients: connect to a pushpull-server",
+            setup.address
+        );
+        assert_eq!(error.to_string(), expected);
+        assert_eq!(setup.server.observer().snapshot().closed.get("refused"), Some(&1));
+        client(&setup, TaskId::worker(0)).await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_guest_is_admitted_and_learns_the_task() {
+    for (transport, address) in [
+        (Box::new(InProcess::new()) as Box<dyn Transport>, "p:1"),
+        (Box::new(Tcp::new(BufferPool::default())), "127.0.0.1:0"),
+    ] {
+        let config = ServerConfig { guests: true, ..Default::default() };
+        let setup = setup(transport, address, config).await;
+        let connection = guest(&setup).await.unwrap();
+        assert_eq!((connection.peer(), connection.welcome().task), (PS, PS));
+        let (pushed, _): (Pushed, _) = connection.call(push(1, 0), Payload::EMPTY).await.unwrap();
+        assert_eq!(pushed.version, Version(1));
+        let refused = connection.call::<Registered>(Register::default(), Payload::EMPTY).await.unwrap_err();
+        assert_eq!(refused.to_string(), "ps/0: no Register here");
+        // Members of the cluster are admitted and refused as without guests.
+        client(&setup, TaskId::worker(0)).await.unwrap();
+        let unknown = client(&setup, TaskId::worker(7)).await.unwrap_err().to_string();
+        assert!(unknown.contains("worker/7 is not in"), "{unknown}");
+        let guests = setup.echo.guests.lock().unwrap().clone();
+        assert_eq!(guests, [(TaskId::new(JobName::CLIENT, 70_000), true), (TaskId::worker(0), false)]);
+    }
+}
+
+#[tokio::test]
+async fn a_missing_server_is_named_by_its_address() {
+    let transport = InProcess::new();
+    let guest = Guest { index: 1, incarnation: Incarnation(1), nonce: 2 };
+    let patience = Patience::of(Duration::from_millis(20));
+    let error = dial_as_guest(&transport, "p:1", &guest, patience).await.unwrap_err().to_string();
+    assert!(error.starts_with("no server at p:1 answered in time: "), "{error}");
 }
 
 #[tokio::test]
@@ -507,19 +565,23 @@ async fn a_peer_of_another_version_learns_both_versions() {
     );
 }
 
+/// Sends a hello over TCP, and returns the bytes of the answer as text; the empty text if the server closes
+/// the connection without one.
+async fn answer_to(setup: &Setup, hello: Hello) -> String {
+    let envelope =
+        crate::wire::Envelope { request: RequestId(0), message: hello.into(), payload: Payload::EMPTY };
+    let mut stream = tokio::net::TcpStream::connect(&setup.address).await.unwrap();
+    // The server may close the link before it has read everything.
+    let _ = stream.write_all(&crate::wire::encode_head(&envelope, false).unwrap().bytes).await;
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer).await;
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
 #[tokio::test]
 async fn a_stranger_learns_nothing_of_the_cluster() {
     let setup = setup(Box::new(Tcp::default()), "127.0.0.1:0", ServerConfig::default()).await;
-    let answer = async |hello: Hello| {
-        let envelope =
-            crate::wire::Envelope { request: RequestId(0), message: hello.into(), payload: Payload::EMPTY };
-        let mut stream = tokio::net::TcpStream::connect(&setup.address).await.unwrap();
-        // The server may close the link before it has read everything.
-        let _ = stream.write_all(&crate::wire::encode_head(&envelope, false).unwrap().bytes).await;
-        let mut answer = Vec::new();
-        let _ = stream.read_to_end(&mut answer).await;
-        String::from_utf8_lossy(&answer).into_owned()
-    };
+    let answer = async |hello| answer_to(&setup, hello).await;
     let stranger = |workers: usize| {
         let workers = (1..=workers).map(|port| format!("a-name-of-some-length.example:{port}")).collect();
         let jobs = [(JobName::Ps, vec!["q:1".to_owned()]), (JobName::Worker, workers)];
@@ -535,6 +597,22 @@ async fn a_stranger_learns_nothing_of_the_cluster() {
         }
         assert_eq!(setup.server.observer().snapshot().closed.get(reason), Some(&1));
     }
+}
+
+#[tokio::test]
+async fn a_guests_odd_hello_is_refused_within_the_limits() {
+    let config = ServerConfig { guests: true, ..Default::default() };
+    let setup = setup(Box::new(Tcp::default()), "127.0.0.1:0", config).await;
+    let answer = async |hello| answer_to(&setup, hello).await;
+    let hello = || Guest { index: 1, incarnation: Incarnation(1), nonce: 2 }.hello();
+    let claim = answer(Hello { task: TaskId::worker(0), ..hello() }).await;
+    assert!(claim.contains("a client has the task worker/0, expected client/N"), "{claim}");
+    // A hello with half of a cluster is invalid, and a huge one is refused before it is read.
+    assert_eq!(answer(Hello { to: Some(PS), ..hello() }).await, "");
+    let huge = answer(Hello { http: Some("h".repeat(1 << 20)), ..hello() }).await;
+    assert!(!huge.contains("w:1") && !huge.contains("ps/0"), "{huge}");
+    let closed = setup.server.observer().snapshot().closed;
+    assert_eq!((closed.get("refused"), closed.get("too_large")), (Some(&1), Some(&1)), "{closed:?}");
 }
 
 #[tokio::test]

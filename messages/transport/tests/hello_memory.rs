@@ -4,7 +4,7 @@
 use std::alloc::System;
 use std::collections::BTreeMap;
 
-use pushpull_messages::cluster::TASKS_PER_JOB_MAX;
+use pushpull_messages::cluster::{JOBS_MAX, TASKS_PER_JOB_MAX};
 use pushpull_messages::id::{RequestId, TaskId};
 use pushpull_messages::message::{Message, PROTOCOL};
 use pushpull_transport::wire::{Incoming, Limits, PREFIX_BYTES, Prefix, WireError};
@@ -56,14 +56,14 @@ struct Claimed {
     task: TaskId,
     incarnation: u64,
     to: TaskId,
-    cluster: BTreeMap<&'static str, Vec<String>>,
+    cluster: BTreeMap<String, Vec<String>>,
     http: String,
 }
 
 /// Returns a hello whose jobs have this number of tasks each, with these addresses.
-fn claimed(jobs: &[&'static str], tasks: usize, address: impl Fn(usize) -> String) -> Claimed {
+fn claimed<J: ToString>(jobs: &[J], tasks: usize, address: impl Fn(usize) -> String) -> Claimed {
     let addresses = |job: usize| (job * tasks..(job + 1) * tasks).map(&address).collect();
-    let cluster = jobs.iter().enumerate().map(|(at, &job)| (job, addresses(at))).collect();
+    let cluster = jobs.iter().enumerate().map(|(at, job)| (job.to_string(), addresses(at))).collect();
     let (task, to, http) = (TaskId::CHIEF, TaskId::ps(0), String::new());
     Claimed { protocol: PROTOCOL, task, incarnation: 1, to, cluster, http }
 }
@@ -75,6 +75,7 @@ fn encoded(hello: &Claimed) -> Vec<u8> {
 /// Returns headers that a stranger might send, each with a part of the reason for which it is refused; the
 /// empty reason if it is decoded.
 fn strangers() -> Vec<(Vec<u8>, &'static str)> {
+    let named = |jobs: usize| (0..jobs).map(|at| format!("j{at}")).collect::<Vec<_>>();
     const JOBS: [&str; 4] = ["chief", "ps", "worker", "evaluator"];
     let http = |bytes: usize| Claimed {
         http: "h".repeat(bytes),
@@ -90,12 +91,18 @@ fn strangers() -> Vec<(Vec<u8>, &'static str)> {
         ),
         (encoded(&claimed(&["ps"], 60_000, |_| String::new())), "address of ps/0"),
         (encoded(&claimed(&["worker"], 9000, |at| format!("w:{}", at + 1))), "at most 4096 addresses"),
-        (encoded(&claimed(&JOBS, 4000, |_| "a:1".into())), "4000 tasks"),
+        (encoded(&claimed(&JOBS, 4000, |_| "a:1".into())), "both chief/0 and chief/1"),
         (encoded(&claimed(&JOBS[1..3], 4000, |_| "a:1".into())), "both ps/0 and ps/1"),
         (encoded(&claimed(&["ps"], 200, |_| "a".repeat(300))), "at most 255 bytes"),
         (encoded(&claimed(&JOBS[1..3], 100, |at| format!("{}:{}", "a".repeat(63), at + 1))), ""),
         (encoded(&http(60_000)), "has 60000 bytes, expected at most 264"),
         (header(&vec![0; 60_000], &rmp_serde::to_vec_named(&http(9)).unwrap()), "at most 0 segment lengths"),
+        (encoded(&claimed(&named(JOBS_MAX), 2, |at| format!("a:{}", at + 1))), ""),
+        (encoded(&claimed(&named(JOBS_MAX + 1), 0, |_| String::new())), "has 65 jobs, expected at most 64"),
+        (encoded(&claimed(&named(9000), 0, |_| String::new())), "has 65 jobs, expected at most 64"),
+        (encoded(&claimed(&named(5), 4000, |at| format!("a:{}", at + 1))), "has 20000 tasks"),
+        (encoded(&claimed(&["j".repeat(60_000)], 1, |_| "a:1".into())), "is not valid, expected a letter"),
+        (encoded(&claimed::<&str>(&[], 1, |_| "a:1".into())), "the cluster has no task"),
         (encoded(&claimed(&["\n\u{1b}[2J 12:00 INFO"], 1, |_| "a:1".into())), "\\n\\u{1b}[2J 12:00 INFO"),
         (encoded(&claimed(&["ps"], 1, |_| "\n\u{1b}[2J".into())), "'\\n\\u{1b}[2J' is not host:port"),
         (header(&[], &vec![0x91; 60_000]), "cannot be decoded"),

@@ -6,8 +6,13 @@ use pushpull_messages::variable::{InitializerSpec, VariableSpec};
 
 /// Fills `values` with the initial values of `slice`, which is a part of `variable`.
 pub(super) fn fill(values: &mut [f32], variable: &VariableSpec, slice: &SliceSpec, seed: u64) {
+    fill_initial(values, variable, slice.first_element(variable) as u64, seed);
+}
+
+/// Fills `values` with the initial values of consecutive elements of a variable of floats, from the element
+/// `first` on.
+pub(crate) fn fill_initial(values: &mut [f32], variable: &VariableSpec, first: u64, seed: u64) {
     let key = Key { seed, stream: variable.random_stream() };
-    let first = slice.first_element(variable) as u64;
     match variable.initializer.resolve(&variable.shape) {
         InitializerSpec::Zeros => values.fill(0.0),
         InitializerSpec::Constant { value } => values.fill(value),

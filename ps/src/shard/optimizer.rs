@@ -12,7 +12,7 @@ use super::update::Update;
 /// Returns the initial value of each slot that an optimizer keeps for a slice: momentum's velocity, the two
 /// moments of Adam and LAMB, Adagrad's sum of squares, RMSProp's mean square and velocity, FTRL's sum of
 /// squares and linear term, Lion's momentum.
-pub(super) fn slots(optimizer: &OptimizerSpec) -> Vec<f32> {
+pub(crate) fn slots(optimizer: &OptimizerSpec) -> Vec<f32> {
     match *optimizer {
         OptimizerSpec::Sgd { .. } => vec![],
         OptimizerSpec::Momentum { .. } => vec![0.0],
@@ -56,8 +56,13 @@ pub fn initial_slots(update: &UpdateSpec, variable: &VariableSpec) -> Vec<(&'sta
 
 /// Returns the step that an update makes.
 pub(super) const fn step(update: &Update<'_>) -> OptimizerStep {
-    let Update { learning_rate_factor: rate, step, .. } = *update;
-    match *update.optimizer {
+    optimizer_step(update.optimizer, update.learning_rate_factor, update.step)
+}
+
+/// Returns the step of an optimizer whose learning rate is multiplied by `rate`. `step` is the number of the
+/// update; the first one has the number 1.
+pub(crate) const fn optimizer_step(optimizer: &OptimizerSpec, rate: f32, step: u64) -> OptimizerStep {
+    match *optimizer {
         OptimizerSpec::Sgd { learning_rate } => OptimizerStep::Sgd(learning_rate * rate),
         OptimizerSpec::Momentum { learning_rate, momentum, nesterov } => {
             OptimizerStep::Momentum(MomentumStep { learning_rate: learning_rate * rate, momentum, nesterov })

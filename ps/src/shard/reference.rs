@@ -9,7 +9,7 @@ use pushpull_kernels::cpu::Threads;
 use pushpull_messages::id::{GlobalStep, SliceId, VariableId, Version};
 use pushpull_messages::optimizer::UpdateSpec;
 use pushpull_messages::placement::SliceSpec;
-use pushpull_messages::tensor::Shape;
+use pushpull_messages::tensor::{DType, Shape};
 use pushpull_messages::variable::{InitializerSpec, VariableSpec};
 use pushpull_transport::buffer::{Buffer, BufferPool};
 use serde_json::Value;
@@ -58,7 +58,14 @@ fn cases(file: &str) -> Vec<Case> {
 
 fn variable(case: &Case, name: &str) -> VariableSpec {
     let (shape, initializer) = (case.shapes[name].clone(), InitializerSpec::Zeros);
-    VariableSpec { name: name.to_owned(), shape, initializer, trainable: true, device: None }
+    VariableSpec {
+        name: name.to_owned(),
+        shape,
+        dtype: DType::F32,
+        initializer,
+        trainable: true,
+        device: None,
+    }
 }
 
 fn slice(case: &Case, name: &str, device: Option<&Device>) -> Slice {

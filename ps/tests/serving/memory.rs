@@ -1,5 +1,6 @@
 //! Tests that clients that do not read their replies do not fill the memory of a ps task.
 
+use pushpull_messages::tensor::DType;
 use pushpull_messages::variable::VariableSpec;
 use pushpull_transport::wire::{Envelope, Limits};
 use pushpull_transport::{Link, ServerConfig, Tcp};
@@ -73,7 +74,14 @@ impl TcpTask {
             job: 0,
             shard: ShardId::new(0, 0),
             placement: self.placement.clone(),
-            variables: vec![VariableSpec { name, shape, initializer, trainable: true, device: None }],
+            variables: vec![VariableSpec {
+                name,
+                shape,
+                dtype: DType::F32,
+                initializer,
+                trainable: true,
+                device: None,
+            }],
             update: OptimizerSpec::sgd(0.1).into(),
             compression: Vec::new(),
             sync: SyncSpec::ASYNC,

@@ -39,6 +39,7 @@ pub(crate) fn role(job: JobName) -> Command {
         JobName::Worker => env!("CARGO_BIN_EXE_pushpull-worker"),
         JobName::Chief => env!("CARGO_BIN_EXE_pushpull-chief"),
         JobName::Evaluator => env!("CARGO_BIN_EXE_pushpull-evaluator"),
+        JobName::Other(_) => unreachable!("every role binary runs a role of training"),
     })
 }
 
@@ -82,7 +83,7 @@ pub(crate) fn example_called(name: &str) -> Command {
 }
 
 /// Returns a command without the environment variables that could influence a test.
-fn clean(program: &str) -> Command {
+pub(crate) fn clean(program: &str) -> Command {
     let mut command = Command::new(program);
     let tasks = ["PUSHPULL_LOG_PREFIXED", "PUSHPULL_ENDS_WITH_PARENT"];
     for variable in ["TF_CONFIG", "RUST_LOG", "LISTEN_FDS", "LISTEN_PID"].iter().chain(&tasks) {

@@ -9,6 +9,7 @@ use pushpull_messages::cluster::ClusterSpec;
 use pushpull_messages::id::*;
 use pushpull_messages::message::*;
 use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
+use pushpull_messages::tensor::DType;
 use pushpull_messages::variable::{InitializerSpec, VariableSpec};
 use pushpull_transport::buffer::{BufferPool, Payload};
 use pushpull_transport::{Connection, Identity, InProcess, Patience, Transport, dial};
@@ -112,6 +113,7 @@ fn variables() -> (Vec<VariableSpec>, Placement) {
     let variable = |name: &str| VariableSpec {
         name: name.into(),
         shape: [1, 2].into(),
+        dtype: DType::F32,
         initializer: InitializerSpec::Zeros,
         trainable: true,
         device: None,

@@ -15,7 +15,7 @@ pub enum Again {
 /// if a signal ended its process, and `saves` if the job makes checkpoints.
 pub const fn started_again(ended: JobName, killed: bool, saves: bool) -> Again {
     match ended {
-        JobName::Worker | JobName::Evaluator => Again::Itself,
+        JobName::Worker | JobName::Evaluator | JobName::Other(_) => Again::Itself,
         // The others wait for a chief that was killed. One that ends by itself ends its job.
         JobName::Chief if killed => Again::Itself,
         // The variables of a ps are gone, but the job can roll back to its latest checkpoint. A ps that ends

@@ -35,7 +35,7 @@ const fn of(task: TaskId) -> usize {
     match task.job {
         JobName::Chief => 0,
         JobName::Ps => 1,
-        JobName::Worker | JobName::Evaluator => 2,
+        JobName::Worker | JobName::Evaluator | JobName::Other(_) => 2,
     }
 }
 

@@ -287,6 +287,12 @@ pub enum InputError {
     /// The data set has no column.
     #[error("the data set has no columns, expected at least one: name the fields or features to read")]
     NoColumn,
+    /// The elements of a column have a type that no example has.
+    #[error("the data set has the column {column}, expected elements of f32 or i32: convert the column")]
+    ColumnType {
+        /// The column.
+        column: String,
+    },
     /// The test set's columns differ from the training set's.
     #[error(
         "column {position} of the test set is {got}, expected {expected} as in the training set: \

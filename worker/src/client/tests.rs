@@ -8,6 +8,7 @@ use pushpull_kernels::cpu::{Encoding, Threads};
 use pushpull_messages::compression::{EncodingSpec, SentAs};
 use pushpull_messages::id::{PlacementEpoch, ShardId, VariableId};
 use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
+use pushpull_messages::tensor::DType;
 use pushpull_messages::variable::{InitializerSpec, VariableSpec};
 use pushpull_transport::buffer::{Buffer, BufferPool, Payload, Segment};
 
@@ -37,6 +38,7 @@ pub(super) fn placed(variables: &[(usize, usize, u8)], shards: u32) -> (Placemen
         specs.push(VariableSpec {
             name: format!("v{id}"),
             shape: [rows, cols].into(),
+            dtype: DType::F32,
             initializer: InitializerSpec::Zeros,
             trainable: true,
             device: None,

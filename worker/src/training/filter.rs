@@ -182,6 +182,7 @@ mod tests {
             .map(|(name, trainable)| VariableSpec {
                 name: name.into(),
                 shape: [ROWS].into(),
+                dtype: pushpull_messages::tensor::DType::F32,
                 initializer: InitializerSpec::Zeros,
                 trainable,
                 device: None,

@@ -400,7 +400,7 @@ impl Overview {
                     Some(status) => (status.http.clone(), is_reachable(status.state), status.lives),
                     None => (None, false, 0),
                 },
-                JobName::Evaluator => return None,
+                JobName::Evaluator | JobName::Other(_) => return None,
             };
             Some(TaskRow { task: *task, address: address.clone(), http, reachable, lives })
         };

@@ -6,6 +6,7 @@ mod image;
 mod loss;
 mod normal;
 mod product;
+mod session;
 mod shape;
 
 use super::error::GraphError;
@@ -21,8 +22,9 @@ const INPUTS_SHOWN_MAX: usize = 8;
 
 impl GraphSpec {
     /// Returns the shape and type of every node's output for batches of `batch` examples. `batch` must be at
-    /// least 1. The graph must have passed [`validate`](Self::validate), for this or another batch size;
-    /// otherwise, the graph may refer to nodes or variables that do not exist.
+    /// least 1. The graph must have passed [`validate`](Self::validate), for this or another batch size, or
+    /// [`validate_session`](Self::validate_session); otherwise, the graph may refer to nodes or variables
+    /// that do not exist.
     ///
     /// # Errors
     /// If the inputs of a node do not fit its operation; the error names the first such node.
@@ -69,12 +71,13 @@ impl<'a> Site<'a> {
             Op::Input { example } if example.shape.0.contains(&0) => {
                 Err(self.misfit("examples with all extents above 0"))
             }
+            Op::Input { example } if !example.dtype.is_of_examples() => {
+                Err(self.out_of_range("type", "f32 or i32: feed other types to a placeholder", example.dtype))
+            }
             Op::Input { example } => {
                 Ok(TensorSpec { shape: example.shape.with_leading(batch), dtype: example.dtype })
             }
-            Op::Variable { variable } => {
-                Ok(TensorSpec::f32(self.graph.variables[variable.index()].shape.clone()))
-            }
+            Op::Variable { variable } => Ok(self.graph.variables[variable.index()].tensor()),
             Op::Constant { .. } => Ok(scalar()),
             Op::ToFloat => self.to_float(),
             Op::Unary(op) => self.unary(*op),
@@ -100,6 +103,7 @@ impl<'a> Site<'a> {
             Op::Accuracy => self.classified(),
             Op::TopK { k } => self.top_k(*k),
             Op::AucCounts { bins } => self.auc_counts(*bins),
+            Op::Session(op) => self.session(op),
         }
     }
 
@@ -153,4 +157,34 @@ fn shown(axes: &[usize]) -> Shape {
 
 fn f32_of(extents: &[usize]) -> TensorSpec {
     TensorSpec::f32(Shape(extents.to_vec()))
+}
+
+/// Returns the shape to which tensors of these extents are broadcast: aligned at the last axis, where missing
+/// axes and axes of extent 1 are repeated. Returns `None` if the extents do not fit.
+fn broadcast(a: &[usize], b: &[usize]) -> Option<Shape> {
+    let rank = a.len().max(b.len());
+    let extent = |extents: &[usize], axis: usize| {
+        (axis + extents.len()).checked_sub(rank).map_or(1, |axis| extents[axis])
+    };
+    let pairs = (0..rank).map(|axis| (extent(a, axis), extent(b, axis)));
+    let extents = pairs.map(|pair| match pair {
+        (a, b) if a == b => Some(a),
+        (1, other) | (other, 1) => Some(other),
+        _ => None,
+    });
+    extents.collect::<Option<_>>().map(Shape)
+}
+
+/// Returns the shape of a tensor that was reduced along `axes`, which must exist and ascend. The axes keep
+/// the extent 1 if `keep` is true.
+fn reduced(extents: &[usize], axes: &[usize], keep: bool) -> Option<Shape> {
+    let ascending = axes.windows(2).all(|pair| pair[0] < pair[1]);
+    if axes.is_empty() || !ascending || axes.last().is_some_and(|&last| last >= extents.len()) {
+        return None;
+    }
+    let left = extents.iter().enumerate().filter_map(|(axis, &extent)| match axes.contains(&axis) {
+        false => Some(extent),
+        true => keep.then_some(1),
+    });
+    Some(Shape(left.collect()))
 }

@@ -10,6 +10,7 @@ impl Site<'_> {
         let TensorSpec { shape: whole, dtype } = self.input(0);
         let reshaped = whole.0.first().map(|&batch| shape.with_leading(batch));
         match reshaped {
+            _ if !dtype.is_of_examples() => Err(self.misfit("f32 or i32")),
             Some(reshaped) if reshaped.checked_elements() == whole.checked_elements() => {
                 Ok(TensorSpec { shape: reshaped, dtype: *dtype })
             }

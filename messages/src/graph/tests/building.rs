@@ -338,3 +338,68 @@ fn a_prediction_needs_neither_labels_nor_loss() {
     assert_eq!((part.outputs[0].node, part.metrics.len()), (NodeId(2), 0));
     assert_eq!(part.variables, graph.variables);
 }
+
+/// Returns the requested devices of all nodes.
+fn devices(graph: &GraphSpec) -> Vec<(&str, String)> {
+    let text = |node: &'_ NodeSpec| node.device.map_or_else(String::new, |device| device.to_string());
+    graph.nodes.iter().map(|node| (node.name.as_str(), text(node))).collect()
+}
+
+#[test]
+fn device_scopes_are_merged_from_the_outside_in() {
+    let mut g = GraphBuilder::new("placed");
+    let x = g.input("x", [3]);
+    let y = g.device("/job:worker/task:1", |g| {
+        let y = g.device("/gpu:0", |g| g.relu(x));
+        let y = g.on_op_device("/task:2".parse().unwrap(), |g| g.device("", |g| g.relu(y)));
+        g.l2_loss(y)
+    });
+    let graph = g.finish(y, &[]).unwrap();
+    let expected = [
+        ("x", ""),
+        ("relu", "/job:worker/task:1/device:GPU:0"),
+        ("relu_1", "/job:worker/task:2"),
+        ("square", "/job:worker/task:1"),
+    ];
+    let expected = expected.map(|(node, device)| (node, device.to_owned()));
+    assert_eq!(devices(&graph)[..expected.len()], expected);
+}
+
+#[test]
+fn a_device_function_sees_each_node_and_yields_to_inner_scopes() {
+    let mut g = GraphBuilder::new("placed");
+    let x = g.input("x", [3]);
+    // As the field's replica device setter: variables go to the ps tasks in turn.
+    let choose = |node: &NodeSpec, graph: &GraphSpec| match node.op {
+        Op::Variable { .. } => format!("/job:ps/task:{}", (graph.variables.len() - 1) % 2).parse().unwrap(),
+        _ if node.device.is_some() => "/job:seen/gpu:7".parse().unwrap(),
+        _ => "/job:worker".parse().unwrap(),
+    };
+    let loss = g.device("/task:5/cpu:0", |g| {
+        g.device_fn(choose, |g| {
+            let [a, b, c] = ["a", "b", "c"].map(|name| g.variable(name, [3], InitializerSpec::Zeros));
+            let ab = g.add(a, b);
+            let xc = g.device("/gpu:1", |g| g.mul(x, c));
+            let all = g.add(ab, xc);
+            g.l2_loss(all)
+        })
+    });
+    let graph = g.finish(loss, &[]).unwrap();
+    let device = |name: &str| devices(&graph).into_iter().find(|(node, _)| *node == name).unwrap().1;
+    assert_eq!(device("a"), "/job:ps/task:0/device:CPU:0");
+    assert_eq!(device("b"), "/job:ps/task:1/device:CPU:0");
+    assert_eq!(device("c"), "/job:ps/task:0/device:CPU:0");
+    assert_eq!(device("add"), "/job:worker/task:5/device:CPU:0");
+    assert_eq!(device("mul"), "/job:seen/task:5/device:GPU:1");
+    assert_eq!(device("x"), "");
+}
+
+#[test]
+fn an_invalid_device_is_quoted_by_finish() {
+    let mut g = GraphBuilder::new("placed");
+    let x = g.input("x", [3]);
+    let y = g.device("/job:ps/tpu:0", |g| g.relu(x));
+    let y = g.device("/also:bad", |g| g.relu(y));
+    let error = finish(g, y).unwrap_err();
+    assert!(error.starts_with("device '/job:ps/tpu:0' is not valid for an operation"), "{error}");
+}

@@ -23,7 +23,7 @@ pub(super) const UNARY: [UnaryOp; 11] = [
 pub(super) const BINARY: [BinaryOp; 4] = [BinaryOp::Add, BinaryOp::Sub, BinaryOp::Mul, BinaryOp::Div];
 pub(super) const REDUCTIONS: [ReductionOp; 3] = [ReductionOp::Sum, ReductionOp::Mean, ReductionOp::Max];
 
-/// Returns every operation at least once, with valid numbers.
+/// Returns every operation of training jobs at least once, with valid numbers.
 pub(super) fn every_op() -> Vec<Op> {
     let window = Window { window: [3, 2], stride: [2, 1], padding: Padding::Same };
     let mut ops = vec![
@@ -61,21 +61,22 @@ pub(super) fn every_op() -> Vec<Op> {
     ops
 }
 
-fn extent() -> impl Strategy<Value = usize> {
+pub(super) fn extent() -> impl Strategy<Value = usize> {
     prop_oneof![6 => 0usize..5, 1 => Just(1 << 33), 1 => Just(usize::MAX), 1 => Just(usize::MAX / 2 + 1)]
 }
 
 /// Draws a shape. It may have one axis more than is allowed.
-fn shape() -> impl Strategy<Value = Shape> {
+pub(super) fn shape() -> impl Strategy<Value = Shape> {
     prop_oneof![4 => 0..4usize, 1 => 4..=RANK_MAX + 1]
         .prop_flat_map(|rank| prop::collection::vec(extent(), rank).prop_map(Shape))
 }
 
-fn number() -> impl Strategy<Value = f32> {
+pub(super) fn number() -> impl Strategy<Value = f32> {
     prop_oneof![2 => 0f32..1.0, 1 => any::<f32>(), 1 => Just(f32::NAN), 1 => Just(f32::INFINITY)]
 }
 
-/// Draws an operation: a valid one from [`every_op`], or one with random numbers, many of which are invalid.
+/// Draws an operation of training jobs: a valid one from [`every_op`], or one with random numbers, many of
+/// which are invalid.
 pub(super) fn any_op() -> impl Strategy<Value = Op> {
     let axes = || prop::collection::vec(extent(), 0..=RANK_MAX + 1);
     let pair = || [extent(), extent()];
@@ -148,6 +149,7 @@ fn variant(op: &Op) -> usize {
         Op::Accuracy => 26,
         Op::TopK { .. } => 27,
         Op::AucCounts { .. } => 28,
+        Op::Session(_) => unreachable!("`session_ops` lists the operations of sessions"),
     }
 }
 
@@ -200,7 +202,7 @@ fn optional_fields_of_a_job_file_have_defaults() {
 }
 
 #[track_caller]
-fn round_trips(op: &Op) {
+pub(super) fn round_trips(op: &Op) {
     let json = serde_json::to_string(op).unwrap();
     assert_eq!(serde_json::from_str::<Op>(&json).unwrap(), *op, "by JSON");
     let bytes = rmp_serde::to_vec_named(op).unwrap();

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::every_op::any_op;
 use super::*;
 use crate::id::{NodeId, VariableId};
-use crate::tensor::{Shape, TensorSpec};
+use crate::tensor::{DType, Shape, TensorSpec};
 use crate::variable::VariableSpec;
 
 /// Draws a node of a hostile graph: an operation, and the positions of its input nodes, some of which may
@@ -21,7 +21,14 @@ fn with_variables(mut graph: GraphSpec) -> GraphSpec {
         let variable = VariableId(graph.variables.len() as u32);
         let node =
             NodeSpec { name: name.clone(), op: Op::Variable { variable }, inputs: Vec::new(), device: None };
-        graph.variables.push(VariableSpec { name, shape, initializer, trainable, device: None });
+        graph.variables.push(VariableSpec {
+            name,
+            shape,
+            dtype: DType::F32,
+            initializer,
+            trainable,
+            device: None,
+        });
         graph.nodes.push(node);
     }
     graph

@@ -5,6 +5,10 @@ mod building;
 mod every_op;
 mod fault;
 mod hostile;
+mod session_building;
+mod session_hostile;
+mod session_ops;
+mod session_shapes;
 mod shapes;
 
 use super::*;

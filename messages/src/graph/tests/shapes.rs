@@ -4,7 +4,7 @@
 use super::every_op::{BINARY, REDUCTIONS, UNARY, every_op};
 use super::*;
 use crate::id::{NodeId, VariableId};
-use crate::tensor::{Shape, TensorSpec};
+use crate::tensor::{DType, Shape, TensorSpec};
 use crate::variable::VariableSpec;
 
 /// Parses the type and shape of a tensor, such as `f32[2, 3]`.
@@ -33,7 +33,14 @@ fn gives(op: &Op, inputs: &[&str]) -> Result<String, String> {
                 let (name, initializer) = (name.clone(), InitializerSpec::Zeros);
                 let trainable = !(matches!(op, Op::BatchNorm { .. }) && position >= 3);
                 let shape = tensor.shape;
-                graph.variables.push(VariableSpec { name, shape, initializer, trainable, device: None });
+                graph.variables.push(VariableSpec {
+                    name,
+                    shape,
+                    dtype: DType::F32,
+                    initializer,
+                    trainable,
+                    device: None,
+                });
                 Op::Variable { variable: VariableId(graph.variables.len() as u32 - 1) }
             }
         };

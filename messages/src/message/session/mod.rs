@@ -19,7 +19,7 @@ pub use close_graph::{CloseGraph, GraphClosed};
 pub use describe::{
     ContainerDescription, Describe, Described, TaskDescription, VARIABLES_LISTED_MAX, VariableDescription,
 };
-pub use open_graph::{GraphOpened, Home, OpenGraph};
+pub use open_graph::{GraphOpened, Home, OpenGraph, decode_graph, encode_graph};
 pub use reset::{Reset, ResetDone};
 pub use run::{FETCHES_MAX, Fed, Ran, Run};
 pub use run_part::{PartRan, RunKey, RunPart};

@@ -4,7 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{Content, Invalid, at_most, container_name};
 use crate::cluster::TASKS_PER_JOB_MAX;
+use crate::graph::GraphSpec;
 use crate::id::{Incarnation, TaskId};
+use crate::message::{DEPTH_MAX, decoder};
 
 /// A request to a server: keep this graph, so that its parts can be run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -49,6 +51,20 @@ impl Content for OpenGraph {
             count => Err(Invalid(format!("got {count} payload segments, expected the graph"))),
         }
     }
+}
+
+/// Encodes a graph for the payload of [`OpenGraph`].
+pub fn encode_graph(graph: &GraphSpec) -> Vec<u8> {
+    rmp_serde::to_vec_named(graph).expect("plain data encodes")
+}
+
+/// Decodes a graph from the payload of [`OpenGraph`]. The graph is not yet validated.
+///
+/// # Errors
+/// If the bytes are not a graph.
+pub fn decode_graph(bytes: &[u8]) -> Result<GraphSpec, Invalid> {
+    decoder::from_bytes(bytes, DEPTH_MAX)
+        .map_err(|error| Invalid(format!("the graph cannot be decoded: {error}")))
 }
 
 /// The reply of a server to [`OpenGraph`]. If the request asked for it, the only segment of the payload is a

@@ -18,6 +18,7 @@ use tokio::task::AbortHandle;
 use tracing::Instrument;
 
 use crate::buffer::Payload;
+use crate::caller::Caller;
 use crate::connection::{Connection, reply_as};
 use crate::counters::CallCounters;
 use crate::dial::{Patience, dial_counted};
@@ -70,8 +71,9 @@ impl ReconnectingClient {
         patience: Patience,
         retry: RetryConfig,
     ) -> Result<Self, DialError> {
+        let caller = Caller::Member { identity, to };
         let counters = Arc::new(CallCounters::default());
-        let connection = dial_counted(&*transport, address, identity, to, patience, &counters).await?;
+        let connection = dial_counted(&*transport, address, caller, patience, &counters).await?;
         let (welcome, connection) = (connection.welcome().clone(), Arc::new(connection));
         let (sender, state) = watch::channel(State::Connected(Arc::clone(&connection)));
         let reconnector = Reconnector {

@@ -9,6 +9,7 @@ use pushpull_messages::id::{Incarnation, TaskId};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::caller::Caller;
 use crate::connection::Connection;
 use crate::counters::CallCounters;
 use crate::dial::{Patience, dial_counted, pauses};
@@ -64,7 +65,7 @@ impl Reconnector {
                     (outage, pause)
                 }
                 _ => {
-                    let pauses = pauses(&self.identity, self.to);
+                    let pauses = pauses(self.caller(), &self.address);
                     (Outage { since: Instant::now(), pauses }, Duration::ZERO)
                 }
             };
@@ -86,10 +87,14 @@ impl Reconnector {
         self.state.send_replace(State::Lost(lost));
     }
 
+    const fn caller(&self) -> Caller<'_> {
+        Caller::Member { identity: &self.identity, to: self.to }
+    }
+
     async fn redial(&self, deadline: Instant) -> Result<Connection, String> {
-        let Self { transport, address, identity, to, life, .. } = self;
+        let Self { transport, address, to, life, .. } = self;
         let patience = Patience { deadline, ..Patience::of(self.redial_for) };
-        let dialled = dial_counted(&**transport, address, identity, *to, patience, &self.counters).await;
+        let dialled = dial_counted(&**transport, address, self.caller(), patience, &self.counters).await;
         let seconds = self.redial_for.as_secs_f32();
         match dialled {
             Ok(connection) => {

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use pushpull_messages::cluster::{ADDRESS_BYTES_MAX, TASKS_PER_JOB_MAX};
+use pushpull_messages::cluster::{ADDRESS_BYTES_MAX, JOBS_MAX, TASKS_MAX};
+use pushpull_messages::id::JOB_NAME_BYTES_MAX;
 
 /// The largest size of a header after the handshake, in bytes. This is enough for a large graph and its
 /// placement.
@@ -13,9 +14,9 @@ pub const HEADER_BYTES_MAX: u32 = 64 << 20;
 const STRANGER_HEADER_BYTES_MAX: u32 = 64 << 10;
 /// The largest number of payload segments in a frame after the handshake.
 const SEGMENTS_MAX: u32 = 1 << 20;
-/// An upper bound on the encoded size of a cluster spec: the addresses of chief, ps, workers and evaluators,
-/// each with the bytes that encode its length.
-const CLUSTER_BYTES_MAX: usize = 3 * TASKS_PER_JOB_MAX * (ADDRESS_BYTES_MAX + 3);
+/// An upper bound on the encoded size of a cluster spec: all names and addresses, each with the bytes that
+/// encode its length or its number of tasks.
+const CLUSTER_BYTES_MAX: usize = TASKS_MAX * (ADDRESS_BYTES_MAX + 3) + JOBS_MAX * (JOB_NAME_BYTES_MAX + 8);
 
 /// The limits on the frames that one end of a connection accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,6 +4,7 @@ use pushpull_kernels::cpu::Threads;
 use pushpull_messages::id::{GlobalStep, SliceId, VariableId, Version};
 use pushpull_messages::optimizer::{GroupSpec, OptimizerSpec, ScheduleSpec, UpdateSpec};
 use pushpull_messages::placement::SliceSpec;
+use pushpull_messages::tensor::DType;
 use pushpull_messages::variable::{InitializerSpec, VariableSpec};
 use pushpull_transport::buffer::BufferPool;
 
@@ -20,8 +21,14 @@ const VARIABLES: [(&str, usize); 5] =
 fn slice(name: &str, elements: usize, spec: &UpdateSpec) -> Slice {
     let initializer = InitializerSpec::Normal { mean: 0.0, stddev: 1.0 };
     let trainable = name != "untrained";
-    let variable =
-        VariableSpec { name: name.into(), shape: [elements].into(), initializer, trainable, device: None };
+    let variable = VariableSpec {
+        name: name.into(),
+        shape: [elements].into(),
+        dtype: DType::F32,
+        initializer,
+        trainable,
+        device: None,
+    };
     let whole = SliceSpec::whole(VariableId(0), &variable);
     Slice::new(SliceId(0), &whole, &variable, spec, 1, None, &BufferPool::default())
 }

@@ -3,6 +3,7 @@
 
 use pushpull_messages::id::{GlobalStep, VariableId, Version};
 use pushpull_messages::optimizer::{OptimizerSpec, ScheduleSpec};
+use pushpull_messages::tensor::DType;
 use pushpull_messages::variable::InitializerSpec;
 
 use super::*;
@@ -80,8 +81,14 @@ impl Model {
 
 fn slice(spec: &UpdateSpec, trainable: bool) -> Slice {
     let initializer = InitializerSpec::Normal { mean: 0.0, stddev: 1.0 };
-    let variable =
-        VariableSpec { name: "v".into(), shape: [7, 3].into(), initializer, trainable, device: None };
+    let variable = VariableSpec {
+        name: "v".into(),
+        shape: [7, 3].into(),
+        dtype: DType::F32,
+        initializer,
+        trainable,
+        device: None,
+    };
     let whole = SliceSpec { variable: VariableId(0), row: 0, rows: 7 };
     Slice::new(SliceId(0), &whole, &variable, spec, 1, None, &BufferPool::default())
 }

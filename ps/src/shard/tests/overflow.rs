@@ -10,6 +10,7 @@ use pushpull_messages::message::*;
 use pushpull_messages::optimizer::OptimizerSpec;
 use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
 use pushpull_messages::sync::SyncSpec;
+use pushpull_messages::tensor::DType;
 use pushpull_messages::variable::{InitializerSpec, VariableSpec};
 use pushpull_transport::buffer::{Buffer, BufferPool, Payload, Segment};
 
@@ -31,7 +32,14 @@ fn create(optimizer: OptimizerSpec, deterministic: bool) -> CreateShard {
         job: 0,
         shard,
         placement: Placement { epoch: PlacementEpoch(1), shards: vec![shard], slices },
-        variables: vec![VariableSpec { name, shape, initializer, trainable: true, device: None }],
+        variables: vec![VariableSpec {
+            name,
+            shape,
+            dtype: DType::F32,
+            initializer,
+            trainable: true,
+            device: None,
+        }],
         update: optimizer.into(),
         compression: Vec::new(),
         sync: SyncSpec::SYNC,

@@ -10,6 +10,7 @@ use pushpull_messages::message::*;
 use pushpull_messages::optimizer::{OptimizerSpec, ScheduleSpec};
 use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
 use pushpull_messages::sync::SyncSpec;
+use pushpull_messages::tensor::DType;
 use pushpull_messages::variable::{InitializerSpec, VariableSpec};
 use pushpull_transport::buffer::{Buffer, BufferPool, Payload, Segment};
 
@@ -55,7 +56,14 @@ impl Tested {
 }
 
 fn variable(name: &str, rows: usize, initializer: InitializerSpec) -> VariableSpec {
-    VariableSpec { name: name.into(), shape: [rows, 2].into(), initializer, trainable: true, device: None }
+    VariableSpec {
+        name: name.into(),
+        shape: [rows, 2].into(),
+        dtype: DType::F32,
+        initializer,
+        trainable: true,
+        device: None,
+    }
 }
 
 /// Returns the request to create `ps/0/shard/0` of a job with two variables. The shard owns the first two

@@ -11,6 +11,7 @@ use pushpull_messages::message::*;
 use pushpull_messages::optimizer::OptimizerSpec;
 use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
 use pushpull_messages::sync::SyncSpec;
+use pushpull_messages::tensor::DType;
 use pushpull_messages::variable::{InitializerSpec, VariableSpec};
 use pushpull_transport::buffer::{Buffer, BufferPool, Payload, Segment};
 
@@ -31,6 +32,7 @@ pub(super) fn create(sync: SyncSpec, deterministic: bool, workers: u32, last_ste
         variables: vec![VariableSpec {
             name: "x".into(),
             shape: [1].into(),
+            dtype: DType::F32,
             initializer: InitializerSpec::Zeros,
             trainable: true,
             device: None,

@@ -39,7 +39,7 @@ impl<'a> Row<'a> {
     pub fn values(&self) -> Vec<Column> {
         let value = |(spec, _): &(ColumnSpec, Storage)| match spec.example.dtype {
             DType::F32 => self.f32(&spec.name).map(Column::F32),
-            DType::I32 => self.i32(&spec.name).map(Column::I32),
+            _ => self.i32(&spec.name).map(Column::I32),
         };
         self.columns.iter().filter_map(value).collect()
     }

@@ -26,14 +26,15 @@ impl Rows {
     /// Creates a block without examples, for floats and `i32` integers.
     ///
     /// # Errors
-    /// [`InputError::Extent`] if a column has no elements per example; [`InputError::NoColumn`] if there is
-    /// no column.
+    /// [`InputError::Extent`] if a column has no elements per example; [`InputError::ColumnType`] if the
+    /// elements are neither `f32` nor `i32`; [`InputError::NoColumn`] if there is no column.
     pub fn of(columns: &[ColumnSpec]) -> Result<Self, InputError> {
         let storage = |spec: &ColumnSpec| match spec.example.dtype {
-            DType::F32 => (spec.clone(), Storage::F32(Vec::new())),
-            DType::I32 => (spec.clone(), Storage::I32(Vec::new())),
+            DType::F32 => Ok((spec.clone(), Storage::F32(Vec::new()))),
+            DType::I32 => Ok((spec.clone(), Storage::I32(Vec::new()))),
+            _ => Err(InputError::ColumnType { column: spec.to_string() }),
         };
-        Self::new(columns.iter().map(storage).collect())
+        Self::new(columns.iter().map(storage).collect::<Result<_, _>>()?)
     }
 
     /// Creates a block without examples. The storage of each column must be empty; its kind determines how

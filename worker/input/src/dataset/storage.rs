@@ -30,7 +30,7 @@ pub enum Storage {
 }
 
 impl Storage {
-    /// Returns the type in which the elements are read.
+    /// Returns the type in which the elements are read: `f32` or `i32`.
     pub const fn dtype(&self) -> DType {
         match self {
             Self::Pixels(_) | Self::F32(_) => DType::F32,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use proptest::prelude::*;
 use pushpull_messages::input::Column;
-use pushpull_messages::tensor::{Shape, TensorSpec};
+use pushpull_messages::tensor::{DType, Shape, TensorSpec};
 
 use super::*;
 
@@ -260,4 +260,10 @@ fn wrong_examples_and_columns_are_refused() {
     let endless = column("x", TensorSpec::f32(Shape::from([usize::MAX, 2])));
     assert!(matches!(Rows::of(&[endless]), Err(InputError::Extent { .. })));
     assert!(matches!(Rows::of(&[]), Err(InputError::NoColumn)));
+    let text = column("x", TensorSpec::new(DType::Text, [2]));
+    let error = Rows::of(&[text]).unwrap_err().to_string();
+    assert!(
+        error.starts_with("the data set has the column 'x' text[2], expected elements of f32"),
+        "{error}"
+    );
 }

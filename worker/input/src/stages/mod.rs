@@ -76,6 +76,9 @@ struct Image {
 
 impl Stages {
     pub(super) fn new(map: &[MapSpec], columns: &[ColumnSpec]) -> Result<Self, InputError> {
+        if let Some(other) = columns.iter().find(|column| !column.example.dtype.is_of_examples()) {
+            return Err(InputError::ColumnType { column: other.to_string() });
+        }
         let plan =
             |column: &ColumnSpec| Plan { elements: column.example.shape.elements(), ..Plan::default() };
         let mut stages = Self { columns: columns.to_vec(), plans: columns.iter().map(plan).collect() };
@@ -214,7 +217,7 @@ fn read(storage: &Storage, example: usize, elements: usize, ints: &mut Vec<i32>,
             floats.resize(elements, 0.0);
             storage.fill_f32(example, floats);
         }
-        DType::I32 => {
+        _ => {
             ints.resize(elements, 0);
             storage.fill_i32(example, ints);
         }

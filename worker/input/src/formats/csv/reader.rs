@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pushpull_messages::input::{CsvFieldsSpec, CsvSpec, FieldSpec};
-use pushpull_messages::tensor::DType;
 
 use super::field::{Category, Field, Number};
 use crate::dataset::{Reader, Rows, skip_by_reading};
@@ -93,11 +92,7 @@ impl CsvFormat {
 impl Format for CsvFormat {
     fn rows(&self) -> Result<Rows, InputError> {
         let columns = self.spec.columns.iter().map(|column| column.column());
-        let storage = |dtype| match dtype {
-            DType::F32 => Storage::F32(Vec::new()),
-            DType::I32 => Storage::I32(Vec::new()),
-        };
-        Rows::new(columns.map(|spec| (spec.clone(), storage(spec.example.dtype))).collect())
+        Rows::of(&columns.collect::<Vec<_>>())
     }
 
     fn open(self: Arc<Self>, file: &Path) -> Result<Box<dyn Reader>, InputError> {

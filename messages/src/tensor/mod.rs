@@ -1,4 +1,18 @@
-//! Shapes and element types of tensors. This module does not contain the elements.
+//! Tensors: their shapes, the types of their elements, and the elements of those that sessions use. The
+//! values of training jobs are not here: they stay in the buffers of transport and engine.
+
+mod bytes;
+mod dtype;
+mod elements;
+mod error;
+#[cfg(test)]
+mod tests;
+mod value;
+
+pub use dtype::DType;
+pub use elements::Elements;
+pub use error::TensorError;
+pub use value::Tensor;
 
 use std::fmt;
 
@@ -7,31 +21,8 @@ use serde::{Deserialize, Serialize};
 /// The alignment, in bytes, of the start of every buffer and of every segment within a payload.
 pub const ALIGNMENT: usize = 64;
 
-/// The type of a tensor's elements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum DType {
-    /// 32-bit floating point, little endian on the wire.
-    F32,
-    /// 32-bit signed integer, little endian on the wire; for labels and ids.
-    I32,
-}
-
-impl DType {
-    /// Returns the size of one element in bytes.
-    pub const fn bytes(self) -> usize {
-        4
-    }
-}
-
-impl fmt::Display for DType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::F32 => "f32",
-            Self::I32 => "i32",
-        })
-    }
-}
+/// The maximum number of axes of a tensor.
+pub const RANK_MAX: usize = 8;
 
 /// The shape of a row-major tensor: the extent of each axis, outermost first. A scalar has no axes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -117,6 +108,11 @@ impl TensorSpec {
     /// Returns the spec of a tensor of 32-bit floats.
     pub fn f32(shape: impl Into<Shape>) -> Self {
         Self { shape: shape.into(), dtype: DType::F32 }
+    }
+
+    /// Returns the spec of a tensor of this type.
+    pub fn new(dtype: DType, shape: impl Into<Shape>) -> Self {
+        Self { shape: shape.into(), dtype }
     }
 
     /// Returns the spec of a tensor of 32-bit integers.
