@@ -19,28 +19,61 @@ pub(super) fn differentiate(
     graph: &GraphSpec,
     loss: Value,
 ) -> Result<Vec<Option<Value>>, CompileError> {
-    let forward = ir.nodes.len();
-    let depends = depends_on_a_variable(ir, graph);
-    let mut tape = Tape { ir, graph, depends, adjoints: vec![None; forward], origin: graph.loss };
-    if tape.depends[loss.node] {
-        let share = tape.push(Kernel::Share, &[], vec![]);
-        tape.adjoints[loss.node] = Some(share);
-    }
-    for node in (0..forward).rev() {
-        if let (true, Some(adjoint)) = (tape.depends[node], tape.adjoints[node]) {
-            tape.origin = tape.ir.nodes[node].origin;
-            tape.backward(Value { node, output: 0 }, adjoint)?;
-        }
-    }
+    let variable = |node: &Node| match node.kernel {
+        Kernel::Variable(variable) => Some(variable).filter(|id| graph.variables[id.index()].trainable),
+        _ => None,
+    };
+    let variables: Vec<Option<VariableId>> = ir.nodes.iter().map(variable).collect();
+    let wanted: Vec<bool> = variables.iter().map(Option::is_some).collect();
+    let adjoints = adjoints(ir, graph, (graph.loss, loss), &wanted)?;
     let mut gradients = vec![None; graph.variables.len()];
-    for (node, adjoint) in tape.adjoints.iter().enumerate() {
-        if let (Kernel::Variable(VariableId(variable)), Some(adjoint)) =
-            (&tape.ir.nodes[node].kernel, adjoint)
-        {
-            gradients[*variable as usize] = Some(*adjoint);
+    for (variable, adjoint) in variables.into_iter().zip(adjoints) {
+        if let Some(VariableId(variable)) = variable {
+            gradients[variable as usize] = adjoint;
         }
     }
     Ok(gradients)
+}
+
+/// Appends the nodes that compute the adjoints of the wanted nodes: the gradients of `loss`, a node of the
+/// graph with its value, which has one element. `wanted` is true for each node whose adjoint is wanted.
+/// Returns the adjoint of the first output of each node; `None` if the loss does not depend on it. Only the
+/// adjoints of wanted nodes are complete.
+///
+/// # Errors
+/// If an operation between a wanted node and the loss has no gradient.
+pub(super) fn adjoints(
+    ir: &mut Ir,
+    graph: &GraphSpec,
+    (origin, loss): (NodeId, Value),
+    wanted: &[bool],
+) -> Result<Vec<Option<Value>>, CompileError> {
+    let forward = ir.nodes.len();
+    let depends = depends(ir, wanted);
+    let mut tape = Tape { ir, graph, depends, adjoints: vec![None; forward], origin };
+    if tape.depends[loss.node] {
+        let shape = tape.shape(loss);
+        let share = tape.push(Kernel::Share, &[], shape);
+        tape.adjoints[loss.node] = Some(share);
+    }
+    for node in (0..forward).rev() {
+        let Node { inputs, origin, .. } = &tape.ir.nodes[node];
+        let goes_on = inputs.iter().any(|input| tape.depends[input.node]);
+        if let (true, Some(adjoint)) = (goes_on, tape.adjoints[node]) {
+            tape.origin = *origin;
+            tape.backward(Value { node, output: 0 }, adjoint)?;
+        }
+    }
+    Ok(tape.adjoints)
+}
+
+/// Returns, for each node, whether it is wanted or depends on a wanted node.
+pub(super) fn depends(ir: &Ir, wanted: &[bool]) -> Vec<bool> {
+    let mut depends: Vec<bool> = Vec::with_capacity(ir.nodes.len());
+    for (node, &wanted) in ir.nodes.iter().zip(wanted) {
+        depends.push(wanted || node.inputs.iter().any(|input| depends[input.node]));
+    }
+    depends
 }
 
 /// The list of nodes to which the backward pass is appended, and the adjoint of the first output of each
@@ -52,17 +85,6 @@ struct Tape<'a> {
     adjoints: Vec<Option<Value>>,
     /// The node of the graph whose gradient rule is being applied.
     origin: NodeId,
-}
-
-fn depends_on_a_variable(ir: &Ir, graph: &GraphSpec) -> Vec<bool> {
-    let mut depends: Vec<bool> = Vec::with_capacity(ir.nodes.len());
-    for node in &ir.nodes {
-        depends.push(match node.kernel {
-            Kernel::Variable(variable) => graph.variables[variable.index()].trainable,
-            _ => node.inputs.iter().any(|input| depends[input.node]),
-        });
-    }
-    depends
 }
 
 impl Tape<'_> {
@@ -185,7 +207,7 @@ impl Tape<'_> {
             | Kernel::MeanSquaredError
             | Kernel::TopK { .. }
             | Kernel::AucCounts) => self.score_grad(&kernel, &inputs, dy)?,
-            kernel => self.row_grad(kernel, &inputs, y, dy),
+            kernel => self.row_grad(kernel, &inputs, y, dy)?,
         }
         Ok(())
     }
@@ -217,10 +239,20 @@ impl Tape<'_> {
     }
 
     /// Applies the gradient rule of a kernel that works on rows: a normalisation, a dropout or a softmax.
-    fn row_grad(&mut self, kernel: Kernel, inputs: &[Value], y: Value, dy: Value) {
+    fn row_grad(
+        &mut self,
+        kernel: Kernel,
+        inputs: &[Value],
+        y: Value,
+        dy: Value,
+    ) -> Result<(), CompileError> {
         match kernel {
             Kernel::BatchNorm => {
                 let [x, mean, scale, gamma, beta] = inputs.try_into().expect("5 inputs");
+                // The rule is that of the batch's statistics, which only training uses.
+                if !matches!(self.ir.nodes[mean.node].kernel, Kernel::Moments { .. }) {
+                    return Err(self.no_gradient("its input, except in training"));
+                }
                 let rows = self.rows(x, gamma);
                 self.norm_grad(Kernel::BatchNormGrad { rows }, [x, gamma, beta], [mean, scale], dy);
             }
@@ -240,6 +272,7 @@ impl Tape<'_> {
             }
             kernel => unreachable!("{kernel:?} is never in a forward pass"),
         }
+        Ok(())
     }
 
     /// Applies the gradient rule of a loss. A metric has no gradient.

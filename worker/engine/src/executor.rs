@@ -2,13 +2,15 @@
 //! allocated at the start, so a step allocates nothing.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Instant;
 
 use pushpull_kernels::cpu::Threads;
 use pushpull_messages::observe;
 
 use super::arena::Arena;
-use super::error::StepError;
+use super::columns::ColumnSource;
+use super::error::{StepError, StepFault};
 use super::execute::{Call, Outputs, Sources, execute};
 use super::feed::Feed;
 use super::fetch::Groups;
@@ -22,7 +24,7 @@ use super::values::ValueSource;
 
 /// A program together with its arena.
 pub struct Executor {
-    program: Program,
+    program: Arc<Program>,
     threads: Threads,
     arena: Arena,
     results: Vec<f32>,
@@ -32,11 +34,13 @@ pub struct Executor {
 }
 
 impl Executor {
-    /// Allocates all the memory that the program needs; steps allocate nothing.
+    /// Allocates all the memory that the program needs; steps allocate nothing. Executors may share a
+    /// program.
     ///
     /// # Panics
     /// If the program was compiled for another target than the processor.
-    pub fn new(program: Program) -> Self {
+    pub fn new(program: impl Into<Arc<Program>>) -> Self {
+        let program = program.into();
         let Target::Cpu(threads) = program.target else { panic!("the program is for {:?}", program.target) };
         let arena = Arena::zeroed(program.arena);
         let results = Vec::with_capacity(program.result_elements().sum());
@@ -44,7 +48,7 @@ impl Executor {
     }
 
     /// Returns the program.
-    pub const fn program(&self) -> &Program {
+    pub fn program(&self) -> &Program {
         &self.program
     }
 
@@ -72,8 +76,25 @@ impl Executor {
             gradients.variable_mut(variable).fill(0.0);
             gradients.complete(variable);
         }
-        self.run(feed, values, Some(gradients))?;
+        self.run(feed, &feed.columns, values, Some(gradients))?;
         Ok(self.results[0])
+    }
+
+    /// Runs the program of a [`Part`](crate::Part). Column i is the value of the part's i-th received edge,
+    /// and the sink's variable i is the buffer of its i-th sent edge. A value is complete as soon as its
+    /// instruction has run. `random` is the seed of the run's random numbers, equal in all parts of a run.
+    ///
+    /// # Errors
+    /// If a label is not one of the classes, an id is not a row of its embedding table, or the source has
+    /// lost a column. Values that are not complete must then not be used.
+    pub fn run_part(
+        &mut self,
+        columns: &dyn ColumnSource,
+        sink: &mut dyn GradientSink,
+        random: u64,
+    ) -> Result<(), StepError> {
+        let feed = Feed { random, ..Feed::whole(&[], 1) };
+        self.run(feed, columns, &Vec::<Vec<f32>>::new(), Some(sink))
     }
 
     /// Returns the fetches that the last training step has computed for the groups in its feed, in the order
@@ -99,7 +120,7 @@ impl Executor {
     /// If the batch does not have the columns or examples that the program was compiled for, or if the
     /// program computes gradients.
     pub fn evaluate(&mut self, feed: Feed<'_>, values: &dyn ValueSource) -> Result<&[f32], StepError> {
-        self.run(feed, values, None)?;
+        self.run(feed, &feed.columns, values, None)?;
         Ok(&self.results)
     }
 
@@ -108,6 +129,7 @@ impl Executor {
     fn run(
         &mut self,
         feed: Feed<'_>,
+        source: &dyn ColumnSource,
         values: &dyn ValueSource,
         mut gradients: Option<&mut dyn GradientSink>,
     ) -> Result<(), StepError> {
@@ -121,14 +143,18 @@ impl Executor {
             if !instruction.groups.meets(groups) {
                 continue;
             }
+            if let Err(lost) = source.check() {
+                let (node, fault) = (program.label(instruction.origin), StepFault::Lost(lost));
+                return Err(StepError { node, fault });
+            }
             let began = feed.timed.then(observe::now);
             let ([mut output, second, third, scratch], rest) = carve(arena, &written(instruction));
             if let [Place::Gradient(variable)] = instruction.outputs[..] {
                 let gradients = gradients.as_deref_mut().expect("this program computes gradients");
                 output = gradients.variable_mut(variable);
             }
-            let Program { columns, batch, .. } = program;
-            let sources = Sources { rest, values, feed, columns, batch: *batch, threads: *threads };
+            let Program { columns, batch, .. } = &**program;
+            let sources = Sources { rest, values, feed, source, columns, batch: *batch, threads: *threads };
             let outputs = Outputs { output, more: [second, third], scratch };
             match execute(&Call { instruction, sources }, outputs) {
                 Ok(()) => {}

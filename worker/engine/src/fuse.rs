@@ -58,16 +58,16 @@ pub(super) fn fuse(ir: &Ir, targets: &[(Value, Groups)]) -> Fused {
 }
 
 /// The nodes that some targets need.
-struct Reach {
-    /// For each node, true if a target needs it.
-    live: Vec<bool>,
+pub(super) struct Reach {
+    /// For each node, true if a target needs it. A view is never needed, only what it views.
+    pub live: Vec<bool>,
     /// The number of times that these nodes and targets read each value.
     readers: Readers,
 }
 
 /// Returns the nodes that the targets need. Inputs come before their readers, so a single pass from the end
 /// finds all needed nodes.
-fn reach(ir: &Ir, targets: impl Iterator<Item = Value>) -> Reach {
+pub(super) fn reach(ir: &Ir, targets: impl Iterator<Item = Value>) -> Reach {
     let mut live = vec![false; ir.nodes.len()];
     let mut readers: Vec<Vec<usize>> = ir.nodes.iter().map(|node| vec![0; node.outputs.len()]).collect();
     for target in targets {

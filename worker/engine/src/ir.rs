@@ -248,6 +248,13 @@ impl Ir {
         Value { node, output: 0 }
     }
 
+    /// Returns the sum of two values of equal shape. The sum has the origin of `b`.
+    pub fn add(&mut self, a: Value, b: Value) -> Value {
+        let (origin, shape) = (self.nodes[b.node].origin, self.shape(b).to_vec());
+        let alike = Broadcast::new(&shape, &shape).expect("a shape fits itself");
+        self.push(origin, Kernel::Binary(Binary::Add, alike), &[a, b], [shape])
+    }
+
     pub fn shape(&self, value: Value) -> &[usize] {
         &self.nodes[value.node].outputs[value.output]
     }

@@ -6,7 +6,9 @@
 
 mod arena;
 mod autodiff;
+mod columns;
 mod cuda;
+mod cut;
 mod error;
 mod execute;
 mod executor;
@@ -29,7 +31,9 @@ mod target;
 mod tests;
 mod values;
 
+pub use columns::{ColumnRef, ColumnSource, Lost};
 pub use cuda::{CudaDevice, CudaError, CudaExecutor, MemoryNeed, TooLittleMemory};
+pub use cut::{Cut, CutGradient, Edge, Part, Parts};
 pub use error::{CompileError, StepError, StepFault};
 pub use executor::Executor;
 pub use feed::Feed;

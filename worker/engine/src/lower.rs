@@ -4,7 +4,7 @@
 use pushpull_kernels::cpu::{
     AxisPart, BadGeometry, Binary, Broadcast, Conv2d, Padding, Pool2d, Reduction, Unary,
 };
-use pushpull_messages::graph::{BinaryOp, GraphSpec, Op, ReductionOp, Stride, UnaryOp, Window};
+use pushpull_messages::graph::{BinaryOp, GraphError, GraphSpec, Op, ReductionOp, Stride, UnaryOp, Window};
 use pushpull_messages::id::{NodeId, VariableId};
 use pushpull_messages::input::ColumnSpec;
 use pushpull_messages::tensor::{DType, TensorSpec};
@@ -41,33 +41,66 @@ pub(super) fn lower(
     columns: &[ColumnSpec],
     mode: Mode,
 ) -> Result<Lowered, CompileError> {
-    let tensors = graph.infer(batch)?;
-    let (values, updates) = (Vec::with_capacity(graph.nodes.len()), Vec::new());
-    let mut lowering =
-        Lowering { graph, columns, mode, tensors, lowered: Lowered { ir: Ir::default(), values, updates } };
-    for position in 0..graph.nodes.len() {
-        let value = lowering.node(NodeId(position as u32))?;
-        lowering.lowered.values.push(value);
-    }
-    Ok(lowering.lowered)
+    let tensors: Vec<Option<TensorSpec>> = graph.infer(batch)?.into_iter().map(Some).collect();
+    let mut lowering = Lowering::new(graph, columns, mode, &tensors);
+    let nodes = 0..graph.nodes.len() as u32;
+    let values: Result<_, CompileError> = nodes.map(|node| lowering.lower(NodeId(node))).collect();
+    let values = values?;
+    let Lowering { ir, updates, .. } = lowering;
+    Ok(Lowered { ir, values, updates })
 }
 
-struct Lowering<'a> {
+/// The nodes of a graph that have been lowered so far.
+pub(super) struct Lowering<'a> {
     graph: &'a GraphSpec,
     columns: &'a [ColumnSpec],
     mode: Mode,
-    tensors: Vec<TensorSpec>,
-    lowered: Lowered,
+    /// The tensor of each node; `None` if the node is not lowered.
+    tensors: &'a [Option<TensorSpec>],
+    pub ir: Ir,
+    /// The value of each node; `None` if the node has not been lowered.
+    pub values: Vec<Option<Value>>,
+    /// See [`Lowered::updates`].
+    pub updates: Vec<(VariableId, Value)>,
 }
 
-impl Lowering<'_> {
+impl<'a> Lowering<'a> {
+    /// Returns a lowering of a graph whose needed nodes have these tensors.
+    pub fn new(
+        graph: &'a GraphSpec,
+        columns: &'a [ColumnSpec],
+        mode: Mode,
+        tensors: &'a [Option<TensorSpec>],
+    ) -> Self {
+        let values = vec![None; graph.nodes.len()];
+        Self { graph, columns, mode, tensors, ir: Ir::default(), values, updates: Vec::new() }
+    }
+
+    /// Lowers a node whose inputs have been lowered, and returns its value.
+    ///
+    /// # Errors
+    /// If the data have no column for the node, or the kernels cannot compute it with these shapes.
+    pub fn lower(&mut self, id: NodeId) -> Result<Value, CompileError> {
+        let value = self.node(id)?;
+        self.values[id.index()] = Some(value);
+        Ok(value)
+    }
+
+    /// Returns the tensor of a node.
+    pub fn tensor(&self, id: NodeId) -> &'a TensorSpec {
+        self.tensors[id.index()].as_ref().expect("a node that is needed has a tensor")
+    }
+
+    fn value(&self, node: NodeId) -> Value {
+        self.values[node.index()].expect("inputs are lowered first")
+    }
+
     fn node(&mut self, id: NodeId) -> Result<Value, CompileError> {
-        let graph = self.graph;
-        let node = &graph.nodes[id.index()];
-        let inputs: Vec<Value> = node.inputs.iter().map(|input| self.lowered.values[input.index()]).collect();
+        let (graph, node) = (self.graph, &self.graph.nodes[id.index()]);
+        let inputs: Vec<Value> = node.inputs.iter().map(|&input| self.value(input)).collect();
         let shapes: Vec<Vec<usize>> =
-            node.inputs.iter().map(|input| self.tensors[input.index()].shape.0.clone()).collect();
-        let output = self.tensors[id.index()].shape.0.clone();
+            node.inputs.iter().map(|&input| self.tensor(input).shape.0.clone()).collect();
+        let output = self.tensor(id).shape.0.clone();
         let kernel = match &node.op {
             Op::Input { example } => Kernel::Column(self.column(&node.name, example)?),
             Op::Variable { variable } => Kernel::Variable(*variable),
@@ -118,7 +151,7 @@ impl Lowering<'_> {
                 Kernel::Softmax { width: *output.last().expect("an axis, by inference"), causal: *causal }
             }
             Op::LogSoftmax => Kernel::LogSoftmax { width: *output.last().expect("an axis, by inference") },
-            Op::SoftmaxCrossEntropy if self.tensors[node.inputs[1].index()].dtype == DType::F32 => {
+            Op::SoftmaxCrossEntropy if self.tensor(node.inputs[1]).dtype == DType::F32 => {
                 let classes = *shapes[0].last().expect("an axis, by inference");
                 Kernel::SoftmaxCrossEntropyDense { classes }
             }
@@ -128,6 +161,7 @@ impl Lowering<'_> {
             Op::Accuracy => Kernel::TopK { k: 1 },
             Op::TopK { k } => Kernel::TopK { k: *k },
             Op::AucCounts { .. } => Kernel::AucCounts,
+            Op::Session(_) => return Err(GraphError::OfSessions { node: graph.label(id) }.into()),
         };
         Ok(self.push(id, kernel, &inputs, [output]))
     }
@@ -139,7 +173,7 @@ impl Lowering<'_> {
         inputs: &[Value],
         outputs: [Vec<usize>; N],
     ) -> Value {
-        self.lowered.ir.push(id, kernel, inputs, outputs)
+        self.ir.push(id, kernel, inputs, outputs)
     }
 
     fn reduction(
@@ -216,7 +250,7 @@ impl Lowering<'_> {
         let &[x, gamma, beta, moving_mean, moving_variance] = inputs else {
             unreachable!("5 inputs, by validation")
         };
-        let channels = self.lowered.ir.shape(gamma).to_vec();
+        let channels = self.ir.shape(gamma).to_vec();
         let [mean, variance] = match self.mode {
             Mode::Evaluation => {
                 // The variance may be negative if several workers computed their updates from the same
@@ -225,7 +259,7 @@ impl Lowering<'_> {
                 [moving_mean, self.push(id, kernel, &[moving_variance], [channels.clone()])]
             }
             Mode::Training => {
-                let rows = [self.lowered.ir.elements(x) / channels[0], channels[0]];
+                let rows = [self.ir.elements(x) / channels[0], channels[0]];
                 let moments =
                     self.push(id, Kernel::Moments { rows }, &[x], [channels.clone(), channels.clone()]);
                 let batch = [moments, moments.output(1)];
@@ -244,27 +278,28 @@ impl Lowering<'_> {
                     let Op::Variable { variable } = self.graph.nodes[self.origin(moving).index()].op else {
                         unreachable!("a variable, by inference")
                     };
-                    self.lowered.updates.push((variable, update));
+                    self.updates.push((variable, update));
                 }
                 batch
             }
         };
         let kernel = Kernel::ReciprocalStddev { epsilon };
         let scale = self.push(id, kernel, &[variance], [channels]);
-        let shape = self.lowered.ir.shape(x).to_vec();
+        let shape = self.ir.shape(x).to_vec();
         Ok(self.push(id, Kernel::BatchNorm, &[x, mean, scale, gamma, beta], [shape]))
     }
 
-    /// Returns the number of normalisations that update this moving mean or variance.
+    /// Returns the number of needed normalisations that update this moving mean or variance.
     fn uses(&self, moving: Value) -> usize {
         let variable = &self.graph.nodes[self.origin(moving).index()].op;
-        let norms = self.graph.nodes.iter().filter(|node| matches!(node.op, Op::BatchNorm { .. }));
-        let kept = norms.flat_map(|node| &node.inputs[3..]);
+        let needed = self.graph.nodes.iter().zip(self.tensors).filter(|(_, tensor)| tensor.is_some());
+        let norms = needed.filter(|(node, _)| matches!(node.op, Op::BatchNorm { .. }));
+        let kept = norms.flat_map(|(node, _)| &node.inputs[3..]);
         kept.filter(|input| self.graph.nodes[input.index()].op == *variable).count()
     }
 
     fn origin(&self, value: Value) -> NodeId {
-        self.lowered.ir.nodes[value.node].origin
+        self.ir.nodes[value.node].origin
     }
 }
 

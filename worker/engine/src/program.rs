@@ -3,17 +3,18 @@
 
 use std::time::Instant;
 
+use pushpull_kernels::cpu::Threads;
 use pushpull_messages::graph::GraphSpec;
 use pushpull_messages::id::{NodeId, VariableId};
 use pushpull_messages::input::ColumnSpec;
-use pushpull_messages::tensor::DType;
+use pushpull_messages::tensor::{DType, TensorSpec};
 
 use super::autodiff::differentiate;
 use super::error::CompileError;
 use super::feed::Feed;
 use super::fetch::{Fetch, Groups};
 use super::fuse::fuse;
-use super::ir::{Kernel, Value};
+use super::ir::{Ir, Kernel, Value};
 use super::lower::{Lowered, Mode, lower};
 use super::memory::{Instruction, Memory, Place, lay_out};
 use super::op_time::OpTime;
@@ -41,7 +42,7 @@ pub struct Program {
     pub(super) target: Target,
     /// The names of the nodes with the largest outputs in the arena, and the sizes of the outputs in floats.
     pub(super) largest: Vec<(String, usize)>,
-    /// The labels of the nodes that can fail, for use in error messages.
+    /// The labels of the nodes that can fail or lose an input, for use in error messages.
     labels: Vec<(NodeId, String)>,
 }
 
@@ -93,7 +94,7 @@ impl Program {
             // Two normalisations may update the same variable.
             *so_far = Some(match *so_far {
                 None => update,
-                Some(before) => add(&mut ir, before, update),
+                Some(before) => ir.add(before, update),
             });
         }
         let found = |(position, gradient): (usize, &Option<Value>)| {
@@ -160,25 +161,19 @@ impl Program {
         batch: usize,
         columns: &[ColumnSpec],
         target: Target,
-        ir: &super::ir::Ir,
+        ir: &Ir,
         results: &[(Value, Groups)],
         gradients: &[(VariableId, Value)],
     ) -> Result<Self, CompileError> {
-        let gradient = |&(_, value): &(VariableId, Value)| (value, Groups::ALWAYS);
-        let targets: Vec<_> = results.iter().copied().chain(gradients.iter().map(gradient)).collect();
-        let fused = fuse(ir, &targets);
-        let Memory { instructions, arena, results: places } =
-            lay_out(ir, fused, results, gradients, |kernel, sizes| target.scratch(kernel, sizes));
-        let largest = largest(graph, &instructions);
-        let results_elements =
-            results.iter().fold(0usize, |sum, &(value, _)| sum.saturating_add(ir.elements(value)));
-        let arena_and_results = arena.saturating_add(results_elements);
+        let examples: Vec<&TensorSpec> = columns.iter().map(|column| &column.example).collect();
+        let mut program = Self::assemble(graph, batch, &examples, target, ir, results, gradients);
+        let arena_and_results = program.result_elements().fold(program.arena, usize::saturating_add);
         if arena_and_results > target.elements_max() {
             return Err(CompileError::TooLarge {
                 what: if gradients.is_empty() { "evaluating" } else { "training on" },
                 examples: batch,
                 elements: arena_and_results,
-                node: largest.into_iter().next().map_or_else(|| "none".into(), |(name, _)| name),
+                node: program.largest_node(),
             });
         }
         let mut has_gradient = vec![false; graph.variables.len()];
@@ -186,33 +181,76 @@ impl Program {
             has_gradient[variable.index()] = true;
         }
         let variables = (0..graph.variables.len() as u32).map(VariableId);
-        let mut read = vec![None; columns.len()];
-        for instruction in &instructions {
-            for place in &instruction.inputs {
-                if let Place::Column(column) = *place {
-                    let example = &columns[column].example;
-                    read[column] = Some((example.shape.elements(), example.dtype));
-                }
-            }
+        program.unused = variables.filter(|variable| !has_gradient[variable.index()]).collect();
+        Ok(program)
+    }
+
+    /// Compiles one part of a graph. Column i, which has the spec `columns[i]`, is used whole, and `sends[i]`
+    /// is written to the sink's variable i. A part has no batch of its own: it counts as a batch of one
+    /// example.
+    ///
+    /// # Errors
+    /// If the part needs too much memory.
+    pub(super) fn of_part(
+        graph: &GraphSpec,
+        part: u32,
+        columns: &[&TensorSpec],
+        threads: Threads,
+        ir: &Ir,
+        sends: &[(VariableId, Value)],
+    ) -> Result<Self, CompileError> {
+        let target = Target::Cpu(threads);
+        let program = Self::assemble(graph, 1, columns, target, ir, &[], sends);
+        if program.arena > target.elements_max() {
+            let (elements, node) = (program.arena, program.largest_node());
+            return Err(CompileError::PartTooLarge { part, elements, node });
         }
-        let fallible = instructions.iter().filter(|instruction| can_fail(&instruction.kernel));
+        Ok(program)
+    }
+
+    /// Fuses and lays out the kernels that the results and gradients need. `columns` holds the spec of one
+    /// example of each column.
+    fn assemble(
+        graph: &GraphSpec,
+        batch: usize,
+        columns: &[&TensorSpec],
+        target: Target,
+        ir: &Ir,
+        results: &[(Value, Groups)],
+        gradients: &[(VariableId, Value)],
+    ) -> Self {
+        let gradient = |&(_, value): &(VariableId, Value)| (value, Groups::ALWAYS);
+        let targets: Vec<_> = results.iter().copied().chain(gradients.iter().map(gradient)).collect();
+        let fused = fuse(ir, &targets);
+        let Memory { instructions, arena, results: places } =
+            lay_out(ir, fused, results, gradients, |kernel, sizes| target.scratch(kernel, sizes));
+        let mut read = vec![None; columns.len()];
+        for column in instructions.iter().flat_map(columns_of) {
+            read[column] = Some((columns[column].shape.elements(), columns[column].dtype));
+        }
         let result = |(place, &(value, groups)): (Place, &(Value, Groups))| ResultPlace {
             place,
             elements: ir.elements(value),
             groups,
         };
-        let labels = fallible.map(|instruction| (instruction.origin, graph.label(instruction.origin)));
-        Ok(Self {
+        let fails = |own: &&Instruction| can_fail(&own.kernel) || columns_of(own).next().is_some();
+        let label = |own: &Instruction| (own.origin, graph.label(own.origin));
+        Self {
             arena,
             results: places.into_iter().zip(results).map(result).collect(),
-            unused: variables.filter(|variable| !has_gradient[variable.index()]).collect(),
+            unused: Vec::new(),
             columns: read,
             batch,
             target,
-            largest,
-            labels: labels.collect(),
+            largest: largest(graph, &instructions),
+            labels: instructions.iter().filter(fails).map(label).collect(),
             instructions,
-        })
+        }
+    }
+
+    /// Returns the name of the node with the largest output in the arena.
+    fn largest_node(&self) -> String {
+        self.largest.first().map_or_else(|| "none".into(), |(name, _)| name.clone())
     }
 
     /// Returns the number of examples in a batch.
@@ -223,6 +261,11 @@ impl Program {
     /// Returns the number of bytes of working memory that a step needs, in addition to values and gradients.
     pub const fn arena_bytes(&self) -> usize {
         self.arena * 4
+    }
+
+    /// Returns the number of instructions. The memory of a program grows with it.
+    pub const fn instructions_count(&self) -> usize {
+        self.instructions.len()
     }
 
     /// Returns the variables in the order in which their gradients become complete.
@@ -288,6 +331,14 @@ fn largest(graph: &GraphSpec, instructions: &[Instruction]) -> Vec<(String, usiz
     by_size.into_iter().take(LARGEST).map(|own| (graph.label(own.origin), size(own))).collect()
 }
 
+/// Returns the columns that an instruction reads.
+fn columns_of(instruction: &Instruction) -> impl Iterator<Item = usize> + '_ {
+    instruction.inputs.iter().filter_map(|place| match *place {
+        Place::Column(column) => Some(column),
+        _ => None,
+    })
+}
+
 /// Returns true if the kernel reads integers that may be out of range.
 const fn can_fail(kernel: &Kernel) -> bool {
     matches!(
@@ -298,10 +349,4 @@ const fn can_fail(kernel: &Kernel) -> bool {
             | Kernel::SoftmaxCrossEntropyGrad
             | Kernel::AucCounts
     )
-}
-
-fn add(ir: &mut super::ir::Ir, a: Value, b: Value) -> Value {
-    let (origin, shape) = (ir.nodes[b.node].origin, ir.shape(b).to_vec());
-    let alike = pushpull_kernels::cpu::Broadcast::new(&shape, &shape).expect("a shape fits itself");
-    ir.push(origin, Kernel::Binary(pushpull_kernels::cpu::Binary::Add, alike), &[a, b], [shape])
 }

@@ -7,9 +7,9 @@ mod rows;
 mod scores;
 
 use pushpull_kernels::cpu::{self, Side, Threads};
-use pushpull_messages::input::Column;
 use pushpull_messages::tensor::DType;
 
+use crate::columns::{ColumnRef, ColumnSource};
 use crate::error::StepFault;
 use crate::feed::Feed;
 use crate::ir::{Epilogue, Kernel};
@@ -30,6 +30,8 @@ pub(super) struct Sources<'a> {
     pub rest: Rest<'a>,
     pub values: &'a dyn ValueSource,
     pub feed: Feed<'a>,
+    /// The columns, which are requested only when an instruction reads them.
+    pub source: &'a dyn ColumnSource,
     /// For each column, the number of elements of one example and their type; `None` if no instruction reads
     /// the column.
     pub columns: &'a [Option<(usize, DType)>],
@@ -39,23 +41,23 @@ pub(super) struct Sources<'a> {
 }
 
 impl<'a> Sources<'a> {
-    fn floats(&self, place: &Place) -> &'a [f32] {
-        match place {
+    fn floats(&self, place: &Place) -> Result<&'a [f32], StepFault> {
+        Ok(match place {
             Place::Arena(range) => self.rest.get(range),
             Place::Variable(variable) => self.values.variable(*variable),
-            Place::Column(column) => match &self.feed.columns[*column] {
-                Column::F32(numbers) => self.share(*column, numbers),
-                Column::I32(_) => unreachable!("{place:?} is of integers"),
+            Place::Column(column) => match self.source.column(*column)? {
+                ColumnRef::F32(numbers) => self.share(*column, numbers),
+                ColumnRef::I32(_) => unreachable!("{place:?} is of integers"),
             },
             Place::Gradient(_) => unreachable!("{place:?} is never read"),
-        }
+        })
     }
 
-    fn integers(&self, place: &Place) -> &'a [i32] {
+    fn integers(&self, place: &Place) -> Result<&'a [i32], StepFault> {
         match place {
-            Place::Column(column) => match &self.feed.columns[*column] {
-                Column::I32(numbers) => self.share(*column, numbers),
-                Column::F32(_) => unreachable!("{place:?} is of floats"),
+            Place::Column(column) => match self.source.column(*column)? {
+                ColumnRef::I32(numbers) => Ok(self.share(*column, numbers)),
+                ColumnRef::F32(_) => unreachable!("{place:?} is of floats"),
             },
             _ => unreachable!("{place:?} is of floats"),
         }
@@ -94,27 +96,28 @@ pub(super) struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    fn input(&self, position: usize) -> &'a [f32] {
+    fn input(&self, position: usize) -> Result<&'a [f32], StepFault> {
         self.sources.floats(&self.instruction.inputs[position])
     }
 
-    fn integers(&self, position: usize) -> &'a [i32] {
+    fn integers(&self, position: usize) -> Result<&'a [i32], StepFault> {
         self.sources.integers(&self.instruction.inputs[position])
     }
 
-    fn epilogue(&self, epilogue: Epilogue) -> cpu::Epilogue<'a> {
-        match epilogue {
+    fn epilogue(&self, epilogue: Epilogue) -> Result<cpu::Epilogue<'a>, StepFault> {
+        Ok(match epilogue {
             Epilogue::Bare => cpu::Epilogue::Bare,
-            Epilogue::Bias => cpu::Epilogue::Bias(self.input(2)),
-            Epilogue::BiasRelu => cpu::Epilogue::BiasRelu(self.input(2)),
-        }
+            Epilogue::Bias => cpu::Epilogue::Bias(self.input(2)?),
+            Epilogue::BiasRelu => cpu::Epilogue::BiasRelu(self.input(2)?),
+        })
     }
 }
 
 /// Runs one instruction.
 ///
 /// # Errors
-/// If a label is not one of the classes, or an id is not the index of a row of its embedding table.
+/// If a label is not one of the classes, an id is not the index of a row of its embedding table, or an input
+/// is lost.
 pub(super) fn execute(call: &Call<'_>, outputs: Outputs<'_>) -> Result<(), StepFault> {
     match &call.instruction.kernel {
         kernel @ (Kernel::Column(_) | Kernel::Variable(_) | Kernel::View) => {
@@ -148,7 +151,7 @@ pub(super) fn execute(call: &Call<'_>, outputs: Outputs<'_>) -> Result<(), StepF
         | Kernel::AveragePool2d(..)
         | Kernel::AveragePool2dGrad(..)
         | Kernel::GlobalAveragePool(..)
-        | Kernel::GlobalAveragePoolGrad(..) => products::run(call, outputs)?,
+        | Kernel::GlobalAveragePoolGrad(..) => products::run(call, outputs),
         Kernel::Moments { .. }
         | Kernel::ReciprocalStddev { .. }
         | Kernel::BatchNorm
@@ -169,7 +172,6 @@ pub(super) fn execute(call: &Call<'_>, outputs: Outputs<'_>) -> Result<(), StepF
         | Kernel::MeanSquaredError
         | Kernel::MeanSquaredErrorGrad
         | Kernel::TopK { .. }
-        | Kernel::AucCounts => scores::run(call, outputs)?,
+        | Kernel::AucCounts => scores::run(call, outputs),
     }
-    Ok(())
 }

@@ -1,5 +1,5 @@
-//! Tests graphs that an attacker might write. Each graph compiles and runs, or is rejected with an error;
-//! none causes a panic.
+//! Tests graphs that an attacker might write. Each graph compiles and runs, whole or cut, or is rejected with
+//! an error; none causes a panic.
 
 use proptest::prelude::*;
 use pushpull_messages::graph::{
@@ -11,6 +11,7 @@ use pushpull_messages::input::ColumnSpec;
 use pushpull_messages::tensor::{DType, Shape, TensorSpec};
 use pushpull_messages::variable::{InitializerSpec, VariableSpec};
 
+use super::cut;
 use super::trial::{Bounds, Trial};
 use crate::{Executor, Feed, Program};
 
@@ -129,6 +130,7 @@ fn start() -> GraphSpec {
         .map(|(id, shape)| VariableSpec {
             name: format!("v{id}"),
             shape: Shape(shape.to_vec()),
+            dtype: DType::F32,
             initializer: InitializerSpec::Zeros,
             trainable: id < 8,
             device: None,
@@ -271,6 +273,9 @@ fn run(graph: &GraphSpec, seed: u64) -> bool {
         && program.arena_bytes() <= ARENA_BYTES_MAX
     {
         ran |= Executor::new(program).evaluate(feed, &values).is_ok();
+    }
+    if graph.validate(EXAMPLES).is_ok() {
+        cut::run_wild(&trial, seed, ARENA_BYTES_MAX);
     }
     let threads = pushpull_kernels::cpu::Threads::One;
     if let Ok(program) = Program::prediction(graph, EXAMPLES, &trial.columns, threads)

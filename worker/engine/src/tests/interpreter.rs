@@ -153,6 +153,7 @@ impl<'a> Interpreter<'a> {
             | Op::Accuracy
             | Op::TopK { .. }
             | Op::AucCounts { .. } => self.score(),
+            Op::Session(_) => unreachable!("a training job has no such operation"),
         }
     }
 

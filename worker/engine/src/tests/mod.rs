@@ -3,8 +3,10 @@
 //! compares the engine with another engine, candle.
 
 mod cuda;
+mod cut;
 mod devices;
 mod errors;
+mod exchange;
 mod fetches;
 mod gradients;
 mod hostile_graphs;

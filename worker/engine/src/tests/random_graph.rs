@@ -140,6 +140,7 @@ impl RandomGraph {
         self.graph.variables.push(VariableSpec {
             name: format!("v{variable}"),
             shape: Shape(shape.to_vec()),
+            dtype: pushpull_messages::tensor::DType::F32,
             initializer: InitializerSpec::Zeros,
             trainable,
             device: None,

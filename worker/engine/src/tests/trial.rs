@@ -102,9 +102,7 @@ impl Trial {
                         })
                         .collect(),
                 ),
-                DType::I32 => {
-                    Column::I32((0..elements).map(|_| numbers.below(bound.unwrap_or(2)) as i32).collect())
-                }
+                _ => Column::I32((0..elements).map(|_| numbers.below(bound.unwrap_or(2)) as i32).collect()),
             });
         }
         let variables = graph.variables.iter().map(|variable| {
