@@ -9,6 +9,7 @@ mod board;
 mod checkpoint;
 mod claims;
 mod config;
+mod containers;
 mod device;
 mod drafts;
 mod error;
@@ -25,6 +26,7 @@ mod traced_reply;
 mod view;
 
 pub use config::PsConfig;
+pub use containers::{ClientVariable, ContainerError, ContainerLimits, Containers};
 pub use device::{MakeDevice, PsDevice, PsDeviceError};
 pub use error::PsError;
 pub use ps::Ps;
