@@ -10,5 +10,8 @@ pub struct Models;
 #[doc = include_str!("../docs/src/guide/data.md")]
 pub struct Data;
 
+#[doc = include_str!("../docs/src/guide/sessions.md")]
+pub struct ServersAndSessions;
+
 #[doc = include_str!("../docs/src/guide/hooks.md")]
 pub struct HooksAndSummaries;

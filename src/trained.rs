@@ -12,7 +12,7 @@ use pushpull_messages::model::ModelSpec;
 use crate::best::{Best, BestKeeper, Kept};
 use crate::collector::{Collected, Collector};
 use crate::error::Error;
-use crate::model::{Examples, Model, Predictions, Tensor};
+use crate::model::{Examples, Model, Predictions, TensorView};
 use crate::report::Report;
 
 /// A trained job: its report, and its model with the values of all variables.
@@ -75,19 +75,19 @@ impl Trained {
 
     /// Returns the value of a variable after the last update; `None` if the model has no variable called
     /// `name`.
-    pub fn value(&self, name: &str) -> Option<Tensor<'_>> {
+    pub fn value(&self, name: &str) -> Option<TensorView<'_>> {
         self.latest.value(name)
     }
 
     /// Returns the name of every variable and the variable's value after the last update, in the order of
     /// the graph.
-    pub fn values(&self) -> impl Iterator<Item = (&str, Tensor<'_>)> {
+    pub fn values(&self) -> impl Iterator<Item = (&str, TensorView<'_>)> {
         self.latest.values()
     }
 
     /// Returns the moving average of a variable, or its value if it has no average; `None` if the job keeps
     /// no averages, or if the model has no variable called `name`.
-    pub fn average(&self, name: &str) -> Option<Tensor<'_>> {
+    pub fn average(&self, name: &str) -> Option<TensorView<'_>> {
         self.averaged.as_ref()?.value(name)
     }
 

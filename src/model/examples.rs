@@ -1,11 +1,12 @@
 //! Examples in memory, for predictions and evaluations.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use pushpull_input::{Dataset, InMemory, Storage, load, load_images};
 use pushpull_messages::input::{ColumnSpec, DatasetSpec};
-use pushpull_messages::tensor::{DType, Shape, TensorSpec};
+use pushpull_messages::tensor::{DType, Elements, Shape, Tensor, TensorSpec};
 
 use crate::error::Error;
 
@@ -98,6 +99,34 @@ impl Examples {
     /// column of integers.
     pub fn integers(&self, column: &str) -> Option<Vec<i32>> {
         self.set.integers(column)
+    }
+
+    /// Returns these rows of a column as one tensor `[rows, …]`, such as a batch that is fed to a session;
+    /// `None` if there is no such column.
+    ///
+    /// # Panics
+    /// If `rows` is empty or exceeds the examples.
+    pub fn tensor(&self, column: &str, rows: Range<usize>) -> Option<Tensor> {
+        assert!(rows.start < rows.end && rows.end <= self.len(), "{rows:?} of {} examples", self.len());
+        let spec = self.set.columns().iter().find(|spec| spec.name == column)?;
+        let shape = spec.example.shape.with_leading(rows.len());
+        let each = spec.example.shape.elements();
+        let own = rows.start * each..rows.end * each;
+        let elements: Elements = match self.set.storage(column)? {
+            Storage::Pixels(bytes) => {
+                bytes[own].iter().map(|&byte| f32::from(byte) / 255.0).collect::<Vec<_>>().into()
+            }
+            Storage::F32(values) => values[own].to_vec().into(),
+            Storage::Bytes(bytes) => {
+                bytes[own].iter().map(|&byte| i32::from(byte)).collect::<Vec<_>>().into()
+            }
+            Storage::I32(values) => values[own].to_vec().into(),
+            Storage::Windows { tokens, begin, stride } => {
+                let window = |row: usize| tokens[begin + row * stride..][..each].iter();
+                rows.flat_map(window).map(|&byte| i32::from(byte)).collect::<Vec<_>>().into()
+            }
+        };
+        Some(Tensor::new(shape, elements).expect("a column has elements of its shape"))
     }
 
     pub(crate) fn dataset(&self) -> InMemory {

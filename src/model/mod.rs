@@ -4,7 +4,7 @@
 mod examples;
 mod file;
 mod predictions;
-mod tensor;
+mod tensor_view;
 #[cfg(test)]
 mod tests;
 
@@ -27,7 +27,7 @@ pub(crate) use self::file::located;
 pub use self::predictions::Predictions;
 #[cfg(feature = "programs")]
 pub(crate) use self::predictions::greatest;
-pub use self::tensor::Tensor;
+pub use self::tensor_view::TensorView;
 use crate::error::Error;
 use crate::threads::threads_per_worker;
 
@@ -97,15 +97,15 @@ impl Model {
 
     /// Returns the value of the variable called `name`, such as `dense1/kernel`; `None` if the model has no
     /// such variable.
-    pub fn value(&self, name: &str) -> Option<Tensor<'_>> {
+    pub fn value(&self, name: &str) -> Option<TensorView<'_>> {
         self.values().find(|(own, _)| *own == name).map(|(_, tensor)| tensor)
     }
 
     /// Returns the name and the value of every variable, in the order of the graph.
-    pub fn values(&self) -> impl Iterator<Item = (&str, Tensor<'_>)> {
+    pub fn values(&self) -> impl Iterator<Item = (&str, TensorView<'_>)> {
         self.graph().variables.iter().zip(0..).map(|(variable, id)| {
             let values = self.values.variable(VariableId(id));
-            (variable.name.as_str(), Tensor::new(&variable.shape.0, values))
+            (variable.name.as_str(), TensorView::new(&variable.shape.0, values))
         })
     }
 

@@ -2,7 +2,7 @@
 
 use pushpull_messages::graph::{GraphSpec, OutputSpec};
 
-use super::Tensor;
+use super::TensorView;
 use crate::error::Error;
 
 /// The outputs of a model for some examples.
@@ -39,13 +39,13 @@ impl Predictions {
 
     /// Returns the output called `name`: a tensor whose first axis is the examples. Returns `None` if the
     /// model has no such output.
-    pub fn output(&self, name: &str) -> Option<Tensor<'_>> {
+    pub fn output(&self, name: &str) -> Option<TensorView<'_>> {
         self.iter().find(|(own, _)| *own == name).map(|(_, tensor)| tensor)
     }
 
     /// Returns the name and the tensor of every output, in the order in which the graph names them.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, Tensor<'_>)> {
-        self.outputs.iter().map(|(name, shape, values)| (name.as_str(), Tensor::new(shape, values)))
+    pub fn iter(&self) -> impl Iterator<Item = (&str, TensorView<'_>)> {
+        self.outputs.iter().map(|(name, shape, values)| (name.as_str(), TensorView::new(shape, values)))
     }
 
     /// Returns the index of the greatest element of each row of the output called `name`: for scores of

@@ -135,7 +135,7 @@ impl Sockets {
             }
             jobs.push((job, addresses));
         }
-        Ok(Self { cluster: ClusterSpec::new(jobs)?, opened })
+        Ok(Self { cluster: ClusterSpec::new(jobs)?.for_training()?, opened })
     }
 }
 

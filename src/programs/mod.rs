@@ -15,6 +15,7 @@ mod parent;
 mod progress;
 mod roles;
 mod rows;
+mod server;
 mod settings;
 mod signal_guard;
 mod signals;
@@ -23,6 +24,6 @@ mod top;
 pub(crate) use cli::train_from_env;
 pub use cli::{
     Defaults, TrainArgs, chief_main, evaluator_main, evaluator_main_with, local_main, main, main_from,
-    main_with, ps_main, worker_main, worker_main_with,
+    main_with, ps_main, server_main, worker_main, worker_main_with,
 };
 pub use exit::{Failure, Outcome};

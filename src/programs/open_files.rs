@@ -57,7 +57,7 @@ fn connections(cluster: &ClusterConfig) -> u64 {
         // While a chief or a worker is replaced, both the old and the new one may be connected.
         JobName::Ps => workers + 2,
         JobName::Worker => ps + 1,
-        JobName::Chief | JobName::Evaluator => 0,
+        JobName::Chief | JobName::Evaluator | JobName::Other(_) => 0,
     };
     // The chief, which a worker may host, has a connection with every other task.
     own + if cluster.hosts_chief() { ps + workers } else { 0 }

@@ -29,11 +29,10 @@ enum TransportChoice {
     Tcp,
 }
 
-/// The flags that describe the cluster and the role of this task in it. The cluster can be given in three
-/// ways: as `TF_CONFIG`, as a cluster spec, or as lists of hosts.
+/// The flags that describe the cluster and this task's place in it. The cluster can be given in three ways:
+/// as `TF_CONFIG`, as a cluster spec, or as lists of hosts.
 #[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Cluster (given in one of three ways)")]
-pub(crate) struct ClusterArgs {
+pub(crate) struct TaskArgs {
     /// Cluster and task as JSON, as Kubeflow sets it
     #[arg(long, env = "TF_CONFIG", value_name = "JSON", hide_env_values = true)]
     tf_config: Option<String>,
@@ -55,6 +54,53 @@ pub(crate) struct ClusterArgs {
     /// Index of this task within its job
     #[arg(long, value_name = "N")]
     task_index: Option<u32>,
+}
+
+impl TaskArgs {
+    /// Returns the settings as the cluster's rules read them, with this job name.
+    pub(crate) fn flags(&self, job_name: Option<String>) -> ClusterFlags {
+        ClusterFlags {
+            tf_config: self.tf_config.clone(),
+            cluster_spec: self.cluster_spec.clone(),
+            ps_hosts: self.ps_hosts.clone(),
+            worker_hosts: self.worker_hosts.clone(),
+            chief_hosts: self.chief_host.clone(),
+            job_name,
+            task_index: self.task_index,
+        }
+    }
+
+    /// Returns the job name as it was given.
+    pub(crate) fn job_name(&self) -> Option<String> {
+        self.job_name.clone()
+    }
+
+    /// Returns the names of the flags, or of the environment variable, with which the cluster was given.
+    const fn spelling(&self) -> &'static str {
+        if self.cluster_spec.is_some() {
+            "--cluster-spec"
+        } else if self.ps_hosts.is_some() || self.worker_hosts.is_some() || self.chief_host.is_some() {
+            "--ps-hosts, --worker-hosts and --chief-host"
+        } else {
+            "TF_CONFIG"
+        }
+    }
+
+    /// Makes a usage failure from an error. If the error's text names neither a flag nor `TF_CONFIG`, the
+    /// failure begins with the name of the setting that describes the cluster.
+    pub(crate) fn named(&self, error: &ClusterError) -> Failure {
+        let text = error.to_string();
+        let names_one = text.contains("--") || text.contains("TF_CONFIG");
+        Failure::Usage(if names_one { text } else { format!("{}: {text}", self.spelling()) })
+    }
+}
+
+/// The flags of a task that trains: its cluster, and how it reaches the other tasks.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Cluster (given in one of three ways)")]
+pub(crate) struct ClusterArgs {
+    #[command(flatten)]
+    task: TaskArgs,
     /// Address to listen at, if it differs from the task's address in the cluster; has no effect on a worker
     /// that does not host the chief, because such a worker does not listen
     #[arg(long, value_name = "HOST:PORT")]
@@ -90,32 +136,20 @@ pub(crate) struct ClusterArgs {
 }
 
 impl ClusterArgs {
-    fn flags(&self, job_name: Option<String>) -> ClusterFlags {
-        ClusterFlags {
-            tf_config: self.tf_config.clone(),
-            cluster_spec: self.cluster_spec.clone(),
-            ps_hosts: self.ps_hosts.clone(),
-            worker_hosts: self.worker_hosts.clone(),
-            chief_hosts: self.chief_host.clone(),
-            job_name,
-            task_index: self.task_index,
-        }
-    }
-
     /// Returns the cluster and this process's task in it. Returns `None` if the flags do not describe a
     /// cluster.
     pub(crate) fn resolve(&self) -> Result<Option<ClusterConfig>, Failure> {
-        self.flags(self.job_name.clone()).resolve().map_err(|error| self.named(&error))
+        self.task.flags(self.task.job_name()).resolve().map_err(|error| self.task.named(&error))
     }
 
     /// Returns the cluster and this process's task in it. The task's job name must be `job`, the role that
     /// this program runs.
     pub(crate) fn resolve_as(&self, job: JobName) -> Result<ClusterConfig, Failure> {
-        let resolved = match self.flags(self.job_name.clone()).resolve() {
-            Err(ClusterError::NoJobName { .. }) => self.flags(Some(job.to_string())).resolve(),
+        let resolved = match self.task.flags(self.task.job_name()).resolve() {
+            Err(ClusterError::NoJobName { .. }) => self.task.flags(Some(job.to_string())).resolve(),
             other => other,
         };
-        let Some(config) = resolved.map_err(|error| self.named(&error))? else {
+        let Some(config) = resolved.map_err(|error| self.task.named(&error))? else {
             return Err(Failure::usage(
                 "no cluster is given: expected TF_CONFIG, --cluster-spec, or --ps-hosts and --worker-hosts",
             ));
@@ -123,31 +157,12 @@ impl ClusterArgs {
         if config.task().job != job {
             let reason = format!(
                 "{}: this program runs a {job} task, but the cluster assigns it the task {}",
-                self.spelling(),
+                self.task.spelling(),
                 config.task()
             );
             return Err(Failure::Usage(reason));
         }
         Ok(config)
-    }
-
-    /// Returns the names of the flags, or of the environment variable, with which the cluster was given.
-    const fn spelling(&self) -> &'static str {
-        if self.cluster_spec.is_some() {
-            "--cluster-spec"
-        } else if self.ps_hosts.is_some() || self.worker_hosts.is_some() || self.chief_host.is_some() {
-            "--ps-hosts, --worker-hosts and --chief-host"
-        } else {
-            "TF_CONFIG"
-        }
-    }
-
-    /// Makes a usage failure from an error. If the error's text names neither a flag nor `TF_CONFIG`, the
-    /// failure begins with the name of the setting that describes the cluster.
-    fn named(&self, error: &ClusterError) -> Failure {
-        let text = error.to_string();
-        let names_one = text.contains("--") || text.contains("TF_CONFIG");
-        Failure::Usage(if names_one { text } else { format!("{}: {text}", self.spelling()) })
     }
 
     /// Returns the network settings for a task with this HTTP endpoint.

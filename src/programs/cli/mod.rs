@@ -21,6 +21,8 @@ mod ps;
 #[cfg(test)]
 mod reference;
 mod saving;
+mod server;
+mod session;
 mod settings;
 mod task;
 mod tool;
@@ -34,6 +36,7 @@ pub use example_defaults::Defaults;
 pub(crate) use from_env::train_from_env;
 pub use parse::{main, main_from, main_with};
 pub use ps::ps_main;
+pub use server::server_main;
 pub use tool::local_main;
 pub use train::TrainArgs;
 pub use worker::{worker_main, worker_main_with};

@@ -9,6 +9,7 @@ use clap::{Arg, Command, CommandFactory};
 use super::chief::ChiefArgs;
 use super::evaluator::EvaluatorArgs;
 use super::ps::PsArgs;
+use super::server::ServerArgs;
 use super::tool::ToolArgs;
 use super::train::TrainArgs;
 use super::worker::WorkerArgs;
@@ -24,6 +25,7 @@ const OPTIONAL: [&str; 1] = ["otlp-endpoint"];
 fn programs() -> Vec<(String, Command)> {
     let roles = [
         PsArgs::command(),
+        ServerArgs::command(),
         WorkerArgs::command(),
         ChiefArgs::command(),
         EvaluatorArgs::command(),

@@ -9,6 +9,7 @@ use super::checkpoint::CheckpointTool;
 use super::local::LocalArgs;
 use super::parse::main;
 use super::predict::PredictArgs;
+use super::session::SessionArgs;
 use crate::programs::top::Top;
 
 #[derive(Debug, Parser)]
@@ -32,6 +33,8 @@ enum Tool {
     Checkpoint(CheckpointTool),
     /// Predict with a trained model: print one line for each example of a data set
     Predict(PredictArgs),
+    /// Show the devices and variables of a cluster of servers, or evaluate a job's model with them
+    Session(SessionArgs),
     /// Show the progress of a job in this terminal
     Top(TopArgs),
 }
@@ -55,6 +58,7 @@ pub fn local_main() -> ExitCode {
         Tool::Local(args) => args.run(),
         Tool::Checkpoint(tool) => actix_rt::System::new().block_on(tool.run()),
         Tool::Predict(args) => args.run(),
+        Tool::Session(args) => args.run(),
         Tool::Top(TopArgs { chief, interval_s, once }) => {
             Top { chief, every: Duration::from_secs(interval_s), once }.run()
         }

@@ -321,6 +321,7 @@ impl TrainArgs {
                 None => Err(Failure::usage("an evaluator needs --checkpoint-dir")),
             },
             (JobName::Chief, None) => unreachable!("a chief has orders"),
+            (JobName::Other(_), _) => unreachable!("a cluster that trains has only roles"),
         }
     }
 

@@ -55,7 +55,7 @@ fn has_chief(task: &TaskSnapshot) -> bool {
         // This is `None` until the worker has dialled the chief. Until then the worker is not in the state
         // `Ready`, so the result does not matter.
         RoleSnapshot::Worker(worker) => worker.chief_connected != Some(false),
-        RoleSnapshot::Chief(_) | RoleSnapshot::Evaluator(_) => true,
+        RoleSnapshot::Chief(_) | RoleSnapshot::Evaluator(_) | RoleSnapshot::Session(_) => true,
     }
 }
 

@@ -29,7 +29,7 @@ pub(super) const FAMILIES: &[(&str, Kind, &str)] = &[
     ("pushpull_payload_bytes_total", Counter, "Bytes of tensors by direction, without headers."),
     ("pushpull_in_flight_bytes", Gauge, "Payload bytes in flight: at a worker, those of requests that wait for a reply; at a ps, those of requests that were received and not yet answered."),
     ("pushpull_in_flight_limit_bytes", Gauge, "Maximum of payload bytes in flight; a request that would exceed the maximum waits."),
-    // Ps tasks.
+    // Ps tasks and servers of sessions.
     ("pushpull_connections_accepted_total", Counter, "Connections accepted."),
     ("pushpull_connections_closed_total", Counter, "Connections closed, by reason."),
     ("pushpull_reply_write_seconds", Histogram, "How long replies took to be written."),
@@ -71,6 +71,13 @@ pub(super) const FAMILIES: &[(&str, Kind, &str)] = &[
     ("pushpull_evaluation_seconds", Histogram, "How long evaluations took."),
     ("pushpull_evaluation_step", Gauge, "The step of the last evaluation."),
     ("pushpull_evaluation", Gauge, "The last evaluation by metric: the loss, and the metrics of the model."),
+    // Servers of sessions.
+    ("pushpull_session_runs_total", Counter, "Runs that clients requested from the task, by outcome."),
+    ("pushpull_session_running", Gauge, "Runs in progress that the task takes part in."),
+    ("pushpull_session_run_seconds", Histogram, "Time from a client's request for a run to the answer."),
+    ("pushpull_session_graphs", Gauge, "Graphs that are open on the task."),
+    ("pushpull_session_variable_bytes", Gauge, "Bytes of the variables of sessions and of their slots."),
+    ("pushpull_session_variable_limit_bytes", Gauge, "Maximum of the bytes of variables of sessions."),
     // The chief.
     ("pushpull_job_phase", Gauge, "1 for the phase that the job is in, 0 for the others."),
     ("pushpull_job_up_seconds", Gauge, "Time since the chief was started."),

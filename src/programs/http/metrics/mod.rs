@@ -9,6 +9,7 @@ mod families;
 #[cfg(target_os = "linux")]
 mod process;
 mod ps;
+mod session;
 mod task;
 #[cfg(test)]
 mod tests;
@@ -38,6 +39,7 @@ fn text(tasks: &[TaskSnapshot]) -> String {
             RoleSnapshot::Ps(ps) => ps::samples(ps, &mut samples),
             RoleSnapshot::Worker(worker) => worker::samples(worker, &mut samples),
             RoleSnapshot::Evaluator(evaluator) => evaluator::samples(evaluator, &mut samples),
+            RoleSnapshot::Session(session) => session::samples(session, &mut samples),
         }
     }
     page.text()

@@ -11,8 +11,17 @@ use super::exposition::Samples;
 const REASONS_MAX: usize = 24;
 
 pub(super) fn samples(ps: &PsSnapshot, out: &mut Samples<'_>) {
+    connections(&ps.server, out);
+    out.gauge("pushpull_buffer_pool_bytes", &[], ps.pool_bytes as f64);
+    for (shard, snapshot) in &ps.shards {
+        shard_samples(*shard, snapshot, out);
+    }
+}
+
+/// Adds the samples of the connections that a task has accepted.
+pub(super) fn connections(server: &ServerSnapshot, out: &mut Samples<'_>) {
     let ServerSnapshot { accepted, closed, received, sent, writing, in_flight_bytes, in_flight_bytes_max } =
-        &ps.server;
+        server;
     out.counter("pushpull_connections_accepted_total", &[], *accepted);
     let mut others = 0u64;
     for (at, (reason, &count)) in closed.iter().enumerate() {
@@ -27,10 +36,6 @@ pub(super) fn samples(ps: &PsSnapshot, out: &mut Samples<'_>) {
     out.times("pushpull_reply_write_seconds", &[], writing);
     out.gauge("pushpull_in_flight_bytes", &[], *in_flight_bytes as f64);
     out.gauge("pushpull_in_flight_limit_bytes", &[], *in_flight_bytes_max as f64);
-    out.gauge("pushpull_buffer_pool_bytes", &[], ps.pool_bytes as f64);
-    for (shard, snapshot) in &ps.shards {
-        shard_samples(*shard, snapshot, out);
-    }
 }
 
 /// Adds the samples of the messages and bytes that a task has received and sent.

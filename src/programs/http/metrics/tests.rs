@@ -11,8 +11,8 @@ use pushpull_messages::id::{GlobalStep, Incarnation, JobName, LocalStep, ShardId
 use pushpull_messages::message::{MetricValue, ShardCounters, ShardSnapshot, StalenessHistogram};
 use pushpull_messages::observe::{
     ActorSnapshot, Checkpoints, ChiefSnapshot, EvaluatorSnapshot, Finding, FindingKind, JobPhase, Phases,
-    PsSnapshot, RoleSnapshot, RoundTrip, ServerSnapshot, ShardRow, ShardState, TaskRow, TaskSnapshot,
-    TaskState, TimeHistogram, Traffic, VerdictCounters, WorkerRow, WorkerSnapshot, WorkerState,
+    PsSnapshot, RoleSnapshot, RoundTrip, ServerSnapshot, SessionSnapshot, ShardRow, ShardState, TaskRow,
+    TaskSnapshot, TaskState, TimeHistogram, Traffic, VerdictCounters, WorkerRow, WorkerSnapshot, WorkerState,
 };
 
 use self::promtool::promtool;
@@ -103,22 +103,39 @@ impl Numbers {
         }
     }
 
-    fn ps(&mut self, index: u32) -> PsSnapshot {
+    fn server(&mut self) -> ServerSnapshot {
         let reasons = self.next() % 40;
         let mut closed: BTreeMap<_, _> =
             (0..reasons).map(|at| (format!("reason \"{at}\"\n"), self.next())).collect();
         closed.insert("other".into(), self.next());
+        ServerSnapshot {
+            accepted: self.next(),
+            closed,
+            received: self.traffic(),
+            sent: self.traffic(),
+            writing: self.times(),
+            in_flight_bytes: self.next(),
+            in_flight_bytes_max: self.next(),
+        }
+    }
+
+    fn session(&mut self) -> SessionSnapshot {
+        SessionSnapshot {
+            server: self.server(),
+            completed: self.next(),
+            failed: self.next(),
+            running: self.next(),
+            took: self.times(),
+            graphs: self.next(),
+            variable_bytes: self.next(),
+            variable_bytes_max: self.next(),
+        }
+    }
+
+    fn ps(&mut self, index: u32) -> PsSnapshot {
         PsSnapshot {
             chief_connected: true,
-            server: ServerSnapshot {
-                accepted: self.next(),
-                closed,
-                received: self.traffic(),
-                sent: self.traffic(),
-                writing: self.times(),
-                in_flight_bytes: self.next(),
-                in_flight_bytes_max: self.next(),
-            },
+            server: self.server(),
             shards: (0..3)
                 .map(|shard| ShardId::new(index, shard))
                 .map(|shard| (shard, self.shard(shard)))
@@ -258,7 +275,7 @@ impl Numbers {
         }
     }
 
-    /// Returns snapshots of a chief, two ps tasks, two workers and an evaluator.
+    /// Returns snapshots of a chief, two ps tasks, two workers, an evaluator and a server of sessions.
     fn cluster(&mut self) -> Vec<TaskSnapshot> {
         let roles = [
             (TaskId::CHIEF, RoleSnapshot::Chief(Box::new(self.chief()))),
@@ -267,6 +284,7 @@ impl Numbers {
             (TaskId::worker(0), RoleSnapshot::Worker(Box::new(self.worker()))),
             (TaskId::worker(1), RoleSnapshot::Worker(Box::new(self.worker()))),
             (TaskId::new(JobName::Evaluator, 0), RoleSnapshot::Evaluator(Box::new(self.evaluator()))),
+            (TaskId::new("local".parse().unwrap(), 0), RoleSnapshot::Session(Box::new(self.session()))),
         ];
         let snapshot = |(task, role): (TaskId, RoleSnapshot)| TaskSnapshot {
             task,

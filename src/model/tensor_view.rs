@@ -2,14 +2,14 @@
 
 /// A tensor of `f32` elements, row-major.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Tensor<'a> {
+pub struct TensorView<'a> {
     /// The extent of each axis; empty for a scalar.
     pub shape: &'a [usize],
     /// The elements.
     pub values: &'a [f32],
 }
 
-impl<'a> Tensor<'a> {
+impl<'a> TensorView<'a> {
     pub(crate) const fn new(shape: &'a [usize], values: &'a [f32]) -> Self {
         Self { shape, values }
     }

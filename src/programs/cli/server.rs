@@ -1,0 +1,170 @@
+//! The program `pushpull-server` and its flags.
+
+use std::net::IpAddr;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use pushpull_messages::cluster::{Address, ClusterSpec};
+use pushpull_messages::id::TaskId;
+use pushpull_ps::ContainerLimits;
+use pushpull_session::SessionConfig;
+
+use super::flags::TaskArgs;
+use super::observe::ObserveArgs;
+use super::parse::main;
+use super::task::run;
+use crate::programs::exit::Failure;
+use crate::programs::logging;
+use crate::programs::server::{Serving, serve};
+use crate::server::ServerOptions;
+
+/// The cluster of a server that is started without one.
+const DEFAULT_CLUSTER: &str = "local|localhost:2222";
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "pushpull-server",
+    version,
+    about = "Run a server for sessions: it holds no model, and runs the graphs of clients until a signal ends it",
+    mut_arg("job_name", |arg| arg.help("Job of this task, as the cluster names it")),
+    mut_arg("chief_host", |arg| arg.help("Address of the chief"))
+)]
+pub(super) struct ServerArgs {
+    #[command(flatten, next_help_heading = "Cluster (default: local|localhost:2222)")]
+    task: TaskArgs,
+    /// Address to listen at, if it differs from the task's address in the cluster
+    #[arg(long, value_name = "HOST:PORT")]
+    bind: Option<Address>,
+    /// Let everybody who reaches the address run graphs, read and change variables, and take memory. Without
+    /// this flag, a server listens only on loopback
+    #[arg(long)]
+    insecure: bool,
+    /// Number of CPU devices; operations on different devices run at the same time
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    devices: u32,
+    /// Memory for the variables of all clients, and as much again for their graphs and runs, in MiB
+    #[arg(long, value_name = "N", default_value_t = 16_384, value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
+    memory_limit: u64,
+    /// Memory for the variables that one client creates, and as much again for its graphs and runs, in MiB
+    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
+    client_memory_limit: u64,
+    /// Time that runs in progress have to end when a signal ends the server, in seconds
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(..=3600))]
+    drain_s: u64,
+    #[command(flatten)]
+    observe: ObserveArgs,
+}
+
+impl ServerArgs {
+    /// Returns the cluster, and this process's task in it.
+    fn resolve(&self) -> Result<(ClusterSpec, TaskId), Failure> {
+        let mut flags = self.task.flags(self.task.job_name());
+        let given = flags.resolve_server().or_else(|error| match error {
+            // A job name alone is given with the default cluster.
+            pushpull_messages::cluster::ClusterError::NoCluster(_) => Ok(None),
+            error => Err(error),
+        });
+        if let Some(given) = given.map_err(|error| self.task.named(&error))? {
+            return Ok(given);
+        }
+        flags.cluster_spec = Some(DEFAULT_CLUSTER.to_owned());
+        let given = flags.resolve_server().map_err(|error| self.task.named(&error))?;
+        Ok(given.expect("a cluster is given"))
+    }
+
+    /// Returns the address to listen at.
+    ///
+    /// # Errors
+    /// If others than this host can reach the address, unless this is wanted.
+    fn address(&self, cluster: &ClusterSpec, task: TaskId) -> Result<Address, Failure> {
+        let own = cluster.address(task).expect("the task is in its cluster");
+        let address = self.bind.clone().unwrap_or_else(|| own.clone());
+        if !self.insecure && !is_loopback(&address) {
+            let flag = if self.bind.is_some() { "--bind" } else { "--cluster-spec" };
+            return Err(Failure::Usage(format!(
+                "{flag}: the server would listen at {address}, where other hosts may reach it, and it has no \
+                 authentication: expected an address of loopback, such as localhost:{}, or --insecure",
+                address.port()
+            )));
+        }
+        Ok(address)
+    }
+}
+
+/// Returns true if only this host can reach the address.
+fn is_loopback(address: &Address) -> bool {
+    let host = address.host().trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+/// Runs the program `pushpull-server`.
+pub fn server_main() -> ExitCode {
+    main(|args: ServerArgs| {
+        let (cluster, task) = args.resolve()?;
+        let address = args.address(&cluster, task)?;
+        let log = logging::start(&task.to_string(), args.observe.log_format());
+        let client_bytes_max = args.client_memory_limit << 20;
+        let options = ServerOptions {
+            cpus: args.devices,
+            limits: ContainerLimits { bytes_max: args.memory_limit << 20, client_bytes_max },
+            config: SessionConfig {
+                bytes_max: args.memory_limit << 20,
+                client_bytes_max,
+                drain: Duration::from_secs(args.drain_s),
+                ..SessionConfig::default()
+            },
+        };
+        let http = args.observe.endpoint(&log)?;
+        run(&log, serve(Serving { cluster, task, address, insecure: args.insecure, options, http }))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(args: &[&str]) -> Result<(TaskId, String), String> {
+        let args = ServerArgs::try_parse_from(std::iter::once(&"pushpull-server").chain(args)).unwrap();
+        let resolve = || {
+            let (cluster, task) = args.resolve()?;
+            Ok((task, args.address(&cluster, task)?.to_string()))
+        };
+        resolve().map_err(|failure: Failure| failure.to_string())
+    }
+
+    #[test]
+    fn a_server_is_any_task_of_any_cluster() {
+        for (args, task, address) in [
+            (&[][..], "local/0", "localhost:2222"),
+            (&["--job-name=local", "--task-index=0"], "local/0", "localhost:2222"),
+            (
+                &["--cluster-spec=local|localhost:2222;localhost:2223", "--task-index=1"],
+                "local/1",
+                "localhost:2223",
+            ),
+            (
+                &["--cluster-spec=trainer|127.0.0.1:1,ps|[::1]:2", "--job-name=ps", "--task-index=0"],
+                "ps/0",
+                "[::1]:2",
+            ),
+            (&["--cluster-spec=a|far:1", "--bind=127.0.0.1:9"], "a/0", "127.0.0.1:9"),
+            (&["--cluster-spec=a|far:1", "--insecure"], "a/0", "far:1"),
+        ] {
+            let (got, at) = read(args).unwrap();
+            assert_eq!((got.to_string().as_str(), at.as_str()), (task, address), "{args:?}");
+        }
+    }
+
+    #[test]
+    fn other_hosts_are_let_in_only_if_that_is_said() {
+        let error = read(&["--cluster-spec=a|far:7"]).unwrap_err();
+        assert_eq!(
+            error,
+            "--cluster-spec: the server would listen at far:7, where other hosts may reach it, and it has no \
+             authentication: expected an address of loopback, such as localhost:7, or --insecure"
+        );
+        let error = read(&["--cluster-spec=a|localhost:7", "--bind=0.0.0.0:7"]).unwrap_err();
+        assert!(error.starts_with("--bind: the server would listen at 0.0.0.0:7"), "{error}");
+    }
+}

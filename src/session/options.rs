@@ -1,0 +1,29 @@
+//! The options of a session.
+
+use std::time::Duration;
+
+/// The options of a session.
+#[derive(Clone, Debug)]
+pub struct SessionOptions {
+    /// The container of the variables. Sessions with containers of the same name share variables. The default
+    /// is the empty name.
+    pub container: String,
+    /// Whether an operation that requests a device which its task does not have, such as a GPU, runs on the
+    /// task's first CPU. Otherwise, the run fails.
+    pub soft_placement: bool,
+    /// Whether to log the device of each node when a graph is opened, at the level info.
+    pub log_placement: bool,
+    /// How long to wait for the server.
+    pub connect_timeout: Duration,
+}
+
+impl Default for SessionOptions {
+    fn default() -> Self {
+        Self {
+            container: String::new(),
+            soft_placement: false,
+            log_placement: false,
+            connect_timeout: Duration::from_secs(10),
+        }
+    }
+}
