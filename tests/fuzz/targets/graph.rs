@@ -58,7 +58,7 @@ fn run(graph: &GraphSpec, examples: usize, how: u8) {
         let numbers = 0..elements(column);
         match column.example.dtype {
             DType::F32 => Column::F32(numbers.map(|i| (i % 13) as f32 / 6.0 - 1.0).collect()),
-            DType::I32 => Column::I32(numbers.map(|i| (i % (1 + usize::from(how / 8) % 4)) as i32).collect()),
+            _ => Column::I32(numbers.map(|i| (i % (1 + usize::from(how / 8) % 4)) as i32).collect()),
         }
     });
     let fed: Vec<Column> = fed.collect();

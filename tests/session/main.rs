@@ -1,0 +1,11 @@
+//! Tests of sessions with real servers on loopback: the listings of the field's tutorials, the examples, and
+//! what clients see when tasks are killed, drained or started wrongly.
+
+mod clients;
+mod devices;
+mod draining;
+mod examples;
+mod harness;
+mod killing;
+mod starting;
+mod training;
