@@ -110,7 +110,8 @@ fn the_programs_know_the_flags_of_the_manifests() {
 #[test]
 fn the_image_has_the_programs_that_are_run() {
     let text = read(&deployed("kubernetes/Dockerfile"));
-    for program in ["pushpull", "pushpull-chief", "pushpull-ps", "pushpull-worker", "pushpull-evaluator"] {
+    let roles = ["-chief", "-evaluator", "-ps", "-server", "-worker"].map(|role| format!("pushpull{role}"));
+    for program in roles.iter().map(String::as_str).chain(["pushpull"]) {
         assert!(text.contains(&format!("/target/release/{program} ")), "{program} is not copied");
     }
     assert!(text.lines().any(|line| line == "USER 10001"), "it is not to run as root");

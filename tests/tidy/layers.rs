@@ -23,6 +23,7 @@ const ROOMS: &[Room] = &[
         may_import: &[
             "pushpull-ps",
             "pushpull-worker",
+            "pushpull-session",
             "pushpull-engine",
             "pushpull-input",
             "pushpull-chief",
@@ -72,6 +73,11 @@ const ROOMS: &[Room] = &[
             "pushpull-kernels",
         ],
         never: &["candle"],
+    },
+    Room {
+        package: "pushpull-session",
+        may_import: &["pushpull-engine", "pushpull-messages", "pushpull-transport", "pushpull-kernels"],
+        never: &[ACTORS, "serde", "candle"],
     },
     Room {
         package: "pushpull-engine",
@@ -131,6 +137,7 @@ const ROOMS: &[Room] = &[
 const ROOM_CRATES: &[&str] = &[
     "pushpull_ps",
     "pushpull_worker",
+    "pushpull_session",
     "pushpull_engine",
     "pushpull_input",
     "pushpull_chief",

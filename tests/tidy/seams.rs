@@ -15,6 +15,7 @@ const THREADS: &[&str] = &[
     "ps/src/threads.rs",
     "src/threads.rs",
     "worker/input/src/threads.rs",
+    "worker/session/src/threads.rs",
     "worker/src/threads.rs",
 ];
 /// The one place where clocks are read that are not tokio's.
