@@ -100,10 +100,10 @@ impl Hook for Otlp {
     }
 
     fn end(&mut self, _: Result<&JobEnd, &ChiefError>) {
-        if let Some(spool) = self.spool.take() {
-            if spool.end() == 0 {
-                info!(endpoint = self.endpoint, "traces were sent");
-            }
+        if let Some(spool) = self.spool.take()
+            && spool.end() == 0
+        {
+            info!(endpoint = self.endpoint, "traces were sent");
         }
     }
 }
