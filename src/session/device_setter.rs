@@ -23,7 +23,7 @@ use super::ps_strategy::{PsOp, PsStrategy, RoundRobin};
 /// let setter = ReplicaDeviceSetter::new(2).worker_device("/job:worker/task:1")?;
 /// let mut g = GraphBuilder::new("replica");
 /// g.device_fn(setter.into_fn(), |g| {
-///     let kernel = g.variable("kernel", [], InitializerSpec::Ones); // on /job:ps/task:0
+///     let kernel = g.variable("kernel", [], InitializerSpec::Zeros); // on /job:ps/task:0
 ///     let bias = g.variable("bias", [], InitializerSpec::Zeros); // on /job:ps/task:1
 ///     g.add(kernel, bias) // on /job:worker/task:1
 /// });

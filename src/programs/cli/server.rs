@@ -43,9 +43,12 @@ pub(super) struct ServerArgs {
     /// Number of CPU devices; operations on different devices run at the same time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     devices: u32,
-    /// Memory for the variables of all clients, and as much again for their graphs and runs, in MiB
+    /// Memory for the variables of all clients, in MiB
     #[arg(long, value_name = "N", default_value_t = 16_384, value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
     memory_limit: u64,
+    /// Memory for the graphs and the runs of all clients, in MiB
+    #[arg(long, value_name = "N", default_value_t = 16_384, value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
+    run_memory_limit: u64,
     /// Memory for the variables that one client creates, and as much again for its graphs and runs, in MiB
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
     client_memory_limit: u64,
@@ -109,7 +112,7 @@ pub fn server_main() -> ExitCode {
             cpus: args.devices,
             limits: ContainerLimits { bytes_max: args.memory_limit << 20, client_bytes_max },
             config: SessionConfig {
-                bytes_max: args.memory_limit << 20,
+                bytes_max: args.run_memory_limit << 20,
                 client_bytes_max,
                 drain: Duration::from_secs(args.drain_s),
                 ..SessionConfig::default()

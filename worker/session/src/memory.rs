@@ -47,7 +47,7 @@ impl Memory {
         let of_client = taken.by_client.get(&client).copied().unwrap_or_default();
         let limits = [
             (of_client, self.client_bytes_max, "the client", "--client-memory-limit"),
-            (taken.all, self.bytes_max, "the task", "--memory-limit"),
+            (taken.all, self.bytes_max, "the task", "--run-memory-limit"),
         ];
         for (before, max, whose, flag) in limits {
             if before.saturating_add(bytes) > max {

@@ -38,8 +38,8 @@ pub(crate) async fn run_parts(run: &Arc<Run>) -> Values {
     run.control.check().map(|()| fetches)
 }
 
-/// Starts a thread of a run. If its work fails or panics, the run fails at once: other threads may wait for its
-/// values.
+/// Starts a thread of a run. If its work fails or panics, the run fails at once: other threads may wait for
+/// its values.
 fn spawn(run: &Arc<Run>, work: impl FnOnce(&Run) -> Values + Send + 'static) -> JoinHandle<Values> {
     let run = Arc::clone(run);
     blocking(move || {
