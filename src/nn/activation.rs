@@ -5,6 +5,7 @@ use pushpull_messages::id::NodeId;
 use pushpull_messages::variable::InitializerSpec;
 
 use super::Layer;
+use super::layer::floats;
 
 /// An activation function, applied to each element of a tensor of any shape. It can be used as a layer by
 /// itself, or as an option of other layers.
@@ -39,6 +40,10 @@ impl Layer for Activation {
             Self::Tanh => UnaryOp::Tanh,
             Self::Sigmoid => UnaryOp::Sigmoid,
         };
+        // A session has some of these functions for integers, too, but a model that is trained has not.
+        if g.tensor(x).is_some() && floats(g, x).is_none() {
+            return g.refuse("f32", &[x]);
+        }
         g.unary(op, x)
     }
 }

@@ -368,7 +368,10 @@ fn what_a_layer_cannot_take_is_refused_by_its_name() {
             "(dropout 'block/dropout') has the rate 1.5",
         ),
         (f32s(&[5]).then(sequential("block").add(global_average_pool())), "'block/global_average_pool'"),
-        (Model::ids(&[5]).then(sequential("block").add(Activation::Relu)), "(relu 'block/relu') expects f32"),
+        (
+            Model::ids(&[5]).then(sequential("block").add(Activation::Relu)),
+            "layer 'block' expects f32, got i32[2, 5]",
+        ),
         (
             f32s(&[5]).then(sequential("block").add(sequential("in").add(conv2d("it", 5, [3, 3])))),
             "layer 'block/in/it' expects f32 images",
