@@ -122,6 +122,7 @@ impl Setting {
                     chief.run(listener).await.map(Some).map_err(|error| error.to_string())
                 })
             }
+            JobName::Other(_) => unreachable!("no task of a scenario is {task}"),
         };
         let (kill, killed) = AbortHandle::new_pair();
         let set = LocalSet::new();

@@ -314,7 +314,8 @@ impl Scenario {
     /// Returns random numbers that belong to one start of a task.
     pub fn random_of(&self, task: TaskId, start: u64) -> Random {
         let mut random = Random::new(self.seed);
-        for number in [task.job as u64, u64::from(task.index), start] {
+        let role = JobName::ROLES.iter().position(|&role| role == task.job).expect("a task that trains");
+        for number in [role as u64, u64::from(task.index), start] {
             random = Random::new(random.bits() ^ number);
         }
         random
