@@ -6,7 +6,7 @@ use pushpull_transport::{CallError, DialError};
 const SCHEME: &str = "pushpull://";
 
 /// An error of a session. Its text is one line.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum SessionError {
     /// The target is not an address.
@@ -35,6 +35,13 @@ pub enum SessionError {
     /// The operating system could not start a thread.
     #[error("cannot start a thread for the session: {0}")]
     Thread(#[from] std::io::Error),
+}
+
+/// Shows the same text as `Display`, because a `main` that returns an error prints its `Debug` form.
+impl std::fmt::Debug for SessionError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 /// Returns the address of a target. The scheme may be left out.

@@ -9,7 +9,7 @@ pub struct SessionOptions {
     /// is the empty name.
     pub container: String,
     /// Whether an operation that requests a device which its task does not have, such as a GPU, runs on the
-    /// task's first CPU. Otherwise, the run fails.
+    /// task's first CPU. Otherwise, the graph is refused when it is opened.
     pub soft_placement: bool,
     /// Whether to log the device of each node when a graph is opened, at the level info.
     pub log_placement: bool,

@@ -183,7 +183,7 @@ impl Graphs {
         self.open.lock().get_mut(&connection)?.remove(&graph)
     }
 
-    /// Removes all graphs of a connection, and returns them with their numbers.
+    /// Removes all graphs of a connection, and returns them.
     pub fn remove_all(&self, connection: u64) -> Vec<Arc<OpenGraph>> {
         self.open.lock().remove(&connection).into_iter().flat_map(HashMap::into_values).collect()
     }
