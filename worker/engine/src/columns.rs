@@ -28,6 +28,15 @@ pub trait ColumnSource {
         Ok(())
     }
 
+    /// Returns true if [`column`](Self::column) would return at once: the column has arrived, or is lost. Only
+    /// [`Executor::advance`](crate::Executor::advance) asks.
+    ///
+    /// # Panics
+    /// May panic if the program has no such column.
+    fn is_ready(&self, _index: usize) -> bool {
+        true
+    }
+
     /// Returns a column. May block until the column has arrived.
     ///
     /// The column must have the type and the number of elements for which the program was compiled; otherwise

@@ -35,7 +35,7 @@ pub use columns::{ColumnRef, ColumnSource, Lost};
 pub use cuda::{CudaDevice, CudaError, CudaExecutor, MemoryNeed, TooLittleMemory};
 pub use cut::{Cut, CutGradient, Edge, Part, Parts};
 pub use error::{CompileError, StepError, StepFault};
-pub use executor::Executor;
+pub use executor::{Executor, Progress};
 pub use feed::Feed;
 pub use fetch::{Fetch, Groups};
 pub use gradients::GradientSink;

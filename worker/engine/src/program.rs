@@ -332,7 +332,7 @@ fn largest(graph: &GraphSpec, instructions: &[Instruction]) -> Vec<(String, usiz
 }
 
 /// Returns the columns that an instruction reads.
-fn columns_of(instruction: &Instruction) -> impl Iterator<Item = usize> + '_ {
+pub(super) fn columns_of(instruction: &Instruction) -> impl Iterator<Item = usize> + '_ {
     instruction.inputs.iter().filter_map(|place| match *place {
         Place::Column(column) => Some(column),
         _ => None,

@@ -22,21 +22,21 @@ use crate::{CompileError, Cut, CutGradient, Executor, Part, Parts, Program};
 
 /// A graph with everything that it needs to be cut and run.
 #[derive(Clone)]
-struct Pieces {
-    trial: Trial,
+pub(super) struct Pieces {
+    pub trial: Trial,
     tensors: Vec<Option<TensorSpec>>,
     parts: Vec<Option<u32>>,
     parts_count: u32,
     /// The values of the nodes that are given, except variables and inputs.
     fed: BTreeMap<NodeId, Vec<f32>>,
-    wanted: Vec<(NodeId, u32)>,
+    pub wanted: Vec<(NodeId, u32)>,
     gradients: Vec<CutGradient>,
     training: bool,
 }
 
 impl Pieces {
     /// Puts all nodes of a trial's graph into one part, without wanted values.
-    fn new(trial: &Trial) -> Self {
+    pub fn new(trial: &Trial) -> Self {
         let (tensors, parts, fed) = (Vec::new(), Vec::new(), BTreeMap::new());
         let (wanted, gradients, trial) = (Vec::new(), Vec::new(), trial.clone());
         let mut pieces =
@@ -68,7 +68,7 @@ impl Pieces {
     }
 
     /// Wants the loss and the gradients of all variables, in the order of the variables.
-    fn train(&mut self) {
+    pub fn train(&mut self) {
         let loss = self.trial.graph.loss;
         self.wanted.push((loss, 0));
         for variable in (0..self.trial.graph.variables.len() as u32).map(VariableId) {
@@ -83,7 +83,7 @@ impl Pieces {
     }
 
     /// Spreads the nodes and the wanted values over parts at random.
-    fn spread(&mut self, parts: u32, seed: u64) {
+    pub fn spread(&mut self, parts: u32, seed: u64) {
         let mut numbers = Numbers::new(seed);
         let mut part = || numbers.below(parts as usize) as u32;
         self.parts_count = parts;
@@ -91,7 +91,14 @@ impl Pieces {
         self.wanted.iter_mut().for_each(|wanted| wanted.1 = part());
     }
 
-    fn compile(&self) -> Result<Vec<Part>, CompileError> {
+    /// Returns the same cut with the data of another trial of the same graph.
+    pub fn on(&self, trial: &Trial) -> Self {
+        // The cut graph has gradient nodes, too.
+        let graph = self.trial.graph.clone();
+        Self { trial: Trial { graph, ..trial.clone() }, ..self.clone() }
+    }
+
+    pub fn compile(&self) -> Result<Vec<Part>, CompileError> {
         let nodes = (0..self.tensors.len() as u32).map(NodeId);
         let given: Vec<bool> = nodes.map(|node| self.fed.contains_key(&node)).collect();
         let Self { tensors, parts, parts_count, wanted, gradients, training, .. } = self;
@@ -106,7 +113,7 @@ impl Pieces {
     }
 
     /// Returns the value of a given node.
-    fn given(&self, node: NodeId) -> Column {
+    pub fn given(&self, node: NodeId) -> Column {
         if let Some(fed) = self.fed.get(&node) {
             return Column::F32(fed.clone());
         }
@@ -211,13 +218,13 @@ fn check_edges(parts: &Parts<'_>, compiled: &[Part]) {
     assert_eq!(keys, received);
 }
 
-fn bits(values: &BTreeMap<NodeId, Column>) -> Vec<Vec<u32>> {
+pub(super) fn bits(values: &BTreeMap<NodeId, Column>) -> Vec<Vec<u32>> {
     let bits = |column: &Column| column.f32().unwrap().iter().map(|x| x.to_bits()).collect();
     values.values().map(bits).collect()
 }
 
 /// Returns the bits of the loss and of all gradients of the uncut program.
-fn uncut(trial: &Trial) -> Vec<Vec<u32>> {
+pub(super) fn uncut(trial: &Trial) -> Vec<Vec<u32>> {
     let trained = trial.train();
     let all = std::iter::once(vec![trained.loss]).chain(trained.gradients);
     all.map(|values| values.iter().map(|x| x.to_bits()).collect()).collect()
