@@ -66,7 +66,7 @@ pub enum CompileError {
     /// A part of a graph would need more working memory than the arena may have.
     #[error(
         "part {part} of the graph needs {elements} floats of working memory, but at most {ARENA_ELEMENTS_MAX} are \
-         allowed: move operations to other devices, or feed less; the largest output is that of {node}"
+         allowed: move operations to other devices, or use fewer examples; the largest output is that of {node}"
     )]
     PartTooLarge {
         /// The number of the part.

@@ -29,11 +29,12 @@ mod split_arena;
 mod target;
 #[cfg(test)]
 mod tests;
+mod training;
 mod values;
 
 pub use columns::{ColumnRef, ColumnSource, Lost};
 pub use cuda::{CudaDevice, CudaError, CudaExecutor, MemoryNeed, TooLittleMemory};
-pub use cut::{Cut, CutGradient, Edge, Part, Parts};
+pub use cut::{Cut, CutGradient, Destination, Edge, Held, Origin, Part, Parts, Stage, Stages, Wanted};
 pub use error::{CompileError, StepError, StepFault};
 pub use executor::{Executor, Progress};
 pub use feed::Feed;

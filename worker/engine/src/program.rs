@@ -9,7 +9,6 @@ use pushpull_messages::id::{NodeId, VariableId};
 use pushpull_messages::input::ColumnSpec;
 use pushpull_messages::tensor::{DType, TensorSpec};
 
-use super::autodiff::differentiate;
 use super::error::CompileError;
 use super::feed::Feed;
 use super::fetch::{Fetch, Groups};
@@ -19,6 +18,7 @@ use super::lower::{Lowered, Mode, lower};
 use super::memory::{Instruction, Memory, Place, lay_out};
 use super::op_time::OpTime;
 use super::target::Target;
+use super::training::Training;
 use super::values::ValueSource;
 
 /// The number of outputs that an error about memory names.
@@ -84,26 +84,15 @@ impl Program {
         target: impl Into<Target>,
         fetches: &[Fetch],
     ) -> Result<Self, CompileError> {
-        graph.validate(batch)?;
-        let Lowered { mut ir, values, updates } = lower(graph, batch, columns, Mode::Training)?;
-        let loss = values[graph.loss.index()];
-        let trained = differentiate(&mut ir, graph, loss)?;
-        let mut gradients: Vec<Option<Value>> = trained;
-        for (VariableId(variable), update) in updates {
-            let so_far = &mut gradients[variable as usize];
-            // Two normalisations may update the same variable.
-            *so_far = Some(match *so_far {
-                None => update,
-                Some(before) => ir.add(before, update),
-            });
-        }
-        let found = |(position, gradient): (usize, &Option<Value>)| {
-            gradient.map(|gradient| (VariableId(position as u32), gradient))
-        };
-        let gradients: Vec<(VariableId, Value)> = gradients.iter().enumerate().filter_map(found).collect();
+        let training = Training::lower(graph, batch, columns)?;
+        let Training { ir, values, .. } = &training;
+        let loss = (values[graph.loss.index()], Groups::ALWAYS);
         let fetched = fetches.iter().map(|fetch| (values[fetch.node.index()], fetch.groups));
-        let results: Vec<_> = std::iter::once((loss, Groups::ALWAYS)).chain(fetched).collect();
-        Self::new(graph, batch, columns, target.into(), &ir, &results, &gradients)
+        let results: Vec<_> = std::iter::once(loss).chain(fetched).collect();
+        let gradients: Vec<(VariableId, Value)> = training.computed().collect();
+        let mut program = Self::new(graph, batch, columns, target.into(), ir, &results, &gradients)?;
+        program.unused = training.unused().collect();
+        Ok(program)
     }
 
     /// Compiles the loss and every metric, for batches of `batch` examples with these columns.
@@ -166,7 +155,7 @@ impl Program {
         gradients: &[(VariableId, Value)],
     ) -> Result<Self, CompileError> {
         let examples: Vec<&TensorSpec> = columns.iter().map(|column| &column.example).collect();
-        let mut program = Self::assemble(graph, batch, &examples, target, ir, results, gradients);
+        let program = Self::assemble(graph, batch, &examples, target, ir, results, gradients);
         let arena_and_results = program.result_elements().fold(program.arena, usize::saturating_add);
         if arena_and_results > target.elements_max() {
             return Err(CompileError::TooLarge {
@@ -176,12 +165,6 @@ impl Program {
                 node: program.largest_node(),
             });
         }
-        let mut has_gradient = vec![false; graph.variables.len()];
-        for (variable, _) in gradients {
-            has_gradient[variable.index()] = true;
-        }
-        let variables = (0..graph.variables.len() as u32).map(VariableId);
-        program.unused = variables.filter(|variable| !has_gradient[variable.index()]).collect();
         Ok(program)
     }
 

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use pushpull_messages::id::NodeId;
 
-use super::spec::Cut;
 use crate::fetch::Groups;
 use crate::fuse::fuse;
 use crate::ir::{Epilogue, Ir, Kernel, Value};
@@ -20,15 +19,15 @@ pub(super) enum Home {
     Within(u32),
 }
 
-/// Returns the home of each kernel. A kernel runs in the part of the node for which it was created, so the
-/// backward pass of a node runs where the node itself does. A view is where the viewed value is.
+/// Returns the home of each kernel; `part` returns the part of a node. A kernel runs in the part of the node
+/// for which it was created, so the backward pass of a node runs where the node itself does. A view is where
+/// the viewed value is.
 ///
 /// There is one exception. If the uncut program would merge the addition of a bias into a product or a
 /// convolution, the addition runs where the product does. A merged kernel starts each sum from the bias, so
 /// it rounds differently from two separate kernels. All other merged kernels round as the separate ones do.
 /// So the results are those of the uncut program, bit for bit, wherever the nodes run.
-pub(super) fn homes(cut: &Cut<'_>, ir: &Ir, targets: &[Value]) -> Vec<Home> {
-    let part = |node: NodeId| cut.parts[node.index()].expect("a needed node has a part");
+pub(super) fn homes(part: impl Fn(NodeId) -> u32, ir: &Ir, targets: &[Value]) -> Vec<Home> {
     let products = merged_biases(ir, targets);
     let mut homes: Vec<Home> = Vec::with_capacity(ir.nodes.len());
     for (position, node) in ir.nodes.iter().enumerate() {

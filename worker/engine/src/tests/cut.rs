@@ -1,5 +1,5 @@
 //! Tests of cut graphs: the parts, each on a thread, compute what the uncut program computes, bit for bit
-//! (A), nothing is computed twice (B), and they never hang (C). `cut/parts.rs` defines these properties.
+//! (A), nothing is computed twice (B), and they never hang (C). `cut/split.rs` defines these properties.
 
 use std::collections::BTreeMap;
 
@@ -312,7 +312,7 @@ fn layers() -> GraphSpec {
     g.finish(loss, &[]).unwrap()
 }
 
-fn layers_trial() -> Trial {
+pub(super) fn layers_trial() -> Trial {
     Trial::new(&layers(), &Bounds::from([("labels".into(), 36)]), 8, 0.3, 1)
 }
 

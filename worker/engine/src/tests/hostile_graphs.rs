@@ -11,8 +11,8 @@ use pushpull_messages::input::ColumnSpec;
 use pushpull_messages::tensor::{DType, Shape, TensorSpec};
 use pushpull_messages::variable::{InitializerSpec, VariableSpec};
 
-use super::cut;
 use super::trial::{Bounds, Trial};
+use super::{cut, stages};
 use crate::{Executor, Feed, Program};
 
 const EXAMPLES: usize = 2;
@@ -276,6 +276,7 @@ fn run(graph: &GraphSpec, seed: u64) -> bool {
     }
     if graph.validate(EXAMPLES).is_ok() {
         cut::run_wild(&trial, seed, ARENA_BYTES_MAX);
+        stages::cut_wild(&trial, seed);
     }
     let threads = pushpull_kernels::cpu::Threads::One;
     if let Ok(program) = Program::prediction(graph, EXAMPLES, &trial.columns, threads)

@@ -16,5 +16,6 @@ mod index;
 mod interpreter;
 mod pausing;
 mod random_graph;
+mod stages;
 mod structure;
 mod trial;
