@@ -28,8 +28,8 @@ pub trait ColumnSource {
         Ok(())
     }
 
-    /// Returns true if [`column`](Self::column) would return at once: the column has arrived, or is lost. Only
-    /// [`Executor::advance`](crate::Executor::advance) asks.
+    /// Returns true if [`column`](Self::column) would return at once: the column has arrived, or is lost.
+    /// Only [`Executor::advance`](crate::Executor::advance) asks.
     ///
     /// # Panics
     /// May panic if the program has no such column.

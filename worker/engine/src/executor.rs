@@ -140,18 +140,18 @@ impl Executor {
         self.run(Run::new(feed_of_part(random), columns, &NO_VALUES, Some(sink)))
     }
 
-    /// Begins a run of the program of a [`Part`](crate::Part) or a [`Stage`](crate::Stage), which goes on with
-    /// [`advance`](Self::advance). `random` is the seed of the run's random numbers, equal in all parts of a
-    /// run. A run that has begun before is dropped.
+    /// Begins a run of the program of a [`Part`](crate::Part) or a [`Stage`](crate::Stage), which goes on
+    /// with [`advance`](Self::advance). `random` is the seed of the run's random numbers, equal in all parts
+    /// of a run. A run that has begun before is dropped.
     pub fn begin(&mut self, random: u64) {
         self.times.clear();
         self.paused = Some(Paused { random, next: 0 });
     }
 
     /// Executes instructions of the run that has begun, until one reads a column that is not
-    /// [ready](ColumnSource::is_ready), or the program has ended. A run that waits goes on with the next call,
-    /// which must get the same columns and the same sink. They are those of [`run_part`](Self::run_part) or,
-    /// for a stage, those of its `columns` and `sends`.
+    /// [ready](ColumnSource::is_ready), or the program has ended. A run that waits goes on with the next
+    /// call, which must get the same columns and the same sink. They are those of
+    /// [`run_part`](Self::run_part) or, for a stage, those of its `columns` and `sends`.
     ///
     /// # Errors
     /// The same as those of [`run_part`](Self::run_part). An error ends the run.

@@ -1,6 +1,6 @@
-//! All parts of a graph that a session cuts, and the edges between them. Each task cuts the whole graph, which
-//! gives the same edges everywhere, and compiles only its own parts. This module must not depend on the memory
-//! of a program.
+//! All parts of a graph that a session cuts, and the edges between them. Each task cuts the whole graph,
+//! which gives the same edges everywhere, and compiles only its own parts. This module must not depend on the
+//! memory of a program.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,9 +17,9 @@ use crate::ir::Value;
 
 /// All parts of a cut graph. They compute the values of the uncut graph, bit for bit.
 ///
-/// Each part runs on a thread of its own, and may wait whenever an instruction reads a column. This cannot end
-/// in a circle, if the caller computes a given node as soon as the inputs of that node have arrived, without
-/// waiting for anything else.
+/// Each part runs on a thread of its own, and may wait whenever an instruction reads a column. This cannot
+/// end in a circle, if the caller computes a given node as soon as the inputs of that node have arrived,
+/// without waiting for anything else.
 pub struct Parts<'a> {
     cut: Cut<'a>,
     split: Split,

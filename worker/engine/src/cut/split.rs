@@ -112,8 +112,8 @@ impl Split {
         self.crossings.iter().filter(move |crossing| crossing.edge.from == part)
     }
 
-    /// Compiles the kernels that run in one part. The program reads the part's [`columns`](Self::columns), and
-    /// writes these values to its sink. Returns `None` if there are none.
+    /// Compiles the kernels that run in one part. The program reads the part's [`columns`](Self::columns),
+    /// and writes these values to its sink. Returns `None` if there are none.
     ///
     /// # Errors
     /// If the part needs too much memory.

@@ -1,5 +1,5 @@
-//! All stages of a job's graph, and the edges between them. Each task of a replica cuts the whole graph, which
-//! gives the same edges everywhere, and compiles only its own stage. This module must not depend on the
+//! All stages of a job's graph, and the edges between them. Each task of a replica cuts the whole graph,
+//! which gives the same edges everywhere, and compiles only its own stage. This module must not depend on the
 //! memory of a program or on the transport of values.
 
 use std::collections::BTreeMap;
@@ -53,8 +53,8 @@ struct Request {
 impl<'a> Stages<'a> {
     /// Cuts a training step on `examples` examples with these columns. Stage 0 wants the loss, and the owner
     /// of each variable wants the variable's gradient. The loss is the mean over the examples, and the
-    /// gradients are those of this mean. The gradient of a variable that batch normalisations move is what has
-    /// to be subtracted from it.
+    /// gradients are those of this mean. The gradient of a variable that batch normalisations move is what
+    /// has to be subtracted from it.
     ///
     /// `parts` holds the stage of each node, and `owners` the stage of each variable, all below `stages`.
     /// Stage 0 holds the columns of the batch, and the owner of a variable holds its value, so `parts` does

@@ -16,8 +16,8 @@ use super::random_graph::RandomGraph;
 use super::trial::{Bounds, Trial};
 use crate::{ColumnRef, ColumnSource, Edge, Executor, Lost, Part, Progress, StepFault};
 
-/// Runs the parts once for each of `runs`, all runs at the same time on this thread. Returns the wanted values
-/// of each run.
+/// Runs the parts once for each of `runs`, all runs at the same time on this thread. Returns the wanted
+/// values of each run.
 fn run_together(mut parts: Vec<Part>, runs: &[Pieces], seed: u64) -> Vec<BTreeMap<NodeId, Column>> {
     let programs: Vec<_> = parts.iter_mut().map(|part| part.program.take().map(Arc::new)).collect();
     let (mut flights, mut transit) = (Vec::new(), Vec::new());
