@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use pushpull_kernels::cpu::Threads;
+use pushpull_messages::id::VariableId;
 use pushpull_messages::observe;
 
 use super::arena::Arena;
@@ -42,6 +43,8 @@ pub enum Progress {
     Ended,
     /// The next instruction reads this column, which is not ready.
     Waits(usize),
+    /// The next instruction writes this variable of the sink, which is not ready.
+    WaitsForSink(VariableId),
 }
 
 /// A run of a part between two instructions.
@@ -149,9 +152,10 @@ impl Executor {
     }
 
     /// Executes instructions of the run that has begun, until one reads a column that is not
-    /// [ready](ColumnSource::is_ready), or the program has ended. A run that waits goes on with the next
-    /// call, which must get the same columns and the same sink. They are those of
-    /// [`run_part`](Self::run_part) or, for a stage, those of its `columns` and `sends`.
+    /// [ready](ColumnSource::is_ready) or writes a variable of the sink that is not
+    /// [ready](GradientSink::is_ready), or the program has ended. A run that waits goes on with the next call,
+    /// which must get the same columns and the same sink. They are those of [`run_part`](Self::run_part) or,
+    /// for a stage, those of its `columns` and `sends`.
     ///
     /// # Errors
     /// The same as those of [`run_part`](Self::run_part). An error ends the run.
@@ -170,6 +174,12 @@ impl Executor {
             if let Some(column) = columns_of(instruction).find(|&column| !columns.is_ready(column)) {
                 self.paused = Some(Paused { random, next: position });
                 return Ok(Progress::Waits(column));
+            }
+            if let [Place::Gradient(variable)] = instruction.outputs[..]
+                && !run.gradients.as_deref().is_some_and(|sink| sink.is_ready(variable))
+            {
+                self.paused = Some(Paused { random, next: position });
+                return Ok(Progress::WaitsForSink(variable));
             }
             self.execute(position, &mut run)?;
         }

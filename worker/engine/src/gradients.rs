@@ -6,6 +6,13 @@ use pushpull_messages::id::VariableId;
 /// A receiver of gradients: it provides memory for each variable's gradient, and is notified when a gradient
 /// is complete.
 pub trait GradientSink {
+    /// Returns whether [`variable_mut`](Self::variable_mut) may be called. Only a run that can pause asks: it waits
+    /// before the instruction that writes the gradient.
+    fn is_ready(&self, variable: VariableId) -> bool {
+        let _ = variable;
+        true
+    }
+
     /// Returns the memory for one variable's gradient, in row-major order. The executor writes the whole
     /// gradient, and may read it back until it has called [`complete`](Self::complete).
     ///

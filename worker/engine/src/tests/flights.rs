@@ -76,9 +76,15 @@ struct Outbox<'a> {
     run: usize,
     sinks: &'a mut [Sink],
     sent: &'a mut Vec<Message>,
+    /// Whether the sinks are ready.
+    open: bool,
 }
 
 impl GradientSink for Outbox<'_> {
+    fn is_ready(&self, _: VariableId) -> bool {
+        self.open
+    }
+
     fn variable_mut(&mut self, sink: VariableId) -> &mut [f32] {
         &mut self.sinks[sink.index()].buffer
     }
@@ -118,12 +124,14 @@ impl Flight {
         self.executor.is_some() && self.waits.is_none()
     }
 
-    fn advance(&mut self, sent: &mut Vec<Message>) {
+    /// Goes on until a value is missing. If `open` is false, the sinks are not ready.
+    fn advance(&mut self, sent: &mut Vec<Message>, open: bool) {
         let Self { run, executor, sources, arrived, sinks, waits } = self;
         let columns = Columns { sources, arrived };
-        let mut outbox = Outbox { run: *run, sinks, sent };
+        let mut outbox = Outbox { run: *run, sinks, sent, open };
         match executor.as_mut().expect("the program has not ended").advance(&columns, &mut outbox).unwrap() {
             Progress::Ended => *executor = None,
+            Progress::WaitsForSink(_) => assert!(!open, "waits for a sink that is ready"),
             Progress::Waits(column) => match sources[column] {
                 Source::Edge(key) if !arrived.contains_key(&key) => *waits = Some(key),
                 _ => panic!("waits for column {column}, which is there"),
@@ -146,7 +154,7 @@ pub(super) fn fly(flights: &mut [Vec<Flight>], mut transit: Vec<Message>, seed: 
         }
         let choice = numbers.below(choices);
         match able.get(choice) {
-            Some(&(run, part)) => flights[run][part].advance(&mut transit),
+            Some(&(run, part)) => flights[run][part].advance(&mut transit, numbers.below(4) > 0),
             None => {
                 let message = transit.swap_remove(choice - able.len());
                 flights[message.run][message.edge.to as usize].receive(message);
