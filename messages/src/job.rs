@@ -20,6 +20,10 @@ use crate::sync::{LeaveSpec, SyncSpec};
 pub const BATCH_SIZE_MAX: u32 = 1 << 20;
 /// The maximum number of batches in one step of a worker. The worker pushes the mean of their gradients.
 pub const ACCUMULATE_MAX: u32 = 1 << 16;
+/// The maximum number of stages of a graph, each on a worker task of its own.
+pub const STAGES_MAX: u32 = 256;
+/// The maximum number of micro-batches of a batch.
+pub const MICRO_BATCHES_MAX: u32 = 1024;
 /// The maximum number of steps that a worker may have in flight.
 pub const PIPELINE_MAX: u32 = 16;
 /// The maximum number of bytes in a job file.
@@ -89,6 +93,11 @@ pub struct JobSpec {
     /// the policy `async`.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub pipeline: u32,
+    /// The number of equal parts of a batch that pass through the stages of a replica one after another, 1 to
+    /// [`MICRO_BATCHES_MAX`]. The stages compute different micro-batches at the same time. More than 1 requires
+    /// that the graph has stages: operations on different worker tasks.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub micro_batches: u32,
     /// Whether two runs of the job must end with bit-identical variables; requires the policy `sync`, or
     /// `sync:K` with K of at least the number of workers.
     #[serde(default)]
@@ -153,6 +162,9 @@ pub enum JobError {
         "deterministic needs the policy sync, or sync:K with K of at least the number of workers, but the policy is {0}: use sync, because the result of other policies depends on timing"
     )]
     NotDeterministic(SyncSpec),
+    /// A setting of the job needs a graph without stages, or with stages.
+    #[error("{0}")]
+    Stages(StagesError),
     /// The job has a pipeline, but under its policy a worker waits for the reply to its push.
     #[error(
         "pipeline is {pipeline}, which needs the policy async or async:staleness-lr, but the policy is {sync}: under it, a worker must not begin a step before its push is answered; use async, or a pipeline of 1"
@@ -162,6 +174,46 @@ pub enum JobError {
         pipeline: u32,
         /// The synchronisation policy.
         sync: SyncSpec,
+    },
+}
+
+/// A setting that does not suit the stages of the job's graph.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StagesError {
+    /// The workers cannot be divided into replicas.
+    #[error(
+        "the graph has operations on {stages} worker tasks, so each replica takes {stages} workers, but the cluster has {workers}: use a multiple of {stages}"
+    )]
+    Workers {
+        /// The number of stages.
+        stages: u32,
+        /// The number of workers in the cluster.
+        workers: u32,
+    },
+    /// A graph without stages has micro-batches.
+    #[error(
+        "micro_batches is {0}, which needs operations on at least two worker tasks, but all operations are on one: use devices such as '/job:worker/task:1', or a micro_batches of 1"
+    )]
+    MicroBatches(u32),
+    /// The batch cannot be divided into micro-batches.
+    #[error(
+        "a batch of {batch} cannot be divided into {micro_batches} equal micro-batches: use a multiple of {micro_batches}"
+    )]
+    Batch {
+        /// The number of examples in a batch.
+        batch: u32,
+        /// The number of micro-batches.
+        micro_batches: u32,
+    },
+    /// A setting is not supported with stages.
+    #[error("the graph has operations on {stages} worker tasks, which do not support {setting}: {instead}")]
+    Setting {
+        /// The number of stages.
+        stages: u32,
+        /// The setting.
+        setting: &'static str,
+        /// What to do instead.
+        instead: &'static str,
     },
 }
 
@@ -205,6 +257,7 @@ impl JobSpec {
             compression: Vec::new(),
             sync: SyncSpec::default(),
             pipeline: 1,
+            micro_batches: 1,
             deterministic: false,
             when_worker_leaves: LeaveSpec::default(),
             placement: PlacementSpec::default(),
@@ -213,6 +266,13 @@ impl JobSpec {
             eval_every: None,
             epoch_examples: None,
         }
+    }
+
+    /// Returns the number of replicas of the graph that `workers` workers form: one for each worker, or, if the
+    /// graph has stages, one for as many workers as it has stages. Worker r leads replica r, and stage s of the
+    /// replica is worker s · replicas + r.
+    pub fn replicas(&self, workers: u32) -> u32 {
+        workers / self.graph.stages().count()
     }
 
     /// Returns the number of examples in one step of a worker.
@@ -330,13 +390,57 @@ impl JobSpec {
     /// that is read from a checkpoint may be valid without passing these checks.
     ///
     /// # Errors
-    /// If `deterministic` is set, but the result would depend on the order in which pushes arrive; if the
-    /// tensors of the job's summaries are too large.
+    /// If the workers cannot be divided into replicas with a worker for each stage of the graph; if
+    /// `deterministic` is set, but the result would depend on the order in which pushes arrive; if the tensors of
+    /// the job's summaries are too large.
     pub fn validate_start(&self, workers: u32) -> Result<(), JobError> {
-        if self.deterministic && !self.sync.is_ordered(workers) {
+        let stages = self.graph.stages().count();
+        if stages > 1 && (workers == 0 || !workers.is_multiple_of(stages)) {
+            return Err(JobError::Stages(StagesError::Workers { stages, workers }));
+        }
+        if self.deterministic && !self.sync.is_ordered(workers / stages) {
             return Err(JobError::NotDeterministic(self.sync));
         }
         Ok(self.graph.validate_summary_sizes(self.batch_size as usize)?)
+    }
+
+    /// Checks that the settings suit the stages of the graph.
+    fn validate_stages(&self) -> Result<(), JobError> {
+        let Self { micro_batches, batch_size: batch, .. } = *self;
+        if !(1..=MICRO_BATCHES_MAX).contains(&micro_batches) {
+            let expected = format!("from 1 to {MICRO_BATCHES_MAX}");
+            return Err(OutOfRange::new("micro_batches", expected, micro_batches).into());
+        }
+        let stages = self.graph.stages().count();
+        if stages > STAGES_MAX {
+            return Err(
+                OutOfRange::new("the number of stages", format!("at most {STAGES_MAX}"), stages).into()
+            );
+        }
+        if stages == 1 {
+            return match micro_batches {
+                1 => Ok(()),
+                more => Err(JobError::Stages(StagesError::MicroBatches(more))),
+            };
+        }
+        if !batch.is_multiple_of(micro_batches) {
+            return Err(JobError::Stages(StagesError::Batch { batch, micro_batches }));
+        }
+        let unsupported = [
+            (self.accumulate > 1, "accumulate", "use larger batches with more micro_batches"),
+            (self.pipeline > 1, "a pipeline", "use a pipeline of 1, and micro_batches"),
+            (
+                self.gradient != GradientSpec::default(),
+                "checks and clipping of gradients on workers",
+                "leave clip_value, clip_global_norm and not_finite out",
+            ),
+        ];
+        match unsupported.into_iter().find(|&(set, ..)| set) {
+            Some((_, setting, instead)) => {
+                Err(JobError::Stages(StagesError::Setting { stages, setting, instead }))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Checks everything about the job that can be checked before it runs, and before its number of workers
@@ -377,6 +481,7 @@ impl JobSpec {
         self.placement.partitioner.validate()?;
         self.graph.validate(self.batch_size as usize)?;
         self.graph.validate_training_devices()?;
+        self.validate_stages()?;
         self.update().validate_groups(&self.graph.variables)?;
         Ok(CompressionSpec::validate(&self.compression, &self.update(), &self.graph.variables)?)
     }
@@ -458,6 +563,44 @@ mod tests {
             );
             assert!(error.starts_with(&expected), "{error}");
         }
+    }
+
+    #[test]
+    fn stages_take_workers_and_micro_batches() {
+        let staged = fixtures::any_stage::staged_job(1);
+        assert_eq!((staged.replicas(6), fixtures::job(4, 1).replicas(6)), (3, 6));
+        assert_eq!(JobSpec::from_json(&staged.to_json()).unwrap(), staged);
+        assert!(staged.validate_start(4).is_ok());
+        for workers in [0, 1, 3] {
+            let error = staged.validate_start(workers).unwrap_err().to_string();
+            assert!(error.contains("each replica takes 2 workers"), "{error}");
+        }
+        let three = JobSpec { sync: "sync:3".parse().unwrap(), deterministic: true, ..staged.clone() };
+        assert!(three.validate_start(6).is_ok() && three.validate_start(8).is_err());
+        let plain = fixtures::job(4, 1);
+        assert!(!plain.to_json().contains("micro_batches"));
+        let clipped = GradientSpec { clip_value: Some(1.0), ..GradientSpec::default() };
+        for (job, expected) in [
+            (
+                JobSpec { micro_batches: 2, ..plain },
+                "micro_batches is 2, which needs operations on at least two",
+            ),
+            (
+                JobSpec { micro_batches: 0, ..staged.clone() },
+                "micro_batches must be from 1 to 1024, but is 0",
+            ),
+            (JobSpec { micro_batches: 3, ..staged.clone() }, "a batch of 4 cannot be divided into 3 equal"),
+            (JobSpec { accumulate: 2, ..staged.clone() }, "do not support accumulate: use larger batches"),
+            (JobSpec { pipeline: 2, sync: SyncSpec::ASYNC, ..staged.clone() }, "do not support a pipeline"),
+            (JobSpec { gradient: clipped, ..staged.clone() }, "do not support checks and clipping"),
+        ] {
+            let error = job.validate().unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+        let mut many = staged;
+        many.graph.nodes.last_mut().unwrap().device = Some("/task:256".parse().unwrap());
+        let error = many.validate().unwrap_err().to_string();
+        assert!(error.contains("at most 256, but is 257"), "{error}");
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod session;
 mod session_op;
 mod session_verbs;
 mod spec;
+mod stages;
 #[cfg(test)]
 mod tests;
 mod verbs;
@@ -32,3 +33,4 @@ pub use limits::{
 pub use op::Op;
 pub use session_op::{Comparison, Logic, SessionOp, VariableUpdate};
 pub use spec::{GraphSpec, GraphSummaryKind, GraphSummarySpec, MetricKind, MetricSpec, NodeSpec, OutputSpec};
+pub use stages::Stages;

@@ -16,6 +16,7 @@ use crate::cadence::EvalEverySpec;
 use crate::cluster::ClusterSpec;
 use crate::compression::{CompressionSpec, EncodingSpec};
 use crate::fixtures::any_message::{any_message, create_shard};
+use crate::fixtures::any_stage::staged_job;
 use crate::fixtures::{job, placement};
 use crate::gradient::{GradientSpec, NotFiniteSpec};
 use crate::id::{GlobalStep, Incarnation, JobName, LocalStep, TaskId, Version};
@@ -29,7 +30,7 @@ use crate::sync::{LeaveSpec, SyncSpec};
 const SAMPLES: usize = 12;
 /// The number of random messages that are drawn. It is large enough to yield [`SAMPLES`] messages of every
 /// kind.
-const DRAWS: usize = 4000;
+const DRAWS: usize = 6000;
 
 fn golden_file() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/messages.txt")
@@ -66,8 +67,8 @@ fn unescape(text: &str) -> Vec<u8> {
 }
 
 /// Returns messages with jobs that together have every field of a job file, none with its default value. A
-/// pipeline needs another policy than a deterministic job.
-fn full_jobs() -> [Message; 2] {
+/// pipeline needs another policy than a deterministic job, and micro-batches need a graph with stages.
+fn full_jobs() -> [Message; 3] {
     let JobSpec { graph, input, .. } = job(4, 1);
     let job = JobSpec {
         graph,
@@ -95,6 +96,7 @@ fn full_jobs() -> [Message; 2] {
         ],
         sync: SyncSpec::SYNC,
         pipeline: 1,
+        micro_batches: 1,
         deterministic: true,
         when_worker_leaves: LeaveSpec::Fail,
         placement: PlacementSpec {
@@ -109,7 +111,7 @@ fn full_jobs() -> [Message; 2] {
     let resume = Resume { drawn: 1, examples: 2, files: None };
     let trace = Some(TraceSpec { every: 3, ops: 4 });
     let pipelined = JobSpec { sync: SyncSpec::ASYNC, pipeline: 12, deterministic: false, ..job.clone() };
-    [job, pipelined].map(|job| {
+    [job, pipelined, staged_job(1)].map(|job| {
         let (placement, workers, saves, summary_every) = (placement(), 2, true, Some(5));
         Registered { job, placement, workers, resume, saves, summary_every, trace }.into()
     })

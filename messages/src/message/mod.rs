@@ -26,6 +26,7 @@ mod report;
 mod save;
 mod session;
 mod set_learning_rate;
+mod stage;
 mod stop;
 mod stop_at;
 #[cfg(test)]
@@ -60,6 +61,11 @@ pub use session::{
     decode_graph, encode_graph,
 };
 pub use set_learning_rate::{LearningRateSet, SetLearningRate};
+pub use stage::{
+    CloseStage, ComputeStage, DigestStage, FetchStageValue, OpenStage, PullStage, PushStage, ServeStage,
+    StageClosed, StageComputed, StageDigests, StageOpened, StagePulled, StagePushed, StageReply, StageValue,
+    StageValueFetched, StageValueKey, StageValueTaken, VALUE_SETS_MAX,
+};
 pub use stop::{Stop, StopReason, Stopped};
 pub use stop_at::{StopAt, StoppingAt};
 pub use withdraw::{Withdraw, Withdrawn};
@@ -224,6 +230,7 @@ messages! {
     16 Evaluated: "Worker to chief: the final evaluation.",
     17 Ready: "Worker to chief: the worker is ready to train.",
     18 Go: "Chief to worker: begin to train.",
+    19 ServeStage: "Chief to worker: compute a stage of another worker's replica.",
     20 CreateShard: "Chief to ps: create a shard with initial values.",
     21 ShardCreated: "Ps to chief: the shard has its initial values.",
     22 Push: "Worker to ps: the gradients of a step; may request the next values, too.",
@@ -272,4 +279,20 @@ messages! {
     65 Aborted: "Server to server: the part ends.",
     66 Reset: "Client or server to server: remove the variables of containers.",
     67 ResetDone: "Server: the variables are removed.",
+    70 OpenStage: "Leader to stage: prepare a job.",
+    71 StageOpened: "Stage to leader: the stage is ready.",
+    72 PullStage: "Leader to stage: pull the values of your variables.",
+    73 StagePulled: "Stage to leader: the versions of the values.",
+    74 ComputeStage: "Leader to stage: compute your part of a batch.",
+    75 StageComputed: "Stage to leader: the part is computed.",
+    76 PushStage: "Leader to stage: push your gradients, and pull the next values.",
+    77 StagePushed: "Stage to leader: the verdicts of the shards.",
+    78 StageValue: "To a stage: a value that crosses between stages.",
+    79 StageValueTaken: "Stage: the value has arrived.",
+    80 FetchStageValue: "Leader to stage: reply with a value when it is computed.",
+    81 StageValueFetched: "Stage to leader: the value.",
+    82 CloseStage: "Leader to stage: the job is over for this replica.",
+    83 StageClosed: "Stage to leader: the stage ends.",
+    84 DigestStage: "Leader to stage: what are the checksums of your values?",
+    85 StageDigests: "Stage to leader: the checksums.",
 }

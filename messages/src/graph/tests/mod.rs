@@ -10,6 +10,7 @@ mod session_hostile;
 mod session_ops;
 mod session_shapes;
 mod shapes;
+mod stages;
 
 use super::*;
 use crate::variable::InitializerSpec;
