@@ -124,7 +124,7 @@ impl CheckpointWriter {
         files.sort_unstable_by_key(|file| file.shard);
         // A restart reads the number of workers from the number of records, so a worker that has not pushed
         // yet also gets a record.
-        for worker in 0..self.cluster.addresses(JobName::Worker).len() as u32 {
+        for worker in 0..self.job.replicas(self.cluster.addresses(JobName::Worker).len() as u32) {
             workers.entry(worker).or_insert(WorkerRecord::new(worker, 0));
         }
         let manifest = ManifestSpec {

@@ -91,7 +91,7 @@ impl JobRun {
         let (mut hooks, commands, clock) = (chief.hooks, chief.commands, chief.clock);
         let before_stop = chief.before_stop;
         let tasks = |job| identity.cluster.addresses(job).len() as u32;
-        let (ps_tasks, workers) = (tasks(JobName::Ps), tasks(JobName::Worker));
+        let (ps_tasks, workers) = (tasks(JobName::Ps), job.replicas(tasks(JobName::Worker)));
         let (milestone_sender, milestones) = mpsc::unbounded_channel();
         let (order_sender, orders) = mpsc::unbounded_channel();
         let (feed, reader) = Feed::new();

@@ -18,7 +18,7 @@ use pushpull_messages::id::{GlobalStep, Incarnation, ShardId, TaskId};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::{
     Evaluation, Finished, Go, Message, MetricValue, Refusal, RefusalCode, Registered, Report, Reported,
-    Resume, ShardSnapshot, TrainingResult,
+    Resume, ServeStage, ShardSnapshot, TrainingResult,
 };
 use pushpull_messages::observe::TraceSpec;
 use pushpull_messages::placement::Placement;
@@ -402,6 +402,9 @@ impl<R> JobState<R> {
     /// Handles the request of a worker.
     pub(crate) fn request(&mut self, peer: &Peer, message: Message, reply: R) -> Vec<Effect<R>> {
         let index = peer.task.index;
+        if !self.members.contains_key(&index) {
+            return vec![self.answer_stage(index, &message, reply)];
+        }
         if let Message::Rejoin(rejoin) = &message {
             let mut effects = self.rejoin(peer, rejoin, reply);
             effects.extend(self.proceed());
@@ -430,6 +433,18 @@ impl<R> JobState<R> {
         };
         effects.extend(self.proceed());
         effects
+    }
+
+    /// Answers a worker that leads no replica. It may register as often as it likes: it has no state here.
+    fn answer_stage(&self, index: u32, message: &Message, reply: R) -> Effect<R> {
+        let replicas = self.members.len() as u32;
+        match (message, self.over()) {
+            (Message::Register(_), Some(reason)) => refuse(reply, reason),
+            (Message::Register(_), None) if replicas > 0 => {
+                Effect::Reply(reply, ServeStage { leader: index % replicas, replicas }.into())
+            }
+            (message, _) => refuse(reply, out_of_turn(index, message.name())),
+        }
     }
 
     /// Records that a worker's connection has broken.

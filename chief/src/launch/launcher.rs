@@ -204,7 +204,7 @@ impl Launcher<'_> {
 
     /// Brings the job up. If a ps task is lost meanwhile, tries again until the start timeout is over.
     async fn start(&self) -> Result<Begun, ChiefError> {
-        self.job.validate_start(self.workers())?;
+        self.job.validate_start(self.identity.cluster.addresses(JobName::Worker).len() as u32)?;
         let deadline = Instant::now() + self.config.start_timeout;
         loop {
             match self.bring_up(deadline).await {
@@ -267,9 +267,10 @@ impl Launcher<'_> {
         Ok(Begun { deadline, unfinished })
     }
 
-    /// Returns the number of workers in the cluster spec.
+    /// Returns the number of workers that lead a replica: all workers of the cluster spec, unless the graph has
+    /// stages.
     pub(super) fn workers(&self) -> u32 {
-        self.identity.cluster.addresses(JobName::Worker).len() as u32
+        self.job.replicas(self.identity.cluster.addresses(JobName::Worker).len() as u32)
     }
 
     /// Returns what the shards hold of the job.

@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::error::ChiefError;
-use crate::placement::place;
+use crate::placement::place_stages;
 
 use super::claiming::{claim_all, is_refused};
 use super::rate_history::RateHistory;
@@ -359,7 +359,8 @@ impl PsTasks {
         let frames = callers.iter().map(|caller| caller.welcome().payload_bytes_max);
         let bytes_max = frames.min().unwrap_or(u64::MAX).min(SHARD_BYTES_MAX);
         let (update, variables) = (job.update(), &job.graph.variables);
-        let placement = place(&job.placement, &update, variables, &shards, bytes_max, self.epoch.get())?;
+        let (stages, epoch) = (job.graph.stages(), self.epoch.get());
+        let placement = place_stages(&job.placement, &update, variables, &stages, &shards, bytes_max, epoch)?;
         let mut needed = BTreeMap::new();
         for shard in &placement.shards {
             let count = needed.entry(shard.ps).or_insert(0);

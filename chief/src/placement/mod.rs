@@ -7,10 +7,12 @@ mod overflow;
 mod partitioner;
 mod place;
 mod round_robin;
+mod stages;
 mod table;
 
 #[cfg(test)]
 mod tests;
 
 pub use place::{PlaceError, place};
+pub use stages::place_stages;
 pub use table::table;

@@ -69,6 +69,18 @@ fn the_train_loss_leaves_out_workers_that_left() {
 }
 
 #[test]
+fn a_worker_that_leads_no_replica_learns_its_leader() {
+    let mut play = Play::training();
+    play.say(3, 1, Register::default());
+    assert_eq!(play.log(), "5:ServeStage");
+    // It has no state here, so it may ask again, and cannot train.
+    play.say(3, 1, Register::default());
+    assert_eq!(play.log(), "6:ServeStage");
+    play.say(3, 1, Ready::default());
+    assert_eq!(play.log(), "7:Refusal(worker/3 sent Ready out of turn)");
+}
+
+#[test]
 fn workers_that_come_before_the_variables_wait_for_them() {
     let mut play = Play::new(1);
     play.say(0, 1, Register::default());
