@@ -62,7 +62,7 @@ impl Length {
         job.eval_every = job.eval_every.or(eval_every);
         job.last_step = GlobalStep(match self {
             Self::Steps(steps) => steps,
-            Self::Epochs(epochs) => job.epochs(workers).map_or(0, |each| each.updates(epochs)),
+            Self::Epochs(epochs) => job.epochs(job.replicas(workers)).map_or(0, |each| each.updates(epochs)),
         });
         job.validate()?;
         Ok(job)
@@ -214,6 +214,13 @@ impl Job {
     /// [`SyncSpec::ASYNC`], or `async` with `staleness_lr`.
     pub const fn pipeline(mut self, steps: u32) -> Self {
         self.spec.pipeline = steps;
+        self
+    }
+
+    /// Sets the number of equal parts of a batch that pass through the stages of a replica one after another; the
+    /// default is 1. More than 1 needs a graph with operations on several worker tasks.
+    pub const fn micro_batches(mut self, parts: u32) -> Self {
+        self.spec.micro_batches = parts;
         self
     }
 
@@ -412,6 +419,13 @@ impl Job {
         if self.early_stopping.is_some() && self.spec.eval_every.is_none() && self.checkpoints.is_none() {
             let expected = "used with eval_every, or with checkpoints and an evaluator";
             return Err(refused("early_stopping", expected, "used without them"));
+        }
+        if self.best.is_some() && self.spec.graph.stages().count() > 1 {
+            return Err(refused(
+                "keep_best",
+                "left out, because the graph has operations on several worker tasks, and no worker has all values",
+                "set",
+            ));
         }
         if let Some(best) = self.best.as_ref().filter(|best| best.check(&self.spec.graph).is_err()) {
             return Err(refused("keep_best", "loss or a metric of the model", best));

@@ -217,6 +217,8 @@ async fn run_worker(
     signals: &Signals,
 ) -> Outcome {
     config.retry.resend_after = network.retry_after;
+    // A worker that hosts the chief leads a replica, so only the chief listens.
+    config.bind = network.bind.clone().filter(|_| orders.is_none());
     // A worker that hosts the chief does not wait for a lost chief: both can only be started again together.
     config.chief_lost_after = orders.as_ref().map_or(network.chief_lost_after, |_| Duration::ZERO);
     let (pool, identity) = (network.pool(cluster), identity(cluster, graph, endpoint.advertised()));

@@ -40,6 +40,7 @@ mod rejoining;
 mod returning;
 mod rolling_back;
 mod signals;
+mod stages;
 mod starting;
 mod synchronous;
 mod training;

@@ -12,6 +12,7 @@ use crate::client::ClientConfig;
 use crate::devices::{DeviceList, MakeReplica, engine_replicas};
 use crate::error::WorkerError;
 use crate::hooks::MakeHook;
+use crate::stages::BeforePass;
 
 /// The settings of one worker task.
 #[derive(Clone)]
@@ -35,6 +36,11 @@ pub struct WorkerConfig {
     pub datasets: Datasets,
     /// How long the worker waits for the other tasks to start.
     pub start_timeout: Duration,
+    /// The address that a stage of a replica listens on, as `host:port`; `None` for the task's address in the cluster
+    /// spec. Other workers do not listen.
+    pub bind: Option<String>,
+    /// A function that a stage of a replica calls before each of its passes; a benchmark can lengthen them with it.
+    pub before_pass: Option<BeforePass>,
     /// How the worker handles broken connections. The worker retries for longer than the chief, so the chief
     /// is the first to report a lost ps task.
     pub retry: RetryConfig,
@@ -72,6 +78,8 @@ impl Default for WorkerConfig {
             data_dir: None,
             datasets: Datasets::default(),
             start_timeout: Duration::from_secs(300),
+            bind: None,
+            before_pass: None,
             retry: RetryConfig { redial_for: Duration::from_secs(8), ..Default::default() },
             chief_lost_after: Duration::from_secs(300),
             in_flight_bytes_max: 1 << 30,

@@ -5,12 +5,13 @@ use pushpull_input::InputError;
 use pushpull_messages::id::{GlobalStep, LocalStep, ShardId, TaskId, Version};
 use pushpull_messages::message::{Refusal, RefusalCode};
 use pushpull_messages::out_of_range::OutOfRange;
-use pushpull_transport::{CallError, DialError};
+use pushpull_transport::{CallError, DialError, TransportError};
 
 use crate::client::ClientError;
 use crate::devices::{DeviceError, ReplicaError};
 use crate::fetches::FetchError;
 use crate::hooks::HookError;
+use crate::stages::StageErrorKind;
 
 /// An error that ends a worker early.
 #[derive(Debug, thiserror::Error)]
@@ -94,6 +95,15 @@ pub enum WorkerError {
         /// The job's last step.
         last_step: GlobalStep,
     },
+    /// This task cannot listen, which a stage of a replica needs.
+    #[error("cannot listen for the other tasks of this replica: {0}")]
+    Listen(#[from] TransportError),
+    /// A stage of a replica runs without threads of its own.
+    #[error("a stage of a replica needs threads of its own: set own_threads")]
+    StageThreads,
+    /// A hook needs what a replica with stages does not have.
+    #[error("the graph has stages, and {0}: remove the hook, or the devices of worker tasks from the graph")]
+    StageHook(&'static str),
     /// A hook ended the worker with an error.
     #[error("a hook ended the training: {0}")]
     Hook(#[from] HookError),
@@ -139,6 +149,19 @@ impl WorkerError {
                 matches!(error, DialError::Refused { refusal, .. } if says_rolled_back(refusal))
             }
             Self::Call(error) | Self::Client(ClientError::Call(error)) => is_rolled_back(error),
+            Self::Client(ClientError::Stage(error)) | Self::Replica(ReplicaError::Stage(error)) => {
+                matches!(error.kind, StageErrorKind::RolledBack)
+            }
+            _ => false,
+        }
+    }
+
+    /// Returns true if another stage of this worker's replica is lost, or has lost a ps task.
+    pub(crate) const fn is_lost_stage(&self) -> bool {
+        match self {
+            Self::Client(ClientError::Stage(error)) | Self::Replica(ReplicaError::Stage(error)) => {
+                matches!(error.kind, StageErrorKind::Lost)
+            }
             _ => false,
         }
     }

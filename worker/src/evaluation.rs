@@ -2,6 +2,7 @@
 //! variables. At the end of a job, the evaluation uses the values after the last step, or their moving
 //! averages if the job maintains averages. This module must not depend on connections.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use pushpull_messages::message::{Evaluation, MetricValue};
 use tokio::sync::mpsc;
 
 use crate::blocking::{blocking, spawn};
-use crate::client::{Exchange, Parameters, Values};
+use crate::client::{ClientError, Exchange, Parameters, Values};
 use crate::devices::Devices;
 use crate::error::WorkerError;
 use crate::lease::Lease;
@@ -104,8 +105,15 @@ pub(crate) async fn evaluate_values(
             totals.add(results, examples);
         }
     }
-    let (order, values) = (by_name(graph), Arc::clone(values));
-    let crc32c = blocking(devices.own_threads(), "checksum", move || Ok(checksum(&order, &values))).await?;
+    let elsewhere = match values.set() {
+        None => BTreeMap::new(),
+        Some(set) => set.digests().await.map_err(ClientError::from)?,
+    };
+    let bytes = |variable: VariableId| graph.variables[variable.index()].shape.elements() * 4;
+    let elsewhere = elsewhere.into_iter().map(|(variable, crc32c)| (variable, (crc32c, bytes(variable))));
+    let (order, values, elsewhere) = (by_name(graph), Arc::clone(values), elsewhere.collect());
+    let checksum = move || Ok(checksum(&order, &values, &elsewhere));
+    let crc32c = blocking(devices.own_threads(), "checksum", checksum).await?;
     Ok(totals.evaluation(graph, crc32c))
 }
 
@@ -207,9 +215,17 @@ pub(crate) fn by_name(graph: &GraphSpec) -> Vec<VariableId> {
     order
 }
 
-/// Returns the CRC-32C of the bytes of the values, with the variables in the order `order`.
-pub(crate) fn checksum(order: &[VariableId], values: &Values) -> u32 {
-    order.iter().fold(0, |crc, &id| crc32c::crc32c_append(crc, values.bytes(id)))
+/// Returns the CRC-32C of the bytes of the values, with the variables in the order `order`. `elsewhere` has the checksum
+/// and the size in bytes of each variable whose values are on another stage.
+pub(crate) fn checksum(
+    order: &[VariableId],
+    values: &Values,
+    elsewhere: &BTreeMap<VariableId, (u32, usize)>,
+) -> u32 {
+    order.iter().fold(0, |crc, id| match elsewhere.get(id) {
+        Some(&(other, bytes)) => crc32c::crc32c_combine(crc, other, bytes),
+        None => crc32c::crc32c_append(crc, values.bytes(*id)),
+    })
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ mod lease;
 mod metric_totals;
 mod predictor;
 mod preparation;
+mod stages;
 mod telemetry;
 mod threads;
 mod training;
@@ -40,5 +41,6 @@ pub use hooks::{
     StepGradients, StepInfo,
 };
 pub use predictor::Predictor;
+pub use stages::{BeforePass, StageError, StageErrorKind, StagePass};
 pub use telemetry::{Plots, WorkerView};
 pub use training::Worker;

@@ -1,6 +1,7 @@
 //! Computes predictions and evaluations at given values of the variables, on the calling thread. This module
 //! must not depend on connections or actors.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -113,7 +114,7 @@ impl Predictor {
             let add = |_: Vec<usize>, results: &[f32]| totals.add(results, batch.examples);
             self.run(Purpose::Evaluation, &batch, set.columns(), add)?;
         }
-        Ok(totals.evaluation(&self.graph, checksum(&by_name(&self.graph), &self.values)))
+        Ok(totals.evaluation(&self.graph, checksum(&by_name(&self.graph), &self.values, &BTreeMap::new())))
     }
 
     /// Runs the graph on one batch. Calls `told` with the number of elements of each result, and with the

@@ -2,21 +2,26 @@
 //! own thread, and needs no other task. This module must not depend on connections.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use pushpull_input::{
     Description, InputError, Pipeline, PipelineWorker, Reading, TestSet, check_ready_bytes,
 };
-use pushpull_messages::device::Device;
+use pushpull_messages::device::{Device, DeviceKind};
 use pushpull_messages::id::TaskId;
 use pushpull_messages::input::{ColumnSpec, FilesDigest};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::Resume;
 
 use crate::config::WorkerConfig;
-use crate::devices::{Compute, Replica, ReplicaConfig, check_operations, parts, table_of_operations};
+use crate::devices::{
+    Compute, Replica, ReplicaConfig, ReplicaError, check_operations, check_stages, parts,
+    table_of_operations, table_of_stages,
+};
 use crate::error::WorkerError;
 use crate::evaluation::{BATCHES_AHEAD, batch_sizes};
 use crate::fetches::FetchPlan;
+use crate::stages::{Group, StagedReplica};
 
 /// The inputs of a worker's preparation.
 pub(crate) struct Preparation {
@@ -31,6 +36,8 @@ pub(crate) struct Preparation {
     pub resume: Resume,
     /// The tensors that training steps fetch.
     pub fetches: FetchPlan,
+    /// The other stages of this worker's replica; `None` if the replica has one stage.
+    pub group: Option<Arc<Group>>,
 }
 
 /// The results of a worker's preparation. The training starts from them.
@@ -114,6 +121,9 @@ impl Preparation {
         let Self { config, job, task, .. } = self;
         let compute = Compute::new(config.threads, config.devices.cpu_count())?;
         let own: Vec<Device> = config.devices.of(*task).collect();
+        if let Some(group) = &self.group {
+            return self.staged_replica(columns, &own, compute, group);
+        }
         check_operations(&job.graph, &own, config.soft_placement)?;
         if config.log_placement {
             tracing::info!("operations:\n{}", table_of_operations(&job.graph, &own));
@@ -129,6 +139,34 @@ impl Preparation {
             })
         };
         Ok(own.iter().zip(parts).map(replica).collect::<Result<_, _>>()?)
+    }
+
+    /// Creates the leader's part of a replica with stages.
+    fn staged_replica(
+        &self,
+        columns: &[ColumnSpec],
+        own: &[Device],
+        compute: Compute,
+        group: &Arc<Group>,
+    ) -> Result<Vec<Box<dyn Replica>>, WorkerError> {
+        let Self { config, job, .. } = self;
+        let &[device @ Device { kind: DeviceKind::Cpu, .. }] = own else {
+            let devices: Vec<String> = own.iter().map(Device::to_string).collect();
+            return Err(ReplicaError::StageDevices(devices.join(", ")).into());
+        };
+        check_stages(&job.graph, config.soft_placement)?;
+        if config.log_placement {
+            tracing::info!("operations:\n{}", table_of_stages(&job.graph));
+        }
+        let examples = job.batch_size as usize;
+        let (graph, fetches) = (&job.graph, &[][..]);
+        let replica = ReplicaConfig { graph, examples, columns, fetches, device, compute };
+        Ok(vec![Box::new(StagedReplica::new(
+            replica,
+            Arc::clone(group),
+            job.micro_batches,
+            config.before_pass.clone(),
+        )?)])
     }
 
     /// Prepares the evaluation before the training begins. Otherwise, a missing or unsuitable test set would

@@ -4,7 +4,7 @@
 use clap::{Args, ValueEnum};
 use pushpull_messages::compression::CompressionSpec;
 use pushpull_messages::gradient::{GradientSpec, NotFiniteSpec};
-use pushpull_messages::job::{ACCUMULATE_MAX, JobSpec, PIPELINE_MAX};
+use pushpull_messages::job::{ACCUMULATE_MAX, JobSpec, MICRO_BATCHES_MAX, PIPELINE_MAX};
 use pushpull_messages::optimizer::{DecaySpec, GroupSpec, ScheduleSpec};
 use pushpull_messages::sync::{LeaveSpec, SyncSpec};
 
@@ -100,6 +100,10 @@ pub(super) struct UpdateArgs {
     /// of earlier steps are unanswered; needs --sync async or async:staleness-lr
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(PIPELINE_MAX)))]
     pipeline: u32,
+    /// Number of equal parts of a batch that pass through the stages of a replica one after another, so that the
+    /// stages compute at the same time; needs a model with operations on several worker tasks
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(MICRO_BATCHES_MAX)))]
+    micro_batches: u32,
     /// Give bit-identical results on every run; needs --sync sync, or sync:K with K of at least the
     /// number of workers
     #[arg(long)]
@@ -194,6 +198,7 @@ impl UpdateArgs {
             compression: self.compress.clone(),
             sync: self.sync,
             pipeline: self.pipeline,
+            micro_batches: self.micro_batches,
             deterministic: self.deterministic,
             when_worker_leaves: match self.when_worker_leaves {
                 WhenWorkerLeaves::Continue => LeaveSpec::Continue,

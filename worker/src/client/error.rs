@@ -5,6 +5,7 @@ use pushpull_messages::message::RefusalCode;
 use pushpull_transport::{CallError, DialError};
 
 use super::values::ValuesError;
+use crate::stages::{StageError, StageErrorKind};
 
 /// An error of the push/pull client.
 #[derive(Debug, thiserror::Error)]
@@ -18,6 +19,9 @@ pub enum ClientError {
     /// A call to a ps task failed or was refused.
     #[error(transparent)]
     Call(#[from] CallError),
+    /// Another stage of this worker's replica has failed.
+    #[error(transparent)]
+    Stage(#[from] StageError),
     /// A shard sent slices that do not match the placement.
     #[error(transparent)]
     Values(#[from] ValuesError),
@@ -26,6 +30,10 @@ pub enum ClientError {
 impl ClientError {
     /// Returns true if this error says that a shard refused a push because its gradients are not finite.
     pub fn is_not_finite(&self) -> bool {
-        matches!(self, Self::Call(CallError::Refused { refusal, .. }) if refusal.code == RefusalCode::NotFinite)
+        match self {
+            Self::Call(CallError::Refused { refusal, .. }) => refusal.code == RefusalCode::NotFinite,
+            Self::Stage(error) => error.kind == StageErrorKind::NotFinite,
+            _ => false,
+        }
     }
 }

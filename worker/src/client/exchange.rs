@@ -4,10 +4,11 @@
 use std::sync::Arc;
 
 use pushpull_messages::id::{GlobalStep, Version};
-use pushpull_messages::message::Verdict;
+use pushpull_messages::message::{StageReply, Verdict};
 
 use super::traced_push::TracedPush;
 use super::values::Values;
+use crate::stages::ValueSet;
 
 /// The result of a push to all shards, or of a pull from all of them.
 #[derive(Debug)]
@@ -36,6 +37,16 @@ pub struct Acknowledgement {
 }
 
 impl Exchange {
+    /// Adds the replies of the shards of a replica's other stages. The values become the leader's part of `set`.
+    pub(super) fn joined(self, set: Arc<ValueSet>, others: &[StageReply]) -> Self {
+        let Self { values, mut versions, mut last_steps, mut verdicts, pushes } = self;
+        let values = Arc::new(Arc::unwrap_or_clone(values).in_set(set));
+        versions.extend(others.iter().map(|reply| reply.version));
+        last_steps.extend(others.iter().map(|reply| reply.last_step));
+        verdicts.extend(others.iter().filter_map(|reply| reply.verdict));
+        Self { values, versions, last_steps, verdicts, pushes }
+    }
+
     /// Returns the values again, with their versions, for another step that begins from them.
     pub(crate) fn read_again(&self) -> Self {
         Self {

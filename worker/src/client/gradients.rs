@@ -61,6 +61,21 @@ impl Gradients {
         Self { layout, pool, residuals, variables, promises, earlier: None }
     }
 
+    /// Takes buffers for all gradients from the same pool.
+    pub(crate) fn another(&self) -> Self {
+        Self::with_residuals(&self.layout, &self.pool, &self.residuals)
+    }
+
+    /// Multiplies all gradients by a factor.
+    ///
+    /// # Panics
+    /// If a gradient was promised and is complete.
+    pub(crate) fn scale(&mut self, factor: f32) {
+        for variable in (0..self.variables.len() as u32).map(VariableId) {
+            scale_in_place(self.variable_mut(variable), factor, Threads::One);
+        }
+    }
+
     /// Declares that these gradients belong to a further batch of a step. `sum` is the sum of the gradients
     /// of the earlier batches. All batches use the same values of the variables. When a gradient is
     /// [`complete`](Self::complete), the gradient of the same variable in `sum` is added to it, and the

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use pushpull_kernels::cpu::Encoding;
 use pushpull_messages::compression::{EncodingSpec, SentAs};
+use pushpull_messages::graph::Stages;
 use pushpull_messages::id::{PlacementEpoch, ShardId, SliceId, VariableId};
 use pushpull_messages::placement::Placement;
 use pushpull_messages::tensor::ALIGNMENT;
@@ -84,6 +85,18 @@ fn encoding(spec: Option<EncodingSpec>, elements: usize) -> Option<Encoding> {
     Some(encoding).filter(|encoding| encoding.shrinks(elements))
 }
 
+/// Returns the shards of each stage's variables, in the order of the placement. A shard without slices belongs to
+/// stage 0.
+pub(crate) fn shards_of_stages(placement: &Placement, stages: &Stages) -> Vec<Vec<ShardId>> {
+    let owners: BTreeMap<ShardId, u32> =
+        placement.slices.iter().map(|placed| (placed.shard, stages.owner(placed.slice.variable))).collect();
+    let mut shards = vec![Vec::new(); stages.count() as usize];
+    for &shard in &placement.shards {
+        shards[owners.get(&shard).map_or(0, |&owner| owner as usize)].push(shard);
+    }
+    shards
+}
+
 impl Layout {
     /// Creates the layout of a placement that has been validated against these variables. Everything is sent
     /// exactly.
@@ -91,11 +104,17 @@ impl Layout {
     /// # Panics
     /// If the placement does not match the variables.
     pub fn new(placement: &Placement, variables: &[VariableSpec]) -> Self {
-        let mut shards: Vec<ShardLayout> = placement
-            .shards
-            .iter()
-            .map(|&shard| ShardLayout { shard, slices: Vec::new(), parts: Vec::new() })
-            .collect();
+        Self::of_shards(placement, &placement.shards, variables)
+    }
+
+    /// Creates the layout of some shards of a placement, in their order. A variable on another shard has no
+    /// elements.
+    ///
+    /// # Panics
+    /// If the placement does not match the variables, or a variable is only partly on these shards.
+    pub(crate) fn of_shards(placement: &Placement, own: &[ShardId], variables: &[VariableSpec]) -> Self {
+        let mut shards: Vec<ShardLayout> =
+            own.iter().map(|&shard| ShardLayout { shard, slices: Vec::new(), parts: Vec::new() }).collect();
         let mut layouts: Vec<VariableLayout> = variables
             .iter()
             .map(|variable| VariableLayout {
@@ -104,11 +123,11 @@ impl Layout {
                 parts: Vec::new(),
             })
             .collect();
-        let positions = placement.shards.iter().enumerate().map(|(position, &shard)| (shard, position));
+        let positions = own.iter().enumerate().map(|(position, &shard)| (shard, position));
         let positions: BTreeMap<ShardId, usize> = positions.collect();
         for (id, placed) in placement.slices.iter().enumerate() {
             let variable = &variables[placed.slice.variable.index()];
-            let shard = *positions.get(&placed.shard).expect("a valid placement lists every shard");
+            let Some(&shard) = positions.get(&placed.shard) else { continue };
             let ShardLayout { slices, parts, .. } = &mut shards[shard];
             let (first_element, elements) =
                 (placed.slice.first_element(variable), placed.slice.elements(variable));
@@ -118,6 +137,11 @@ impl Layout {
             let gradient = SentPart { start: first_element * 4, bytes: elements * 4, encoding: None };
             let variable = placed.slice.variable;
             parts.push(SlicePart { variable, elements, gradient, values: None });
+        }
+        for (layout, variable) in layouts.iter_mut().zip(variables) {
+            let placed: usize = layout.parts.iter().map(|part| part.elements).sum();
+            assert!([0, variable.shape.elements()].contains(&placed), "variable '{}' is cut", variable.name);
+            layout.elements = placed;
         }
         Self { epoch: placement.epoch, digest: placement.digest(), shards, variables: layouts }
     }

@@ -23,6 +23,8 @@ pub(crate) use exchange_counters::ExchangeCounters;
 pub use gradients::Gradients;
 pub use in_flight::ExchangeInFlight;
 pub use layout::Layout;
+pub(crate) use layout::shards_of_stages;
 pub use parameters::Parameters;
+pub(crate) use parameters::{Front, PushedStep};
 pub(crate) use traced_push::TracedPush;
 pub use values::{Values, ValuesError};

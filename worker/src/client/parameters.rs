@@ -10,10 +10,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::FutureExt;
-use futures_util::future::{Either, try_join_all};
+use futures_util::future::{Either, try_join, try_join_all};
 use pushpull_messages::compression::SentAs;
+use pushpull_messages::graph::Stages;
 use pushpull_messages::id::{GlobalStep, LocalStep, Sequence, ShardId, SliceId, TaskId, Version};
-use pushpull_messages::message::{Pull, PullAt, Pulled, Push, PushId, Pushed, Verdict};
+use pushpull_messages::message::{
+    Pull, PullAt, Pulled, Push, PushId, PushStage, Pushed, StageReply, Verdict,
+};
 use pushpull_messages::observe;
 use pushpull_messages::placement::Placement;
 use pushpull_messages::sync::SyncSpec;
@@ -27,11 +30,12 @@ use super::exchange::{Acknowledgement, Exchange};
 use super::exchange_counters::ExchangeCounters;
 use super::gradients::Gradients;
 use super::in_flight::ExchangeInFlight;
-use super::layout::{Layout, ShardLayout};
+use super::layout::{Layout, ShardLayout, shards_of_stages};
 use super::residuals::Residuals;
 use super::round_trips::{departures, timed};
 use super::traced_push::TracedPush;
 use super::values::{Values, ValuesError};
+use crate::stages::Group;
 
 /// A client of all shards of a job, for one worker.
 pub struct Parameters {
@@ -50,6 +54,9 @@ pub struct Parameters {
     /// does not always make a version of a shard, so steps and versions cannot be compared.
     repeats: bool,
     streams: bool,
+    /// The other stages of this worker's replica, which use the shards of their variables; `None` if the replica has
+    /// one stage, or if this task is not its leader.
+    group: Option<Arc<Group>>,
 }
 
 /// What all requests to the shards share.
@@ -76,8 +83,37 @@ impl Parameters {
         pool: &BufferPool,
         config: ClientConfig,
     ) -> Result<Self, ClientError> {
+        let layout = Layout::new(placement, variables);
+        Self::connect_to(transport, identity, layout, pool, config).await
+    }
+
+    /// Connects to the ps tasks that have the variables of one stage of a replica. `identity` is that of the replica's
+    /// leader.
+    ///
+    /// # Errors
+    /// If a ps task cannot be reached in time, or if the cluster spec has no address for it.
+    pub(crate) async fn connect_stage(
+        transport: &Arc<dyn Transport>,
+        identity: &Identity,
+        (placement, stages, stage): (&Placement, &Stages, u32),
+        variables: &[VariableSpec],
+        pool: &BufferPool,
+        config: ClientConfig,
+    ) -> Result<Self, ClientError> {
+        let own = &shards_of_stages(placement, stages)[stage as usize];
+        let layout = Layout::of_shards(placement, own, variables);
+        Self::connect_to(transport, identity, layout, pool, config).await
+    }
+
+    async fn connect_to(
+        transport: &Arc<dyn Transport>,
+        identity: &Identity,
+        layout: Layout,
+        pool: &BufferPool,
+        config: ClientConfig,
+    ) -> Result<Self, ClientError> {
         let (patience, retry) = (Patience::of(config.start_timeout), config.retry);
-        let layout = Arc::new(Layout::new(placement, variables));
+        let (variables, layout) = (layout.variables.len(), Arc::new(layout));
         let tasks: BTreeSet<TaskId> = layout.shards.iter().map(|shard| shard.shard.task()).collect();
         let dials = tasks.into_iter().map(|task| async move {
             let address = identity.cluster.address(task).ok_or(ClientError::NotInCluster(task))?;
@@ -98,12 +134,13 @@ impl Parameters {
         let (pool, identity) = (pool.clone(), identity.clone());
         Ok(Self {
             shards: Arc::new(Shards { layout, callers, pool, credits, counters, identity }),
-            residuals: Arc::new(Residuals::new(variables.len())),
+            residuals: Arc::new(Residuals::new(variables)),
             sequences: vec![Sequence(0); shards],
             earlier: (0..shards).map(|_| EarlierCall::NONE).collect(),
             first: GlobalStep(0),
             repeats: false,
             streams: transport.streams(),
+            group: None,
         })
     }
 
@@ -140,12 +177,23 @@ impl Parameters {
 
     /// Returns true if a push may begin before all of its gradients are complete.
     pub const fn streams(&self) -> bool {
-        self.streams
+        self.streams && self.group.is_none()
+    }
+
+    /// Makes this the client of the leader of a replica. From now on its exchanges are those of all stages.
+    pub(crate) fn lead(&mut self, group: Arc<Group>) {
+        self.group = Some(group);
     }
 
     /// Returns the ids of all shards, in the order of the versions of an [`Exchange`].
     pub fn shards(&self) -> impl Iterator<Item = ShardId> + '_ {
-        self.shards.layout.shards.iter().map(|shard| shard.shard)
+        let own = self.shards.layout.shards.iter().map(|shard| shard.shard);
+        own.chain(self.group.iter().flat_map(|group| group.shards()))
+    }
+
+    /// Returns the number of this client's own shards.
+    pub(crate) fn shard_count(&self) -> usize {
+        self.sequences.len()
     }
 
     /// Joins the job, which has `workers` workers and the synchronisation policy `sync`, and returns the
@@ -155,7 +203,7 @@ impl Parameters {
     /// If a shard refuses the request, or cannot be reached.
     pub async fn join(&mut self, sync: SyncSpec, workers: u32) -> Result<Exchange, ClientError> {
         self.repeats = sync.repeats(workers);
-        let (joined, first) = self.shards.pull_at(PullAt::Join, false).await?;
+        let (joined, first) = self.pull_at(PullAt::Join, false).await?;
         if first == GlobalStep(0) {
             return Ok(joined);
         }
@@ -166,7 +214,7 @@ impl Parameters {
             // This is the only policy under which each step makes exactly one version of a shard.
             self.first = first;
         }
-        let (exchange, _) = self.shards.pull_at(PullAt::Step(first), false).await?;
+        let (exchange, _) = self.pull_at(PullAt::Step(first), false).await?;
         Ok(exchange)
     }
 
@@ -175,7 +223,39 @@ impl Parameters {
     /// # Errors
     /// If a shard refuses the request, or cannot be reached.
     pub async fn pull(&self, averages: bool) -> Result<Exchange, ClientError> {
-        Ok(self.shards.pull_at(PullAt::Latest, averages).await?.0)
+        Ok(self.pull_at(PullAt::Latest, averages).await?.0)
+    }
+
+    /// Pulls from the shards of all stages. Also returns the greatest step number in the replies.
+    async fn pull_at(&self, at: PullAt, averages: bool) -> Result<(Exchange, GlobalStep), ClientError> {
+        let own = self.shards.pull_at(at, averages);
+        let Some(group) = &self.group else {
+            let replies = own.await?;
+            let step = greatest_step(&replies);
+            return Ok((self.shards.assemble(replies)?, step));
+        };
+        let set = group.create_set();
+        let others = async { Ok(group.pull(at, averages, &set).await?) };
+        let (own, others) = try_join(own, others).await?;
+        let step = greatest_step(&own).max(others.iter().map(|reply| reply.step).max().unwrap_or_default());
+        Ok((self.shards.assemble(own)?.joined(set, &others), step))
+    }
+
+    /// Pulls from this client's own shards, for the leader of the replica.
+    ///
+    /// # Errors
+    /// If a shard refuses the request, or cannot be reached.
+    pub(crate) async fn pull_own(
+        &self,
+        at: PullAt,
+        averages: bool,
+    ) -> Result<(Arc<Values>, Vec<StageReply>), ClientError> {
+        self.for_leader(self.shards.pull_at(at, averages).await?)
+    }
+
+    fn for_leader(&self, replies: Vec<ShardReply>) -> Result<(Arc<Values>, Vec<StageReply>), ClientError> {
+        let told = replies.iter().map(ShardReply::told).collect();
+        Ok((self.shards.assemble(replies)?.values, told))
     }
 
     /// Pushes the gradients of one step, and pulls the values for the next step in the same round trip. The
@@ -202,8 +282,49 @@ impl Parameters {
         traced: bool,
     ) -> Result<Exchange, ClientError> {
         let step = PushedStep { local_step, drawn, versions, traced, pull: true };
-        let replies = self.push_step(gradients, step).await?;
-        self.shards.assemble(replies)
+        let front = self.front(versions);
+        let Some(group) = self.group.clone() else {
+            let replies = self.push_step(gradients, step, front).await?;
+            return self.shards.assemble(replies);
+        };
+        let set = group.create_set();
+        let push = PushStage {
+            local_step,
+            drawn,
+            versions: versions[self.sequences.len()..].to_vec(),
+            front: front.below,
+            at: front.at,
+            values: set.number(),
+            keep: Vec::new(),
+        };
+        let others = async { Ok(group.push(&push, &set).await?) };
+        let (own, others) = try_join(self.push_step(gradients, step, front), others).await?;
+        Ok(self.shards.assemble(own)?.joined(set, &others))
+    }
+
+    /// Pushes gradients to this client's own shards, and pulls the next values, for the leader of the replica.
+    ///
+    /// # Errors
+    /// If a shard refuses the push, or cannot be reached.
+    pub(crate) async fn push_own(
+        &mut self,
+        gradients: Vec<Payload>,
+        step: PushedStep<'_>,
+        front: Front,
+    ) -> Result<(Arc<Values>, Vec<StageReply>), ClientError> {
+        let replies = self.push_step(gradients, step, front).await?;
+        self.for_leader(replies)
+    }
+
+    /// Returns which shards get the push of a step that was computed from these versions.
+    fn front(&self, versions: &[Version]) -> Front {
+        let newest = versions.iter().max().copied().unwrap_or_default();
+        let (front, at) = match self.repeats {
+            true => (newest, PullAt::Latest),
+            false => (Version(self.first.0), PullAt::Step(self.first)),
+        };
+        let some_behind = versions.iter().any(|&version| version < front);
+        Front { below: some_behind.then_some(front), at }
     }
 
     /// Begins what [`push_pull`](Self::push_pull) does, and returns the exchange, which goes on by itself.
@@ -283,7 +404,8 @@ impl Parameters {
         versions: &[Version],
     ) -> Result<Acknowledgement, ClientError> {
         let step = PushedStep { local_step, drawn, versions, traced: false, pull: false };
-        let replies = self.push_step(gradients, step).await?;
+        let front = self.front(versions);
+        let replies = self.push_step(gradients, step, front).await?;
         Ok(Acknowledgement {
             versions: replies.iter().map(|reply| reply.version).collect(),
             last_steps: replies.iter().map(|reply| reply.last_step).collect(),
@@ -295,20 +417,14 @@ impl Parameters {
         &mut self,
         gradients: Vec<Payload>,
         step: PushedStep<'_>,
+        front: Front,
     ) -> Result<Vec<ShardReply>, ClientError> {
-        let versions = step.versions;
-        let newest = versions.iter().map(|version| version.0).max().unwrap_or_default();
-        let (front, at) = match self.repeats {
-            true => (newest, PullAt::Latest),
-            false => (self.first.0, PullAt::Step(self.first)),
-        };
-        let behind = |position: usize| versions[position].0 < front;
-        let some_behind = (0..versions.len()).any(behind);
+        let gets_push = |position: usize| front.below.is_none_or(|front| step.versions[position] < front);
         let shards = &self.shards;
         let mut calls = Vec::with_capacity(shards.callers.len());
         for (position, payload) in gradients.into_iter().enumerate() {
-            if some_behind && !behind(position) {
-                calls.push(Either::Left(shards.pull_from(position, at, false)));
+            if !gets_push(position) {
+                calls.push(Either::Left(shards.pull_from(position, front.at, false)));
                 continue;
             }
             let push = shards.push(position, self.sequences[position].next(), &step);
@@ -328,12 +444,10 @@ impl Parameters {
 }
 
 impl Shards {
-    /// Pulls from all shards. Also returns the greatest step number in the replies.
-    async fn pull_at(&self, at: PullAt, averages: bool) -> Result<(Exchange, GlobalStep), ClientError> {
+    /// Pulls from all shards.
+    async fn pull_at(&self, at: PullAt, averages: bool) -> Result<Vec<ShardReply>, ClientError> {
         let calls = (0..self.callers.len()).map(|position| self.pull_from(position, at, averages));
-        let replies = try_join_all(calls).await?;
-        let step = replies.iter().map(|reply| reply.step).max().unwrap_or_default();
-        Ok((self.assemble(replies)?, step))
+        try_join_all(calls).await
     }
 
     /// Returns the push of a step to one shard.
@@ -450,13 +564,26 @@ fn check_slices(shard: &ShardLayout, slices: &[SliceId]) -> Result<(), ValuesErr
 
 /// What a push says about its step.
 #[derive(Clone, Copy)]
-struct PushedStep<'a> {
-    local_step: LocalStep,
-    drawn: u64,
-    versions: &'a [Version],
-    traced: bool,
+pub(crate) struct PushedStep<'a> {
+    pub local_step: LocalStep,
+    pub drawn: u64,
+    pub versions: &'a [Version],
+    pub traced: bool,
     /// Whether the replies carry the values for the next step.
-    pull: bool,
+    pub pull: bool,
+}
+
+/// Which shards get the push of a step. The others only reply with their values.
+#[derive(Clone, Copy)]
+pub(crate) struct Front {
+    /// Only the shards below this version get the push; `None` if all shards do.
+    pub below: Option<Version>,
+    /// The version of the values that the others reply with.
+    pub at: PullAt,
+}
+
+fn greatest_step(replies: &[ShardReply]) -> GlobalStep {
+    replies.iter().map(|reply| reply.step).max().unwrap_or_default()
 }
 
 /// The place of a push in the order of the pushes to its shard.
@@ -465,6 +592,14 @@ struct Turn {
     earlier: EarlierCall,
     /// Tells the push after it that this one is answered.
     answered: Option<CallAnswered>,
+}
+
+impl ShardReply {
+    /// Returns what a stage tells its leader of the reply.
+    const fn told(&self) -> StageReply {
+        let Self { version, last_step, step, verdict, .. } = *self;
+        StageReply { version, last_step, step, verdict }
+    }
 }
 
 /// The reply of one shard to a push or a pull.

@@ -9,11 +9,14 @@ use pushpull_messages::id::{ShardId, VariableId};
 use pushpull_transport::buffer::{BufferPool, Payload, Segment};
 
 use super::layout::{Layout, ShardPart, SlicePart};
+use crate::stages::ValueSet;
 
 /// The values of all variables of a job.
 #[derive(Clone, Debug)]
 pub struct Values {
     variables: Vec<Segment>,
+    /// The set that other stages keep their parts of; `None` if the replica has one stage.
+    set: Option<Arc<ValueSet>>,
 }
 
 /// The error for a reply whose slices do not match the placement.
@@ -52,7 +55,18 @@ pub enum ValuesError {
 impl Values {
     /// Creates values from one segment for each variable, in the order of the variables' ids.
     pub const fn new(variables: Vec<Segment>) -> Self {
-        Self { variables }
+        Self { variables, set: None }
+    }
+
+    /// Returns these values as the leader's part of a set.
+    pub(crate) fn in_set(mut self, set: Arc<ValueSet>) -> Self {
+        self.set = Some(set);
+        self
+    }
+
+    /// Returns the set that these values are a part of; `None` if the replica has one stage.
+    pub(crate) fn set(&self) -> Option<&ValueSet> {
+        self.set.as_deref()
     }
 
     /// Assembles exact values from `shards`, which has the payload of each shard in the order of the layout.
@@ -109,7 +123,7 @@ impl Values {
                 Segment::whole(Arc::new(piece))
             }
         });
-        Ok(Self { variables: variables.collect() })
+        Ok(Self::new(variables.collect()))
     }
 
     /// Returns the value of one variable, row-major.

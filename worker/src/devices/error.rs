@@ -5,6 +5,8 @@ use pushpull_cuda::DriverError;
 use pushpull_engine::{CompileError, CudaError, StepError, TooLittleMemory};
 use pushpull_messages::device::Device;
 
+use crate::stages::StageError;
+
 /// The reason why a replica cannot compute a step or an evaluation.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplicaError {
@@ -51,6 +53,14 @@ pub enum ReplicaError {
         /// The number of devices of this worker.
         devices: usize,
     },
+    /// Another stage of this worker's replica has failed.
+    #[error(transparent)]
+    Stage(StageError),
+    /// The leader of a staged replica has several devices, or another one than the processor.
+    #[error(
+        "the graph has stages, each of which runs on the processor of its task, but this worker has the devices {0}: use --devices 1"
+    )]
+    StageDevices(String),
     /// The operating system refused to start threads.
     #[error("cannot start {threads} compute threads: {reason}")]
     Threads {

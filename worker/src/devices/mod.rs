@@ -36,7 +36,9 @@ pub(crate) use self::error::DeviceError;
 pub use self::error::ReplicaError;
 pub use self::graph_replica::GraphReplica;
 pub use self::list::{DEVICES_MAX, DeviceChoice, DeviceList, DeviceListError};
-pub(crate) use self::operations::{check as check_operations, table as table_of_operations};
+pub(crate) use self::operations::{
+    check as check_operations, check_stages, table as table_of_operations, table_of_stages,
+};
 pub use self::replica::{Complete, MakeReplica, Replica, ReplicaConfig};
 pub(crate) use self::work::{Recorded, Work};
 use crate::client::{Gradients, Values};

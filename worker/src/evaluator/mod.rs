@@ -351,7 +351,8 @@ impl Evaluator {
         let task = TaskId::new(JobName::Evaluator, 0);
         let (config, resume) = (self.config.worker.clone(), Resume::default());
         let fetches = FetchPlan::default();
-        let preparation = Preparation { config, job: job.clone(), task, workers: 1, resume, fetches };
+        let group = None;
+        let preparation = Preparation { config, job: job.clone(), task, workers: 1, resume, fetches, group };
         let own_threads = self.config.worker.own_threads;
         let prepared = blocking(own_threads, "preparation", move || preparation.evaluation()).await?;
         let PreparedEvaluation { test, examples, replicas } = prepared;

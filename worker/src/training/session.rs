@@ -8,7 +8,7 @@ use pushpull_input::{Prefetch, TestSet, input_in_directory};
 use pushpull_messages::id::Incarnation;
 use pushpull_messages::input::ColumnSpec;
 use pushpull_messages::job::JobSpec;
-use pushpull_messages::message::{Go, Ready, Register, Registered, Rejoin};
+use pushpull_messages::message::{Go, Ready, Register, Registered, Rejoin, ServeStage};
 use pushpull_messages::observe::TraceSpec;
 use pushpull_transport::buffer::{BufferPool, Payload};
 use pushpull_transport::{CallError, Identity, ReconnectingClient, Transport};
@@ -16,13 +16,14 @@ use tokio::time::timeout;
 
 use crate::blocking::blocking;
 use crate::chief_link::ChiefLink;
-use crate::client::Parameters;
+use crate::client::{ClientError, Parameters};
 use crate::config::WorkerConfig;
 use crate::devices::{Devices, parts};
 use crate::error::WorkerError;
 use crate::fetches::{FetchConfig, FetchPlan};
 use crate::hooks::{Hook, ModelSummaries, Start};
 use crate::preparation::{Preparation, Prepared};
+use crate::stages::{Group, GroupStart, Registration};
 use crate::telemetry::{Journal, Life};
 
 /// The time that is added to the worker's limit for the start of the job. It lets the chief fail first,
@@ -47,6 +48,31 @@ pub(super) struct Session {
     pub trace: Option<TraceSpec>,
     /// The test set, if this worker evaluates the model while the job trains.
     pub test: Option<Arc<TestSet>>,
+    /// The other stages of this worker's replica; `None` if the replica has one stage.
+    pub group: Option<Arc<Group>>,
+}
+
+/// What a worker is told to do when it registers.
+pub(super) enum Started {
+    /// It trains.
+    Session(Box<Session>),
+    /// It serves as a stage of another worker's replica.
+    Stage(ServeStage),
+}
+
+/// Checks that no hook needs the tensors or gradients of other stages.
+fn check_hooks(hooks: &[Box<dyn Hook>]) -> Result<(), WorkerError> {
+    for hook in hooks {
+        if hook.changes_gradients() {
+            return Err(WorkerError::StageHook(
+                "a hook changes gradients, of which a worker has only its own",
+            ));
+        }
+        if hook.fetches().is_some() {
+            return Err(WorkerError::StageHook("a hook fetches tensors, of which a worker has only its own"));
+        }
+    }
+    Ok(())
 }
 
 /// Returns what each hook fetches.
@@ -90,32 +116,63 @@ impl SessionStart<'_> {
         &self,
         link: &ChiefLink,
         chief: &Arc<ReconnectingClient>,
-    ) -> Result<Session, WorkerError> {
+    ) -> Result<Started, WorkerError> {
         let Self { config, identity, transport, pool, life, journal, after } = *self;
         tracing::info!("registering with the chief");
         life.doing("registering");
-        let registered = self.in_time(chief.call::<Registered>(Register { after }, Payload::EMPTY)).await?;
+        let registered = self.in_time(chief.call::<Registration>(Register { after }, Payload::EMPTY)).await?;
+        let registered = match registered {
+            Registration::Leads(registered) => *registered,
+            Registration::Serves(serve) => return Ok(Started::Stage(serve)),
+        };
         let Registered { mut job, placement, workers, resume, saves, summary_every, trace } = registered;
         life.doing("preparing");
         let digest = job.digest();
+        let stages = job.graph.stages();
+        let sent = job.clone();
         job.freeze();
         if let Some(directory) = &config.data_dir {
             job.input = input_in_directory(&job.input, directory)?;
         }
         let variables = &job.graph.variables;
-        let mut parameters =
-            Parameters::connect(transport, identity, &placement, variables, pool, config.client()).await?;
+        let own = (&placement, &stages, 0);
+        let parameters =
+            Parameters::connect_stage(transport, identity, own, variables, pool, config.client());
+        let mut parameters = parameters.await?;
         parameters.compress(&job.sent_as());
+        let mut group = None;
+        if stages.count() > 1 {
+            let (placement, patience, replicas) = (&placement, config.start_timeout, workers);
+            let start = GroupStart { transport, identity, pool, job: &sent, placement, replicas, patience };
+            let opened = Arc::new(start.open().await.map_err(ClientError::from)?);
+            parameters.lead(Arc::clone(&opened));
+            group = Some(opened);
+            // The other stages send no tensors of a step to the leader but those that it computes with.
+            job.metrics_every = Some(0);
+        }
         journal.counters(parameters.counters().clone());
-        let mut hooks = self.make_hooks(&job, summary_every);
+        let mut hooks = self.make_hooks(&job, summary_every.filter(|_| group.is_none()));
+        if summary_every.is_some() && group.is_some() {
+            tracing::warn!("plotting no summaries of tensors: the graph has stages");
+        }
+        if group.is_some() {
+            check_hooks(&hooks)?;
+        }
         let (task, wanted, own_threads) = (identity.task, fetches_of(&hooks), config.own_threads);
         let config = (*config).clone();
         journal.metrics(&job.graph);
-        let own = job.clone();
+        let (own, group_of_devices) = (job.clone(), group.clone());
         let prepare = blocking(own_threads, "preparation", move || {
             let fetches = plan_fetches(&own, config.devices.len(), &wanted)?;
-            let preparation =
-                Preparation { config, job: own, task, workers, resume, fetches: fetches.clone() };
+            let preparation = Preparation {
+                config,
+                job: own,
+                task,
+                workers,
+                resume,
+                fetches: fetches.clone(),
+                group: group_of_devices,
+            };
             Ok((fetches, preparation.run()?))
         });
         let limit = self.limit();
@@ -147,7 +204,20 @@ impl SessionStart<'_> {
         link.begin(chief, Rejoin { job: digest, files }).await?;
         life.ready();
         let (drawn, test) = (resume.drawn, test.map(Arc::new));
-        Ok(Session { job, workers, parameters, devices, input, hooks, fetches, drawn, saves, trace, test })
+        Ok(Started::Session(Box::new(Session {
+            job,
+            workers,
+            parameters,
+            devices,
+            input,
+            hooks,
+            fetches,
+            drawn,
+            saves,
+            trace,
+            test,
+            group,
+        })))
     }
 
     /// Creates the configured hooks and, if the job writes summaries, the hooks that plot the graph's

@@ -12,7 +12,9 @@ use std::time::Duration;
 use pushpull_input::{InputError, SplitMix64, TestSet};
 use pushpull_messages::id::{GlobalStep, Incarnation, LocalStep};
 use pushpull_messages::job::JobSpec;
-use pushpull_messages::message::{Evaluated, Evaluation, Finish, Finished, Resume, TrainingResult};
+use pushpull_messages::message::{
+    Evaluated, Evaluation, Finish, Finished, Resume, ServeStage, TrainingResult,
+};
 use pushpull_messages::observe::Clock;
 use pushpull_transport::buffer::Payload;
 use pushpull_transport::{CallError, DialError};
@@ -31,9 +33,10 @@ use crate::evaluation::evaluate;
 use crate::fetches::FetchPlan;
 use crate::lease::Lease;
 use crate::preparation::Preparation;
+use crate::stages::StageTask;
 use crate::telemetry::{Evaluations, Gauge, Plots, ReportSources, Reporter, Spans, StopCause, Tracer};
 use crate::training::filter::Filter;
-use crate::training::session::{Session, SessionStart};
+use crate::training::session::{Session, SessionStart, Started};
 use crate::training::step::Stepper;
 use crate::training::trainer::{Trained, Trainer, TrainingProgress};
 use crate::training::validation::{Validation, ValidationSetting};
@@ -96,12 +99,33 @@ impl WorkerIncarnation<'_> {
             () = interrupt.cancelled() => Err(interrupted),
         };
         let session = match prepared {
-            Ok(session) => session,
+            Ok(Started::Session(session)) => *session,
+            Ok(Started::Stage(serve)) => return self.serve_stage(&chief, serve).await,
             Err(error) => return self.leave_early(&chief, error, None).await,
         };
+        let group = session.group.clone();
+        let ending = Box::pin(self.train_and_finish(&chief, session)).await;
+        if let (Some(group), Ending::Left(Ok(()))) = (group, &ending) {
+            group.close().await;
+        }
+        ending
+    }
+
+    /// Serves as a stage of another worker's replica, until that worker has left the job.
+    async fn serve_stage(&self, chief: &ChiefLink, serve: ServeStage) -> Ending {
+        let Worker { config, identity, transport, pool, life, interrupt, .. } = self.worker;
+        // After a signal, the leader needs this stage until the job is saved.
+        self.saves.store(true, Ordering::Relaxed);
+        let stage = StageTask { config, identity, transport, pool, interrupt, life };
+        Ending::Left(stage.run(chief, serve).await)
+    }
+
+    /// Trains, tells the chief, and evaluates if the chief requests it.
+    async fn train_and_finish(&mut self, chief: &Arc<ChiefLink>, session: Session) -> Ending {
+        let Worker { life, journal, .. } = self.worker;
         self.begun = true;
         self.saves.store(session.saves, Ordering::Relaxed);
-        let (Trained { result, progress }, rest) = self.train(&chief, session).await;
+        let (Trained { result, progress }, rest) = self.train(chief, session).await;
         let result = match result {
             Ok(()) => TrainingResult::Completed,
             // The other workers may have more input, and the chief may request an evaluation from this
@@ -110,7 +134,7 @@ impl WorkerIncarnation<'_> {
                 tracing::warn!("waiting for the other workers: {end}");
                 TrainingResult::input_ended(end)
             }
-            Err(error) => return self.leave_early(&chief, error, Some(progress)).await,
+            Err(error) => return self.leave_early(chief, error, Some(progress)).await,
         };
         let TrainingProgress { local_step, loss, skipped } = progress;
         tracing::info!("finished after {local_step} steps of this worker");
@@ -119,7 +143,7 @@ impl WorkerIncarnation<'_> {
             tracing::warn!(records, "skipped damaged records of the training set");
         }
         life.doing("waiting for the other workers");
-        self.finish(&chief, Finish { result, local_step, loss, skipped }, rest).await
+        self.finish(chief, Finish { result, local_step, loss, skipped }, rest).await
     }
 
     /// Tells the chief that this worker has finished, and evaluates if the chief requests it. If the chief is
@@ -175,8 +199,20 @@ impl WorkerIncarnation<'_> {
 
     /// Trains, and concurrently reports to the chief. The input and the hooks are dropped at the end.
     async fn train(&self, chief: &Arc<ChiefLink>, session: Session) -> (Trained, AfterTraining) {
-        let Session { job, parameters, devices, input, hooks, drawn, saves, trace, workers, test, fetches } =
-            session;
+        let Session {
+            job,
+            parameters,
+            devices,
+            input,
+            hooks,
+            drawn,
+            saves,
+            trace,
+            workers,
+            test,
+            fetches,
+            ..
+        } = session;
         let (journal, clock) = (self.worker.journal.clone(), Clock::start());
         let (plots, spans, evaluations) = (Plots::default(), Spans::default(), Evaluations::default());
         let own = |trace| Tracer::new(trace, self.worker.identity.task, clock, spans.clone());
@@ -278,7 +314,8 @@ impl WorkerIncarnation<'_> {
         let (config, task, resume) =
             (self.worker.config.clone(), self.worker.identity.task, Resume::default());
         let fetches = FetchPlan::default();
-        let preparation = Preparation { config, job: job.clone(), task, workers: 1, resume, fetches };
+        let group = None;
+        let preparation = Preparation { config, job: job.clone(), task, workers: 1, resume, fetches, group };
         let test = match test {
             Some(test) => test,
             None => Arc::new(
@@ -348,7 +385,7 @@ impl WorkerIncarnation<'_> {
             // This ps task has started before, because an earlier incarnation was connected to it.
             Client(ClientError::Dial(DialError::Missing { .. })) => self.after.is_some(),
             Hung { .. } | NotPrepared(_) => true,
-            error => error.is_lost_ps(),
+            error => error.is_lost_ps() || error.is_lost_stage(),
         }
     }
 
@@ -357,13 +394,14 @@ impl WorkerIncarnation<'_> {
     /// because a ps task is lost. If the rollback is still to come, an interrupted worker ends instead.
     fn must_begin_again(&self, error: &WorkerError) -> bool {
         let will_roll_back = self.saves.load(Ordering::Relaxed) && error.is_lost_ps();
-        error.is_rolled_back() || will_roll_back && !self.worker.interrupt.is_cancelled()
+        let again = will_roll_back || error.is_lost_stage();
+        error.is_rolled_back() || again && !self.worker.interrupt.is_cancelled()
     }
 }
 
 /// Registers with the chief and prepares the training. If the chief is started again before it lets the
 /// worker begin, registers with the next run of the chief, whose job may differ.
-async fn prepare(start: &SessionStart<'_>, chief: &ChiefLink) -> Result<Session, WorkerError> {
+async fn prepare(start: &SessionStart<'_>, chief: &ChiefLink) -> Result<Started, WorkerError> {
     loop {
         let client = chief.client().await?;
         match start.run(chief, &client).await {
