@@ -13,5 +13,8 @@ pub struct Data;
 #[doc = include_str!("../docs/src/guide/sessions.md")]
 pub struct ServersAndSessions;
 
+#[doc = include_str!("../docs/src/guide/model-parallelism.md")]
+pub struct ModelParallelism;
+
 #[doc = include_str!("../docs/src/guide/hooks.md")]
 pub struct HooksAndSummaries;
