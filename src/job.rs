@@ -217,8 +217,8 @@ impl Job {
         self
     }
 
-    /// Sets the number of equal parts of a batch that pass through the stages of a replica one after another; the
-    /// default is 1. More than 1 needs a graph with operations on several worker tasks.
+    /// Sets the number of equal parts of a batch that pass through the stages of a replica one after another;
+    /// the default is 1. More than 1 needs a graph with operations on several worker tasks.
     pub const fn micro_batches(mut self, parts: u32) -> Self {
         self.spec.micro_batches = parts;
         self

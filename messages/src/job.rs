@@ -94,8 +94,8 @@ pub struct JobSpec {
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub pipeline: u32,
     /// The number of equal parts of a batch that pass through the stages of a replica one after another, 1 to
-    /// [`MICRO_BATCHES_MAX`]. The stages compute different micro-batches at the same time. More than 1 requires
-    /// that the graph has stages: operations on different worker tasks.
+    /// [`MICRO_BATCHES_MAX`]. The stages compute different micro-batches at the same time. More than 1
+    /// requires that the graph has stages: operations on different worker tasks.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub micro_batches: u32,
     /// Whether two runs of the job must end with bit-identical variables; requires the policy `sync`, or
@@ -268,9 +268,9 @@ impl JobSpec {
         }
     }
 
-    /// Returns the number of replicas of the graph that `workers` workers form: one for each worker, or, if the
-    /// graph has stages, one for as many workers as it has stages. Worker r leads replica r, and stage s of the
-    /// replica is worker s · replicas + r.
+    /// Returns the number of replicas of the graph that `workers` workers form: one for each worker, or, if
+    /// the graph has stages, one for as many workers as it has stages. Worker r leads replica r, and stage s
+    /// of the replica is worker s · replicas + r.
     pub fn replicas(&self, workers: u32) -> u32 {
         workers / self.graph.stages().count()
     }
@@ -391,8 +391,8 @@ impl JobSpec {
     ///
     /// # Errors
     /// If the workers cannot be divided into replicas with a worker for each stage of the graph; if
-    /// `deterministic` is set, but the result would depend on the order in which pushes arrive; if the tensors of
-    /// the job's summaries are too large.
+    /// `deterministic` is set, but the result would depend on the order in which pushes arrive; if the
+    /// tensors of the job's summaries are too large.
     pub fn validate_start(&self, workers: u32) -> Result<(), JobError> {
         let stages = self.graph.stages().count();
         if stages > 1 && (workers == 0 || !workers.is_multiple_of(stages)) {

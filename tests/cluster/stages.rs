@@ -1,5 +1,5 @@
-//! Tests of graphs whose operations are on several worker tasks. A replica with stages computes the same bits as one
-//! worker with the whole graph, and it survives the death of any of its tasks.
+//! Tests of graphs whose operations are on several worker tasks. A replica with stages computes the same bits
+//! as one worker with the whole graph, and it survives the death of any of its tasks.
 
 use pushpull::{
     DatasetSpec, Embedded, GraphBuilder, GraphSpec, InitializerSpec, InputSpec, JobProgress, JobReport,
@@ -17,8 +17,8 @@ fn stage(index: u32) -> String {
     format!("/job:worker/task:{index}")
 }
 
-/// Returns a model whose layers are on these stages: a hidden layer with batch normalisation, one with dropout, and the
-/// logits with the loss.
+/// Returns a model whose layers are on these stages: a hidden layer with batch normalisation, one with
+/// dropout, and the logits with the loss.
 fn graph([first, second, last]: [u32; 3]) -> GraphSpec {
     let mut g = GraphBuilder::new("three layers");
     let images = g.input("features", [28, 28]);
@@ -180,7 +180,8 @@ fn a_stage_that_is_killed_comes_back() {
         let cluster = staged_cluster(4, ENDLESS, &["--sync=async"]);
         let mut programs = cluster.start_all();
         wait_for_version(&cluster, 50);
-        // The tasks are listed as chief, ps 0 and 1, and then the workers: 0 and 1 lead, 2 and 3 are their stages.
+        // The tasks are listed as chief, ps 0 and 1, and then the workers: 0 and 1 lead, 2 and 3 are their
+        // stages.
         let (task, place) = (TaskId::worker(victim), 3 + victim as usize);
         programs[4].wait_for("ready: model");
         programs[place].kill();

@@ -98,6 +98,11 @@ pub enum WorkerError {
     /// This task cannot listen, which a stage of a replica needs.
     #[error("cannot listen for the other tasks of this replica: {0}")]
     Listen(#[from] TransportError),
+    /// The chief was started again with another job, in which this task has another role.
+    #[error(
+        "the chief has given this task another role: the job was started again with other stages or workers"
+    )]
+    OtherRole,
     /// A stage of a replica runs without threads of its own.
     #[error("a stage of a replica needs threads of its own: set own_threads")]
     StageThreads,
@@ -161,6 +166,16 @@ impl WorkerError {
         match self {
             Self::Client(ClientError::Stage(error)) | Self::Replica(ReplicaError::Stage(error)) => {
                 matches!(error.kind, StageErrorKind::Lost)
+            }
+            _ => false,
+        }
+    }
+
+    /// Returns true if another stage of this worker's replica could not be reached in time.
+    pub(crate) const fn is_missing_stage(&self) -> bool {
+        match self {
+            Self::Client(ClientError::Stage(error)) | Self::Replica(ReplicaError::Stage(error)) => {
+                matches!(error.kind, StageErrorKind::Missing)
             }
             _ => false,
         }

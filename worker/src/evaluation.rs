@@ -215,8 +215,8 @@ pub(crate) fn by_name(graph: &GraphSpec) -> Vec<VariableId> {
     order
 }
 
-/// Returns the CRC-32C of the bytes of the values, with the variables in the order `order`. `elsewhere` has the checksum
-/// and the size in bytes of each variable whose values are on another stage.
+/// Returns the CRC-32C of the bytes of the values, with the variables in the order `order`. `elsewhere` has
+/// the checksum and the size in bytes of each variable whose values are on another stage.
 pub(crate) fn checksum(
     order: &[VariableId],
     values: &Values,

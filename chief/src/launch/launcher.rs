@@ -267,8 +267,8 @@ impl Launcher<'_> {
         Ok(Begun { deadline, unfinished })
     }
 
-    /// Returns the number of workers that lead a replica: all workers of the cluster spec, unless the graph has
-    /// stages.
+    /// Returns the number of workers that lead a replica: all workers of the cluster spec, unless the graph
+    /// has stages.
     pub(super) fn workers(&self) -> u32 {
         self.job.replicas(self.identity.cluster.addresses(JobName::Worker).len() as u32)
     }

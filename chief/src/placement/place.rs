@@ -53,6 +53,17 @@ pub enum PlaceError {
         /// The number of bytes that fit on one shard.
         shard_bytes_max: u64,
     },
+    /// A ps task would have more shards than [`SHARDS_PER_TASK_MAX`], because each stage of the graph has
+    /// shards of its own.
+    #[error(
+        "{task} cannot have shards of its own for each of {stages} stages, because {SHARDS_PER_TASK_MAX} is the most: use fewer shards per ps task"
+    )]
+    TooManyStages {
+        /// The ps task.
+        task: TaskId,
+        /// The number of stages.
+        stages: u32,
+    },
     /// The placement has more shards than [`SHARDS_MAX`].
     #[error(
         "the variables need {shards} shards, expected at most {SHARDS_MAX}: use fewer ps tasks or shards"

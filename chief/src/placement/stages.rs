@@ -1,5 +1,5 @@
-//! Places the variables of a graph that has stages: each stage has shards of its own on every ps task, so that a
-//! worker uses only the shards of the variables that it owns.
+//! Places the variables of a graph that has stages: each stage has shards of its own on every ps task, so
+//! that a worker uses only the shards of the variables that it owns.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,9 @@ use pushpull_messages::variable::{DeviceSpec, VariableSpec};
 
 use super::place::{PlaceError, place};
 
-/// Decides how the variables are split into slices, and which shard owns each slice, as [`place`] does, so that no
-/// shard has variables of two stages. The first stage that owns a variable gets the announced `shards`, and each
-/// further one as many shards on each task, after those of the stages before it.
+/// Decides how the variables are split into slices, and which shard owns each slice, as [`place`] does, so
+/// that no shard has variables of two stages. The first stage that owns a variable gets the announced
+/// `shards`, and each further one as many shards on each task, after those of the stages before it.
 ///
 /// # Errors
 /// As [`place`].
@@ -43,7 +43,7 @@ pub fn place_stages(
         let seat = |shard: ShardId| {
             let first = next.get(&shard.ps).copied().unwrap_or_default();
             let index = first.saturating_add(shard.shard);
-            let full = PlaceError::TaskTooLarge { task: shard.task(), shard_bytes_max };
+            let full = PlaceError::TooManyStages { task: shard.task(), stages: stages.count() };
             if index < SHARDS_PER_TASK_MAX { Ok(ShardId::new(shard.ps, index)) } else { Err(full) }
         };
         let own_shards = shards.iter().map(|&shard| seat(shard)).collect::<Result<Vec<_>, _>>()?;
@@ -60,7 +60,10 @@ pub fn place_stages(
             let next = next.entry(shard.ps).or_default();
             *next = (shard.shard + 1).max(*next);
         }
-        whole.shards.extend(placed.shards);
+        // The first stage has the announced shards, also those without slices, as a graph without stages has.
+        let is_used = |shard: &ShardId| whole.shards.is_empty() || placed.on_shard(*shard).next().is_some();
+        let used: Vec<ShardId> = placed.shards.iter().copied().filter(is_used).collect();
+        whole.shards.extend(used);
         whole.slices.extend(placed.slices.into_iter().map(|mut slice| {
             slice.slice.variable = owned[slice.slice.variable.index()];
             slice
@@ -155,6 +158,6 @@ mod tests {
         let variables: Vec<(u32, usize)> = (0..3).map(|stage| (stage, 1)).collect();
         let shards: Vec<ShardId> = (0..100).map(|shard| ShardId::new(0, shard)).collect();
         let error = placed(&graph(&variables), &shards, u64::MAX).unwrap_err();
-        assert!(matches!(error, PlaceError::TaskTooLarge { .. }), "{error}");
+        assert!(matches!(error, PlaceError::TooManyStages { stages: 3, .. }), "{error}");
     }
 }

@@ -1,11 +1,11 @@
-//! The stages of a job's graph: which worker task of a replica runs each operation and owns each variable. This
-//! module must not depend on clusters.
+//! The stages of a job's graph: which worker task of a replica runs each operation and owns each variable.
+//! This module must not depend on clusters.
 
 use super::{GraphSpec, Op};
 use crate::id::{NodeId, VariableId};
 
-/// The stage of each operation and of each variable of a graph. A replica of the graph has a worker task for each
-/// stage. An operation that requests `/job:worker/task:k` is in stage k, any other operation in stage 0.
+/// The stage of each operation and of each variable of a graph. A replica of the graph has a worker task for
+/// each stage. An operation that requests `/job:worker/task:k` is in stage k, any other operation in stage 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stages {
     count: u32,
@@ -44,8 +44,8 @@ impl Stages {
 impl GraphSpec {
     /// Returns the stages of the graph.
     ///
-    /// Inputs are in stage 0, which reads the batch. A variable is owned by the stage that its own node requests,
-    /// or else by the first stage that reads it, and its node is in that stage.
+    /// Inputs are in stage 0, which reads the batch. A variable is owned by the stage that its own node
+    /// requests, or else by the first stage that reads it, and its node is in that stage.
     pub fn stages(&self) -> Stages {
         let requested = |node: usize| self.nodes[node].device.and_then(|device| device.task);
         let mut nodes: Vec<u32> = (0..self.nodes.len())

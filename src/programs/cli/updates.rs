@@ -100,8 +100,8 @@ pub(super) struct UpdateArgs {
     /// of earlier steps are unanswered; needs --sync async or async:staleness-lr
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(PIPELINE_MAX)))]
     pipeline: u32,
-    /// Number of equal parts of a batch that pass through the stages of a replica one after another, so that the
-    /// stages compute at the same time; needs a model with operations on several worker tasks
+    /// Number of equal parts of a batch that pass through the stages of a replica one after another, so that
+    /// the stages compute at the same time; needs a model with operations on several worker tasks
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(MICRO_BATCHES_MAX)))]
     micro_batches: u32,
     /// Give bit-identical results on every run; needs --sync sync, or sync:K with K of at least the

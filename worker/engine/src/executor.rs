@@ -153,9 +153,9 @@ impl Executor {
 
     /// Executes instructions of the run that has begun, until one reads a column that is not
     /// [ready](ColumnSource::is_ready) or writes a variable of the sink that is not
-    /// [ready](GradientSink::is_ready), or the program has ended. A run that waits goes on with the next call,
-    /// which must get the same columns and the same sink. They are those of [`run_part`](Self::run_part) or,
-    /// for a stage, those of its `columns` and `sends`.
+    /// [ready](GradientSink::is_ready), or the program has ended. A run that waits goes on with the next
+    /// call, which must get the same columns and the same sink. They are those of
+    /// [`run_part`](Self::run_part) or, for a stage, those of its `columns` and `sends`.
     ///
     /// # Errors
     /// The same as those of [`run_part`](Self::run_part). An error ends the run.

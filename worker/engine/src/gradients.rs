@@ -6,8 +6,8 @@ use pushpull_messages::id::VariableId;
 /// A receiver of gradients: it provides memory for each variable's gradient, and is notified when a gradient
 /// is complete.
 pub trait GradientSink {
-    /// Returns whether [`variable_mut`](Self::variable_mut) may be called. Only a run that can pause asks: it waits
-    /// before the instruction that writes the gradient.
+    /// Returns whether [`variable_mut`](Self::variable_mut) may be called. Only a run that can pause asks: it
+    /// waits before the instruction that writes the gradient.
     fn is_ready(&self, variable: VariableId) -> bool {
         let _ = variable;
         true

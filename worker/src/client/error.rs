@@ -1,6 +1,6 @@
 //! The reasons why a push, a pull or a connection to the shards fails.
 
-use pushpull_messages::id::TaskId;
+use pushpull_messages::id::{ShardId, TaskId};
 use pushpull_messages::message::RefusalCode;
 use pushpull_transport::{CallError, DialError};
 
@@ -19,6 +19,9 @@ pub enum ClientError {
     /// A call to a ps task failed or was refused.
     #[error(transparent)]
     Call(#[from] CallError),
+    /// A shard has variables of several stages of the graph.
+    #[error("{0} has variables of several stages, expected a placement that keeps stages apart")]
+    MixedShard(ShardId),
     /// Another stage of this worker's replica has failed.
     #[error(transparent)]
     Stage(#[from] StageError),

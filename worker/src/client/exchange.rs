@@ -7,8 +7,8 @@ use pushpull_messages::id::{GlobalStep, Version};
 use pushpull_messages::message::{StageReply, Verdict};
 
 use super::traced_push::TracedPush;
+use super::value_set::ValueSet;
 use super::values::Values;
-use crate::stages::ValueSet;
 
 /// The result of a push to all shards, or of a pull from all of them.
 #[derive(Debug)]
@@ -37,7 +37,8 @@ pub struct Acknowledgement {
 }
 
 impl Exchange {
-    /// Adds the replies of the shards of a replica's other stages. The values become the leader's part of `set`.
+    /// Adds the replies of the shards of a replica's other stages. The values become the leader's part of
+    /// `set`.
     pub(super) fn joined(self, set: Arc<ValueSet>, others: &[StageReply]) -> Self {
         let Self { values, mut versions, mut last_steps, mut verdicts, pushes } = self;
         let values = Arc::new(Arc::unwrap_or_clone(values).in_set(set));

@@ -85,16 +85,24 @@ fn encoding(spec: Option<EncodingSpec>, elements: usize) -> Option<Encoding> {
     Some(encoding).filter(|encoding| encoding.shrinks(elements))
 }
 
-/// Returns the shards of each stage's variables, in the order of the placement. A shard without slices belongs to
-/// stage 0.
-pub(crate) fn shards_of_stages(placement: &Placement, stages: &Stages) -> Vec<Vec<ShardId>> {
-    let owners: BTreeMap<ShardId, u32> =
-        placement.slices.iter().map(|placed| (placed.shard, stages.owner(placed.slice.variable))).collect();
+/// Returns the shards of each stage's variables, in the order of the placement. A shard without slices
+/// belongs to stage 0.
+///
+/// # Errors
+/// Returns a shard that has variables of several stages.
+pub(crate) fn shards_of_stages(placement: &Placement, stages: &Stages) -> Result<Vec<Vec<ShardId>>, ShardId> {
+    let mut owners: BTreeMap<ShardId, u32> = BTreeMap::new();
+    for placed in &placement.slices {
+        let owner = stages.owner(placed.slice.variable);
+        if *owners.entry(placed.shard).or_insert(owner) != owner {
+            return Err(placed.shard);
+        }
+    }
     let mut shards = vec![Vec::new(); stages.count() as usize];
     for &shard in &placement.shards {
         shards[owners.get(&shard).map_or(0, |&owner| owner as usize)].push(shard);
     }
-    shards
+    Ok(shards)
 }
 
 impl Layout {

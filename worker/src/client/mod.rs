@@ -14,6 +14,7 @@ mod round_trips;
 #[cfg(test)]
 mod tests;
 mod traced_push;
+mod value_set;
 mod values;
 
 pub use config::ClientConfig;
@@ -27,4 +28,5 @@ pub(crate) use layout::shards_of_stages;
 pub use parameters::Parameters;
 pub(crate) use parameters::{Front, PushedStep};
 pub(crate) use traced_push::TracedPush;
+pub(crate) use value_set::{OtherStages, ValueSet};
 pub use values::{Values, ValuesError};

@@ -54,8 +54,8 @@ pub struct Parameters {
     /// does not always make a version of a shard, so steps and versions cannot be compared.
     repeats: bool,
     streams: bool,
-    /// The other stages of this worker's replica, which use the shards of their variables; `None` if the replica has
-    /// one stage, or if this task is not its leader.
+    /// The other stages of this worker's replica, which use the shards of their variables; `None` if the
+    /// replica has one stage, or if this task is not its leader.
     group: Option<Arc<Group>>,
 }
 
@@ -87,8 +87,8 @@ impl Parameters {
         Self::connect_to(transport, identity, layout, pool, config).await
     }
 
-    /// Connects to the ps tasks that have the variables of one stage of a replica. `identity` is that of the replica's
-    /// leader.
+    /// Connects to the ps tasks that have the variables of one stage of a replica. `identity` is that of the
+    /// replica's leader.
     ///
     /// # Errors
     /// If a ps task cannot be reached in time, or if the cluster spec has no address for it.
@@ -100,7 +100,8 @@ impl Parameters {
         pool: &BufferPool,
         config: ClientConfig,
     ) -> Result<Self, ClientError> {
-        let own = &shards_of_stages(placement, stages)[stage as usize];
+        let shards = shards_of_stages(placement, stages).map_err(ClientError::MixedShard)?;
+        let own = &shards[stage as usize];
         let layout = Layout::of_shards(placement, own, variables);
         Self::connect_to(transport, identity, layout, pool, config).await
     }
@@ -191,6 +192,11 @@ impl Parameters {
         own.chain(self.group.iter().flat_map(|group| group.shards()))
     }
 
+    /// Returns whether this worker's replica has other stages.
+    pub(crate) const fn leads(&self) -> bool {
+        self.group.is_some()
+    }
+
     /// Returns the number of this client's own shards.
     pub(crate) fn shard_count(&self) -> usize {
         self.sequences.len()
@@ -254,7 +260,7 @@ impl Parameters {
     }
 
     fn for_leader(&self, replies: Vec<ShardReply>) -> Result<(Arc<Values>, Vec<StageReply>), ClientError> {
-        let told = replies.iter().map(ShardReply::told).collect();
+        let told = replies.iter().map(ShardReply::to_stage_reply).collect();
         Ok((self.shards.assemble(replies)?.values, told))
     }
 
@@ -302,7 +308,8 @@ impl Parameters {
         Ok(self.shards.assemble(own)?.joined(set, &others))
     }
 
-    /// Pushes gradients to this client's own shards, and pulls the next values, for the leader of the replica.
+    /// Pushes gradients to this client's own shards, and pulls the next values, for the leader of the
+    /// replica.
     ///
     /// # Errors
     /// If a shard refuses the push, or cannot be reached.
@@ -596,7 +603,7 @@ struct Turn {
 
 impl ShardReply {
     /// Returns what a stage tells its leader of the reply.
-    const fn told(&self) -> StageReply {
+    const fn to_stage_reply(&self) -> StageReply {
         let Self { version, last_step, step, verdict, .. } = *self;
         StageReply { version, last_step, step, verdict }
     }

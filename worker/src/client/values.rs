@@ -9,7 +9,7 @@ use pushpull_messages::id::{ShardId, VariableId};
 use pushpull_transport::buffer::{BufferPool, Payload, Segment};
 
 use super::layout::{Layout, ShardPart, SlicePart};
-use crate::stages::ValueSet;
+use super::value_set::ValueSet;
 
 /// The values of all variables of a job.
 #[derive(Clone, Debug)]

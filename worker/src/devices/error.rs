@@ -55,7 +55,17 @@ pub enum ReplicaError {
     },
     /// Another stage of this worker's replica has failed.
     #[error(transparent)]
-    Stage(StageError),
+    Stage(#[from] StageError),
+    /// A value that crosses between stages does not fit into a message.
+    #[error(
+        "a value of {bytes} bytes crosses between stages, expected at most {bytes_max}: use smaller batches, or more micro-batches"
+    )]
+    LargeStageValue {
+        /// The size of the value in bytes.
+        bytes: u64,
+        /// The maximum size in bytes.
+        bytes_max: u64,
+    },
     /// The leader of a staged replica has several devices, or another one than the processor.
     #[error(
         "the graph has stages, each of which runs on the processor of its task, but this worker has the devices {0}: use --devices 1"

@@ -36,8 +36,8 @@ const fn processor(stage: u32) -> Device {
     Device { task: TaskId::worker(stage), kind: DeviceKind::Cpu, index: 0 }
 }
 
-/// Checks the operations of a graph. `elsewhere` returns the device that an operation would run on, if its request
-/// does not allow it.
+/// Checks the operations of a graph. `elsewhere` returns the device that an operation would run on, if its
+/// request does not allow it.
 fn check_each(
     graph: &GraphSpec,
     soft: bool,
@@ -70,8 +70,8 @@ pub(crate) fn table(graph: &GraphSpec, devices: &[Device]) -> String {
     std::iter::once(format!("each on {}", places.join(", "))).chain(lines).collect::<Vec<_>>().join("\n")
 }
 
-/// Returns a readable table of the operations of a graph with stages: each operation in the order of the graph, and the
-/// device on which the first replica runs it.
+/// Returns a readable table of the operations of a graph with stages: each operation in the order of the
+/// graph, and the device on which the first replica runs it.
 pub(crate) fn table_of_stages(graph: &GraphSpec) -> String {
     let width = graph.nodes.iter().map(|node| node.name.len().min(NAME_WIDTH)).max().unwrap_or(0);
     let kinds = graph.nodes.iter().map(|node| node.op.name().len()).max().unwrap_or(0);

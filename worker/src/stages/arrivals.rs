@@ -1,8 +1,8 @@
 //! The values that arrive for one run of a stage, and the news that end the run's waits.
 //!
-//! Required properties: (A) a value is taken once, by the micro-batch and the edge for which it was sent; (B) a wait
-//! ends after any change since the waiting thread has last looked; (C) after a failure every wait returns the first
-//! reason.
+//! Required properties: (A) a value is taken once, by the micro-batch and the edge for which it was sent; (B)
+//! a wait ends after any change since the waiting thread has last looked; (C) after a failure every wait
+//! returns the first reason.
 
 use std::collections::HashMap;
 
@@ -49,6 +49,19 @@ impl Arrivals {
         self.change(|state| drop(state.values.insert(place, value)));
     }
 
+    /// Stores a value as [`put`](Self::put) does, unless this number of values wait to be taken. Returns
+    /// whether it was stored.
+    pub fn try_put(&self, place: ValuePlace, value: Segment, values_max: usize) -> bool {
+        let mut stored = false;
+        self.change(|state| {
+            stored = state.values.len() < values_max;
+            if stored {
+                state.values.insert(place, value);
+            }
+        });
+        stored
+    }
+
     /// Ends the run.
     pub fn fail(&self, error: StageError) {
         self.change(|state| _ = state.failed.get_or_insert(error));
@@ -59,14 +72,9 @@ impl Arrivals {
         self.change(|state| state.stages_left = state.stages_left.saturating_sub(1));
     }
 
-    /// Returns the number of values that have not been taken.
-    pub fn len(&self) -> usize {
-        self.state.lock().values.len()
-    }
-
-    /// Takes a value if it has arrived.
-    pub fn take(&self, place: ValuePlace) -> Option<Segment> {
-        self.state.lock().values.remove(&place)
+    /// Takes all values of the micro-batches before `end`.
+    pub fn take_before(&self, end: u32) -> Vec<(ValuePlace, Segment)> {
+        self.state.lock().values.extract_if(|&(micro_batch, _), _| micro_batch < end).collect()
     }
 
     /// Returns the number of changes so far.

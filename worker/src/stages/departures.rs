@@ -1,7 +1,7 @@
 //! The values that a stage has computed for the leader, which fetches them because it does not listen.
 //!
-//! Required properties: (A) each value is sent once, whether it or its request comes first; (B) nothing of an earlier
-//! run stays.
+//! Required properties: (A) each value is sent once, whether it or its request comes first; (B) nothing of an
+//! earlier run stays.
 
 use std::collections::HashMap;
 

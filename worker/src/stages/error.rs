@@ -21,6 +21,8 @@ pub struct StageError {
 pub enum StageErrorKind {
     /// The stage, or a ps task that it needs, is lost. The leader begins again.
     Lost,
+    /// The stage could not be reached in time. The leader leaves the job.
+    Missing,
     /// The job has rolled back. The leader begins again.
     RolledBack,
     /// A shard has refused gradients that are not finite.
@@ -45,6 +47,7 @@ impl StageError {
     pub(crate) fn of_dial(task: TaskId, error: &DialError) -> Self {
         let kind = match error {
             DialError::Refused { refusal, .. } => kind_of(refusal.code),
+            DialError::Missing { .. } => StageErrorKind::Missing,
             _ => StageErrorKind::Lost,
         };
         Self { task, kind, reason: error.to_string() }
@@ -54,10 +57,15 @@ impl StageError {
         Self { task, kind: kind_of(refusal.code), reason: refusal.reason.clone() }
     }
 
+    /// Returns the text with which the stage `own` tells its leader of this failure.
+    pub(crate) fn told_by(&self, own: TaskId) -> String {
+        if self.task == own { self.reason.clone() } else { self.to_string() }
+    }
+
     /// Returns the code with which a stage tells its leader of this failure.
     pub(crate) const fn code(&self) -> RefusalCode {
         match self.kind {
-            StageErrorKind::Lost => RefusalCode::Unavailable,
+            StageErrorKind::Lost | StageErrorKind::Missing => RefusalCode::Unavailable,
             StageErrorKind::RolledBack => RefusalCode::RolledBack,
             StageErrorKind::NotFinite => RefusalCode::NotFinite,
             StageErrorKind::Failed => RefusalCode::Failed,

@@ -1,5 +1,7 @@
-//! One micro-batch on its way through a stage: the values that it reads, and the places for those that it computes.
-//! This module must not depend on the order of micro-batches.
+//! One micro-batch on its way through a stage: the values that it reads, and the places for those that it
+//! computes. This module must not depend on the order of micro-batches.
+
+use std::cell::Cell;
 
 use pushpull_engine::{ColumnRef, ColumnSource, Destination, GradientSink, Held, Lost, Origin, Wanted};
 use pushpull_messages::id::VariableId;
@@ -74,6 +76,8 @@ pub(super) struct Sources<'a> {
     pub values: &'a Values,
     /// For each edge of the stage's `arrives`, the value; `None` until it has arrived.
     pub arrived: &'a [Option<Arrived>],
+    /// What is called before the next instruction.
+    pub before: Cell<Option<&'a dyn Fn()>>,
 }
 
 impl<'a> Sources<'a> {
@@ -112,6 +116,11 @@ impl<'a> Sources<'a> {
 }
 
 impl ColumnSource for Sources<'_> {
+    fn check(&self) -> Result<(), Lost> {
+        self.before.take().into_iter().for_each(|before| before());
+        Ok(())
+    }
+
     fn is_ready(&self, index: usize) -> bool {
         self.value(self.compiled.stage.columns[index]).is_some()
     }

@@ -1,32 +1,33 @@
-//! The leader's connections to the other stages of its replica. A connection that is lost fails what uses it: nothing is
-//! sent twice, and the leader begins again as another incarnation.
+//! The leader's connections to the other stages of its replica. A connection that is lost fails what uses it:
+//! nothing is sent twice, and the leader begins again as another incarnation.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures_util::future::{join_all, try_join_all};
+use futures_util::future::{BoxFuture, join_all, try_join_all};
 use pushpull_engine::Edge;
 use pushpull_messages::id::{Incarnation, ShardId, TaskId, VariableId};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::{
-    CloseStage, ComputeStage, DigestStage, FetchStageValue, OpenStage, PullAt, PullStage, PushStage,
+    CloseStage, ComputeStage, DigestStage, FetchStageValue, Message, OpenStage, PullAt, PullStage, PushStage,
     StageClosed, StageComputed, StageDigests, StageOpened, StagePulled, StagePushed, StageReply, StageValue,
-    StageValueFetched, StageValueKey, StageValueTaken,
+    StageValueFetched, StageValueKey, StageValueTaken, VALUE_SETS_MAX,
 };
 use pushpull_messages::placement::Placement;
 use pushpull_transport::buffer::{BufferPool, Payload};
 use pushpull_transport::{Connection, Identity, Patience, Transport, dial};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::arrivals::Arrivals;
 use super::error::{StageError, StageErrorKind};
-use super::sets::{ValueSet, ValueSets};
+use super::sets::ValueSets;
 use super::transfers::Transfers;
-use crate::client::shards_of_stages;
+use crate::client::{ClientError, OtherStages, ValueSet, shards_of_stages};
 
 /// How long a leader that leaves waits for the reply of a stage.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -34,10 +35,14 @@ const FAREWELL: Duration = Duration::from_secs(5);
 /// The stages of a replica, as its leader sees them.
 #[derive(Debug)]
 pub(crate) struct Group {
+    /// The leader's task.
+    task: TaskId,
     leader: Incarnation,
     stages: Vec<OtherStage>,
     sets: ValueSets,
     last_run: AtomicU64,
+    /// Cancelled at the end of this incarnation of the leader.
+    over: CancellationToken,
     /// The pool of the buffers in which the leader's values are sent.
     pool: BufferPool,
     /// The runtime that sends and receives for the threads of the devices.
@@ -76,16 +81,23 @@ impl GroupStart<'_> {
     /// If a stage cannot be reached in time, or cannot compute its part.
     pub(crate) async fn open(&self) -> Result<Group, StageError> {
         let shards = shards_of_stages(self.placement, &self.job.graph.stages());
+        let shards = shards.map_err(|shard| StageError {
+            task: self.identity.task,
+            kind: StageErrorKind::Failed,
+            reason: ClientError::MixedShard(shard).to_string(),
+        })?;
         let stages = shards
             .into_iter()
             .enumerate()
             .skip(1)
             .map(|(stage, shards)| self.open_stage(stage as u32, shards));
         Ok(Group {
+            task: self.identity.task,
             leader: self.identity.incarnation,
             stages: try_join_all(stages).await?,
             sets: ValueSets::default(),
             last_run: AtomicU64::new(0),
+            over: CancellationToken::new(),
             pool: self.pool.clone(),
             runtime: Handle::current(),
         })
@@ -122,18 +134,11 @@ impl Group {
 
     /// Returns a new set of values.
     pub(crate) fn create_set(self: &Arc<Self>) -> Arc<ValueSet> {
-        self.sets.create(self)
+        self.sets.create(Arc::<Self>::clone(self))
     }
 
-    /// Returns the checksums of the variables of all other stages, in the set of values with this number.
-    pub(super) async fn digests(&self, values: u64) -> Result<BTreeMap<VariableId, u32>, StageError> {
-        let digests = self.stages.iter().map(|stage| stage.call::<StageDigests>(DigestStage { values }));
-        let digests = try_join_all(digests).await?;
-        let pairs = self.stages.iter().zip(digests);
-        Ok(pairs.flat_map(|(stage, digests)| stage.variables.iter().copied().zip(digests.crc32c)).collect())
-    }
-
-    /// Has all other stages pull the values of their variables into `set`. Returns the replies of their shards.
+    /// Has all other stages pull the values of their variables into `set`. Returns the replies of their
+    /// shards.
     ///
     /// # Errors
     /// If a stage fails, or cannot be reached.
@@ -143,20 +148,20 @@ impl Group {
         averages: bool,
         set: &ValueSet,
     ) -> Result<Vec<StageReply>, StageError> {
-        let (values, keep) = (set.number(), self.sets.kept_before(set.number()));
+        let (values, keep) = (set.number(), self.kept_before(set.number())?);
         let request = PullStage { at, averages, values, keep };
         let pulls = self.stages.iter().map(|stage| stage.call::<StagePulled>(request.clone()));
         self.replies(try_join_all(pulls).await?.into_iter().map(|pulled| pulled.shards))
     }
 
     /// Has all other stages push the gradients that they have computed, and pull the next values into `set`.
-    /// `push` describes the step; its versions are those of the shards of all other stages. Returns the replies of
-    /// these shards.
+    /// `push` describes the step; its versions are those of the shards of all other stages. Returns the
+    /// replies of these shards.
     ///
     /// # Errors
     /// If a stage fails, or cannot be reached; if a shard refuses a push.
     pub(crate) async fn push(&self, push: &PushStage, set: &ValueSet) -> Result<Vec<StageReply>, StageError> {
-        let keep = self.sets.kept_before(set.number());
+        let keep = self.kept_before(set.number())?;
         let mut versions = &push.versions[..];
         let pushes = self.stages.iter().map(|stage| {
             let (own, others) = versions.split_at(stage.shards.len());
@@ -173,25 +178,38 @@ impl Group {
         self.replies(try_join_all(pushes).await?.into_iter().map(|pushed| pushed.shards))
     }
 
+    /// Returns the numbers of the sets of values before `number` that the other stages have to keep.
+    fn kept_before(&self, number: u64) -> Result<Vec<u64>, StageError> {
+        let kept = self.sets.kept_before(number);
+        if kept.len() > VALUE_SETS_MAX {
+            let count = kept.len();
+            let reason = format!("hooks keep {count} sets of values, expected at most {VALUE_SETS_MAX}");
+            return Err(StageError { task: self.task, kind: StageErrorKind::Failed, reason });
+        }
+        Ok(kept)
+    }
+
     /// Checks that each stage has replied for each of its shards.
     fn replies(&self, replies: impl Iterator<Item = Vec<StageReply>>) -> Result<Vec<StageReply>, StageError> {
         let mut all = Vec::new();
         for (stage, replies) in self.stages.iter().zip(replies) {
             let (expected, got) = (stage.shards.len(), replies.len());
             if expected != got {
-                let reason = format!("it replied for {got} shards, expected {expected}");
-                return Err(StageError { task: stage.task, kind: StageErrorKind::Failed, reason });
+                return Err(stage.failed(format!("it replied for {got} shards, expected {expected}")));
             }
             all.extend(replies);
         }
         Ok(all)
     }
 
-    /// Has all other stages compute their parts of a batch, without waiting for them. `compute` describes the batch;
-    /// its run and the sets that are kept are filled in here.
-    pub(super) fn begin(self: &Arc<Self>, compute: ComputeStage) -> GroupRun {
+    /// Has all other stages compute their parts of a batch, without waiting for them. `compute` describes the
+    /// batch; its run and the sets that are kept are filled in here.
+    ///
+    /// # Errors
+    /// If hooks keep too many sets of values.
+    pub(super) fn begin(self: &Arc<Self>, compute: ComputeStage) -> Result<GroupRun, StageError> {
         let run = self.last_run.fetch_add(1, Ordering::Relaxed) + 1;
-        let compute = ComputeStage { run, keep: self.sets.kept_before(compute.values), ..compute };
+        let compute = ComputeStage { run, keep: self.kept_before(compute.values)?, ..compute };
         let arrivals = Arc::new(Arrivals::of_leader(self.stages.len()));
         for position in 0..self.stages.len() {
             let (group, arrivals, compute) = (Arc::clone(self), Arc::clone(&arrivals), compute.clone());
@@ -202,14 +220,23 @@ impl Group {
                 }
             });
         }
-        GroupRun { group: Arc::clone(self), run, arrivals }
+        Ok(GroupRun { group: Arc::clone(self), run, arrivals })
     }
 
+    /// Runs a future that ends with the leader's incarnation.
     fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
-        drop(self.runtime.spawn(future.in_current_span()));
+        let over = self.over.clone();
+        let limited = async move { over.run_until_cancelled(future).await.unwrap_or_default() };
+        drop(self.runtime.spawn(limited.in_current_span()));
     }
 
-    /// Tells all other stages that this replica has left the job in good order. Waits only a short time for each.
+    /// Ends everything that goes on for this incarnation of the leader, so that its connections are closed.
+    pub(crate) fn abandon(&self) {
+        self.over.cancel();
+    }
+
+    /// Tells all other stages that this replica has left the job in good order. Waits only a short time for
+    /// each.
     pub(crate) async fn close(&self) {
         let closed =
             self.stages.iter().map(|stage| timeout(FAREWELL, stage.call::<StageClosed>(CloseStage {})));
@@ -221,10 +248,32 @@ impl Group {
     }
 }
 
+impl OtherStages for Group {
+    fn digests(&self, values: u64) -> BoxFuture<'_, Result<BTreeMap<VariableId, u32>, StageError>> {
+        Box::pin(async move {
+            let digests = self.stages.iter().map(|stage| stage.call::<StageDigests>(DigestStage { values }));
+            let digests = try_join_all(digests).await?;
+            let mut all = BTreeMap::new();
+            for (stage, StageDigests { crc32c }) in self.stages.iter().zip(digests) {
+                let (expected, got) = (stage.variables.len(), crc32c.len());
+                if expected != got {
+                    return Err(stage.failed(format!("it sent {got} checksums, expected {expected}")));
+                }
+                all.extend(stage.variables.iter().copied().zip(crc32c));
+            }
+            Ok(all)
+        })
+    }
+}
+
 impl OtherStage {
-    async fn call<R>(&self, message: impl Into<pushpull_messages::message::Message>) -> Result<R, StageError>
+    const fn failed(&self, reason: String) -> StageError {
+        StageError { task: self.task, kind: StageErrorKind::Failed, reason }
+    }
+
+    async fn call<R>(&self, message: impl Into<Message>) -> Result<R, StageError>
     where
-        R: TryFrom<pushpull_messages::message::Message, Error = pushpull_messages::message::Message>,
+        R: TryFrom<Message, Error = Message>,
     {
         let called = self.connection.call::<R>(message, Payload::EMPTY).await;
         called.map(|(reply, _)| reply).map_err(|error| StageError::of_call(self.task, &error))

@@ -1,21 +1,15 @@
-//! The way of a batch through a stage: its micro-batches follow one another, a few at a time.
-//!
-//! A stage with s stages after it has at most s + 1 micro-batches in flight, and whenever several of them can go on,
-//! the oldest does. In a chain of stages this is the order "one forward, one backward" of PipeDream (Narayanan et al.,
-//! SOSP 2019): a backward pass comes before a younger forward pass, and the last stage has one micro-batch at a time.
-//!
-//! Required properties: (A) the results and gradients are the means over the micro-batches, added in their order,
-//! whatever arrives first; (B) with one micro-batch, they are those of the uncut program, bit for bit; (C) stages that
-//! run at the same time never wait for each other in a circle.
+//! The way of a batch through a stage: its micro-batches follow one another, a few at a time. This module
+//! must not depend on connections.
 
-use std::collections::VecDeque;
+use std::cell::Cell;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use pushpull_engine::{Executor, Progress, StepError};
+use pushpull_engine::{Executor, Held, Origin, Progress, StepError};
 use pushpull_input::SplitMix64;
 use pushpull_messages::id::TaskId;
 use pushpull_messages::input::Column;
-use pushpull_transport::buffer::{Buffer, BufferPool};
+use pushpull_transport::buffer::{Buffer, BufferPool, Segment};
 
 use super::arrivals::Arrivals;
 use super::compiled::CompiledStage;
@@ -26,6 +20,15 @@ use crate::client::{Gradients, Values};
 use crate::devices::ReplicaError;
 
 /// A stage that runs batches, with an executor for each micro-batch in flight.
+///
+/// A stage with s stages after it has at most s + 1 micro-batches in flight, and whenever several of them can
+/// go on, the oldest does. In a chain of stages this is the order "one forward, one backward" of PipeDream
+/// (Narayanan et al., SOSP 2019): a backward pass comes before a younger forward pass, and the last stage has
+/// one micro-batch at a time.
+///
+/// Required properties: (A) the results and gradients are the means over the micro-batches, added in their
+/// order, whatever arrives first; (B) with one micro-batch, they are those of the uncut program, bit for bit;
+/// (C) stages that run at the same time never wait for each other in a circle.
 pub(super) struct Pipeline {
     compiled: CompiledStage,
     task: TaskId,
@@ -69,7 +72,7 @@ struct Flight {
     micro_batch: u32,
     /// The executor; `None` if the stage has no program.
     executor: Option<Executor>,
-    standing: Standing,
+    state: FlightState,
     arrived: Vec<Option<Arrived>>,
     /// The number of values that have not arrived.
     missing: usize,
@@ -79,11 +82,11 @@ struct Flight {
 
 /// What keeps a micro-batch from going on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum FlightState {
     /// Nothing.
     CanGoOn,
-    /// A value that has not arrived.
-    WaitsForValue,
+    /// The value of this column of its program, which has not arrived.
+    WaitsForColumn(usize),
     /// The gradients, which older micro-batches write first.
     WaitsForTurn,
     /// Its program has ended.
@@ -104,8 +107,8 @@ impl Pipeline {
         Self { compiled, task, micro_batches, idle, depth, before_pass }
     }
 
-    /// Runs a batch. Writes the gradients to `gradients`, which must be given in training, and returns the results,
-    /// which only stage 0 has.
+    /// Runs a batch. Writes the gradients to `gradients`, which must be given in training, and returns the
+    /// results, which only stage 0 has.
     ///
     /// # Errors
     /// If the batch does not fit the model; if another stage has failed. The gradients must then not be used.
@@ -117,17 +120,17 @@ impl Pipeline {
         let count = self.micro_batches;
         let mut later = gradients.as_deref().filter(|_| count > 1).map(Gradients::another);
         let (mut flights, mut next) = (VecDeque::<Flight>::with_capacity(self.depth), 0);
-        let mut results = vec![0.0; self.compiled.results];
+        let (mut results, mut constants) = (vec![0.0; self.compiled.results], BTreeMap::new());
         let ended = loop {
             while flights.len() < self.depth && next < count {
                 flights.push_back(self.begin(run, next));
                 next += 1;
             }
             let Some(oldest) = flights.front().map(|flight| flight.micro_batch) else { break Ok(()) };
-            // The first micro-batch writes its gradients in place, and every later one into buffers of its own,
-            // which are then added.
+            // The first micro-batch writes its gradients in place, and every later one into buffers of its
+            // own, which are then added.
             let own = if oldest == 0 { gradients.as_deref_mut() } else { later.as_mut() };
-            if let Err(error) = self.advance(run, &mut flights, own) {
+            if let Err(error) = self.advance(run, &mut flights, &mut constants, own) {
                 break Err(error);
             }
             let done = flights.pop_front().expect("the oldest has ended");
@@ -162,17 +165,24 @@ impl Pipeline {
         }
         let flight = Flight {
             micro_batch,
-            standing: if executor.is_some() { Standing::CanGoOn } else { Standing::Ended },
+            state: if executor.is_some() { FlightState::CanGoOn } else { FlightState::Ended },
             executor,
             arrived: stage.arrives.iter().map(|_| None).collect(),
             missing: stage.arrives.len(),
             buffers: stage.sends.iter().map(|_| None).collect(),
             results: vec![0.0; self.compiled.results],
         };
-        stage.arrives.iter().for_each(|edge| run.transfers.expect(edge, micro_batch));
+        let is_first = micro_batch == 0;
+        for (edge, &constant) in stage.arrives.iter().zip(&self.compiled.constant) {
+            if is_first || !constant {
+                run.transfers.expect(edge, micro_batch);
+            }
+        }
         let sources = self.sources(run, &flight);
         for (held, edge) in &stage.gives {
-            run.transfers.send(edge, micro_batch, sources.payload(*held, run.pool));
+            if is_first || matches!(held, Held::Column(_)) {
+                run.transfers.send(edge, micro_batch, sources.payload(*held, run.pool));
+            }
         }
         flight
     }
@@ -183,6 +193,7 @@ impl Pipeline {
             batch: self.micro_batch(run, flight.micro_batch),
             values: run.values,
             arrived: &flight.arrived,
+            before: Cell::new(None),
         }
     }
 
@@ -197,17 +208,18 @@ impl Pipeline {
         &self,
         run: &BatchRun<'_>,
         flights: &mut VecDeque<Flight>,
+        constants: &mut BTreeMap<usize, Segment>,
         mut gradients: Option<&mut Gradients>,
     ) -> Result<(), ReplicaError> {
         loop {
             let seen = run.arrivals.seen()?;
             let mut went_on = false;
+            self.receive(run, flights, constants)?;
             for (position, flight) in flights.iter_mut().enumerate() {
                 let is_oldest = position == 0;
-                self.receive(run, flight)?;
                 let own = if is_oldest { gradients.as_deref_mut() } else { None };
                 went_on = self.go_on(run, flight, own, is_oldest)?;
-                if is_oldest && flight.standing == Standing::Ended && flight.missing == 0 {
+                if is_oldest && flight.state == FlightState::Ended && flight.missing == 0 {
                     self.deliver(run, flight, gradients);
                     return Ok(());
                 }
@@ -222,29 +234,56 @@ impl Pipeline {
         }
     }
 
-    /// Takes the values that have arrived for a micro-batch.
-    fn receive(&self, run: &BatchRun<'_>, flight: &mut Flight) -> Result<(), StageError> {
-        for (edge, arrived) in self.compiled.stage.arrives.iter().zip(&mut flight.arrived) {
-            if arrived.is_some() {
-                continue;
+    /// Takes the values that have arrived for the micro-batches in flight.
+    fn receive(
+        &self,
+        run: &BatchRun<'_>,
+        flights: &mut VecDeque<Flight>,
+        constants: &mut BTreeMap<usize, Segment>,
+    ) -> Result<(), StageError> {
+        let Some(first) = flights.front().map(|flight| flight.micro_batch) else { return Ok(()) };
+        for ((micro_batch, key), value) in run.arrivals.take_before(first + flights.len() as u32) {
+            let edges = &self.compiled.stage.arrives;
+            // The edges are sorted by their keys. A copy of a value of an earlier micro-batch is dropped.
+            let Ok(position) = edges.binary_search_by_key(&key, |edge| edge.key) else {
+                return Err(self.misfit(format!("got a value of edge {key}, which no operation reads")));
+            };
+            if self.compiled.constant[position] {
+                constants.insert(position, value);
+            } else if let Some(flight) = flights.get_mut(micro_batch.wrapping_sub(first) as usize) {
+                self.arrive(flight, position, value)?;
             }
-            let Some(value) = run.arrivals.take((flight.micro_batch, edge.key)) else { continue };
-            let bytes = value.len();
-            let value = Arrived::new(&edge.spec, value).ok_or_else(|| StageError {
-                task: self.task,
-                kind: StageErrorKind::Failed,
-                reason: format!(
-                    "a value of {bytes} bytes arrived from stage {}, expected {}",
-                    edge.from, edge.spec
-                ),
-            })?;
-            *arrived = Some(value);
-            flight.missing -= 1;
-            if flight.standing == Standing::WaitsForValue {
-                flight.standing = Standing::CanGoOn;
+        }
+        for (&position, value) in &*constants {
+            for flight in flights.iter_mut().filter(|flight| flight.arrived[position].is_none()) {
+                self.arrive(flight, position, value.clone())?;
             }
         }
         Ok(())
+    }
+
+    /// Gives a micro-batch the value of an edge.
+    fn arrive(&self, flight: &mut Flight, position: usize, value: Segment) -> Result<(), StageError> {
+        let edge = &self.compiled.stage.arrives[position];
+        let bytes = value.len();
+        let Some(value) = Arrived::new(&edge.spec, value) else {
+            let (from, spec) = (edge.from, &edge.spec);
+            let reason = format!("a value of {bytes} bytes arrived from stage {from}, expected {spec}");
+            return Err(self.misfit(reason));
+        };
+        if flight.arrived[position].replace(value).is_none() {
+            flight.missing -= 1;
+        }
+        if let FlightState::WaitsForColumn(column) = flight.state
+            && self.compiled.stage.columns[column] == Origin::Arrives(position)
+        {
+            flight.state = FlightState::CanGoOn;
+        }
+        Ok(())
+    }
+
+    const fn misfit(&self, reason: String) -> StageError {
+        StageError { task: self.task, kind: StageErrorKind::Failed, reason }
     }
 
     /// Executes what a micro-batch can execute. Returns whether it had anything to execute.
@@ -255,20 +294,20 @@ impl Pipeline {
         gradients: Option<&mut Gradients>,
         is_oldest: bool,
     ) -> Result<bool, StepError> {
-        match flight.standing {
-            Standing::CanGoOn => {}
-            Standing::WaitsForTurn if is_oldest => {}
+        match flight.state {
+            FlightState::CanGoOn => {}
+            FlightState::WaitsForTurn if is_oldest => {}
             _ => return Ok(false),
         }
         let Self { compiled, micro_batches, before_pass, .. } = self;
-        if let Some(before_pass) = before_pass {
-            let (stage, stages, examples) = (compiled.number, compiled.count, compiled.examples);
-            before_pass(StagePass { stage, stages, examples, micro_batches: *micro_batches });
-        }
+        let (stage, stages, examples) = (compiled.number, compiled.count, compiled.examples);
+        let pass = StagePass { stage, stages, examples, micro_batches: *micro_batches };
+        let before = || before_pass.iter().for_each(|before_pass| before_pass(pass));
         let Flight { micro_batch, executor, arrived, buffers, results, .. } = flight;
         let executor = executor.as_mut().expect("a stage without a program has ended");
         let batch = self.micro_batch(run, *micro_batch);
-        let sources = Sources { compiled, batch, values: run.values, arrived };
+        let before = Cell::new(Some(&before as &dyn Fn()));
+        let sources = Sources { compiled, batch, values: run.values, arrived, before };
         let mut sinks = Sinks {
             compiled,
             micro_batch: *micro_batch,
@@ -278,10 +317,10 @@ impl Pipeline {
             gradients,
             results,
         };
-        flight.standing = match executor.advance(&sources, &mut sinks)? {
-            Progress::Ended => Standing::Ended,
-            Progress::Waits(_) => Standing::WaitsForValue,
-            Progress::WaitsForSink(_) => Standing::WaitsForTurn,
+        flight.state = match executor.advance(&sources, &mut sinks)? {
+            Progress::Ended => FlightState::Ended,
+            Progress::Waits(column) => FlightState::WaitsForColumn(column),
+            Progress::WaitsForSink(_) => FlightState::WaitsForTurn,
         };
         Ok(true)
     }
@@ -294,18 +333,13 @@ impl Pipeline {
         }
         let Flight { micro_batch, arrived, buffers, results, .. } = flight;
         let batch = self.micro_batch(run, *micro_batch);
-        let sources = Sources { compiled, batch, values: run.values, arrived };
+        let before = Cell::new(None);
+        let sources = Sources { compiled, batch, values: run.values, arrived, before };
         let micro_batch = *micro_batch;
         let (pool, transfers) = (run.pool, run.transfers);
         let mut sinks = Sinks { compiled, micro_batch, buffers, pool, transfers, gradients, results };
         for (origin, wanted) in &compiled.stage.delivered {
             sinks.want(wanted, sources.value(*origin).expect("every value has arrived"));
         }
-    }
-}
-
-impl From<StageError> for ReplicaError {
-    fn from(error: StageError) -> Self {
-        Self::Stage(error)
     }
 }

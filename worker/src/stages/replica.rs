@@ -79,7 +79,7 @@ impl StagedReplica {
             values: set.number(),
             keep: Vec::new(),
             evaluates: evaluates.map(|examples| examples as u32),
-        });
+        })?;
         let (arrivals, pool) = (run.arrivals(), group.pool());
         let batch = BatchRun { columns, random, values, arrivals, transfers: &run, pool };
         let results = compute.run(|| pipeline.run(&batch, gradients))?;

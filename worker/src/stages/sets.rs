@@ -1,35 +1,11 @@
-//! Sets of values that lie on other stages. A set lives there for as long as the leader holds its own part of it.
+//! Sets of values that lie on other stages. A set lives there for as long as the leader holds its own part of
+//! it.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use pushpull_messages::id::VariableId;
 
-use super::error::StageError;
-use super::group::Group;
-
-/// A set of values. The leader's part of the set carries it, and the parts of the other stages are kept under its
-/// number.
-#[derive(Debug)]
-pub(crate) struct ValueSet {
-    number: u64,
-    group: Arc<Group>,
-}
-
-impl ValueSet {
-    pub const fn number(&self) -> u64 {
-        self.number
-    }
-
-    /// Returns the checksums of the variables of all other stages.
-    ///
-    /// # Errors
-    /// If a stage fails, or cannot be reached.
-    pub async fn digests(&self) -> Result<BTreeMap<VariableId, u32>, StageError> {
-        self.group.digests(self.number).await
-    }
-}
+use crate::client::{OtherStages, ValueSet};
 
 /// The sets of values of a leader.
 #[derive(Debug, Default)]
@@ -43,10 +19,10 @@ struct Sets {
 
 impl ValueSets {
     /// Returns a new set, with a greater number than all others.
-    pub fn create(&self, group: &Arc<Group>) -> Arc<ValueSet> {
+    pub fn create(&self, others: Arc<dyn OtherStages>) -> Arc<ValueSet> {
         let mut sets = self.0.lock();
         sets.last += 1;
-        let set = Arc::new(ValueSet { number: sets.last, group: Arc::clone(group) });
+        let set = Arc::new(ValueSet::new(sets.last, others));
         sets.live.push(Arc::downgrade(&set));
         set
     }

@@ -17,8 +17,11 @@ use crate::telemetry::Life;
 
 /// How often a stage without a leader asks the chief whether the job goes on.
 const ASK_EVERY: Duration = Duration::from_secs(2);
-/// The number of unanswered requests of the leader. Its requests for values wait until the values are computed, and must
-/// not keep other requests from being read.
+/// How long a stage serves its leader after an interrupt. If the other tasks were interrupted too, this gives
+/// the chief time to stop all of them at the same step, and to save it.
+const GRACE: Duration = Duration::from_secs(10);
+/// The number of unanswered requests of the leader. Its requests for values wait until the values are
+/// computed, and must not keep other requests from being read.
 const REQUESTS_MAX: u32 = 1 << 16;
 
 /// A worker task that is a stage of another worker's replica.
@@ -52,16 +55,15 @@ impl TryFrom<Message> for Registration {
 }
 
 impl StageTask<'_> {
-    /// Serves the leader until it has left the job in good order. A leader that is lost may come back as another
-    /// incarnation.
+    /// Serves the leader until it has left the job in good order. A leader that is lost may come back as
+    /// another incarnation.
     ///
     /// # Errors
-    /// If the task cannot listen; if the chief is lost, or the job has ended, while there is no leader; if the task is
-    /// interrupted while there is no leader.
+    /// If the task cannot listen; if the chief is lost, the job has ended or the chief gives the task another
+    /// role, while there is no leader; if the task is interrupted.
     pub(crate) async fn run(&self, chief: &ChiefLink, serve_stage: ServeStage) -> Result<(), WorkerError> {
-        let Self { config, identity, transport, pool, interrupt, life } = *self;
-        let ServeStage { leader, replicas } = serve_stage;
-        let leader = TaskId::worker(leader);
+        let Self { config, identity, transport, pool, life, .. } = *self;
+        let leader = TaskId::worker(serve_stage.leader);
         if !config.own_threads {
             return Err(WorkerError::StageThreads);
         }
@@ -77,34 +79,55 @@ impl StageTask<'_> {
             transport: Arc::clone(transport),
             pool: pool.clone(),
             leader,
-            replicas: replicas.max(1),
-            seat: parking_lot::Mutex::default(),
-            connections: parking_lot::Mutex::default(),
+            replicas: serve_stage.replicas,
+            leading: parking_lot::Mutex::default(),
             closed: CancellationToken::new(),
         });
         let service = Arc::new(StageService { shared: Arc::clone(&shared) });
-        let server = serve(
-            listener,
-            identity.clone(),
-            service,
-            ServerConfig { requests_max: REQUESTS_MAX, ..ServerConfig::default() },
-        );
-        let result = loop {
-            let has_leader = shared.seat.lock().is_some();
-            tokio::select! {
-                biased;
-                () = shared.closed.cancelled() => break Ok(()),
-                () = interrupt.cancelled(), if !has_leader => {
-                    break Err(WorkerError::Interrupted { local_step: LocalStep(0) });
-                }
-                () = tokio::time::sleep(ASK_EVERY) => {}
-            }
-            if !has_leader && let Err(error) = chief.call::<Registration>(Register::default()).await {
-                break Err(error.into());
-            }
-        };
-        shared.drop_seat("this task ends");
+        let server_config = ServerConfig { requests_max: REQUESTS_MAX, ..ServerConfig::default() };
+        let server = serve(listener, identity.clone(), service, server_config);
+        let result = self.serve(&shared, chief, serve_stage).await;
+        shared.end_session(|_| true, "this task ends");
         server.stop().await;
         result
+    }
+
+    async fn serve(
+        &self,
+        shared: &StageShared,
+        chief: &ChiefLink,
+        serve_stage: ServeStage,
+    ) -> Result<(), WorkerError> {
+        let interrupted = async {
+            self.interrupt.cancelled().await;
+            let has_leader = shared.leading.lock().has_session();
+            if has_leader {
+                tokio::time::sleep(GRACE).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = shared.closed.cancelled() => Ok(()),
+            () = interrupted => Err(WorkerError::Interrupted { local_step: LocalStep(0) }),
+            error = ask(shared, chief, serve_stage) => Err(error),
+        }
+    }
+}
+
+/// Asks the chief again and again whether the job goes on, while there is no leader. Returns the reason why
+/// this task is no longer a stage of the replica.
+async fn ask(shared: &StageShared, chief: &ChiefLink, serve_stage: ServeStage) -> WorkerError {
+    loop {
+        tokio::time::sleep(ASK_EVERY).await;
+        if shared.leading.lock().has_session() {
+            continue;
+        }
+        match chief.call::<Registration>(Register::default()).await {
+            Ok(Registration::Serves(same)) if same == serve_stage => {}
+            Ok(_) => return WorkerError::OtherRole,
+            // A leader that has come meanwhile knows better.
+            Err(_) if shared.leading.lock().has_session() => {}
+            Err(error) => return error.into(),
+        }
     }
 }

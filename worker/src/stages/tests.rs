@@ -1,4 +1,5 @@
-//! Tests of the pipeline: stages that run on threads and hand each other their values in memory. Checks (A), (B) and (C).
+//! Tests of the pipeline: stages that run on threads and hand each other their values in memory. Checks (A),
+//! (B) and (C).
 
 use std::sync::Arc;
 
@@ -23,8 +24,8 @@ use crate::client::{Gradients, Layout, Values};
 const BATCH: usize = 8;
 const FEATURES: usize = 5;
 
-/// Returns an MLP whose layers are on these stages. The first layer is also added to the last one, so that values cross
-/// in both directions.
+/// Returns an MLP whose layers are on these stages. The first layer is also added to the last one, so that
+/// values cross in both directions.
 fn graph(stages: [u32; 4]) -> GraphSpec {
     let mut g = GraphBuilder::new("mlp");
     let x = g.input("x", [FEATURES]);

@@ -8,8 +8,9 @@ use pushpull_input::{Prefetch, TestSet, input_in_directory};
 use pushpull_messages::id::Incarnation;
 use pushpull_messages::input::ColumnSpec;
 use pushpull_messages::job::JobSpec;
-use pushpull_messages::message::{Go, Ready, Register, Registered, Rejoin, ServeStage};
+use pushpull_messages::message::{Go, Ready, Register, Registered, Rejoin, Resume, ServeStage};
 use pushpull_messages::observe::TraceSpec;
+use pushpull_messages::placement::Placement;
 use pushpull_transport::buffer::{BufferPool, Payload};
 use pushpull_transport::{CallError, Identity, ReconnectingClient, Transport};
 use tokio::time::timeout;
@@ -48,14 +49,12 @@ pub(super) struct Session {
     pub trace: Option<TraceSpec>,
     /// The test set, if this worker evaluates the model while the job trains.
     pub test: Option<Arc<TestSet>>,
-    /// The other stages of this worker's replica; `None` if the replica has one stage.
-    pub group: Option<Arc<Group>>,
 }
 
 /// What a worker is told to do when it registers.
 pub(super) enum Started {
-    /// It trains.
-    Session(Box<Session>),
+    /// It trains. With the other stages of its replica; `None` if the replica has one stage.
+    Session(Box<Session>, Option<Arc<Group>>),
     /// It serves as a stage of another worker's replica.
     Stage(ServeStage),
 }
@@ -140,46 +139,22 @@ impl SessionStart<'_> {
             Parameters::connect_stage(transport, identity, own, variables, pool, config.client());
         let mut parameters = parameters.await?;
         parameters.compress(&job.sent_as());
-        let mut group = None;
-        if stages.count() > 1 {
-            let (placement, patience, replicas) = (&placement, config.start_timeout, workers);
-            let start = GroupStart { transport, identity, pool, job: &sent, placement, replicas, patience };
-            let opened = Arc::new(start.open().await.map_err(ClientError::from)?);
-            parameters.lead(Arc::clone(&opened));
-            group = Some(opened);
+        let mut hooks = self.make_hooks(&job, summary_every.filter(|_| stages.count() == 1));
+        let group = match stages.count() {
+            1 => None,
+            _ => Some(self.open_group(&sent, &placement, workers, &hooks, summary_every).await?),
+        };
+        if let Some(group) = &group {
+            parameters.lead(Arc::clone(group));
             // The other stages send no tensors of a step to the leader but those that it computes with.
             job.metrics_every = Some(0);
         }
         journal.counters(parameters.counters().clone());
-        let mut hooks = self.make_hooks(&job, summary_every.filter(|_| group.is_none()));
-        if summary_every.is_some() && group.is_some() {
-            tracing::warn!("plotting no summaries of tensors: the graph has stages");
-        }
-        if group.is_some() {
-            check_hooks(&hooks)?;
-        }
-        let (task, wanted, own_threads) = (identity.task, fetches_of(&hooks), config.own_threads);
-        let config = (*config).clone();
         journal.metrics(&job.graph);
-        let (own, group_of_devices) = (job.clone(), group.clone());
-        let prepare = blocking(own_threads, "preparation", move || {
-            let fetches = plan_fetches(&own, config.devices.len(), &wanted)?;
-            let preparation = Preparation {
-                config,
-                job: own,
-                task,
-                workers,
-                resume,
-                fetches: fetches.clone(),
-                group: group_of_devices,
-            };
-            Ok((fetches, preparation.run()?))
-        });
-        let limit = self.limit();
-        let prepared =
-            timeout(limit, prepare).await.map_err(|_| WorkerError::NotPrepared(limit.as_secs()))?;
-        let (fetches, prepared) = prepared?;
+        let wanted = fetches_of(&hooks);
+        let (fetches, prepared) = self.prepare(&job, workers, resume, wanted, group.clone()).await?;
         let Prepared { input, files, replicas, parts, test } = prepared;
+        let own_threads = config.own_threads;
         let devices = Arc::new(Devices::start(replicas, own_threads, parts, &job.graph));
         life.devices(devices.meters());
         self.begin_hooks(&mut hooks, &job, input.columns())?;
@@ -189,6 +164,58 @@ impl SessionStart<'_> {
             true => Prefetch::start(input, job.input.prefetch as usize)?,
             false => Prefetch::on_demand(input)?,
         };
+        self.announce(&job, examples, streamed);
+        life.doing("waiting for the other tasks");
+        let Go {} = self.in_time(chief.call(Ready { files }, Payload::EMPTY)).await?;
+        link.begin(chief, Rejoin { job: digest, files }).await?;
+        life.ready();
+        let (drawn, test) = (resume.drawn, test.map(Arc::new));
+        let session =
+            Session { job, workers, parameters, devices, input, hooks, fetches, drawn, saves, trace, test };
+        Ok(Started::Session(Box::new(session), group))
+    }
+
+    /// Opens the other stages of this worker's replica. `job` is the job as the chief has sent it.
+    async fn open_group(
+        &self,
+        job: &JobSpec,
+        placement: &Placement,
+        replicas: u32,
+        hooks: &[Box<dyn Hook>],
+        summary_every: Option<u64>,
+    ) -> Result<Arc<Group>, WorkerError> {
+        self.check_staged(job, hooks, summary_every)?;
+        let Self { config, identity, transport, pool, .. } = *self;
+        let patience = config.start_timeout;
+        let start = GroupStart { transport, identity, pool, job, placement, replicas, patience };
+        let limit = self.limit();
+        let opened = timeout(limit, start.open()).await;
+        let opened = opened.map_err(|_| WorkerError::NotPrepared(limit.as_secs()))?;
+        Ok(Arc::new(opened.map_err(ClientError::from)?))
+    }
+
+    /// Reads the data and compiles the graph, within the limit of a preparation.
+    async fn prepare(
+        &self,
+        job: &JobSpec,
+        workers: u32,
+        resume: Resume,
+        wanted: Vec<Option<FetchConfig>>,
+        group: Option<Arc<Group>>,
+    ) -> Result<(FetchPlan, Prepared), WorkerError> {
+        let (config, job, task) = (self.config.clone(), job.clone(), self.identity.task);
+        let prepare = blocking(self.config.own_threads, "preparation", move || {
+            let fetches = plan_fetches(&job, config.devices.len(), &wanted)?;
+            let own = fetches.clone();
+            let preparation = Preparation { config, job, task, workers, resume, fetches: own, group };
+            Ok((fetches, preparation.run()?))
+        });
+        let limit = self.limit();
+        timeout(limit, prepare).await.map_err(|_| WorkerError::NotPrepared(limit.as_secs()))?
+    }
+
+    /// Logs that the worker is ready. `examples` is the size of its share of the data, if it is known.
+    fn announce(&self, job: &JobSpec, examples: Option<u64>, streamed: bool) {
         tracing::info!(
             "ready: model '{}', {} examples{}, batch {}{}, {} device(s), {} thread(s)",
             job.graph.name,
@@ -199,25 +226,6 @@ impl SessionStart<'_> {
             self.config.devices.len(),
             self.config.threads
         );
-        life.doing("waiting for the other tasks");
-        let Go {} = self.in_time(chief.call(Ready { files }, Payload::EMPTY)).await?;
-        link.begin(chief, Rejoin { job: digest, files }).await?;
-        life.ready();
-        let (drawn, test) = (resume.drawn, test.map(Arc::new));
-        Ok(Started::Session(Box::new(Session {
-            job,
-            workers,
-            parameters,
-            devices,
-            input,
-            hooks,
-            fetches,
-            drawn,
-            saves,
-            trace,
-            test,
-            group,
-        })))
     }
 
     /// Creates the configured hooks and, if the job writes summaries, the hooks that plot the graph's
@@ -229,6 +237,27 @@ impl SessionStart<'_> {
             hooks.extend(summaries.into_iter().map(|hook| Box::new(hook) as Box<dyn Hook>));
         }
         hooks
+    }
+
+    /// Checks that this worker can lead a replica with stages. Warns about what such a replica does not
+    /// measure.
+    fn check_staged(
+        &self,
+        job: &JobSpec,
+        hooks: &[Box<dyn Hook>],
+        summary_every: Option<u64>,
+    ) -> Result<(), WorkerError> {
+        if !self.config.own_threads {
+            return Err(WorkerError::StageThreads);
+        }
+        check_hooks(hooks)?;
+        if summary_every.is_some() {
+            tracing::warn!("plotting no summaries of tensors: the graph has stages");
+        }
+        if !job.graph.metrics.is_empty() && job.metrics_every != Some(0) {
+            tracing::warn!("computing metrics only in evaluations: the graph has stages");
+        }
+        Ok(())
     }
 
     fn begin_hooks(

@@ -156,7 +156,8 @@ impl Stepper {
             earlier = Some((loss, work));
         }
         let begun = observe::now();
-        let measured = self.gauge.is_due(input.local_step, begun);
+        // A leader has only a part of the gradients, whose norm would say nothing.
+        let measured = self.gauge.is_due(input.local_step, begun) && !self.parameters.leads();
         // After a push has begun, a shard waits only a limited time for the rest of it.
         let early = !measured
             && input.gradients.is_empty()

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Content;
 
-/// A message from the leader to a stage: the leader has left the job in good order, and the stage can end, too.
+/// A message from the leader to a stage: the leader has left the job in good order, and the stage can end,
+/// too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CloseStage {}
 

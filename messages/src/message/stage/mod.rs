@@ -1,5 +1,6 @@
-//! The messages between the stages of a replica. The leader of a replica has the other stages compute their parts
-//! of each batch, and push and pull the variables that they own; stages send each other the values that cross.
+//! The messages between the stages of a replica. The leader of a replica has the other stages compute their
+//! parts of each batch, and push and pull the variables that they own; stages send each other the values that
+//! cross.
 
 mod close_stage;
 mod compute_stage;
@@ -21,8 +22,8 @@ pub use push_stage::{PushStage, StagePushed, StageReply};
 pub use serve_stage::ServeStage;
 pub use stage_value::{FetchStageValue, StageValue, StageValueFetched, StageValueKey, StageValueTaken};
 
-/// The maximum number of sets of values that a leader can keep on a stage at a time: those of the current step,
-/// those of the next one, and those of evaluations.
+/// The maximum number of sets of values that a leader can keep on a stage at a time: those of the current
+/// step, those of the next one, and those of evaluations.
 pub const VALUE_SETS_MAX: usize = 16;
 
 fn value_sets(kept: &[u64]) -> Result<(), Invalid> {

@@ -7,8 +7,8 @@ use crate::job::JobSpec;
 use crate::placement::Placement;
 
 /// A request from the leader of a replica to a stage: prepare this job, and connect to the shards of the
-/// variables that the stage owns. The stage acts in the name of the leader's incarnation that sends the request.
-/// It forgets what it has opened for an earlier incarnation.
+/// variables that the stage owns. The stage acts in the name of the leader's incarnation that sends the
+/// request. It forgets what it has opened for an earlier incarnation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OpenStage {
     /// The description of the job.

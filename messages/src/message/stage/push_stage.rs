@@ -7,8 +7,8 @@ use crate::id::{GlobalStep, LocalStep, Version};
 use crate::message::{PullAt, Verdict};
 use crate::placement::SHARDS_MAX;
 
-/// A request from the leader to a stage: push the gradients of the last batch, and pull the values for the next
-/// step.
+/// A request from the leader to a stage: push the gradients of the last batch, and pull the values for the
+/// next step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PushStage {
     /// The number of the step, counted by the leader.

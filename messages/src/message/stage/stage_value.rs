@@ -1,5 +1,5 @@
-//! Values that cross between the stages of a replica. A leader does not listen, so it fetches the values that are
-//! for it; every other stage is sent its values.
+//! Values that cross between the stages of a replica. A leader does not listen, so it fetches the values that
+//! are for it; every other stage is sent its values.
 
 use serde::{Deserialize, Serialize};
 

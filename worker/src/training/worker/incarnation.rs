@@ -98,15 +98,17 @@ impl WorkerIncarnation<'_> {
             prepared = prepare(&start, &chief) => prepared,
             () = interrupt.cancelled() => Err(interrupted),
         };
-        let session = match prepared {
-            Ok(Started::Session(session)) => *session,
+        let (session, group) = match prepared {
+            Ok(Started::Session(session, group)) => (*session, group),
             Ok(Started::Stage(serve)) => return self.serve_stage(&chief, serve).await,
             Err(error) => return self.leave_early(&chief, error, None).await,
         };
-        let group = session.group.clone();
         let ending = Box::pin(self.train_and_finish(&chief, session)).await;
-        if let (Some(group), Ending::Left(Ok(()))) = (group, &ending) {
-            group.close().await;
+        if let Some(group) = group {
+            if matches!(ending, Ending::Left(Ok(()))) {
+                group.close().await;
+            }
+            group.abandon();
         }
         ending
     }
@@ -117,7 +119,10 @@ impl WorkerIncarnation<'_> {
         // After a signal, the leader needs this stage until the job is saved.
         self.saves.store(true, Ordering::Relaxed);
         let stage = StageTask { config, identity, transport, pool, interrupt, life };
-        Ending::Left(stage.run(chief, serve).await)
+        match stage.run(chief, serve).await {
+            Err(error @ WorkerError::OtherRole) => self.ended(error),
+            result => Ending::Left(result),
+        }
     }
 
     /// Trains, tells the chief, and evaluates if the chief requests it.
@@ -199,20 +204,8 @@ impl WorkerIncarnation<'_> {
 
     /// Trains, and concurrently reports to the chief. The input and the hooks are dropped at the end.
     async fn train(&self, chief: &Arc<ChiefLink>, session: Session) -> (Trained, AfterTraining) {
-        let Session {
-            job,
-            parameters,
-            devices,
-            input,
-            hooks,
-            drawn,
-            saves,
-            trace,
-            workers,
-            test,
-            fetches,
-            ..
-        } = session;
+        let Session { job, parameters, devices, input, hooks, drawn, saves, trace, workers, test, fetches } =
+            session;
         let (journal, clock) = (self.worker.journal.clone(), Clock::start());
         let (plots, spans, evaluations) = (Plots::default(), Spans::default(), Evaluations::default());
         let own = |trace| Tracer::new(trace, self.worker.identity.task, clock, spans.clone());
@@ -385,6 +378,7 @@ impl WorkerIncarnation<'_> {
             // This ps task has started before, because an earlier incarnation was connected to it.
             Client(ClientError::Dial(DialError::Missing { .. })) => self.after.is_some(),
             Hung { .. } | NotPrepared(_) => true,
+            error if error.is_missing_stage() => self.after.is_some(),
             error => error.is_lost_ps() || error.is_lost_stage(),
         }
     }
@@ -395,7 +389,8 @@ impl WorkerIncarnation<'_> {
     fn must_begin_again(&self, error: &WorkerError) -> bool {
         let will_roll_back = self.saves.load(Ordering::Relaxed) && error.is_lost_ps();
         let again = will_roll_back || error.is_lost_stage();
-        error.is_rolled_back() || again && !self.worker.interrupt.is_cancelled()
+        let must = error.is_rolled_back() || matches!(error, WorkerError::OtherRole);
+        must || again && !self.worker.interrupt.is_cancelled()
     }
 }
 

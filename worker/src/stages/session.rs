@@ -1,5 +1,5 @@
-//! What a stage has opened for one incarnation of its leader: the shards of its variables, the values that the leader
-//! refers to, and the compiled graph.
+//! What a stage has opened for one incarnation of its leader: the shards of its variables, the values that
+//! the leader refers to, and the compiled graph.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,15 +7,15 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use pushpull_engine::Edge;
 use pushpull_kernels::cpu::Threads;
-use pushpull_messages::graph::{GraphSpec, Op};
+use pushpull_messages::graph::{GraphSpec, NodeSpec, Op};
 use pushpull_messages::id::{TaskId, VariableId};
 use pushpull_messages::input::ColumnSpec;
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::{
     ComputeStage, PullStage, PushStage, StageReply, StageValue, StageValueKey, StageValueTaken,
 };
-use pushpull_transport::buffer::{BufferPool, Payload, Segment};
-use pushpull_transport::{Connection, Peer};
+use pushpull_transport::buffer::{BufferPool, Payload};
+use pushpull_transport::{Connection, DialError, Peer, Reply};
 use tokio::runtime::Handle;
 use tracing::Instrument;
 
@@ -25,22 +25,25 @@ use super::departures::Departures;
 use super::error::{StageError, StageErrorKind};
 use super::pipeline::{BatchRun, BeforePass, Pipeline};
 use super::transfers::Transfers;
-use crate::client::{Front, Gradients, Parameters, PushedStep, Values};
+use crate::blocking::blocking;
+use crate::client::{ClientError, Front, Gradients, Parameters, PushedStep, Values};
 use crate::devices::{Compute, ReplicaError};
 use crate::error::WorkerError;
 
 /// The maximum number of batch sizes for which a stage keeps the compiled evaluation. A test set needs two.
 const EVALUATIONS_MAX: usize = 4;
-/// The maximum number of runs for which values wait. Values of the next run may arrive before its request.
-const RUNS_MAX: usize = 2;
+/// The number of runs after the last one that the leader has requested for which values wait: values may
+/// arrive before the request.
+const RUNS_AHEAD: u64 = 2;
 /// The maximum number of values of one run that wait to be read.
 const VALUES_MAX: usize = 1 << 16;
 
 /// What a stage has opened for one incarnation of its leader.
-pub(super) struct Seat {
+pub(super) struct StageSession {
     task: TaskId,
     pub leader: Peer,
     parameters: tokio::sync::Mutex<Parameters>,
+    micro_batches: u32,
     /// The variables that the stage owns.
     owned: Vec<VariableId>,
     /// The sets of values that the leader refers to, by their numbers.
@@ -50,15 +53,16 @@ pub(super) struct Seat {
     gradients: Mutex<Option<Gradients>>,
     runs: Mutex<Runs>,
     departures: Departures,
-    /// The connections to the stages after this one and before it, by the number of the stage; without the leader.
+    /// The connections to the stages after this one and before it, by the number of the stage; without the
+    /// leader.
     others: BTreeMap<u32, Arc<Connection>>,
     compute: Compute,
     pool: BufferPool,
     runtime: Handle,
 }
 
-/// What a seat is made from.
-pub(super) struct SeatParts {
+/// What a session is made from.
+pub(super) struct SessionParts {
     pub task: TaskId,
     pub leader: Peer,
     pub stage: u32,
@@ -89,20 +93,20 @@ struct Runs {
 
 /// Returns the columns that the inputs of a graph need. Only the leader has the columns of the data.
 fn columns_of(graph: &GraphSpec) -> Vec<ColumnSpec> {
-    let input = |node: &pushpull_messages::graph::NodeSpec| match &node.op {
+    let input = |node: &NodeSpec| match &node.op {
         Op::Input { example } => Some(ColumnSpec { name: node.name.clone(), example: example.clone() }),
         _ => None,
     };
     graph.nodes.iter().filter_map(input).collect()
 }
 
-impl Seat {
+impl StageSession {
     /// Compiles the stage of the job's graph.
     ///
     /// # Errors
     /// If the graph cannot be compiled.
-    pub fn new(job: &JobSpec, parts: SeatParts) -> Result<Self, ReplicaError> {
-        let SeatParts { task, leader, stage, parameters, others, compute, before_pass, pool } = parts;
+    pub fn new(job: &JobSpec, parts: SessionParts) -> Result<Self, ReplicaError> {
+        let SessionParts { task, leader, stage, parameters, others, compute, before_pass, pool } = parts;
         let (graph, columns) = (job.graph.clone(), columns_of(&job.graph));
         let source =
             StageSource { graph: &graph, columns: &columns, number: stage, threads: compute.threads() };
@@ -113,6 +117,7 @@ impl Seat {
             task,
             leader,
             parameters: tokio::sync::Mutex::new(parameters),
+            micro_batches: job.micro_batches,
             owned: job.graph.stages().owned(stage).collect(),
             sets: Mutex::default(),
             pipelines: Mutex::new(pipelines),
@@ -147,6 +152,8 @@ impl Seat {
     /// # Errors
     /// If there are no gradients; if a shard refuses the push, or cannot be reached.
     pub async fn push(&self, request: &PushStage) -> Result<Vec<StageReply>, StageError> {
+        // The buffers of these values can then be received into again.
+        self.sets.lock().retain(|other, _| *other > request.values || request.keep.contains(other));
         let gradients = self.gradients.lock().take();
         let gradients = gradients.ok_or_else(|| self.misfit("there are no gradients to push".into()))?;
         let PushStage { local_step, drawn, versions, front, at, .. } = request;
@@ -168,10 +175,13 @@ impl Seat {
     ///
     /// # Errors
     /// If there is no such set.
-    pub fn digests(&self, number: u64) -> Result<Vec<u32>, StageError> {
+    pub async fn digests(&self, number: u64) -> Result<Vec<u32>, StageError> {
         let values = self.sets.lock().get(&number).map(Arc::clone);
         let values = values.ok_or_else(|| self.misfit(format!("there is no set {number} of values")))?;
-        Ok(self.owned.iter().map(|&variable| crc32c::crc32c(values.bytes(variable))).collect())
+        let owned = self.owned.clone();
+        let digest =
+            move || Ok(owned.iter().map(|&variable| crc32c::crc32c(values.bytes(variable))).collect());
+        blocking(true, "checksum", digest).await.map_err(|error| self.failed(&error))
     }
 
     /// Keeps a set of values, and drops those before it that the leader no longer needs.
@@ -198,12 +208,11 @@ impl Seat {
             Some(_) => None,
         };
         let arrivals = self.begin_run(request.run)?;
-        let (seat, run) = (Arc::clone(&self), request.run);
-        let computed =
-            tokio::task::spawn_blocking(move || seat.compute_here(&request, &values, &arrivals, gradients));
-        let computed = computed.await;
+        let (session, run) = (Arc::clone(&self), request.run);
+        let compute = move || Ok(session.compute_here(&request, &values, &arrivals, gradients));
+        let computed = blocking(true, "stage", compute).await;
         self.runs.lock().open.remove(&run);
-        computed.unwrap_or_else(|_| Err(self.misfit("the thread that computes has panicked".into())))
+        computed.unwrap_or_else(|error| Err(self.failed(&error)))
     }
 
     fn compute_here(
@@ -221,7 +230,7 @@ impl Seat {
                 evaluation.map_err(|error| self.failed(&error.into()))?
             }
         };
-        let transfers = SeatRun { seat: self, run: request.run, arrivals };
+        let transfers = SessionRun { session: self, run: request.run, arrivals };
         let (random, pool) = (request.random, &self.pool);
         let batch = BatchRun { columns: &[], random, values, arrivals, transfers: &transfers, pool };
         let run = self.compute.run(|| pipeline.run(&batch, gradients.as_mut()));
@@ -244,7 +253,11 @@ impl Seat {
             return Err(self.misfit(format!("run {run} comes after run {requested}")));
         }
         runs.requested = run;
-        runs.open.retain(|&other, _| other >= run);
+        // A run that has failed on the leader ends here, too.
+        let later = runs.open.split_off(&run);
+        let earlier = std::mem::replace(&mut runs.open, later);
+        let over = self.lost(format!("run {run} of the leader has begun"));
+        earlier.values().for_each(|arrivals| arrivals.fail(over.clone()));
         let arrivals = Arc::clone(runs.open.entry(run).or_default());
         drop(runs);
         self.departures.forget_before(run);
@@ -256,39 +269,51 @@ impl Seat {
     /// # Errors
     /// If the value belongs to no run that is open or comes next.
     pub fn receive(&self, key: StageValueKey, payload: Payload) -> Result<(), StageError> {
+        if key.micro_batch >= self.micro_batches {
+            let (got, expected) = (key.micro_batch, self.micro_batches);
+            return Err(
+                self.misfit(format!("got a value of micro-batch {got}, expected less than {expected}"))
+            );
+        }
         let mut runs = self.runs.lock();
-        let is_next = key.run > runs.requested && runs.open.len() < RUNS_MAX;
+        let is_next = (runs.requested + 1..=runs.requested + RUNS_AHEAD).contains(&key.run);
         if key.leader != self.leader.incarnation || !(is_next || runs.open.contains_key(&key.run)) {
-            return Err(self.misfit(format!("got a value of run {}, which is not open", key.run)));
+            // The run may have failed here a moment ago.
+            return Err(self.lost(format!("run {} is not open", key.run)));
         }
         let arrivals = Arc::clone(runs.open.entry(key.run).or_default());
         drop(runs);
-        if arrivals.len() >= VALUES_MAX {
-            return Err(self.misfit(format!("more than {VALUES_MAX} values wait in run {}", key.run)));
-        }
-        let value: Option<Segment> = payload.into_segments().pop();
-        value.into_iter().for_each(|value| arrivals.put((key.micro_batch, key.edge), value));
-        Ok(())
+        let stored = payload
+            .into_segments()
+            .into_iter()
+            .all(|value| arrivals.try_put((key.micro_batch, key.edge), value, VALUES_MAX));
+        if stored { Ok(()) } else { Err(self.misfit(format!("more than {VALUES_MAX} values wait in a run"))) }
     }
 
     /// Answers the leader's request for a value, as soon as the value is computed.
-    pub fn fetch(&self, key: StageValueKey, reply: pushpull_transport::Reply) {
+    pub fn fetch(&self, key: StageValueKey, reply: Reply) {
         let runs = self.runs.lock();
         // A request may come before the one that begins the run.
         if key.leader == self.leader.incarnation && key.run >= runs.requested && runs.failed.is_none() {
             self.departures.fetch(key, reply);
+        } else {
+            let over = self.lost(format!("run {} is over", key.run));
+            reply.refuse(over.code(), over.reason);
         }
     }
 
     /// Ends all runs, because the leader has left.
     pub fn abandon(&self, reason: &str) {
-        let (task, kind) = (self.task, StageErrorKind::Lost);
-        let error = StageError { task, kind, reason: reason.to_owned() };
+        let error = self.lost(reason.to_owned());
         let mut runs = self.runs.lock();
         runs.open.values().for_each(|arrivals| arrivals.fail(error.clone()));
         runs.failed = Some(error);
         drop(runs);
         self.departures.forget_before(u64::MAX);
+    }
+
+    fn lost(&self, reason: String) -> StageError {
+        StageError { task: self.task, kind: StageErrorKind::Lost, reason }
     }
 
     fn misfit(&self, reason: String) -> StageError {
@@ -304,6 +329,8 @@ impl Seat {
 pub(super) fn stage_error(task: TaskId, error: &WorkerError) -> StageError {
     let kind = match error {
         WorkerError::Replica(ReplicaError::Stage(own)) => return own.clone(),
+        // The leader dials the ps tasks, too, and knows better how long to wait.
+        WorkerError::Client(ClientError::Dial(DialError::Missing { .. })) => StageErrorKind::Lost,
         error if error.is_rolled_back() => StageErrorKind::RolledBack,
         error if error.is_lost_ps() => StageErrorKind::Lost,
         error if error.is_not_finite() => StageErrorKind::NotFinite,
@@ -334,26 +361,26 @@ impl Pipelines {
 }
 
 /// A run of a batch on a stage. The stage's values leave and arrive through it.
-struct SeatRun<'a> {
-    seat: &'a Seat,
+struct SessionRun<'a> {
+    session: &'a StageSession,
     run: u64,
     arrivals: &'a Arc<Arrivals>,
 }
 
-impl Transfers for SeatRun<'_> {
+impl Transfers for SessionRun<'_> {
     fn send(&self, edge: &Edge, micro_batch: u32, value: Payload) {
-        let Self { seat, run, arrivals } = *self;
-        let key = StageValueKey { leader: seat.leader.incarnation, run, micro_batch, edge: edge.key };
+        let Self { session, run, arrivals } = *self;
+        let key = StageValueKey { leader: session.leader.incarnation, run, micro_batch, edge: edge.key };
         if edge.to == 0 {
-            return seat.departures.put(key, value);
+            return session.departures.put(key, value);
         }
-        let (connection, arrivals) = (Arc::clone(&seat.others[&edge.to]), Arc::clone(arrivals));
+        let (connection, arrivals) = (Arc::clone(&session.others[&edge.to]), Arc::clone(arrivals));
         let send = async move {
             if let Err(error) = connection.call::<StageValueTaken>(StageValue { key }, value).await {
                 arrivals.fail(StageError::of_call(connection.peer(), &error));
             }
         };
-        drop(seat.runtime.spawn(send.in_current_span()));
+        drop(session.runtime.spawn(send.in_current_span()));
     }
 
     /// Other stages send their values without a request.
