@@ -60,6 +60,11 @@ impl Inbox {
         Ok(())
     }
 
+    /// Returns true if the value at this position has arrived.
+    pub fn has(&self, position: usize) -> bool {
+        self.values[position].get().is_some()
+    }
+
     /// Waits until the value at this position has arrived.
     ///
     /// # Errors

@@ -20,9 +20,8 @@ use crate::error::SessionError;
 use crate::inbox::Received;
 use crate::memory::Share;
 use crate::placement::Placement;
+use crate::small::{self, Work};
 
-/// The size up to which a run of host operations is run at once, in bytes of all its values.
-const SMALL_BYTES_MAX: u64 = 64 << 10;
 /// The number of executors that a part keeps for its next runs.
 const IDLE_MAX: usize = 8;
 /// The bytes that an entry of a plan takes: an operation, one of its inputs, or a received value.
@@ -53,6 +52,8 @@ pub(crate) struct Plan {
     pub bytes: u64,
     /// The bytes of the plan itself.
     pub kept_bytes: u64,
+    /// Whether the run is so short that it is run at once.
+    pub is_small: bool,
 }
 
 /// A part of a run: what one device, or one task's host operations, computes. It is empty if another task
@@ -112,6 +113,10 @@ impl std::fmt::Debug for EnginePart {
 }
 
 impl EnginePart {
+    fn flops(&self) -> u64 {
+        self.program.flops()
+    }
+
     /// Runs `work` with an executor of the part. Each run in progress has an executor of its own. Keeps the
     /// executor for later runs if `spare` returns its memory.
     pub fn with_executor<T>(
@@ -185,21 +190,21 @@ impl Plan {
             _ => None,
         });
         let bytes = bytes.chain(initialized).chain(scratch).chain(arenas).fold(0u64, u64::saturating_add);
-        let kept_bytes = planner.parts.iter().map(Part::entries).sum::<usize>() + fetches.len();
-        let kept_bytes = kept_bytes as u64 * ENTRY_BYTES;
-        Ok(Self { parts: planner.parts, home: home as usize, fetches, fetched, bytes, kept_bytes })
+        let entries = planner.parts.iter().map(Part::entries).sum::<usize>() + fetches.len();
+        let kept_bytes = entries as u64 * ENTRY_BYTES;
+        let (parts, home) = (planner.parts, home as usize);
+        let is_small = small::is_one_thread(&parts, home) && {
+            let flops = parts.iter().filter_map(|part| part.engine.as_ref()).map(EnginePart::flops).sum();
+            let read_bytes = small::read_bytes(graph, &tensors, self::bytes);
+            Work { bytes, read_bytes, flops, entries }.is_small()
+        };
+        Ok(Self { parts, home, fetches, fetched, bytes, kept_bytes, is_small })
     }
 
     /// Frees the working memory that is kept for later runs.
     pub fn free_idle(&self) {
         let engines = self.parts.iter().filter_map(|part| part.engine.as_ref());
         engines.for_each(|engine| engine.idle.lock().clear());
-    }
-
-    /// Returns true if the run is so small that starting a thread would take longer: only host operations of
-    /// one task, with small values.
-    pub fn is_small(&self) -> bool {
-        self.parts.len() == 1 && self.parts[0].engine.is_none() && self.bytes <= SMALL_BYTES_MAX
     }
 
     /// Returns the parts of a task, with their indices.
@@ -220,7 +225,7 @@ fn scratch(op: &Op, input: &TensorSpec) -> Option<u64> {
     Some(row.saturating_mul(size_of::<(usize, usize)>() as u64))
 }
 
-/// Returns the bytes of a value.
+/// Returns the bytes of a value; of a text, those that it counts for.
 fn bytes(spec: &TensorSpec) -> u64 {
     let elements = spec.shape.checked_elements().unwrap_or(usize::MAX) as u64;
     elements.saturating_mul(spec.dtype.bytes().map_or(TEXT_BYTES, |bytes| bytes as u64))

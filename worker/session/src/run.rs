@@ -69,7 +69,8 @@ pub(crate) struct Run {
     feeds: Feeds,
     /// Counts the bytes of texts that the run has made: the plan does not know their lengths.
     text_bytes: AtomicU64,
-    _held: Option<Held>,
+    /// `None` if the run has no thread of its own.
+    held: Option<Held>,
     /// Takes the values for other tasks. Each value of the plan is sent once, so the plan bounds the queue.
     outgoing: Mutex<Option<mpsc::UnboundedSender<Outgoing>>>,
 }
@@ -101,7 +102,7 @@ impl Run {
             control,
             feeds,
             text_bytes: AtomicU64::new(0),
-            _held: held,
+            held,
             outgoing: Mutex::new(Some(outgoing)),
         };
         (run, queue)
@@ -143,6 +144,21 @@ impl Run {
             return Err(format!("got a value for part {part}, which another task runs"));
         }
         inbox.put(&own.received, &self.control, key, value)
+    }
+
+    /// Returns a value that a part of this task receives. Waits for it if other threads run the other parts.
+    ///
+    /// # Errors
+    /// Returns the error if the run has failed.
+    pub fn received(&self, part: usize, position: usize) -> Result<&Arc<Tensor>, RunError> {
+        let arrived = self.has_received(part, position);
+        assert!(arrived || self.held.is_some(), "the only thread of a run waits for itself");
+        self.inboxes[part].wait(&self.control, position)
+    }
+
+    /// Returns true if a part of this task has received the value at this position.
+    pub fn has_received(&self, part: usize, position: usize) -> bool {
+        self.inboxes[part].has(position)
     }
 
     /// Checks that a part of this task receives a value of this spec.
