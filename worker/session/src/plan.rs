@@ -67,7 +67,7 @@ pub(crate) struct Part {
     /// The operations that the engine runs, at the same time as those on the host.
     pub engine: Option<EnginePart>,
     /// The values that the part receives. The engine's columns come first.
-    pub received: Vec<Received>,
+    pub received: Received,
 }
 
 impl Part {
@@ -451,15 +451,17 @@ impl<'a> Planner<'a> {
     fn receive(&mut self, part: u32, compiled: pushpull_engine::Part) {
         let pushpull_engine::Part { program, receives, sends, wanted, .. } = compiled;
         let spec = |node: NodeId| self.tensors[node.index()].clone().expect("a node that is read is needed");
-        let received = receives.into_iter().map(|edge| Received { key: edge.key, spec: edge.spec });
-        let mut received: Vec<Received> = received.collect();
+        let mut received = Received::default();
+        for edge in receives {
+            received.add(edge.key, edge.spec);
+        }
         for (node, position) in wanted {
-            let shape = (spec(node) != received[position].spec).then(|| spec(node).shape);
+            let shape = (spec(node) != *received.spec(position)).then(|| spec(node).shape);
             self.received.insert((node, part), Source::Received(position, shape));
         }
         for &(node, _) in self.host_edges.iter().filter(|&&(_, reader)| reader == part) {
-            self.received.insert((node, part), Source::Received(received.len(), None));
-            received.push(Received { key: HOST_KEY | u64::from(node.0), spec: spec(node) });
+            let position = received.add(HOST_KEY | u64::from(node.0), spec(node));
+            self.received.insert((node, part), Source::Received(position, None));
         }
         let own = &mut self.parts[part as usize];
         own.received = received;

@@ -18,7 +18,7 @@ use crate::graphs::OpenGraph;
 use crate::inbox::Inbox;
 use crate::memory::{Memory, Share};
 use crate::payload::payload_of;
-use crate::plan::Plan;
+use crate::plan::{Part, Plan};
 use crate::variables::Variables;
 
 /// A value on its way to a part of another task.
@@ -85,8 +85,9 @@ impl Run {
         held: Option<Held>,
     ) -> (Self, mpsc::UnboundedReceiver<Outgoing>) {
         let Site { task, index, variables, memory, text_bytes_max } = site;
+        let own = |part: &&Part| part.task == index;
         let inbox =
-            |part: &crate::plan::Part| Inbox::new(if part.task == index { &part.received } else { &[] });
+            |part| Some(part).filter(own).map_or_else(Inbox::default, |part| Inbox::new(&part.received));
         let inboxes = plan.parts.iter().map(inbox).collect();
         let (outgoing, queue) = mpsc::unbounded_channel();
         let run = Self {
@@ -166,8 +167,10 @@ impl Run {
     /// # Errors
     /// If it does not.
     pub fn expects(&self, part: u32, key: u64, tensor: &TensorSpec) -> Result<(), String> {
-        let received = self.plan.parts.get(part as usize).map_or(&[][..], |own| &own.received);
-        Inbox::find(received, key, tensor).map(|_| ())
+        let Some(own) = self.plan.parts.get(part as usize) else {
+            return Err(format!("got a value for part {part} of {}", self.plan.parts.len()));
+        };
+        own.received.find(key, tensor).map(|_| ())
     }
 
     /// Counts the bytes of texts that are about to be made.
