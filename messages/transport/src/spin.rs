@@ -147,7 +147,11 @@ impl Spin {
                 }
                 return done;
             }
-            if habit.lock().goes_on(observe::now(), spun) {
+            let goes_on = {
+                let mut habit = habit.lock();
+                habit.until.is_some() && habit.goes_on(observe::now(), spun)
+            };
+            if goes_on {
                 spun = true;
                 // What is waited for may need this core.
                 std::thread::yield_now();
