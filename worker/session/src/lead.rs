@@ -63,7 +63,7 @@ impl Requested {
         }
         Ok(feeds(&self.signature, &self.payload).and_then(|feeds| {
             let control = (state.run_key(), Arc::default());
-            let (run, _) = Run::new(state.site(), control, self.graph, plan, feeds, None);
+            let run = Run::here(state.site(), control, self.graph, plan, feeds);
             // A panic here would end the connection.
             let values = catch_unwind(AssertUnwindSafe(|| run_here(&run)));
             let values = values.unwrap_or_else(|_| Err(run.panicked()))?;
@@ -178,7 +178,7 @@ pub(crate) async fn lead(
     };
     let identity = (registered.key, Arc::clone(control));
     let (run, outgoing) =
-        Run::new(state.site(), identity, Arc::clone(&graph), Arc::clone(&plan), feeds, Some(held));
+        Run::new(state.site(), identity, Arc::clone(&graph), Arc::clone(&plan), feeds, held);
     let run = registered.begin(run);
     let ask = |&index: &usize| ask_to_run(state, &run, &graph, index, &signature);
     let asked = async {

@@ -76,21 +76,35 @@ pub(crate) struct Run {
 }
 
 impl Run {
+    /// Makes a run that holds `held` until its last thread has ended. Returns it with the queue of the values
+    /// for other tasks.
     pub fn new(
+        site: Site,
+        identity: (RunKey, Arc<Control>),
+        graph: Arc<OpenGraph>,
+        plan: Arc<Plan>,
+        feeds: Feeds,
+        held: Held,
+    ) -> (Self, mpsc::UnboundedReceiver<Outgoing>) {
+        let (outgoing, queue) = mpsc::unbounded_channel();
+        let outgoing = Mutex::new(Some(outgoing));
+        (Self { held: Some(held), outgoing, ..Self::here(site, identity, graph, plan, feeds) }, queue)
+    }
+
+    /// Makes a run that has no thread of its own, and sends nothing to other tasks.
+    pub fn here(
         site: Site,
         (key, control): (RunKey, Arc<Control>),
         graph: Arc<OpenGraph>,
         plan: Arc<Plan>,
         feeds: Feeds,
-        held: Option<Held>,
-    ) -> (Self, mpsc::UnboundedReceiver<Outgoing>) {
+    ) -> Self {
         let Site { task, index, variables, memory, text_bytes_max } = site;
         let own = |part: &&Part| part.task == index;
         let inbox =
             |part| Some(part).filter(own).map_or_else(Inbox::default, |part| Inbox::new(&part.received));
         let inboxes = plan.parts.iter().map(inbox).collect();
-        let (outgoing, queue) = mpsc::unbounded_channel();
-        let run = Self {
+        Self {
             key,
             graph,
             plan,
@@ -103,10 +117,9 @@ impl Run {
             control,
             feeds,
             text_bytes: AtomicU64::new(0),
-            held,
-            outgoing: Mutex::new(Some(outgoing)),
-        };
-        (run, queue)
+            held: None,
+            outgoing: Mutex::new(None),
+        }
     }
 
     /// Returns the seed of the run's random numbers, which is the same on all tasks.
