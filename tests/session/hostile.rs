@@ -11,7 +11,8 @@ const VARIABLES: usize = 1_000_000;
 const PART: usize = 20_000;
 /// The memory of variables, and of graphs and runs, of one client, in MiB.
 const CLIENT_MIB: u64 = 512;
-/// The maximum memory of the server, in MiB: both limits of the client, and what decoding a graph takes besides.
+/// The maximum memory of the server, in MiB: both limits of the client, and what decoding a graph takes
+/// besides.
 const PEAK_MIB_MAX: u64 = 1280;
 
 /// Returns a graph that needs this number of variables of one element, and the node that needs them all.

@@ -29,8 +29,8 @@ use crate::wire::{Envelope, Limits, WireError};
 /// answer holds. After this time, the connection is closed.
 const YIELD_AFTER: Duration = Duration::from_secs(3);
 
-/// The number of requests of one connection after which the other tasks of the thread have their turn. A service
-/// may carry out small requests at once, and a peer may send many of them without waiting.
+/// The number of requests of one connection after which the other tasks of the thread have their turn. A
+/// service may carry out small requests at once, and a peer may send many of them without waiting.
 const TURN_REQUESTS: usize = 16;
 
 /// The state that all sessions of a server share.

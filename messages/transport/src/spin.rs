@@ -2,8 +2,8 @@
 //! before its thread sleeps. Waking a thread takes longer than most small messages.
 //!
 //! Wanted properties: (A) an end without a limit never spins; (B) an end spins no longer than its limit after
-//! a message; (C) what an end waits for is found in any case; (D) an end spins after one of 64 messages if its
-//! spinning finds nothing in time, or finds it later than sleeping does: the two ends may share a busy core.
+//! a message; (C) what an end waits for is found in any case; (D) an end whose spinning finds nothing in time,
+//! or takes longer than sleeping, spins after one of 64 messages.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -39,8 +39,8 @@ struct Shared {
     sent: Notify,
 }
 
-/// Whether an end spins, and how often its spinning paid. Its times are those of the system: tokio's clock may
-/// be paused, and does not go on while an end spins.
+/// Whether an end spins, and how often its spinning paid. Its times are those of the system: tokio's clock
+/// may be paused, and does not go on while an end spins.
 #[derive(Debug, Default)]
 struct Habit {
     /// When to stop spinning; `None` if the end does not spin.

@@ -1,5 +1,5 @@
-//! Checks many inputs of the target `session` without a fuzzer: `many [INPUTS] [SEED]`. The seed determines all
-//! inputs. If one causes a panic, it is written to a file, and the program fails.
+//! Checks many inputs of the target `session` without a fuzzer: `many [INPUTS] [SEED]`. The seed determines
+//! all inputs. If one causes a panic, it is written to a file, and the program fails.
 
 use std::panic::catch_unwind;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! Inputs for the target `session`: random bytes, changed bytes of valid graphs, and valid encodings of changed
-//! graphs.
+//! Inputs for the target `session`: random bytes, changed bytes of valid graphs, and valid encodings of
+//! changed graphs.
 
 use pushpull_messages::graph::GraphSpec;
 use pushpull_messages::id::{NodeId, VariableId};

@@ -1,5 +1,7 @@
-//! What the fuzz targets share with the programs that need no fuzzer: the bodies of targets, valid inputs, and
-//! changes of inputs.
+//! What the fuzz targets share with the programs that need no fuzzer: the bodies of targets, valid inputs,
+//! and changes of inputs.
+
+#![forbid(unsafe_code)]
 
 pub mod changes;
 pub mod numbers;

@@ -1,6 +1,6 @@
 //! The body of the target `session`: decodes bytes as the graph of a session, validates it, infers what the
-//! first byte selects, and cuts the graph into two parts. No input may cause a panic. Variables and runs belong
-//! to servers, which the tests of `worker/session` attack.
+//! first byte selects, and cuts the graph into two parts. No input may cause a panic. Variables and runs
+//! belong to servers, which the tests of `worker/session` attack.
 
 use pushpull_engine::{Cut, Parts};
 use pushpull_kernels::cpu::Threads;

@@ -1,5 +1,5 @@
-//! Runs one part of a run on the current thread, or all parts of a small run. A part waits for the values that
-//! it needs, and passes on the values that other parts need as soon as they are computed.
+//! Runs one part of a run on the current thread, or all parts of a small run. A part waits for the values
+//! that it needs, and passes on the values that other parts need as soon as they are computed.
 
 use std::cell::RefCell;
 use std::sync::Arc;
