@@ -2,8 +2,8 @@
 //! before its thread sleeps. Waking a thread takes longer than most small messages.
 //!
 //! Wanted properties: (A) an end without a limit never spins; (B) an end spins no longer than its limit after
-//! a message; (C) what an end waits for is found in any case; (D) an end whose spinning finds nothing in time,
-//! or takes longer than sleeping, spins after one of 64 messages.
+//! a message; (C) what an end waits for is found in any case; (D) an end whose spinning finds nothing in
+//! time, or takes longer than sleeping, spins after one of 64 messages.
 
 use std::future::poll_fn;
 use std::pin::pin;

@@ -1,5 +1,6 @@
-//! Checks many inputs of the target `session` without a fuzzer: `many [INPUTS] [SEED]`. The seed determines
-//! all inputs. If one causes a panic, it is written to a file, and the program fails.
+//! Checks many inputs of the target `session` without a fuzzer: `many [INPUTS] [SEED] [FIRST]`. The seed
+//! determines all inputs; those before the first one are drawn, but not checked. If one causes a panic, it is
+//! written to a file, and the program fails.
 
 use std::panic::catch_unwind;
 use std::time::{Duration, Instant};
@@ -17,11 +18,15 @@ fn main() -> Result<(), String> {
         std::env::args().skip(1).map(|text| text.parse::<u64>().map_err(|e| format!("{text}: {e}")));
     let count = numbers.next().transpose()?.unwrap_or(1_000_000);
     let seed = numbers.next().transpose()?.unwrap_or(1);
+    let first = numbers.next().transpose()?.unwrap_or(0);
     let (inputs, mut numbers) = (Inputs::new(sessions()), Numbers::new(seed));
     let (mut reached, mut slowest) = ([0u64; STAGES.len()], (Duration::ZERO, 0));
     let began = Instant::now();
     for number in 0..count {
         let input = inputs.draw(&mut numbers);
+        if number < first {
+            continue;
+        }
         let at = Instant::now();
         let Ok(stage) = catch_unwind(|| check(&input)) else {
             let file = format!("panic-{seed}-{number}");
