@@ -6,6 +6,7 @@ mod devices;
 mod draining;
 mod examples;
 mod harness;
+mod hostile;
 mod killing;
 mod starting;
 mod training;

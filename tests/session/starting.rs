@@ -1,6 +1,8 @@
 //! Tests of how servers are started: all spellings of the flags, and clusters that cannot be.
 
-use pushpull::{GraphBuilder, Server, Session, TaskId};
+use std::time::Duration;
+
+use pushpull::{GraphBuilder, Server, Session, SessionOptions, TaskId};
 
 use crate::harness::{PATIENCE, Program, Servers, tool};
 
@@ -95,6 +97,18 @@ fn two_tasks_of_one_job_run_one_graph() {
     for device in ["/job:local/task:0/device:CPU:0", "/job:local/task:1/device:CPU:0"] {
         assert!(out.contains(device), "{out}");
     }
+}
+
+#[test]
+fn a_closed_port_is_told_as_refused() {
+    let servers = Servers::prepare(&[("local", 1)], &[]);
+    let connect_timeout = Duration::from_millis(300);
+    let options = SessionOptions { connect_timeout, ..SessionOptions::default() };
+    let error =
+        Session::connect_with(&servers.target("local/0"), options).expect_err("no server").to_string();
+    let address = servers.address("local/0");
+    assert!(error.starts_with(&format!("no server at {address} answered in time: ")), "{error}");
+    assert!(error.contains("Connection refused"), "{error}");
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! The time limits on a frame that is being read.
 
+use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -11,10 +14,11 @@ use crate::wire::{Limits, WireError};
 /// The longest time without progress while a frame is read. After this time, the peer counts as lost.
 const STALL: Duration = Duration::from_secs(30);
 
-/// The progress of one part of a frame that is being read: when the part began, and how much of it has
+/// The progress of one part of a frame that is being read: since when it is awaited, and how much of it has
 /// arrived.
 pub(crate) struct Arrival {
-    began: Instant,
+    /// When the first wait for the part began; `None` while all of it was there already.
+    began: Option<Instant>,
     limits: Limits,
     bytes: u64,
     received: u64,
@@ -23,16 +27,24 @@ pub(crate) struct Arrival {
 impl Arrival {
     /// Begins to count the time and the bytes of a part of `bytes` bytes.
     pub(crate) fn begin(limits: &Limits, bytes: u64) -> Self {
-        Self { began: Instant::now(), limits: *limits, bytes, received: 0 }
+        Self { began: None, limits: *limits, bytes, received: 0 }
     }
 
     /// Waits for more bytes of the frame. They must arrive within [`STALL`], and before the time limit of the
     /// frame has expired.
     async fn wait(&mut self, read: impl Future<Output = io::Result<usize>>) -> Result<usize, WireError> {
+        let mut read = pin!(read);
+        // What has arrived already needs no limit.
+        if let Poll::Ready(read) = poll_fn(|context| Poll::Ready(read.as_mut().poll(context))).await {
+            let read = read?;
+            self.received += read as u64;
+            return Ok(read);
+        }
         let time = self.limits.time_for(self.received);
-        let stalled = Instant::now() + STALL;
+        let now = Instant::now();
+        let (began, stalled) = (*self.began.get_or_insert(now), now + STALL);
         // If the sum overflows, only the limit [`STALL`] applies.
-        let late = self.began.checked_add(time).unwrap_or(stalled);
+        let late = began.checked_add(time).unwrap_or(stalled);
         match timeout_at(late.min(stalled), read).await {
             Ok(read) => {
                 let read = read?;

@@ -16,7 +16,7 @@ use crate::counters::CallCounters;
 use crate::earlier::EarlierCall;
 use crate::error::{CallError, DialError, TransportError};
 use crate::link::{FrameReceiver, FrameSender, Link};
-use crate::liveness;
+use crate::liveness::Lively;
 use crate::pending::{Pending, PendingRequest};
 use crate::retry::RetryConfig;
 use crate::wire::{Envelope, Limits, WireError};
@@ -225,7 +225,8 @@ async fn carry(
     // The future only borrows the queue. The queue closes at the end of this function, after `end` has
     // recorded the reason: a caller that sees the queue closed must find the reason.
     let mut write = std::pin::pin!(async {
-        while let Some(next) = liveness::next(&mut queue).await {
+        let mut lively = Lively::new(&mut queue);
+        while let Some(next) = lively.next().await {
             let is_request = next.is_ok();
             let envelope = next.unwrap_or_else(|heartbeat| heartbeat);
             let (request, bytes) = (envelope.request, envelope.payload.bytes());

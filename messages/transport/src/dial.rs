@@ -84,14 +84,17 @@ pub(crate) async fn dial_counted(
 ) -> Result<Connection, DialError> {
     let mut pauses = pauses(caller, address);
     let mut log_at = Instant::now() + patience.log_every;
+    let mut last_reason = None;
     loop {
         let attempt = async {
             let link = transport.dial(address).await?;
             Connection::open(link, caller, Arc::clone(counters)).await
         };
-        let attempt = tokio::time::timeout_at(patience.deadline, attempt)
-            .await
-            .unwrap_or_else(|_| Err(TransportError::io(address, std::io::ErrorKind::TimedOut.into()).into()));
+        let Ok(attempt) = tokio::time::timeout_at(patience.deadline, attempt).await else {
+            // The last attempt had little time. The reason of the attempt before it says more.
+            let late = || TransportError::io(address, std::io::ErrorKind::TimedOut.into()).to_string();
+            return Err(caller.missing(address, last_reason.unwrap_or_else(late)));
+        };
         let reason = match attempt {
             Ok(connection) => return Ok(connection),
             Err(DialError::Refused { refusal, .. } | DialError::GuestRefused { refusal, .. })
@@ -110,6 +113,7 @@ pub(crate) async fn dial_counted(
             tracing::info!(reason, "waiting for {caller} at {address}");
             log_at = now + patience.log_every;
         }
+        last_reason = Some(reason);
         let pause = pauses.next().expect("the pauses never end");
         tokio::time::sleep(pause.min(patience.deadline - now)).await;
     }

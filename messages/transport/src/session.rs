@@ -10,6 +10,7 @@ use pushpull_messages::id::RequestId;
 use pushpull_messages::message::{Hello, Message, PROTOCOL, Refusal, RefusalCode, Welcome};
 use pushpull_messages::observe;
 use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use crate::buffer::{Budget, Payload};
@@ -17,7 +18,7 @@ use crate::counters::ConnectionCounters;
 use crate::handshake::{Identity, Rejection};
 use crate::late::{AnswerGuard, DecidedAnswer, LateAnswer};
 use crate::link::{Begun, FrameReceiver, FrameSender, Link};
-use crate::liveness;
+use crate::liveness::{self, Lively};
 use crate::reply::{Content, Outgoing, Place, Reply};
 use crate::server_config::ServerConfig;
 use crate::service::{Arriving, Peer, Service};
@@ -27,6 +28,10 @@ use crate::wire::{Envelope, Limits, WireError};
 /// How long a peer may read nothing of an answer while another answer waits for the memory that the unread
 /// answer holds. After this time, the connection is closed.
 const YIELD_AFTER: Duration = Duration::from_secs(3);
+
+/// The number of requests of one connection after which the other tasks of the thread have their turn. A
+/// service may carry out small requests at once, and a peer may send many of them without waiting.
+const TURN_REQUESTS: usize = 16;
 
 /// The state that all sessions of a server share.
 pub(crate) struct Host {
@@ -222,8 +227,9 @@ async fn read_requests(
     mut stopping: watch::Receiver<bool>,
 ) -> Result<bool, WireError> {
     let permits = Arc::new(Semaphore::new(host.config.requests_max() as usize));
-    // How long the last two large payloads took to arrive.
-    let mut took = [None; 2];
+    // How long the last two large payloads took to arrive, and the number of requests since the last turn of
+    // others.
+    let (mut took, mut turn) = ([None; 2], 0);
     loop {
         let request = async {
             let permit = Arc::clone(&permits).acquire_owned().await.expect("never closed");
@@ -258,6 +264,11 @@ async fn read_requests(
         let (request_name, credit) = (message.name(), receiver.take_header_credit());
         let place = Place { request: request_name, _permit: permit, _credit: credit };
         host.service.call(peer, message, payload, Reply::new(request, outgoing.clone(), place));
+        turn += 1;
+        if turn == TURN_REQUESTS {
+            turn = 0;
+            yield_now().await;
+        }
     }
 }
 
@@ -290,7 +301,8 @@ async fn write_replies(
     // A peer counts as slow until it has read a late answer in time.
     let mut slow = true;
     let limits = host.config.limits;
-    while let Some(next) = liveness::next(&mut queue).await {
+    let mut lively = Lively::new(&mut queue);
+    while let Some(next) = lively.next().await {
         let Outgoing { request, content, place } = match next {
             Ok(outgoing) => outgoing,
             Err(heartbeat) => {

@@ -2,8 +2,8 @@
 //! before its thread sleeps. Waking a thread takes longer than most small messages.
 //!
 //! Wanted properties: (A) an end without a limit never spins; (B) an end spins no longer than its limit after
-//! a message; (C) what an end waits for is found in any case; (D) an end whose spinning finds nothing in time
-//! spins after one of 64 messages.
+//! a message; (C) what an end waits for is found in any case; (D) an end whose spinning finds nothing in
+//! time, or takes longer than sleeping, spins after one of 64 messages.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -21,6 +21,12 @@ use tokio::task::yield_now;
 pub const SPIN: Duration = Duration::from_micros(100);
 /// The number of misses in a row after which an end spins after one of 64 messages.
 const MISSES_MAX: u32 = 6;
+/// The number of hits in a row after which an end sleeps once, to know how long that takes.
+const HITS_MAX: u32 = 63;
+/// How much the last of some times counts in their mean: one part of this number.
+const MEAN_PARTS: u32 = 4;
+/// The longest time that counts, in limits: beyond it, it makes no difference how the end has waited.
+const LIMITS_MAX: u32 = 4;
 
 /// The spinning of one end of a link. Clones belong to the same end.
 #[derive(Clone, Debug)]
@@ -33,29 +39,44 @@ struct Shared {
     sent: Notify,
 }
 
-/// Whether an end spins, and how often its spinning found something in time. Its times are those of the
-/// system: tokio's clock may be paused, and does not go on while an end spins.
+/// Whether an end spins, and how often its spinning paid. Its times are those of the system: tokio's clock
+/// may be paused, and does not go on while an end spins.
 #[derive(Debug, Default)]
 struct Habit {
     /// When to stop spinning; `None` if the end does not spin.
     until: Option<Instant>,
-    /// The number of spins in a row that found nothing in time, up to [`MISSES_MAX`].
+    /// The number of spins in a row that did not pay, up to [`MISSES_MAX`].
     misses: u32,
     /// The number of messages to send before the next spin.
     skip: u32,
+    /// The number of spins in a row that paid.
+    hits: u32,
+    /// When the end has sent the last message before the answer, and whether it has begun to spin then.
+    sent: Option<(Instant, bool)>,
+    /// The mean time from a message to its answer if the end spins.
+    spinning: Option<Duration>,
+    /// The mean time from a message to its answer if the end sleeps.
+    sleeping: Option<Duration>,
 }
 
 impl Habit {
     /// Records that the end has sent something, so that an answer may come soon. A spin that has begun is
-    /// not extended.
-    fn sent(&mut self, now: Instant, limit: Duration) {
+    /// not extended. Returns whether the end spins.
+    fn sent(&mut self, now: Instant, limit: Duration) -> bool {
         match self.until {
-            Some(until) if now < until => return,
+            Some(until) if now < until => return true,
             Some(_) => self.missed(),
             None => {}
         }
-        self.until = (self.skip == 0).then_some(now + limit);
+        let compares = self.hits >= HITS_MAX;
+        if compares {
+            self.hits = 0;
+        }
+        let spins = self.skip == 0 && !compares;
+        self.until = spins.then_some(now + limit);
         self.skip = self.skip.saturating_sub(1);
+        self.sent = Some((now, spins));
+        spins
     }
 
     /// Returns whether to look again. If the time to spin is over, and `spun` is true, counts a miss.
@@ -68,11 +89,18 @@ impl Habit {
         false
     }
 
-    /// Records that a spin has found what the end waits for. On a busy core, the last look may have come
-    /// late: then it would have been better to sleep.
-    fn found(&mut self, now: Instant) {
-        match self.until.take() {
-            Some(until) if now < until => self.misses = 0,
+    /// Records that the end has found what it waits for. On a busy core, the last look may have come late:
+    /// then it would have been better to sleep.
+    fn found(&mut self, now: Instant, limit: Duration) {
+        let until = self.until.take();
+        if let Some((sent, spun)) = self.sent.take() {
+            let took = now.saturating_duration_since(sent).min(limit * LIMITS_MAX);
+            let mean = if spun { &mut self.spinning } else { &mut self.sleeping };
+            *mean = Some(mean.map_or(took, |mean| (mean * (MEAN_PARTS - 1) + took) / MEAN_PARTS));
+        }
+        let sleeps_longer = self.spinning.zip(self.sleeping).is_none_or(|(spun, slept)| spun <= slept);
+        match until {
+            Some(until) if now < until && sleeps_longer => (self.misses, self.hits) = (0, self.hits + 1),
             Some(_) => self.missed(),
             None => {}
         }
@@ -81,7 +109,7 @@ impl Habit {
     /// Counts a miss. The more often this happens, the more messages pass before the next spin: 1, 3, 7 and
     /// so on.
     fn missed(&mut self) {
-        self.until = None;
+        (self.until, self.hits) = (None, 0);
         self.misses = MISSES_MAX.min(self.misses + 1);
         self.skip = (1 << self.misses) - 1;
     }
@@ -96,8 +124,9 @@ impl Spin {
 
     /// Records that the end has sent something. An answer may come soon, so a wait may spin again.
     pub(crate) fn sent(&self) {
-        if let Some(Shared { limit, habit, sent }) = self.0.as_deref() {
-            habit.lock().sent(observe::now(), *limit);
+        if let Some(Shared { limit, habit, sent }) = self.0.as_deref()
+            && habit.lock().sent(observe::now(), *limit)
+        {
             sent.notify_one();
         }
     }
@@ -105,17 +134,24 @@ impl Spin {
     /// Waits for `wait`, and may spin meanwhile. While it spins, the other tasks of the thread and the other
     /// threads of the core go on, but the thread does not sleep.
     pub(crate) async fn wait<T>(&self, wait: impl Future<Output = T>) -> T {
-        let Some(Shared { habit, sent, .. }) = self.0.as_deref() else { return wait.await };
+        let Some(Shared { limit, habit, sent }) = self.0.as_deref() else { return wait.await };
+        let found = || habit.lock().found(observe::now(), *limit);
         let (mut wait, mut spun) = (pin!(wait), false);
         loop {
             let looked = poll_fn(|context| Poll::Ready(wait.as_mut().poll(context)));
             if let Poll::Ready(done) = looked.await {
-                if spun {
-                    habit.lock().found(observe::now());
+                match spun {
+                    true => found(),
+                    // The end has not waited.
+                    false => habit.lock().sent = None,
                 }
                 return done;
             }
-            if habit.lock().goes_on(observe::now(), spun) {
+            let goes_on = {
+                let mut habit = habit.lock();
+                habit.until.is_some() && habit.goes_on(observe::now(), spun)
+            };
+            if goes_on {
                 spun = true;
                 // What is waited for may need this core.
                 std::thread::yield_now();
@@ -125,7 +161,10 @@ impl Spin {
             spun = false;
             tokio::select! {
                 biased;
-                done = &mut wait => return done,
+                done = &mut wait => {
+                    found();
+                    return done;
+                }
                 () = sent.notified() => {}
             }
         }
@@ -174,7 +213,7 @@ mod tests {
     async fn an_end_that_finds_messages_spins_after_each() {
         let limit = Duration::from_secs(60);
         let spin = Spin::new(limit);
-        for message in 0..100 {
+        for message in 0..HITS_MAX {
             spin.sent();
             let mut looks = 3;
             let soon = poll_fn(|_| {
@@ -193,7 +232,7 @@ mod tests {
         let (now, mut habit) = (observe::now(), Habit::default());
         habit.sent(now, LIMIT);
         assert!(habit.goes_on(now + LIMIT / 2, false));
-        habit.found(now + 3 * LIMIT);
+        habit.found(now + 3 * LIMIT, LIMIT);
         assert_eq!((habit.until, habit.misses), (None, 1));
     }
 
@@ -201,7 +240,7 @@ mod tests {
     fn an_end_that_found_a_message_does_not_spin_before_the_next() {
         let (now, mut habit) = (observe::now(), Habit::default());
         habit.sent(now, LIMIT);
-        habit.found(now + LIMIT / 2);
+        habit.found(now + LIMIT / 2, LIMIT);
         assert!(!habit.goes_on(now + LIMIT / 2, false));
         assert_eq!((habit.until, habit.misses), (None, 0));
     }
@@ -227,6 +266,44 @@ mod tests {
     }
 
     proptest! {
+        /// An answer takes one time if the end spins, and another time if it sleeps. Between two answers,
+        /// nothing is sent. (D)
+        #[test]
+        fn an_end_waits_in_the_faster_way(spinning in 1u32..99, sleeping in 1u32..400) {
+            let (mut now, mut habit) = (observe::now(), Habit::default());
+            let mut spins = |messages: usize| {
+                let spins = (0..messages).filter(|_| {
+                    let spins = habit.sent(now, LIMIT);
+                    now += Duration::from_micros(u64::from(if spins { spinning } else { sleeping }));
+                    habit.found(now, LIMIT);
+                    spins
+                });
+                spins.count()
+            };
+            // It must first learn both times.
+            spins(200);
+            let spun = spins(640);
+            match spinning <= sleeping {
+                true => prop_assert!(spun >= 630, "{spun}"),
+                false => prop_assert!((9..=11).contains(&spun), "{spun}"),
+            }
+        }
+
+        /// An end whose spins were slow spins again when they have become faster than sleeping. (D)
+        #[test]
+        fn a_spin_that_pays_again_is_noticed(slow in 100u32..5000, quick in 1u32..40) {
+            let (mut now, mut habit) = (observe::now(), Habit::default());
+            let mut spun = 0;
+            for message in 0..2000 {
+                let spins = habit.sent(now, LIMIT);
+                let spinning = if message < 400 { slow } else { quick };
+                now += Duration::from_micros(u64::from(if spins { spinning } else { 50 }));
+                habit.found(now, LIMIT);
+                spun += u32::from(spins && message >= 1500);
+            }
+            prop_assert!(spun >= 480, "{spun}");
+        }
+
         /// An end sends messages, and its spins find something or not. (D)
         #[test]
         fn spins_that_miss_become_rare(
@@ -237,7 +314,7 @@ mod tests {
             for find in finds {
                 habit.sent(now, LIMIT);
                 match find {
-                    true => habit.found(now),
+                    true => habit.found(now, LIMIT),
                     false => assert!(!habit.goes_on(now + LIMIT, true)),
                 }
                 now += 2 * LIMIT;

@@ -269,6 +269,18 @@ async fn a_missing_server_is_named_by_its_address() {
 }
 
 #[tokio::test]
+async fn a_closed_port_is_named_as_refused() {
+    let (tcp, guest) = (Tcp::default(), Guest { index: 1, incarnation: Incarnation(1), nonce: 2 });
+    let address = tcp.listen("127.0.0.1:0").await.unwrap().address();
+    // The last attempt begins at the deadline, so it has no time of its own.
+    for millis in [5, 20, 60] {
+        let patience = Patience::of(Duration::from_millis(millis));
+        let error = dial_as_guest(&tcp, &address, &guest, patience).await.unwrap_err().to_string();
+        assert!(error.contains("Connection refused"), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn both_ends_notice_a_lost_connection() {
     both(async |setup| {
         let Setup { server, echo, .. } = &setup;

@@ -51,7 +51,7 @@ pub(crate) async fn follow(
     let plan = control.unless_failed(plan(state, &graph, &signature)).await??;
     let held = hold(state, &graph, &plan)?;
     let identity = (registered.key, Arc::clone(control));
-    let (run, outgoing) = Run::new(state.site(), identity, graph, plan, BTreeMap::new(), Some(held));
+    let (run, outgoing) = Run::new(state.site(), identity, graph, plan, BTreeMap::new(), held);
     let run = registered.begin(run);
     let parts = async {
         let result = run_parts(&run).await;

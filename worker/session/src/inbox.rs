@@ -4,6 +4,7 @@
 //! Required properties: (A) a value that arrives is the one that is read; (B) a part that waits is woken by
 //! the arrival or by the failure; (C) only values that the plan names, with their shapes, are kept.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use pushpull_messages::tensor::{Tensor, TensorSpec};
@@ -11,53 +12,79 @@ use pushpull_messages::tensor::{Tensor, TensorSpec};
 use crate::control::Control;
 use crate::error::RunError;
 
-/// A value that a part receives: its key, and its shape and type.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The values that a part receives, as the plan names them: the shape and type of each, in the order of their
+/// positions, and the position of each key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Received {
-    pub key: u64,
-    pub spec: TensorSpec,
+    specs: Vec<TensorSpec>,
+    positions: BTreeMap<u64, usize>,
 }
 
-/// The received values of one part.
-#[derive(Debug)]
-pub(crate) struct Inbox {
-    values: Vec<OnceLock<Arc<Tensor>>>,
-}
+impl Received {
+    /// Adds a value, and returns its position.
+    pub fn add(&mut self, key: u64, spec: TensorSpec) -> usize {
+        let position = self.specs.len();
+        self.specs.push(spec);
+        self.positions.insert(key, position);
+        position
+    }
 
-impl Inbox {
-    pub fn new(received: &[Received]) -> Self {
-        Self { values: received.iter().map(|_| OnceLock::new()).collect() }
+    /// Returns the number of values.
+    pub const fn len(&self) -> usize {
+        self.specs.len()
+    }
+
+    /// Returns the shape and type of the value at this position.
+    pub fn spec(&self, position: usize) -> &TensorSpec {
+        &self.specs[position]
     }
 
     /// Returns the position of the value with this key.
     ///
     /// # Errors
     /// If the plan does not name the value, or names another shape or type.
-    pub fn find(received: &[Received], key: u64, got: &TensorSpec) -> Result<usize, String> {
-        let Some(position) = received.iter().position(|own| own.key == key) else {
+    pub fn find(&self, key: u64, got: &TensorSpec) -> Result<usize, String> {
+        let Some(&position) = self.positions.get(&key) else {
             return Err(format!("got value {key}, which no operation of the part reads"));
         };
-        match &received[position].spec {
+        match &self.specs[position] {
             expected if expected == got => Ok(position),
             expected => Err(format!("value {key} is {got}, expected {expected}")),
         }
+    }
+}
+
+/// The received values of one part.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    values: Vec<OnceLock<Arc<Tensor>>>,
+}
+
+impl Inbox {
+    pub fn new(received: &Received) -> Self {
+        Self { values: std::iter::repeat_with(OnceLock::new).take(received.len()).collect() }
     }
 
     /// Stores a value that has arrived. Ignores a value that has arrived before.
     ///
     /// # Errors
-    /// Those of [`find`](Self::find).
+    /// Those of [`Received::find`].
     pub fn put(
         &self,
-        received: &[Received],
+        received: &Received,
         control: &Control,
         key: u64,
         value: Arc<Tensor>,
     ) -> Result<(), String> {
-        let position = Self::find(received, key, &value.spec())?;
+        let position = received.find(key, &value.spec())?;
         let _ = self.values[position].set(value);
         control.notify();
         Ok(())
+    }
+
+    /// Returns true if the value at this position has arrived.
+    pub fn has(&self, position: usize) -> bool {
+        self.values[position].get().is_some()
     }
 
     /// Waits until the value at this position has arrived.
@@ -86,8 +113,11 @@ mod tests {
 
     use super::*;
 
-    fn received() -> Vec<Received> {
-        [3, 5].map(|key| Received { key, spec: TensorSpec::f32([2]) }).to_vec()
+    fn received() -> Received {
+        let mut received = Received::default();
+        let positions = [3, 5].map(|key| received.add(key, TensorSpec::f32([2])));
+        assert_eq!((positions, received.len()), ([0, 1], 2));
+        received
     }
 
     /// Waits until a thread of this process sleeps on the control, so that it needs the notice.

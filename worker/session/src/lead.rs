@@ -20,7 +20,7 @@ use tracing::Instrument;
 use crate::error::{RunError, SessionError};
 use crate::graphs::OpenGraph;
 use crate::open::{on_thread, open_there};
-use crate::part::run_host;
+use crate::part::run_here;
 use crate::parts::run_parts;
 use crate::payload::{payload_of, tensors_of};
 use crate::plan::{Plan, Signature};
@@ -55,7 +55,7 @@ impl Requested {
     /// Runs the request at once, on the current thread, if it is small and its plan is known.
     pub fn run_small(self, state: &State) -> Result<Result<Fetched, SessionError>, Self> {
         let small = self.payload.bytes() as u64 <= DECODED_AT_ONCE_MAX;
-        let Some(plan) = self.known.clone().filter(|plan| small && plan.is_small()) else {
+        let Some(plan) = self.known.clone().filter(|plan| small && plan.is_small) else {
             return Err(self);
         };
         if state.runs.is_draining() {
@@ -63,9 +63,9 @@ impl Requested {
         }
         Ok(feeds(&self.signature, &self.payload).and_then(|feeds| {
             let control = (state.run_key(), Arc::default());
-            let (run, _) = Run::new(state.site(), control, self.graph, plan, feeds, None);
+            let run = Run::here(state.site(), control, self.graph, plan, feeds);
             // A panic here would end the connection.
-            let values = catch_unwind(AssertUnwindSafe(|| run_host(&run, 0)));
+            let values = catch_unwind(AssertUnwindSafe(|| run_here(&run)));
             let values = values.unwrap_or_else(|_| Err(run.panicked()))?;
             Ok(Fetched::new(&run.plan, values))
         }))
@@ -178,7 +178,7 @@ pub(crate) async fn lead(
     };
     let identity = (registered.key, Arc::clone(control));
     let (run, outgoing) =
-        Run::new(state.site(), identity, Arc::clone(&graph), Arc::clone(&plan), feeds, Some(held));
+        Run::new(state.site(), identity, Arc::clone(&graph), Arc::clone(&plan), feeds, held);
     let run = registered.begin(run);
     let ask = |&index: &usize| ask_to_run(state, &run, &graph, index, &signature);
     let asked = async {

@@ -27,6 +27,7 @@ mod run;
 mod runs;
 mod server;
 mod service;
+mod small;
 mod state;
 mod threads;
 mod variables;

@@ -1,6 +1,7 @@
-//! Runs one part of a run on the current thread. It waits for the values that it needs, and passes on the
-//! values that other parts need as soon as they are computed.
+//! Runs one part of a run on the current thread, or all parts of a small run. A part waits for the values
+//! that it needs, and passes on the values that other parts need as soon as they are computed.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use pushpull_engine::{ColumnRef, ColumnSource, GradientSink, Lost, StepError, StepFault};
@@ -8,10 +9,8 @@ use pushpull_messages::graph::{Op, SessionOp};
 use pushpull_messages::id::{NodeId, VariableId};
 use pushpull_messages::tensor::{Tensor, TensorSpec};
 
-use crate::control::Control;
 use crate::error::{NodeFault, RunError};
 use crate::host;
-use crate::inbox::Inbox;
 use crate::plan::{EnginePart, Source};
 use crate::run::Run;
 use crate::variables::Declared;
@@ -21,31 +20,72 @@ use crate::variables::Declared;
 /// # Errors
 /// If an operation fails, or if a value does not arrive because the run has failed elsewhere.
 pub(crate) fn run_host(run: &Run, part: usize) -> Result<Vec<Arc<Tensor>>, RunError> {
-    let steps = &run.plan.parts[part].steps;
-    let mut values: Vec<Arc<Tensor>> = Vec::with_capacity(steps.len());
-    for step in steps {
+    let mut host = HostSteps::new(run, part);
+    while host.advance()? {}
+    host.fetches()
+}
+
+/// Runs all parts of a [small](crate::small) run on the current thread, and returns the values
+/// of the fetches. When the engine needs a value that has not been computed, the host operations go on until
+/// they have computed it: parts only need values of operations that come earlier in the graph.
+///
+/// # Errors
+/// If an operation fails.
+pub(crate) fn run_here(run: &Run) -> Result<Vec<Arc<Tensor>>, RunError> {
+    let mut host = HostSteps::new(run, run.plan.home);
+    if let Some(part) = run.plan.parts.iter().position(|part| part.engine.is_some()) {
+        let columns = HostFirst { run, part, host: RefCell::new(host) };
+        run_program(run, part, &columns)?;
+        host = columns.host.into_inner();
+    }
+    while host.advance()? {}
+    host.fetches()
+}
+
+/// The host operations of a part, and the values of those that have been computed.
+struct HostSteps<'a> {
+    run: &'a Run,
+    part: usize,
+    values: Vec<Arc<Tensor>>,
+}
+
+impl<'a> HostSteps<'a> {
+    fn new(run: &'a Run, part: usize) -> Self {
+        Self { run, part, values: Vec::with_capacity(run.plan.parts[part].steps.len()) }
+    }
+
+    /// Computes the next operation. Returns false if there is none.
+    fn advance(&mut self) -> Result<bool, RunError> {
+        let Self { run, part, values } = self;
+        let Some(step) = run.plan.parts[*part].steps.get(values.len()) else { return Ok(false) };
         run.control.check()?;
         let failed = |fault: NodeFault| run.node_failed(step.node, fault);
-        let inputs = step.inputs.iter().map(|source| find(run, part, &values, source));
+        let inputs = step.inputs.iter().map(|source| find(run, *part, values, source));
         let inputs = inputs.collect::<Result<Vec<_>, _>>().map_err(failed)?;
         let value = compute(run, step.node, &inputs).map_err(failed)?;
         for &(reader, key) in &step.sends {
             run.deliver(reader, key, Arc::clone(&value));
         }
         values.push(value);
+        Ok(true)
     }
-    if part != run.plan.home {
-        return Ok(Vec::new());
+
+    /// Returns the values of the fetches, if this is the home part.
+    fn fetches(&self) -> Result<Vec<Arc<Tensor>>, RunError> {
+        let Self { run, part, values } = self;
+        if *part != run.plan.home {
+            return Ok(Vec::new());
+        }
+        let fetches = run.plan.fetches.iter().map(|source| find(run, *part, values, source));
+        fetches.collect::<Result<_, _>>().map_err(|fault| run.node_failed(NodeId(0), fault))
     }
-    let fetches = run.plan.fetches.iter().map(|source| find(run, part, &values, source));
-    fetches.collect::<Result<_, _>>().map_err(|fault| run.node_failed(NodeId(0), fault))
 }
 
 fn find(run: &Run, part: usize, values: &[Arc<Tensor>], source: &Source) -> Result<Arc<Tensor>, NodeFault> {
     match source {
         Source::Step(step) => Ok(Arc::clone(&values[*step])),
         Source::Received(position, shape) => {
-            let value = run.inboxes[part].wait(&run.control, *position).map_err(NodeFault::Ended)?;
+            let value = run.received(part, *position).map_err(NodeFault::Ended)?;
             Ok(match shape {
                 None => Arc::clone(value),
                 Some(shape) => {
@@ -102,11 +142,15 @@ fn compute(run: &Run, id: NodeId, inputs: &[Arc<Tensor>]) -> Result<Arc<Tensor>,
 /// # Errors
 /// The same as those of [`run_host`].
 pub(crate) fn run_engine(run: &Run, part: usize) -> Result<(), RunError> {
+    run_program(run, part, &Columns { run, part })
+}
+
+/// Runs the program of a part, if it has one, with values from `columns`.
+fn run_program(run: &Run, part: usize, columns: &dyn ColumnSource) -> Result<(), RunError> {
     let Some(engine) = &run.plan.parts[part].engine else { return Ok(()) };
-    let columns = Columns { inbox: &run.inboxes[part], control: &run.control };
     let mut sink = Sends { run, engine, buffers: engine.sends.iter().map(|_| Vec::new()).collect() };
     let spare = |bytes| run.memory.take(run.graph.client, "", bytes).ok();
-    let ran = engine.with_executor(spare, |executor| executor.run_part(&columns, &mut sink, run.random()));
+    let ran = engine.with_executor(spare, |executor| executor.run_part(columns, &mut sink, run.random()));
     match ran {
         Ok(()) => Ok(()),
         Err(StepError { fault: StepFault::Lost(Lost(reason)), .. }) => {
@@ -119,10 +163,11 @@ pub(crate) fn run_engine(run: &Run, part: usize) -> Result<(), RunError> {
     }
 }
 
-/// Provides the received values of a part as the columns of its program.
+/// Provides the received values of a part as the columns of its program. Waits for a value that has not
+/// arrived.
 struct Columns<'a> {
-    inbox: &'a Inbox,
-    control: &'a Control,
+    run: &'a Run,
+    part: usize,
 }
 
 fn lost(error: RunError) -> Lost {
@@ -131,16 +176,43 @@ fn lost(error: RunError) -> Lost {
 
 impl ColumnSource for Columns<'_> {
     fn check(&self) -> Result<(), Lost> {
-        self.control.check().map_err(lost)
+        self.run.control.check().map_err(lost)
     }
 
     fn column(&self, index: usize) -> Result<ColumnRef<'_>, Lost> {
-        let value = self.inbox.wait(self.control, index).map_err(lost)?;
-        match (value.f32s(), value.i32s()) {
-            (Some(floats), _) => Ok(ColumnRef::F32(floats)),
-            (_, Some(integers)) => Ok(ColumnRef::I32(integers)),
-            _ => unreachable!("the engine receives only floats and 32-bit integers, by inference"),
+        self.run.received(self.part, index).map(|value| column_of(value)).map_err(lost)
+    }
+}
+
+fn column_of(value: &Tensor) -> ColumnRef<'_> {
+    match (value.f32s(), value.i32s()) {
+        (Some(floats), _) => ColumnRef::F32(floats),
+        (_, Some(integers)) => ColumnRef::I32(integers),
+        _ => unreachable!("the engine receives only floats and 32-bit integers, by inference"),
+    }
+}
+
+/// Provides the columns of a program like [`Columns`], but computes a value that has not arrived.
+struct HostFirst<'a> {
+    run: &'a Run,
+    part: usize,
+    host: RefCell<HostSteps<'a>>,
+}
+
+impl ColumnSource for HostFirst<'_> {
+    fn check(&self) -> Result<(), Lost> {
+        self.run.control.check().map_err(lost)
+    }
+
+    fn column(&self, index: usize) -> Result<ColumnRef<'_>, Lost> {
+        while !self.run.has_received(self.part, index) {
+            let advanced = self.host.borrow_mut().advance().map_err(|error| {
+                self.run.control.fail(error.clone());
+                lost(error)
+            })?;
+            assert!(advanced, "the program reads a value that no operation computes");
         }
+        self.run.received(self.part, index).map(|value| column_of(value)).map_err(lost)
     }
 }
 

@@ -20,9 +20,8 @@ use crate::error::SessionError;
 use crate::inbox::Received;
 use crate::memory::Share;
 use crate::placement::Placement;
+use crate::small::{self, Work};
 
-/// The size up to which a run of host operations is run at once, in bytes of all its values.
-const SMALL_BYTES_MAX: u64 = 64 << 10;
 /// The number of executors that a part keeps for its next runs.
 const IDLE_MAX: usize = 8;
 /// The bytes that an entry of a plan takes: an operation, one of its inputs, or a received value.
@@ -53,6 +52,8 @@ pub(crate) struct Plan {
     pub bytes: u64,
     /// The bytes of the plan itself.
     pub kept_bytes: u64,
+    /// Whether the run is so short that it is run at once.
+    pub is_small: bool,
 }
 
 /// A part of a run: what one device, or one task's host operations, computes. It is empty if another task
@@ -66,7 +67,7 @@ pub(crate) struct Part {
     /// The operations that the engine runs, at the same time as those on the host.
     pub engine: Option<EnginePart>,
     /// The values that the part receives. The engine's columns come first.
-    pub received: Vec<Received>,
+    pub received: Received,
 }
 
 impl Part {
@@ -112,6 +113,10 @@ impl std::fmt::Debug for EnginePart {
 }
 
 impl EnginePart {
+    fn flops(&self) -> u64 {
+        self.program.flops()
+    }
+
     /// Runs `work` with an executor of the part. Each run in progress has an executor of its own. Keeps the
     /// executor for later runs if `spare` returns its memory.
     pub fn with_executor<T>(
@@ -185,21 +190,21 @@ impl Plan {
             _ => None,
         });
         let bytes = bytes.chain(initialized).chain(scratch).chain(arenas).fold(0u64, u64::saturating_add);
-        let kept_bytes = planner.parts.iter().map(Part::entries).sum::<usize>() + fetches.len();
-        let kept_bytes = kept_bytes as u64 * ENTRY_BYTES;
-        Ok(Self { parts: planner.parts, home: home as usize, fetches, fetched, bytes, kept_bytes })
+        let entries = planner.parts.iter().map(Part::entries).sum::<usize>() + fetches.len();
+        let kept_bytes = entries as u64 * ENTRY_BYTES;
+        let (parts, home) = (planner.parts, home as usize);
+        let is_small = is_one_thread(&parts, home) && {
+            let flops = parts.iter().filter_map(|part| part.engine.as_ref()).map(EnginePart::flops).sum();
+            let read_bytes = small::read_bytes(graph, &tensors, self::bytes);
+            Work { bytes, read_bytes, flops, entries }.is_small()
+        };
+        Ok(Self { parts, home, fetches, fetched, bytes, kept_bytes, is_small })
     }
 
     /// Frees the working memory that is kept for later runs.
     pub fn free_idle(&self) {
         let engines = self.parts.iter().filter_map(|part| part.engine.as_ref());
         engines.for_each(|engine| engine.idle.lock().clear());
-    }
-
-    /// Returns true if the run is so small that starting a thread would take longer: only host operations of
-    /// one task, with small values.
-    pub fn is_small(&self) -> bool {
-        self.parts.len() == 1 && self.parts[0].engine.is_none() && self.bytes <= SMALL_BYTES_MAX
     }
 
     /// Returns the parts of a task, with their indices.
@@ -213,6 +218,16 @@ impl Plan {
     }
 }
 
+/// Returns true if one thread of the home task can run the parts: the host operations of this task, and at
+/// most one program.
+fn is_one_thread(parts: &[Part], home: usize) -> bool {
+    let alone = |(index, part): (usize, &Part)| {
+        part.task == parts[home].task && (index == home || part.steps.is_empty())
+    };
+    let programs = parts.iter().filter(|part| part.engine.is_some()).count();
+    programs <= 1 && parts.iter().enumerate().all(alone)
+}
+
 /// Returns the bytes of the rows that an operation on the host sorts.
 fn scratch(op: &Op, input: &TensorSpec) -> Option<u64> {
     let sorts = matches!(op, Op::Session(SessionOp::TopValues { .. } | SessionOp::TopIndices { .. }));
@@ -220,7 +235,7 @@ fn scratch(op: &Op, input: &TensorSpec) -> Option<u64> {
     Some(row.saturating_mul(size_of::<(usize, usize)>() as u64))
 }
 
-/// Returns the bytes of a value.
+/// Returns the bytes of a value; of a text, those that it counts for.
 fn bytes(spec: &TensorSpec) -> u64 {
     let elements = spec.shape.checked_elements().unwrap_or(usize::MAX) as u64;
     elements.saturating_mul(spec.dtype.bytes().map_or(TEXT_BYTES, |bytes| bytes as u64))
@@ -446,15 +461,17 @@ impl<'a> Planner<'a> {
     fn receive(&mut self, part: u32, compiled: pushpull_engine::Part) {
         let pushpull_engine::Part { program, receives, sends, wanted, .. } = compiled;
         let spec = |node: NodeId| self.tensors[node.index()].clone().expect("a node that is read is needed");
-        let received = receives.into_iter().map(|edge| Received { key: edge.key, spec: edge.spec });
-        let mut received: Vec<Received> = received.collect();
+        let mut received = Received::default();
+        for edge in receives {
+            received.add(edge.key, edge.spec);
+        }
         for (node, position) in wanted {
-            let shape = (spec(node) != received[position].spec).then(|| spec(node).shape);
+            let shape = (spec(node) != *received.spec(position)).then(|| spec(node).shape);
             self.received.insert((node, part), Source::Received(position, shape));
         }
         for &(node, _) in self.host_edges.iter().filter(|&&(_, reader)| reader == part) {
-            self.received.insert((node, part), Source::Received(received.len(), None));
-            received.push(Received { key: HOST_KEY | u64::from(node.0), spec: spec(node) });
+            let position = received.add(HOST_KEY | u64::from(node.0), spec(node));
+            self.received.insert((node, part), Source::Received(position, None));
         }
         let own = &mut self.parts[part as usize];
         own.received = received;
@@ -503,4 +520,123 @@ fn first_uses(graph: &GraphSpec) -> Vec<Option<NodeId>> {
         }
     }
     first
+}
+
+#[cfg(test)]
+mod tests {
+    use pushpull_messages::cluster::ClusterSpec;
+    use pushpull_messages::graph::GraphBuilder;
+    use pushpull_messages::id::{JobName, NodeId, TaskId};
+    use pushpull_messages::message::Fed;
+    use pushpull_messages::tensor::DType;
+    use pushpull_messages::variable::InitializerSpec;
+
+    use super::*;
+
+    /// Plans a run that fetches the node that `build` returns, for the first of two tasks with two CPUs each.
+    fn is_small(build: impl FnOnce(&mut GraphBuilder) -> NodeId) -> bool {
+        let mut g = GraphBuilder::new("g");
+        let fetch = build(&mut g);
+        let graph = g.finish_session().unwrap();
+        let cluster = ClusterSpec::new([(JobName::Worker, vec!["a:1", "b:1"])]).unwrap();
+        let devices = Devices::new(&cluster, &[2, 2], TaskId::worker(0)).unwrap();
+        let placement = Placement::new(&graph, &devices, false).unwrap();
+        let fed = graph.nodes.iter().enumerate().filter_map(|(position, node)| match &node.op {
+            Op::Session(SessionOp::Placeholder { tensor }) => {
+                Some(Fed { node: NodeId(position as u32), tensor: tensor.clone() })
+            }
+            _ => None,
+        });
+        let signature = Signature { feeds: fed.collect(), fetches: vec![fetch], targets: vec![] };
+        Plan::new(&graph, &placement, &devices, &signature, 0).unwrap().is_small
+    }
+
+    fn vector(g: &mut GraphBuilder, elements: usize) -> NodeId {
+        g.placeholder("x", TensorSpec::f32([elements]))
+    }
+
+    #[test]
+    fn operations_on_few_numbers_are_small() {
+        assert!(is_small(|g| vector(g, 1)));
+        assert!(is_small(|g| {
+            let x = vector(g, 100);
+            let x = g.relu(x);
+            let x = g.cast(x, DType::I64);
+            let x = g.mul(x, x);
+            let x = g.cast(x, DType::F32);
+            g.reduce(pushpull_messages::graph::ReductionOp::Sum, x, &[0], false)
+        }));
+        assert!(is_small(|g| {
+            let v = g.variable("v", [100], InitializerSpec::Zeros);
+            let x = vector(g, 100);
+            g.assign_add(v, x)
+        }));
+    }
+
+    #[test]
+    fn large_values_are_not_small() {
+        assert!(!is_small(|g| vector(g, 1 << 15)));
+        assert!(!is_small(|g| {
+            let x = vector(g, 1);
+            let wide = g.variable("wide", [1 << 14], InitializerSpec::Zeros);
+            g.mul(x, wide)
+        }));
+    }
+
+    #[test]
+    fn values_that_are_read_often_are_not_small() {
+        let sum = |elements: usize, times: usize| {
+            is_small(|g| {
+                let x = g.placeholder("x", TensorSpec::new(DType::I64, [elements]));
+                g.add_n(&vec![x; times])
+            })
+        };
+        assert!(sum(1024, 30));
+        assert!(!sum(1024, 40));
+        assert!(sum(1, 500));
+        assert!(!sum(1, 600));
+    }
+
+    #[test]
+    fn many_products_are_not_small() {
+        let product = |size: usize| {
+            is_small(|g| {
+                let x = g.placeholder("x", TensorSpec::f32([size, size]));
+                g.matmul(x, x)
+            })
+        };
+        assert!(product(40));
+        // All values together are within the bound, but not the products.
+        assert!(!product(60));
+    }
+
+    #[test]
+    fn runs_on_several_devices_are_not_small() {
+        let device = |device: &str| {
+            is_small(|g| {
+                let x = vector(g, 2);
+                let y = g.relu(x);
+                g.device(device, |g| g.relu(y))
+            })
+        };
+        assert!(device("/job:worker/task:0/device:CPU:0"));
+        assert!(!device("/job:worker/task:0/device:CPU:1"));
+        assert!(!device("/job:worker/task:1"));
+    }
+
+    #[test]
+    fn texts_of_unknown_length_are_not_small() {
+        let text = || TensorSpec::new(DType::Text, Shape::scalar());
+        assert!(is_small(|g| {
+            let x = g.placeholder("x", text());
+            let y = g.text("hello");
+            g.group(&[x, y])
+        }));
+        assert!(!is_small(|g| g.text(&"long ".repeat(1 << 16))));
+        assert!(!is_small(|g| {
+            let x = g.placeholder("x", text());
+            g.equal(x, x)
+        }));
+        assert!(!is_small(|g| g.variable_of("v", [], DType::Text, InitializerSpec::Zeros)));
+    }
 }

@@ -18,7 +18,7 @@ use crate::graphs::OpenGraph;
 use crate::inbox::Inbox;
 use crate::memory::{Memory, Share};
 use crate::payload::payload_of;
-use crate::plan::Plan;
+use crate::plan::{Part, Plan};
 use crate::variables::Variables;
 
 /// A value on its way to a part of another task.
@@ -69,26 +69,42 @@ pub(crate) struct Run {
     feeds: Feeds,
     /// Counts the bytes of texts that the run has made: the plan does not know their lengths.
     text_bytes: AtomicU64,
-    _held: Option<Held>,
+    /// `None` if the run has no thread of its own.
+    held: Option<Held>,
     /// Takes the values for other tasks. Each value of the plan is sent once, so the plan bounds the queue.
     outgoing: Mutex<Option<mpsc::UnboundedSender<Outgoing>>>,
 }
 
 impl Run {
+    /// Makes a run that holds `held` until its last thread has ended. Returns it with the queue of the values
+    /// for other tasks.
     pub fn new(
+        site: Site,
+        identity: (RunKey, Arc<Control>),
+        graph: Arc<OpenGraph>,
+        plan: Arc<Plan>,
+        feeds: Feeds,
+        held: Held,
+    ) -> (Self, mpsc::UnboundedReceiver<Outgoing>) {
+        let (outgoing, queue) = mpsc::unbounded_channel();
+        let outgoing = Mutex::new(Some(outgoing));
+        (Self { held: Some(held), outgoing, ..Self::here(site, identity, graph, plan, feeds) }, queue)
+    }
+
+    /// Makes a run that has no thread of its own, and sends nothing to other tasks.
+    pub fn here(
         site: Site,
         (key, control): (RunKey, Arc<Control>),
         graph: Arc<OpenGraph>,
         plan: Arc<Plan>,
         feeds: Feeds,
-        held: Option<Held>,
-    ) -> (Self, mpsc::UnboundedReceiver<Outgoing>) {
+    ) -> Self {
         let Site { task, index, variables, memory, text_bytes_max } = site;
+        let own = |part: &&Part| part.task == index;
         let inbox =
-            |part: &crate::plan::Part| Inbox::new(if part.task == index { &part.received } else { &[] });
+            |part| Some(part).filter(own).map_or_else(Inbox::default, |part| Inbox::new(&part.received));
         let inboxes = plan.parts.iter().map(inbox).collect();
-        let (outgoing, queue) = mpsc::unbounded_channel();
-        let run = Self {
+        Self {
             key,
             graph,
             plan,
@@ -101,10 +117,9 @@ impl Run {
             control,
             feeds,
             text_bytes: AtomicU64::new(0),
-            _held: held,
-            outgoing: Mutex::new(Some(outgoing)),
-        };
-        (run, queue)
+            held: None,
+            outgoing: Mutex::new(None),
+        }
     }
 
     /// Returns the seed of the run's random numbers, which is the same on all tasks.
@@ -145,13 +160,30 @@ impl Run {
         inbox.put(&own.received, &self.control, key, value)
     }
 
+    /// Returns a value that a part of this task receives. Waits for it if other threads run the other parts.
+    ///
+    /// # Errors
+    /// Returns the error if the run has failed.
+    pub fn received(&self, part: usize, position: usize) -> Result<&Arc<Tensor>, RunError> {
+        let arrived = self.has_received(part, position);
+        assert!(arrived || self.held.is_some(), "the only thread of a run waits for itself");
+        self.inboxes[part].wait(&self.control, position)
+    }
+
+    /// Returns true if a part of this task has received the value at this position.
+    pub fn has_received(&self, part: usize, position: usize) -> bool {
+        self.inboxes[part].has(position)
+    }
+
     /// Checks that a part of this task receives a value of this spec.
     ///
     /// # Errors
     /// If it does not.
     pub fn expects(&self, part: u32, key: u64, tensor: &TensorSpec) -> Result<(), String> {
-        let received = self.plan.parts.get(part as usize).map_or(&[][..], |own| &own.received);
-        Inbox::find(received, key, tensor).map(|_| ())
+        let Some(own) = self.plan.parts.get(part as usize) else {
+            return Err(format!("got a value for part {part} of {}", self.plan.parts.len()));
+        };
+        own.received.find(key, tensor).map(|_| ())
     }
 
     /// Counts the bytes of texts that are about to be made.

@@ -26,10 +26,16 @@ const RUNS_MAX: usize = 256;
 const CLIENT_RUNS_MAX: usize = 64;
 
 /// The runs of a task.
-#[derive(Default)]
 pub(crate) struct Runs {
     table: Mutex<Table>,
     changed: Notify,
+    early_wait: Duration,
+}
+
+impl Default for Runs {
+    fn default() -> Self {
+        Self { table: Mutex::default(), changed: Notify::new(), early_wait: EARLY_WAIT }
+    }
 }
 
 #[derive(Default)]
@@ -148,7 +154,7 @@ impl Runs {
     /// # Errors
     /// If the run has ended, fails, or is not requested in time.
     pub async fn wait(&self, key: &RunKey) -> Result<Arc<Run>, RunError> {
-        let deadline = tokio::time::Instant::now() + EARLY_WAIT;
+        let deadline = tokio::time::Instant::now() + self.early_wait;
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
             changed.as_mut().enable();
@@ -166,7 +172,7 @@ impl Runs {
                 // It is being planned, which may take long.
                 changed.await;
             } else if tokio::time::timeout_at(deadline, changed).await.is_err() {
-                let seconds = EARLY_WAIT.as_secs();
+                let seconds = self.early_wait.as_secs_f64();
                 return Err(RunError::Aborted(format!(
                     "run {} was not requested within {seconds} s",
                     key.number
@@ -214,5 +220,81 @@ impl Runs {
             }
             changed.await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pushpull_messages::id::{Incarnation, TaskId};
+
+    use super::*;
+
+    const CLIENT: Requester = Requester { connection: 1, number: Some(1) };
+
+    fn key(number: u64) -> RunKey {
+        RunKey { task: TaskId::worker(0), incarnation: Incarnation(1), number }
+    }
+
+    fn refused(result: Result<Registered, SessionError>) -> String {
+        result.err().expect("too many runs").to_string()
+    }
+
+    #[test]
+    fn a_client_has_at_most_64_runs() {
+        let runs = Arc::new(Runs::default());
+        let mut held: Vec<_> = (0..64).map(|number| runs.register(CLIENT, key(number)).unwrap()).collect();
+        let error =
+            "there are 64 runs of this client already, which is the maximum: wait until some have ended";
+        assert_eq!(refused(runs.register(CLIENT, key(100))), error);
+        // Other clients and other servers are not affected.
+        let other = runs.register(Requester { connection: 2, ..CLIENT }, key(101)).unwrap();
+        let server = runs.register(Requester { connection: 3, number: None }, key(102)).unwrap();
+        assert_eq!(runs.count(), 66);
+        held.pop();
+        held.push(runs.register(CLIENT, key(103)).unwrap());
+        assert_eq!(refused(runs.register(CLIENT, key(104))), error);
+        drop((held, other, server));
+        assert_eq!(runs.count(), 0);
+    }
+
+    #[test]
+    fn a_task_has_at_most_256_runs() {
+        let runs = Arc::new(Runs::default());
+        let begin = |number| runs.register(Requester { connection: number / 32, ..CLIENT }, key(number));
+        let held: Vec<_> = (0..256).map(|number| begin(number).unwrap()).collect();
+        assert!(refused(begin(256)).starts_with("there are 256 runs on this task already"));
+        drop(held);
+        begin(256).unwrap();
+    }
+
+    /// Waits for a run, and returns the error.
+    async fn missed(runs: &Runs, key: &RunKey) -> String {
+        runs.wait(key).await.err().expect("the run does not begin").to_string()
+    }
+
+    #[tokio::test]
+    async fn an_early_value_waits_for_a_limited_time() {
+        let wait = Duration::from_millis(20);
+        let runs = Arc::new(Runs { early_wait: wait, ..Runs::default() });
+        let began = tokio::time::Instant::now();
+        assert_eq!(missed(&runs, &key(1)).await, "run 1 was not requested within 0.02 s");
+        assert!(began.elapsed() >= wait, "{:?}", began.elapsed());
+        assert_eq!(Runs::default().early_wait, Duration::from_secs(30));
+    }
+
+    #[tokio::test]
+    async fn a_value_of_a_requested_run_waits_longer() {
+        let wait = Duration::from_millis(20);
+        let runs = Arc::new(Runs { early_wait: wait, ..Runs::default() });
+        let registered = runs.register(CLIENT, key(1)).unwrap();
+        let (first, second) = (key(1), key(1));
+        let planned = async {
+            tokio::time::sleep(2 * wait).await;
+            registered.control.fail(RunError::Aborted("the plan failed".into()));
+            drop(registered);
+        };
+        let (first, second, ()) = tokio::join!(missed(&runs, &first), missed(&runs, &second), planned);
+        let expected = "run 1 has ended: the plan failed";
+        assert_eq!((first.as_str(), second.as_str()), (expected, expected));
     }
 }

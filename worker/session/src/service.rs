@@ -15,7 +15,7 @@ use tracing::Instrument;
 use crate::error::{RunError, SessionError};
 use crate::follow::{arrive, follow, register};
 use crate::graphs::OpenGraph;
-use crate::lead::{Requested, lead};
+use crate::lead::{Fetched, Requested, lead};
 use crate::open::{on_thread, open};
 use crate::runs::{Registered, Requester};
 use crate::state::State;
@@ -52,6 +52,15 @@ fn answer_run(state: &State, began: Instant, reply: Reply, result: Result<(Ran, 
     answer(reply, result);
 }
 
+/// Encodes the values of the fetches, on a thread for long work if they are large.
+async fn encode(state: &State, fetched: Fetched) -> Result<(Ran, Payload), SessionError> {
+    let bytes_max = state.config.client_bytes_max;
+    match fetched.is_small() {
+        true => fetched.answer(bytes_max),
+        false => on_thread(state, move || fetched.answer(bytes_max)).await,
+    }
+}
+
 /// Leads a run, and answers it.
 async fn lead_and_answer(
     state: Arc<State>,
@@ -60,10 +69,8 @@ async fn lead_and_answer(
     began: Instant,
     reply: Reply,
 ) {
-    let bytes_max = state.config.client_bytes_max;
     let result = match lead(&state, &registered, requested).await {
-        Ok(fetched) if fetched.is_small() => fetched.answer(bytes_max),
-        Ok(fetched) => on_thread(&state, move || fetched.answer(bytes_max)).await,
+        Ok(fetched) => encode(&state, fetched).await,
         Err(error) => Err(error),
     };
     // The run has ended before its client learns of it.
@@ -156,6 +163,15 @@ impl SessionService {
             Err(error) => return answer_run(&self.state, began, reply, Err(error)),
         };
         match requested.run_small(&self.state) {
+            // The values may be large: a text is fetched several times.
+            Ok(Ok(fetched)) if !fetched.is_small() => {
+                let state = Arc::clone(&self.state);
+                let encode = async move {
+                    let result = encode(&state, fetched).await;
+                    answer_run(&state, began, reply, result);
+                };
+                tokio::spawn(encode.in_current_span());
+            }
             Ok(result) => {
                 let bytes_max = self.state.config.client_bytes_max;
                 let result = result.and_then(|fetched| fetched.answer(bytes_max));

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
 use tokio::io::{AsyncRead, AsyncReadExt, BufReader};
-use tokio::time::timeout;
 
 use crate::arrival::{Arrival, read_full, read_some};
 use crate::buffer::{BufferPool, Credit, Payload, Segment, Share, payload_layout};
 use crate::link::{Begun, FrameReceiver};
+use crate::liveness::LazyTimer;
 use crate::local::Borrower;
 use crate::sink::Sink;
 use crate::spin::Spin;
@@ -44,6 +44,7 @@ pub(crate) struct Receiver<R> {
     /// What is still to be read of the frame that was begun.
     rest: Option<Rest>,
     lost_after: Duration,
+    silence: LazyTimer,
     spin: Spin,
     pool: BufferPool,
     /// `None` if the other end of the stream may be on another host.
@@ -62,6 +63,7 @@ impl<R: AsyncRead> Receiver<R> {
             header_credit: None,
             rest: None,
             lost_after,
+            silence: LazyTimer::default(),
             spin,
             pool,
             borrower: None,
@@ -185,9 +187,9 @@ impl<R: AsyncRead + Send + Unpin> Receiver<R> {
         // Between two frames, the limit for a silent peer applies instead of the limit for a frame that does
         // not get on. An idle peer is not silent: it sends heartbeats.
         let read = self.spin.wait(self.stream.read(bytes));
-        let first = match timeout(self.lost_after, read).await {
-            Ok(first) => first?,
-            Err(_) => return Err(WireError::Silent(self.lost_after.as_secs())),
+        let first = match self.silence.limit(self.lost_after, read).await {
+            Some(first) => first?,
+            None => return Err(WireError::Silent(self.lost_after.as_secs())),
         };
         if first == 0 {
             return Ok(false);

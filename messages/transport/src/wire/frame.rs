@@ -19,6 +19,10 @@ use pushpull_messages::tensor::ALIGNMENT;
 /// the header.
 const ERROR_CHARS_MAX: usize = 300;
 
+/// The largest number of bytes that MessagePack takes for a list of two items, the length of a list and the
+/// length of a byte string.
+const LIST_BYTES_MAX: usize = 11;
+
 /// A message with its payload, as any transport sends it.
 #[derive(Clone, Debug)]
 pub struct Envelope {
@@ -109,7 +113,11 @@ pub fn encode_head(envelope: &Envelope, payload_crc: bool) -> Result<FrameHead, 
     let (starts, payload_bytes) =
         payload_layout(lengths.iter().copied()).expect("buffers in memory fit in a u64");
     let message = envelope.message.encode();
-    let header = rmp_serde::to_vec(&Header(lengths, &message)).expect("plain data encodes");
+    // The prefix comes first, but depends on the header.
+    let mut bytes = Vec::with_capacity(PREFIX_BYTES + LIST_BYTES_MAX + 9 * lengths.len() + message.len());
+    bytes.resize(PREFIX_BYTES, 0);
+    rmp_serde::encode::write(&mut bytes, &Header(lengths, &message)).expect("plain data encodes");
+    let (prefix_bytes, header) = bytes.split_at_mut(PREFIX_BYTES);
     let header_bytes = u32::try_from(header.len()).ok().filter(|&bytes| bytes <= super::HEADER_BYTES_MAX);
     let Some(header_bytes) = header_bytes else {
         return Err(WireError::TooLarge {
@@ -126,9 +134,7 @@ pub fn encode_head(envelope: &Envelope, payload_crc: bool) -> Result<FrameHead, 
         payload_bytes,
         payload_crc,
     };
-    let mut bytes = Vec::with_capacity(PREFIX_BYTES + header.len());
-    bytes.extend_from_slice(&prefix.encode(&header));
-    bytes.extend_from_slice(&header);
+    prefix_bytes.copy_from_slice(&prefix.encode(header));
     Ok(FrameHead { bytes, starts })
 }
 

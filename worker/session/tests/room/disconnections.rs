@@ -3,7 +3,7 @@
 
 use pushpull_messages::graph::{GraphBuilder, GraphSpec};
 use pushpull_messages::id::NodeId;
-use pushpull_messages::tensor::Tensor;
+use pushpull_messages::tensor::{DType, Tensor, TensorSpec};
 use pushpull_messages::variable::InitializerSpec;
 use pushpull_session::SessionConfig;
 
@@ -15,7 +15,8 @@ use crate::gates::until;
 struct Gated {
     graph: GraphSpec,
     sum: NodeId,
-    /// A node that only needs the home task, but both of its parts.
+    /// A node that only needs the home task, but both of its parts: its values are too large to be computed
+    /// at once.
     alone: NodeId,
 }
 
@@ -27,7 +28,8 @@ impl Gated {
         let own = g.variable("own", [2], InitializerSpec::Zeros);
         let doubled = g.add(own, own);
         let sum = g.add(doubled, gate);
-        let alone = g.mul(doubled, doubled);
+        let large = g.variable("large", [1 << 15], InitializerSpec::Zeros);
+        let alone = g.mul(large, large);
         Self { graph: g.finish_session().unwrap(), sum, alone }
     }
 }
@@ -58,6 +60,48 @@ fn a_run_whose_task_dies_ends_everywhere() {
         until(|| other.run(graph, &[], &[gated.alone], &[]));
     });
     cluster.variables(1).gate.open();
+}
+
+#[test]
+fn a_small_run_needs_no_thread() {
+    let cluster = Cluster::new(2, &narrow());
+    let gated = Gated::new(1);
+    let mut g = GraphBuilder::new("small");
+    let x = g.placeholder("x", TensorSpec::f32([2]));
+    // The values go from the engine to the host and back, and so does the order of the graph.
+    let doubled = g.add(x, x);
+    let integers = g.cast(doubled, DType::I64);
+    let squares = g.mul(integers, integers);
+    let floats = g.cast(squares, DType::F32);
+    let sum = g.add(floats, doubled);
+    let count = g.variable_of("count", [2], DType::I64, InitializerSpec::Zeros);
+    let summed = g.cast(sum, DType::I64);
+    let counted = g.assign_add(count, summed);
+    let counted = g.cast(counted, DType::F32);
+    let halves = g.scale(counted, 0.5);
+    let small = g.finish_session().unwrap();
+    let (client, other) = (cluster.client(0), cluster.client(0));
+    let open = other.open(&small).unwrap();
+    let run = || {
+        let feeds = [(x, Tensor::from(vec![1.0f32, 2.0]))];
+        let fetched = other.run(open, &feeds, &[squares, halves], &[]).unwrap();
+        assert_eq!(fetched[0].i64s(), Some(&[4, 16][..]));
+        fetched[1].f32s().unwrap().to_vec()
+    };
+    // The first run is planned, which takes threads.
+    assert_eq!(run(), [3.0, 10.0]);
+    let graph = client.open(&gated.graph).unwrap();
+    cluster.variables(1).gate.close();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| client.run(graph, &[], &[gated.sum], &[]));
+        cluster.variables(1).gate.reached();
+        let graph = other.open(&gated.graph).unwrap();
+        let refused = Client::refusal(other.run(graph, &[], &[gated.alone], &[]));
+        assert!(refused.contains("parts of runs"), "{refused}");
+        assert_eq!([run(), run()], [[6.0, 20.0], [9.0, 30.0]]);
+        cluster.variables(1).gate.open();
+        waiting.join().unwrap().unwrap();
+    });
 }
 
 #[test]

@@ -13,7 +13,7 @@ use pushpull_messages::message::{
     Transferred,
 };
 use pushpull_messages::tensor::{DType, Shape, Tensor, TensorSpec};
-use pushpull_messages::variable::InitializerSpec;
+use pushpull_messages::variable::{InitializerSpec, VariableSpec};
 use pushpull_session::{SessionConfig, payload_of, payload_of_bytes};
 use pushpull_transport::CallError;
 use pushpull_transport::buffer::Payload;
@@ -256,6 +256,26 @@ fn graphs_with_bad_links_are_refused() {
         let refusal = Client::refusal(client.call::<GraphOpened>(request.clone(), payload_of_bytes([bytes])));
         assert!(refusal.contains("cannot be decoded"), "{refusal}");
     }
+    check_served(&cluster);
+}
+
+#[test]
+fn a_graph_of_a_million_variables_is_refused() {
+    let cluster = Cluster::new(1, &config());
+    let client = cluster.client(0);
+    let count = 1_000_000;
+    let mut graph = raw((0..count).map(|at| (Op::Variable { variable: VariableId(at) }, vec![])));
+    let mut g = GraphBuilder::new("one");
+    g.variable("v", [1], InitializerSpec::Zeros);
+    let one = g.finish_session().unwrap().variables.remove(0);
+    graph.variables = (0..count).map(|at| VariableSpec { name: format!("v{at}"), ..one.clone() }).collect();
+    let refusal = Client::refusal(client.open(&graph));
+    // The client has less memory than the graph takes. With more, it has too many nodes.
+    assert!(refusal.contains("the graph and its nodes need"), "{refusal}");
+    drop((client, cluster));
+    let cluster = Cluster::new(1, &SessionConfig::default());
+    let refusal = Client::refusal(cluster.client(0).open(&graph));
+    assert!(refusal.contains("1000000 nodes"), "{refusal}");
     check_served(&cluster);
 }
 
