@@ -14,6 +14,7 @@ use pushpull_messages::message::{
 };
 use pushpull_transport::buffer::{BufferPool, Payload};
 use pushpull_transport::{Connection, Identity, Patience, Peer, Reply, Service, Transport, dial};
+use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
@@ -132,7 +133,9 @@ impl StageShared {
         let others = self.dial_others(stage, count).await?;
         let compute = Compute::new(config.threads, 1).map_err(|error| failed(error.into()))?;
         let (task, before_pass, pool) = (own, config.before_pass.clone(), pool.clone());
-        let parts = SessionParts { task, leader, stage, parameters, others, compute, before_pass, pool };
+        let runtime = Handle::current();
+        let parts =
+            SessionParts { task, leader, stage, parameters, others, compute, before_pass, pool, runtime };
         let compile = blocking(true, "compiling", move || Ok(StageSession::new(&job, parts)?));
         Ok(Arc::new(compile.await.map_err(failed)?))
     }

@@ -71,6 +71,8 @@ pub(super) struct SessionParts {
     pub compute: Compute,
     pub before_pass: Option<BeforePass>,
     pub pool: BufferPool,
+    /// The runtime that sends the values of the thread that computes.
+    pub runtime: Handle,
 }
 
 /// The compiled graph.
@@ -106,7 +108,8 @@ impl StageSession {
     /// # Errors
     /// If the graph cannot be compiled.
     pub fn new(job: &JobSpec, parts: SessionParts) -> Result<Self, ReplicaError> {
-        let SessionParts { task, leader, stage, parameters, others, compute, before_pass, pool } = parts;
+        let SessionParts { task, leader, stage, parameters, others, compute, before_pass, pool, runtime } =
+            parts;
         let (graph, columns) = (job.graph.clone(), columns_of(&job.graph));
         let source =
             StageSource { graph: &graph, columns: &columns, number: stage, threads: compute.threads() };
@@ -127,7 +130,7 @@ impl StageSession {
             others,
             compute,
             pool,
-            runtime: Handle::current(),
+            runtime,
         })
     }
 
