@@ -154,7 +154,7 @@ impl JobRun {
         };
         let server = serve(listener, self.identity.clone(), Arc::new(service), config);
         let tasks = |job| self.identity.cluster.addresses(job).len();
-        let (ps, workers) = (tasks(JobName::Ps), tasks(JobName::Worker));
+        let (ps, workers) = (tasks(JobName::Ps), self.job.replicas(tasks(JobName::Worker) as u32));
         info!(
             job = self.job.graph.name,
             steps = %self.job.last_step,

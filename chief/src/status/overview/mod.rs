@@ -98,7 +98,11 @@ impl Overview {
             variables: variables.len() as u64,
             variable_bytes: variables.iter().map(|variable| variable.bytes()).sum(),
         };
-        let cluster = identity.cluster.tasks().map(|(task, address)| (task, address.to_string()));
+        // A worker that leads no replica reports to its leader alone, so nothing is known of it here.
+        let leaders = job.replicas(identity.cluster.addresses(JobName::Worker).len() as u32);
+        let reports = |task: &TaskId| task.job != JobName::Worker || task.index < leaders;
+        let tasks = identity.cluster.tasks().filter(|(task, _)| reports(task));
+        let cluster = tasks.map(|(task, address)| (task, address.to_string()));
         let checkpoints = location
             .map(|location| Checkpoints { location: without_passwords(location), ..Default::default() });
         Self {

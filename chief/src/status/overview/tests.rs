@@ -12,6 +12,10 @@ use crate::job::tests::{job, placement};
 use crate::monitor::{LatestReport, WorkerReport};
 
 fn overview() -> Overview {
+    overview_of(&job())
+}
+
+fn overview_of(job: &JobSpec) -> Overview {
     let addresses = [
         (JobName::Chief, vec!["chief0:1"]),
         (JobName::Ps, vec!["ps0:1", "ps1:1"]),
@@ -26,7 +30,18 @@ fn overview() -> Overview {
         http: Some("chief0:80".into()),
         nonce: 0,
     };
-    Overview::new(&job(), &identity, Some("s3://key:secret@bucket/x"))
+    Overview::new(job, &identity, Some("s3://key:secret@bucket/x"))
+}
+
+#[test]
+fn only_leaders_of_replicas_are_listed() {
+    let workers = |job: &JobSpec| {
+        let tasks = overview_of(job).tasks();
+        tasks.into_iter().filter(|row| row.task.job == JobName::Worker).count()
+    };
+    let mut staged = job();
+    staged.graph.nodes.last_mut().unwrap().device = Some("/job:worker/task:2".parse().unwrap());
+    assert_eq!((workers(&job()), workers(&staged)), (3, 1));
 }
 
 fn published(overview: &Overview, at: Duration, at_ms: u64) -> ChiefSnapshot {
