@@ -126,7 +126,8 @@ impl Values {
         Ok(Self::new(variables.collect()))
     }
 
-    /// Returns the value of one variable, row-major; empty if the variable is on another stage of the replica.
+    /// Returns the value of one variable, row-major; empty if the variable is on another stage of the
+    /// replica.
     pub fn variable(&self, variable: VariableId) -> &[f32] {
         self.variables[variable.index()].as_f32()
     }
