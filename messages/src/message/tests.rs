@@ -314,3 +314,27 @@ fn a_peer_without_the_fields_of_observation_is_accepted() {
     };
     assert_eq!(without_fields(welcome.clone(), &["http"], &[]), welcome.into());
 }
+
+#[test]
+fn requests_to_stages_are_bounded() {
+    use super::{ComputeStage, ServeStage};
+    use crate::fixtures::any_stage::staged_job;
+    let compute = ComputeStage { run: 1, random: 2, values: 3, keep: Vec::new(), evaluates: None };
+    let open = |stage| OpenStage { job: staged_job(1), placement: placement(), stage };
+    let refused =
+        |message: Message| Message::decode(message.kind(), &message.encode(), &[]).unwrap_err().to_string();
+    for (message, expected) in [
+        (
+            ComputeStage { keep: vec![0; 17], ..compute.clone() }.into(),
+            "keeps 17 sets of values, expected at most 16",
+        ),
+        (ComputeStage { evaluates: Some(0), ..compute }.into(), "evaluates 0 examples"),
+        (open(0).into(), "the stage is 0, expected 1 or more, and less than 2"),
+        (open(2).into(), "the stage is 2"),
+        (ServeStage { leader: 0, replicas: 0 }.into(), "got leader 0 of 0 replicas"),
+        (ServeStage { leader: 2, replicas: 2 }.into(), "got leader 2 of 2 replicas"),
+    ] {
+        let error = refused(message);
+        assert!(error.contains(expected), "{error}");
+    }
+}
