@@ -588,5 +588,12 @@ mod tests {
             let error = job.spec(1).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
+        let mut staged = job().keep_best("loss".parse().unwrap());
+        staged.spec.graph.nodes.last_mut().unwrap().device = Some("/job:worker/task:1".parse().unwrap());
+        let error = staged.spec(2).unwrap_err().to_string();
+        assert!(
+            error.contains("keep_best must be left out, because the graph has operations on several"),
+            "{error}"
+        );
     }
 }

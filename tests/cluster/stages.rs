@@ -1,16 +1,24 @@
 //! Tests of graphs whose operations are on several worker tasks. A replica with stages computes the same bits
 //! as one worker with the whole graph, and it survives the death of any of its tasks.
 
+use std::sync::Arc;
+
 use pushpull::{
-    DatasetSpec, Embedded, GraphBuilder, GraphSpec, InitializerSpec, InputSpec, JobProgress, JobReport,
-    JobSpec, PartitionerSpec, PlacementSpec, SyncSpec,
+    DatasetSpec, DeviceList, Embedded, GraphBuilder, GraphSpec, InitializerSpec, InputSpec, JobProgress,
+    JobReport, JobSpec, PartitionerSpec, PlacementSpec, SyncSpec,
 };
 use pushpull_messages::id::TaskId;
+use pushpull_messages::message::{
+    CloseStage, ComputeStage, Message, Register, StageComputed, StageValue, StageValueKey,
+};
+use pushpull_transport::buffer::{Buffer, Payload, Segment};
+use pushpull_transport::{Connection, Identity};
+use pushpull_worker::{Hook, WorkerConfig};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::harness::{Cluster, ENDLESS, Job, Report, all_end_well, wait_for_version};
+use crate::harness::{Cluster, ENDLESS, Job, Report, all_end_well, wait_for_version, whisper};
 
 /// Returns the device scope of a stage.
 fn stage(index: u32) -> String {
@@ -211,4 +219,64 @@ fn workers_that_form_no_whole_replica_are_refused() {
     let ended = chief.wait();
     ended.expect(1);
     assert!(chief.err().contains("each replica takes 2 workers, but the cluster has 3"), "{}", chief.err());
+}
+
+/// A stage belongs to the connection on which its leader has opened it, and to the tasks of its replica.
+#[test]
+fn a_stage_refuses_what_its_leader_has_not_opened() {
+    let cluster = staged_cluster(2, ENDLESS, &[]);
+    let _chief = cluster.start(TaskId::CHIEF);
+    let mut stage = cluster.start(TaskId::worker(1));
+    stage.wait_for("serving as a stage of a replica");
+    let leader = cluster.impostor();
+    let refused = |talk: Message, payload: Payload| {
+        let asked = async |client: Connection| client.call::<StageComputed>(talk, payload).await;
+        let answer = whisper(&cluster, TaskId::worker(1), &leader, asked).expect("the leader may dial");
+        answer.expect_err("the stage is not open").to_string()
+    };
+    let compute = ComputeStage { run: 1, random: 0, values: 1, keep: Vec::new(), evaluates: None };
+    let key = StageValueKey { leader: leader.incarnation, run: 1, micro_batch: 0, edge: 0 };
+    let value = Payload::new(vec![Segment::whole(Arc::new(Buffer::from_f32(&[1.0])))]);
+    for (message, payload) in [(compute.into(), Payload::EMPTY), (StageValue { key }.into(), value)] {
+        let error = refused(message, payload);
+        assert!(error.contains("but the leader has not opened the stage"), "{error}");
+    }
+    // An end that no session asks for does not end the task.
+    let error = refused(CloseStage {}.into(), Payload::EMPTY);
+    assert!(error.contains("got CloseStage, but the leader has not opened"), "{error}");
+    let error = refused(Register::default().into(), Payload::EMPTY);
+    assert!(error.contains("worker/1 does not accept Register from worker/0"), "{error}");
+    let stranger = Identity { task: TaskId::ps(0), ..leader.clone() };
+    let error = whisper(&cluster, TaskId::worker(1), &stranger, async |_| ()).expect_err("a stranger");
+    assert!(error.to_string().contains("stage of worker/0's replica, and ps/0 is not"), "{error}");
+    assert!(stage.is_running(), "{}", stage.err());
+}
+
+/// Returns the error of a staged job whose workers have these settings.
+fn refusal(set: impl Fn(&mut WorkerConfig)) -> String {
+    let mut cluster = Embedded::new(1, 2);
+    set(&mut cluster.worker_config);
+    let (tell, _told) = watch::channel(JobProgress::default());
+    let run = cluster.run(job(plain([0, 1]), 5), tell, CancellationToken::new());
+    actix_rt::System::new().block_on(run).expect_err("the settings do not suit stages").to_string()
+}
+
+/// A hook that changes gradients.
+struct Changes;
+
+impl Hook for Changes {
+    fn changes_gradients(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn settings_that_do_not_suit_stages_are_refused() {
+    let error = refusal(|config| config.devices = DeviceList::cpus(2));
+    assert!(
+        error.contains("each of which runs on the processor of its task") && error.contains("CPU:1"),
+        "{error}"
+    );
+    let error = refusal(|config| config.hooks.push(Arc::new(|| Box::new(Changes))));
+    assert!(error.contains("a hook changes gradients, of which a worker has only its own"), "{error}");
 }
