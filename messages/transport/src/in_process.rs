@@ -21,7 +21,7 @@ use crate::wire::{Envelope, Limits, WireError};
 const QUEUE_MAX: usize = 4;
 /// The largest number of links that wait to be accepted; when this number is reached, a task that dials
 /// waits.
-const BACKLOG_MAX: usize = 64;
+pub(crate) const BACKLOG_MAX: usize = 64;
 
 /// The in-process transport, with the addresses of one embedded cluster. Two such transports in one process
 /// are independent: each has its own addresses.
@@ -70,19 +70,25 @@ impl Transport for InProcess {
         async move {
             let refused = || TransportError::io(address, io::ErrorKind::ConnectionRefused.into());
             let listener = listener.ok_or_else(refused)?;
-            let (near_sender, far_receiver) = mpsc::channel(QUEUE_MAX);
-            let (far_sender, near_receiver) = mpsc::channel(QUEUE_MAX);
-            let link = |sender, receiver, peer: &str| Link {
-                sender: Box::new(Sender(sender)),
-                receiver: Box::new(Receiver(receiver)),
-                peer: peer.to_owned(),
-            };
-            let far = link(far_sender, far_receiver, "this process");
+            let (near, far) = link_pair(address);
             listener.send(far).await.map_err(|_| refused())?;
-            Ok(link(near_sender, near_receiver, address))
+            Ok(near)
         }
         .boxed()
     }
+}
+
+/// Returns both ends of a link within this process: the end of the task that dials `address`, and the end of
+/// the task that listens there.
+pub(crate) fn link_pair(address: &str) -> (Link, Link) {
+    let (near_sender, far_receiver) = mpsc::channel(QUEUE_MAX);
+    let (far_sender, near_receiver) = mpsc::channel(QUEUE_MAX);
+    let link = |sender, receiver, peer: &str| Link {
+        sender: Box::new(Sender(sender)),
+        receiver: Box::new(Receiver(receiver)),
+        peer: peer.to_owned(),
+    };
+    (link(near_sender, near_receiver, address), link(far_sender, far_receiver, "this process"))
 }
 
 struct Queue {
