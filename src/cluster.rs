@@ -1,5 +1,7 @@
 //! The cluster that a job is trained on.
 
+use pushpull_worker::DeviceList;
+
 use crate::embedded::Embedded;
 
 /// The cluster that a [`Job`](crate::Job) is trained on.
@@ -15,11 +17,20 @@ pub(crate) enum Kind {
 
 impl Cluster {
     /// Returns a cluster in this process, with `ps` ps tasks and `workers` workers that share the machine's
-    /// cores. To change more settings, convert an [`Embedded`] into a cluster. A signal ends the process as
+    /// cores. With 0 ps tasks, each worker stores a part of the variables, as the strategy
+    /// `multi_worker_mirrored` needs. To change more settings, convert an [`Embedded`] into a cluster. A signal ends the process as
     /// usual. If the job saves checkpoints, its next run resumes from the last one that was saved before the
     /// signal.
     pub fn embedded(ps: u32, workers: u32) -> Self {
         Embedded::new(ps, workers).into()
+    }
+
+    /// Returns a cluster in this process with one worker, which has these devices and stores the variables. It
+    /// suits the strategies `mirrored` and `central_storage` and, with one device, `one_device`.
+    pub fn mirrored(devices: DeviceList) -> Self {
+        let mut embedded = Embedded::new(0, 1);
+        embedded.worker_config.devices = devices;
+        embedded.into()
     }
 
     /// Returns the cluster that the environment variable `TF_CONFIG` describes, in which this process is one

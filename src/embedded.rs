@@ -13,7 +13,7 @@ use pushpull_messages::job::JobSpec;
 use pushpull_messages::observe::Observed;
 use pushpull_ps::{Ps, PsConfig};
 use pushpull_transport::buffer::BufferPool;
-use pushpull_transport::{Identity, InProcess, Transport};
+use pushpull_transport::{Identity, InProcess, Listener, SharedPort, Transport};
 use pushpull_worker::{Worker, WorkerConfig};
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -34,7 +34,7 @@ const LEAVE_FAILED: Duration = Duration::from_millis(500);
 /// clusters may run in one process.
 #[derive(Clone)]
 pub struct Embedded {
-    /// The number of ps tasks.
+    /// The number of ps tasks. With 0, each worker hosts a ps task.
     pub ps: u32,
     /// The number of worker tasks.
     pub workers: u32,
@@ -106,7 +106,7 @@ impl Embedded {
     /// Returns the cluster spec that all tasks receive. Its addresses are only names; no task listens there.
     ///
     /// # Errors
-    /// Returns an error if there is no ps or no worker, or if there are too many tasks.
+    /// Returns an error if there is no worker, or if there are too many tasks.
     pub fn cluster(&self) -> anyhow::Result<ClusterSpec> {
         let addresses = |job: JobName, count: u32| {
             (job, (0..count).map(|index| format!("{job}{index}:1")).collect::<Vec<_>>())
@@ -179,10 +179,19 @@ impl Embedded {
         let run = Run { cluster: self.cluster()?, job: &job, transport, pool, observers, leave };
         let mut tasks = Tasks { arbiters: Vec::new(), running: Vec::new() };
         for index in 0..self.ps {
-            tasks.start_ps(&run, index, self.ps_config.clone()).await?;
+            let listener = run.transport.listen(&run.address(TaskId::ps(index))).await?;
+            tasks.start_ps(&run, index, listener, self.ps_config.clone())?;
         }
         for index in 0..self.workers {
-            tasks.start_worker(&run, index, self.worker_config.clone())?;
+            let mut transport: Arc<dyn Transport> = Arc::new(run.transport.clone());
+            if self.ps == 0 {
+                let (task, ps) = (TaskId::worker(index), TaskId::ps(index));
+                let own = run.address(task);
+                let port = SharedPort::open(run.transport.listen(&own).await?, &run.identity(task));
+                tasks.start_ps(&run, index, port.listener(ps)?, self.ps_config.clone())?;
+                transport = port.transport(task, own, transport);
+            }
+            tasks.start_worker(&run, index, transport, self.worker_config.clone())?;
         }
         let listener = run.transport.listen(&run.address(TaskId::CHIEF)).await?;
         // Nothing starts a lost ps task of this process again, so the chief does not wait for one.
@@ -227,9 +236,14 @@ impl Run<'_> {
 }
 
 impl Tasks {
-    async fn start_ps(&mut self, run: &Run<'_>, index: u32, config: PsConfig) -> anyhow::Result<()> {
+    fn start_ps(
+        &mut self,
+        run: &Run<'_>,
+        index: u32,
+        listener: Box<dyn Listener>,
+        config: PsConfig,
+    ) -> anyhow::Result<()> {
         let task = TaskId::ps(index);
-        let listener = run.transport.listen(&run.address(task)).await?;
         let (identity, pool, interrupt) = (run.identity(task), run.pool.clone(), run.leave.clone());
         let (observers, span) = (Arc::clone(&run.observers), span_of(task));
         let arbiter = arbiter();
@@ -243,9 +257,14 @@ impl Tasks {
         Ok(())
     }
 
-    fn start_worker(&mut self, run: &Run<'_>, index: u32, config: WorkerConfig) -> anyhow::Result<()> {
+    fn start_worker(
+        &mut self,
+        run: &Run<'_>,
+        index: u32,
+        transport: Arc<dyn Transport>,
+        config: WorkerConfig,
+    ) -> anyhow::Result<()> {
         let task = TaskId::worker(index);
-        let transport = Arc::new(run.transport.clone());
         let worker = Worker::new(config, run.identity(task), transport, run.pool.clone(), run.leave.clone())?;
         run.observers.add(Arc::new(worker.view()));
         let (arbiter, span) = (arbiter(), span_of(task));

@@ -8,6 +8,7 @@ use pushpull_chief::hooks::{Better, EarlyStopping};
 use pushpull_input::{Dataset, Datasets, Reading, describe};
 use pushpull_messages::cadence::EvalEverySpec;
 use pushpull_messages::compression::CompressionSpec;
+use pushpull_messages::distribution::DistributionSpec;
 use pushpull_messages::gradient::GradientSpec;
 use pushpull_messages::graph::GraphSpec;
 use pushpull_messages::id::GlobalStep;
@@ -171,6 +172,15 @@ impl Job {
     /// first one applies. A pattern that selects no trained variable is an error when the job is trained.
     pub fn compress(mut self, compression: CompressionSpec) -> Self {
         self.spec.compression.push(compression);
+        self
+    }
+
+    /// Sets the distribution strategy, and its usual policy: `sync` for a strategy other than
+    /// [`DistributionSpec::ParameterServer`], which has `async`. The [cluster](crate::Cluster) must have the
+    /// tasks of the strategy.
+    pub const fn strategy(mut self, strategy: DistributionSpec) -> Self {
+        self.spec.strategy = Some(strategy);
+        self.spec.sync = strategy.default_sync();
         self
     }
 

@@ -54,6 +54,7 @@ pub use pushpull_messages::cluster::ClusterFlags;
 pub use pushpull_messages::cluster::{ClusterConfig, ClusterSpec};
 pub use pushpull_messages::compression::{CompressionSpec, EncodingSpec};
 pub use pushpull_messages::device::{OpDeviceError, OpDeviceSpec};
+pub use pushpull_messages::distribution::DistributionSpec;
 pub use pushpull_messages::gradient::{GradientSpec, NotFiniteSpec};
 pub use pushpull_messages::graph::{
     BinaryOp, GraphBuilder, GraphError, GraphSpec, LayerId, NodeSpec, Op, Padding, ReductionOp, Stride,

@@ -4,10 +4,12 @@
 use serde::{Deserialize, Serialize};
 
 use crate::cadence::{Epochs, EvalEverySpec};
+use crate::cluster::ClusterSpec;
 use crate::compression::{CompressionError, CompressionSpec, SentAs};
+use crate::distribution::{DistributionError, DistributionSpec};
 use crate::gradient::GradientSpec;
 use crate::graph::{GraphError, GraphSpec};
-use crate::id::GlobalStep;
+use crate::id::{GlobalStep, JobName};
 use crate::input::{InputSpec, InputSpecError};
 use crate::optimizer::{
     DecaySpec, GroupError, GroupSpec, OptimizerError, OptimizerSpec, ScheduleSpec, UpdateSpec,
@@ -84,6 +86,10 @@ pub struct JobSpec {
     /// pattern matches a variable decides about it. Without entries, everything is sent exactly.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub compression: Vec<CompressionSpec>,
+    /// The strategy: which tasks store the variables, and how many tasks compute. `None` leaves it to the
+    /// cluster: ps tasks store the variables if there are any, and otherwise the workers do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub strategy: Option<DistributionSpec>,
     /// The synchronisation policy.
     #[serde(default)]
     pub sync: SyncSpec,
@@ -162,6 +168,9 @@ pub enum JobError {
         "deterministic needs the policy sync, or sync:K with K of at least the number of workers, but the policy is {0}: use sync, because the result of other policies depends on timing"
     )]
     NotDeterministic(SyncSpec),
+    /// The strategy does not suit the job or its cluster.
+    #[error(transparent)]
+    Distribution(#[from] DistributionError),
     /// A setting of the job needs a graph without stages, or with stages.
     #[error("{0}")]
     Stages(StagesError),
@@ -255,6 +264,7 @@ impl JobSpec {
             metrics_every: None,
             gradient: GradientSpec::default(),
             compression: Vec::new(),
+            strategy: None,
             sync: SyncSpec::default(),
             pipeline: 1,
             micro_batches: 1,
@@ -386,8 +396,18 @@ impl JobSpec {
         serde_json::from_str(&self.to_json()).expect("it was just written")
     }
 
-    /// Checks what [`validate`](Self::validate) does not: that the job can start on `workers` workers. A job
-    /// that is read from a checkpoint may be valid without passing these checks.
+    /// Checks what [`validate`](Self::validate) does not: that the job can start on a cluster. A job that is
+    /// read from a checkpoint may be valid without passing these checks.
+    ///
+    /// # Errors
+    /// If the cluster does not have the tasks of the job's strategy; for the reasons of
+    /// [`validate_start`](Self::validate_start).
+    pub fn validate_on(&self, cluster: &ClusterSpec) -> Result<(), JobError> {
+        self.strategy.map_or(Ok(()), |strategy| strategy.check_cluster(cluster))?;
+        self.validate_start(cluster.addresses(JobName::Worker).len() as u32)
+    }
+
+    /// Checks that the job can start on `workers` workers.
     ///
     /// # Errors
     /// If the workers cannot be divided into replicas with a worker for each stage of the graph; if
@@ -461,6 +481,7 @@ impl JobSpec {
             return Err(OutOfRange::new("last_step", "at least 1", 0).into());
         }
         self.validate_cadence()?;
+        self.strategy.map_or(Ok(()), |strategy| strategy.check_sync(self.sync))?;
         self.update().validate()?;
         self.gradient.validate()?;
         if self.deterministic && !matches!(self.sync, SyncSpec::Sync { .. }) {

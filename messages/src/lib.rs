@@ -11,6 +11,7 @@ pub mod checkpoint;
 pub mod cluster;
 pub mod compression;
 pub mod device;
+pub mod distribution;
 pub mod excerpt;
 #[cfg(test)]
 #[path = "../tests/fixtures/mod.rs"]

@@ -61,11 +61,11 @@ impl Local {
         let signals = Signals::listen_and(move || last.kill_all())?;
         let Sockets { cluster, opened } = Sockets::open(self.ps, self.workers)?;
         let mut children = JoinSet::new();
-        // Workers do not listen; a worker's socket only reserves its port.
+        // If there are ps tasks, workers do not listen; a worker's socket then only reserves its port.
         let mut kept = Vec::new();
         for (task, socket) in opened {
             let inherits = match task.job {
-                JobName::Worker => {
+                JobName::Worker if cluster.has_ps() => {
                     kept.push(socket);
                     None
                 }

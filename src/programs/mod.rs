@@ -17,6 +17,7 @@ mod roles;
 mod rows;
 mod server;
 mod settings;
+mod shared;
 mod signal_guard;
 mod signals;
 mod top;

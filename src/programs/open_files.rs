@@ -52,11 +52,13 @@ fn allows(limit: Option<u64>, files: u64) -> bool {
 /// Returns the number of connections of a task with the other tasks of its cluster.
 fn connections(cluster: &ClusterConfig) -> u64 {
     let tasks = |job| cluster.cluster().addresses(job).len() as u64;
-    let (ps, workers) = (tasks(JobName::Ps), tasks(JobName::Worker));
+    let (ps, workers) = (cluster.cluster().ps_addresses().len() as u64, tasks(JobName::Worker));
+    // While a chief or a worker is replaced, both the old and the new one may be connected.
+    let to_ps = workers + 2;
     let own = match cluster.task().job {
-        // While a chief or a worker is replaced, both the old and the new one may be connected.
-        JobName::Ps => workers + 2,
-        JobName::Worker => ps + 1,
+        JobName::Ps => to_ps,
+        JobName::Worker if cluster.cluster().has_ps() => ps + 1,
+        JobName::Worker => ps + 1 + to_ps,
         JobName::Chief | JobName::Evaluator | JobName::Other(_) => 0,
     };
     // The chief, which a worker may host, has a connection with every other task.

@@ -16,7 +16,7 @@ use pushpull_messages::job::JobSpec;
 use pushpull_ps::{Ps, PsConfig, PsError};
 use pushpull_storage::{EvaluationRecord, Store};
 use pushpull_transport::buffer::BufferPool;
-use pushpull_transport::{Congestion, Identity, Listener, Tcp};
+use pushpull_transport::{Congestion, Identity, Listener, Tcp, Transport};
 use pushpull_worker::{Evaluator, EvaluatorConfig, Worker, WorkerConfig, WorkerError};
 use tokio::sync::oneshot::error::RecvError;
 use tokio::sync::watch;
@@ -30,6 +30,7 @@ use crate::programs::listen::{identity, listen};
 use crate::programs::open_files;
 use crate::programs::parent::end_with_parent;
 use crate::programs::progress;
+use crate::programs::shared::{HostedPs, WorkerPort};
 use crate::programs::signals::Signals;
 use crate::report::Report;
 use crate::threads::run_on;
@@ -123,7 +124,11 @@ impl EndFiles<'_> {
     }
 }
 
-fn panicked<T>(result: Result<T, RecvError>) -> anyhow::Result<T> {
+/// Returns the result of a task that ran on another thread.
+///
+/// # Errors
+/// If the thread panicked.
+pub(super) fn panicked<T>(result: Result<T, RecvError>) -> anyhow::Result<T> {
     result.map_err(|_| anyhow!("a thread of this task panicked: see the message above"))
 }
 
@@ -190,61 +195,77 @@ async fn run_ps(
     }
 }
 
-/// Runs a worker task until the job has ended. If the cluster names no chief, worker 0 also runs the chief.
+/// Runs a worker task until the job has ended. If the cluster names no chief, worker 0 also runs the chief. If
+/// it lists no ps tasks, each worker also runs the ps task of its index, with the settings `ps`.
 pub(crate) async fn worker(
     cluster: &ClusterConfig,
     network: &Network,
-    config: WorkerConfig,
+    (config, mut ps): (WorkerConfig, PsConfig),
     graph: Option<&GraphSpec>,
     orders: Option<ChiefOrders<'_>>,
 ) -> Outcome {
     config.validate().map_err(Failure::usage)?;
+    // A ps task that shares its process with the chief does not wait for a lost chief: both can only be started
+    // again together.
+    ps.chief_lost_after = orders.as_ref().map_or(network.chief_lost_after, |_| Duration::ZERO);
+    ps.validate().map_err(Failure::usage)?;
     let orders = orders.map(|orders| network.order(orders)).transpose()?;
-    open_files::allow_task(cluster, 0)?;
+    open_files::allow_task(cluster, if cluster.cluster().has_ps() { 0 } else { ps.shards })?;
     let signals = task_signals()?;
     let endpoint = network.endpoint(cluster)?;
-    let outcome = run_worker(cluster, network, config, graph, orders, &endpoint, &signals).await;
+    let outcome = run_worker(cluster, network, (config, ps), graph, orders, (&endpoint, &signals)).await;
     closed(endpoint, cluster.task(), outcome, &signals).await
 }
 
 async fn run_worker(
     cluster: &ClusterConfig,
     network: &Network,
-    mut config: WorkerConfig,
+    (mut config, ps): (WorkerConfig, PsConfig),
     graph: Option<&GraphSpec>,
     orders: Option<ChiefOrders<'_>>,
-    endpoint: &Endpoint,
-    signals: &Signals,
+    (endpoint, signals): (&Endpoint, &Signals),
 ) -> Outcome {
     config.retry.resend_after = network.retry_after;
-    // A worker that hosts the chief leads a replica, so only the chief listens.
-    config.bind = network.bind.clone().filter(|_| orders.is_none());
+    config.bind = network.bind.clone();
     // A worker that hosts the chief does not wait for a lost chief: both can only be started again together.
     config.chief_lost_after = orders.as_ref().map_or(network.chief_lost_after, |_| Duration::ZERO);
     let (pool, identity) = (network.pool(cluster), identity(cluster, graph, endpoint.advertised()));
     let tcp = network.tcp(&pool);
-    let interrupt = signals.interrupt.clone();
-    let worker = Worker::new(config, identity.clone(), Arc::new(tcp.clone()), pool, interrupt);
+    // The port is opened before any task starts, so that an address in use is reported at once.
+    let port = WorkerPort::open(cluster, &identity, &tcp, network.bind.as_deref()).await?;
+    let transport = port.as_ref().map_or_else(|| Arc::new(tcp.clone()) as _, |port| port.transport(&tcp));
+    let (shared, interrupt) = (Arc::clone(&transport), signals.interrupt.clone());
+    let worker = Worker::new(config, identity.clone(), shared, pool.clone(), interrupt);
     let worker = worker.map_err(Failure::usage)?;
     endpoint.observers().add(Arc::new(worker.view()));
+    let hosted = match &port {
+        Some(port) => HostedPs::start(cluster, port, &identity, ps, &pool, (endpoint, signals))?,
+        None => None,
+    };
     let io = Arbiter::new();
-    let trained = match orders {
-        None => run_on(&io, move || worker.run()).await,
-        Some(orders) => {
-            // The chief listens before the worker starts, so that an address in use is reported at once.
-            let listener = listen(&tcp, cluster, &identity, network.bind.as_deref()).await?;
-            let train = run_on(&io, move || worker.run());
-            let chief = run_chief(cluster, listener, &tcp, &identity, orders, endpoint, signals);
-            let (trained, led) = tokio::join!(train, chief);
-            led?;
-            trained
+    let train = run_on(&io, move || worker.run());
+    let leave = hosted.as_ref().map(HostedPs::leave_later);
+    let lead = async {
+        let (Some(orders), Some(port)) = (orders, &port) else { return Ok(()) };
+        let listener = port.port().listener(TaskId::CHIEF).map_err(anyhow::Error::from)?;
+        let led = run_chief(cluster, listener, transport, &identity, orders, endpoint, signals).await;
+        leave.into_iter().for_each(|leave| leave());
+        led
+    };
+    let serve = async {
+        match hosted {
+            Some(hosted) => hosted.ended().await,
+            None => Ok(Ok(())),
         }
     };
-    match panicked(trained)? {
-        Err(error @ WorkerError::Interrupted { .. }) => {
-            Err(Failure::Signal { reason: error.to_string(), number: signals.number() })
-        }
-        other => Ok(other?),
+    // If the worker fails, the hosted ps task goes on: the job may need only its variables.
+    let (trained, led, served) = tokio::join!(train, lead, serve);
+    led?;
+    let interrupted = |reason: String| Err(Failure::Signal { reason, number: signals.number() });
+    match (panicked(trained)?, served?) {
+        (Err(error @ WorkerError::Interrupted { .. }), _) => interrupted(error.to_string()),
+        (Ok(_), Err(error @ PsError::Interrupted)) => interrupted(error.to_string()),
+        (trained, served) => Ok(trained.map(|_| ())?).and(Ok(served?)),
     }
 }
 
@@ -257,7 +278,8 @@ pub(crate) async fn chief(cluster: &ClusterConfig, network: &Network, orders: Ch
     let identity = identity(cluster, Some(&orders.job.graph), endpoint.advertised());
     let tcp = network.tcp(&BufferPool::default());
     let listener = listen(&tcp, cluster, &identity, network.bind.as_deref()).await?;
-    let outcome = run_chief(cluster, listener, &tcp, &identity, orders, &endpoint, &signals).await;
+    let transport = Arc::new(tcp);
+    let outcome = run_chief(cluster, listener, transport, &identity, orders, &endpoint, &signals).await;
     closed(endpoint, cluster.task(), outcome, &signals).await
 }
 
@@ -288,7 +310,7 @@ pub(crate) async fn evaluator(
 async fn run_chief(
     cluster: &ClusterConfig,
     listener: Box<dyn Listener>,
-    tcp: &Tcp,
+    transport: Arc<dyn Transport>,
     identity: &Identity,
     orders: ChiefOrders<'_>,
     endpoint: &Endpoint,
@@ -299,10 +321,10 @@ async fn run_chief(
     let identity = Identity { graph: Some(job.graph.digest()), ..identity.clone() };
     let (tell, told) = watch::channel(JobProgress::default());
     let shown = tokio::spawn(progress::show(told, job.step_examples()).in_current_span());
-    let transport = Arc::new(tcp.clone());
-    let chief = Chief::new(config, identity.clone(), transport, job.clone(), tell, signals.interrupt.clone())
+    let (same, interrupt) = (Arc::clone(&transport), signals.interrupt.clone());
+    let chief = Chief::new(config, identity.clone(), same, job.clone(), tell, interrupt)
         .with_hooks(hooks.iter().map(|make| make()));
-    let chief = attached.add_to(chief, &job, &identity, Arc::new(tcp.clone()), BufferPool::default());
+    let chief = attached.add_to(chief, &job, &identity, transport, BufferPool::default());
     endpoint.observers().lead(chief.view());
     let result = chief.run(listener).await;
     let _ = shown.await;

@@ -150,7 +150,7 @@ impl Report {
         Self {
             model: job.graph.name.clone(),
             sync: job.sync.to_string(),
-            ps: cluster.addresses(JobName::Ps).len(),
+            ps: cluster.ps_addresses().len(),
             workers: cluster.addresses(JobName::Worker).len(),
             steps: job.last_step.0,
             updates_applied: report.steps.0,

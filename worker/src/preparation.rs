@@ -8,6 +8,7 @@ use pushpull_input::{
     Description, InputError, Pipeline, PipelineWorker, Reading, TestSet, check_ready_bytes,
 };
 use pushpull_messages::device::{Device, DeviceKind};
+use pushpull_messages::distribution::DistributionSpec;
 use pushpull_messages::id::TaskId;
 use pushpull_messages::input::{ColumnSpec, FilesDigest};
 use pushpull_messages::job::JobSpec;
@@ -121,6 +122,9 @@ impl Preparation {
         let Self { config, job, task, .. } = self;
         let compute = Compute::new(config.threads, config.devices.cpu_count())?;
         let own: Vec<Device> = config.devices.of(*task).collect();
+        if job.strategy == Some(DistributionSpec::OneDevice) && own.len() > 1 {
+            return Err(ReplicaError::OneDevice(names(&own)).into());
+        }
         if let Some(group) = &self.group {
             return self.staged_replica(columns, &own, compute, group);
         }
@@ -151,8 +155,7 @@ impl Preparation {
     ) -> Result<Vec<Box<dyn Replica>>, WorkerError> {
         let Self { config, job, .. } = self;
         let &[device @ Device { kind: DeviceKind::Cpu, .. }] = own else {
-            let devices: Vec<String> = own.iter().map(Device::to_string).collect();
-            return Err(ReplicaError::StageDevices(devices.join(", ")).into());
+            return Err(ReplicaError::StageDevices(names(own)).into());
         };
         check_stages(&job.graph, config.soft_placement)?;
         if config.log_placement {
@@ -201,6 +204,11 @@ impl Preparation {
         }
         Ok(())
     }
+}
+
+/// Returns the names of devices, for an error.
+fn names(devices: &[Device]) -> String {
+    devices.iter().map(Device::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// Checks that a worker that continues earlier training reads the same files as before. With other files,

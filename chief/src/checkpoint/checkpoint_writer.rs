@@ -161,7 +161,7 @@ impl CheckpointWriter {
 
     fn not_shared(&self, file: &FileSpec, reason: &str) -> String {
         let (task, location) = (file.shard.task(), self.catalog.store().location());
-        let host = self.cluster.address(task).map(|address| format!(" at {address}")).unwrap_or_default();
+        let host = self.cluster.reached_at(task).map(|address| format!(" at {address}")).unwrap_or_default();
         format!(
             "{task}{host} wrote {} in {location}, but the chief does not find the file there ({reason}): use a directory that all hosts share",
             file.name

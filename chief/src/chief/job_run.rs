@@ -90,8 +90,9 @@ impl JobRun {
         let Chief { config, identity, transport, job, progress, interrupt, stop, .. } = chief;
         let (mut hooks, commands, clock) = (chief.hooks, chief.commands, chief.clock);
         let before_stop = chief.before_stop;
-        let tasks = |job| identity.cluster.addresses(job).len() as u32;
-        let (ps_tasks, workers) = (tasks(JobName::Ps), job.replicas(tasks(JobName::Worker)));
+        let cluster = &identity.cluster;
+        let ps_tasks = cluster.ps_addresses().len() as u32;
+        let workers = job.replicas(cluster.addresses(JobName::Worker).len() as u32);
         let (milestone_sender, milestones) = mpsc::unbounded_channel();
         let (order_sender, orders) = mpsc::unbounded_channel();
         let (feed, reader) = Feed::new();
@@ -153,8 +154,9 @@ impl JobRun {
             ..server.clone()
         };
         let server = serve(listener, self.identity.clone(), Arc::new(service), config);
-        let tasks = |job| self.identity.cluster.addresses(job).len();
-        let (ps, workers) = (tasks(JobName::Ps), self.job.replicas(tasks(JobName::Worker) as u32));
+        let cluster = &self.identity.cluster;
+        let workers = self.job.replicas(cluster.addresses(JobName::Worker).len() as u32);
+        let ps = cluster.ps_addresses().len();
         info!(
             job = self.job.graph.name,
             steps = %self.job.last_step,

@@ -204,7 +204,7 @@ impl Launcher<'_> {
 
     /// Brings the job up. If a ps task is lost meanwhile, tries again until the start timeout is over.
     async fn start(&self) -> Result<Begun, ChiefError> {
-        self.job.validate_start(self.identity.cluster.addresses(JobName::Worker).len() as u32)?;
+        self.job.validate_on(&self.identity.cluster)?;
         let deadline = Instant::now() + self.config.start_timeout;
         loop {
             match self.bring_up(deadline).await {
@@ -651,7 +651,8 @@ impl Launcher<'_> {
     /// Returns the error that names every missing task.
     fn missing(&self) -> ChiefError {
         let present = self.ps.tasks();
-        let mut missing: Vec<TaskId> = self.identity.cluster.tasks().map(|(task, _)| task).collect();
+        let mut missing: Vec<TaskId> =
+            self.identity.cluster.tasks_and_hosted().map(|(task, _)| task).collect();
         missing.retain(|task| task.job == JobName::Ps && !present.contains(task));
         missing.extend(&self.progress.borrow().missing);
         let tasks = self.with_addresses(&missing);
@@ -660,7 +661,7 @@ impl Launcher<'_> {
 
     fn with_addresses(&self, tasks: &[TaskId]) -> Vec<String> {
         let cluster = &self.identity.cluster;
-        let with_address = |task: &TaskId| match cluster.address(*task) {
+        let with_address = |task: &TaskId| match cluster.reached_at(*task) {
             Some(address) => format!("{task} at {address}"),
             None => task.to_string(),
         };

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures_util::stream::FuturesUnordered;
 use pushpull_messages::checkpoint::{CheckpointName, StartSpec};
-use pushpull_messages::id::{GlobalStep, Incarnation, JobName, PlacementEpoch, ShardId, TaskId, Version};
+use pushpull_messages::id::{GlobalStep, Incarnation, PlacementEpoch, ShardId, TaskId, Version};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::{
     Appoint, Appointed, CreateShard, HoldAt, Holding, Inspect, Inspected, LearningRateSet, Leave, Left,
@@ -188,7 +188,7 @@ impl PsTasks {
         retry: RetryConfig,
     ) -> Result<(), ChiefError> {
         retry.validate()?;
-        let addresses = identity.cluster.addresses(JobName::Ps);
+        let addresses = identity.cluster.ps_addresses();
         let dials = addresses.iter().enumerate().map(|(index, address)| async move {
             let task = TaskId::ps(index as u32);
             if !self.is_lost(task) {

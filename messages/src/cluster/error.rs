@@ -64,11 +64,9 @@ pub enum ClusterError {
     /// A cluster that trains has a job that takes no part in training.
     #[error("job '{0}' takes no part in training, expected only chief, ps, worker and evaluator: remove it")]
     NotARole(JobName),
-    /// A job that every training needs, ps or worker, has no task.
-    #[error(
-        "job '{0}' has no task, expected at least one ps and one worker: add the address of a '{0}' task"
-    )]
-    NoTask(JobName),
+    /// The cluster has no worker.
+    #[error("job 'worker' has no task, expected at least one: add the address of a worker")]
+    NoWorker,
     /// A job has too many tasks.
     #[error("job '{job}' has {tasks} tasks, expected at most {TASKS_PER_JOB_MAX}")]
     ManyTasks {

@@ -66,9 +66,9 @@ impl ClusterSpec {
         Ok(self)
     }
 
-    /// Returns the cluster if it can train: it has at least one ps, at least one worker, at most one chief,
-    /// and no job that is not a role of training. Evaluators may be left out, because they take no part in
-    /// the training.
+    /// Returns the cluster if it can train: it has at least one worker, at most one chief, and no job that is
+    /// not a role of training. Without ps tasks, the workers [host them](Self::ps_addresses). Evaluators may
+    /// be left out, because they take no part in the training.
     ///
     /// # Errors
     /// Returns the first fault found.
@@ -80,10 +80,8 @@ impl ClusterSpec {
         if chiefs > 1 {
             return Err(ClusterError::ManyChiefs(chiefs));
         }
-        for job in [JobName::Ps, JobName::Worker] {
-            if self.addresses(job).is_empty() {
-                return Err(ClusterError::NoTask(job));
-            }
+        if self.addresses(JobName::Worker).is_empty() {
+            return Err(ClusterError::NoWorker);
         }
         Ok(self)
     }
@@ -116,6 +114,32 @@ impl ClusterSpec {
     /// Returns the task that hosts the chief: the chief task, or worker/0 if the cluster has no chief task.
     pub fn chief_host(&self) -> TaskId {
         if self.addresses(JobName::Chief).is_empty() { TaskId::worker(0) } else { TaskId::CHIEF }
+    }
+
+    /// Returns whether the cluster lists ps tasks. If it does not, the process of worker i hosts ps task i.
+    pub fn has_ps(&self) -> bool {
+        !self.addresses(JobName::Ps).is_empty()
+    }
+
+    /// Returns the addresses of the tasks that store variables, in the order of their indices: those of the
+    /// ps tasks or, if the cluster lists none, those of the workers that host them.
+    pub fn ps_addresses(&self) -> &[Address] {
+        self.addresses(if self.has_ps() { JobName::Ps } else { JobName::Worker })
+    }
+
+    /// Returns the address at which a task is reached: its own or, if it is a ps task that a worker hosts, the
+    /// worker's. `None` if the cluster has neither.
+    pub fn reached_at(&self, task: TaskId) -> Option<&Address> {
+        match task.job {
+            JobName::Ps => self.ps_addresses().get(task.index as usize),
+            _ => self.address(task),
+        }
+    }
+
+    /// Returns every task as [`tasks`](Self::tasks) does, and before them the ps tasks that workers host.
+    pub fn tasks_and_hosted(&self) -> impl Iterator<Item = (TaskId, &Address)> {
+        let hosted = if self.has_ps() { &[][..] } else { self.addresses(JobName::Worker) };
+        (0u32..).map(TaskId::ps).zip(hosted).chain(self.tasks())
     }
 
     /// Returns the cluster as a value of `--cluster-spec`, such as `chief|c:1,ps|p0:1;p1:1,worker|w0:1`.

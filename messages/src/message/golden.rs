@@ -15,6 +15,7 @@ use super::{
 use crate::cadence::EvalEverySpec;
 use crate::cluster::ClusterSpec;
 use crate::compression::{CompressionSpec, EncodingSpec};
+use crate::distribution::DistributionSpec;
 use crate::fixtures::any_message::{any_message, create_shard};
 use crate::fixtures::any_stage::staged_job;
 use crate::fixtures::{job, placement};
@@ -94,6 +95,7 @@ fn full_jobs() -> [Message; 3] {
                 .gradients(EncodingSpec::TopK { fraction: 0.125 })
                 .values(EncodingSpec::Int8),
         ],
+        strategy: Some(DistributionSpec::MultiWorkerMirrored),
         sync: SyncSpec::SYNC,
         pipeline: 1,
         micro_batches: 1,
@@ -110,7 +112,8 @@ fn full_jobs() -> [Message; 3] {
     };
     let resume = Resume { drawn: 1, examples: 2, files: None };
     let trace = Some(TraceSpec { every: 3, ops: 4 });
-    let pipelined = JobSpec { sync: SyncSpec::ASYNC, pipeline: 12, deterministic: false, ..job.clone() };
+    let pipelined =
+        JobSpec { strategy: None, sync: SyncSpec::ASYNC, pipeline: 12, deterministic: false, ..job.clone() };
     [job, pipelined, staged_job(1)].map(|job| {
         let (placement, workers, saves, summary_every) = (placement(), 2, true, Some(5));
         Registered { job, placement, workers, resume, saves, summary_every, trace }.into()

@@ -295,9 +295,10 @@ impl ReplyArgs {
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct PsDeviceArgs {
     /// Where each ps task keeps the state of the optimizer and applies updates: cpu, or a CUDA device of its
-    /// host, such as cuda:0
-    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
-    ps_device: PsDevice,
+    /// host, such as cuda:0 [default: cpu; in one process with --strategy mirrored or one_device, the first of
+    /// --devices]
+    #[arg(long, value_name = "DEVICE")]
+    ps_device: Option<PsDevice>,
 }
 
 impl PsDeviceArgs {
@@ -306,8 +307,14 @@ impl PsDeviceArgs {
     /// # Errors
     /// If the host lacks the device.
     pub(crate) fn resolve(self) -> Result<Option<MakeDevice>, Failure> {
-        let unusable = |error| Failure::Error(anyhow!("--ps-device={}: {error}", self.ps_device));
-        self.ps_device.resolve().map_err(unusable)
+        let device = self.ps_device.unwrap_or_default();
+        let unusable = |error| Failure::Error(anyhow!("--ps-device={device}: {error}"));
+        device.resolve().map_err(unusable)
+    }
+
+    /// Returns these flags, with `device` if they name none.
+    pub(crate) fn or(self, device: PsDevice) -> Self {
+        Self { ps_device: self.ps_device.or(Some(device)) }
     }
 
     /// Returns the flag for a ps task on this host, after looking for the device.
@@ -316,7 +323,7 @@ impl PsDeviceArgs {
     /// If the host lacks the device.
     pub(crate) fn to_flag(self) -> Result<String, Failure> {
         self.resolve()?;
-        Ok(format!("--ps-device={}", self.ps_device))
+        Ok(format!("--ps-device={}", self.ps_device.unwrap_or_default()))
     }
 }
 

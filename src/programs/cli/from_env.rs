@@ -66,17 +66,20 @@ fn worker_config(job: &Job, args: &EnvArgs, best: Option<&BestKeeper>) -> Worker
     }
 }
 
+/// Returns the settings of a ps task in this process.
+fn ps_config(args: &EnvArgs) -> PsConfig {
+    PsConfig { start_timeout: args.cluster.start_timeout(), ..Default::default() }
+}
+
 /// Runs a task that does not host the chief.
 fn follow(job: &Job, args: &EnvArgs, config: &ClusterConfig, log: &Log) -> Outcome {
     let network = args.cluster.network(args.observe.endpoint(log)?);
     let (task, graph) = (config.task(), Some(job.graph()));
     match task.job {
-        JobName::Ps => {
-            let ps = PsConfig { start_timeout: args.cluster.start_timeout(), ..Default::default() };
-            run(log, roles::ps(config, &network, ps, graph))
-        }
+        JobName::Ps => run(log, roles::ps(config, &network, ps_config(args), graph)),
         JobName::Worker => {
-            run(log, roles::worker(config, &network, worker_config(job, args, None), graph, None))
+            let settings = (worker_config(job, args, None), ps_config(args));
+            run(log, roles::worker(config, &network, settings, graph, None))
         }
         _ => Err(Failure::usage(format!("{task}: run the evaluator with the program pushpull-evaluator"))),
     }
@@ -113,8 +116,8 @@ fn lead(job: &Job, args: &EnvArgs, config: &ClusterConfig, log: &Log) -> Result<
     let outcome: Outcome = match config.task().job {
         JobName::Chief => run(log, roles::chief(config, &network, orders)),
         _ => {
-            let (worker, graph) = (worker_config(job, args, best.as_ref()), Some(job.graph()));
-            run(log, roles::worker(config, &network, worker, graph, Some(orders)))
+            let settings = (worker_config(job, args, best.as_ref()), ps_config(args));
+            run(log, roles::worker(config, &network, settings, Some(job.graph()), Some(orders)))
         }
     };
     drop(kept);

@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 
 use pushpull_chief::ChiefConfig;
+use pushpull_messages::distribution::DistributionSpec;
 
 use super::flags::{DeviceArgs, HangArgs, PsDeviceArgs, ReplyArgs, ShardHangArgs, read_job, shards, threads};
 use super::observe::ObserveArgs;
 use super::paths::{absolute, check_files, data_directory};
 use super::saving::SavingArgs;
+use crate::embedded::Embedded;
 use crate::programs::exit::{Failure, Outcome};
 use crate::programs::local::Local;
 use crate::programs::logging::Log;
@@ -16,12 +18,14 @@ use crate::threads::threads_per_worker;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct LocalArgs {
-    /// Number of ps tasks
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
-    ps: u32,
-    /// Number of worker tasks
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=256))]
-    workers: u32,
+    /// Number of ps tasks; with 0, the workers store the variables [default: 1; 0 if the job has a strategy
+    /// other than parameter_server]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=256))]
+    ps: Option<u32>,
+    /// Number of worker tasks [default: 2; 1 if the job has the strategy mirrored, central_storage or
+    /// one_device]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    workers: Option<u32>,
     /// Job file to run; an example writes such a file with --export-job
     #[arg(long, value_name = "FILE")]
     job: PathBuf,
@@ -69,15 +73,20 @@ impl LocalArgs {
         // it.
         check_files(&EndFiles { report: self.report.as_deref(), model: self.save_model.as_deref() })?;
         self.saving.apply(ChiefConfig::default())?;
-        self.saving.hooks(&[], &read_job(&self.job)?)?;
+        let job = read_job(&self.job)?;
+        self.saving.hooks(&[], &job)?;
+        let ps = self.ps.unwrap_or_else(|| u32::from(job.strategy.is_none_or(DistributionSpec::has_ps)));
+        let has_one_worker = job.strategy.is_some_and(DistributionSpec::has_one_worker);
+        let workers = self.workers.unwrap_or(if has_one_worker { 1 } else { 2 });
+        job.validate_on(&Embedded::new(ps, workers).cluster()?).map_err(Failure::usage)?;
         self.observe.endpoint(&Log::default())?;
         let (chief_observe, observe) = self.observe.to_flags()?;
         let local = Local {
-            ps: self.ps,
-            workers: self.workers,
+            ps,
+            workers,
             chief_flags: self.chief_flags(chief_observe)?,
             ps_flags: self.ps_flags(&observe)?,
-            worker_flags: self.worker_flags(observe)?,
+            worker_flags: self.worker_flags(ps, workers, observe)?,
             drain_timeout: self.saving.drain_timeout(),
             log_format: self.observe.log_format(),
             job: self.job,
@@ -109,18 +118,19 @@ impl LocalArgs {
     }
 
     fn ps_flags(&self, observe: &[String]) -> Result<Vec<String>, Failure> {
-        let mut flags = vec![
-            self.start_timeout(),
-            format!("--shards={}", self.shards),
-            format!("--reply-mib={}", self.reply.reply_mib),
-            self.ps_device.to_flag()?,
-        ];
-        flags.extend_from_slice(observe);
-        Ok(flags)
+        let own = std::iter::once(self.start_timeout());
+        Ok(own.chain(self.shard_flags()?).chain(observe.iter().cloned()).collect())
     }
 
-    fn worker_flags(&self, observe: Vec<String>) -> Result<Vec<String>, Failure> {
-        let share = || threads_per_worker(self.workers as usize);
+    /// Returns the flags of the tasks that store the variables, about their shards.
+    fn shard_flags(&self) -> Result<[String; 3], Failure> {
+        let (shards, reply_mib) = (self.shards, self.reply.reply_mib);
+        let device = self.ps_device.to_flag()?;
+        Ok([format!("--shards={shards}"), format!("--reply-mib={reply_mib}"), device])
+    }
+
+    fn worker_flags(&self, ps: u32, workers: u32, observe: Vec<String>) -> Result<Vec<String>, Failure> {
+        let share = || threads_per_worker(workers as usize);
         let threads = self.threads.map_or_else(share, usize::from);
         let mut flags = vec![
             self.start_timeout(),
@@ -130,6 +140,9 @@ impl LocalArgs {
             format!("--soft-placement={}", self.device.soft_placement),
             format!("--hung-after-s={}", self.hang.hung_after_s),
         ];
+        if ps == 0 {
+            flags.extend(self.shard_flags()?);
+        }
         flags.extend(self.log_placement.then(|| "--log-placement".to_owned()));
         flags.extend(observe);
         if let Some(data_dir) = &self.data_dir {

@@ -9,12 +9,13 @@ use pushpull_chief::{ChiefConfig, JobProgress};
 use pushpull_input::{Datasets, input_in_directory};
 use pushpull_messages::cadence::EvalEverySpec;
 use pushpull_messages::cluster::ClusterConfig;
+use pushpull_messages::distribution::DistributionSpec;
 use pushpull_messages::graph::GraphSpec;
 use pushpull_messages::id::{JobName, TaskId};
 use pushpull_messages::input::InputSpec;
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::placement::{PartitionerSpec, PlacementSpec, StrategySpec};
-use pushpull_ps::PsConfig;
+use pushpull_ps::{PsConfig, PsDevice};
 use pushpull_worker::WorkerConfig;
 use tokio::sync::watch;
 use tracing::Instrument;
@@ -78,9 +79,10 @@ pub struct TrainArgs {
     /// Seed of initial values, of the order of the training examples, and of data that this program generates
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
-    /// Strategy that chooses the shard of each variable
-    #[arg(long, value_enum, default_value = "round_robin")]
-    placement: Strategy,
+    /// Strategy that chooses the shard of each variable [default: round_robin with ps tasks,
+    /// greedy_load_balancing if workers store the variables]
+    #[arg(long, value_enum)]
+    placement: Option<Strategy>,
     /// How variables are split: auto, none, fixed:N, max_slice_bytes:N or min_max:N
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = partitioner)]
     partitioner: PartitionerSpec,
@@ -96,10 +98,12 @@ pub struct TrainArgs {
     /// Write the job to this file, for the role binaries, and exit without training
     #[arg(long, value_name = "FILE")]
     export_job: Option<PathBuf>,
-    /// Number of ps tasks of the embedded cluster [default: 1]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    /// Number of ps tasks of the embedded cluster; with 0, the workers store the variables [default: 1; 0
+    /// with a strategy other than parameter_server]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=256))]
     ps: Option<u32>,
-    /// Number of worker tasks of the embedded cluster [default: 2]
+    /// Number of worker tasks of the embedded cluster [default: 2; 1 with the strategies mirrored,
+    /// central_storage and one_device]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     workers: Option<u32>,
     /// Number of shards of each ps task; each shard of 1 MiB or more runs on a thread of its own
@@ -178,8 +182,7 @@ impl TrainArgs {
         let settings = self.update.apply(JobSpec::new(graph.clone(), input.clone(), 1));
         hooks.check(&JobSpec { batch_size: self.batch_size, ..settings }).map_err(Failure::usage)?;
         if let Some(path) = &self.export_job {
-            let workers = self.workers(cluster.as_ref());
-            let json = self.job(graph, input, workers)?.to_json();
+            let json = self.job(graph, input, cluster.as_ref())?.to_json();
             std::fs::write(path, json + "\n")
                 .with_context(|| format!("--export-job: cannot write the job to {}", path.display()))?;
             println!("wrote the job to {}; run it with `pushpull local --job {0}`", path.display());
@@ -198,7 +201,7 @@ impl TrainArgs {
             }
             None => {
                 let log = logging::start_within(&graph.name, self.observe.log_format());
-                let job = self.job(graph, input, self.workers(None))?;
+                let job = self.job(graph, input, None)?;
                 run(&log, self.run_embedded(job, hooks, &log))
             }
         }
@@ -218,11 +221,41 @@ impl TrainArgs {
     /// if `cluster` is `None`.
     fn workers(&self, cluster: Option<&ClusterConfig>) -> u32 {
         let listed = cluster.map(|cluster| cluster.cluster().addresses(JobName::Worker).len() as u32);
-        listed.or(self.workers).unwrap_or(2)
+        listed.or(self.workers).unwrap_or(if self.has_one_worker() { 1 } else { 2 })
     }
 
-    /// Makes the job for a model, its data and this number of workers.
-    fn job(&self, graph: GraphSpec, input: InputSpec, workers: u32) -> Result<JobSpec, Failure> {
+    /// Returns whether the strategy has exactly one worker.
+    fn has_one_worker(&self) -> bool {
+        self.update.strategy().is_some_and(DistributionSpec::has_one_worker)
+    }
+
+    /// Returns the number of ps tasks of the embedded cluster.
+    fn ps(&self) -> u32 {
+        self.ps.unwrap_or_else(|| u32::from(self.update.strategy().is_none_or(DistributionSpec::has_ps)))
+    }
+
+    /// Returns how the shard of each variable is chosen if tasks of `cluster`, or of the embedded cluster,
+    /// store them.
+    fn placement(&self, cluster: Option<&ClusterConfig>) -> StrategySpec {
+        let has_ps = match self.update.strategy() {
+            Some(strategy) => strategy.has_ps(),
+            None => cluster.map_or(self.ps() > 0, |cluster| cluster.cluster().has_ps()),
+        };
+        match self.placement {
+            Some(Strategy::RoundRobin) => StrategySpec::RoundRobin,
+            Some(Strategy::GreedyLoadBalancing) => StrategySpec::GreedyLoadBalancing,
+            None if has_ps => StrategySpec::RoundRobin,
+            None => StrategySpec::GreedyLoadBalancing,
+        }
+    }
+
+    /// Makes the job for a model and its data, on `cluster` or the embedded cluster.
+    fn job(
+        &self,
+        graph: GraphSpec,
+        input: InputSpec,
+        cluster: Option<&ClusterConfig>,
+    ) -> Result<JobSpec, Failure> {
         self.update.check()?;
         let input = match &self.data_dir {
             Some(directory) => input_in_directory(&input, &data_directory("--data-dir", directory)?)?,
@@ -237,17 +270,11 @@ impl TrainArgs {
             batch_size: self.batch_size,
             metrics_every: self.metrics_every,
             eval_every: self.eval_every,
-            placement: PlacementSpec {
-                strategy: match self.placement {
-                    Strategy::RoundRobin => StrategySpec::RoundRobin,
-                    Strategy::GreedyLoadBalancing => StrategySpec::GreedyLoadBalancing,
-                },
-                partitioner: self.partitioner,
-            },
+            placement: PlacementSpec { strategy: self.placement(cluster), partitioner: self.partitioner },
             seed: self.seed,
             ..self.update.apply(JobSpec::new(graph, input, 1))
         };
-        length.set(job, workers, &Datasets::default()).map_err(|error| match error {
+        length.set(job, self.workers(cluster), &Datasets::default()).map_err(|error| match error {
             Error::Job(error) => Failure::usage(error),
             error => error.into(),
         })
@@ -263,9 +290,19 @@ impl TrainArgs {
             start_timeout: self.cluster.start_timeout(),
             chief_lease: self.lease.time(),
             reply_bytes_max: self.reply.bytes_max(),
-            device: self.ps_device.resolve()?,
+            device: self.ps_device.or(self.device_of_variables()?).resolve()?,
             ..Default::default()
         })
+    }
+
+    /// Returns the device on which the strategy stores the variables.
+    fn device_of_variables(&self) -> Result<PsDevice, Failure> {
+        match self.update.strategy() {
+            Some(DistributionSpec::Mirrored | DistributionSpec::OneDevice) => {
+                Ok(self.device.resolve()?.first_card().map_or(PsDevice::Cpu, PsDevice::Card))
+            }
+            _ => Ok(PsDevice::Cpu),
+        }
     }
 
     fn worker_config(&self, workers: u32, hooks: &Hooks) -> Result<WorkerConfig, Failure> {
@@ -299,7 +336,7 @@ impl TrainArgs {
         let leads = cluster.task().job == JobName::Chief || cluster.hosts_chief();
         let digest_of = graph.clone();
         let orders = if leads {
-            let job = self.job(graph, input, self.workers(Some(cluster)))?;
+            let job = self.job(graph, input, Some(cluster))?;
             let (config, files) = (self.chief_config()?, self.files());
             let hooks = self.saving.hooks(&hooks.chief, &job)?;
             Some(ChiefOrders { job, config, files, hooks, library: None })
@@ -310,7 +347,8 @@ impl TrainArgs {
             (JobName::Ps, _) => roles::ps(cluster, &network, self.ps_config()?, Some(&digest_of)).await,
             (JobName::Worker, orders) => {
                 let config = self.worker_config(1, hooks)?;
-                roles::worker(cluster, &network, config, Some(&digest_of), orders).await
+                let settings = (config, self.ps_config()?);
+                roles::worker(cluster, &network, settings, Some(&digest_of), orders).await
             }
             (JobName::Chief, Some(orders)) => roles::chief(cluster, &network, orders).await,
             (JobName::Evaluator, _) => match self.saving.location()? {
@@ -329,7 +367,7 @@ impl TrainArgs {
         let signals = Signals::listen()?;
         let workers = self.workers(None);
         let embedded = Embedded {
-            ps: self.ps.unwrap_or(1),
+            ps: self.ps(),
             workers,
             ps_config: self.ps_config()?,
             worker_config: self.worker_config(workers, hooks)?,
@@ -341,7 +379,8 @@ impl TrainArgs {
         let (tell, told) = watch::channel(JobProgress::default());
         let shown = tokio::spawn(progress::show(told, job.step_examples()).in_current_span());
         let cluster = embedded.cluster()?;
-        let about = About::new(cluster.tasks().map(|(task, _)| task), Some(&cluster));
+        job.validate_on(&cluster).map_err(Failure::usage)?;
+        let about = About::new(cluster.tasks_and_hosted().map(|(task, _)| task), Some(&cluster));
         let endpoint = Endpoint::bind(&self.observe.endpoint(log)?, about)?;
         endpoint.announce(true);
         let ending = signals.interrupt.clone();
@@ -392,10 +431,11 @@ mod tests {
                 || DatasetSpec::Linear { seed: 0, examples: 100, weights: vec![1.0], bias: 0.0, noise: 0.0 };
             let usual = ["plane", "--epochs=2", "--batch-size=10"];
             let args = TrainArgs::parse_from([&usual[..], flags].concat());
-            let workers =
-                args.workers(args.cluster.resolve().unwrap_or_else(|_| panic!("a cluster")).as_ref());
+            let cluster = args.cluster.resolve().unwrap_or_else(|_| panic!("a cluster"));
             let input = InputSpec::new(points(), points());
-            let Ok(job) = args.job(g.finish(loss, &[]).unwrap(), input, workers) else { panic!("a job") };
+            let Ok(job) = args.job(g.finish(loss, &[]).unwrap(), input, cluster.as_ref()) else {
+                panic!("a job")
+            };
             job.last_step.0
         };
         let cluster = "--cluster-spec=ps|a:1,worker|b:1;b:2;b:3;b:4;b:5";
@@ -419,7 +459,7 @@ mod tests {
         let files = |path: &str| DatasetSpec::Cifar10 { files: vec![path.into()] };
         let args = TrainArgs::parse_from(["images", "--data-dir=data"]);
         let input = InputSpec::new(files("train/data.bin"), files("test/data.bin"));
-        let Err(Failure::Error(error)) = args.job(graph, input, 2) else { panic!("it was accepted") };
+        let Err(Failure::Error(error)) = args.job(graph, input, None) else { panic!("it was accepted") };
         assert!(error.to_string().starts_with("train/data.bin and test/data.bin would both be "), "{error}");
     }
 }

@@ -3,6 +3,7 @@
 
 use clap::{Args, ValueEnum};
 use pushpull_messages::compression::CompressionSpec;
+use pushpull_messages::distribution::DistributionSpec;
 use pushpull_messages::gradient::{GradientSpec, NotFiniteSpec};
 use pushpull_messages::job::{ACCUMULATE_MAX, JobSpec, MICRO_BATCHES_MAX, PIPELINE_MAX};
 use pushpull_messages::optimizer::{DecaySpec, GroupSpec, ScheduleSpec};
@@ -93,9 +94,15 @@ pub(super) struct UpdateArgs {
     /// variable decides
     #[arg(long, value_name = "[PATTERN:]ENCODINGS", value_parser = compress)]
     compress: Vec<CompressionSpec>,
-    /// Synchronisation of the workers: async, async:staleness-lr, bounded:S (SSP), sync or sync:K
-    #[arg(long, value_name = "POLICY", default_value = "async")]
-    sync: SyncSpec,
+    /// Distribution strategy: parameter_server (ps tasks store the variables), multi_worker_mirrored (each
+    /// worker stores a part of them), mirrored and central_storage (one worker with several devices) or
+    /// one_device [default: parameter_server if the cluster has ps tasks; otherwise workers store the variables]
+    #[arg(long, value_name = "STRATEGY")]
+    strategy: Option<DistributionSpec>,
+    /// Synchronisation of the workers: async, async:staleness-lr, bounded:S (SSP), sync or sync:K [default:
+    /// sync with a strategy other than parameter_server, and otherwise async]
+    #[arg(long, value_name = "POLICY")]
+    sync: Option<SyncSpec>,
     /// Number of steps that a worker may have in flight: with 2 or more, it computes a step while the pushes
     /// of earlier steps are unanswered; needs --sync async or async:staleness-lr
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(PIPELINE_MAX)))]
@@ -150,21 +157,34 @@ impl UpdateArgs {
     /// # Errors
     /// Returns an error that names the flags.
     pub(super) fn check(&self) -> Result<(), Failure> {
-        if self.deterministic && !matches!(self.sync, SyncSpec::Sync { .. }) {
+        let sync = self.sync();
+        if let Some(strategy) = self.strategy {
+            strategy.check_sync(sync).map_err(Failure::usage)?;
+        }
+        if self.deterministic && !matches!(sync, SyncSpec::Sync { .. }) {
             return Err(Failure::usage(format!(
-                "--deterministic needs the policy sync, but --sync is {}, whose result depends on the order in which \
-                 gradients arrive; set --sync sync",
-                self.sync
+                "--deterministic needs the policy sync, but --sync is {sync}, whose result depends on the order in which \
+                 gradients arrive; set --sync sync"
             )));
         }
-        if !self.sync.allows_pipeline(self.pipeline) {
+        if !sync.allows_pipeline(self.pipeline) {
             return Err(Failure::usage(format!(
-                "--pipeline {} needs the policy async or async:staleness-lr, but --sync is {}, under which a worker waits \
+                "--pipeline {} needs the policy async or async:staleness-lr, but --sync is {sync}, under which a worker waits \
                  for the reply to its push; set --sync async, or --pipeline 1",
-                self.pipeline, self.sync
+                self.pipeline
             )));
         }
         Ok(())
+    }
+
+    /// Returns the strategy, if one is chosen.
+    pub(super) const fn strategy(&self) -> Option<DistributionSpec> {
+        self.strategy
+    }
+
+    /// Returns the synchronisation policy: the chosen one, or the usual one of the strategy.
+    fn sync(&self) -> SyncSpec {
+        self.sync.unwrap_or_else(|| self.strategy.map_or(SyncSpec::ASYNC, DistributionSpec::default_sync))
     }
 
     /// Returns `job` with the settings that these flags give.
@@ -196,7 +216,8 @@ impl UpdateArgs {
                 },
             },
             compression: self.compress.clone(),
-            sync: self.sync,
+            strategy: self.strategy,
+            sync: self.sync(),
             pipeline: self.pipeline,
             micro_batches: self.micro_batches,
             deterministic: self.deterministic,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use pushpull_messages::cluster::{ClusterConfig, ClusterSpec};
-use pushpull_messages::id::TaskId;
+use pushpull_messages::id::{JobName, TaskId};
 use serde::Serialize;
 
 use crate::programs::settings::{Setting, Settings};
@@ -40,13 +40,15 @@ impl About {
         }
     }
 
-    /// Makes the description of a process that runs a task of a cluster. A worker that hosts the chief is
-    /// listed with both tasks.
+    /// Makes the description of a process that runs a task of a cluster. A worker is listed with the tasks that
+    /// it hosts.
     pub(crate) fn task(config: &ClusterConfig) -> Self {
         let (task, cluster) = (config.task(), config.cluster());
         let chief = config.hosts_chief().then_some(TaskId::CHIEF).filter(|&chief| chief != task);
         let host = cluster.address(task).map(|address| address.host().to_owned());
-        Self { host, ..Self::new(std::iter::once(task).chain(chief), Some(cluster)) }
+        let hosts_ps = task.job == JobName::Worker && !cluster.has_ps();
+        let ps = hosts_ps.then_some(TaskId::ps(task.index));
+        Self { host, ..Self::new(std::iter::once(task).chain(chief).chain(ps), Some(cluster)) }
     }
 
     /// Adds the program's name and its flags.

@@ -117,7 +117,7 @@ impl Parameters {
         let (variables, layout) = (layout.variables.len(), Arc::new(layout));
         let tasks: BTreeSet<TaskId> = layout.shards.iter().map(|shard| shard.shard.task()).collect();
         let dials = tasks.into_iter().map(|task| async move {
-            let address = identity.cluster.address(task).ok_or(ClientError::NotInCluster(task))?;
+            let address = identity.cluster.reached_at(task).ok_or(ClientError::NotInCluster(task))?;
             let transport = Arc::clone(transport);
             let caller =
                 ReconnectingClient::connect(transport, address.as_str(), identity, task, patience, retry)

@@ -53,6 +53,11 @@ pub enum ReplicaError {
         /// The number of devices of this worker.
         devices: usize,
     },
+    /// The job's strategy has one device, but the worker has several.
+    #[error(
+        "strategy one_device has one device, but this worker has the devices {0}: use --devices 1, or the strategy mirrored"
+    )]
+    OneDevice(String),
     /// Another stage of this worker's replica has failed.
     #[error(transparent)]
     Stage(#[from] StageError),

@@ -50,6 +50,12 @@ impl DeviceList {
         self.0.len()
     }
 
+    /// Returns the index of the first device if it is a card.
+    pub fn first_card(&self) -> Option<u32> {
+        let (kind, index) = self.0[0];
+        (kind == DeviceKind::Gpu).then_some(index)
+    }
+
     /// Returns the devices of a task.
     pub(crate) fn of(&self, task: TaskId) -> impl Iterator<Item = Device> + '_ {
         self.0.iter().map(move |&(kind, index)| Device { task, kind, index })

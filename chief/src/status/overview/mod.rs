@@ -101,7 +101,7 @@ impl Overview {
         // A worker that leads no replica reports to its leader alone, so nothing is known of it here.
         let leaders = job.replicas(identity.cluster.addresses(JobName::Worker).len() as u32);
         let reports = |task: &TaskId| task.job != JobName::Worker || task.index < leaders;
-        let tasks = identity.cluster.tasks().filter(|(task, _)| reports(task));
+        let tasks = identity.cluster.tasks_and_hosted().filter(|(task, _)| reports(task));
         let cluster = tasks.map(|(task, address)| (task, address.to_string()));
         let checkpoints = location
             .map(|location| Checkpoints { location: without_passwords(location), ..Default::default() });
