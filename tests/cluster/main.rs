@@ -30,6 +30,7 @@ mod input;
 mod leaving;
 mod library;
 mod local;
+mod mirrored;
 mod modes;
 mod observing;
 #[cfg(target_os = "linux")]

@@ -103,7 +103,7 @@ impl JobRun {
             hooks.push(Box::new(table));
         }
         let hooks = HookRunner::new(job.clone(), workers, hooks, commands.for_hooks());
-        let state = JobState::new(job.clone(), workers);
+        let state = JobState::new(job.clone(), workers).hosting_ps(!identity.cluster.has_ps());
         progress.send_replace(state.progress());
         let bell = Arc::<Notify>::default();
         let channels = CoordinatorChannels {

@@ -159,6 +159,8 @@ pub(crate) struct JobState<R> {
     suspended: bool,
     /// Whether the job has rolled back, and its variables have not been restored yet.
     rolls_back: bool,
+    /// Whether the process of each worker hosts a ps task. A worker is then lost with the ps task.
+    hosts_ps: bool,
     /// Whether another chief leads the job. If so, the workers that train are not told to stop.
     abandoned: bool,
     /// Whether the job makes checkpoints.
@@ -238,6 +240,7 @@ impl<R> JobState<R> {
             continued: false,
             suspended: false,
             rolls_back: false,
+            hosts_ps: false,
             abandoned: false,
             saves: false,
             settles: false,
@@ -251,6 +254,18 @@ impl<R> JobState<R> {
             input_ended: None,
             gave_up: None,
         }
+    }
+
+    /// Sets whether the process of each worker hosts a ps task.
+    pub(crate) const fn hosting_ps(mut self, hosts_ps: bool) -> Self {
+        self.hosts_ps = hosts_ps;
+        self
+    }
+
+    /// Returns whether a worker that is lost is waited for until it is known what its ps task has lost: the
+    /// process of each worker hosts a ps task, and the job can roll back.
+    pub(crate) const fn awaits_hosts(&self) -> bool {
+        self.hosts_ps && self.settles
     }
 
     pub(crate) const fn job(&self) -> &JobSpec {
@@ -287,10 +302,15 @@ impl<R> JobState<R> {
 
     /// Returns the disconnected workers that may still reconnect, each with the number of its broken
     /// connection. If a worker does not reconnect in time, the caller must report it as
-    /// [`lost`](Self::lost). Empty before the job begins, because until then the start timeout applies.
+    /// [`lost`](Self::lost). Empty before the job begins, because until then the start timeout applies. Also
+    /// empty while the job waits for a ps task that a worker hosts.
     pub(crate) fn awaited(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
-        let limited =
-            !matches!(self.phase, Phase::Starting | Phase::Settling(_) | Phase::Concluding | Phase::Ended(_));
+        let waits_for_host = self.suspended && self.awaits_hosts();
+        let limited = !waits_for_host
+            && !matches!(
+                self.phase,
+                Phase::Starting | Phase::Settling(_) | Phase::Concluding | Phase::Ended(_)
+            );
         let away = self.members.iter().filter(move |(_, member)| limited && member.is_here() && member.away);
         away.map(|(&index, member)| (index, member.connection))
     }
@@ -532,7 +552,9 @@ impl<R> JobState<R> {
             effects = self.end_before(index);
         } else if member.is_here() {
             warn!(worker = %TaskId::worker(index), "worker was started again");
-            effects = self.lose(index);
+            // The variables on a worker that hosts a ps task are lost, too, so the job rolls back, and the worker
+            // stays a member.
+            effects = if self.awaits_hosts() { self.end_before(index) } else { self.lose(index) };
         }
         let refusal = match &self.phase {
             Phase::Evaluating(_) | Phase::Settling(_) | Phase::Concluding => Some(TRAINED.to_owned()),

@@ -69,7 +69,7 @@ impl Cluster {
 
     pub(crate) fn address(&self, task: TaskId) -> String {
         let task = if task == TaskId::CHIEF { self.spec.chief_host() } else { task };
-        self.spec.address(task).expect("a task of the cluster").to_string()
+        self.spec.reached_at(task).expect("a task of the cluster").to_string()
     }
 
     /// Returns the command of the role binary for a task. The task is set in `TF_CONFIG`.
@@ -84,7 +84,10 @@ impl Cluster {
     pub(crate) fn usual(&self, task: TaskId) -> Vec<String> {
         let mut flags = vec![format!("--chief-lost-after-s={}", self.chief_lost_after_s)];
         match task.job {
-            JobName::Worker => flags.push("--threads=1".to_owned()),
+            JobName::Worker => {
+                flags.push("--threads=1".to_owned());
+                flags.extend((!self.spec.has_ps()).then(|| format!("--chief-lease-s={CHIEF_LEASE_S}")));
+            }
             JobName::Ps => flags.push(format!("--chief-lease-s={CHIEF_LEASE_S}")),
             _ => {}
         }
@@ -143,8 +146,8 @@ impl Cluster {
     #[track_caller]
     pub(crate) fn finished(&self) -> Report {
         let report = Report::read(&self.report_path());
-        let tasks = |job| self.spec.addresses(job).len() as u64;
-        let (ps, workers) = (tasks(JobName::Ps), tasks(JobName::Worker));
+        let ps = self.spec.ps_addresses().len() as u64;
+        let workers = self.spec.addresses(JobName::Worker).len() as u64;
         match self.chief_lost_after_s {
             CHIEF_LOST_AFTER_S => report.holds(self.job.steps, ps, workers),
             _ => report.holds_but_for_times(self.job.steps, ps, workers),

@@ -72,7 +72,7 @@ impl Running {
 
     /// Returns the ids of all shards.
     pub(crate) fn shards(&self) -> impl Iterator<Item = ShardId> + use<> {
-        (0..self.ps.len() as u32).map(|ps| ShardId::new(ps, 0))
+        (0..self.cluster.spec.ps_addresses().len() as u32).map(|ps| ShardId::new(ps, 0))
     }
 
     /// Waits until a condition holds for the first shard, then for the second one, and so on. Returns their

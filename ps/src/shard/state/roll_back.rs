@@ -49,6 +49,9 @@ impl<R> ShardState<R> {
             self.discards_read |= requested;
             answers.push(Answer::refused(asker.reply, Refusal::superseded()));
         }
+        // The chief tells the restored shard again which workers have left. A worker that left before may be
+        // expected again.
+        self.over.clear();
         (self.counters, self.pulls, self.not_finite) = Default::default();
         (self.staleness, self.steps_behind) = Default::default();
         answers
