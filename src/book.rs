@@ -10,6 +10,9 @@ pub struct Models;
 #[doc = include_str!("../docs/src/guide/data.md")]
 pub struct Data;
 
+#[doc = include_str!("../docs/src/guide/strategies.md")]
+pub struct Strategies;
+
 #[doc = include_str!("../docs/src/guide/sessions.md")]
 pub struct ServersAndSessions;
 

@@ -18,15 +18,15 @@ pub(crate) enum Kind {
 impl Cluster {
     /// Returns a cluster in this process, with `ps` ps tasks and `workers` workers that share the machine's
     /// cores. With 0 ps tasks, each worker stores a part of the variables, as the strategy
-    /// `multi_worker_mirrored` needs. To change more settings, convert an [`Embedded`] into a cluster. A signal ends the process as
-    /// usual. If the job saves checkpoints, its next run resumes from the last one that was saved before the
-    /// signal.
+    /// `multi_worker_mirrored` needs. To change more settings, convert an [`Embedded`] into a cluster. A
+    /// signal ends the process as usual. If the job saves checkpoints, its next run resumes from the last one
+    /// that was saved before the signal.
     pub fn embedded(ps: u32, workers: u32) -> Self {
         Embedded::new(ps, workers).into()
     }
 
-    /// Returns a cluster in this process with one worker, which has these devices and stores the variables. It
-    /// suits the strategies `mirrored` and `central_storage` and, with one device, `one_device`.
+    /// Returns a cluster in this process with one worker, which has these devices and stores the variables.
+    /// It suits the strategies `mirrored` and `central_storage` and, with one device, `one_device`.
     pub fn mirrored(devices: DeviceList) -> Self {
         let mut embedded = Embedded::new(0, 1);
         embedded.worker_config.devices = devices;

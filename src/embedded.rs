@@ -180,18 +180,20 @@ impl Embedded {
         let mut tasks = Tasks { arbiters: Vec::new(), running: Vec::new() };
         for index in 0..self.ps {
             let listener = run.transport.listen(&run.address(TaskId::ps(index))).await?;
-            tasks.start_ps(&run, index, listener, self.ps_config.clone())?;
+            tasks.start_ps(&run, index, arbiter(), listener, self.ps_config.clone());
         }
         for index in 0..self.workers {
             let mut transport: Arc<dyn Transport> = Arc::new(run.transport.clone());
+            let own = arbiter();
             if self.ps == 0 {
+                // The worker and its ps task have one thread, as in a process of their own.
                 let (task, ps) = (TaskId::worker(index), TaskId::ps(index));
-                let own = run.address(task);
-                let port = SharedPort::open(run.transport.listen(&own).await?, &run.identity(task));
-                tasks.start_ps(&run, index, port.listener(ps)?, self.ps_config.clone())?;
-                transport = port.transport(task, own, transport);
+                let address = run.address(task);
+                let port = SharedPort::open(run.transport.listen(&address).await?, &run.identity(task));
+                tasks.start_ps_on(&run, index, &own, port.listener(ps)?, self.ps_config.clone());
+                transport = port.transport(task, address, transport);
             }
-            tasks.start_worker(&run, index, transport, self.worker_config.clone())?;
+            tasks.start_worker(&run, index, own, transport, self.worker_config.clone())?;
         }
         let listener = run.transport.listen(&run.address(TaskId::CHIEF)).await?;
         // Nothing starts a lost ps task of this process again, so the chief does not wait for one.
@@ -240,34 +242,46 @@ impl Tasks {
         &mut self,
         run: &Run<'_>,
         index: u32,
+        arbiter: Arbiter,
         listener: Box<dyn Listener>,
         config: PsConfig,
-    ) -> anyhow::Result<()> {
+    ) {
+        self.start_ps_on(run, index, &arbiter, listener, config);
+        self.arbiters.push(arbiter);
+    }
+
+    /// Starts a ps task on the thread of another task.
+    fn start_ps_on(
+        &mut self,
+        run: &Run<'_>,
+        index: u32,
+        arbiter: &Arbiter,
+        listener: Box<dyn Listener>,
+        config: PsConfig,
+    ) {
         let task = TaskId::ps(index);
         let (identity, pool, interrupt) = (run.identity(task), run.pool.clone(), run.leave.clone());
         let (observers, span) = (Arc::clone(&run.observers), span_of(task));
-        let arbiter = arbiter();
         let start = move || async move {
             let ps = Ps::start(config, identity, listener, &pool)?;
             observers.add(Arc::new(ps.view()));
             anyhow::Ok(ps.run(interrupt).await?)
         };
-        self.running.push((task, run_on(&arbiter, move || start().instrument(span))));
-        self.arbiters.push(arbiter);
-        Ok(())
+        self.running.push((task, run_on(arbiter, move || start().instrument(span))));
     }
 
     fn start_worker(
         &mut self,
         run: &Run<'_>,
         index: u32,
+        arbiter: Arbiter,
         transport: Arc<dyn Transport>,
         config: WorkerConfig,
     ) -> anyhow::Result<()> {
         let task = TaskId::worker(index);
         let worker = Worker::new(config, run.identity(task), transport, run.pool.clone(), run.leave.clone())?;
         run.observers.add(Arc::new(worker.view()));
-        let (arbiter, span) = (arbiter(), span_of(task));
+        let span = span_of(task);
         let start = move || async move { anyhow::Ok(worker.run().await?) };
         self.running.push((task, run_on(&arbiter, move || start().instrument(span))));
         self.arbiters.push(arbiter);

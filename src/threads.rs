@@ -39,6 +39,15 @@ where
     receiver
 }
 
+/// Returns the result of a task that ran on another thread.
+///
+/// # Errors
+/// If the thread panicked.
+#[cfg(feature = "programs")]
+pub(crate) fn panicked<T>(result: Result<T, oneshot::error::RecvError>) -> anyhow::Result<T> {
+    result.map_err(|_| anyhow::anyhow!("a thread of this task panicked: see the message above"))
+}
+
 /// Returns the default number of threads per worker when `workers` workers share this machine's cores.
 pub(crate) fn threads_per_worker(workers: usize) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);

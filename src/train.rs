@@ -78,9 +78,9 @@ mod tests {
     use crate::hooks::{ChiefHook, HookContext, HookError, Hooks, StepContext, SummaryEvery, WorkerHook};
     use crate::nn::{Layer, dense};
     use crate::{
-        ChiefError, ColumnSpec, DatasetSpec, EvalEverySpec, Evaluation, Examples, GlobalStep, GraphBuilder,
-        InputSpec, JobEnd, OptimizerSpec, Progress, ShuffleSpec, StreamSpec, SummaryConfig, SyncSpec,
-        TensorSpec,
+        ChiefError, ColumnSpec, DatasetSpec, DistributionSpec, EvalEverySpec, Evaluation, Examples,
+        GlobalStep, GraphBuilder, InputSpec, JobEnd, OptimizerSpec, Progress, ShuffleSpec, StreamSpec,
+        SummaryConfig, SyncSpec, TensorSpec,
     };
 
     /// The number of steps of a job that must end early: a test cannot wait until all of them are done.
@@ -99,6 +99,20 @@ mod tests {
         let loss = g.mean_squared_error(x, labels);
         let input = InputSpec::new(points(0), points(1));
         Job::new(g.finish(loss, &[]).unwrap(), input).batch_size(10).steps(steps)
+    }
+
+    #[test]
+    fn a_program_chooses_its_strategy() {
+        let job = |strategy| job(30).strategy(strategy);
+        let of = |devices| Cluster::mirrored(crate::DeviceList::cpus(devices));
+        let one = job(DistributionSpec::OneDevice).train(of(1)).unwrap();
+        let (report, several) = (one.report, job(DistributionSpec::Mirrored).train(of(2)).unwrap().report);
+        assert_eq!((report.ps, report.workers, report.sync.as_str()), (1, 1, "sync"));
+        assert!((report.test_loss - several.test_loss).abs() < 1e-5 * report.test_loss);
+        let many = job(DistributionSpec::MultiWorkerMirrored).train(Cluster::embedded(0, 3)).unwrap().report;
+        assert_eq!((many.ps, many.workers, many.gradients), (3, 3, 90));
+        let refused = job(DistributionSpec::ParameterServer).train(Cluster::embedded(0, 1)).unwrap_err();
+        assert!(refused.to_string().contains("needs ps tasks, but the cluster has none"), "{refused}");
     }
 
     #[test]

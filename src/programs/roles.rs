@@ -18,7 +18,6 @@ use pushpull_storage::{EvaluationRecord, Store};
 use pushpull_transport::buffer::BufferPool;
 use pushpull_transport::{Congestion, Identity, Listener, Tcp, Transport};
 use pushpull_worker::{Evaluator, EvaluatorConfig, Worker, WorkerConfig, WorkerError};
-use tokio::sync::oneshot::error::RecvError;
 use tokio::sync::watch;
 use tracing::Instrument;
 
@@ -33,7 +32,7 @@ use crate::programs::progress;
 use crate::programs::shared::{HostedPs, WorkerPort};
 use crate::programs::signals::Signals;
 use crate::report::Report;
-use crate::threads::run_on;
+use crate::threads::{panicked, run_on};
 use crate::trained::Trained;
 
 /// The network settings of a task of a cluster.
@@ -124,14 +123,6 @@ impl EndFiles<'_> {
     }
 }
 
-/// Returns the result of a task that ran on another thread.
-///
-/// # Errors
-/// If the thread panicked.
-pub(super) fn panicked<T>(result: Result<T, RecvError>) -> anyhow::Result<T> {
-    result.map_err(|_| anyhow!("a thread of this task panicked: see the message above"))
-}
-
 /// Closes the endpoint of a task that has ended. Before that, waits for the configured linger time, or until
 /// a signal arrives.
 pub(crate) async fn closed(endpoint: Endpoint, task: TaskId, outcome: Outcome, signals: &Signals) -> Outcome {
@@ -195,8 +186,8 @@ async fn run_ps(
     }
 }
 
-/// Runs a worker task until the job has ended. If the cluster names no chief, worker 0 also runs the chief. If
-/// it lists no ps tasks, each worker also runs the ps task of its index, with the settings `ps`.
+/// Runs a worker task until the job has ended. If the cluster names no chief, worker 0 also runs the chief.
+/// If it lists no ps tasks, each worker also runs the ps task of its index, with the settings `ps`.
 pub(crate) async fn worker(
     cluster: &ClusterConfig,
     network: &Network,
@@ -205,8 +196,8 @@ pub(crate) async fn worker(
     orders: Option<ChiefOrders<'_>>,
 ) -> Outcome {
     config.validate().map_err(Failure::usage)?;
-    // A ps task that shares its process with the chief does not wait for a lost chief: both can only be started
-    // again together.
+    // A ps task that shares its process with the chief does not wait for a lost chief: both can only be
+    // started again together.
     ps.chief_lost_after = orders.as_ref().map_or(network.chief_lost_after, |_| Duration::ZERO);
     ps.validate().map_err(Failure::usage)?;
     let orders = orders.map(|orders| network.order(orders)).transpose()?;
@@ -242,8 +233,8 @@ async fn run_worker(
         Some(port) => HostedPs::start(cluster, port, &identity, ps, &pool, (endpoint, signals))?,
         None => None,
     };
-    let io = Arbiter::new();
-    let train = run_on(&io, move || worker.run());
+    let own = Arbiter::new();
+    let train = run_on(port.as_ref().map_or(&own, WorkerPort::io), move || worker.run());
     let leave = hosted.as_ref().map(HostedPs::leave_later);
     let lead = async {
         let (Some(orders), Some(port)) = (orders, &port) else { return Ok(()) };

@@ -14,9 +14,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::http::Endpoint;
 use super::listen::listen;
-use super::roles::panicked;
 use super::signals::Signals;
-use crate::threads::run_on;
+use crate::threads::{panicked, run_on};
 
 /// How long the ps task may serve after the chief in its process has ended. Normally the chief has told it
 /// that the job is over.
@@ -25,7 +24,8 @@ const LEAVE: Duration = Duration::from_secs(5);
 /// The port that the tasks of a worker's process share, and the threads that serve it.
 pub(super) struct WorkerPort {
     port: SharedPort,
-    /// The thread of the port. The hosted ps task has the same thread, so that its connections do too.
+    /// The thread of the port and of the worker. The hosted ps task has the same thread: its connections are
+    /// read there, and a small push of the worker needs no other thread.
     io: Arbiter,
     task: TaskId,
     own: String,
@@ -62,6 +62,11 @@ impl WorkerPort {
     /// Returns the port.
     pub(super) const fn port(&self) -> &SharedPort {
         &self.port
+    }
+
+    /// Returns the thread of the process's tasks.
+    pub(super) const fn io(&self) -> &Arbiter {
+        &self.io
     }
 
     /// Returns the transport of the process's tasks. They reach each other without a socket.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use pushpull::{DeviceList, Embedded, JobReport, JobSpec};
-use pushpull_messages::id::{JobName, TaskId};
+use pushpull_messages::id::TaskId;
 use rustix::process::Signal;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -178,5 +178,9 @@ fn a_strategy_without_its_tasks_is_refused() {
     refused(&without).says("parameter_server needs ps tasks, but the cluster has none");
     let many = Cluster::with(1, 0, 2, |dir| Job::with(dir, 9, &["--strategy=mirrored"]));
     refused(&many).says("mirrored has one worker, but the cluster has 2");
-    assert!(many.spec.addresses(JobName::Ps).is_empty());
+    let one = Cluster::with(1, 0, 1, |dir| Job::with(dir, 9, &["--strategy=one_device"]));
+    let mut chief = one.start(TaskId::CHIEF);
+    let mut worker = one.start_with(TaskId::worker(0), &["--devices=2"]);
+    worker.wait_for("strategy one_device has one device, but this worker has the devices");
+    chief.wait().expect_failure();
 }

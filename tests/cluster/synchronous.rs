@@ -15,8 +15,8 @@ use tokio_util::sync::CancellationToken;
 
 use pushpull_messages::id::VariableId;
 
-/// The number of examples in one update, over all workers.
-const WHOLE: u32 = 32;
+/// The number of examples in one update, over all workers. It can be divided among 1 to 5 of them.
+const WHOLE: u32 = 60;
 
 /// Returns a smooth model, in which rounding errors are not amplified.
 fn graph() -> GraphSpec {
@@ -85,10 +85,20 @@ impl Replica for Witness {
     }
 }
 
-/// Runs a job. Returns the final values of its variables, and the report.
+/// Runs a job on one ps task. Returns the final values of its variables, and the report.
 fn train(workers: u32, shards: u32, threads: usize, job: JobSpec) -> (Vec<Vec<f32>>, JobReport) {
+    train_on((1, workers), shards, threads, job)
+}
+
+/// Runs a job on this number of ps tasks and workers. With 0 ps tasks, the workers store the variables.
+fn train_on(
+    (ps, workers): (u32, u32),
+    shards: u32,
+    threads: usize,
+    job: JobSpec,
+) -> (Vec<Vec<f32>>, JobReport) {
     let seen = Seen::default();
-    let mut cluster = Embedded::new(1, workers);
+    let mut cluster = Embedded::new(ps, workers);
     cluster.ps_config.shards = shards;
     cluster.worker_config.threads = threads;
     let (variables, witness) = (job.graph.variables.len() as u32, Arc::clone(&seen));
@@ -126,10 +136,13 @@ fn several_workers_are_one_with_the_whole_batch() {
         let (expected, _) = train(1, 1, 1, job(1, &optimizer, 50));
         let (start, _) = train(1, 1, 1, job(1, &optimizer, 1));
         assert!(difference(&start, &expected) > 0.01, "{}: it has learnt something", optimizer.name());
-        for (workers, shards) in [(1, 3), (2, 1), (2, 3), (4, 1), (4, 3)] {
-            let (values, report) = train(workers, shards, 1, job(workers, &optimizer, 50));
+        let with_ps = [(1, 1, 3), (1, 2, 1), (1, 3, 3), (1, 4, 1), (1, 5, 3)];
+        let mirrored = (1..=5).map(|workers| (0, workers, 1));
+        for (ps, workers, shards) in with_ps.into_iter().chain(mirrored) {
+            let (values, report) = train_on((ps, workers), shards, 1, job(workers, &optimizer, 50));
             let off = difference(&values, &expected);
-            assert!(off <= 1e-5, "{}, {workers} workers, {shards} shards: {off}", optimizer.name());
+            let name = optimizer.name();
+            assert!(off <= 1e-5, "{name}, {ps} ps, {workers} workers, {shards} shards: {off}");
             for (_, snapshot) in &report.shards {
                 assert_eq!(snapshot.version.0, 50);
                 assert_eq!(snapshot.pushes.held, 50 * u64::from(workers));
@@ -138,11 +151,45 @@ fn several_workers_are_one_with_the_whole_batch() {
     }
 }
 
+/// Returns a job whose gradients keep their sign: the optimizer Lion uses only the sign, and rounding decides
+/// about it where a sum of gradients is almost 0.
+fn steep_job(workers: u32) -> JobSpec {
+    let mut g = GraphBuilder::new("steep");
+    let features = g.input("features", [1]);
+    let labels = g.input("labels", []);
+    let kernel = g.variable("kernel", [1, 1], InitializerSpec::Zeros);
+    let x = g.matmul(features, kernel);
+    let x = g.reshape(x, []);
+    let loss = g.mean_squared_error(x, labels);
+    let points =
+        |seed| DatasetSpec::Linear { seed, examples: 960, weights: vec![100.0], bias: 0.0, noise: 0.1 };
+    let input = InputSpec { shuffle: ShuffleSpec::None, ..InputSpec::new(points(1), points(2)) };
+    JobSpec {
+        batch_size: WHOLE / workers,
+        optimizer: OptimizerSpec::lion(0.01),
+        sync: SyncSpec::SYNC,
+        ..JobSpec::new(g.finish(loss, &[]).expect("a graph"), input, 50)
+    }
+}
+
+#[test]
+fn several_workers_are_one_with_lion() {
+    let (expected, _) = train(1, 1, 1, steep_job(1));
+    assert!(expected[0][0] > 0.4, "each of 50 steps is 0.01: {expected:?}");
+    for (ps, workers) in [1, 0].into_iter().flat_map(|ps| (1..=5).map(move |workers| (ps, workers))) {
+        let (values, _) = train_on((ps, workers), 1, 1, steep_job(workers));
+        let off = difference(&values, &expected);
+        assert!(off <= 1e-5, "{ps} ps, {workers} workers: {off}");
+    }
+}
+
 #[test]
 fn two_deterministic_runs_leave_the_same_bits() {
     let job = || JobSpec { deterministic: true, ..job(4, &OptimizerSpec::adam(0.001), 60) };
     let (one, report) = train(4, 3, 1, job());
-    let (other, again) = train(4, 2, 1, job());
-    assert_eq!(difference(&one, &other), 0.0);
-    assert_eq!(report.evaluation.variables_crc32c, again.evaluation.variables_crc32c);
+    for (ps, shards) in [(1, 2), (0, 1), (0, 2)] {
+        let (other, again) = train_on((ps, 4), shards, 1, job());
+        assert_eq!(difference(&one, &other), 0.0, "{ps} ps, {shards} shards");
+        assert_eq!(report.evaluation.variables_crc32c, again.evaluation.variables_crc32c);
+    }
 }

@@ -253,8 +253,7 @@ impl Coordinator {
                     // The number 0 means that the worker was connected to an earlier run of the chief, but
                     // not yet to this one. If the worker hosts a ps task, the loss of that task is found out
                     // first.
-                    let longer =
-                        connection == 0 || self.state.restarts(index) || self.state.awaits_hosts();
+                    let longer = connection == 0 || self.state.restarts(index) || self.state.awaits_hosts();
                     let limit = match longer {
                         true => self.rejoin_timeout.max(self.reconnect_timeout),
                         false => self.reconnect_timeout,

@@ -552,8 +552,8 @@ impl<R> JobState<R> {
             effects = self.end_before(index);
         } else if member.is_here() {
             warn!(worker = %TaskId::worker(index), "worker was started again");
-            // The variables on a worker that hosts a ps task are lost, too, so the job rolls back, and the worker
-            // stays a member.
+            // The variables on a worker that hosts a ps task are lost, too, so the job rolls back, and the
+            // worker stays a member.
             effects = if self.awaits_hosts() { self.end_before(index) } else { self.lose(index) };
         }
         let refusal = match &self.phase {

@@ -127,8 +127,8 @@ impl ClusterSpec {
         self.addresses(if self.has_ps() { JobName::Ps } else { JobName::Worker })
     }
 
-    /// Returns the address at which a task is reached: its own or, if it is a ps task that a worker hosts, the
-    /// worker's. `None` if the cluster has neither.
+    /// Returns the address at which a task is reached: its own or, if it is a ps task that a worker hosts,
+    /// the worker's. `None` if the cluster has neither.
     pub fn reached_at(&self, task: TaskId) -> Option<&Address> {
         match task.job {
             JobName::Ps => self.ps_addresses().get(task.index as usize),

@@ -230,6 +230,24 @@ fn only_a_cluster_of_roles_can_train() {
 }
 
 #[test]
+fn workers_host_the_ps_tasks_that_a_cluster_lacks() {
+    let of =
+        |ps: Vec<&str>| ClusterSpec::new([(JobName::Ps, ps), (JobName::Worker, vec!["w:1", "w:2"])]).unwrap();
+    let told = |cluster: &ClusterSpec| {
+        let at = |task| cluster.reached_at(task).map(ToString::to_string);
+        let tasks: Vec<String> = cluster.tasks_and_hosted().map(|(task, _)| task.to_string()).collect();
+        (cluster.has_ps(), at(TaskId::ps(0)), at(TaskId::ps(1)), at(TaskId::worker(1)), tasks.join(" "))
+    };
+    let text = |text: &str| Some(text.to_owned());
+    let expected = (true, text("p:1"), None, text("w:2"), "ps/0 worker/0 worker/1".to_owned());
+    assert_eq!(told(&of(vec!["p:1"])), expected);
+    let all = "ps/0 ps/1 worker/0 worker/1".to_owned();
+    assert_eq!(told(&of(vec![])), (false, text("w:1"), text("w:2"), text("w:2"), all));
+    assert_eq!(of(vec![]).ps_addresses().len(), 2);
+    assert_eq!(of(vec![]).reached_at(TaskId::ps(2)), None);
+}
+
+#[test]
 fn a_server_finds_its_task() {
     let found = |flags: &ClusterFlags| flags.resolve_server().map(|found| found.unwrap().1.to_string());
     assert_eq!(found(&of_spec("local|a:1;b:1", "local", Some(1))).unwrap(), "local/1");
@@ -364,8 +382,7 @@ fn an_invalid_cluster_is_refused() {
         ("ps|p:1,worker|w:1;v:1;W:01", ["'w:1'", "both worker/0 and worker/2"]),
         ("ps|p:1,worker|w:1,worker|v:1", ["'worker' is given twice", ""]),
         ("ps|p:1,worker|w:1,chief|c:1;d:1", ["'chief' has 2 tasks", "one chief"]),
-        ("worker|w:1", ["'ps' has no task", "at least one ps"]),
-        ("ps|p:1", ["'worker' has no task", "at least one ps"]),
+        ("ps|p:1", ["'worker' has no task", "at least one"]),
     ] {
         let error = refused(&of_spec(flag, "worker", Some(0)));
         assert!(parts.iter().all(|part| error.contains(part)), "{flag} gave: {error}");

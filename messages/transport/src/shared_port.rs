@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stranger_is_refused_and_the_port_closes_with_its_last_clone() {
+    async fn a_stranger_is_refused_and_a_dropped_port_closes() {
         let (port, address) = open(&Tcp::default()).await;
         let server = start(&port, TASKS[1]);
         let stranger = identity(TaskId::worker(1), "w:1;w:3");

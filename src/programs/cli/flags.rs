@@ -295,7 +295,8 @@ impl ReplyArgs {
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct PsDeviceArgs {
     /// Where each ps task keeps the state of the optimizer and applies updates: cpu, or a CUDA device of its
-    /// host, such as cuda:0 [default: cpu; in one process with --strategy mirrored or one_device, the first of
+    /// host, such as cuda:0 [default: cpu; in one process with --strategy mirrored or one_device, the first
+    /// of
     /// --devices]
     #[arg(long, value_name = "DEVICE")]
     ps_device: Option<PsDevice>,

@@ -96,7 +96,8 @@ pub(super) struct UpdateArgs {
     compress: Vec<CompressionSpec>,
     /// Distribution strategy: parameter_server (ps tasks store the variables), multi_worker_mirrored (each
     /// worker stores a part of them), mirrored and central_storage (one worker with several devices) or
-    /// one_device [default: parameter_server if the cluster has ps tasks; otherwise workers store the variables]
+    /// one_device [default: parameter_server if the cluster has ps tasks; otherwise workers store the
+    /// variables]
     #[arg(long, value_name = "STRATEGY")]
     strategy: Option<DistributionSpec>,
     /// Synchronisation of the workers: async, async:staleness-lr, bounded:S (SSP), sync or sync:K [default:

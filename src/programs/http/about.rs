@@ -40,8 +40,8 @@ impl About {
         }
     }
 
-    /// Makes the description of a process that runs a task of a cluster. A worker is listed with the tasks that
-    /// it hosts.
+    /// Makes the description of a process that runs a task of a cluster. A worker is listed with the tasks
+    /// that it hosts.
     pub(crate) fn task(config: &ClusterConfig) -> Self {
         let (task, cluster) = (config.task(), config.cluster());
         let chief = config.hosts_chief().then_some(TaskId::CHIEF).filter(|&chief| chief != task);
