@@ -11,7 +11,7 @@ use actix::{Actor, Addr};
 use futures_util::FutureExt;
 use futures_util::future::{Fuse, FusedFuture, LocalBoxFuture};
 use pushpull_messages::checkpoint::CheckpointName;
-use pushpull_messages::id::{GlobalStep, JobName, ShardId, TaskId};
+use pushpull_messages::id::{GlobalStep, JobName, PlacementEpoch, ShardId, TaskId};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::{Evaluation, ShardSnapshot, StopReason};
 use pushpull_messages::observe::{Clock, Micros, SpanSpec};
@@ -71,7 +71,7 @@ pub(super) struct JobInputs {
     commands: CommandQueue,
     feed: FeedReader,
     milestones: mpsc::UnboundedReceiver<Milestone>,
-    orders: mpsc::UnboundedReceiver<MembershipOrder>,
+    orders: mpsc::UnboundedReceiver<(PlacementEpoch, MembershipOrder)>,
 }
 
 /// The future that informs the shards about workers that have registered or left.

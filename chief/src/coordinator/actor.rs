@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use actix::{Actor, AsyncContext, Context, Handler, MessageResult, SpawnHandle};
-use pushpull_messages::id::GlobalStep;
+use pushpull_messages::id::{GlobalStep, PlacementEpoch};
 use pushpull_messages::message::{Evaluation, Message, Report, StepEvaluation};
 use pushpull_messages::observe::{self, Clock, Meter};
 use pushpull_messages::placement::Placement;
@@ -49,7 +49,7 @@ pub(crate) struct CoordinatorChannels {
     pub milestones: mpsc::UnboundedSender<Milestone>,
     /// What the shards must be told about workers that have registered or left. At most two orders are sent
     /// for each incarnation.
-    pub orders: mpsc::UnboundedSender<MembershipOrder>,
+    pub orders: mpsc::UnboundedSender<(PlacementEpoch, MembershipOrder)>,
     pub feed: Feed,
     /// Notified when the status should be published without delay.
     pub bell: Arc<Notify>,
@@ -63,7 +63,7 @@ pub(crate) struct Coordinator {
     progress: watch::Sender<JobProgress>,
     milestones: mpsc::UnboundedSender<Milestone>,
     /// The sender of orders; `None` when the job has ended, because no worker joins or leaves after that.
-    orders: Option<mpsc::UnboundedSender<MembershipOrder>>,
+    orders: Option<mpsc::UnboundedSender<(PlacementEpoch, MembershipOrder)>>,
     feed: Feed,
     bell: Arc<Notify>,
     meter: Arc<Meter>,
@@ -219,7 +219,7 @@ impl Coordinator {
                 }
                 Effect::Order(order) => {
                     if let Some(orders) = &self.orders {
-                        let _ = orders.send(order);
+                        let _ = orders.send((self.state.epoch(), order));
                     }
                 }
                 Effect::Ended(result) => {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use actix::{Actor, Addr};
 use pushpull_messages::cluster::ClusterSpec;
-use pushpull_messages::id::{GlobalStep, Incarnation, JobName, LocalStep, TaskId};
+use pushpull_messages::id::{GlobalStep, Incarnation, JobName, LocalStep, PlacementEpoch, TaskId};
 use pushpull_messages::message::{Go, Ready, Register, Registered, Report, Reported};
 use pushpull_messages::observe::{Clock, JobPhase, Meter, WorkerState};
 use pushpull_transport::buffer::Payload;
@@ -36,7 +36,7 @@ struct TestCoordinator {
     coordinator: Addr<Coordinator>,
     server: Server,
     milestones: mpsc::UnboundedReceiver<Milestone>,
-    orders: mpsc::UnboundedReceiver<MembershipOrder>,
+    orders: mpsc::UnboundedReceiver<(PlacementEpoch, MembershipOrder)>,
     bell: Arc<Notify>,
     meter: Arc<Meter>,
 }
@@ -165,7 +165,7 @@ fn a_worker_that_stays_away_departs() {
         ];
         for order in expected {
             let told = tokio::time::timeout(PATIENCE, chief.orders.recv()).await.unwrap();
-            assert_eq!(told, Some(order));
+            assert_eq!(told, Some((PlacementEpoch(1), order)));
         }
         chief.end().await;
     });

@@ -14,7 +14,7 @@ mod stopping;
 use std::collections::BTreeMap;
 
 use pushpull_messages::graph::MetricSpec;
-use pushpull_messages::id::{GlobalStep, Incarnation, ShardId, TaskId};
+use pushpull_messages::id::{GlobalStep, Incarnation, PlacementEpoch, ShardId, TaskId};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::{
     Evaluation, Finished, Go, Message, MetricValue, Refusal, RefusalCode, Registered, Report, Reported,
@@ -149,6 +149,8 @@ struct EarlyStop {
 pub(crate) struct JobState<R> {
     job: JobSpec,
     placement: Option<Placement>,
+    /// The epoch of the latest placement; 0 before the first one.
+    epoch: PlacementEpoch,
     members: BTreeMap<u32, Member<R>>,
     phase: Phase,
     stopping: Option<EarlyStop>,
@@ -234,6 +236,7 @@ impl<R> JobState<R> {
         Self {
             job,
             placement: None,
+            epoch: PlacementEpoch(0),
             members: (0..workers).map(|index| (index, Member::absent())).collect(),
             phase: Phase::Starting,
             stopping: None,
@@ -270,6 +273,11 @@ impl<R> JobState<R> {
 
     pub(crate) const fn job(&self) -> &JobSpec {
         &self.job
+    }
+
+    /// Returns the epoch of the latest placement. Orders to the shards are given at this epoch.
+    pub(crate) const fn epoch(&self) -> PlacementEpoch {
+        self.epoch
     }
 
     pub(crate) const fn global_step(&self) -> GlobalStep {
@@ -379,6 +387,7 @@ impl<R> JobState<R> {
 
     /// Records that every variable has its initial value, and sends the job to the workers that wait for it.
     pub(crate) fn created(&mut self, placement: Placement, start: JobStart) -> Vec<Effect<R>> {
+        self.epoch = placement.epoch;
         self.placement = Some(placement);
         (self.global_step, self.began) = (start.step, start.step);
         (self.saves, self.settles, self.trace) = (start.saves, start.may_roll_back, start.trace);

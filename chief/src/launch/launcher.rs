@@ -392,7 +392,7 @@ impl Launcher<'_> {
         let placement = Placement { epoch, ..placement };
         self.ps.begin_with_rate(rate);
         self.ps.appoint_after(appointed);
-        let departures = departures.into_iter().map(|(worker, life)| self.ps.leave(worker, life));
+        let departures = departures.into_iter().map(|(worker, life)| self.ps.leave(worker, life, epoch));
         futures_util::future::join_all(departures).await;
         let batch_size = u64::from(self.job.batch_size);
         let resume = |drawn: u64| Resume { drawn, examples: drawn.saturating_mul(batch_size), files: None };

@@ -604,11 +604,12 @@ impl PsTasks {
         appointed.is_ok()
     }
 
-    /// Informs every shard that this incarnation of a worker has left. Repeats the message until each shard
-    /// has confirmed it, because a shard without this message keeps waiting for the worker.
-    pub(crate) async fn leave(&self, worker: u32, incarnation: Incarnation) {
+    /// Informs every shard that this incarnation of a worker has left, as was decided at this placement epoch.
+    /// Repeats the message until each shard has confirmed it, because a shard without this message keeps
+    /// waiting for the worker.
+    pub(crate) async fn leave(&self, worker: u32, incarnation: Incarnation, epoch: PlacementEpoch) {
         let calls = self.shards().into_iter().map(|(shard, client)| async move {
-            let leave = Leave { shard: shard.shard, worker, incarnation };
+            let leave = Leave { shard: shard.shard, worker, incarnation, epoch };
             loop {
                 match order::<Left>(&self.refused, &client, leave).await {
                     Ok(Left {}) => return,

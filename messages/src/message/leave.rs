@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Content;
-use crate::id::Incarnation;
+use crate::id::{Incarnation, PlacementEpoch};
 
 /// A message from the chief to a ps task: an incarnation of a worker has left. Later incarnations of the
 /// worker are not affected. Sending the message twice has no further effect.
@@ -16,6 +16,9 @@ pub struct Leave {
     pub worker: u32,
     /// The incarnation of the worker that has left.
     pub incarnation: Incarnation,
+    /// The placement epoch at which the chief decided this. A shard of a later epoch ignores the message: the
+    /// chief has told it again which workers have left.
+    pub epoch: PlacementEpoch,
 }
 
 impl Content for Leave {}

@@ -187,7 +187,10 @@ mod tests {
     #[test]
     fn an_incarnation_ends_behind_its_last_push() {
         let mut queue = DeferredQueue::default();
-        let leave = |incarnation| Leave { shard: 0, worker: 3, incarnation: Incarnation(incarnation) };
+        let leave = |incarnation| {
+            let (incarnation, epoch) = (Incarnation(incarnation), PlacementEpoch(1));
+            Leave { shard: 0, worker: 3, incarnation, epoch }
+        };
         assert!(!queue.leave(&leave(1)), "no push waits");
         for incarnation in [1, 2] {
             assert!(queue.push(push(incarnation)).is_none());

@@ -40,7 +40,7 @@ fn a_second_chief_cannot_touch_a_running_job() {
                 StopAt { shard: 0, step: GlobalStep(1), drains: false }.into(),
                 HoldAt { shard: 0, version }.into(),
                 SetLearningRate { shard: 0, change }.into(),
-                Leave { shard: 0, worker: 0, incarnation: Incarnation(1) }.into(),
+                Leave { shard: 0, worker: 0, incarnation: Incarnation(1), epoch: PlacementEpoch(1) }.into(),
                 Save { shard: 0, store: "memory://".into(), checkpoint, at: version }.into(),
             ];
             for order in orders {

@@ -20,7 +20,7 @@ impl<R> ShardState<R> {
             Ok(ended) => {
                 let mut answers = vec![Answer::message(reply, Appointed {})];
                 if let Some(incarnation) = ended {
-                    answers.extend(self.end(&Leave { shard, worker, incarnation }));
+                    answers.extend(self.end(&Leave { shard, worker, incarnation, epoch: self.epoch }));
                 }
                 answers
             }

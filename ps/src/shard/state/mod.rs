@@ -133,9 +133,13 @@ impl<R> ShardState<R> {
     }
 
     /// Ends an incarnation of a worker, so that no other worker waits for it any more. If pushes of this
-    /// incarnation wait for the shard's learning rate, the incarnation ends after these pushes.
+    /// incarnation wait for the shard's learning rate, the incarnation ends after these pushes. Has no effect
+    /// if the chief decided this before the job rolled back: the worker may be expected again.
     pub fn leave(&mut self, leave: &Leave, reply: R) -> Vec<Answer<R>> {
-        let &Leave { worker, incarnation, .. } = leave;
+        let &Leave { worker, incarnation, epoch, .. } = leave;
+        if epoch < self.epoch {
+            return vec![Answer::message(reply, Left {})];
+        }
         if worker < WORKERS_MAX {
             self.over.insert(worker, incarnation);
         }

@@ -97,7 +97,7 @@ fn an_appointment_ends_the_earlier_incarnation() {
     assert_eq!(told(&shard.push(900, 1)), [(900, true)]);
     assert_eq!(told(&shard.pull(5, PullAt::Join)), [(5, false)]);
     // Late copies of the chief's messages change nothing.
-    let leave = Leave { shard: 0, worker: 0, incarnation: Incarnation(900) };
+    let leave = Leave { shard: 0, worker: 0, incarnation: Incarnation(900), epoch: PlacementEpoch(1) };
     assert_eq!(told(&shard.state.leave(&leave, 0)), [(0, false)]);
     assert_eq!(told(&shard.appoint(900, 1)), [(0, false)]);
     assert_eq!(told(&shard.pull(900, PullAt::Join)), [(900, true)]);

@@ -105,7 +105,8 @@ impl Trial {
     pub(super) fn leave(&mut self, worker: u32) {
         let entry = &mut self.workers[worker as usize];
         (entry.gone, entry.read) = (true, None);
-        let leave = Leave { shard: 0, worker, incarnation: Incarnation(entry.life) };
+        let leave =
+            Leave { shard: 0, worker, incarnation: Incarnation(entry.life), epoch: PlacementEpoch(1) };
         let answers = self.state.leave(&leave, CHIEF);
         assert!(matches!(answers[0].result, Ok((Message::Left(_), _))), "the chief never waits");
         self.receive(answers);

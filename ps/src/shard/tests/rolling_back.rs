@@ -213,7 +213,8 @@ impl Tested {
         let answers = match action {
             Action::Leave(worker) => {
                 let incarnation = Incarnation(self.workers[worker as usize].life);
-                self.state.leave(&Leave { shard: 0, worker, incarnation }, handle)
+                let epoch = PlacementEpoch(epoch);
+                self.state.leave(&Leave { shard: 0, worker, incarnation, epoch }, handle)
             }
             Action::Hold => self.state.hold_at(&HoldAt { shard: 0, version }, handle),
             Action::SetRate => {
@@ -292,6 +293,47 @@ proptest! {
             tested.holds();
         }
     }
+}
+
+/// Returns the number of updates that a synchronous shard has made after a rollback, if only worker 0 pushes.
+/// `before` and `after` say whether worker 1 has left before the rollback, and whether the shard learns only
+/// after the rollback that the worker left before it.
+fn updates_without_the_other(before: bool, after: bool) -> u64 {
+    let mut tested = Tested::new(SyncSpec::SYNC);
+    (0..2).for_each(|worker| tested.act(Action::Join(worker)));
+    let (incarnation, epoch) = (Incarnation(tested.workers[1].life), PlacementEpoch(1));
+    let leave = Leave { shard: 0, worker: 1, incarnation, epoch };
+    let mut hear_of_it = |tested: &mut Tested, told: bool| {
+        if told {
+            let handle = tested.handle(tested.epoch());
+            let answers = tested.state.leave(&leave, handle);
+            tested.hear(answers);
+        }
+    };
+    hear_of_it(&mut tested, before);
+    tested.act(Action::RollBack(None));
+    hear_of_it(&mut tested, after);
+    (0..2).for_each(|worker| tested.act(Action::Restart(worker)));
+    tested.act(Action::Join(0));
+    tested.act(Action::Push(0));
+    tested.state.observe().version.0
+}
+
+#[test]
+fn a_departure_from_before_a_rollback_is_forgotten() {
+    assert_eq!(updates_without_the_other(true, false), 0, "the shard waits for the worker again");
+    assert_eq!(updates_without_the_other(false, true), 0, "a late copy changes nothing");
+    let mut tested = Tested::new(SyncSpec::SYNC);
+    tested.act(Action::RollBack(None));
+    tested.act(Action::Restart(0));
+    let epoch = PlacementEpoch(tested.epoch());
+    let handle = tested.handle(epoch.0);
+    let leave = Leave { shard: 0, worker: 1, incarnation: Incarnation(2), epoch };
+    let answers = tested.state.leave(&leave, handle);
+    tested.hear(answers);
+    tested.act(Action::Join(0));
+    tested.act(Action::Push(0));
+    assert_eq!(tested.state.observe().version, Version(1), "a departure after it counts");
 }
 
 #[test]

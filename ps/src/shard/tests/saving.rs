@@ -282,7 +282,7 @@ fn a_shard_that_is_restoring_refuses_other_requests() {
         RefusalCode::Unavailable
     );
     // A worker leaves while the values are being read. Afterwards, no other worker waits for it.
-    let leave = Leave { shard: 0, worker: 1, incarnation: Incarnation(8) };
+    let leave = Leave { shard: 0, worker: 1, incarnation: Incarnation(8), epoch: PlacementEpoch(1) };
     assert_eq!(state.leave(&leave, 6).len(), 1);
     assert!(state.take_file_request().is_none(), "the read is requested once");
     let unreadable = Refusal::new(RefusalCode::Unavailable, "the file is missing");

@@ -201,7 +201,7 @@ impl Shard {
     fn leave(&mut self, worker: u32) {
         let Some(Worker { life, .. }) = self.workers.get(&worker).cloned() else { return };
         let handle = self.handle(worker);
-        let leave = Leave { shard: 0, worker, incarnation: Incarnation(life) };
+        let leave = Leave { shard: 0, worker, incarnation: Incarnation(life), epoch: PlacementEpoch(1) };
         let answers = self.state.leave(&leave, handle);
         self.receive(answers);
         self.count_unanswered(worker);
