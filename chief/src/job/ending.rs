@@ -8,8 +8,8 @@ use tracing::{info, warn};
 
 use super::member::{Member, MemberState};
 use super::{
-    Effect, JobState, MembershipOrder, Phase, Settled, TrainingEnd, TrainingOutcome, done, out_of_turn,
-    refuse, superseded, too_late,
+    Effect, JobState, MembershipOrder, Phase, Settled, TRAINED, TrainingEnd, TrainingOutcome, done,
+    out_of_turn, refuse, superseded, too_late,
 };
 use crate::error::ChiefError;
 
@@ -300,13 +300,22 @@ impl<R> JobState<R> {
             Phase::Settling(outcome) => {
                 self.stopping = None;
                 let outcome = TrainingOutcome { settled, ..*outcome };
-                vec![Effect::Ended(Ok(TrainingEnd::Evaluated(outcome)))]
+                let mut effects = self.refuse_waiting();
+                effects.push(Effect::Ended(Ok(TrainingEnd::Evaluated(outcome))));
+                effects
             }
             phase => {
                 self.phase = phase;
                 Vec::new()
             }
         }
+    }
+
+    /// Refuses the workers that have registered since the job was evaluated: it does not roll back any more.
+    fn refuse_waiting(&mut self) -> Vec<Effect<R>> {
+        let waiting = self.in_state(|state| matches!(state, MemberState::Registered(_)));
+        let replies = waiting.into_iter().filter_map(|index| self.member(index).put(MemberState::Left));
+        replies.map(|reply| refuse(reply, TRAINED)).collect()
     }
 
     /// If all remaining workers have finished, tells one of them to evaluate; if none of them is connected,

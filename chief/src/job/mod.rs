@@ -17,8 +17,8 @@ use pushpull_messages::graph::MetricSpec;
 use pushpull_messages::id::{GlobalStep, Incarnation, PlacementEpoch, ShardId, TaskId};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::{
-    Evaluation, Finished, Go, Message, MetricValue, Refusal, RefusalCode, Registered, Report, Reported,
-    Resume, ServeStage, ShardSnapshot, TrainingResult,
+    Evaluation, Finished, Go, Message, MetricValue, Refusal, RefusalCode, Register, Registered, Report,
+    Reported, Resume, ServeStage, ShardSnapshot, TrainingResult,
 };
 use pushpull_messages::observe::TraceSpec;
 use pushpull_messages::placement::Placement;
@@ -539,9 +539,11 @@ impl<R> JobState<R> {
         if let (Phase::Ended(_), Some(reason)) = (&self.phase, self.over()) {
             return vec![refuse(reply, reason)];
         }
+        let waits = self.waits_for_rollback(&register);
         let trained = match self.phase {
-            Phase::Evaluating(evaluator) => evaluator != index,
-            Phase::Settling(_) | Phase::Concluding => true,
+            Phase::Evaluating(evaluator) => evaluator != index && !waits,
+            Phase::Settling(_) => !waits,
+            Phase::Concluding => true,
             _ => false,
         };
         let member = self.member(index);
@@ -566,6 +568,7 @@ impl<R> JobState<R> {
             effects = if self.awaits_hosts() { self.end_before(index) } else { self.lose(index) };
         }
         let refusal = match &self.phase {
+            Phase::Evaluating(_) | Phase::Settling(_) if waits => None,
             Phase::Evaluating(_) | Phase::Settling(_) | Phase::Concluding => Some(TRAINED.to_owned()),
             _ => self.over(),
         };
@@ -581,10 +584,21 @@ impl<R> JobState<R> {
         }
         member.state = MemberState::Registered(reply);
         info!(worker = %TaskId::worker(index), "worker registered");
-        if self.placement.is_some() && !self.suspended {
+        if self.placement.is_some()
+            && !self.suspended
+            && matches!(self.phase, Phase::Starting | Phase::Training)
+        {
             effects.extend(self.take_on(index));
         }
         effects
+    }
+
+    /// Returns whether a worker of a trained job waits until it is known whether the job rolls back. A process
+    /// that was started again has lost the variables of the ps task that it hosts, so the job does roll back,
+    /// unless its last step is saved already.
+    fn waits_for_rollback(&self, register: &Register) -> bool {
+        let evaluated = matches!(self.phase, Phase::Evaluating(_) | Phase::Settling(_));
+        evaluated && self.awaits_hosts() && register.after.is_none()
     }
 
     /// Sends the job to a worker that has registered, and tells the shards that the worker may join.

@@ -1,6 +1,7 @@
 //! Tests of a job, step by step: replies, repeated requests, broken connections, and workers that leave.
 
 mod continuing;
+mod hosts;
 mod leaving;
 mod random;
 mod restarting;
