@@ -1,10 +1,10 @@
-//! One start of a task: the real task with its actors, in a set of its own that can be dropped at any await,
-//! as `kill -9` ends a process.
+//! One start of a process: its real tasks with their actors, each in a set of its own that can be dropped at
+//! any await. All tasks of a process are dropped together, as `kill -9` ends it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{AbortHandle, Abortable, LocalBoxFuture};
+use futures_util::future::{AbortHandle, Abortable, FutureExt, LocalBoxFuture};
 use pushpull_chief::checkpoint::CheckpointConfig;
 use pushpull_chief::{Chief, ChiefConfig, JobEnd, JobProgress};
 use pushpull_messages::cluster::ClusterSpec;
@@ -15,13 +15,14 @@ use pushpull_messages::observe::WallClock;
 use pushpull_ps::{Ps, PsConfig};
 use pushpull_storage::Stores;
 use pushpull_transport::buffer::BufferPool;
-use pushpull_transport::{Identity, Listener, RetryConfig, Transport, TransportError};
+use pushpull_transport::{Identity, Listener, RetryConfig, SharedPort, Transport, TransportError};
 use pushpull_worker::{Evaluator, EvaluatorConfig, Parameters, Worker, WorkerConfig};
 use tokio::sync::watch;
 use tokio::task::LocalSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
+use crate::inside::Inside;
 use crate::machine::Machine;
 use crate::network::{Host, Network};
 use crate::scenario::{SECOND_CHIEF, Scenario};
@@ -36,6 +37,9 @@ const EVALUATOR_POLL: Duration = Duration::from_millis(100);
 /// The time without a new checkpoint after which an evaluator ends.
 const EVALUATOR_IDLE: Duration = Duration::from_secs(400);
 
+/// How long a ps task may serve after the chief in its process has ended.
+const LEAVE: Duration = Duration::from_secs(5);
+
 /// The host of a second start of a worker, which runs beside the first one.
 pub const fn twin(worker: TaskId) -> TaskId {
     TaskId::new(JobName::Worker, TWINS + worker.index)
@@ -47,7 +51,7 @@ pub const fn stranger(worker: TaskId) -> TaskId {
 }
 
 /// The index of the host of the twin of `worker/0`.
-const TWINS: u32 = 1 << 20;
+pub const TWINS: u32 = 1 << 20;
 /// The index of the host of a stranger in the place of `worker/0`.
 const STRANGERS: u32 = 1 << 21;
 
@@ -94,20 +98,76 @@ pub struct Setting {
     pub interrupt: CancellationToken,
 }
 
+/// One start of a process.
+struct Process {
+    /// Its transport.
+    host: Host,
+    /// The number of the start.
+    start: u64,
+    /// The port that its tasks share, or the reason why it could not be opened; `None` if it has one task.
+    port: Option<Result<SharedPort, String>>,
+    /// The address of the process.
+    own: String,
+    /// Cancelled when the chief in the process has ended; `None` if there is none.
+    led: Option<CancellationToken>,
+}
+
+impl Process {
+    /// Returns the transport of one of the tasks.
+    fn transport(&self, task: TaskId) -> Arc<dyn Transport> {
+        let Some(Ok(port)) = &self.port else { return Arc::new(self.host.clone()) };
+        let host = self.host.of(task);
+        let inner = port.transport(task, self.own.clone(), Arc::new(host.clone()));
+        Arc::new(Inside { inner, host, own: self.own.clone() })
+    }
+
+    /// Begins to listen as one of the tasks.
+    async fn listen(&self, task: TaskId, identity: &Identity) -> Result<Box<dyn Listener>, String> {
+        match &self.port {
+            None if task.job == JobName::Chief => listen(&self.host, task, identity).await,
+            None => self.host.listen(&self.own).await.map_err(|error| error.to_string()),
+            Some(Ok(port)) => port.listener(task).map_err(|error| error.to_string()),
+            Some(Err(error)) => Err(error.clone()),
+        }
+    }
+}
+
 impl Setting {
-    /// Starts a task for the `start`th time. Returns the task, and the handle that kills it.
-    pub fn start(&self, task: TaskId, start: u64) -> (Running, AbortHandle) {
-        let host = self.network.join(task);
-        let machine = host.machine().clone();
-        machine.set_clock(self.scenario.time_at(task, start, self.began.elapsed()));
+    /// Starts a process for the `start`th time. Returns its tasks, each with the handle that kills it.
+    pub fn start(&self, host: TaskId, start: u64) -> Vec<(TaskId, Running, AbortHandle)> {
+        let place = self.network.join(host);
+        place.machine().set_clock(self.scenario.time_at(host, start, self.began.elapsed()));
+        let tasks = self.scenario.layout.tasks_on(host);
+        let own = self.cluster.address(identity_of(host)).map(ToString::to_string).unwrap_or_default();
+        let open = || {
+            let listener = place.listen(&own).now_or_never().expect("a simulated host listens at once");
+            let identity = self.identity(host, start, place.machine());
+            listener.map(|listener| SharedPort::open(listener, &identity)).map_err(|error| error.to_string())
+        };
+        let port = (tasks.len() > 1).then(open);
+        let led = (host == TaskId::worker(0) && tasks.contains(&TaskId::CHIEF)).then(CancellationToken::new);
+        let process = Arc::new(Process { host: place, start, port, own, led });
+        let run = |task| {
+            let (running, kill) = self.start_task(task, Arc::clone(&process));
+            (task, running, kill)
+        };
+        tasks.into_iter().map(run).collect()
+    }
+
+    /// Starts one task of a process.
+    fn start_task(&self, task: TaskId, process: Arc<Process>) -> (Running, AbortHandle) {
+        let (start, machine) = (process.start, process.host.machine().clone());
         let identity = self.identity(task, start, &machine);
         let stores = self.store.stores(&machine);
+        // A task that shares its process with the chief does not wait for a lost chief.
+        let led = process.led.is_some();
         let run: LocalBoxFuture<'static, TaskEnd> = match task.job {
-            JobName::Ps => Box::pin(ps(host, identity, self.ps_config(stores))),
+            JobName::Ps => Box::pin(ps(process, identity, self.ps_config(stores, led))),
             JobName::Worker if task.index >= STRANGERS => {
-                Box::pin(intrude(host, identity, self.network.witness().registered()))
+                let registered = self.network.witness().registered();
+                Box::pin(intrude(process.transport(task), identity, registered))
             }
-            JobName::Worker => Box::pin(worker(host, identity, self.worker_config())),
+            JobName::Worker => Box::pin(worker(process, identity, self.worker_config(led))),
             JobName::Evaluator => Box::pin(evaluator(self.evaluator_config(machine.wall_clock()), stores)),
             JobName::Chief => {
                 let (own, interrupt) = match task == SECOND_CHIEF {
@@ -115,12 +175,7 @@ impl Setting {
                     false => (self.progress.clone(), self.interrupt.clone()),
                 };
                 let config = self.chief_config(stores, machine.wall_clock());
-                let job = self.job.clone();
-                Box::pin(async move {
-                    let listener = listen(&host, task, &identity).await?;
-                    let chief = Chief::new(config, identity, Arc::new(host), job, own, interrupt);
-                    chief.run(listener).await.map(Some).map_err(|error| error.to_string())
-                })
+                Box::pin(chief(process, identity, (config, self.job.clone()), own, (task, interrupt)))
             }
             JobName::Other(_) => unreachable!("no task of a scenario is {task}"),
         };
@@ -152,18 +207,20 @@ impl Setting {
         }
     }
 
-    fn ps_config(&self, stores: Stores) -> PsConfig {
-        let shards = self.shards;
-        PsConfig { shards, stores, own_threads: false, drafted_bytes_min: 1, ..PsConfig::default() }
+    fn ps_config(&self, stores: Stores, led: bool) -> PsConfig {
+        let (shards, usual) = (self.shards, PsConfig::default());
+        let chief_lost_after = if led { Duration::ZERO } else { usual.chief_lost_after };
+        PsConfig { shards, stores, own_threads: false, drafted_bytes_min: 1, chief_lost_after, ..usual }
     }
 
-    fn worker_config(&self) -> WorkerConfig {
-        let (retry, report_every) = (retry(8), self.report_every);
-        WorkerConfig { own_threads: false, retry, report_every, ..WorkerConfig::default() }
+    fn worker_config(&self, led: bool) -> WorkerConfig {
+        let (retry, report_every, usual) = (retry(8), self.report_every, WorkerConfig::default());
+        let chief_lost_after = if led { Duration::ZERO } else { usual.chief_lost_after };
+        WorkerConfig { own_threads: false, retry, report_every, chief_lost_after, ..usual }
     }
 
     fn evaluator_config(&self, wall_clock: WallClock) -> EvaluatorConfig {
-        let worker = self.worker_config();
+        let worker = self.worker_config(false);
         EvaluatorConfig {
             worker,
             wall_clock,
@@ -203,24 +260,60 @@ fn retry(redial_for: u64) -> RetryConfig {
     RetryConfig { redial_for: Duration::from_secs(redial_for), resend_after, ..RetryConfig::default() }
 }
 
-async fn ps(host: Host, identity: Identity, config: PsConfig) -> TaskEnd {
-    let listener = host.listen(&address(&identity)).await.map_err(|error| error.to_string())?;
+async fn ps(process: Arc<Process>, identity: Identity, config: PsConfig) -> TaskEnd {
+    let listener = process.listen(identity.task, &identity).await?;
     let ps = Ps::start(config, identity, listener, &BufferPool::default());
-    let ps = ps.map_err(|error| error.to_string())?;
-    ps.run(CancellationToken::new()).await.map(|()| None).map_err(|error| error.to_string())
+    let (ps, leave) = (ps.map_err(|error| error.to_string())?, CancellationToken::new());
+    let run = ps.run(leave.clone());
+    let Some(led) = &process.led else {
+        return run.await.map(|()| None).map_err(|error| error.to_string());
+    };
+    let leave_later = async {
+        led.cancelled().await;
+        sleep(LEAVE).await;
+        leave.cancel();
+        std::future::pending().await
+    };
+    let ended = tokio::select! {
+        biased;
+        ended = run => ended,
+        () = leave_later => Ok(()),
+    };
+    ended.map(|()| None).map_err(|error| error.to_string())
 }
 
-async fn worker(host: Host, identity: Identity, config: WorkerConfig) -> TaskEnd {
+async fn chief(
+    process: Arc<Process>,
+    identity: Identity,
+    (config, job): (ChiefConfig, JobSpec),
+    progress: watch::Sender<JobProgress>,
+    (task, interrupt): (TaskId, CancellationToken),
+) -> TaskEnd {
+    let listener = process.listen(task, &identity).await?;
+    let chief = Chief::new(config, identity, process.transport(task), job, progress, interrupt);
+    let end = chief.run(listener).await.map(Some).map_err(|error| error.to_string());
+    process.led.iter().for_each(CancellationToken::cancel);
+    end
+}
+
+async fn worker(process: Arc<Process>, identity: Identity, config: WorkerConfig) -> TaskEnd {
+    if let Some(Err(error)) = &process.port {
+        return Err(error.clone());
+    }
     let (pool, interrupt) = (BufferPool::default(), CancellationToken::new());
-    let worker = Worker::new(config, identity, Arc::new(host), pool, interrupt);
+    let worker = Worker::new(config, identity.clone(), process.transport(identity.task), pool, interrupt);
     let worker = worker.map_err(|error| error.to_string())?;
     worker.run().await.map(|()| None).map_err(|error| error.to_string())
 }
 
 /// Joins the shards as a worker, and pushes. Fails if a shard lets it.
-async fn intrude(host: Host, identity: Identity, registered: Option<Registered>) -> TaskEnd {
+async fn intrude(
+    transport: Arc<dyn Transport>,
+    identity: Identity,
+    registered: Option<Registered>,
+) -> TaskEnd {
     let Some(Registered { job, placement, workers, .. }) = registered else { return Ok(None) };
-    let (transport, pool): (Arc<dyn Transport>, _) = (Arc::new(host), BufferPool::default());
+    let pool = BufferPool::default();
     let (config, variables) =
         (WorkerConfig { retry: retry(8), ..WorkerConfig::default() }, &job.graph.variables);
     let connected =

@@ -2,7 +2,9 @@
 
 use pushpull::nn::{Layer, dense};
 use pushpull::{DatasetSpec, GraphBuilder, InputSpec, OptimizerSpec, PartitionerSpec, PlacementSpec};
+use pushpull_messages::distribution::DistributionSpec;
 use pushpull_messages::job::JobSpec;
+use pushpull_messages::sync::SyncSpec;
 
 use crate::scenario::Scenario;
 
@@ -35,6 +37,8 @@ pub fn job(scenario: &Scenario) -> JobSpec {
             ..Default::default()
         },
         compression: scenario.compression.clone(),
+        strategy: (scenario.layout.workers_host_ps && scenario.sync == SyncSpec::SYNC)
+            .then_some(DistributionSpec::MultiWorkerMirrored),
         sync: scenario.sync,
         pipeline: scenario.pipeline,
         deterministic: scenario.deterministic,

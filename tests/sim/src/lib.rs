@@ -10,8 +10,10 @@ compile_error!(
 
 pub mod clock;
 pub mod host;
+pub mod inside;
 pub mod invariants;
 pub mod job;
+pub mod layout;
 pub mod machine;
 pub mod network;
 pub mod random;

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Error, ErrorKind};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
@@ -19,6 +19,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use crate::layout::Layout;
 use crate::machine::Machine;
 use crate::random::Random;
 use crate::trace::Trace;
@@ -31,7 +32,7 @@ const BACKLOG_MAX: usize = 64;
 /// How long a peer may be silent before it counts as lost, as the default of the TCP transport.
 const LOST_AFTER: Duration = Duration::from_secs(20);
 
-/// A network with its hosts, one for each task.
+/// A network with its hosts, one for each process.
 #[derive(Clone)]
 pub struct Network(Arc<Shared>);
 
@@ -39,33 +40,34 @@ struct Shared {
     trace: Trace,
     witness: Witness,
     latency: [Duration; 2],
+    layout: Layout,
     state: Mutex<State>,
 }
 
 struct State {
     random: Random,
     listeners: BTreeMap<String, Listening>,
-    /// The links that were made, with both ends. A link that has ended stays in the list.
+    /// The links that were made, with the hosts of both ends. A link that has ended stays in the list.
     links: Vec<([TaskId; 2], CancellationToken)>,
-    /// For each direction that is blocked: until when.
+    /// For each direction between two hosts that is blocked: until when.
     blocked: BTreeMap<(TaskId, TaskId), Instant>,
-    /// The machine of the newest start of each task.
+    /// The machine of the newest start of each host.
     machines: BTreeMap<TaskId, Machine>,
     /// The shards that hang: they take up no request.
     hung: BTreeSet<(TaskId, u32)>,
 }
 
-/// A task that listens at an address.
+/// A host that listens at an address.
 #[derive(Clone)]
 struct Listening {
-    task: TaskId,
+    host: TaskId,
     machine: Machine,
     links: mpsc::Sender<Link>,
 }
 
 impl Network {
     /// Makes a network whose envelopes take a time within `latency` to arrive.
-    pub fn new(seed: u64, latency: [Duration; 2], trace: Trace, witness: Witness) -> Self {
+    pub fn new(seed: u64, latency: [Duration; 2], layout: Layout, trace: Trace, witness: Witness) -> Self {
         let state = State {
             random: Random::new(seed),
             listeners: BTreeMap::new(),
@@ -74,17 +76,32 @@ impl Network {
             machines: BTreeMap::new(),
             hung: BTreeSet::new(),
         };
-        Self(Arc::new(Shared { trace, witness, latency, state: Mutex::new(state) }))
+        Self(Arc::new(Shared { trace, witness, latency, layout, state: Mutex::new(state) }))
     }
 
-    /// Returns the transport of a task that starts now, on a machine of its own.
-    pub fn join(&self, task: TaskId) -> Host {
+    /// Returns the transport of a process that starts now, on a machine of its own.
+    pub fn join(&self, host: TaskId) -> Host {
         let machine = Machine::default();
         let mut state = self.0.state.lock();
-        state.machines.insert(task, machine.clone());
-        state.hung.retain(|(hung, _)| *hung != task);
+        state.machines.insert(host, machine.clone());
+        state.hung.retain(|(hung, _)| self.host_of(*hung) != host);
         drop(state);
-        Host { network: self.clone(), task, machine }
+        Host { network: self.clone(), task: host, host, machine }
+    }
+
+    fn host_of(&self, task: TaskId) -> TaskId {
+        self.0.layout.host_of(task)
+    }
+
+    /// Sees that a message has arrived, or the end of a link if there is none.
+    pub fn saw(&self, from: TaskId, to: TaskId, envelope: Option<&Envelope>) {
+        let what = envelope.map_or("end of link", |envelope| envelope.message.name());
+        if what != "Heartbeat" {
+            self.0.trace.arrived(from, to, what);
+        }
+        if let Some(envelope) = envelope {
+            self.0.witness.saw(from, to, envelope);
+        }
     }
 
     /// Returns the witness of all messages.
@@ -94,14 +111,14 @@ impl Network {
 
     /// Stops the machine of a task for a time.
     pub fn stop(&self, task: TaskId, time: Duration) {
-        if let Some(machine) = self.0.state.lock().machines.get(&task) {
+        if let Some(machine) = self.0.state.lock().machines.get(&self.host_of(task)) {
             machine.stop(time);
         }
     }
 
     /// Sets the wall clock of a task's machine to a time since 1970.
     pub fn set_clock(&self, task: TaskId, time: Duration) {
-        if let Some(machine) = self.0.state.lock().machines.get(&task) {
+        if let Some(machine) = self.0.state.lock().machines.get(&self.host_of(task)) {
             machine.set_clock(time);
         }
     }
@@ -113,7 +130,7 @@ impl Network {
     }
 
     /// Returns whether a message to a task is for a shard that hangs.
-    fn is_hung(&self, to: TaskId, message: &Message) -> bool {
+    pub fn is_hung(&self, to: TaskId, message: &Message) -> bool {
         let shard = match message {
             Message::CreateShard(create) => create.shard.shard,
             Message::Push(push) => push.shard,
@@ -134,18 +151,18 @@ impl Network {
     /// Returns whether the machine of a task is stopped.
     pub fn is_stopped(&self, task: TaskId) -> bool {
         let state = self.0.state.lock();
-        state.machines.get(&task).is_some_and(|machine| machine.stopped_until().is_some())
+        state.machines.get(&self.host_of(task)).is_some_and(|machine| machine.stopped_until().is_some())
     }
 
-    /// Breaks all links of a task that was killed, and closes its sockets.
-    pub fn kill(&self, task: TaskId) {
+    /// Breaks all links of a process that was killed, and closes its sockets.
+    pub fn kill(&self, host: TaskId) {
         let mut state = self.0.state.lock();
-        if let Some(machine) = state.machines.remove(&task) {
+        if let Some(machine) = state.machines.remove(&host) {
             machine.kill();
         }
-        state.listeners.retain(|_, listening| listening.task != task);
+        state.listeners.retain(|_, listening| listening.host != host);
         state.links.retain(|(ends, broken)| {
-            let dies = ends.contains(&task);
+            let dies = ends.contains(&host);
             if dies {
                 broken.cancel();
             }
@@ -153,8 +170,18 @@ impl Network {
         });
     }
 
-    /// Breaks all links between two tasks. They may dial each other again at once.
+    /// Closes the port of a process that has ended.
+    pub fn close(&self, host: TaskId) {
+        self.0.state.lock().listeners.retain(|_, listening| listening.host != host);
+    }
+
+    /// Breaks all links between the processes of two tasks. They may dial each other again at once. Has no
+    /// effect on tasks of the same process.
     pub fn cut(&self, one: TaskId, other: TaskId) {
+        let (one, other) = (self.host_of(one), self.host_of(other));
+        if one == other {
+            return;
+        }
         self.0.state.lock().links.retain(|(ends, broken)| {
             let dies = ends.contains(&one) && ends.contains(&other);
             if dies {
@@ -164,8 +191,10 @@ impl Network {
         });
     }
 
-    /// Holds everything that `from` sends to `to` for a time. It arrives afterwards, as TCP sends again.
+    /// Holds everything that the process of `from` sends to the process of `to` for a time. It arrives
+    /// afterwards, as TCP sends again. Has no effect on tasks of the same process.
     pub fn block(&self, from: TaskId, to: TaskId, time: Duration) {
+        let (from, to) = (self.host_of(from), self.host_of(to));
         let until = Instant::now() + time;
         let blocked = &mut self.0.state.lock().blocked;
         let known = blocked.entry((from, to)).or_insert(until);
@@ -204,7 +233,7 @@ impl Network {
         self.0.state.lock().blocked.get(&(from, to)).copied().filter(|&until| until > Instant::now())
     }
 
-    /// Waits until `at`, and then until nothing holds what `from` sends to `to`.
+    /// Waits until `at`, and then until nothing holds what the process `from` sends to the process `to`.
     async fn arrive(&self, from: TaskId, to: TaskId, at: Instant) {
         sleep_until(at).await;
         while let Some(until) = self.blocked_until(from, to) {
@@ -219,6 +248,8 @@ impl Network {
 pub struct Host {
     network: Network,
     task: TaskId,
+    /// The process that runs the task.
+    host: TaskId,
     machine: Machine,
 }
 
@@ -228,11 +259,35 @@ impl Host {
         &self.machine
     }
 
-    /// Makes both ends of a link to `peer`.
+    /// Returns the transport of a task of the same process.
+    #[must_use]
+    pub fn of(&self, task: TaskId) -> Self {
+        Self { task, ..self.clone() }
+    }
+
+    /// Returns the task.
+    pub const fn task(&self) -> TaskId {
+        self.task
+    }
+
+    /// Returns the network.
+    pub const fn network(&self) -> &Network {
+        &self.network
+    }
+
+    /// Begins a link within the process. The token is cancelled when the process is killed.
+    pub fn begin_link(&self) -> CancellationToken {
+        let broken = CancellationToken::new();
+        self.network.0.state.lock().links.push(([self.host; 2], broken.clone()));
+        broken
+    }
+
+    /// Makes both ends of a link to the process `peer`.
     fn link(&self, peer: TaskId, at_peer: &Machine) -> [Link; 2] {
         let broken = CancellationToken::new();
-        self.network.0.state.lock().links.push(([self.task, peer], broken.clone()));
-        let (here, there) = (self.task, peer);
+        self.network.0.state.lock().links.push(([self.host, peer], broken.clone()));
+        let (here, there) = (self.host, peer);
+        let tasks = Tasks { dials: self.task, host: peer, named: Arc::default() };
         let (out, arrives) = mpsc::channel(ON_THE_WAY_MAX);
         let (back, comes_back) = mpsc::channel(ON_THE_WAY_MAX);
         let end = |from: TaskId, to: TaskId, machine: &Machine, sender, receiver| Link {
@@ -245,6 +300,7 @@ impl Host {
             }),
             receiver: Box::new(Receiver {
                 ends: (to, from),
+                tasks: tasks.clone(),
                 network: self.network.clone(),
                 machine: machine.clone(),
                 broken: broken.clone(),
@@ -269,7 +325,7 @@ impl Transport for Host {
             if state.listeners.get(address).is_some_and(runs) {
                 return Err(TransportError::InUse { address: address.to_owned() });
             }
-            let listening = Listening { task: self.task, machine: self.machine.clone(), links: sender };
+            let listening = Listening { host: self.host, machine: self.machine.clone(), links: sender };
             state.listeners.insert(address.to_owned(), listening);
             let machine = self.machine.clone();
             Ok(Box::new(Socket { address: address.to_owned(), machine, links }) as Box<dyn Listener>)
@@ -285,10 +341,10 @@ impl Transport for Host {
         async move {
             let failed = |kind: ErrorKind| TransportError::io(address, kind.into());
             self.machine.running().await;
-            let peer = self.network.0.state.lock().listeners.get(address).map(|peer| peer.task);
+            let peer = self.network.0.state.lock().listeners.get(address).map(|peer| peer.host);
             let arrival = self.network.arrival();
             match peer {
-                Some(peer) => self.network.arrive(self.task, peer, arrival).await,
+                Some(peer) => self.network.arrive(self.host, peer, arrival).await,
                 None => sleep_until(arrival).await,
             }
             self.machine.running().await;
@@ -297,7 +353,7 @@ impl Transport for Host {
             }
             let found = self.network.0.state.lock().listeners.get(address).cloned();
             let peer = found.ok_or_else(|| failed(ErrorKind::ConnectionRefused))?;
-            let [here, there] = self.link(peer.task, &peer.machine);
+            let [here, there] = self.link(peer.host, &peer.machine);
             peer.links.try_send(there).map_err(|_| failed(ErrorKind::ConnectionRefused))?;
             Ok(here)
         }
@@ -335,7 +391,8 @@ struct Sender {
     sender: mpsc::Sender<(Instant, Envelope)>,
 }
 
-fn reset() -> WireError {
+/// Returns the error of a link that broke.
+pub fn reset() -> WireError {
     Error::from(ErrorKind::ConnectionReset).into()
 }
 
@@ -363,9 +420,38 @@ impl FrameSender for Sender {
     }
 }
 
+/// The tasks at the ends of a link.
+#[derive(Clone)]
+struct Tasks {
+    /// The task that has dialled.
+    dials: TaskId,
+    /// The process that was dialled.
+    host: TaskId,
+    /// The task of that process that the first message of the link names.
+    named: Arc<OnceLock<TaskId>>,
+}
+
+impl Tasks {
+    /// Learns from a message which task of the process was dialled.
+    fn learn(&self, layout: Layout, message: &Message) {
+        if let Message::Hello(hello) = message
+            && let Some(to) = hello.to.filter(|to| layout.tasks_on(self.host).contains(to))
+        {
+            let _ = self.named.set(to);
+        }
+    }
+
+    /// Returns the tasks that send and receive what the process `to` receives.
+    fn ends(&self, to: TaskId) -> (TaskId, TaskId) {
+        let answers = self.named.get().copied().unwrap_or(self.host);
+        if to == self.host { (self.dials, answers) } else { (answers, self.dials) }
+    }
+}
+
 struct Receiver {
-    /// Who sends, and who receives.
+    /// The process that sends, and the one that receives.
     ends: (TaskId, TaskId),
+    tasks: Tasks,
     network: Network,
     machine: Machine,
     broken: CancellationToken,
@@ -423,24 +509,21 @@ impl Receiver {
 impl FrameReceiver for Receiver {
     fn receive(&mut self) -> BoxFuture<'_, Result<Option<Envelope>, WireError>> {
         async move {
-            let (from, to) = self.ends;
-            let envelope = loop {
+            let ((from, to), envelope) = loop {
                 let arrived = self.wait().await;
                 self.machine.running().await;
                 arrived?;
                 let envelope = self.next.take().and_then(|(_, envelope)| envelope);
                 self.heard = Instant::now();
+                if let Some(envelope) = &envelope {
+                    self.tasks.learn(self.network.0.layout, &envelope.message);
+                }
+                let (from, to) = self.tasks.ends(self.ends.1);
                 if !envelope.as_ref().is_some_and(|envelope| self.network.is_hung(to, &envelope.message)) {
-                    break envelope;
+                    break ((from, to), envelope);
                 }
             };
-            let what = envelope.as_ref().map_or("end of link", |envelope| envelope.message.name());
-            if what != "Heartbeat" {
-                self.network.0.trace.arrived(from, to, what);
-            }
-            if let Some(envelope) = &envelope {
-                self.network.0.witness.saw(from, to, envelope);
-            }
+            self.network.saw(from, to, envelope.as_ref());
             Ok(envelope)
         }
         .boxed()

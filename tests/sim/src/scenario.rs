@@ -8,6 +8,7 @@ use pushpull_messages::compression::{CompressionSpec, EncodingSpec};
 use pushpull_messages::id::{JobName, TaskId};
 use pushpull_messages::sync::SyncSpec;
 
+use crate::layout::Layout;
 use crate::random::Random;
 use crate::store::Trouble;
 
@@ -89,14 +90,21 @@ impl Fault {
         }
     }
 
-    /// Returns the task that may end with an error because of the fault.
-    pub fn excused(&self) -> Option<TaskId> {
+    /// Returns the tasks that may end with an error because of the fault.
+    pub fn excused(&self, layout: Layout) -> Vec<TaskId> {
+        let all_on = |task| layout.tasks_on(layout.host_of(task));
         match *self {
-            Self::Block(one, other, _) | Self::Partition(one, other, _) if self.is_long() => {
-                Some(if one.job == JobName::Worker { one } else { other })
+            // Each of the two processes has a worker that cannot reach a ps task.
+            Self::Block(one, other, _) | Self::Partition(one, other, _)
+                if self.is_long() && layout.workers_host_ps =>
+            {
+                [one, other].into_iter().flat_map(all_on).filter(|task| task.job != JobName::Chief).collect()
             }
-            Self::Stop(task, time, _) => (time > UNNOTICED).then_some(task),
-            _ => None,
+            Self::Block(one, other, _) | Self::Partition(one, other, _) if self.is_long() => {
+                vec![if one.job == JobName::Worker { one } else { other }]
+            }
+            Self::Stop(task, time, _) if time > UNNOTICED => all_on(task),
+            _ => Vec::new(),
         }
     }
 }
@@ -150,6 +158,8 @@ pub enum Expected {
 pub struct Scenario {
     /// The seed from which everything follows.
     pub seed: u64,
+    /// Which tasks share a process.
+    pub layout: Layout,
     /// The number of ps tasks.
     pub ps: u32,
     /// The number of shards of each ps task.
@@ -190,8 +200,11 @@ impl Scenario {
         let random = &mut Random::new(seed);
         let (ps, shards) = (random.between(1, 3) as u32, random.between(1, 2) as u32);
         let workers = random.between(1, 4) as u32;
+        let (layout, mirrored) = layout(seed);
+        let ps = if layout.workers_host_ps { workers } else { ps };
         let steps = random.between(3, 25);
         let sync = any_sync(random, workers);
+        let sync = if mirrored { SyncSpec::SYNC } else { sync };
         let least = Duration::from_micros(random.between(20, 5000));
         let latency = [least, least * random.between(1, 8) as u32];
         let deterministic = sync == SyncSpec::SYNC && random.one_in(2);
@@ -200,6 +213,7 @@ impl Scenario {
         let (faults, second, expected) = (Vec::new(), Vec::new(), Expected::Trained);
         let mut scenario = Self {
             seed,
+            layout,
             ps,
             shards,
             workers,
@@ -268,18 +282,31 @@ impl Scenario {
     /// responds, as at its first start.
     fn calm_store(&mut self) {
         let needs_store = |(_, fault): &(When, Fault)| match fault {
-            Fault::Kill(task, Some(_)) => matches!(task.job, JobName::Chief | JobName::Ps),
+            Fault::Kill(task, Some(_)) => self.kills(*task, &[JobName::Chief, JobName::Ps]),
+            // It is started again on another machine.
+            Fault::Stop(task, _, Some(_)) => self.kills(*task, &[JobName::Ps]),
             // A deterministic job rolls back.
             Fault::Partition(TaskId::CHIEF, ..) => fault.is_long(),
             _ => false,
         };
         let is_short =
             |(_, fault): &(When, Fault)| !matches!(fault, Fault::Store(_, time) if *time > 10 * SOON);
-        for faults in [&mut self.faults, &mut self.second] {
-            if faults.iter().any(needs_store) {
-                faults.retain(is_short);
-            }
+        let needed = [&self.faults, &self.second].map(|faults| faults.iter().any(needs_store));
+        for (faults, _) in
+            [&mut self.faults, &mut self.second].into_iter().zip(needed).filter(|(_, needed)| *needed)
+        {
+            faults.retain(is_short);
         }
+    }
+
+    /// Returns whether the death of a task's process ends a task of one of these jobs.
+    fn kills(&self, task: TaskId, jobs: &[JobName]) -> bool {
+        self.layout.tasks_on(self.layout.host_of(task)).iter().any(|task| jobs.contains(&task.job))
+    }
+
+    /// Returns whether a task's process also runs a task without which the job cannot go on.
+    fn is_vital(&self, task: TaskId) -> bool {
+        self.kills(task, &[JobName::Chief, JobName::Ps])
     }
 
     /// Makes the wall clocks wrong in one scenario out of three, and lets a second start of a worker or a
@@ -294,8 +321,11 @@ impl Scenario {
         if random.one_in(5) {
             let worker = TaskId::worker(random.between(0, u64::from(self.workers) - 1) as u32);
             let (fault, begun) = match random.one_in(2) {
-                true => (Fault::Twin(worker), false),
-                false => (Fault::Stranger(worker), true),
+                // A second process for the same ps task is not simulated.
+                true if !self.layout.workers_host_ps && !self.layout.worker_hosts_chief => {
+                    (Fault::Twin(worker), false)
+                }
+                _ => (Fault::Stranger(worker), true),
             };
             let when = self.when(random, begun);
             self.faults.push((when, fault));
@@ -333,6 +363,7 @@ impl Scenario {
     pub fn large(seed: u64) -> Self {
         let sync = [SyncSpec::SYNC, SyncSpec::ASYNC, SyncSpec::Bounded { staleness: 1 }];
         Self {
+            layout: Layout::default(),
             ps: 20,
             shards: 1,
             workers: 200,
@@ -347,11 +378,12 @@ impl Scenario {
         }
     }
 
-    /// Returns the same scenario without its faults.
+    /// Returns the same scenario without its faults, and with a process for each task.
     #[must_use]
     pub fn undisturbed(&self) -> Self {
         let (faults, second, expected) = (Vec::new(), Vec::new(), Expected::Trained);
-        Self { faults, second, evaluator: false, expected, wrong_clocks: false, ..self.clone() }
+        let (layout, evaluator, wrong_clocks) = (Layout::default(), false, false);
+        Self { layout, faults, second, evaluator, expected, wrong_clocks, ..self.clone() }
     }
 
     /// Returns whether the job must end with the bits of the undisturbed job: all of its workers push
@@ -364,7 +396,11 @@ impl Scenario {
     /// Returns whether no worker leaves before the last step, except together with all others.
     pub fn keeps_workers(&self) -> bool {
         let leaves = |fault: &Fault| match fault {
-            Fault::Kill(task, _) => task.job == JobName::Worker,
+            // If the worker hosts a ps task, the job rolls back.
+            Fault::Kill(task, _) => {
+                let worker = self.kills(*task, &[JobName::Worker]);
+                worker && !(self.layout.workers_host_ps && self.save_steps.is_some())
+            }
             // It takes the worker's place if that one is away for a moment.
             Fault::Twin(_) => true,
             other => other.is_long(),
@@ -376,14 +412,11 @@ impl Scenario {
     /// are any, are over so soon that the last step is saved and evaluated nevertheless.
     pub fn saves_last(&self) -> bool {
         let time = |fault: &Fault| match fault {
-            Fault::Store(_, time) | Fault::Stop(TaskId::CHIEF, time, _) => *time,
+            Fault::Store(_, time) => *time,
+            Fault::Stop(task, time, _) if self.kills(*task, &[JobName::Chief]) => *time,
             // The last save waits for a ps that the chief has lost.
-            Fault::Stop(TaskId { job: JobName::Ps, .. }, time, _)
-            | Fault::Partition(TaskId::CHIEF, _, time)
-                if fault.is_long() =>
-            {
-                *time
-            }
+            Fault::Stop(task, time, _) if fault.is_long() && self.kills(*task, &[JobName::Ps]) => *time,
+            Fault::Partition(TaskId::CHIEF, _, time) if fault.is_long() => *time,
             _ => Duration::ZERO,
         };
         self.all_faults().map(time).sum::<Duration>() <= SOON
@@ -426,7 +459,7 @@ impl Scenario {
     /// is still on its way to a ps task.
     fn combination(&self, random: &mut Random, survivor: u32) -> Vec<(When, Fault)> {
         let worker = TaskId::worker(random.between(0, u64::from(self.workers) - 1) as u32);
-        if worker.index == survivor {
+        if worker.index == survivor || (self.is_vital(worker) && self.save_steps.is_none()) {
             return Vec::new();
         }
         let when = self.when(random, true);
@@ -477,6 +510,21 @@ impl Scenario {
         Fault::Store(trouble, between(random, Duration::from_millis(1), most))
     }
 
+    /// Returns the ps task that a job without checkpoints loses with the process of a worker, if nothing else
+    /// ends the job.
+    pub fn loses_host(&self) -> Option<TaskId> {
+        let mut harmful = self.faults.iter().map(|(_, fault)| fault).filter(|fault| !fault.lets_drain());
+        match (harmful.next(), harmful.next()) {
+            (Some(Fault::Kill(task, None)), None)
+                if self.save_steps.is_none() && !self.kills(*task, &[JobName::Chief]) =>
+            {
+                let host = self.layout.host_of(*task);
+                (self.layout.tasks_on(host).len() > 1).then(|| TaskId::ps(host.index))
+            }
+            _ => None,
+        }
+    }
+
     /// Returns whether a job that is told to end while it trains must be saved, in the given life.
     pub fn drains(&self, life: u32) -> bool {
         let faults = if life == 1 { &self.faults } else { &self.second };
@@ -486,8 +534,8 @@ impl Scenario {
     /// Returns whether the chief is never killed and never stopped for long.
     pub fn keeps_chief(&self) -> bool {
         !self.all_faults().any(|fault| match fault {
-            Fault::Kill(task, _) => *task == TaskId::CHIEF,
-            Fault::Stop(task, time, _) => *task == TaskId::CHIEF && *time > HARMLESS,
+            Fault::Kill(task, _) => self.kills(*task, &[JobName::Chief]),
+            Fault::Stop(task, time, _) => self.kills(*task, &[JobName::Chief]) && *time > HARMLESS,
             _ => false,
         })
     }
@@ -502,19 +550,30 @@ impl Scenario {
             (one, other) = (other, one);
         }
         let time = between(random, Duration::from_millis(1), HARMLESS);
+        let saves = self.save_steps.is_some();
+        let vital = self.is_vital(worker);
         let fault = match random.between(0, 13) {
-            0 if worker.index != survivor => {
+            0 if worker.index != survivor && vital && saves => {
+                Fault::Kill(worker, Some(Duration::from_millis(random.between(1, 5000))))
+            }
+            0 if worker.index != survivor && !vital => {
                 let back = (!random.one_in(3)).then(|| Duration::from_millis(random.between(1, 5000)));
                 Fault::Kill(worker, back)
             }
             1 => Fault::Block(one, other, time),
             2 => Fault::Partition(one, other, time),
             // The worker leaves when it can no longer reach its ps task, and the others finish the job.
-            3 if worker.index != survivor => {
+            // If the ps task is on a worker's machine, that worker leaves, too.
+            3 if worker.index != survivor
+                && !self.layout.are_together(worker, ps)
+                && self.layout.host_of(ps) != TaskId::worker(survivor)
+                // The chief then loses a ps task, too.
+                && !(vital && [worker, ps].iter().any(|task| self.kills(*task, &[JobName::Chief]))) =>
+            {
                 Fault::Partition(worker, ps, between(random, LOST_AFTER, 3 * LOST_AFTER))
             }
             4 => Fault::Stop(one, time, None),
-            5 if worker.index != survivor => {
+            5 if worker.index != survivor && !self.kills(worker, &[JobName::Chief]) && (!vital || saves) => {
                 let time = between(random, UNNOTICED, 3 * LOST_AFTER);
                 let back = random.one_in(2).then(|| between(random, Duration::from_millis(1), time));
                 Fault::Stop(worker, time, back)
@@ -523,16 +582,16 @@ impl Scenario {
                 let back = (!random.one_in(3)).then(|| Duration::from_millis(random.between(1, 5000)));
                 Fault::Kill(EVALUATOR, back)
             }
-            7 | 8 if self.save_steps.is_some() => self.trouble(random),
+            7 | 8 if saves => self.trouble(random),
             // The job rolls back to its latest checkpoint.
-            11 | 12 if self.save_steps.is_some() => {
-                Fault::Kill(ps, Some(Duration::from_millis(random.between(1, 20_000))))
-            }
+            11 | 12 if saves => Fault::Kill(ps, Some(Duration::from_millis(random.between(1, 20_000)))),
             // The chief loses a ps that has its variables.
-            13 if self.save_steps.is_some() => {
+            13 if saves => {
                 Fault::Partition(TaskId::CHIEF, ps, between(random, LOST_AFTER, 3 * LOST_AFTER / 2))
             }
-            9 | 10 => Fault::Kill(TaskId::CHIEF, Some(Duration::from_millis(random.between(1, 20_000)))),
+            9 | 10 if saves || !self.layout.worker_hosts_chief => {
+                Fault::Kill(TaskId::CHIEF, Some(Duration::from_millis(random.between(1, 20_000))))
+            }
             _ => Fault::Cut(one, other),
         };
         // A worker that is killed for good before the job begins is missed, and the job then fails. So it
@@ -544,14 +603,14 @@ impl Scenario {
     /// Returns when a second chief is started beside the first one, if it is.
     fn second_chief(&self, random: &mut Random) -> Option<When> {
         // A ps that was started again belongs to the chief that claims it first.
-        let claimed = |task: TaskId| matches!(task.job, JobName::Chief | JobName::Ps);
         let killed = |(_, fault): &(When, Fault)| match fault {
-            Fault::Kill(task, _) => claimed(*task),
+            Fault::Kill(task, _) => self.is_vital(*task),
+            Fault::Stop(task, _, Some(_)) => self.is_vital(*task),
             // A ps that the chief has lost belongs to the other chief after a time.
             Fault::Partition(TaskId::CHIEF, ..) => fault.is_long(),
             _ => false,
         };
-        let killed = self.faults.iter().any(killed);
+        let killed = self.layout.worker_hosts_chief || self.faults.iter().any(killed);
         (!killed && random.one_in(8)).then(|| self.when(random, true))
     }
 
@@ -568,6 +627,17 @@ impl Scenario {
     fn soon(&self, random: &mut Random, latencies: u64) -> Duration {
         self.latency[1] * random.between(0, latencies) as u32 + Duration::from_micros(random.between(0, 999))
     }
+}
+
+/// Returns which tasks of a seed share a process, and whether the job must be synchronous because of that. In
+/// one scenario out of three, the workers host the ps tasks. The random numbers are of its own, so that the
+/// other seeds do not depend on it.
+fn layout(seed: u64) -> (Layout, bool) {
+    let random = &mut Random::new(seed ^ 0x6d69_7272_6f72_6564);
+    if !random.one_in(3) {
+        return (Layout::default(), false);
+    }
+    (Layout { workers_host_ps: true, worker_hosts_chief: random.one_in(3) }, !random.one_in(4))
 }
 
 /// Returns a random synchronisation policy for this number of workers.
@@ -620,6 +690,10 @@ impl fmt::Display for Scenario {
             f,
             "seed {seed}: {ps} ps with {shards} shard(s), {workers} worker(s), {sync}, {steps} updates, latency {least:?} to {most:?}"
         )?;
+        if self.layout.workers_host_ps {
+            let chief = if self.layout.worker_hosts_chief { ", and worker/0 hosts the chief" } else { "" };
+            writeln!(f, "  each worker hosts a ps{chief}")?;
+        }
         if self.deterministic {
             writeln!(f, "  deterministic")?;
         }

@@ -117,7 +117,7 @@ struct World<'a> {
     starts: BTreeMap<TaskId, u64>,
     /// The faults to come.
     faults: Vec<(When, Fault)>,
-    /// The tasks to start again, and when.
+    /// The processes to start again, and when.
     returning: Vec<(Instant, TaskId)>,
     /// When the job was first seen to train, to have reached each step, and to have made each checkpoint,
     /// since it was started last.
@@ -173,13 +173,14 @@ impl<'a> World<'a> {
         let addresses = |job: JobName, count: u32| {
             (job, (0..count).map(|index| format!("{job}{index}:1")).collect::<Vec<_>>())
         };
+        let layout = scenario.layout;
         let cluster = ClusterSpec::new([
-            addresses(JobName::Chief, 1),
-            addresses(JobName::Ps, scenario.ps),
+            addresses(JobName::Chief, u32::from(!layout.worker_hosts_chief)),
+            addresses(JobName::Ps, if layout.workers_host_ps { 0 } else { scenario.ps }),
             addresses(JobName::Worker, scenario.workers),
         ]);
         let witness = Witness::default();
-        let network = Network::new(scenario.seed, scenario.latency, trace.clone(), witness.clone());
+        let network = Network::new(scenario.seed, scenario.latency, layout, trace.clone(), witness.clone());
         let setting = Setting {
             scenario: scenario.clone(),
             began: Instant::now(),
@@ -300,7 +301,8 @@ impl<'a> World<'a> {
         self.job_end = None;
         let ps = (0..self.scenario.ps).map(TaskId::ps);
         let workers = (0..self.scenario.workers).map(TaskId::worker);
-        for task in ps.chain(workers).chain([TaskId::CHIEF]) {
+        let layout = self.scenario.layout;
+        for task in ps.chain(workers).chain([TaskId::CHIEF]).filter(|&task| layout.host_of(task) == task) {
             self.start(task);
         }
         self.go_on(Self::is_over).await
@@ -401,33 +403,17 @@ impl<'a> World<'a> {
         let progress = self.setting.progress.borrow().clone();
         self.struck += u32::from(progress.running && progress.global_step < progress.last_step);
         let network = &self.setting.network;
-        self.excused.extend(fault.excused());
+        let layout = self.scenario.layout;
+        self.excused.extend(fault.excused(layout));
         match *fault {
             Fault::Stop(task, time, back) => {
+                let host = layout.host_of(task);
                 network.stop(task, time);
-                self.stopped.insert(task, Instant::now());
-                self.returning.extend(back.map(|back| (Instant::now() + back, task)));
+                self.stopped.extend(layout.tasks_on(host).into_iter().map(|task| (task, Instant::now())));
+                self.returning.extend(back.map(|back| (Instant::now() + back, host)));
             }
             Fault::Store(trouble, time) => self.setting.store.trouble(trouble, time),
-            Fault::Kill(task, back) => {
-                if let Some((_, kill)) = self.alive.remove(&task) {
-                    kill.abort();
-                    network.kill(task);
-                    // A machine that was stopped is not waited for any more.
-                    self.returning.retain(|(_, returns)| *returns != task);
-                    self.chief_comes_back |= task == TaskId::CHIEF && back.is_some();
-                    if task == TaskId::CHIEF && back.is_none() {
-                        self.witness.chief_was_killed();
-                        self.job_end = Some(Err("the chief was killed".to_owned()));
-                    }
-                    if task.job == JobName::Ps && back.is_some() {
-                        self.saved_at_loss = self.reported;
-                        let store = self.scenario.all_faults().any(|fault| matches!(fault, Fault::Store(..)));
-                        self.lost_at_end |= store && self.trains.is_some() && !progress.running;
-                    }
-                    self.returning.extend(back.map(|back| (Instant::now() + back, task)));
-                }
-            }
+            Fault::Kill(task, back) => self.kill(layout.host_of(task), back),
             Fault::Hang(ps, shard) => network.hang(ps, shard),
             Fault::SecondChief => {
                 self.misled = network.is_stopped(TaskId::CHIEF);
@@ -452,7 +438,50 @@ impl<'a> World<'a> {
         }
     }
 
-    fn start(&mut self, task: TaskId) {
+    /// Kills a process, which is started again after a time, if there is one.
+    fn kill(&mut self, host: TaskId, back: Option<Duration>) {
+        let mut killed = Vec::new();
+        for task in self.scenario.layout.tasks_on(host) {
+            if let Some((_, kill)) = self.alive.remove(&task) {
+                kill.abort();
+                killed.push(task);
+            }
+        }
+        if killed.is_empty() {
+            return;
+        }
+        self.setting.network.kill(host);
+        // A machine that was stopped is not waited for any more.
+        self.returning.retain(|(_, returns)| *returns != host);
+        if killed.contains(&TaskId::CHIEF) {
+            self.chief_comes_back |= back.is_some();
+            if back.is_none() {
+                self.witness.chief_was_killed();
+                self.job_end = Some(Err("the chief was killed".to_owned()));
+            }
+        }
+        if killed.iter().any(|task| task.job == JobName::Ps) && back.is_some() {
+            self.saved_at_loss = self.reported;
+            let store = self.scenario.all_faults().any(|fault| matches!(fault, Fault::Store(..)));
+            let trains = self.setting.progress.borrow().running;
+            self.lost_at_end |= store && self.trains.is_some() && !trains;
+        }
+        self.returning.extend(back.map(|back| (Instant::now() + back, host)));
+    }
+
+    /// Starts all tasks of a process.
+    fn start(&mut self, host: TaskId) {
+        let tasks = self.scenario.layout.tasks_on(host);
+        let starts = tasks.iter().map(|task| self.begin_start(*task)).max();
+        for (task, running, kill) in self.setting.start(host, starts.unwrap_or_default()) {
+            self.trace.add(format!("{task} starts"));
+            self.tasks.push(running);
+            self.alive.insert(task, (starts.unwrap_or_default(), kill));
+        }
+    }
+
+    /// Records that a task starts. Returns how often it has started.
+    fn begin_start(&mut self, task: TaskId) -> u64 {
         // A worker is refused while the chief believes that its earlier start is connected.
         if let Some((stopped, _)) = self.alive.remove(&task) {
             self.zombies.insert((task, stopped));
@@ -471,10 +500,16 @@ impl<'a> World<'a> {
         }
         let start = self.starts.entry(task).or_default();
         *start += 1;
-        self.trace.add(format!("{task} starts"));
-        let (running, kill) = self.setting.start(task, *start);
-        self.tasks.push(running);
-        self.alive.insert(task, (*start, kill));
+        *start
+    }
+
+    /// Closes the port that a task has shared, if no other task of its process runs any more.
+    fn close_port(&self, task: TaskId) {
+        let host = self.scenario.layout.host_of(task);
+        let tasks = self.scenario.layout.tasks_on(host);
+        if tasks.len() > 1 && !tasks.iter().any(|task| self.alive.contains_key(task)) {
+            self.setting.network.close(host);
+        }
     }
 
     fn ended(&mut self, (task, start, end): (TaskId, u64, Option<TaskEnd>)) {
@@ -494,6 +529,7 @@ impl<'a> World<'a> {
             return;
         }
         self.alive.remove(&task);
+        self.close_port(task);
         let worker = identity_of(task);
         if worker != task {
             match self.twins.get_mut(&worker).filter(|_| task == twin(worker)) {
@@ -506,7 +542,9 @@ impl<'a> World<'a> {
         match (task.job, &end) {
             // A chief that finds no store to write to is started again until it does.
             (JobName::Chief, Err(error)) if self.chief_comes_back && error.starts_with(NO_STORE) => {
-                self.returning.push((Instant::now() + BACK, task));
+                let host = self.scenario.layout.host_of(task);
+                self.kill(host, None);
+                self.returning.push((Instant::now() + BACK, host));
                 return;
             }
             (JobName::Chief, _) => {
@@ -561,6 +599,12 @@ impl<'a> World<'a> {
         Ok(())
     }
 
+    /// Returns whether all workers had ended well when the chief was started again.
+    fn was_over(&self) -> bool {
+        let over = |index| self.let_go.contains(&TaskId::worker(index));
+        self.chief_comes_back && (0..self.scenario.workers).all(over)
+    }
+
     fn hang(&self) -> String {
         let zombies = self.zombies.iter().map(|(task, _)| task);
         let alive: Vec<_> = self.alive.keys().chain(zombies).map(ToString::to_string).collect();
@@ -574,12 +618,17 @@ impl<'a> World<'a> {
             Ok(other) => return Err(format!("the job ended as {other:?}")),
             // The chief was killed when the job was trained, saved and reported, and some tasks had ended.
             Err(error) if self.chief_comes_back && self.witness.saw_end() && error.contains(MISSING) => None,
+            // The chief was killed just after it had let its workers go.
+            Err(error) if self.was_over() && error.starts_with(NO_WORKER) => None,
             // All workers have dialled again, and have reached the second chief.
             Err(error) if self.misled && error.starts_with(NO_WORKER) => None,
             Err(error) if !self.may_fail() || self.lives > 1 => {
                 return Err(format!("the job failed: {error}"));
             }
-            Err(_) => None,
+            Err(error) => match self.scenario.loses_host().filter(|ps| !error.contains(&ps.to_string())) {
+                Some(ps) => return Err(format!("lost {ps}, but the error does not say so: {error}")),
+                None => None,
+            },
         };
         if let Some(report) = &report {
             check(self.scenario, report)?;
@@ -600,7 +649,7 @@ impl<'a> World<'a> {
             return Err(failed.clone());
         }
         let comes_back = self.chief_comes_back && self.witness.saw_end();
-        let cut_short = report.is_none() && (comes_back || self.misled);
+        let cut_short = report.is_none() && (comes_back || self.misled || self.was_over());
         if let (false, Some(failed), false) = (self.may_fail(), &self.failed, cut_short) {
             return Err(failed.clone());
         }
