@@ -551,13 +551,13 @@ async fn a_peer_of_another_version_learns_both_versions() {
         payload_crc: None,
     }
     .encode(&[]);
-    later[4] = 9;
+    later[4..6].copy_from_slice(&(PROTOCOL + 1).to_le_bytes());
     let mut stream = tokio::net::TcpStream::connect(&setup.address).await.unwrap();
     stream.write_all(&later).await.unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await.unwrap();
     let text = String::from_utf8_lossy(&answer);
-    let expected = format!("speaks protocol version 9, and this task speaks {PROTOCOL}");
+    let expected = format!("speaks protocol version {}, and this task speaks {PROTOCOL}", PROTOCOL + 1);
     assert!(text.contains(&expected), "{text}");
     // Conversely, a client treats a server of a later version as a refusal, and does not dial again.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -116,6 +116,7 @@ fn a_host_that_comes_back_after_the_last_save_is_refused() {
     let mut play = settling();
     play.away(1, 1, 1);
     let waits = play.say(1, 2, Register::default());
+    play.log();
     play.settled();
     assert_eq!(play.log(), format!("{waits}:Refusal({TRAINED})"));
     let late = play.say(1, 3, Register::default());
