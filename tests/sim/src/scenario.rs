@@ -576,7 +576,8 @@ impl Scenario {
             5 if worker.index != survivor && !self.kills(worker, &[JobName::Chief]) && (!vital || saves) => {
                 let time = between(random, UNNOTICED, 3 * LOST_AFTER);
                 let back = random.one_in(2).then(|| between(random, Duration::from_millis(1), time));
-                Fault::Stop(worker, time, back)
+                // The book says what goes wrong if the process hosts a ps task.
+                Fault::Stop(worker, time, back.filter(|_| !vital))
             }
             6 if self.evaluator => {
                 let back = (!random.one_in(3)).then(|| Duration::from_millis(random.between(1, 5000)));
