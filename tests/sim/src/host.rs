@@ -23,6 +23,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::inside::Inside;
+use crate::layout::TWINS;
 use crate::machine::Machine;
 use crate::network::{Host, Network};
 use crate::scenario::{SECOND_CHIEF, Scenario};
@@ -50,8 +51,6 @@ pub const fn stranger(worker: TaskId) -> TaskId {
     TaskId::new(JobName::Worker, STRANGERS + worker.index)
 }
 
-/// The index of the host of the twin of `worker/0`.
-pub const TWINS: u32 = 1 << 20;
 /// The index of the host of a stranger in the place of `worker/0`.
 const STRANGERS: u32 = 1 << 21;
 

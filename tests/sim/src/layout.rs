@@ -2,7 +2,8 @@
 
 use pushpull_messages::id::{JobName, TaskId};
 
-use crate::host::TWINS;
+/// The index of the host of the twin of `worker/0`: a second start of the worker, beside the first one.
+pub const TWINS: u32 = 1 << 20;
 
 /// Which tasks share a process. A process has the name of its worker, or of its only task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
