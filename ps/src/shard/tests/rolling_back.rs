@@ -303,7 +303,7 @@ fn updates_without_the_other(before: bool, after: bool) -> u64 {
     (0..2).for_each(|worker| tested.act(Action::Join(worker)));
     let (incarnation, epoch) = (Incarnation(tested.workers[1].life), PlacementEpoch(1));
     let leave = Leave { shard: 0, worker: 1, incarnation, epoch };
-    let mut hear_of_it = |tested: &mut Tested, told: bool| {
+    let hear_of_it = |tested: &mut Tested, told: bool| {
         if told {
             let handle = tested.handle(tested.epoch());
             let answers = tested.state.leave(&leave, handle);
