@@ -48,6 +48,7 @@ fn an_invalid_job_or_placement_is_refused() {
         workers: 2,
         resume,
         saves,
+        saves_in_memory: false,
         summary_every,
         trace,
     };

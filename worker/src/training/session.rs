@@ -46,6 +46,8 @@ pub(super) struct Session {
     pub drawn: u64,
     /// True if the job makes checkpoints.
     pub saves: bool,
+    /// True if the job keeps checkpoints in the memory of the ps tasks.
+    pub saves_in_memory: bool,
     pub trace: Option<TraceSpec>,
     /// The test set, if this worker evaluates the model while the job trains.
     pub test: Option<Arc<TestSet>>,
@@ -124,7 +126,8 @@ impl SessionStart<'_> {
             Registration::Leads(registered) => *registered,
             Registration::Serves(serve) => return Ok(Started::Stage(serve)),
         };
-        let Registered { mut job, placement, workers, resume, saves, summary_every, trace } = registered;
+        let Registered { mut job, placement, workers, resume, saves, saves_in_memory, summary_every, trace } =
+            registered;
         life.doing("preparing");
         let digest = job.digest();
         let stages = job.graph.stages();
@@ -170,8 +173,20 @@ impl SessionStart<'_> {
         link.begin(chief, Rejoin { job: digest, files }).await?;
         life.ready();
         let (drawn, test) = (resume.drawn, test.map(Arc::new));
-        let session =
-            Session { job, workers, parameters, devices, input, hooks, fetches, drawn, saves, trace, test };
+        let session = Session {
+            job,
+            workers,
+            parameters,
+            devices,
+            input,
+            hooks,
+            fetches,
+            drawn,
+            saves,
+            saves_in_memory,
+            trace,
+            test,
+        };
         Ok(Started::Session(Box::new(session), group))
     }
 
