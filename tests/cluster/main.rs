@@ -31,6 +31,7 @@ mod leaving;
 mod library;
 mod local;
 mod mirrored;
+mod memory_checkpoints;
 mod modes;
 mod observing;
 #[cfg(target_os = "linux")]
