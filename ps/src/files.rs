@@ -153,7 +153,12 @@ impl PsFiles {
         Ok(connected)
     }
 
-    async fn ask(&self, task: TaskId, access: &FileAccess, piece: &[u8]) -> Result<(FilesResult, Bytes), String> {
+    async fn ask(
+        &self,
+        task: TaskId,
+        access: &FileAccess,
+        piece: &[u8],
+    ) -> Result<(FilesResult, Bytes), String> {
         let mut dialled_again = false;
         loop {
             let client = self.client(task).await?;
@@ -185,6 +190,7 @@ impl FileTasks for PsFiles {
         access: FileAccess,
         piece: Bytes,
     ) -> BoxFuture<'_, Result<(FilesResult, Bytes), FileCallError>> {
-        async move { self.ask(task, &access, &piece).await.map_err(|reason| FileCallError { task, reason }) }.boxed()
+        async move { self.ask(task, &access, &piece).await.map_err(|reason| FileCallError { task, reason }) }
+            .boxed()
     }
 }

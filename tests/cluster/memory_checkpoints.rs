@@ -168,7 +168,10 @@ fn a_job_without_directory_says_why_it_cannot_go_on() {
         running.ps[ps] = running.cluster.start(TaskId::ps(ps as u32));
     }
     let ended = running.chief.wait().expect_failure();
-    assert!(ended.last_line().contains("the job's variables are lost: no checkpoint in the memory"), "{ended:?}");
+    assert!(
+        ended.last_line().contains("the job's variables are lost: no checkpoint in the memory"),
+        "{ended:?}"
+    );
     assert!(ended.last_line().contains("with a --checkpoint-dir to survive this"), "{ended:?}");
     running.kill_all();
 }
@@ -186,10 +189,14 @@ fn checkpoints_in_memory_need_two_ps() {
 fn files_that_do_not_fit_fail_a_save_and_nothing_else() {
     let mut cluster = cluster(2, 200, &FLAGS);
     cluster.chief_flags = vec![format!("--memory-checkpoint-every={EVERY}")];
-    let mut programs: Vec<_> = cluster.spec.tasks().map(|(task, _)| match task.job {
-        pushpull_messages::id::JobName::Ps => cluster.start_with(task, &["--memory-checkpoint-mib=1"]),
-        _ => cluster.start(task),
-    }).collect();
+    let mut programs: Vec<_> = cluster
+        .spec
+        .tasks()
+        .map(|(task, _)| match task.job {
+            pushpull_messages::id::JobName::Ps => cluster.start_with(task, &["--memory-checkpoint-mib=1"]),
+            _ => cluster.start(task),
+        })
+        .collect();
     let mut ended: Vec<_> = programs.iter_mut().map(|program| program.wait().expect(0)).collect();
     ended.swap_remove(0).says("raise --memory-checkpoint-mib");
     cluster.finished();

@@ -55,7 +55,9 @@ pub enum MemoryCheckpointConfig {
 
 /// The error for a text that is not a [`MemoryCheckpointConfig`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is neither a number of updates nor of seconds, expected a number of at least 1 such as 100, or 30s")]
+#[error(
+    "'{0}' is neither a number of updates nor of seconds, expected a number of at least 1 such as 100, or 30s"
+)]
 pub struct MemoryCheckpointError(String);
 
 /// The choice of the checkpoint that a job begins with.

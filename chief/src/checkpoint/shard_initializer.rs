@@ -118,7 +118,8 @@ impl ShardInitializer<'_> {
     /// Initializes all shards; each gets the variables that `placement` assigns to it.
     pub(crate) async fn run(&self, placement: Placement) -> Result<InitialState, ChiefError> {
         if let Some((catalog, restore)) = self.checkpoints
-            && let Some(initial) = self.resume_from(&[Searched::directory(catalog)], restore, &placement).await?
+            && let Some(initial) =
+                self.resume_from(&[Searched::directory(catalog)], restore, &placement).await?
         {
             return Ok(initial);
         }
@@ -134,7 +135,10 @@ impl ShardInitializer<'_> {
             }
         };
         let resumes = vec![Resume::default(); self.workers as usize];
-        Ok(InitialState { start: StartingPoint { placement, version, from: None, in_memory: false }, resumes })
+        Ok(InitialState {
+            start: StartingPoint { placement, version, from: None, in_memory: false },
+            resumes,
+        })
     }
 
     /// Initializes the shards from the chosen checkpoint of the job; returns `None` if there is none.
@@ -191,8 +195,7 @@ impl ShardInitializer<'_> {
         purpose: Purpose<'_>,
     ) -> Result<Option<Taken>, ChiefError> {
         let locations: Vec<_> = levels.iter().map(|searched| searched.catalog.store().location()).collect();
-        let mut search =
-            CheckpointSearch::new(choice, self.names(levels).await?, &locations.join(" and "));
+        let mut search = CheckpointSearch::new(choice, self.names(levels).await?, &locations.join(" and "));
         while let Some((name, level)) = search.next() {
             let searched = levels.iter().find(|searched| searched.level == level);
             let catalog = searched.expect("the name is from one of them").catalog;

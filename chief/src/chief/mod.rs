@@ -158,7 +158,12 @@ impl Chief {
         let ps = self.identity.cluster.addresses(JobName::Ps).len();
         if self.config.memory_checkpoint.is_some() && ps < 2 {
             let expected = "left out in a cluster with fewer than 2 ps tasks";
-            return Err(OutOfRange::new("memory_checkpoint", expected, format!("given with {ps} ps task(s)")).into());
+            return Err(OutOfRange::new(
+                "memory_checkpoint",
+                expected,
+                format!("given with {ps} ps task(s)"),
+            )
+            .into());
         }
         let saver = self.saver().await?;
         let (run, inputs) = JobRun::start(self, board);

@@ -64,7 +64,16 @@ impl Saving {
             }
         };
         let (drain, announced) = (Rc::default(), 0);
-        Self { work: work.boxed_local(), commands, status, checkpoints, memory: level, life, drain, announced }
+        Self {
+            work: work.boxed_local(),
+            commands,
+            status,
+            checkpoints,
+            memory: level,
+            life,
+            drain,
+            announced,
+        }
     }
 
     /// Returns the newest status, and whether a checkpoint was made since the last call.

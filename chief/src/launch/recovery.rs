@@ -138,7 +138,8 @@ impl Launcher<'_> {
         let placement = self.ps.place(self.job)?;
         info!(epoch = %placement.epoch, "rolling the job back to its latest checkpoint");
         self.ps.begin_with_rate(RateSpec::default());
-        let initial = self.in_time(self.initializer().run_again(placement, self.life, self.may_begin_anew())).await?;
+        let initial =
+            self.in_time(self.initializer().run_again(placement, self.life, self.may_begin_anew())).await?;
         self.count_rollback(&initial)?;
         let (stop, factor) = {
             let accepted = self.accepted.borrow();

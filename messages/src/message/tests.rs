@@ -342,8 +342,8 @@ fn requests_to_stages_are_bounded() {
 
 #[test]
 fn bad_requests_about_files_are_refused() {
-    let put = |name: &str, offset, total| {
-        AccessFiles { access: FileAccess::Put { name: name.into(), upload: 1, offset, total } }
+    let put = |name: &str, offset, total| AccessFiles {
+        access: FileAccess::Put { name: name.into(), upload: 1, offset, total },
     };
     let good = put("step-1-0a/ps-0-shard-0.safetensors", 4, 12);
     assert_eq!(reread(good.clone(), &[8]).unwrap(), good.clone().into());

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use pushpull_chief::ChiefConfig;
 use pushpull_messages::distribution::DistributionSpec;
 
-use super::flags::{DeviceArgs, HangArgs, PsDeviceArgs, PsMemoryArgs, ShardHangArgs, read_job, shards, threads};
+use super::flags::{
+    DeviceArgs, HangArgs, PsDeviceArgs, PsMemoryArgs, ShardHangArgs, read_job, shards, threads,
+};
 use super::observe::ObserveArgs;
 use super::paths::{absolute, check_files, data_directory};
 use super::saving::SavingArgs;

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{AbortHandle, Abortable, LocalBoxFuture};
-use pushpull_chief::checkpoint::CheckpointConfig;
+use pushpull_chief::checkpoint::{CheckpointConfig, MemoryCheckpointConfig};
 use pushpull_chief::{Chief, ChiefConfig, JobEnd, JobProgress};
 use pushpull_messages::cluster::ClusterSpec;
 use pushpull_messages::id::{Incarnation, JobName, LocalStep, TaskId};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::Registered;
 use pushpull_messages::observe::WallClock;
-use pushpull_ps::{Ps, PsConfig};
+use pushpull_ps::{PeerTransport, Ps, PsConfig};
 use pushpull_storage::Stores;
 use pushpull_transport::buffer::BufferPool;
 use pushpull_transport::{Identity, Listener, RetryConfig, Transport, TransportError};
@@ -88,6 +88,8 @@ pub struct Setting {
     pub save_steps: Option<u64>,
     /// The number of checkpoints that are kept.
     pub keep: usize,
+    /// The number of steps between two checkpoints in memory; `None` if the job keeps none.
+    pub memory_steps: Option<u64>,
     /// Receives the progress of the job from the chief.
     pub progress: watch::Sender<JobProgress>,
     /// Tells the chief to end the job early.
@@ -185,6 +187,7 @@ impl Setting {
         ChiefConfig {
             retry,
             checkpoint,
+            memory_checkpoint: self.memory_steps.map(MemoryCheckpointConfig::Steps),
             stores,
             wall_clock,
             ps_lost_after: PS_LOST_AFTER,
@@ -205,6 +208,7 @@ fn retry(redial_for: u64) -> RetryConfig {
 
 async fn ps(host: Host, identity: Identity, config: PsConfig) -> TaskEnd {
     let listener = host.listen(&address(&identity)).await.map_err(|error| error.to_string())?;
+    let config = PsConfig { peers: Some(PeerTransport::new(Arc::new(host))), ..config };
     let ps = Ps::start(config, identity, listener, &BufferPool::default());
     let ps = ps.map_err(|error| error.to_string())?;
     ps.run(CancellationToken::new()).await.map(|()| None).map_err(|error| error.to_string())

@@ -43,13 +43,17 @@ pub enum FilesFull {
         max: u64,
     },
     /// There are too many files.
-    #[error("'{name}' cannot be kept: this task has {FILES_KEPT_MAX} files in its memory already, expected fewer")]
+    #[error(
+        "'{name}' cannot be kept: this task has {FILES_KEPT_MAX} files in its memory already, expected fewer"
+    )]
     Files {
         /// The file's name.
         name: String,
     },
     /// A piece does not follow the pieces before it.
-    #[error("a piece of '{name}' begins at byte {offset}, expected {expected}; send the file again from its start")]
+    #[error(
+        "a piece of '{name}' begins at byte {offset}, expected {expected}; send the file again from its start"
+    )]
     Gap {
         /// The file's name.
         name: String,
@@ -159,7 +163,8 @@ impl MemoryFiles {
             return Ok(());
         }
         let known = self.uploads.get(&from.task);
-        let continues = known.is_some_and(|known| known.from == from && known.name == name && known.total == total);
+        let continues =
+            known.is_some_and(|known| known.from == from && known.name == name && known.total == total);
         if !continues {
             if offset != 0 {
                 return Err(FilesFull::Gap { name: name.to_owned(), offset, expected: 0 });

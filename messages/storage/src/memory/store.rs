@@ -221,7 +221,11 @@ impl MemoryStore {
                     all.extend(files.into_iter().map(|file| (file.name, file.bytes)));
                 }
                 Ok((other, _)) => {
-                    return Err(failed("list", folder, format_args!("{task} replied {other:?}, expected Listed")));
+                    return Err(failed(
+                        "list",
+                        folder,
+                        format_args!("{task} replied {other:?}, expected Listed"),
+                    ));
                 }
                 Err(error) => return Err(failed("list", folder, error)),
             }
@@ -284,7 +288,8 @@ impl ObjectStore for MemoryStore {
         };
         let (size, read) = self.find(name, wanted.clone().unwrap_or(0..0)).await?;
         let wrong = |error| Error::Generic { store: "memory", source: Box::new(error) };
-        let range = options.range.as_ref().map_or(Ok(0..size), |range| range.as_range(size).map_err(wrong))?;
+        let range =
+            options.range.as_ref().map_or(Ok(0..size), |range| range.as_range(size).map_err(wrong))?;
         let bytes = match wanted.is_some() || options.head {
             true => read,
             false => self.find(name, range.clone()).await?.1,

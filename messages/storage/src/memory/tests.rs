@@ -100,7 +100,10 @@ fn files_that_do_not_fit_are_refused() {
     let mut files = MemoryFiles::new(10_000);
     files.put("a", [Bytes::from(vec![1; 5000])]).unwrap();
     let error = files.put("b", [Bytes::from(vec![1; 5000])]).unwrap_err().to_string();
-    assert!(error.contains("'b' with 5000 bytes does not fit: checkpoints already take 6024 of 10000"), "{error}");
+    assert!(
+        error.contains("'b' with 5000 bytes does not fit: checkpoints already take 6024 of 10000"),
+        "{error}"
+    );
     // An upload is refused with its first piece, and before any memory is taken for it.
     for total in [5000, u64::MAX] {
         let refused = files.put_piece(uploader(1, 1), "b", 0, total, Bytes::from_static(b"x"));
@@ -180,12 +183,7 @@ impl FileTasks for Seen {
     }
 }
 
-fn answer(
-    files: &mut MemoryFiles,
-    access: FileAccess,
-    piece: Bytes,
-    from: Uploader,
-) -> (FilesResult, Bytes) {
+fn answer(files: &mut MemoryFiles, access: FileAccess, piece: Bytes, from: Uploader) -> (FilesResult, Bytes) {
     match access {
         FileAccess::Put { name, upload, offset, total } => {
             files.put_piece(Uploader { upload, ..from }, &name, offset, total, piece).unwrap();

@@ -258,7 +258,7 @@ fn a_shard_created_anew_abandons_its_next_save() {
 /// Returns a request to create a shard with the values of the checkpoint of this step.
 fn resume(step: u64) -> CreateShard {
     let checkpoint = CheckpointName { step: GlobalStep(step), life: Incarnation(1) };
-    let start = StartSpec::Resume { store: "memory://".into(), checkpoint, workers: Vec::new() };
+    let start = StartSpec::Resume { store: "/c".into(), checkpoint, workers: Vec::new() };
     CreateShard { start, ..create(SyncSpec::SYNC, false, 2, 9) }
 }
 

@@ -207,8 +207,20 @@ impl WorkerIncarnation<'_> {
 
     /// Trains, and concurrently reports to the chief. The input and the hooks are dropped at the end.
     async fn train(&self, chief: &Arc<ChiefLink>, session: Session) -> (Trained, AfterTraining) {
-        let Session { job, parameters, devices, input, hooks, drawn, saves, trace, workers, test, fetches, .. } =
-            session;
+        let Session {
+            job,
+            parameters,
+            devices,
+            input,
+            hooks,
+            drawn,
+            saves,
+            trace,
+            workers,
+            test,
+            fetches,
+            ..
+        } = session;
         let (journal, clock) = (self.worker.journal.clone(), Clock::start());
         let (plots, spans, evaluations) = (Plots::default(), Spans::default(), Evaluations::default());
         let own = |trace| Tracer::new(trace, self.worker.identity.task, clock, spans.clone());
