@@ -64,7 +64,7 @@ impl PsFiles {
         bytes_max: u64,
         pool: BufferPool,
     ) -> Self {
-        let count = identity.cluster.addresses(JobName::Ps).len() as u32;
+        let count = identity.cluster.ps_addresses().len() as u32;
         let others = (0..count).map(TaskId::ps).filter(|&task| task != identity.task && transport.is_some());
         let clients = others.map(|task| (task, Client::default())).collect();
         let own = Mutex::new(MemoryFiles::new(bytes_max));
@@ -143,7 +143,7 @@ impl PsFiles {
             return Ok(Arc::clone(client));
         }
         *client = None;
-        let address = identity.cluster.address(task).ok_or("it is not in the cluster spec")?;
+        let address = identity.cluster.reached_at(task).ok_or("it is not in the cluster spec")?;
         let (patience, transport) = (Patience::of(DIAL_FOR), Arc::clone(transport));
         let retry = RetryConfig { redial_for: DIAL_FOR, ..RetryConfig::default() };
         let connected =

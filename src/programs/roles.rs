@@ -230,6 +230,7 @@ async fn run_worker(
     let worker = Worker::new(config, identity.clone(), shared, pool.clone(), interrupt);
     let worker = worker.map_err(Failure::usage)?;
     endpoint.observers().add(Arc::new(worker.view()));
+    let ps = PsConfig { peers: Some(PeerTransport::new(Arc::clone(&transport))), ..ps };
     let hosted = match &port {
         Some(port) => HostedPs::start(cluster, port, &identity, ps, &pool, (endpoint, signals))?,
         None => None,

@@ -201,3 +201,27 @@ fn files_that_do_not_fit_fail_a_save_and_nothing_else() {
     ended.swap_remove(0).says("raise --memory-checkpoint-mib");
     cluster.finished();
 }
+
+#[test]
+fn workers_that_store_the_variables_outlive_any_of_them() {
+    let flags = ["--strategy=multi_worker_mirrored", "--deterministic", "--schedule=constant"];
+    let job = |steps| Cluster::with(1, 0, 3, |dir| Job::with(dir, steps, &flags));
+    let mut cluster = job(ENDLESS);
+    cluster.chief_lost_after_s = 60;
+    cluster.chief_flags = vec![format!("--memory-checkpoint-every={EVERY}"), "--ps-lost-after-s=60".into()];
+    let mut running = Running::of(cluster, &["--lost-after-s=3"]);
+    running.wait_for_kept(&[]);
+    for lost in [2, 0, 1] {
+        let (earlier, rollbacks) = (running.kept(), running.rollbacks());
+        running.workers[lost].kill();
+        running.start_again(lost as u32);
+        wait_until("a rollback", PATIENCE, || (running.rollbacks() > rollbacks).then_some(()));
+        running.wait_for_version(1);
+        running.wait_for_kept(&earlier);
+    }
+    let report = running.stop_well_without(&[]);
+    assert_eq!(report.count("rollbacks"), 3);
+    let quiet = job(report.count("updates_applied"));
+    quiet.start_all().into_iter().for_each(|mut program| drop(program.wait().expect(0)));
+    assert_eq!(report.variables_crc32c(), quiet.finished().variables_crc32c());
+}

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use futures_util::future::LocalBoxFuture;
-use pushpull_messages::id::{GlobalStep, JobName, TaskId};
+use pushpull_messages::id::{GlobalStep, TaskId};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::observe::{Clock, TaskState};
 use pushpull_messages::out_of_range::OutOfRange;
@@ -155,7 +155,7 @@ impl Chief {
         board: &Rc<StatusBoard>,
     ) -> Result<JobEnd, ChiefError> {
         self.config.validate()?;
-        let ps = self.identity.cluster.addresses(JobName::Ps).len();
+        let ps = self.identity.cluster.ps_addresses().len();
         if self.config.memory_checkpoint.is_some() && ps < 2 {
             let expected = "left out in a cluster with fewer than 2 ps tasks";
             return Err(OutOfRange::new(
