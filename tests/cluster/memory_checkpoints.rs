@@ -56,18 +56,19 @@ impl Running {
 
     /// Kills a ps task and starts it again. Waits until the job has rolled back and has made a checkpoint.
     fn lose(&mut self, ps: usize) {
-        let (earlier, rollbacks) = (self.kept(), self.rollbacks());
+        let (earlier, restored) = (self.kept(), self.restored());
         self.ps[ps].kill();
         self.ps[ps] = self.cluster.start(TaskId::ps(ps as u32));
-        wait_until("a rollback", PATIENCE, || (self.rollbacks() > rollbacks).then_some(()));
+        wait_until("a rollback", PATIENCE, || (self.restored() > restored).then_some(()));
         let began = self.wait_for_version(1)[0].began.0;
         let newest = earlier.iter().filter_map(|name| name.split('-').nth(1)?.parse().ok()).max();
         assert!(Some(began) >= newest, "it began again at {began}, and {earlier:?} were there");
         self.wait_for_kept(&earlier);
     }
 
-    fn rollbacks(&self) -> usize {
-        self.chief.err().matches("rolling the job back to its latest checkpoint").count()
+    /// Returns how often the shards have been restored.
+    fn restored(&self) -> usize {
+        self.chief.err().matches("restored step-").count()
     }
 
     /// Stops the job, and checks that it has the bits of one that nothing has disturbed.
@@ -212,10 +213,10 @@ fn workers_that_store_the_variables_outlive_any_of_them() {
     let mut running = Running::of(cluster, &["--lost-after-s=3"]);
     running.wait_for_kept(&[]);
     for lost in [2, 0, 1] {
-        let (earlier, rollbacks) = (running.kept(), running.rollbacks());
+        let (earlier, restored) = (running.kept(), running.restored());
         running.workers[lost].kill();
         running.start_again(lost as u32);
-        wait_until("a rollback", PATIENCE, || (running.rollbacks() > rollbacks).then_some(()));
+        wait_until("a rollback", PATIENCE, || (running.restored() > restored).then_some(()));
         running.wait_for_version(1);
         running.wait_for_kept(&earlier);
     }
