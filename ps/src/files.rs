@@ -1,5 +1,6 @@
-//! The files of checkpoints in the memory of the ps tasks, as a ps task keeps them, serves them, and reaches those
-//! of the other ps tasks. It dials a ps task only for these files. Does not know what the files contain.
+//! The files of checkpoints in the memory of the ps tasks, as a ps task keeps them, serves them, and reaches
+//! those of the other ps tasks. It dials a ps task only for these files. Does not know what the files
+//! contain.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -51,8 +51,8 @@ impl Lifecycle {
         Self(Arc::new(watch::Sender::new(status)))
     }
 
-    /// Records a new connection from `peer`. Connections of other ps tasks do not count: two ps tasks that only
-    /// have each other have lost their job.
+    /// Records a new connection from `peer`. Connections of other ps tasks do not count: two ps tasks that
+    /// only have each other have lost their job.
     pub(crate) fn connected(&self, peer: &Peer) {
         if peer.task.job == JobName::Ps {
             return;

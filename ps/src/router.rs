@@ -49,8 +49,8 @@ fn shard_of(peer: &Peer, message: &Message) -> Option<u32> {
     }
 }
 
-/// Returns whether a request is an order to the shards, or concerns the files in the task's memory. Of chiefs,
-/// only the one that the task obeys may send such a request.
+/// Returns whether a request is an order to the shards, or concerns the files in the task's memory. Of
+/// chiefs, only the one that the task obeys may send such a request.
 const fn is_order(message: &Message) -> bool {
     matches!(
         message,

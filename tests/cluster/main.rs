@@ -30,8 +30,8 @@ mod input;
 mod leaving;
 mod library;
 mod local;
-mod mirrored;
 mod memory_checkpoints;
+mod mirrored;
 mod modes;
 mod observing;
 #[cfg(target_os = "linux")]

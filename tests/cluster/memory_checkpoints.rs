@@ -1,5 +1,5 @@
-//! Tests with checkpoints in the memory of the ps tasks: a job without a directory outlives the loss of one ps
-//! task at a time, with exact counts and bits, and says so if it cannot.
+//! Tests with checkpoints in the memory of the ps tasks: a job without a directory outlives the loss of one
+//! ps task at a time, with exact counts and bits, and says so if it cannot.
 
 use pushpull_messages::id::TaskId;
 use pushpull_messages::message::{AccessFiles, FileAccess, FilesAccessed, FilesResult};

@@ -134,8 +134,8 @@ impl CheckpointConfig {
         }
     }
 
-    /// Returns the settings of checkpoints in the memory of the ps tasks. The newest two are kept, because the
-    /// newest one may have lost files together with a ps task.
+    /// Returns the settings of checkpoints in the memory of the ps tasks. The newest two are kept, because
+    /// the newest one may have lost files together with a ps task.
     pub(crate) fn in_memory(every: MemoryCheckpointConfig) -> Self {
         let (save_steps, save_secs) = match every {
             MemoryCheckpointConfig::Steps(steps) => (Some(steps), None),

@@ -116,8 +116,9 @@ impl Saver {
         Ok(Self { level, writer, cleaner, status, config, retry: RETRY, nonce, _lock: None })
     }
 
-    /// Creates the saver of checkpoints in the memory of the ps tasks. Its checkpoints carry `life`, which is the
-    /// number of those in the directory, if the job makes some: then the newest of both levels can be found.
+    /// Creates the saver of checkpoints in the memory of the ps tasks. Its checkpoints carry `life`, which is
+    /// the number of those in the directory, if the job makes some: then the newest of both levels can be
+    /// found.
     pub(crate) fn in_memory(
         every: MemoryCheckpointConfig,
         store: Store,
@@ -187,7 +188,8 @@ impl Saver {
         loop {
             self.begin_at(&start);
             let (steps, every) = (self.config.save_steps, self.config.save_secs);
-            // In memory, the first version is always saved: a ps task that was started again has lost its files.
+            // In memory, the first version is always saved: a ps task that was started again has lost its
+            // files.
             let saved = start.from.filter(|_| self.level == Level::Directory);
             let saved = saved.map(|from| Version(from.step.0));
             let mut schedule = Schedule::new(steps, every, start.version, saved);
@@ -219,8 +221,8 @@ impl Saver {
         }
     }
 
-    /// Lets the next checkpoints count as newer than those that an earlier run of the chief has left in the memory
-    /// of the ps tasks, also if the clock was set back.
+    /// Lets the next checkpoints count as newer than those that an earlier run of the chief has left in the
+    /// memory of the ps tasks, also if the clock was set back.
     async fn follow_earlier(&mut self) {
         match self.writer.catalog().next_life(self.writer.life(), self.nonce).await {
             Ok(life) => {

@@ -4,8 +4,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::saver::SaverCommand;
 
-/// The channels of commands to the savers: that of the job's directory, and that of the memory of the ps tasks.
-/// A saver that the job does not have ignores its commands.
+/// The channels of commands to the savers: that of the job's directory, and that of the memory of the ps
+/// tasks. A saver that the job does not have ignores its commands.
 #[derive(Clone, Debug)]
 pub(crate) struct SaverCommands {
     directory: UnboundedSender<SaverCommand>,
@@ -19,8 +19,8 @@ impl SaverCommands {
         (Self { directory, memory }, [of_directory, of_memory])
     }
 
-    /// Sends a command. Both savers get those about the state of the shards. All others concern checkpoints that
-    /// outlast the job, which are those of the directory.
+    /// Sends a command. Both savers get those about the state of the shards. All others concern checkpoints
+    /// that outlast the job, which are those of the directory.
     pub(crate) fn send(&self, command: SaverCommand) {
         use SaverCommand::{Begin, Resume, Suspend};
         // A send fails if the saver has ended, or if the job does not have it.

@@ -1,8 +1,8 @@
 //! Searches for the checkpoint that a job begins with, from the newest to the oldest. Accesses no store.
 //! Wanted properties: (A) `latest-valid` takes the newest valid checkpoint, and reports broken newer ones;
 //! (B) if there is a checkpoint, valid or broken, only `none` lets a job begin with initial values; (C)
-//! `latest` and a step number never take another checkpoint than the requested one; (D) of two checkpoints with one
-//! name, the one in memory is examined first.
+//! `latest` and a step number never take another checkpoint than the requested one; (D) of two checkpoints
+//! with one name, the one in memory is examined first.
 
 use pushpull_messages::checkpoint::{CheckpointName, Level};
 use pushpull_messages::id::GlobalStep;
@@ -220,8 +220,8 @@ mod tests {
             }
         }
 
-        /// Checks that all checkpoints of both levels are examined, the newest first, and those in memory before
-        /// the others of their names (D).
+        /// Checks that all checkpoints of both levels are examined, the newest first, and those in memory
+        /// before the others of their names (D).
         #[test]
         fn both_levels_are_searched_from_the_newest(
             names in prop::collection::btree_set((1u64..4, 0u64..6, any::<bool>()), 0..12),

@@ -83,11 +83,11 @@ enum Purpose<'a> {
 }
 
 impl ShardInitializer<'_> {
-    /// Initializes all shards again after a ps task was lost: from the newest valid checkpoint of this job, in
-    /// memory or in the directory. If there is none and `may_begin_anew` is true, does so in the way in which the
-    /// job began. `life` is the incarnation of the chief's first checkpoints. Checkpoints of smaller incarnations
-    /// in the directory are used only if the job was set to begin with the newest checkpoint; otherwise they do
-    /// not belong to this job.
+    /// Initializes all shards again after a ps task was lost: from the newest valid checkpoint of this job,
+    /// in memory or in the directory. If there is none and `may_begin_anew` is true, does so in the way in
+    /// which the job began. `life` is the incarnation of the chief's first checkpoints. Checkpoints of
+    /// smaller incarnations in the directory are used only if the job was set to begin with the newest
+    /// checkpoint; otherwise they do not belong to this job.
     pub(crate) async fn run_again(
         &self,
         placement: Placement,

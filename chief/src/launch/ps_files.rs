@@ -12,8 +12,8 @@ use pushpull_messages::message::{FileAccess, FilesResult};
 use pushpull_storage::{FileCallError, FileTasks, MemoryFiles};
 use pushpull_transport::ReconnectingClient;
 
-/// The clients of the ps tasks that the chief has reached. They are not kept alive here, because a client keeps
-/// its connection open.
+/// The clients of the ps tasks that the chief has reached. They are not kept alive here, because a client
+/// keeps its connection open.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PsFiles(Arc<Mutex<BTreeMap<TaskId, Weak<ReconnectingClient>>>>);
 
@@ -28,7 +28,8 @@ impl PsFiles {
     }
 }
 
-/// Returns the index of the ps task that wrote a file, from the file's name, such as `ps-1-shard-0.safetensors`.
+/// Returns the index of the ps task that wrote a file, from the file's name, such as
+/// `ps-1-shard-0.safetensors`.
 fn writer(name: &str) -> Option<u32> {
     let file = name.rsplit('/').next()?;
     file.strip_prefix("ps-")?.split_once('-')?.0.parse().ok()

@@ -170,8 +170,8 @@ impl Launcher<'_> {
         }
     }
 
-    /// Returns whether a job without any checkpoint may roll back to its beginning. It may not if its steps since
-    /// then are known to have been in a checkpoint, or may have been.
+    /// Returns whether a job without any checkpoint may roll back to its beginning. It may not if its steps
+    /// since then are known to have been in a checkpoint, or may have been.
     fn may_begin_anew(&self) -> bool {
         match (&self.checkpoints, &self.memory) {
             (Some(_), _) => !self.continues.get() || self.continues_newest(),

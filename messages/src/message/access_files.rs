@@ -1,5 +1,5 @@
-//! Reads and changes the files that a ps task keeps in its memory: those of the checkpoints in the memory of the
-//! ps tasks. The payload of a piece is one segment.
+//! Reads and changes the files that a ps task keeps in its memory: those of the checkpoints in the memory of
+//! the ps tasks. The payload of a piece is one segment.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,8 +11,8 @@ pub const FILE_PIECE_BYTES_MAX: u64 = 16 << 20;
 /// The maximum number of files that a ps task keeps in its memory, and that a reply lists.
 pub const FILES_KEPT_MAX: usize = 1 << 16;
 
-/// A request from the chief or a ps task to a ps task. A request that arrives twice has the same effect as one
-/// that arrives once.
+/// A request from the chief or a ps task to a ps task. A request that arrives twice has the same effect as
+/// one that arrives once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccessFiles {
     /// What to do.

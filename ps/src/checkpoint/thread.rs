@@ -1,6 +1,6 @@
-//! The thread that executes the shards' file requests. It executes one request of each level of checkpoints at a
-//! time, because a disk does not work faster on two requests at once. A slow disk must not delay checkpoints in
-//! memory. Other modules define the format of the files.
+//! The thread that executes the shards' file requests. It executes one request of each level of checkpoints
+//! at a time, because a disk does not work faster on two requests at once. A slow disk must not delay
+//! checkpoints in memory. Other modules define the format of the files.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! The saves that the chief requested, each level of checkpoints by itself: the next one, and the one that is
-//! being written. A cut is the snapshot of the shard that a save writes. Wanted properties: (A) every request is
-//! answered once; of two requests for one save, the newer gets the result; (B) a cut has the version that was
-//! requested; (C) there are at most two cuts of each level; (D) a save that was written is not written again;
-//! (E) the saves of one level do not change those of the other.
+//! being written. A cut is the snapshot of the shard that a save writes. Wanted properties: (A) every request
+//! is answered once; of two requests for one save, the newer gets the result; (B) a cut has the version that
+//! was requested; (C) there are at most two cuts of each level; (D) a save that was written is not written
+//! again; (E) the saves of one level do not change those of the other.
 
 use pushpull_messages::checkpoint::Level;
 use pushpull_messages::id::Version;

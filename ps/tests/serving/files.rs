@@ -1,5 +1,5 @@
-//! Tests the files in the memory of two ps tasks: which peers may use them, what hostile requests cause, and that
-//! a save is on both tasks.
+//! Tests the files in the memory of two ps tasks: which peers may use them, what hostile requests cause, and
+//! that a save is on both tasks.
 
 use pushpull_messages::checkpoint::MEMORY;
 use pushpull_ps::PeerTransport;

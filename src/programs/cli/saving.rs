@@ -60,8 +60,8 @@ pub(super) struct SavingArgs {
     /// [default: 1800]
     #[arg(long, value_name = "N", requires = "checkpoint_dir", value_parser = clap::value_parser!(u64).range(5..=86_400))]
     last_save_timeout_s: Option<u64>,
-    /// Keep a checkpoint in the memory of the ps tasks every N updates, or every N seconds with Ns, such as 30s;
-    /// the job then survives the loss of one ps task without a directory. Needs 2 ps tasks
+    /// Keep a checkpoint in the memory of the ps tasks every N updates, or every N seconds with Ns, such as
+    /// 30s; the job then survives the loss of one ps task without a directory. Needs 2 ps tasks
     #[arg(long, value_name = "N[s]")]
     memory_checkpoint_every: Option<MemoryCheckpointConfig>,
     /// Directory of another job's checkpoints; the job takes its initial values from one of them, and begins

@@ -9,7 +9,9 @@ use pushpull_messages::id::JobName;
 use pushpull_ps::PsConfig;
 use pushpull_worker::WorkerConfig;
 
-use super::flags::{ClusterArgs, DeviceArgs, HangArgs, LeaseArgs, PsDeviceArgs, PsMemoryArgs, shards, threads};
+use super::flags::{
+    ClusterArgs, DeviceArgs, HangArgs, LeaseArgs, PsDeviceArgs, PsMemoryArgs, shards, threads,
+};
 use super::job::JobArgs;
 use super::observe::ObserveArgs;
 use super::parse::main;

@@ -170,7 +170,8 @@ pub struct Scenario {
     pub save_steps: Option<u64>,
     /// The number of checkpoints that are kept.
     pub keep: usize,
-    /// The number of steps between two checkpoints in the memory of the ps tasks; `None` if the job keeps none.
+    /// The number of steps between two checkpoints in the memory of the ps tasks; `None` if the job keeps
+    /// none.
     pub memory_steps: Option<u64>,
     /// The least and the greatest latency of the network.
     pub latency: [Duration; 2],
@@ -268,8 +269,8 @@ impl Scenario {
         }
     }
 
-    /// Lets a ps be killed and started again, in half of the scenarios without a directory and with checkpoints in
-    /// memory. No other fault may keep the job from rolling back to them.
+    /// Lets a ps be killed and started again, in half of the scenarios without a directory and with
+    /// checkpoints in memory. No other fault may keep the job from rolling back to them.
     fn lose_without_directory(&mut self) {
         let random = &mut Random::new(self.seed ^ 0x105e);
         let rolls_back = self.memory_steps.is_some() && self.save_steps.is_none();
@@ -618,7 +619,8 @@ fn compression(seed: u64) -> Vec<CompressionSpec> {
     vec![CompressionSpec { variables: pattern.to_owned(), gradients, values }]
 }
 
-/// Returns the number of steps between two checkpoints in memory: half of the jobs with several ps tasks keep some.
+/// Returns the number of steps between two checkpoints in memory: half of the jobs with several ps tasks keep
+/// some.
 fn memory_steps(seed: u64, ps: u32) -> Option<u64> {
     let random = &mut Random::new(seed ^ 0x3e3);
     (ps > 1 && random.one_in(2)).then(|| random.between(1, 4))

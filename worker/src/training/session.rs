@@ -44,13 +44,19 @@ pub(super) struct Session {
     pub fetches: FetchPlan,
     /// The number of batches taken from the input in earlier runs of this worker.
     pub drawn: u64,
-    /// True if the job makes checkpoints.
-    pub saves: bool,
-    /// True if the job keeps checkpoints in the memory of the ps tasks.
-    pub saves_in_memory: bool,
+    pub saves: JobSaves,
     pub trace: Option<TraceSpec>,
     /// The test set, if this worker evaluates the model while the job trains.
     pub test: Option<Arc<TestSet>>,
+}
+
+/// Where a job keeps checkpoints.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct JobSaves {
+    /// True if it makes checkpoints that outlast it.
+    pub in_directory: bool,
+    /// True if it keeps checkpoints in the memory of the ps tasks.
+    pub in_memory: bool,
 }
 
 /// What a worker is told to do when it registers.
@@ -173,20 +179,9 @@ impl SessionStart<'_> {
         link.begin(chief, Rejoin { job: digest, files }).await?;
         life.ready();
         let (drawn, test) = (resume.drawn, test.map(Arc::new));
-        let session = Session {
-            job,
-            workers,
-            parameters,
-            devices,
-            input,
-            hooks,
-            fetches,
-            drawn,
-            saves,
-            saves_in_memory,
-            trace,
-            test,
-        };
+        let saves = JobSaves { in_directory: saves, in_memory: saves_in_memory };
+        let session =
+            Session { job, workers, parameters, devices, input, hooks, fetches, drawn, saves, trace, test };
         Ok(Started::Session(Box::new(session), group))
     }
 

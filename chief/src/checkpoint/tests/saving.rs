@@ -90,8 +90,8 @@ impl ChiefLife {
             .await
     }
 
-    /// Does the same for a job with checkpoints in `memory`, which has those of the directory only if `directory`
-    /// is true.
+    /// Does the same for a job with checkpoints in `memory`, which has those of the directory only if
+    /// `directory` is true.
     pub(super) async fn begin_again_from(
         &self,
         memory: &Store,

@@ -1,8 +1,8 @@
 //! The files that a ps task keeps in its memory. A plain state machine without clock or socket.
 //!
-//! Wanted properties: (A) a file appears when its last piece has arrived, with the bytes of its pieces in order;
-//! (B) a piece that arrives twice has no further effect; (C) the bytes of all files, together with those that
-//! unfinished uploads will have, never exceed the bound.
+//! Wanted properties: (A) a file appears when its last piece has arrived, with the bytes of its pieces in
+//! order; (B) a piece that arrives twice has no further effect; (C) the bytes of all files, together with
+//! those that unfinished uploads will have, never exceed the bound.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,10 +11,12 @@ use bytes::Bytes;
 use pushpull_messages::id::{Incarnation, TaskId};
 use pushpull_messages::message::FILES_KEPT_MAX;
 
-/// The number of bytes that each file counts in addition to its own, so that many small files are bounded, too.
+/// The number of bytes that each file counts in addition to its own, so that many small files are bounded,
+/// too.
 const FILE_BYTES: u64 = 1 << 10;
 
-/// A task that uploads a file: the task, its incarnation and its nonce, and the number that it gave the upload.
+/// A task that uploads a file: the task, its incarnation and its nonce, and the number that it gave the
+/// upload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Uploader {
     /// The task. It has at most one unfinished upload.
@@ -146,7 +148,8 @@ impl MemoryFiles {
         Ok(())
     }
 
-    /// Adds a piece to an upload. The first piece of an upload ends an earlier unfinished one of the same task.
+    /// Adds a piece to an upload. The first piece of an upload ends an earlier unfinished one of the same
+    /// task.
     ///
     /// # Errors
     /// If the file does not fit, or if the piece does not follow the pieces before it.
@@ -191,8 +194,8 @@ impl MemoryFiles {
         Ok(())
     }
 
-    /// Returns the length of a file, and the bytes of the part of `range` that the file has; `None` if there is
-    /// no such file.
+    /// Returns the length of a file, and the bytes of the part of `range` that the file has; `None` if there
+    /// is no such file.
     pub fn get(&self, name: &str, range: Range<u64>) -> Option<(u64, Vec<Bytes>)> {
         let KeptFile { pieces, .. } = self.files.get(name)?;
         let end = range.end.min(pieces.bytes);
@@ -200,8 +203,8 @@ impl MemoryFiles {
         Some((pieces.bytes, found))
     }
 
-    /// Returns the names and lengths of the files in a folder and in the folders in it; of all files if the name
-    /// of the folder is empty.
+    /// Returns the names and lengths of the files in a folder and in the folders in it; of all files if the
+    /// name of the folder is empty.
     pub fn list(&self, folder: &str) -> Vec<(String, u64)> {
         let within = |name: &str| {
             folder.is_empty() || name.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))

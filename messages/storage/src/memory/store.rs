@@ -1,8 +1,8 @@
-//! A store whose files are in the memory of the ps tasks. Each file is kept by two tasks, so it outlasts the loss
-//! of any one of them.
+//! A store whose files are in the memory of the ps tasks. Each file is kept by two tasks, so it outlasts the
+//! loss of any one of them.
 //!
-//! Wanted properties: (A) a file that was stored is found after the loss of any one task; (B) a file counts as
-//! missing only if every task has replied that it does not have it.
+//! Wanted properties: (A) a file that was stored is found after the loss of any one task; (B) a file counts
+//! as missing only if every task has replied that it does not have it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,8 +28,8 @@ use super::files::MemoryFiles;
 
 /// The number of tasks that keep each file.
 const COPIES: usize = 2;
-/// The size of the pieces in which a file is sent to another task, in bytes. A larger piece would keep the other
-/// task's connections waiting for longer.
+/// The size of the pieces in which a file is sent to another task, in bytes. A larger piece would keep the
+/// other task's connections waiting for longer.
 const PIECE_BYTES: usize = 1 << 20;
 /// The size of the pieces in which a file is read from another task, in bytes.
 const READ_BYTES: u64 = 4 << 20;
@@ -46,15 +46,15 @@ pub struct FileCallError {
 
 /// The ps tasks, as one task reaches them.
 pub trait FileTasks: Send + Sync + 'static {
-    /// Returns all ps tasks, in the order in which to ask them for a file. The calling task is the first one if
-    /// it keeps files itself.
+    /// Returns all ps tasks, in the order in which to ask them for a file. The calling task is the first one
+    /// if it keeps files itself.
     fn tasks(&self, name: &str) -> Vec<TaskId>;
 
     /// Returns the files of the calling task and its id; `None` if it keeps no files.
     fn own(&self) -> Option<(TaskId, &Mutex<MemoryFiles>)>;
 
-    /// Asks another task for an operation on its files. `piece` is the payload of the request; the reply has the
-    /// payload of the reply.
+    /// Asks another task for an operation on its files. `piece` is the payload of the request; the reply has
+    /// the payload of the reply.
     fn call(
         &self,
         task: TaskId,
@@ -103,8 +103,8 @@ fn joined(parts: Vec<Bytes>) -> Bytes {
 }
 
 impl MemoryStore {
-    /// Returns a store in the memory of these tasks. `first` is the number of the first upload. An earlier start
-    /// of the task must not have used the numbers that follow.
+    /// Returns a store in the memory of these tasks. `first` is the number of the first upload. An earlier
+    /// start of the task must not have used the numbers that follow.
     pub fn new(tasks: impl FileTasks, first: u64) -> Self {
         Self(Arc::new(Shared { tasks: Box::new(tasks), uploads: AtomicU64::new(first) }))
     }

@@ -27,8 +27,8 @@ fn content(files: &MemoryFiles, name: &str) -> Option<Vec<u8>> {
 }
 
 proptest! {
-    /// Checks against a map of whole files: uploads of several tasks in pieces, some of them repeated, and some
-    /// abandoned for another one (A), (B), within a bound (C).
+    /// Checks against a map of whole files: uploads of several tasks in pieces, some of them repeated, and
+    /// some abandoned for another one (A), (B), within a bound (C).
     #[test]
     fn uploads_in_pieces_give_whole_files(
         events in prop::collection::vec((0u32..3, 0u8..4, 1usize..40, 1usize..9, any::<bool>(), any::<bool>()), 1..60),

@@ -51,8 +51,8 @@ impl<R> ShardState<R> {
         vec![self.saves.finish(level, result)]
     }
 
-    /// If saves of the current version were requested, takes a snapshot of the shard for each of them to write.
-    /// Called at the end of every request that may make a new version.
+    /// If saves of the current version were requested, takes a snapshot of the shard for each of them to
+    /// write. Called at the end of every request that may make a new version.
     pub(super) fn cut_if_due(&mut self) {
         let Some(contents) = &self.contents else { return };
         let cuts: Vec<_> = self.saves.due(contents.version).map(|save| contents.cut(save.clone())).collect();

@@ -59,7 +59,8 @@ pub(super) struct WorkerIncarnation<'a> {
     pub saves: &'a AtomicBool,
     /// True after the chief has let the worker begin.
     pub begun: bool,
-    /// Set to true when the chief lets the worker begin, if the job has checkpoints in the memory of ps tasks.
+    /// Set to true when the chief lets the worker begin, if the job has checkpoints in the memory of ps
+    /// tasks.
     pub saves_in_memory: bool,
 }
 
@@ -131,8 +132,8 @@ impl WorkerIncarnation<'_> {
     async fn train_and_finish(&mut self, chief: &Arc<ChiefLink>, session: Session) -> Ending {
         let Worker { life, journal, .. } = self.worker;
         self.begun = true;
-        self.saves.store(session.saves, Ordering::Relaxed);
-        self.saves_in_memory = session.saves_in_memory;
+        self.saves.store(session.saves.in_directory, Ordering::Relaxed);
+        self.saves_in_memory = session.saves.in_memory;
         let (Trained { result, progress }, rest) = self.train(chief, session).await;
         let result = match result {
             Ok(()) => TrainingResult::Completed,
@@ -207,20 +208,8 @@ impl WorkerIncarnation<'_> {
 
     /// Trains, and concurrently reports to the chief. The input and the hooks are dropped at the end.
     async fn train(&self, chief: &Arc<ChiefLink>, session: Session) -> (Trained, AfterTraining) {
-        let Session {
-            job,
-            parameters,
-            devices,
-            input,
-            hooks,
-            drawn,
-            saves,
-            trace,
-            workers,
-            test,
-            fetches,
-            ..
-        } = session;
+        let Session { job, parameters, devices, input, hooks, drawn, saves, trace, workers, test, fetches } =
+            session;
         let (journal, clock) = (self.worker.journal.clone(), Clock::start());
         let (plots, spans, evaluations) = (Plots::default(), Spans::default(), Evaluations::default());
         let own = |trace| Tracer::new(trace, self.worker.identity.task, clock, spans.clone());
@@ -236,7 +225,7 @@ impl WorkerIncarnation<'_> {
         let sources = ReportSources { journal: journal.clone(), plots: plots.clone(), spans, evaluations };
         let (stop, reporter) = self.start_reporter(chief, sources, clock);
         self.worker.life.doing("training");
-        let grace = saves.then(|| Grace::after(self.worker.interrupt.clone()));
+        let grace = saves.in_directory.then(|| Grace::after(self.worker.interrupt.clone()));
         let interrupt = grace.as_ref().map_or(&self.worker.interrupt, |grace| &grace.over).clone();
         let seed = SplitMix64::stream(&[job.seed, u64::from(self.worker.identity.task.index)]).bits();
         let filter = Filter::new(job.gradient, &job.graph.variables);
