@@ -11,7 +11,7 @@ use pushpull_messages::cluster::ClusterSpec;
 use pushpull_messages::id::{JobName, TaskId};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::observe::Observed;
-use pushpull_ps::{Ps, PsConfig};
+use pushpull_ps::{PeerTransport, Ps, PsConfig};
 use pushpull_transport::buffer::BufferPool;
 use pushpull_transport::{Identity, InProcess, Listener, SharedPort, Transport};
 use pushpull_worker::{Worker, WorkerConfig};
@@ -262,6 +262,8 @@ impl Tasks {
         let task = TaskId::ps(index);
         let (identity, pool, interrupt) = (run.identity(task), run.pool.clone(), run.leave.clone());
         let (observers, span) = (Arc::clone(&run.observers), span_of(task));
+        let peers = Some(PeerTransport::new(Arc::new(run.transport.clone())));
+        let config = PsConfig { peers, ..config };
         let start = move || async move {
             let ps = Ps::start(config, identity, listener, &pool)?;
             observers.add(Arc::new(ps.view()));

@@ -43,7 +43,7 @@ pub use programs::{
     main_from, main_with, ps_main, server_main, worker_main, worker_main_with,
 };
 pub use progress::Progress;
-pub use pushpull_chief::checkpoint::CheckpointConfig;
+pub use pushpull_chief::checkpoint::{CheckpointConfig, MemoryCheckpointConfig};
 pub use pushpull_chief::tensorboard::{EventError, EventWriter, SummaryConfig};
 pub use pushpull_chief::{ChiefConfig, ChiefError, JobEnd, JobProgress, JobReport};
 pub use pushpull_chief::{TrainingSnapshot, WorkerReport};

@@ -7,7 +7,7 @@ use pushpull_messages::out_of_range::OutOfRange;
 use pushpull_storage::Stores;
 use pushpull_transport::{RetryConfig, ServerConfig};
 
-use crate::checkpoint::{CheckpointConfig, DrainShares, WarmStartConfig};
+use crate::checkpoint::{CheckpointConfig, DrainShares, MemoryCheckpointConfig, WarmStartConfig};
 use crate::error::ChiefError;
 
 /// The largest value of [`ChiefConfig::reconnect_timeout`].
@@ -36,8 +36,9 @@ pub struct ChiefConfig {
     /// current work, such as an update or the first filling of its variables. It does not wait for the
     /// shard's files, which are read and written on another thread. `None` for no limit.
     pub shard_hung_after: Option<Duration>,
-    /// How long a job that makes checkpoints waits for a lost ps task to be started again. The job then rolls
-    /// back to its latest checkpoint and goes on. Zero if the loss of a ps task ends the job at once.
+    /// How long a job that makes checkpoints, in a directory or in memory, waits for a lost ps task to be
+    /// started again. The job then rolls back to its latest checkpoint and goes on. Zero if the loss of a ps
+    /// task ends the job at once.
     pub ps_lost_after: Duration,
     /// The time limit for the function that [`Chief::with_before_stop`](crate::Chief::with_before_stop)
     /// sets.
@@ -49,6 +50,10 @@ pub struct ChiefConfig {
     pub log_placement: bool,
     /// The settings of checkpoints; `None` if the job makes none.
     pub checkpoint: Option<CheckpointConfig>,
+    /// How often the job keeps a checkpoint in the memory of the ps tasks, of which there must be at least
+    /// two; `None` if it keeps none. With such checkpoints, a job rolls back after the loss of a ps task
+    /// although it may have no directory.
+    pub memory_checkpoint: Option<MemoryCheckpointConfig>,
     /// The settings for taking initial values from another job's checkpoint, used if this job has no
     /// checkpoint of its own to continue from.
     pub warm_start: Option<WarmStartConfig>,
@@ -77,6 +82,7 @@ impl Default for ChiefConfig {
             retry: RetryConfig { redial_for: Duration::from_secs(3), ..Default::default() },
             log_placement: false,
             checkpoint: None,
+            memory_checkpoint: None,
             warm_start: None,
             trace: None,
             stores: Stores::default(),
@@ -94,6 +100,7 @@ impl ChiefConfig {
     pub fn validate(&self) -> Result<(), ChiefError> {
         self.retry.validate()?;
         self.checkpoint.as_ref().map_or(Ok(()), CheckpointConfig::validate)?;
+        self.memory_checkpoint.as_ref().map_or(Ok(()), MemoryCheckpointConfig::validate)?;
         self.warm_start.as_ref().map_or(Ok(()), WarmStartConfig::validate)?;
         if self.trace.is_some_and(|trace| trace.every == 0) {
             return Err(OutOfRange::new("trace_every", "at least 1", 0).into());

@@ -8,12 +8,17 @@ use pushpull_storage::Stores;
 use pushpull_transport::ServerConfig;
 
 use crate::device::MakeDevice;
+use crate::files::PeerTransport;
 use crate::shard::UpdateThreads;
 use crate::threads;
 
 /// The default number of threads that share a large update, on a machine with at least as many cores. An
 /// update is limited by the memory's speed, so more threads gain little.
 const UPDATE_THREADS: usize = 4;
+
+/// The default of [`PsConfig::memory_checkpoint_bytes_max`]. The task takes this memory only as checkpoints
+/// need it, so the bound is far above what most jobs need.
+const MEMORY_CHECKPOINT_BYTES_MAX: u64 = 64 << 30;
 
 /// The settings of one ps task.
 #[derive(Clone, Debug)]
@@ -56,6 +61,12 @@ pub struct PsConfig {
     /// Opens the device on which each shard keeps the slots of its optimizers and applies updates; `None` for
     /// the host's processor.
     pub device: Option<MakeDevice>,
+    /// Dials the other ps tasks, each of which keeps a copy of the files that this task has in its memory;
+    /// `None` if the job keeps no checkpoints in the memory of the ps tasks.
+    pub peers: Option<PeerTransport>,
+    /// The largest total size, in bytes, of the files of checkpoints that the task keeps in its memory: its
+    /// own ones, and copies of those of other ps tasks.
+    pub memory_checkpoint_bytes_max: u64,
     /// Opens the stores that contain checkpoints, each by its location.
     pub stores: Stores,
     /// The limits on connections and requests.
@@ -76,6 +87,8 @@ impl Default for PsConfig {
             own_thread_bytes_min: 1 << 20,
             update_threads: std::thread::available_parallelism().map_or(1, usize::from).min(UPDATE_THREADS),
             device: None,
+            peers: None,
+            memory_checkpoint_bytes_max: MEMORY_CHECKPOINT_BYTES_MAX,
             stores: Stores::default(),
             server: ServerConfig::default(),
         }

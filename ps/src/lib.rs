@@ -13,6 +13,7 @@ mod containers;
 mod device;
 mod drafts;
 mod error;
+mod files;
 mod lifecycle;
 mod ps;
 mod requests;
@@ -29,6 +30,7 @@ pub use config::PsConfig;
 pub use containers::{ClientVariable, ContainerError, ContainerLimits, Containers};
 pub use device::{MakeDevice, PsDevice, PsDeviceError};
 pub use error::PsError;
+pub use files::PeerTransport;
 pub use ps::Ps;
 pub use shard::{
     Answer, Cut, FileRequest, Measure, Reader, Restored, ShardLimits, ShardState, SliceState, initial_slots,

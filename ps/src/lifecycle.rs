@@ -51,8 +51,12 @@ impl Lifecycle {
         Self(Arc::new(watch::Sender::new(status)))
     }
 
-    /// Records a new connection from `peer`.
+    /// Records a new connection from `peer`. Connections of other ps tasks do not count: two ps tasks that
+    /// only have each other have lost their job.
     pub(crate) fn connected(&self, peer: &Peer) {
+        if peer.task.job == JobName::Ps {
+            return;
+        }
         self.0.send_modify(|status| {
             status.connections += 1;
             if peer.task.job == JobName::Chief {
@@ -64,6 +68,9 @@ impl Lifecycle {
 
     /// Records that a connection from `peer` has ended.
     pub(crate) fn disconnected(&self, peer: &Peer) {
+        if peer.task.job == JobName::Ps {
+            return;
+        }
         self.0.send_modify(|status| {
             status.connections -= 1;
             if peer.task.job == JobName::Chief {

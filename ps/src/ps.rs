@@ -7,6 +7,7 @@ use futures_util::future::LocalBoxFuture;
 use parking_lot::{Mutex, RwLock};
 use pushpull_messages::message::StopReason;
 use pushpull_messages::placement::SHARDS_PER_TASK_MAX;
+use pushpull_storage::MemoryStore;
 use pushpull_transport::buffer::BufferPool;
 use pushpull_transport::{Identity, Listener, Server, ServerConfig, Warnings, serve};
 use tokio::time::timeout;
@@ -15,6 +16,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::checkpoint::Checkpoints;
 use crate::config::PsConfig;
 use crate::error::PsError;
+use crate::files::PsFiles;
 use crate::lifecycle::{End, Lifecycle};
 use crate::router::Router;
 use crate::shards::{Shards, Shared};
@@ -46,12 +48,17 @@ impl Ps {
     /// # Panics
     /// If called outside an actix system.
     pub fn start(
-        config: PsConfig,
+        mut config: PsConfig,
         identity: Identity,
         listener: Box<dyn Listener>,
         pool: &BufferPool,
     ) -> Result<Self, PsError> {
         config.validate()?;
+        let (peers, bytes_max) = (config.peers.clone(), config.memory_checkpoint_bytes_max);
+        let memory = PsFiles::new(identity.clone(), peers, bytes_max, pool.clone());
+        // The nonce keeps the uploads of two starts of the task apart.
+        let store = MemoryStore::new(memory.clone(), identity.nonce);
+        config.stores = config.stores.with_memory(store);
         let task = identity.task;
         let lifecycle = Lifecycle::new(config.chief_lease);
         let (leaving, files) = (CancellationToken::new(), CancellationToken::new());
@@ -65,8 +72,9 @@ impl Ps {
             leaving: leaving.clone(),
         });
         let warnings = Warnings::default();
-        let service =
-            Arc::new(Router { task, shards: Arc::clone(&shards), lifecycle: lifecycle.clone(), warnings });
+        let (of_router, lifecycle_of_router) = (Arc::clone(&shards), lifecycle.clone());
+        let service = Router { task, shards: of_router, lifecycle: lifecycle_of_router, memory, warnings };
+        let service = Arc::new(service);
         // A save request is answered only when the file is written. Meanwhile the chief must be able to send
         // other requests to every shard, also to those that it will name later.
         let requests_max = config.server.requests_max.max(2 * SHARDS_PER_TASK_MAX);

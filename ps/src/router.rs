@@ -10,6 +10,7 @@ use pushpull_transport::buffer::Payload;
 use pushpull_transport::{Arriving, Peer, Reply, Service, Sink, Warnings};
 
 use crate::drafts::DRAFT_TIME_MAX;
+use crate::files::PsFiles;
 use crate::lifecycle::{End, Lifecycle};
 use crate::requests::ShardRequest;
 use crate::shard::Reader;
@@ -20,6 +21,8 @@ pub(crate) struct Router {
     pub task: TaskId,
     pub shards: Arc<Shards>,
     pub lifecycle: Lifecycle,
+    /// The files that the task keeps in its memory.
+    pub memory: PsFiles,
     pub warnings: Warnings,
 }
 
@@ -46,8 +49,8 @@ fn shard_of(peer: &Peer, message: &Message) -> Option<u32> {
     }
 }
 
-/// Returns whether a request is an order to the shards. Such orders may come only from the chief that the
-/// task obeys.
+/// Returns whether a request is an order to the shards, or concerns the files in the task's memory. Of
+/// chiefs, only the one that the task obeys may send such a request.
 const fn is_order(message: &Message) -> bool {
     matches!(
         message,
@@ -59,6 +62,7 @@ const fn is_order(message: &Message) -> bool {
             | Message::StopAt(_)
             | Message::HoldAt(_)
             | Message::SetLearningRate(_)
+            | Message::AccessFiles(_)
     )
 }
 
@@ -129,6 +133,9 @@ impl Service for Router {
                 Some(rest) => (message, reply) = rest,
                 None => return,
             }
+        }
+        if let Message::AccessFiles(request) = message {
+            return self.memory.serve(peer, *request, &payload, reply);
         }
         let Some(shard) = shard_of(peer, &message) else {
             let reason = format!("{} does not accept {} from {}", self.task, message.name(), peer.task);

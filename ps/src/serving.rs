@@ -241,7 +241,7 @@ impl Serving {
     /// Handles the result of a file request.
     pub(crate) fn file_done(&mut self, FileDone { result, queued }: FileDone, host: &mut dyn Host) {
         let _handling = queued.handle();
-        if let FileResult::Write(result) = &result {
+        if let FileResult::Write(_, result) = &result {
             match result {
                 SaveResult::Written { took_ms, .. } => self.saving.record(Duration::from_millis(*took_ms)),
                 SaveResult::Past(_) | SaveResult::Replaced | SaveResult::Failed(_) => self.saves_failed += 1,
@@ -249,7 +249,7 @@ impl Serving {
         }
         self.act(host, |state| match result {
             FileResult::Read(result) => state.restored(result),
-            FileResult::Write(result) => state.written(result),
+            FileResult::Write(level, result) => state.written(level, result),
         });
     }
 }

@@ -54,7 +54,8 @@ fn connections(cluster: &ClusterConfig) -> u64 {
     let tasks = |job| cluster.cluster().addresses(job).len() as u64;
     let (ps, workers) = (cluster.cluster().ps_addresses().len() as u64, tasks(JobName::Worker));
     // While a chief or a worker is replaced, both the old and the new one may be connected.
-    let to_ps = workers + 2;
+    // With checkpoints in memory, each ps task may dial each other one.
+    let to_ps = workers + 2 + 2 * ps.saturating_sub(1);
     let own = match cluster.task().job {
         JobName::Ps => to_ps,
         JobName::Worker if cluster.cluster().has_ps() => ps + 1,
@@ -144,7 +145,7 @@ mod tests {
             ];
             ClusterConfig::new(ClusterSpec::new(jobs).unwrap(), job, Some(index)).unwrap()
         };
-        assert_eq!(connections(&config(1, JobName::Ps, 0)), 102);
+        assert_eq!(connections(&config(1, JobName::Ps, 0)), 106);
         assert_eq!(connections(&config(1, JobName::Worker, 0)), 4);
         assert_eq!(connections(&config(1, JobName::Chief, 0)), 103);
         assert_eq!(connections(&config(0, JobName::Worker, 1)), 4);

@@ -13,7 +13,7 @@ use pushpull_messages::cluster::{Address, ClusterConfig, ClusterSpec};
 use pushpull_messages::graph::GraphSpec;
 use pushpull_messages::id::{JobName, TaskId};
 use pushpull_messages::job::JobSpec;
-use pushpull_ps::{Ps, PsConfig, PsError};
+use pushpull_ps::{PeerTransport, Ps, PsConfig, PsError};
 use pushpull_storage::{EvaluationRecord, Store};
 use pushpull_transport::buffer::BufferPool;
 use pushpull_transport::{Congestion, Identity, Listener, Tcp, Transport};
@@ -170,6 +170,7 @@ async fn run_ps(
 ) -> Outcome {
     let (pool, identity) = (network.pool(cluster), identity(cluster, graph, endpoint.advertised()));
     let tcp = network.tcp(&pool);
+    let config = PsConfig { peers: Some(PeerTransport::new(Arc::new(tcp.clone()))), ..config };
     let (cluster, bind, interrupt) = (cluster.clone(), network.bind.clone(), signals.interrupt.clone());
     let (io, observers) = (Arbiter::new(), endpoint.observers());
     let result = run_on(&io, move || async move {
@@ -229,6 +230,7 @@ async fn run_worker(
     let worker = Worker::new(config, identity.clone(), shared, pool.clone(), interrupt);
     let worker = worker.map_err(Failure::usage)?;
     endpoint.observers().add(Arc::new(worker.view()));
+    let ps = PsConfig { peers: Some(PeerTransport::new(Arc::clone(&transport))), ..ps };
     let hosted = match &port {
         Some(port) => HostedPs::start(cluster, port, &identity, ps, &pool, (endpoint, signals))?,
         None => None,

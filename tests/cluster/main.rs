@@ -30,6 +30,7 @@ mod input;
 mod leaving;
 mod library;
 mod local;
+mod memory_checkpoints;
 mod mirrored;
 mod modes;
 mod observing;

@@ -22,6 +22,8 @@ pub(super) struct Cleaner {
     /// The checkpoints that are known to be valid, each with the time of its save in milliseconds since
     /// 1970.
     known: BTreeMap<CheckpointName, u64>,
+    /// Whether broken checkpoints are deleted, too.
+    deletes_broken: bool,
     /// The broken checkpoints that have already been logged; they are not deleted.
     left_alone: BTreeSet<CheckpointName>,
     /// Whether a checkpoint was committed since the last cleaning.
@@ -41,9 +43,16 @@ impl Cleaner {
             keep,
             keep_every,
             known: BTreeMap::new(),
+            deletes_broken: false,
             left_alone: BTreeSet::new(),
             due: false,
         }
+    }
+
+    /// Lets the cleaner delete broken checkpoints, too. Files in the memory of ps tasks cannot be repaired.
+    #[must_use]
+    pub(super) fn deleting_broken(self) -> Self {
+        Self { deletes_broken: true, ..self }
     }
 
     /// Sets the incarnation number that the chief's checkpoints carry from now on. Checkpoints with a greater
@@ -82,6 +91,10 @@ impl Cleaner {
                 CheckpointState::Committed(manifest) => {
                     self.known.insert(name, manifest.saved_ms);
                 }
+                CheckpointState::Broken(reason) if self.deletes_broken => {
+                    debug!(checkpoint = %name, reason, "deleting a broken checkpoint");
+                    self.delete(name).await?;
+                }
                 // A broken checkpoint was once committed, so it is kept: another version of this program may
                 // have written it, or an operator may be able to repair it.
                 CheckpointState::Broken(reason) => {
@@ -100,13 +113,17 @@ impl Cleaner {
         }
         let committed: Vec<_> = self.known.iter().map(|(&name, &saved_ms)| (name, saved_ms)).collect();
         for name in to_delete(committed, self.keep, self.keep_every) {
-            // The manifest is deleted first. If the other files then cannot be deleted, they no longer count
-            // as a checkpoint.
-            self.catalog.store().delete(&name.manifest()).await?;
-            self.known.remove(&name);
-            self.catalog.store().delete_folder(&name.to_string()).await?;
+            self.delete(name).await?;
             debug!(checkpoint = %name, "deleted checkpoint");
         }
         Ok(())
+    }
+
+    async fn delete(&mut self, name: CheckpointName) -> Result<(), StoreError> {
+        // The manifest is deleted first. If the other files then cannot be deleted, they no longer count as a
+        // checkpoint.
+        self.catalog.store().delete(&name.manifest()).await?;
+        self.known.remove(&name);
+        self.catalog.store().delete_folder(&name.to_string()).await
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use pushpull_messages::checkpoint::MEMORY;
 use pushpull_messages::id::GlobalStep;
 use pushpull_messages::out_of_range::OutOfRange;
 
@@ -43,6 +44,22 @@ pub struct CheckpointConfig {
     pub last_save_timeout: Duration,
 }
 
+/// How often the job keeps a checkpoint in the memory of the ps tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryCheckpointConfig {
+    /// At every multiple of this number of steps.
+    Steps(u64),
+    /// Each time this interval has passed.
+    Time(Duration),
+}
+
+/// The error for a text that is not a [`MemoryCheckpointConfig`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "'{0}' is neither a number of updates nor of seconds, expected a number of at least 1 such as 100, or 30s"
+)]
+pub struct MemoryCheckpointError(String);
+
 /// The choice of the checkpoint that a job begins with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RestoreChoice {
@@ -63,6 +80,44 @@ pub enum RestoreChoice {
 #[error("'{0}' does not name a checkpoint, expected latest-valid, latest, none, or the number of a step")]
 pub struct RestoreChoiceError(String);
 
+impl MemoryCheckpointConfig {
+    /// Checks the setting.
+    ///
+    /// # Errors
+    /// If it is out of range.
+    pub fn validate(&self) -> Result<(), OutOfRange> {
+        match self {
+            Self::Steps(0) => Err(OutOfRange::new("memory_checkpoint.steps", "at least 1", 0)),
+            Self::Time(time) if *time < Duration::from_secs(1) => {
+                Err(OutOfRange::new("memory_checkpoint.time", "at least 1 s", format!("{time:?}")))
+            }
+            Self::Steps(_) | Self::Time(_) => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for MemoryCheckpointConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Steps(steps) => steps.fmt(f),
+            Self::Time(time) => write!(f, "{}s", time.as_secs()),
+        }
+    }
+}
+
+impl FromStr for MemoryCheckpointConfig {
+    type Err = MemoryCheckpointError;
+
+    fn from_str(text: &str) -> Result<Self, MemoryCheckpointError> {
+        let parsed = match text.strip_suffix('s') {
+            Some(seconds) => seconds.parse().map(|seconds| Self::Time(Duration::from_secs(seconds))),
+            None => text.parse().map(Self::Steps),
+        };
+        let wrong = || MemoryCheckpointError(text.chars().take(64).collect());
+        parsed.ok().filter(|every| every.validate().is_ok()).ok_or_else(wrong)
+    }
+}
+
 impl CheckpointConfig {
     /// Returns the default settings for this location. With these settings, the job saves its initial values
     /// if it does not resume from a checkpoint, and makes one more checkpoint at its end.
@@ -77,6 +132,16 @@ impl CheckpointConfig {
             drain_timeout: Duration::from_secs(25),
             last_save_timeout: Duration::from_secs(1800),
         }
+    }
+
+    /// Returns the settings of checkpoints in the memory of the ps tasks. The newest two are kept, because
+    /// the newest one may have lost files together with a ps task.
+    pub(crate) fn in_memory(every: MemoryCheckpointConfig) -> Self {
+        let (save_steps, save_secs) = match every {
+            MemoryCheckpointConfig::Steps(steps) => (Some(steps), None),
+            MemoryCheckpointConfig::Time(time) => (None, Some(time)),
+        };
+        Self { save_steps, save_secs, keep: 2, ..Self::new(MEMORY) }
     }
 
     /// Checks the settings.
@@ -161,6 +226,17 @@ mod tests {
         for text in ["", "newest", "-1", "step-5"] {
             let error = text.parse::<RestoreChoice>().unwrap_err().to_string();
             assert!(error.starts_with(&format!("'{text}' does not name a checkpoint")), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_interval_in_memory_is_parsed_as_it_is_displayed() {
+        for text in ["1", "100", "1s", "30s"] {
+            assert_eq!(text.parse::<MemoryCheckpointConfig>().unwrap().to_string(), text);
+        }
+        for text in ["", "0", "0s", "s", "-1", "1.5", "1m", "18446744073709551616"] {
+            let error = text.parse::<MemoryCheckpointConfig>().unwrap_err().to_string();
+            assert!(error.contains(&format!("'{text}' is neither a number of updates")), "{error}");
         }
     }
 

@@ -43,6 +43,15 @@ pub enum RestoreError {
         /// The broken checkpoints, the newest first.
         broken: Vec<BrokenCheckpoint>,
     },
+    /// No checkpoint in the memory of the ps tasks is whole, and the job has no others.
+    #[error(
+        "the job's variables are lost: no checkpoint in the memory of the ps tasks is whole, because more than one of them was lost{}; start the job again, with a --checkpoint-dir to survive this",
+        broken.iter().map(|broken| format!(" ({broken})")).collect::<String>()
+    )]
+    MemoryLost {
+        /// The broken checkpoints, the newest first.
+        broken: Vec<BrokenCheckpoint>,
+    },
     /// The store does not respond, so the state of the checkpoint is unknown.
     #[error(
         "{checkpoint} cannot be read: {reason}; using an older checkpoint would lose steps, so start the job again when the store responds"

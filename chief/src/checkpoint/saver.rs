@@ -2,7 +2,7 @@
 //! training has ended. Other files of this folder decide when a checkpoint is due, write it, and decide
 //! which checkpoints to delete.
 
-use pushpull_messages::checkpoint::CheckpointName;
+use pushpull_messages::checkpoint::{CheckpointName, Level};
 use pushpull_messages::id::{GlobalStep, Incarnation, Version};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::observe::{TimeHistogram, WallClock};
@@ -11,11 +11,11 @@ use pushpull_storage::{Catalog, Store, StoreError, StoreLock};
 use pushpull_transport::Identity;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Duration, Instant};
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 
 use super::checkpoint_writer::{CheckpointWriter, CommittedCheckpoint, SaveError};
 use super::cleaner::Cleaner;
-use super::config::{CheckpointConfig, RestoreChoice};
+use super::config::{CheckpointConfig, MemoryCheckpointConfig, RestoreChoice};
 use super::schedule::{NextSave, Schedule};
 use crate::launch::PsTasks;
 use crate::report::JobProgress;
@@ -48,7 +48,7 @@ pub(crate) struct SaveStatus {
 }
 
 /// A command to the saver.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum SaverCommand {
     /// Starts the schedule; sent when all shards have been initialized. Sent again when a job has rolled
     /// back.
@@ -72,13 +72,16 @@ pub(crate) enum SaverCommand {
 pub(crate) struct StartingPoint {
     pub placement: Placement,
     pub version: Version,
-    /// The checkpoint that the job continues from, if any.
+    /// The checkpoint of the directory that the job continues from, if any.
     pub from: Option<CheckpointName>,
+    /// Whether the job continues from a checkpoint in the memory of the ps tasks.
+    pub in_memory: bool,
 }
 
 /// The saver, which makes the checkpoints of one run of the chief.
 #[derive(Debug)]
 pub(crate) struct Saver {
+    level: Level,
     config: CheckpointConfig,
     writer: CheckpointWriter,
     cleaner: Cleaner,
@@ -109,7 +112,26 @@ impl Saver {
         let life = catalog.next_life(identity.incarnation, identity.nonce).await?;
         let cleaner = Cleaner::new(catalog.clone(), life, config.keep, config.keep_every);
         let writer = CheckpointWriter::new(catalog, job, identity.cluster.clone(), life);
-        Ok(Self { writer, cleaner, status, config, retry: RETRY, nonce: identity.nonce, _lock: None })
+        let (level, nonce) = (Level::Directory, identity.nonce);
+        Ok(Self { level, writer, cleaner, status, config, retry: RETRY, nonce, _lock: None })
+    }
+
+    /// Creates the saver of checkpoints in the memory of the ps tasks. Its checkpoints carry `life`, which is
+    /// the number of those in the directory, if the job makes some: then the newest of both levels can be
+    /// found.
+    pub(crate) fn in_memory(
+        every: MemoryCheckpointConfig,
+        store: Store,
+        job: JobSpec,
+        identity: &Identity,
+        life: Incarnation,
+    ) -> Self {
+        let (status, _) = watch::channel(SaveStatus::default());
+        let (config, catalog) = (CheckpointConfig::in_memory(every), Catalog::new(store));
+        let cleaner = Cleaner::new(catalog.clone(), life, config.keep, None).deleting_broken();
+        let writer = CheckpointWriter::new(catalog, job, identity.cluster.clone(), life);
+        let (level, nonce) = (Level::Memory, identity.nonce);
+        Self { level, writer, cleaner, status, config, retry: RETRY, nonce, _lock: None }
     }
 
     /// Keeps the lock of the store until the saver has ended.
@@ -160,10 +182,16 @@ impl Saver {
     ) -> Result<CheckpointName, String> {
         self.writer.follow(progress.clone());
         let (mut start, mut requested) = wait_to_begin(&mut commands, None).await?;
+        if self.level == Level::Memory {
+            self.follow_earlier().await;
+        }
         loop {
-            self.status.send_modify(|status| (status.last, status.tried) = (start.from, None));
+            self.begin_at(&start);
             let (steps, every) = (self.config.save_steps, self.config.save_secs);
-            let saved = start.from.map(|from| Version(from.step.0));
+            // In memory, the first version is always saved: a ps task that was started again has lost its
+            // files.
+            let saved = start.from.filter(|_| self.level == Level::Directory);
+            let saved = saved.map(|from| Version(from.step.0));
             let mut schedule = Schedule::new(steps, every, start.version, saved);
             if requested {
                 schedule.request(None);
@@ -191,6 +219,30 @@ impl Saver {
                 }
             }
         }
+    }
+
+    /// Lets the next checkpoints count as newer than those that an earlier run of the chief has left in the
+    /// memory of the ps tasks, also if the clock was set back.
+    async fn follow_earlier(&mut self) {
+        match self.writer.catalog().next_life(self.writer.life(), self.nonce).await {
+            Ok(life) => {
+                self.writer.renew(life);
+                self.cleaner.renew(life);
+            }
+            Err(error) => warn!(%error, "could not list the checkpoints in memory"),
+        }
+    }
+
+    /// Updates the status when the shards begin at `start`.
+    fn begin_at(&self, start: &StartingPoint) {
+        self.status.send_modify(|status| {
+            status.tried = None;
+            if self.level == Level::Directory {
+                // A job that continues from a checkpoint in memory still has its older ones.
+                let older = |last: &CheckpointName| start.in_memory && last.step.0 <= start.version.0;
+                status.last = start.from.or(status.last.filter(older));
+            }
+        });
     }
 
     /// Gives a greater incarnation number, and therefore other file names, to all checkpoints from now on.
@@ -278,7 +330,10 @@ impl Saver {
             Err(SaveError::Failed(reason) | SaveError::PsLost(reason)) => {
                 schedule.failed(at, now);
                 let newest = self.status.borrow().newest();
-                error!(step = %at, reason, "checkpoint was not made; {newest}");
+                match self.level {
+                    Level::Directory => error!(step = %at, reason, "checkpoint was not made; {newest}"),
+                    Level::Memory => warn!(step = %at, reason, "checkpoint in memory was not made; {newest}"),
+                }
             }
         }
     }
@@ -354,7 +409,10 @@ impl Saver {
         match saved {
             Ok(CommittedCheckpoint { name, bytes, took, saved_ms }) => {
                 let (megabytes, seconds) = (bytes as f64 / 1e6, took.as_secs_f32());
-                info!("saved {name}: {megabytes:.1} MB in {seconds:.3} s");
+                match self.level {
+                    Level::Directory => info!("saved {name}: {megabytes:.1} MB in {seconds:.3} s"),
+                    Level::Memory => debug!("saved {name} in memory: {megabytes:.1} MB in {seconds:.3} s"),
+                }
                 self.cleaner.committed(name, saved_ms);
                 self.status.send_modify(|status| {
                     status.saves += 1;

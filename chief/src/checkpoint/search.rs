@@ -1,16 +1,16 @@
 //! Searches for the checkpoint that a job begins with, from the newest to the oldest. Accesses no store.
 //! Wanted properties: (A) `latest-valid` takes the newest valid checkpoint, and reports broken newer ones;
 //! (B) if there is a checkpoint, valid or broken, only `none` lets a job begin with initial values; (C)
-//! `latest` and a step number never take another checkpoint than the requested one.
+//! `latest` and a step number never take another checkpoint than the requested one; (D) of two checkpoints
+//! with one name, the one in memory is examined first.
 
-use pushpull_messages::checkpoint::CheckpointName;
+use pushpull_messages::checkpoint::{CheckpointName, Level};
 use pushpull_messages::id::GlobalStep;
 use pushpull_messages::job::JobSpec;
 use pushpull_storage::ManifestSpec;
 
 use super::config::RestoreChoice;
 use super::error::{BrokenCheckpoint, RestoreError};
-use pushpull_storage::newest_first;
 
 /// The largest number of steps that an error lists.
 const NAMED_MAX: usize = 20;
@@ -21,7 +21,7 @@ pub(super) struct CheckpointSearch {
     restore: RestoreChoice,
     location: String,
     /// The checkpoints that have not been examined yet, the newest last.
-    left: Vec<CheckpointName>,
+    left: Vec<(CheckpointName, Level)>,
     broken: Vec<BrokenCheckpoint>,
     /// If a step was requested: the steps of all other checkpoints, for the error message.
     others: Vec<GlobalStep>,
@@ -29,13 +29,16 @@ pub(super) struct CheckpointSearch {
 
 impl CheckpointSearch {
     /// Begins a search among the checkpoints with these names; some of them may be unfinished.
-    pub(super) fn new(restore: RestoreChoice, mut names: Vec<CheckpointName>, location: &str) -> Self {
-        newest_first(&mut names);
-        names.reverse();
+    pub(super) fn new(
+        restore: RestoreChoice,
+        mut names: Vec<(CheckpointName, Level)>,
+        location: &str,
+    ) -> Self {
+        names.sort_unstable_by_key(|&(name, level)| (name.life, name.step, level));
         let mut others = Vec::new();
         match restore {
             RestoreChoice::None => names.clear(),
-            RestoreChoice::Step(step) => names.retain(|name| {
+            RestoreChoice::Step(step) => names.retain(|(name, _)| {
                 let wanted = name.step == step;
                 others.extend((!wanted).then_some(name.step));
                 wanted
@@ -47,7 +50,7 @@ impl CheckpointSearch {
     }
 
     /// Returns the next checkpoint to examine. The caller skips an unfinished one.
-    pub(super) fn next(&mut self) -> Option<CheckpointName> {
+    pub(super) fn next(&mut self) -> Option<(CheckpointName, Level)> {
         self.left.pop()
     }
 
@@ -160,9 +163,9 @@ mod tests {
         restore: RestoreChoice,
         there: &Store,
     ) -> Result<(Option<CheckpointName>, Option<String>), RestoreError> {
-        let names = there.iter().map(|&(name, _)| name).collect();
+        let names = there.iter().map(|&(name, _)| (name, Level::Directory)).collect();
         let mut search = CheckpointSearch::new(restore, names, "here");
-        while let Some(name) = search.next() {
+        while let Some((name, _)) = search.next() {
             match there.iter().find(|(other, _)| *other == name).unwrap().1 {
                 Kind::Valid => return search.accept(name).map(|()| (Some(name), search.warning(name))),
                 Kind::Broken => search.reject(name, "cut".into()),
@@ -215,6 +218,19 @@ mod tests {
                 (Err(RestoreError::NoSuchStep { .. }), None) => prop_assert!(step.is_some()),
                 other => prop_assert!(false, "{other:?}"),
             }
+        }
+
+        /// Checks that all checkpoints of both levels are examined, the newest first, and those in memory
+        /// before the others of their names (D).
+        #[test]
+        fn both_levels_are_searched_from_the_newest(
+            names in prop::collection::btree_set((1u64..4, 0u64..6, any::<bool>()), 0..12),
+        ) {
+            let level = |memory| if memory { Level::Memory } else { Level::Directory };
+            let all: Vec<_> = names.iter().map(|&(life, step, memory)| (named(step, life), level(memory))).collect();
+            let mut search = CheckpointSearch::new(RestoreChoice::LatestValid, all.clone(), "here");
+            let examined: Vec<_> = std::iter::from_fn(|| search.next()).collect();
+            prop_assert_eq!(examined, all.into_iter().rev().collect::<Vec<_>>());
         }
 
         #[test]

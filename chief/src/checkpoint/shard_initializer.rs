@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use pushpull_messages::checkpoint::{CheckpointName, StartSpec};
+use pushpull_messages::checkpoint::{CheckpointName, Level, StartSpec};
 use pushpull_messages::id::{Incarnation, Version};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::Resume;
@@ -32,6 +32,8 @@ pub(crate) struct ShardInitializer<'a> {
     /// The job's own checkpoints, and the choice of the checkpoint that the job begins with; `None` if the
     /// job makes no checkpoints.
     pub checkpoints: Option<(&'a Catalog, RestoreChoice)>,
+    /// The job's checkpoints in the memory of the ps tasks; `None` if it keeps none.
+    pub memory: Option<&'a Catalog>,
     pub warm_start: Option<&'a WarmStartConfig>,
     pub wall_clock: &'a WallClock,
 }
@@ -49,6 +51,30 @@ pub(crate) struct InitialState {
     pub resumes: Vec<Resume>,
 }
 
+/// Checkpoints among which one is searched.
+#[derive(Clone, Copy)]
+struct Searched<'a> {
+    catalog: &'a Catalog,
+    level: Level,
+    /// Checkpoints of smaller incarnations are ignored.
+    since: Option<Incarnation>,
+}
+
+impl<'a> Searched<'a> {
+    const fn directory(catalog: &'a Catalog) -> Self {
+        Self { catalog, level: Level::Directory, since: None }
+    }
+}
+
+/// The checkpoint from which the shards were initialized.
+struct Taken {
+    name: CheckpointName,
+    level: Level,
+    manifest: ManifestSpec,
+    /// The version with which all shards begin.
+    version: Version,
+}
+
 /// The purpose for which a checkpoint is read.
 #[derive(Clone, Copy)]
 enum Purpose<'a> {
@@ -57,30 +83,43 @@ enum Purpose<'a> {
 }
 
 impl ShardInitializer<'_> {
-    /// Initializes all shards again after a ps task was lost: from the newest valid checkpoint of this job
-    /// or, if there is none, in the way in which the job began. `life` is the incarnation of the chief's
-    /// first checkpoints. Checkpoints of smaller incarnations are used only if the job was set to begin with
-    /// the newest checkpoint; otherwise they do not belong to this job.
+    /// Initializes all shards again after a ps task was lost: from the newest valid checkpoint of this job,
+    /// in memory or in the directory. If there is none and `may_begin_anew` is true, does so in the way in
+    /// which the job began. `life` is the incarnation of the chief's first checkpoints. Checkpoints of
+    /// smaller incarnations in the directory are used only if the job was set to begin with the newest
+    /// checkpoint; otherwise they do not belong to this job.
     pub(crate) async fn run_again(
         &self,
         placement: Placement,
         life: Incarnation,
+        may_begin_anew: bool,
     ) -> Result<InitialState, ChiefError> {
-        let Some((catalog, restore)) = self.checkpoints else { return self.run(placement).await };
-        let since = match restore {
-            RestoreChoice::LatestValid | RestoreChoice::Latest => None,
-            RestoreChoice::None | RestoreChoice::Step(_) => Some(life),
-        };
-        match self.resume_from(catalog, RestoreChoice::LatestValid, since, &placement).await? {
-            Some(initial) => Ok(initial),
-            None => self.run(placement).await,
+        let mut levels = Vec::new();
+        levels.extend(self.memory.map(|catalog| Searched { catalog, level: Level::Memory, since: None }));
+        levels.extend(self.checkpoints.map(|(catalog, restore)| {
+            let since = match restore {
+                RestoreChoice::LatestValid | RestoreChoice::Latest => None,
+                RestoreChoice::None | RestoreChoice::Step(_) => Some(life),
+            };
+            Searched { catalog, level: Level::Directory, since }
+        }));
+        let only_memory = self.checkpoints.is_none();
+        match self.resume_from(&levels, RestoreChoice::LatestValid, &placement).await {
+            Ok(Some(initial)) => Ok(initial),
+            Ok(None) if may_begin_anew => self.run(placement).await,
+            Ok(None) => Err(RestoreError::MemoryLost { broken: Vec::new() }.into()),
+            Err(ChiefError::Restore(RestoreError::NoneWhole { broken, .. })) if only_memory => {
+                Err(RestoreError::MemoryLost { broken }.into())
+            }
+            Err(error) => Err(error),
         }
     }
 
     /// Initializes all shards; each gets the variables that `placement` assigns to it.
     pub(crate) async fn run(&self, placement: Placement) -> Result<InitialState, ChiefError> {
         if let Some((catalog, restore)) = self.checkpoints
-            && let Some(initial) = self.resume_from(catalog, restore, None, &placement).await?
+            && let Some(initial) =
+                self.resume_from(&[Searched::directory(catalog)], restore, &placement).await?
         {
             return Ok(initial);
         }
@@ -90,26 +129,27 @@ impl ShardInitializer<'_> {
                 let catalog = Catalog::new(Store::open(&config.location).map_err(RestoreError::from)?);
                 let choice = config.checkpoint.map_or(RestoreChoice::LatestValid, RestoreChoice::Step);
                 let purpose = Purpose::WarmStart(config);
-                let found = self.begin_with(&catalog, choice, None, &placement, purpose).await?;
-                let (_, _, version) =
-                    found.ok_or_else(|| RestoreError::NothingThere(config.location.clone()))?;
-                version
+                let levels = [Searched::directory(&catalog)];
+                let found = self.begin_with(&levels, choice, &placement, purpose).await?;
+                found.ok_or_else(|| RestoreError::NothingThere(config.location.clone()))?.version
             }
         };
         let resumes = vec![Resume::default(); self.workers as usize];
-        Ok(InitialState { start: StartingPoint { placement, version, from: None }, resumes })
+        Ok(InitialState {
+            start: StartingPoint { placement, version, from: None, in_memory: false },
+            resumes,
+        })
     }
 
     /// Initializes the shards from the chosen checkpoint of the job; returns `None` if there is none.
     async fn resume_from(
         &self,
-        catalog: &Catalog,
+        levels: &[Searched<'_>],
         restore: RestoreChoice,
-        since: Option<Incarnation>,
         placement: &Placement,
     ) -> Result<Option<InitialState>, ChiefError> {
-        let found = self.begin_with(catalog, restore, since, placement, Purpose::Resume).await?;
-        let Some((name, manifest, version)) = found else { return Ok(None) };
+        let found = self.begin_with(levels, restore, placement, Purpose::Resume).await?;
+        let Some(Taken { name, level, manifest, version }) = found else { return Ok(None) };
         let resumes = resumes(&manifest, self.job, self.workers);
         if manifest.learning_rate.factor != 1.0 {
             info!(
@@ -118,7 +158,9 @@ impl ShardInitializer<'_> {
             );
         }
         self.ps.begin_with_rate(manifest.learning_rate);
-        let start = StartingPoint { placement: placement.clone(), version, from: Some(name) };
+        let (placement, in_memory) = (placement.clone(), level == Level::Memory);
+        let from = Some(name).filter(|_| !in_memory);
+        let start = StartingPoint { placement, version, from, in_memory };
         Ok(Some(InitialState { start, resumes }))
     }
 
@@ -133,21 +175,38 @@ impl ShardInitializer<'_> {
         }
     }
 
-    /// Initializes the shards from the chosen checkpoint; returns `None` if there is none. Ignores the
-    /// checkpoints of incarnations smaller than `since`.
+    /// Returns the names of all checkpoints of these levels.
+    async fn names(&self, levels: &[Searched<'_>]) -> Result<Vec<(CheckpointName, Level)>, RestoreError> {
+        let mut all = Vec::new();
+        for &Searched { catalog, level, since } in levels {
+            let names = catalog.names().await?.into_iter();
+            let names = names.filter(|name| since.is_none_or(|since| name.life >= since));
+            all.extend(names.map(|name| (name, level)));
+        }
+        Ok(all)
+    }
+
+    /// Initializes the shards from the chosen checkpoint; returns `None` if there is none.
     async fn begin_with(
         &self,
-        catalog: &Catalog,
+        levels: &[Searched<'_>],
         choice: RestoreChoice,
-        since: Option<Incarnation>,
         placement: &Placement,
         purpose: Purpose<'_>,
-    ) -> Result<Option<(CheckpointName, ManifestSpec, Version)>, ChiefError> {
-        let mut names = catalog.names().await.map_err(RestoreError::from)?;
-        names.retain(|name| since.is_none_or(|since| name.life >= since));
-        let mut search = CheckpointSearch::new(choice, names, catalog.store().location());
-        while let Some(name) = search.next() {
+    ) -> Result<Option<Taken>, ChiefError> {
+        let locations: Vec<_> = levels.iter().map(|searched| searched.catalog.store().location()).collect();
+        let mut search = CheckpointSearch::new(choice, self.names(levels).await?, &locations.join(" and "));
+        while let Some((name, level)) = search.next() {
+            let searched = levels.iter().find(|searched| searched.level == level);
+            let catalog = searched.expect("the name is from one of them").catalog;
             let manifest = match look_patiently(catalog, name).await {
+                // The ps tasks had another job before.
+                CheckpointState::Committed(manifest)
+                    if level == Level::Memory && manifest.job.digest() != self.job.digest() =>
+                {
+                    search.reject(name, "another job has made it".to_owned());
+                    continue;
+                }
                 CheckpointState::Committed(manifest) => *manifest,
                 CheckpointState::Unfinished => continue,
                 CheckpointState::Broken(reason) => {
@@ -182,7 +241,7 @@ impl ShardInitializer<'_> {
             match self.ps.create(self.job, self.workers, placement, &start).await {
                 Ok(version) => {
                     info!("{done} {name} in {:.3} s", began.elapsed().as_secs_f32());
-                    return Ok(Some((name, manifest, version)));
+                    return Ok(Some(Taken { name, level, manifest, version }));
                 }
                 // The checkpoint looked valid, but a shard could not read it.
                 Err(CreateError::Unavailable { shard, reason }) => {

@@ -10,11 +10,12 @@ use std::time::Duration;
 use actix::{Actor, Addr};
 use futures_util::FutureExt;
 use futures_util::future::{Fuse, FusedFuture, LocalBoxFuture};
-use pushpull_messages::checkpoint::CheckpointName;
+use pushpull_messages::checkpoint::{CheckpointName, MEMORY};
 use pushpull_messages::id::{GlobalStep, JobName, PlacementEpoch, ShardId, TaskId};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::{Evaluation, ShardSnapshot, StopReason};
 use pushpull_messages::observe::{Clock, Micros, SpanSpec};
+use pushpull_storage::{MemoryStore, Store};
 use pushpull_transport::wire::Limits;
 use pushpull_transport::{CallError, Identity, Listener, Server, ServerConfig, Transport, serve};
 use tokio::sync::{Notify, mpsc, watch};
@@ -173,7 +174,8 @@ impl JobRun {
         mut inputs: JobInputs,
         server: Server,
     ) -> Result<JobEnd, ChiefError> {
-        let mut saving = Saving::start(saver, Rc::clone(&self.ps), self.progress.subscribe());
+        let memory = self.memory_saver(saver.as_ref());
+        let mut saving = Saving::start(saver, memory, Rc::clone(&self.ps), self.progress.subscribe());
         let mut last_update = self.publisher(&saving);
         let publisher = PublisherTask::start(self.publisher(&saving));
         let (_, none) = mpsc::unbounded_channel();
@@ -204,6 +206,16 @@ impl JobRun {
         self.publish_end(&result);
         inputs.hooks.end(result.as_ref(), &self.progress.borrow(), &mut inputs.feed);
         result
+    }
+
+    /// Returns the saver of checkpoints in the memory of the ps tasks; `None` if the job keeps none there.
+    fn memory_saver(&self, directory: Option<&Saver>) -> Option<Saver> {
+        let every = self.config.memory_checkpoint?;
+        let files = MemoryStore::new(self.ps.files().clone(), self.identity.nonce);
+        let store = Store::with(Arc::new(files), MEMORY);
+        let life = directory.map_or(self.identity.incarnation, Saver::life);
+        let saver = Saver::in_memory(every, store, self.job.clone(), &self.identity, life);
+        Some(saver.dated_by(self.config.wall_clock.clone()))
     }
 
     /// Makes the last checkpoint if the job needs one, and returns the result of the job.
@@ -243,9 +255,9 @@ impl JobRun {
                         Milestone::Trained(step) => {
                             stopwatch.stop();
                             trained_us = Some(self.clock.now());
-                            let _ = saving.commands.send(SaverCommand::Trained(step));
+                            saving.commands.send(SaverCommand::Trained(step));
                         }
-                        Milestone::SaveAgain(step) => drop(saving.commands.send(SaverCommand::Trained(step))),
+                        Milestone::SaveAgain(step) => saving.commands.send(SaverCommand::Trained(step)),
                         Milestone::TrainedEvaluated(step, evaluation) => {
                             self.note_evaluation(step, &evaluation, trained_us);
                         }
@@ -281,9 +293,11 @@ impl JobRun {
             saver: saving.commands.clone(),
             saves: saving.status.clone(),
             checkpoints: saving.checkpoints.clone(),
+            memory: saving.memory.clone(),
             drain: Rc::clone(&saving.drain),
             summary_every: self.summary_every,
             life: saving.life,
+            continues: Default::default(),
             rolls_back: Default::default(),
             save_by: Default::default(),
             rollbacks: Default::default(),
@@ -371,7 +385,7 @@ impl JobRun {
                 settled.map_or_else(|| Instant::now() + config.last_save_timeout, |settled| settled.save_by)
             }
         };
-        let _ = saving.commands.send(SaverCommand::End { step, deadline });
+        saving.commands.send(SaverCommand::End { step, deadline });
         let last = (&mut saving.work).await;
         let last = last.map_err(|reason| match Instant::now() < deadline {
             true => reason,

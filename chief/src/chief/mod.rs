@@ -13,6 +13,7 @@ use futures_util::future::LocalBoxFuture;
 use pushpull_messages::id::{GlobalStep, TaskId};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::observe::{Clock, TaskState};
+use pushpull_messages::out_of_range::OutOfRange;
 use pushpull_messages::placement::Placement;
 use pushpull_storage::{Store, StoreError, StoreLock, without_passwords};
 use pushpull_transport::{Identity, Listener, Transport};
@@ -154,6 +155,16 @@ impl Chief {
         board: &Rc<StatusBoard>,
     ) -> Result<JobEnd, ChiefError> {
         self.config.validate()?;
+        let ps = self.identity.cluster.ps_addresses().len();
+        if self.config.memory_checkpoint.is_some() && ps < 2 {
+            let expected = "left out in a cluster with fewer than 2 ps tasks";
+            return Err(OutOfRange::new(
+                "memory_checkpoint",
+                expected,
+                format!("given with {ps} ps task(s)"),
+            )
+            .into());
+        }
         let saver = self.saver().await?;
         let (run, inputs) = JobRun::start(self, board);
         let server = run.serve(listener);

@@ -116,6 +116,8 @@ pub(crate) struct JobStart {
     pub resumes: Vec<Resume>,
     /// Whether the job makes checkpoints.
     pub saves: bool,
+    /// Whether the job keeps checkpoints in the memory of the ps tasks.
+    pub saves_in_memory: bool,
     /// Whether the job rolls back if a ps task loses its variables.
     pub may_roll_back: bool,
     /// The number of a worker's steps between two plots of the graph's summaries; `None` if none are
@@ -167,6 +169,8 @@ pub(crate) struct JobState<R> {
     abandoned: bool,
     /// Whether the job makes checkpoints.
     saves: bool,
+    /// Whether the job keeps checkpoints in the memory of the ps tasks.
+    saves_in_memory: bool,
     /// Whether the job settles before it ends: it may roll back until its last step is saved.
     settles: bool,
     saved: SaveStatus,
@@ -246,6 +250,7 @@ impl<R> JobState<R> {
             hosts_ps: false,
             abandoned: false,
             saves: false,
+            saves_in_memory: false,
             settles: false,
             saved: SaveStatus::default(),
             summary_every: None,
@@ -391,7 +396,7 @@ impl<R> JobState<R> {
         self.placement = Some(placement);
         (self.global_step, self.began) = (start.step, start.step);
         (self.saves, self.settles, self.trace) = (start.saves, start.may_roll_back, start.trace);
-        self.summary_every = start.summary_every;
+        (self.saves_in_memory, self.summary_every) = (start.saves_in_memory, start.summary_every);
         for (member, resume) in self.members.values_mut().zip(start.resumes) {
             member.resume = resume;
         }
@@ -662,7 +667,9 @@ impl<R> JobState<R> {
         let workers = self.members.len() as u32;
         let (resume, saves, trace) = (self.member(index).resume, self.saves, self.trace);
         let (job, summary_every) = (self.job.clone(), self.summary_every);
-        let registered = Registered { job, placement, workers, resume, saves, summary_every, trace };
+        let saves_in_memory = self.saves_in_memory;
+        let registered =
+            Registered { job, placement, workers, resume, saves, saves_in_memory, summary_every, trace };
         let reply = self.member(index).put(MemberState::Preparing);
         reply.map(|reply| Effect::Reply(reply, registered.into())).into_iter().collect()
     }

@@ -17,7 +17,7 @@ use pushpull_messages::optimizer::RateChange;
 use pushpull_messages::placement::Placement;
 use pushpull_storage::Catalog;
 use pushpull_transport::{CallError, Identity, Patience, Transport};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -26,8 +26,8 @@ use super::agreement::StepAgreement;
 use super::ps_tasks::PsTasks;
 use super::takeover::{Found, HalfChange, HalfStop, RunningJob};
 use crate::checkpoint::{
-    DrainShares, InitialState, RestoreChoice, SaveStatus, SaverCommand, ShardInitializer, StartingPoint,
-    newest,
+    DrainShares, InitialState, RestoreChoice, SaveStatus, SaverCommand, SaverCommands, ShardInitializer,
+    StartingPoint, newest,
 };
 use crate::command::{Command, CommandQueue};
 use crate::config::ChiefConfig;
@@ -64,11 +64,13 @@ pub(crate) struct Launcher<'a> {
     pub coordinator: &'a Addr<Coordinator>,
     pub ps: &'a PsTasks,
     pub shard_monitor: &'a ShardMonitor,
-    /// The channel for commands to the saver. If the job makes no checkpoints, the commands have no effect.
-    pub saver: mpsc::UnboundedSender<SaverCommand>,
+    /// The channels for commands to the savers. If the job makes no checkpoints, the commands have no effect.
+    pub saver: SaverCommands,
     pub saves: watch::Receiver<SaveStatus>,
     /// The job's own checkpoints, and the choice of the checkpoint that the job resumes from.
     pub checkpoints: Option<(Catalog, RestoreChoice)>,
+    /// The job's checkpoints in the memory of the ps tasks; `None` if it keeps none.
+    pub memory: Option<MemoryLevel>,
     /// The reason and the deadline of a drain; set when the job is told to drain.
     pub drain: Rc<OnceCell<Drain>>,
     /// The number of a worker's steps between two plots of the graph's summaries; `None` if no hook needs
@@ -77,6 +79,8 @@ pub(crate) struct Launcher<'a> {
     /// The smallest incarnation number of this chief's checkpoints. Checkpoints after a rollback have greater
     /// numbers.
     pub life: Incarnation,
+    /// Whether an earlier run of the chief has begun the job.
+    pub continues: Cell<bool>,
     /// Whether the job rolls back, and its variables have not been restored yet.
     pub rolls_back: Cell<bool>,
     /// The step to which the job has rolled back last, and the number of rollbacks in a row to this step.
@@ -85,6 +89,14 @@ pub(crate) struct Launcher<'a> {
     pub save_by: Cell<Option<Instant>>,
     /// What the accepted commands have requested.
     pub accepted: RefCell<Accepted>,
+}
+
+/// The checkpoints in the memory of the ps tasks.
+#[derive(Clone, Debug)]
+pub(crate) struct MemoryLevel {
+    pub catalog: Catalog,
+    /// The status of the saves of this chief.
+    pub status: watch::Receiver<SaveStatus>,
 }
 
 /// The stop and the learning rate that the accepted commands request. They hold even if the job rolls back.
@@ -252,13 +264,17 @@ impl Launcher<'_> {
                 self.begin(self.in_time(self.initializer().run(placement)).await?);
                 Unfinished::default()
             }
-            Found::Running(job) if !self.rolls_back.get() => self.continue_job(placement, job).await,
+            Found::Running(job) if !self.rolls_back.get() => {
+                self.continues.set(true);
+                self.continue_job(placement, job).await
+            }
             // An earlier attempt restored the shards, but did not receive all of their replies.
             Found::Running(job) => self.roll_back(job, Vec::new()).await?,
             Found::Lost { shard, job } => {
-                if !self.continues_newest() {
+                if !self.continues_newest() && self.memory.is_none() {
                     return Err(ChiefError::VariablesLost { shard });
                 }
+                self.continues.set(true);
                 warn!(%shard, "an earlier run of the chief has begun the job, and a shard has lost its variables");
                 let workers = job.workers.clone();
                 self.roll_back(job, workers).await?
@@ -296,6 +312,7 @@ impl Launcher<'_> {
             job: self.job,
             workers: self.workers(),
             checkpoints: self.checkpoints.as_ref().map(|(catalog, restore)| (catalog, *restore)),
+            memory: self.memory.as_ref().map(|memory| &memory.catalog),
             warm_start: self.config.warm_start.as_ref(),
             wall_clock: &self.config.wall_clock,
         }
@@ -306,14 +323,15 @@ impl Launcher<'_> {
         self.rolls_back.set(false);
         let start_of_job = self.job_start(start.version, resumes);
         self.coordinator.do_send(JobEvent::Created(start.placement.clone(), start_of_job));
-        let _ = self.saver.send(SaverCommand::Begin(start));
+        self.saver.send(SaverCommand::Begin(start));
     }
 
     fn job_start(&self, version: Version, resumes: Vec<Resume>) -> JobStart {
         let (step, saves) = (GlobalStep(version.0), self.checkpoints.is_some());
-        let may_roll_back = saves && !self.config.ps_lost_after.is_zero();
+        let saves_in_memory = self.memory.is_some();
+        let may_roll_back = (saves || saves_in_memory) && !self.config.ps_lost_after.is_zero();
         let (summary_every, trace) = (self.summary_every, self.config.trace);
-        JobStart { step, resumes, saves, may_roll_back, summary_every, trace }
+        JobStart { step, resumes, saves, saves_in_memory, may_roll_back, summary_every, trace }
     }
 
     /// When the job is trained and evaluated, waits until its last step is saved, and observes the shards for
@@ -323,8 +341,15 @@ impl Launcher<'_> {
     async fn settle(&self) {
         let (mut progress, mut saves) = (self.progress.clone(), self.saves.clone());
         let settling = progress.wait_for(|now| now.settling).await.map(|now| now.last_step);
-        let (Ok(step), Some(checkpoint)) = (settling, &self.config.checkpoint) else {
-            return std::future::pending().await;
+        let (step, checkpoint) = match (settling, &self.config.checkpoint) {
+            (Ok(step), Some(checkpoint)) => (step, checkpoint),
+            // Only a checkpoint in a directory outlasts the job, so no last step has to be saved.
+            (Ok(_), None) => {
+                let (save_by, shards) = (Instant::now(), self.observe_last().await);
+                self.coordinator.do_send(JobEvent::Settled(Settled { save_by, shards, observed: true }));
+                return;
+            }
+            (Err(_), _) => return std::future::pending().await,
         };
         // Half of the time is kept for the last save, which continues a save that is under way.
         let limit = checkpoint.last_save_timeout;
@@ -362,7 +387,7 @@ impl Launcher<'_> {
             let deadline = Instant::now() + config.drain_timeout;
             let reason = "a signal was received".to_owned();
             self.drain.get_or_init(|| Drain { reason, deadline });
-            let _ = self.saver.send(SaverCommand::Resume);
+            self.saver.send(SaverCommand::Resume);
         }
         let save_by = self.drain.get().map_or_else(Instant::now, |drain| drain.deadline);
         let settled = Settled { save_by, shards: None, observed: false };
@@ -410,7 +435,8 @@ impl Launcher<'_> {
             None => None,
         };
         self.coordinator.do_send(JobEvent::Continued(placement.clone(), start_of_job, workers));
-        let _ = self.saver.send(SaverCommand::Begin(StartingPoint { placement, version, from }));
+        let in_memory = false;
+        self.saver.send(SaverCommand::Begin(StartingPoint { placement, version, from, in_memory }));
         Unfinished { change, stop, factor: None }
     }
 
@@ -535,7 +561,7 @@ impl Launcher<'_> {
 
     fn command<F>(&self, command: Command, pending: &mut Pending<F>, agree: impl FnOnce(bool) -> F) {
         match (command, &self.config.checkpoint) {
-            (Command::Save, Some(_)) => drop(self.saver.send(SaverCommand::Save)),
+            (Command::Save, Some(_)) => self.saver.send(SaverCommand::Save),
             (Command::Save, None) => {
                 warn!("ignoring the request for a checkpoint: the job has no --checkpoint-dir");
             }

@@ -31,6 +31,7 @@ use crate::error::ChiefError;
 use crate::placement::place_stages;
 
 use super::claiming::{claim_all, is_refused};
+use super::ps_files::PsFiles;
 use super::rate_history::RateHistory;
 use super::takeover::{Found, find};
 
@@ -64,6 +65,8 @@ impl From<CreateError> for ChiefError {
 /// The ps tasks that the chief has reached so far.
 pub(crate) struct PsTasks {
     callers: RefCell<BTreeMap<TaskId, Arc<ReconnectingClient>>>,
+    /// The files in the memory of the tasks.
+    files: PsFiles,
     /// The epoch of the placement.
     epoch: Cell<PlacementEpoch>,
     /// The number of shards of each ps task in the last placement, by the index of the task.
@@ -91,6 +94,7 @@ impl Default for PsTasks {
     fn default() -> Self {
         Self {
             callers: RefCell::default(),
+            files: PsFiles::default(),
             epoch: Cell::new(PlacementEpoch(1)),
             needed: RefCell::default(),
             attempts: Cell::default(),
@@ -199,7 +203,9 @@ impl PsTasks {
                 ReconnectingClient::connect(transport, address.as_str(), identity, task, patience, retry)
                     .await?;
             let earlier = self.life_of(task);
-            self.callers.borrow_mut().insert(task, Arc::new(caller));
+            let caller = Arc::new(caller);
+            self.files.reach(task, &caller);
+            self.callers.borrow_mut().insert(task, caller);
             if earlier.is_some() && earlier != self.life_of(task) {
                 self.refused.started.borrow_mut().insert(task);
                 self.restarted.set(Some(task));
@@ -318,6 +324,11 @@ impl PsTasks {
 
     fn callers(&self) -> Vec<Arc<ReconnectingClient>> {
         self.callers.borrow().values().cloned().collect()
+    }
+
+    /// Returns the files in the memory of the tasks.
+    pub(crate) const fn files(&self) -> &PsFiles {
+        &self.files
     }
 
     /// Returns the status of every task that has been reached.

@@ -36,13 +36,13 @@ impl Launcher<'_> {
             return Err(error);
         }
         // A shard that hangs does not come back.
-        let survives = self.checkpoints.is_some() && self.ps.is_lost(task);
+        let survives = (self.checkpoints.is_some() || self.memory.is_some()) && self.ps.is_lost(task);
         if limit.is_zero() || !survives {
             return Err(error);
         }
         warn!(%task, %step, seconds = limit.as_secs(), "lost a ps task; waiting for it to come back");
         self.coordinator.do_send(JobEvent::Suspend);
-        let _ = self.saver.send(SaverCommand::Suspend);
+        self.saver.send(SaverCommand::Suspend);
         let deadline = Instant::now() + limit;
         loop {
             let Ok(placement) = timeout_at(deadline, self.reach_all(deadline)).await else {
@@ -108,7 +108,7 @@ impl Launcher<'_> {
         info!("all ps tasks are back with their variables; the job goes on");
         self.ps.appoint_after(*appointed);
         self.coordinator.do_send(JobEvent::Resume);
-        let _ = self.saver.send(SaverCommand::Resume);
+        self.saver.send(SaverCommand::Resume);
         let accepted = self.accepted.borrow();
         let last = change.map_or(rate.next.map_or(rate.factor, |next| next.factor), HalfChange::factor);
         let factor = accepted.factor.filter(|&factor| factor != last);
@@ -138,7 +138,8 @@ impl Launcher<'_> {
         let placement = self.ps.place(self.job)?;
         info!(epoch = %placement.epoch, "rolling the job back to its latest checkpoint");
         self.ps.begin_with_rate(RateSpec::default());
-        let initial = self.in_time(self.initializer().run_again(placement, self.life)).await?;
+        let initial =
+            self.in_time(self.initializer().run_again(placement, self.life, self.may_begin_anew())).await?;
         self.count_rollback(&initial)?;
         let (stop, factor) = {
             let accepted = self.accepted.borrow();
@@ -166,6 +167,16 @@ impl Launcher<'_> {
         match count > ROLLBACKS_MAX {
             true => Err(ChiefError::NoProgress { rollbacks: ROLLBACKS_MAX, step }),
             false => Ok(()),
+        }
+    }
+
+    /// Returns whether a job without any checkpoint may roll back to its beginning. It may not if its steps
+    /// since then are known to have been in a checkpoint, or may have been.
+    fn may_begin_anew(&self) -> bool {
+        match (&self.checkpoints, &self.memory) {
+            (Some(_), _) => !self.continues.get() || self.continues_newest(),
+            (None, Some(memory)) => !self.continues.get() && memory.status.borrow().last.is_none(),
+            (None, None) => true,
         }
     }
 

@@ -3,6 +3,7 @@
 //!
 //! To add a message, add a file and a line in the table. Never reuse a kind for another message.
 
+mod access_files;
 mod appoint;
 mod claim;
 mod create_shard;
@@ -36,6 +37,9 @@ mod withdraw;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+pub use access_files::{
+    AccessFiles, FILE_PIECE_BYTES_MAX, FILES_KEPT_MAX, FileAccess, FilesAccessed, FilesResult, ListedFile,
+};
 pub use appoint::{Appoint, Appointed};
 pub use claim::{Claim, Claimed};
 pub use create_shard::{CreateShard, ShardCreated, WORKERS_MAX};
@@ -295,4 +299,6 @@ messages! {
     83 StageClosed: "Stage to leader: the stage ends.",
     84 DigestStage: "Leader to stage: what are the checksums of your values?",
     85 StageDigests: "Stage to leader: the checksums.",
+    90 AccessFiles: "Chief or ps to ps: read or change the files in your memory.",
+    91 FilesAccessed: "Ps: the result.",
 }

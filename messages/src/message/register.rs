@@ -38,6 +38,10 @@ pub struct Registered {
     /// because of a signal.
     #[serde(default)]
     pub saves: bool,
+    /// Whether the job keeps checkpoints in the memory of the ps tasks. It then rolls back if a ps task loses
+    /// its variables, although it may save nothing for a later run.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub saves_in_memory: bool,
     /// The interval, in a worker's steps, at which the worker plots the summaries of the graph; `None` if
     /// the job writes no summaries.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -48,6 +48,7 @@ fn an_invalid_job_or_placement_is_refused() {
         workers: 2,
         resume,
         saves,
+        saves_in_memory: false,
         summary_every,
         trace,
     };
@@ -337,4 +338,41 @@ fn requests_to_stages_are_bounded() {
         let error = refused(message);
         assert!(error.contains(expected), "{error}");
     }
+}
+
+#[test]
+fn bad_requests_about_files_are_refused() {
+    let put = |name: &str, offset, total| AccessFiles {
+        access: FileAccess::Put { name: name.into(), upload: 1, offset, total },
+    };
+    let good = put("step-1-0a/ps-0-shard-0.safetensors", 4, 12);
+    assert_eq!(reread(good.clone(), &[8]).unwrap(), good.clone().into());
+    for (bad, segments, words) in [
+        (good.clone(), &[][..], "0 payload segment(s), expected one"),
+        (good.clone(), &[0], "expected one with at least 1 byte"),
+        (good.clone(), &[4, 4], "2 payload segment(s)"),
+        (good, &[9], "no byte after its end"),
+        (put("a", u64::MAX, u64::MAX), &[1], "no byte after its end"),
+        (put("a", 0, u64::MAX), &[FILE_PIECE_BYTES_MAX + 1], "expected at most 16777216"),
+        (put("../a", 0, 1), &[1], "'../a' is not the name of a file"),
+        (put("/etc/passwd", 0, 1), &[1], "is not the name of a file"),
+        (put("a\nb", 0, 1), &[1], "'a\\nb' is not the name of a file"),
+        (put(&"a".repeat(1 << 20), 0, 1), &[1], "is not the name of a file"),
+    ] {
+        let error = reread(bad, segments).unwrap_err();
+        assert!(error.contains(words) && error.len() < 400, "{words} in {error}");
+    }
+    let get = FileAccess::Get { name: "a".into(), offset: 0, bytes: FILE_PIECE_BYTES_MAX + 1 };
+    let list = FileAccess::List { folder: "a/..".into() };
+    let delete = FileAccess::Delete { name: String::new() };
+    for access in [get, list, delete] {
+        reread(AccessFiles { access }, &[]).unwrap_err();
+    }
+    let reread_result = |result, segments: &[u64]| reread(FilesAccessed { result }, segments);
+    reread_result(FilesResult::Found { bytes: 1 }, &[]).unwrap();
+    reread_result(FilesResult::Found { bytes: 1 }, &[FILE_PIECE_BYTES_MAX + 1]).unwrap_err();
+    reread_result(FilesResult::Done, &[1]).unwrap_err();
+    let file = ListedFile { name: "a".into(), bytes: 1 };
+    reread_result(FilesResult::Listed(vec![file.clone(); FILES_KEPT_MAX + 1]), &[]).unwrap_err();
+    reread_result(FilesResult::Listed(vec![ListedFile { name: "..".into(), ..file }]), &[]).unwrap_err();
 }

@@ -17,6 +17,7 @@ mod fixtures;
 mod location;
 mod lock;
 mod manifest;
+mod memory;
 mod read;
 pub mod record;
 mod store;
@@ -33,6 +34,7 @@ pub use file::{
 pub use location::without_passwords;
 pub use lock::StoreLock;
 pub use manifest::{FORMAT, Index, MANIFEST_BYTES_MAX, ManifestError, ManifestSpec, Piece, block_checksums};
+pub use memory::{FileCallError, FileTasks, FilesFull, MemoryFiles, MemoryStore, Uploader};
 pub use read::{PieceReader, read_piece};
 pub use store::{Store, StoreError, Upload};
 pub use stores::Stores;

@@ -4,19 +4,30 @@ use std::fmt;
 use std::sync::Arc;
 
 use object_store::ObjectStore;
+use pushpull_messages::checkpoint::{Level, MEMORY};
 
+use crate::memory::MemoryStore;
 use crate::store::{Store, StoreError};
 
 /// An opener of stores, each given by its location. The default opens directories and buckets, as
 /// [`Store::open`] does.
 #[derive(Clone, Default)]
-pub struct Stores(Option<Arc<dyn ObjectStore>>);
+pub struct Stores {
+    all: Option<Arc<dyn ObjectStore>>,
+    memory: Option<MemoryStore>,
+}
 
 impl Stores {
     /// Makes an opener whose stores all keep their files in `inner`, whatever their locations. A simulation
     /// uses this.
     pub fn all_in(inner: Arc<dyn ObjectStore>) -> Self {
-        Self(Some(inner))
+        Self { all: Some(inner), memory: None }
+    }
+
+    /// Sets the store in the memory of the ps tasks, which is opened at [`MEMORY`].
+    #[must_use]
+    pub fn with_memory(self, memory: MemoryStore) -> Self {
+        Self { memory: Some(memory), ..self }
     }
 
     /// Opens the store at `location`.
@@ -24,7 +35,12 @@ impl Stores {
     /// # Errors
     /// The same as those of [`Store::open`].
     pub fn open(&self, location: &str) -> Result<Store, StoreError> {
-        match &self.0 {
+        if Level::of(location) == Level::Memory {
+            let hint = "; the task that opened it is in no cluster with ps tasks";
+            let none = || StoreError::Location { location: MEMORY.to_owned(), hint };
+            return self.memory.clone().map(|memory| Store::with(Arc::new(memory), MEMORY)).ok_or_else(none);
+        }
+        match &self.all {
             Some(inner) => Ok(Store::with(Arc::clone(inner), location)),
             None => Store::open(location),
         }
@@ -35,15 +51,15 @@ impl Stores {
     /// # Errors
     /// The same as those of [`Store::create`].
     pub fn create(&self, location: &str) -> Result<Store, StoreError> {
-        match &self.0 {
-            Some(_) => self.open(location),
-            None => Store::create(location),
+        match &self.all {
+            None if Level::of(location) == Level::Directory => Store::create(location),
+            _ => self.open(location),
         }
     }
 }
 
 impl fmt::Debug for Stores {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() { "Stores(given)" } else { "Stores(by location)" })
+        f.write_str(if self.all.is_some() { "Stores(given)" } else { "Stores(by location)" })
     }
 }

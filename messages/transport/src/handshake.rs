@@ -87,7 +87,7 @@ impl Identity {
         if to != me {
             return mismatch(format!("{peer} dialled {to}, but reached {me}"));
         }
-        let known = self.cluster.address(peer).is_some() || peer == TaskId::CHIEF;
+        let known = self.cluster.reached_at(peer).is_some() || peer == TaskId::CHIEF;
         if !known {
             return mismatch(format!("{peer} is not in the cluster spec"));
         }

@@ -1,9 +1,11 @@
-//! The thread that executes the shards' file requests. It executes one request at a time, because a disk
-//! does not work faster on two requests at once. Other modules define the format of the files.
+//! The thread that executes the shards' file requests. It executes one request of each level of checkpoints
+//! at a time, because a disk does not work faster on two requests at once. A slow disk must not delay
+//! checkpoints in memory. Other modules define the format of the files.
 
 use std::sync::Arc;
 
 use actix::Recipient;
+use pushpull_messages::checkpoint::{Level, StartSpec};
 use pushpull_messages::message::{Refusal, RefusalCode, SaveResult};
 use pushpull_messages::observe::{Meter, Queued};
 use pushpull_storage::Stores;
@@ -32,14 +34,15 @@ pub(crate) struct FileDone {
 pub(crate) enum FileResult {
     /// The values that were read, or the reason why they could not be read.
     Read(Result<Restored, Refusal>),
-    /// The file that was written, or the reason why it could not be written.
-    Write(SaveResult),
+    /// The level of a file that was written, or could not be written, and the result.
+    Write(Level, SaveResult),
 }
 
 /// A handle to a task's checkpoint thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Checkpoints {
-    requests: mpsc::Sender<QueuedRequest>,
+    directory: mpsc::Sender<QueuedRequest>,
+    memory: mpsc::Sender<QueuedRequest>,
     meter: Arc<Meter>,
 }
 
@@ -60,11 +63,14 @@ impl Checkpoints {
     /// # Panics
     /// If the system cannot start a thread.
     pub(crate) fn start(config: &PsConfig, pool: BufferPool, end: CancellationToken) -> Self {
-        // Each shard has at most one read and one write at a time.
-        let (requests, queue) = mpsc::channel(2 * config.shards as usize);
+        // Each shard has at most one read, and one write of each level, at a time.
+        let (directory, of_directory) = mpsc::channel(2 * config.shards as usize);
+        let (memory, in_memory) = mpsc::channel(2 * config.shards as usize);
         let stores = config.stores.clone();
         let run = async move {
-            end.run_until_cancelled(serve(queue, pool, stores)).await;
+            let directory = serve(of_directory, pool.clone(), stores.clone());
+            let memory = serve(in_memory, pool, stores);
+            end.run_until_cancelled(async { tokio::join!(directory, memory) }).await;
         };
         if config.own_threads {
             let runtime = runtime::Builder::new_current_thread().enable_all().build();
@@ -73,7 +79,7 @@ impl Checkpoints {
         } else {
             actix_rt::spawn(run);
         }
-        Self { requests, meter: Arc::default() }
+        Self { directory, memory, meter: Arc::default() }
     }
 
     /// Returns the meter of the thread's queue.
@@ -85,8 +91,8 @@ impl Checkpoints {
     /// `recipient_meter`.
     ///
     /// # Panics
-    /// If the queue is full. This happens only if a shard has more than one read or more than one write in
-    /// progress.
+    /// If the queue is full. This happens only if a shard has more than one read, or more than one write of a
+    /// level, in progress.
     pub(crate) fn submit(
         &self,
         request: FileRequest,
@@ -94,13 +100,28 @@ impl Checkpoints {
         recipient_meter: &Arc<Meter>,
     ) {
         let (queued, recipient_meter) = (self.meter.queue(), Arc::clone(recipient_meter));
-        match self.requests.try_send(QueuedRequest { request, queued, recipient, recipient_meter }) {
+        let requests = match level_of(&request) {
+            Level::Directory => &self.directory,
+            Level::Memory => &self.memory,
+        };
+        match requests.try_send(QueuedRequest { request, queued, recipient, recipient_meter }) {
             // If the thread has ended, the task is ending too, and will refuse all unanswered requests.
             Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => {}
             Err(mpsc::error::TrySendError::Full(_)) => {
                 unreachable!("a shard has at most one read and one write at a time")
             }
         }
+    }
+}
+
+/// Returns the level of the checkpoint that a request reads or writes.
+fn level_of(request: &FileRequest) -> Level {
+    match request {
+        FileRequest::Write(cut) => Level::of(&cut.save.store),
+        FileRequest::Read(create) => match &create.start {
+            StartSpec::Initialise => Level::Directory,
+            StartSpec::Resume { store, .. } | StartSpec::WarmStart { store, .. } => Level::of(store),
+        },
     }
 }
 
@@ -118,10 +139,10 @@ async fn serve(mut queue: mpsc::Receiver<QueuedRequest>, pool: BufferPool, store
                 FileResult::Read(read.unwrap_or_else(bug))
             }
             FileRequest::Write(cut) => {
+                let level = Level::of(&cut.save.store);
                 let written = tokio::spawn(async move { write::write(cut, &stores).await }).await;
-                FileResult::Write(
-                    written.unwrap_or_else(|bug| SaveResult::failed(format!("bug while writing: {bug}"))),
-                )
+                let bug = |bug| SaveResult::failed(format!("bug while writing: {bug}"));
+                FileResult::Write(level, written.unwrap_or_else(bug))
             }
         };
         drop(handling);

@@ -41,7 +41,7 @@ fn a_second_chief_cannot_touch_a_running_job() {
                 HoldAt { shard: 0, version }.into(),
                 SetLearningRate { shard: 0, change }.into(),
                 Leave { shard: 0, worker: 0, incarnation: Incarnation(1), epoch: PlacementEpoch(1) }.into(),
-                Save { shard: 0, store: "memory://".into(), checkpoint, at: version }.into(),
+                Save { shard: 0, store: "/c".into(), checkpoint, at: version }.into(),
             ];
             for order in orders {
                 let refused = second.call::<Heartbeat>(order, Payload::EMPTY).await.unwrap_err();
@@ -118,7 +118,7 @@ fn orders_from_before_a_rollback_are_refused() {
                 StopAt { shard: 0, step: GlobalStep(3), drains: false }.into(),
                 HoldAt { shard: 0, version }.into(),
                 SetLearningRate { shard: 0, change }.into(),
-                Save { shard: 0, store: "memory://".into(), checkpoint: name(0), at: version }.into(),
+                Save { shard: 0, store: "/c".into(), checkpoint: name(0), at: version }.into(),
             ]
         };
         for order in orders() {

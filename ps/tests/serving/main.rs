@@ -4,6 +4,7 @@
 
 mod chiefs;
 mod drafting;
+mod files;
 mod growing;
 mod memory;
 mod observing;
@@ -300,7 +301,7 @@ fn only_the_chief_may_save_and_stop() {
         let task = Task::start(PATIENCE).await;
         let (chief, worker) = (task.chief().await, task.call(TaskId::worker(0)).await);
         create(&chief, &StartSpec::Initialise).await.unwrap();
-        let save = Save { shard: 0, store: "memory://".into(), checkpoint: name(0), at: Version(0) };
+        let save = Save { shard: 0, store: "/c".into(), checkpoint: name(0), at: Version(0) };
         let stop = StopAt { shard: 0, step: GlobalStep(1), drains: false };
         let refusals = [
             worker.call::<Saved>(save, Payload::EMPTY).await.map(drop),

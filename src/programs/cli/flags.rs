@@ -12,7 +12,7 @@ use pushpull_messages::cluster::{Address, ClusterConfig, ClusterError, ClusterFl
 use pushpull_messages::id::JobName;
 use pushpull_messages::job::{JOB_FILE_BYTES_MAX, JobSpec};
 use pushpull_messages::placement::SHARDS_PER_TASK_MAX;
-use pushpull_ps::{MakeDevice, PsDevice};
+use pushpull_ps::{MakeDevice, PsConfig, PsDevice};
 use pushpull_transport::{Congestion, SPIN};
 use pushpull_worker::{DeviceChoice, DeviceList, ReplicaError, WorkerConfig, engine_replicas};
 
@@ -275,19 +275,32 @@ impl PsFailureArgs {
     }
 }
 
-/// The flag that limits the memory of the replies of a ps task.
+/// The flags that limit the memory of a ps task.
 #[derive(Clone, Copy, Debug, clap::Args)]
-pub(crate) struct ReplyArgs {
+pub(crate) struct PsMemoryArgs {
     /// Memory of each ps task for the older values that slow workers are still reading, in MiB; the shards
     /// have equal parts. A shard can always keep two versions. When the memory is used up, further replies
     /// wait. After the wait, they carry the newest values
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(..=1 << 24))]
     pub reply_mib: u64,
+    /// Memory of each ps task for the checkpoints that --memory-checkpoint-every keeps there, in MiB: its own
+    /// part, and a copy of another task's part
+    #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
+    pub memory_checkpoint_mib: u64,
 }
 
-impl ReplyArgs {
-    pub(crate) const fn bytes_max(self) -> u64 {
-        self.reply_mib << 20
+impl PsMemoryArgs {
+    /// Returns the command-line flags that give another process the same settings.
+    pub(crate) fn to_flags(self) -> [String; 2] {
+        let Self { reply_mib, memory_checkpoint_mib } = self;
+        [format!("--reply-mib={reply_mib}"), format!("--memory-checkpoint-mib={memory_checkpoint_mib}")]
+    }
+
+    /// Adds the settings of the flags to those of a ps task.
+    pub(crate) fn apply(self, config: PsConfig) -> PsConfig {
+        let Self { reply_mib, memory_checkpoint_mib } = self;
+        let memory_checkpoint_bytes_max = memory_checkpoint_mib << 20;
+        PsConfig { reply_bytes_max: reply_mib << 20, memory_checkpoint_bytes_max, ..config }
     }
 }
 

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use pushpull_chief::ChiefConfig;
 use pushpull_messages::distribution::DistributionSpec;
 
-use super::flags::{DeviceArgs, HangArgs, PsDeviceArgs, ReplyArgs, ShardHangArgs, read_job, shards, threads};
+use super::flags::{
+    DeviceArgs, HangArgs, PsDeviceArgs, PsMemoryArgs, ShardHangArgs, read_job, shards, threads,
+};
 use super::observe::ObserveArgs;
 use super::paths::{absolute, check_files, data_directory};
 use super::saving::SavingArgs;
@@ -50,7 +52,7 @@ pub(super) struct LocalArgs {
     #[command(flatten)]
     shard_hang: ShardHangArgs,
     #[command(flatten)]
-    reply: ReplyArgs,
+    ps_memory: PsMemoryArgs,
     /// Threads for one step of each worker [default: all cores, divided among the workers]
     #[arg(long, value_name = "N", value_parser = threads())]
     threads: Option<u16>,
@@ -123,10 +125,9 @@ impl LocalArgs {
     }
 
     /// Returns the flags of the tasks that store the variables, about their shards.
-    fn shard_flags(&self) -> Result<[String; 3], Failure> {
-        let (shards, reply_mib) = (self.shards, self.reply.reply_mib);
-        let device = self.ps_device.to_flag()?;
-        Ok([format!("--shards={shards}"), format!("--reply-mib={reply_mib}"), device])
+    fn shard_flags(&self) -> Result<[String; 4], Failure> {
+        let [reply, memory_checkpoint] = self.ps_memory.to_flags();
+        Ok([format!("--shards={}", self.shards), reply, memory_checkpoint, self.ps_device.to_flag()?])
     }
 
     fn worker_flags(&self, ps: u32, workers: u32, observe: Vec<String>) -> Result<Vec<String>, Failure> {

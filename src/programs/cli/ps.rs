@@ -6,7 +6,7 @@ use clap::Parser;
 use pushpull_messages::id::JobName;
 use pushpull_ps::PsConfig;
 
-use super::flags::{ClusterArgs, LeaseArgs, PsDeviceArgs, ReplyArgs, shards};
+use super::flags::{ClusterArgs, LeaseArgs, PsDeviceArgs, PsMemoryArgs, shards};
 use super::observe::ObserveArgs;
 use super::parse::main;
 use super::task::run;
@@ -25,7 +25,7 @@ pub(super) struct PsArgs {
     #[command(flatten)]
     lease: LeaseArgs,
     #[command(flatten)]
-    reply: ReplyArgs,
+    memory: PsMemoryArgs,
     #[command(flatten)]
     observe: ObserveArgs,
 }
@@ -36,14 +36,13 @@ pub fn ps_main() -> ExitCode {
         let cluster = args.cluster.resolve_as(JobName::Ps)?;
         let log = logging::start(&cluster.task().to_string(), args.observe.log_format());
         let network = args.cluster.network(args.observe.endpoint(&log)?);
-        let config = PsConfig {
+        let config = args.memory.apply(PsConfig {
             shards: args.shards,
             start_timeout: args.cluster.start_timeout(),
             chief_lease: args.lease.time(),
-            reply_bytes_max: args.reply.bytes_max(),
             device: args.device.resolve()?,
             ..Default::default()
-        };
+        });
         run(&log, roles::ps(&cluster, &network, config, None))
     })
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use pushpull_chief::checkpoint::{CheckpointConfig, RestoreChoice, WarmStartConfig};
+use pushpull_chief::checkpoint::{CheckpointConfig, MemoryCheckpointConfig, RestoreChoice, WarmStartConfig};
 use pushpull_chief::hooks::{Better, EarlyStopping, ReduceOnPlateau, SummaryEvery, TRAIN_LOSS, TraceFile};
 use pushpull_chief::tensorboard::SummaryConfig;
 use pushpull_chief::{ChiefConfig, Hook, MakeHook};
@@ -60,6 +60,10 @@ pub(super) struct SavingArgs {
     /// [default: 1800]
     #[arg(long, value_name = "N", requires = "checkpoint_dir", value_parser = clap::value_parser!(u64).range(5..=86_400))]
     last_save_timeout_s: Option<u64>,
+    /// Keep a checkpoint in the memory of the ps tasks every N updates, or every N seconds with Ns, such as
+    /// 30s; the job then survives the loss of one ps task without a directory. Needs 2 ps tasks
+    #[arg(long, value_name = "N[s]")]
+    memory_checkpoint_every: Option<MemoryCheckpointConfig>,
     /// Directory of another job's checkpoints; the job takes its initial values from one of them, and begins
     /// at step 0
     #[arg(long, value_name = "DIR")]
@@ -196,7 +200,8 @@ impl SavingArgs {
         if let Some((flag, _)) = useless.iter().find(|(_, given)| *given && trace.is_none()) {
             return Err(Failure::Usage(format!("{flag} has no effect without --trace: add --trace FILE")));
         }
-        let config = ChiefConfig { checkpoint, warm_start, trace, ..config };
+        let memory_checkpoint = self.memory_checkpoint_every.or(config.memory_checkpoint);
+        let config = ChiefConfig { checkpoint, memory_checkpoint, warm_start, trace, ..config };
         config.validate().map_err(Failure::usage)?;
         Ok(config)
     }
@@ -348,6 +353,7 @@ impl SavingArgs {
             ("restore", self.restore.as_ref().map(|value| text(value))),
             ("drain-timeout-s", self.drain_timeout_s.as_ref().map(|value| text(value))),
             ("last-save-timeout-s", self.last_save_timeout_s.as_ref().map(|value| text(value))),
+            ("memory-checkpoint-every", self.memory_checkpoint_every.as_ref().map(|value| text(value))),
             ("warm-start", location("--warm-start", &self.warm_start)?),
             ("warm-start-step", self.warm_start_step.as_ref().map(|value| text(value))),
             ("warm-start-variables", self.warm_start_variables.clone()),
@@ -411,6 +417,7 @@ mod tests {
             "--restore=latest",
             "--drain-timeout-s=9",
             "--last-save-timeout-s=99",
+            "--memory-checkpoint-every=30s",
             "--warm-start=s3://b/w",
             "--warm-start-step=5",
             "--warm-start-variables=conv*",
@@ -433,6 +440,8 @@ mod tests {
         let checkpoint = config.checkpoint.expect("it saves");
         assert_eq!((checkpoint.save_steps, checkpoint.save_secs, checkpoint.keep), (Some(7), None, 3));
         assert_eq!(checkpoint.keep_every, Some(Duration::from_secs(1800)));
+        let in_memory = MemoryCheckpointConfig::Time(Duration::from_secs(30));
+        assert_eq!(config.memory_checkpoint, Some(in_memory));
         assert_eq!(config.trace, Some(TraceSpec { every: 13, ops: 14 }));
         assert_eq!(config.warm_start.expect("it starts warm").rename.len(), 2);
     }
@@ -455,6 +464,7 @@ mod tests {
             (&["--checkpoint-dir=/c", "--save-steps=5", "--save-secs=5"], "--save-secs"),
             (&["--checkpoint-dir=/c", "--keep-every-hours=nan"], "from 0.001"),
             (&["--checkpoint-dir=/c", "--restore=newest"], "latest-valid"),
+            (&["--memory-checkpoint-every=0"], "at least 1"),
             (&["--early-stopping=accuracy"], "METRIC:N"),
             (&["--early-stopping=accuracy:0"], "METRIC:N"),
             (&["--reduce-on-plateau=loss"], "METRIC:N:FACTOR:MIN"),

@@ -22,7 +22,7 @@ use tracing::Instrument;
 
 use super::evaluator::EvaluationArgs;
 use super::flags::{
-    ClusterArgs, DeviceArgs, HangArgs, LeaseArgs, PsDeviceArgs, PsFailureArgs, ReplyArgs, shards, threads,
+    ClusterArgs, DeviceArgs, HangArgs, LeaseArgs, PsDeviceArgs, PsFailureArgs, PsMemoryArgs, shards, threads,
 };
 use super::input::InputArgs;
 use super::observe::ObserveArgs;
@@ -123,7 +123,7 @@ pub struct TrainArgs {
     #[command(flatten)]
     lease: LeaseArgs,
     #[command(flatten)]
-    reply: ReplyArgs,
+    ps_memory: PsMemoryArgs,
     #[command(flatten)]
     saving: SavingArgs,
     #[command(flatten, next_help_heading = "Training set")]
@@ -285,14 +285,13 @@ impl TrainArgs {
     }
 
     fn ps_config(&self) -> Result<PsConfig, Failure> {
-        Ok(PsConfig {
+        Ok(self.ps_memory.apply(PsConfig {
             shards: self.shards,
             start_timeout: self.cluster.start_timeout(),
             chief_lease: self.lease.time(),
-            reply_bytes_max: self.reply.bytes_max(),
             device: self.ps_device.or(self.device_of_variables()?).resolve()?,
             ..Default::default()
-        })
+        }))
     }
 
     /// Returns the device on which the strategy stores the variables.

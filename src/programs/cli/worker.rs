@@ -9,7 +9,9 @@ use pushpull_messages::id::JobName;
 use pushpull_ps::PsConfig;
 use pushpull_worker::WorkerConfig;
 
-use super::flags::{ClusterArgs, DeviceArgs, HangArgs, LeaseArgs, PsDeviceArgs, ReplyArgs, shards, threads};
+use super::flags::{
+    ClusterArgs, DeviceArgs, HangArgs, LeaseArgs, PsDeviceArgs, PsMemoryArgs, shards, threads,
+};
 use super::job::JobArgs;
 use super::observe::ObserveArgs;
 use super::parse::main;
@@ -60,7 +62,7 @@ struct HostedPsArgs {
     #[command(flatten)]
     lease: LeaseArgs,
     #[command(flatten)]
-    reply: ReplyArgs,
+    memory: PsMemoryArgs,
 }
 
 impl HostedPsArgs {
@@ -69,14 +71,13 @@ impl HostedPsArgs {
     /// # Errors
     /// If the host lacks the device.
     fn config(&self, cluster: &ClusterArgs) -> Result<PsConfig, Failure> {
-        Ok(PsConfig {
+        Ok(self.memory.apply(PsConfig {
             shards: self.shards,
             start_timeout: cluster.start_timeout(),
             chief_lease: self.lease.time(),
-            reply_bytes_max: self.reply.bytes_max(),
             device: self.device.resolve()?,
             ..Default::default()
-        })
+        }))
     }
 }
 

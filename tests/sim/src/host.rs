@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{AbortHandle, Abortable, FutureExt, LocalBoxFuture};
-use pushpull_chief::checkpoint::CheckpointConfig;
+use pushpull_chief::checkpoint::{CheckpointConfig, MemoryCheckpointConfig};
 use pushpull_chief::{Chief, ChiefConfig, JobEnd, JobProgress};
 use pushpull_messages::cluster::ClusterSpec;
 use pushpull_messages::id::{Incarnation, JobName, LocalStep, TaskId};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::Registered;
 use pushpull_messages::observe::WallClock;
-use pushpull_ps::{Ps, PsConfig};
+use pushpull_ps::{PeerTransport, Ps, PsConfig};
 use pushpull_storage::Stores;
 use pushpull_transport::buffer::BufferPool;
 use pushpull_transport::{Identity, Listener, RetryConfig, SharedPort, Transport, TransportError};
@@ -91,6 +91,8 @@ pub struct Setting {
     pub save_steps: Option<u64>,
     /// The number of checkpoints that are kept.
     pub keep: usize,
+    /// The number of steps between two checkpoints in memory; `None` if the job keeps none.
+    pub memory_steps: Option<u64>,
     /// Receives the progress of the job from the chief.
     pub progress: watch::Sender<JobProgress>,
     /// Tells the chief to end the job early.
@@ -241,6 +243,7 @@ impl Setting {
         ChiefConfig {
             retry,
             checkpoint,
+            memory_checkpoint: self.memory_steps.map(MemoryCheckpointConfig::Steps),
             stores,
             wall_clock,
             ps_lost_after: PS_LOST_AFTER,
@@ -261,6 +264,8 @@ fn retry(redial_for: u64) -> RetryConfig {
 
 async fn ps(process: Arc<Process>, identity: Identity, config: PsConfig) -> TaskEnd {
     let listener = process.listen(identity.task, &identity).await?;
+    let peers = Some(PeerTransport::new(process.transport(identity.task)));
+    let config = PsConfig { peers, ..config };
     let ps = Ps::start(config, identity, listener, &BufferPool::default());
     let (ps, leave) = (ps.map_err(|error| error.to_string())?, CancellationToken::new());
     let run = ps.run(leave.clone());

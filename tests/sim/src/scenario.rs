@@ -180,6 +180,9 @@ pub struct Scenario {
     pub save_steps: Option<u64>,
     /// The number of checkpoints that are kept.
     pub keep: usize,
+    /// The number of steps between two checkpoints in the memory of the ps tasks; `None` if the job keeps
+    /// none.
+    pub memory_steps: Option<u64>,
     /// The least and the greatest latency of the network.
     pub latency: [Duration; 2],
     /// Whether an evaluator evaluates the checkpoints.
@@ -224,6 +227,7 @@ impl Scenario {
             compression: compression(seed),
             save_steps,
             keep,
+            memory_steps: memory_steps(seed, ps),
             latency,
             evaluator,
             faults,
@@ -264,6 +268,7 @@ impl Scenario {
         scenario.hang(random);
         scenario.add_strays(random);
         scenario.pipeline = pipeline(random, sync);
+        scenario.lose_without_directory();
         scenario
     }
 
@@ -275,6 +280,22 @@ impl Scenario {
             {
                 *fault = Fault::Hang(ps, random.between(0, u64::from(self.shards) - 1) as u32);
             }
+        }
+    }
+
+    /// Lets a ps be killed and started again, in half of the scenarios without a directory and with
+    /// checkpoints in memory. No other fault may keep the job from rolling back to them.
+    fn lose_without_directory(&mut self) {
+        let random = &mut Random::new(self.seed ^ 0x105e);
+        let rolls_back = self.memory_steps.is_some() && self.save_steps.is_none();
+        let calm = |fault: &Fault| !fault.is_long() && !matches!(fault, Fault::Hang(..) | Fault::SecondChief);
+        let survives =
+            self.expected == Expected::Trained && self.keeps_chief() && self.all_faults().all(calm);
+        if rolls_back && survives && random.one_in(2) {
+            let ps = TaskId::ps(random.between(0, u64::from(self.ps) - 1) as u32);
+            let back = Some(Duration::from_millis(random.between(1, 20_000)));
+            let when = self.when(random, true);
+            self.faults.push((when, Fault::Kill(ps, back)));
         }
     }
 
@@ -372,6 +393,7 @@ impl Scenario {
             pipeline: 1,
             deterministic: false,
             save_steps: None,
+            memory_steps: None,
             latency: [Duration::from_micros(100), Duration::from_micros(500)],
             evaluator: false,
             ..Self::of(seed).undisturbed()
@@ -668,6 +690,13 @@ fn compression(seed: u64) -> Vec<CompressionSpec> {
     vec![CompressionSpec { variables: pattern.to_owned(), gradients, values }]
 }
 
+/// Returns the number of steps between two checkpoints in memory: half of the jobs with several ps tasks keep
+/// some.
+fn memory_steps(seed: u64, ps: u32) -> Option<u64> {
+    let random = &mut Random::new(seed ^ 0x3e3);
+    (ps > 1 && random.one_in(2)).then(|| random.between(1, 4))
+}
+
 /// Returns how many steps a worker may have in flight: several in two of three scenarios that allow it.
 fn pipeline(random: &mut Random, sync: SyncSpec) -> u32 {
     let several = matches!(sync, SyncSpec::Async { .. }) && !random.one_in(3);
@@ -707,6 +736,9 @@ impl fmt::Display for Scenario {
         }
         if let Some(steps) = self.save_steps {
             writeln!(f, "  a checkpoint every {steps} step(s), of which {} are kept", self.keep)?;
+        }
+        if let Some(steps) = self.memory_steps {
+            writeln!(f, "  a checkpoint in memory every {steps} step(s)")?;
         }
         if self.evaluator {
             writeln!(f, "  an evaluator")?;

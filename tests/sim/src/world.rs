@@ -191,6 +191,7 @@ impl<'a> World<'a> {
             store: SimulatedStore::new(scenario.seed, scenario.latency, trace.clone()),
             save_steps: scenario.save_steps,
             keep: scenario.keep,
+            memory_steps: scenario.memory_steps,
             // A report every few steps, so that faults that wait for a step strike while the job trains.
             report_every: (5 * scenario.latency[1]).max(Duration::from_millis(5)),
             progress: watch::channel(JobProgress::default()).0,

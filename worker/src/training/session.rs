@@ -44,11 +44,19 @@ pub(super) struct Session {
     pub fetches: FetchPlan,
     /// The number of batches taken from the input in earlier runs of this worker.
     pub drawn: u64,
-    /// True if the job makes checkpoints.
-    pub saves: bool,
+    pub saves: JobSaves,
     pub trace: Option<TraceSpec>,
     /// The test set, if this worker evaluates the model while the job trains.
     pub test: Option<Arc<TestSet>>,
+}
+
+/// Where a job keeps checkpoints.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct JobSaves {
+    /// True if it makes checkpoints that outlast it.
+    pub in_directory: bool,
+    /// True if it keeps checkpoints in the memory of the ps tasks.
+    pub in_memory: bool,
 }
 
 /// What a worker is told to do when it registers.
@@ -124,7 +132,8 @@ impl SessionStart<'_> {
             Registration::Leads(registered) => *registered,
             Registration::Serves(serve) => return Ok(Started::Stage(serve)),
         };
-        let Registered { mut job, placement, workers, resume, saves, summary_every, trace } = registered;
+        let Registered { mut job, placement, workers, resume, saves, saves_in_memory, summary_every, trace } =
+            registered;
         life.doing("preparing");
         let digest = job.digest();
         let stages = job.graph.stages();
@@ -170,6 +179,7 @@ impl SessionStart<'_> {
         link.begin(chief, Rejoin { job: digest, files }).await?;
         life.ready();
         let (drawn, test) = (resume.drawn, test.map(Arc::new));
+        let saves = JobSaves { in_directory: saves, in_memory: saves_in_memory };
         let session =
             Session { job, workers, parameters, devices, input, hooks, fetches, drawn, saves, trace, test };
         Ok(Started::Session(Box::new(session), group))

@@ -1,6 +1,7 @@
 //! Fixtures for the tests of checkpoints.
 
 pub(crate) mod failing;
+mod levels;
 mod rolling_back;
 mod saving;
 pub(crate) mod shards;

@@ -86,7 +86,25 @@ impl ChiefLife {
     /// Initializes the shards again, as after the loss of a ps task. `life` is the number of the first
     /// checkpoints of this chief.
     pub(super) async fn begin_again(&self, life: u64) -> Result<InitialState, ChiefError> {
-        self.begin_with(async |begin, placement| begin.run_again(placement, Incarnation(life)).await).await
+        self.begin_with(async |begin, placement| begin.run_again(placement, Incarnation(life), true).await)
+            .await
+    }
+
+    /// Does the same for a job with checkpoints in `memory`, which has those of the directory only if
+    /// `directory` is true.
+    pub(super) async fn begin_again_from(
+        &self,
+        memory: &Store,
+        directory: bool,
+        may_begin_anew: bool,
+    ) -> Result<InitialState, ChiefError> {
+        let catalog = Catalog::new(memory.clone());
+        let begin = async |begin: ShardInitializer<'_>, placement| {
+            let checkpoints = begin.checkpoints.filter(|_| directory);
+            let begin = ShardInitializer { checkpoints, memory: Some(&catalog), ..begin };
+            begin.run_again(placement, Incarnation(1), may_begin_anew).await
+        };
+        self.begin_with(begin).await
     }
 
     async fn begin_with(
@@ -95,9 +113,9 @@ impl ChiefLife {
     ) -> Result<InitialState, ChiefError> {
         let (job, catalog) = (&self.job, Catalog::new(self.store.clone()));
         let checkpoints = Some((&catalog, self.config.restore));
-        let (warm_start, wall_clock) = (None, &WallClock::default());
-        let begin =
-            ShardInitializer { ps: &self.tasks, job, workers: 2, checkpoints, warm_start, wall_clock };
+        let (memory, warm_start, wall_clock) = (None, None, &WallClock::default());
+        let ps = &self.tasks;
+        let begin = ShardInitializer { ps, job, workers: 2, checkpoints, memory, warm_start, wall_clock };
         run(begin, self.tasks.place(job).unwrap()).await
     }
 
@@ -256,7 +274,8 @@ fn a_warm_start_takes_values_and_no_steps() {
             let checkpoints = Some((&catalog, RestoreChoice::LatestValid));
             let (ps, job, warm_start) = (&life.tasks, &life.job, Some(&config));
             let wall_clock = &WallClock::default();
-            let begin = ShardInitializer { ps, job, workers: 2, checkpoints, warm_start, wall_clock };
+            let begin =
+                ShardInitializer { ps, job, workers: 2, checkpoints, memory: None, warm_start, wall_clock };
             begin.run(life.tasks.place(job).unwrap()).await.map_err(|error| error.to_string())
         };
         life.cluster.ps.cannot_read(named(10, 5));

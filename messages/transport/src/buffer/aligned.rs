@@ -25,6 +25,13 @@ impl Buffer {
         Self::from_lines(Lines::fresh(lines_for(bytes)), bytes, None)
     }
 
+    /// Returns a buffer that contains a copy of these bytes and belongs to no pool.
+    pub fn copied(bytes: &[u8]) -> Self {
+        let mut buffer = Self::zeroed(bytes.len());
+        buffer.as_bytes_mut().copy_from_slice(bytes);
+        buffer
+    }
+
     /// Returns a buffer that contains these floats and belongs to no pool.
     pub fn from_f32(values: &[f32]) -> Self {
         let mut buffer = Self::zeroed(size_of_val(values));

@@ -4,6 +4,7 @@
 //! reply reaches only the call that made its request; (C) all calls reach the same incarnation of the peer,
 //! and a restarted peer counts as lost; (D) attempts are bounded in number and in time.
 
+mod files;
 mod reconnector;
 #[cfg(test)]
 mod tests;

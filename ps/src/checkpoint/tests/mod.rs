@@ -7,7 +7,7 @@ mod shards;
 use std::path::Path;
 
 use proptest::prelude::*;
-use pushpull_messages::checkpoint::{Part, SourceSpec, StartSpec};
+use pushpull_messages::checkpoint::{Level, Part, SourceSpec, StartSpec};
 use pushpull_messages::id::*;
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::*;
@@ -340,7 +340,8 @@ fn a_failing_store_costs_a_save_and_nothing_else() {
         let cut = shards.arm(&at(version)).remove(0);
         shards.push(version + 1);
         let saved: Saved =
-            only(shards.states[0].written(block_on(write::write(cut, &Stores::default())))).unwrap();
+            only(shards.states[0].written(Level::Directory, block_on(write::write(cut, &Stores::default()))))
+                .unwrap();
         let SaveResult::Failed(reason) = saved.result else { panic!("{:?}", saved.result) };
         reason
     };

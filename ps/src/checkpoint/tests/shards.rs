@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use pushpull_messages::checkpoint::{CheckpointName, Part, StartSpec};
+use pushpull_messages::checkpoint::{CheckpointName, Level, Part, StartSpec};
 use pushpull_messages::graph::GraphBuilder;
 use pushpull_messages::id::*;
 use pushpull_messages::input::{DatasetSpec, InputSpec};
@@ -236,7 +236,9 @@ impl Shards {
         let save = cuts[0].save.clone();
         let (mut files, mut all_workers) = (Vec::new(), Vec::new());
         for (cut, state) in cuts.into_iter().zip(&mut self.states) {
-            let saved: Saved = only(state.written(block_on(write::write(cut, &Stores::default())))).unwrap();
+            let saved: Saved =
+                only(state.written(Level::Directory, block_on(write::write(cut, &Stores::default()))))
+                    .unwrap();
             let SaveResult::Written { file, workers, .. } = saved.result else {
                 panic!("{:?}", saved.result)
             };
@@ -273,7 +275,7 @@ impl Shards {
     pub(super) fn contents(&mut self) -> (Bits, Vec<(u32, u64)>) {
         let at = self.version();
         let checkpoint = CheckpointName { step: GlobalStep(at.0), life: Incarnation(99) };
-        let save = Save { shard: 0, store: "memory://".into(), checkpoint, at };
+        let save = Save { shard: 0, store: "/c".into(), checkpoint, at };
         let cuts = self.arm(&save);
         let (mut contents, mut workers) = (Bits::new(), Vec::new());
         for (cut, state) in cuts.into_iter().zip(&mut self.states) {
@@ -292,7 +294,8 @@ impl Shards {
                 }
             }
             workers = cut.workers.iter().map(|record| (record.worker, record.drawn)).collect();
-            only::<Saved>(state.written(SaveResult::failed("the test writes no file"))).unwrap();
+            only::<Saved>(state.written(Level::Directory, SaveResult::failed("the test writes no file")))
+                .unwrap();
         }
         (contents, workers)
     }

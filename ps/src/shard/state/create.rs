@@ -45,7 +45,7 @@ impl<R> ShardState<R> {
         // The old contents are freed before the new ones are allocated, because there may not be enough
         // memory for both.
         self.contents = None;
-        let mut answers: Vec<_> = self.saves.abandon().into_iter().collect();
+        let mut answers: Vec<_> = self.saves.abandon();
         if rolls_back {
             answers.extend(self.roll_back(create.placement.epoch));
         }

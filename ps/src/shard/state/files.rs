@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use pushpull_messages::checkpoint::Level;
 use pushpull_messages::message::{CreateShard, Save, SaveResult};
 
 use super::{ShardState, created};
@@ -10,7 +11,7 @@ use crate::shard::answer::{Answer, Asker};
 use crate::shard::cut::Cut;
 
 /// A read or write of a file that a shard requests from its caller. A shard has at most one read and one
-/// write in progress. The caller passes the result back to the shard.
+/// write of each level in progress. The caller passes the result back to the shard.
 #[derive(Debug)]
 pub enum FileRequest {
     /// Read the values that the shard begins with, and pass them to [`ShardState::restored`].
@@ -42,22 +43,23 @@ impl<R> ShardState<R> {
         answer.into_iter().collect()
     }
 
-    /// Ends the save whose snapshot was being written. `result` says whether the write succeeded.
+    /// Ends the save of a level whose snapshot was being written. `result` says whether the write succeeded.
     ///
     /// # Panics
-    /// If no snapshot was being written.
-    pub fn written(&mut self, result: SaveResult) -> Vec<Answer<R>> {
-        vec![self.saves.finish(result)]
+    /// If no snapshot of this level was being written.
+    pub fn written(&mut self, level: Level, result: SaveResult) -> Vec<Answer<R>> {
+        vec![self.saves.finish(level, result)]
     }
 
-    /// If a save of the current version was requested, takes a snapshot of the shard for this save to write.
-    /// Called at the end of every request that may make a new version.
+    /// If saves of the current version were requested, takes a snapshot of the shard for each of them to
+    /// write. Called at the end of every request that may make a new version.
     pub(super) fn cut_if_due(&mut self) {
         let Some(contents) = &self.contents else { return };
-        if let Some(save) = self.saves.due(contents.version) {
-            match contents.cut(save.clone()) {
+        let cuts: Vec<_> = self.saves.due(contents.version).map(|save| contents.cut(save.clone())).collect();
+        for cut in cuts {
+            match cut {
                 Ok(cut) => self.saves.store(cut),
-                Err(error) => self.lose(error),
+                Err(error) => return self.lose(error),
             }
         }
     }

@@ -165,7 +165,7 @@ fn a_cut_shares_no_slot_with_a_device() {
     let mut state = adam(Some(&device));
     state.0.push(&push(1), gradients(1), 1, ());
     let checkpoint = CheckpointName { step: GlobalStep(1), life: Incarnation(1) };
-    let save = Save { shard: 0, store: "memory://".into(), checkpoint, at: Version(1) };
+    let save = Save { shard: 0, store: "/c".into(), checkpoint, at: Version(1) };
     assert!(state.0.save(save, 1, ()).is_empty());
     let Some(FileRequest::Write(cut)) = state.0.take_file_request() else { panic!("a cut") };
     let slots = |cut: &Cut| {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use pushpull_messages::checkpoint::{CheckpointName, StartSpec};
+use pushpull_messages::checkpoint::{CheckpointName, Level, StartSpec};
 use pushpull_messages::id::*;
 use pushpull_messages::message::*;
 use pushpull_messages::optimizer::RateChange;
@@ -256,7 +256,7 @@ impl Tested {
                     assert_eq!(read.placement.epoch.0, self.epoch(), "only the newest is read");
                 }
                 FileRequest::Write(_) => {
-                    let answers = self.state.written(SaveResult::failed("full"));
+                    let answers = self.state.written(Level::Directory, SaveResult::failed("full"));
                     self.hear(answers);
                 }
             }

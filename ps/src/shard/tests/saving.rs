@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use pushpull_messages::checkpoint::{CheckpointName, FileSpec, StartSpec};
+use pushpull_messages::checkpoint::{CheckpointName, FileSpec, Level, MEMORY, StartSpec};
 use pushpull_messages::id::*;
 use pushpull_messages::message::*;
 use pushpull_messages::sync::SyncSpec;
@@ -38,7 +38,7 @@ struct Saving {
 
 fn save(number: u64, at: u64) -> Save {
     let checkpoint = CheckpointName { step: GlobalStep(at), life: Incarnation(number) };
-    Save { shard: 0, store: "memory://".into(), checkpoint, at: Version(at) }
+    Save { shard: 0, store: "/c".into(), checkpoint, at: Version(at) }
 }
 
 impl Saving {
@@ -143,7 +143,7 @@ impl Saving {
             FileSpec { name, shard: cut.created.shard, version: cut.save.at, bytes: 0, tensors: vec![] };
         let written = SaveResult::Written { file, workers: cut.workers, took_ms: 0 };
         let result = if success { written } else { SaveResult::failed("the disk is full") };
-        let answers = self.state.written(result);
+        let answers = self.state.written(Level::Directory, result);
         let told: Vec<_> = answers.iter().map(|answer| (answer.reply, told(answer))).collect();
         assert_eq!(told, [(self.writing_asked, if success { "written" } else { "failed" })]);
         assert!(self.open.remove(&self.writing_asked));
@@ -258,7 +258,7 @@ fn a_shard_created_anew_abandons_its_next_save() {
 /// Returns a request to create a shard with the values of the checkpoint of this step.
 fn resume(step: u64) -> CreateShard {
     let checkpoint = CheckpointName { step: GlobalStep(step), life: Incarnation(1) };
-    let start = StartSpec::Resume { store: "memory://".into(), checkpoint, workers: Vec::new() };
+    let start = StartSpec::Resume { store: "/c".into(), checkpoint, workers: Vec::new() };
     CreateShard { start, ..create(SyncSpec::SYNC, false, 2, 9) }
 }
 
@@ -329,11 +329,35 @@ fn examples_of_a_held_gradient_do_not_count_as_drawn() {
     let drawn = |state: &mut ShardState<u32>, at| {
         state.save(save(1, at), 1, 2);
         let Some(FileRequest::Write(cut)) = state.take_file_request() else { panic!("the save is due") };
-        state.written(SaveResult::failed("the test writes no file"));
+        state.written(Level::Directory, SaveResult::failed("the test writes no file"));
         cut.workers.iter().map(|record| record.drawn).collect::<Vec<_>>()
     };
     push(&mut state, 0);
     assert_eq!(drawn(&mut state, 0), [0]);
     push(&mut state, 1);
     assert_eq!(drawn(&mut state, 1), [7, 7]);
+}
+
+#[test]
+fn saves_of_one_level_do_not_replace_those_of_the_other() {
+    let limits = ShardLimits { values_bytes_max: 1 << 20, gradients_bytes_max: 1 << 20 };
+    let create = create(SyncSpec::ASYNC, false, 1, LAST_STEP);
+    let mut state = ShardState::new(create.shard, BufferPool::default(), limits);
+    state.create(create, 1, 0);
+    let in_memory = |number, at| Save { store: MEMORY.into(), ..save(number, at) };
+    // Both wait for versions that do not come.
+    assert!(state.save(save(1, 9), 1, 1).is_empty() && state.save(in_memory(1, 8), 1, 2).is_empty());
+    let replaced = state.save(in_memory(2, 0), 1, 3);
+    assert_eq!(replaced.iter().map(|answer| answer.reply).collect::<Vec<_>>(), [2], "only the one in memory");
+    // The cut in memory is written, while one for the directory is written, too.
+    assert_eq!(state.save(save(2, 0), 1, 4)[0].reply, 1);
+    let mut cuts = Vec::new();
+    while let Some(FileRequest::Write(cut)) = state.take_file_request() {
+        cuts.push(cut.save.store);
+    }
+    cuts.sort_unstable();
+    assert_eq!(cuts, ["/c", MEMORY]);
+    let ended = |answers: Vec<Answer<u32>>| answers[0].reply;
+    assert_eq!(ended(state.written(Level::Memory, SaveResult::failed("full"))), 3);
+    assert_eq!(ended(state.written(Level::Directory, SaveResult::failed("full"))), 4);
 }

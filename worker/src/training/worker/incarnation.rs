@@ -2,7 +2,7 @@
 //! again. This module must not depend on how a step is trained.
 //!
 //! Wanted properties: (A) if a request is refused because the job has rolled back, the worker begins again;
-//! (B) a worker that trains or evaluates also begins again if a ps task is lost, provided that the job saves
+//! (B) a worker that trains or evaluates also begins again if a ps task is lost, provided that the job has
 //! checkpoints; (C) an interrupted worker does not begin again.
 
 use std::sync::Arc;
@@ -59,6 +59,9 @@ pub(super) struct WorkerIncarnation<'a> {
     pub saves: &'a AtomicBool,
     /// True after the chief has let the worker begin.
     pub begun: bool,
+    /// Set to true when the chief lets the worker begin, if the job has checkpoints in the memory of ps
+    /// tasks.
+    pub saves_in_memory: bool,
 }
 
 /// How an incarnation has ended.
@@ -129,7 +132,8 @@ impl WorkerIncarnation<'_> {
     async fn train_and_finish(&mut self, chief: &Arc<ChiefLink>, session: Session) -> Ending {
         let Worker { life, journal, .. } = self.worker;
         self.begun = true;
-        self.saves.store(session.saves, Ordering::Relaxed);
+        self.saves.store(session.saves.in_directory, Ordering::Relaxed);
+        self.saves_in_memory = session.saves.in_memory;
         let (Trained { result, progress }, rest) = self.train(chief, session).await;
         let result = match result {
             Ok(()) => TrainingResult::Completed,
@@ -221,7 +225,7 @@ impl WorkerIncarnation<'_> {
         let sources = ReportSources { journal: journal.clone(), plots: plots.clone(), spans, evaluations };
         let (stop, reporter) = self.start_reporter(chief, sources, clock);
         self.worker.life.doing("training");
-        let grace = saves.then(|| Grace::after(self.worker.interrupt.clone()));
+        let grace = saves.in_directory.then(|| Grace::after(self.worker.interrupt.clone()));
         let interrupt = grace.as_ref().map_or(&self.worker.interrupt, |grace| &grace.over).clone();
         let seed = SplitMix64::stream(&[job.seed, u64::from(self.worker.identity.task.index)]).bits();
         let filter = Filter::new(job.gradient, &job.graph.variables);
@@ -387,7 +391,8 @@ impl WorkerIncarnation<'_> {
     /// one has ended. The worker must register again if the job has rolled back, or if the job will roll back
     /// because a ps task is lost. If the rollback is still to come, an interrupted worker ends instead.
     fn must_begin_again(&self, error: &WorkerError) -> bool {
-        let will_roll_back = self.saves.load(Ordering::Relaxed) && error.is_lost_ps();
+        let rolls_back = self.saves.load(Ordering::Relaxed) || self.saves_in_memory;
+        let will_roll_back = rolls_back && error.is_lost_ps();
         let again = will_roll_back || error.is_lost_stage();
         let must = error.is_rolled_back() || matches!(error, WorkerError::OtherRole);
         must || again && !self.worker.interrupt.is_cancelled()

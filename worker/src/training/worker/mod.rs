@@ -107,7 +107,8 @@ impl Worker {
         let (mut after, mut pause) = (None, PAUSE_MIN);
         loop {
             saves.store(false, Ordering::Relaxed);
-            let mut incarnation = WorkerIncarnation { worker: &self, after, saves, begun: false };
+            let mut incarnation =
+                WorkerIncarnation { worker: &self, after, saves, begun: false, saves_in_memory: false };
             let reason = match incarnation.run().await {
                 Ending::Left(result) => return result,
                 Ending::BeginsAgain(reason) => reason,

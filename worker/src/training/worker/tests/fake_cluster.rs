@@ -431,7 +431,9 @@ impl Play {
         let trace = Some(TraceSpec { every: 3, ops: 1 });
         let resume = Resume { drawn: DRAWN, ..Default::default() };
         let (summary_every, placement) = (Some(2), placement(&job, epoch));
-        let registered = Registered { job, placement, workers: 1, resume, saves, summary_every, trace };
+        let saves_in_memory = false;
+        let registered =
+            Registered { job, placement, workers: 1, resume, saves, saves_in_memory, summary_every, trace };
         let words = Mutex::new(Words { go, ..Default::default() });
         let clock = Clock::start();
         let (at, current, ended, disconnected) = (roll_back_at, None, Vec::new(), Vec::new());
