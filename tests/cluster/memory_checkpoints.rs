@@ -40,18 +40,22 @@ async fn kept_on(client: Connection) -> Vec<String> {
 }
 
 impl Running {
-    /// Returns the checkpoints in memory, as a ps task sees them.
+    /// Returns the checkpoints in memory, whose manifests are on the first two ps tasks.
     fn kept(&self) -> Vec<String> {
-        let asker = Identity { task: TaskId::ps(1), ..self.cluster.impostor() };
-        let of_first = whisper(&self.cluster, TaskId::ps(0), &asker, kept_on);
-        of_first.expect("a ps can be reached")
+        let on = |ps: u32| {
+            let asker = Identity { task: TaskId::ps(1 - ps), ..self.cluster.impostor() };
+            whisper(&self.cluster, TaskId::ps(ps), &asker, kept_on).expect("a ps can be reached")
+        };
+        let (first, second) = (on(0), on(1));
+        first.into_iter().filter(|name| second.contains(name)).collect()
     }
 
-    /// Waits until there is a checkpoint in memory that is none of these.
+    /// Waits until there is a checkpoint in memory. It must be of a later life than all of these: until it is
+    /// there, the job cannot lose another ps task.
     fn wait_for_kept(&self, others: &[String]) {
-        wait_until("a checkpoint in memory", PATIENCE, || {
-            self.kept().iter().any(|name| !others.contains(name)).then_some(())
-        });
+        let life = |name: &String| name.rsplit('-').next().map(str::to_owned);
+        let is_new = |name: &String| others.iter().all(|other| life(name) != life(other));
+        wait_until("a checkpoint in memory", PATIENCE, || self.kept().iter().any(is_new).then_some(()));
     }
 
     /// Kills a ps task and starts it again. Waits until the job has rolled back and has made a checkpoint.
