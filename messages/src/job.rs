@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cadence::{Epochs, EvalEverySpec};
 use crate::cluster::ClusterSpec;
+use crate::communication::{CommunicationError, CommunicationSpec};
 use crate::compression::{CompressionError, CompressionSpec, SentAs};
 use crate::distribution::{DistributionError, DistributionSpec};
 use crate::gradient::GradientSpec;
@@ -93,6 +94,9 @@ pub struct JobSpec {
     /// The synchronisation policy.
     #[serde(default)]
     pub sync: SyncSpec,
+    /// How gradients travel from workers to shards, and values back.
+    #[serde(default, skip_serializing_if = "CommunicationSpec::is_auto")]
+    pub communication: CommunicationSpec,
     /// The number of steps that a worker may have in flight, 1 to [`PIPELINE_MAX`]. A step is in flight from
     /// its beginning until every shard has answered its push. With more than 1, a worker begins a step from
     /// the newest values that have arrived while the pushes of earlier steps are unanswered; this requires
@@ -171,6 +175,9 @@ pub enum JobError {
     /// The strategy does not suit the job or its cluster.
     #[error(transparent)]
     Distribution(#[from] DistributionError),
+    /// Gradients cannot travel as the job says.
+    #[error(transparent)]
+    Communication(#[from] CommunicationError),
     /// A setting of the job needs a graph without stages, or with stages.
     #[error("{0}")]
     Stages(StagesError),
@@ -266,6 +273,7 @@ impl JobSpec {
             compression: Vec::new(),
             strategy: None,
             sync: SyncSpec::default(),
+            communication: CommunicationSpec::default(),
             pipeline: 1,
             micro_batches: 1,
             deterministic: false,
@@ -503,6 +511,8 @@ impl JobSpec {
         self.graph.validate(self.batch_size as usize)?;
         self.graph.validate_training_devices()?;
         self.validate_stages()?;
+        let (stages, compresses) = (self.graph.stages().count(), !self.compression.is_empty());
+        self.communication.validate(self.sync, stages, compresses)?;
         self.update().validate_groups(&self.graph.variables)?;
         Ok(CompressionSpec::validate(&self.compression, &self.update(), &self.graph.variables)?)
     }
@@ -583,6 +593,32 @@ mod tests {
                 "pipeline is 2, which needs the policy async or async:staleness-lr, but the policy is {sync}"
             );
             assert!(error.starts_with(&expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn gradients_travel_only_where_sums_are_gradients() {
+        let plain = fixtures::job(1, 1);
+        assert!(!plain.to_json().contains("communication"));
+        let ring =
+            JobSpec { communication: CommunicationSpec::Ring, sync: SyncSpec::SYNC, accumulate: 2, ..plain };
+        assert_eq!(JobSpec::from_json(&ring.to_json()).unwrap(), ring);
+        let with = |sync, compression| JobSpec { sync, compression, ..ring.clone() };
+        let sent = CompressionSpec::new("kernel").gradients(crate::compression::EncodingSpec::Bf16);
+        for (bad, expected) in [
+            (with(SyncSpec::ASYNC, Vec::new()), "communication is ring, which needs the policy sync"),
+            (with(SyncSpec::SYNC, vec![sent]), "communication is ring, but the job compresses"),
+            (
+                JobSpec {
+                    communication: CommunicationSpec::Ring,
+                    sync: SyncSpec::SYNC,
+                    ..fixtures::any_stage::staged_job(1)
+                },
+                "communication is ring, but the graph has operations on 2 worker tasks",
+            ),
+        ] {
+            let error = bad.validate().unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{error}");
         }
     }
 

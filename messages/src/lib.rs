@@ -9,6 +9,7 @@ extern crate self as pushpull_messages; // The fixtures use this name, because o
 pub mod cadence;
 pub mod checkpoint;
 pub mod cluster;
+pub mod communication;
 pub mod compression;
 pub mod device;
 pub mod distribution;

@@ -207,6 +207,7 @@ fn a_forbidden_request_is_refused_and_changes_nothing() {
             drawn: 0,
             pull: true,
             traced: false,
+            with: Vec::new(),
         };
         let mut refused = 0;
         // These requests reach the shard, which counts them as refused.
@@ -326,6 +327,7 @@ fn promise(payload_bytes: u32) -> Vec<u8> {
         drawn: 0,
         pull: false,
         traced: false,
+        with: Vec::new(),
     };
     let buffer = std::sync::Arc::new(BufferPool::default().take(4));
     let payload = Payload::new(vec![Segment::new(buffer, 0, 4)]);

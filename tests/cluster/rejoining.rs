@@ -24,6 +24,7 @@ fn first_push(placement: &Placement) -> Push {
         drawn: 1,
         pull: true,
         traced: false,
+        with: Vec::new(),
     }
 }
 

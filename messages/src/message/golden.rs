@@ -9,18 +9,19 @@ use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 
 use super::{
-    Finish, Hello, Message, PROTOCOL, Refusal, RefusalCode, Register, Registered, Resume, ShardCreated,
-    TrainingResult, Welcome,
+    Contribution, Finish, Hello, Message, PROTOCOL, Push, PushId, Refusal, RefusalCode, Register, Registered,
+    Resume, ShardCreated, TrainingResult, Welcome,
 };
 use crate::cadence::EvalEverySpec;
 use crate::cluster::ClusterSpec;
+use crate::communication::CommunicationSpec;
 use crate::compression::{CompressionSpec, EncodingSpec};
 use crate::distribution::DistributionSpec;
 use crate::fixtures::any_message::{any_message, create_shard};
 use crate::fixtures::any_stage::staged_job;
 use crate::fixtures::{job, placement};
 use crate::gradient::{GradientSpec, NotFiniteSpec};
-use crate::id::{GlobalStep, Incarnation, JobName, LocalStep, TaskId, Version};
+use crate::id::{GlobalStep, Incarnation, JobName, LocalStep, PlacementEpoch, Sequence, TaskId, Version};
 use crate::job::JobSpec;
 use crate::observe::TraceSpec;
 use crate::optimizer::{DecaySpec, GroupSpec, OptimizerSpec, ScheduleSpec};
@@ -97,6 +98,7 @@ fn full_jobs() -> [Message; 3] {
         ],
         strategy: Some(DistributionSpec::MultiWorkerMirrored),
         sync: SyncSpec::SYNC,
+        communication: CommunicationSpec::Direct,
         pipeline: 1,
         micro_batches: 1,
         deterministic: true,
@@ -152,6 +154,24 @@ fn handshake() -> [Message; 3] {
     [hello.into(), welcome.into(), guest.into()]
 }
 
+/// Returns the push of a sum of two workers' gradients.
+fn sum() -> Push {
+    let id = |worker| PushId { worker, incarnation: Incarnation(7), sequence: Sequence(3) };
+    Push {
+        shard: 1,
+        id: id(2),
+        local_step: LocalStep(4),
+        epoch: PlacementEpoch(1),
+        placement_digest: 5,
+        version: Version(6),
+        slices: Vec::new(),
+        drawn: 8,
+        pull: true,
+        traced: false,
+        with: vec![Contribution { id: id(0), local_step: LocalStep(9), drawn: 10 }],
+    }
+}
+
 /// Returns the lines of the golden file, and adds samples of the kinds that have none. The samples are drawn
 /// from the strategy that the codec's tests use, and are the same on every run. Messages with rare contents
 /// are added at the end of their kinds.
@@ -178,12 +198,12 @@ fn with_fresh_samples(golden: &str) -> String {
     }
     let result = TrainingResult::gave_up("cut off");
     let gave_up = Finish { result, local_step: LocalStep(3), loss: 0.5, skipped: 1 }.into();
-    let refusals = [RefusalCode::Term, RefusalCode::Cluster, RefusalCode::RolledBack]
+    let refusals = [RefusalCode::Term, RefusalCode::Cluster, RefusalCode::RolledBack, RefusalCode::Alone]
         .map(|code| Refusal::new(code, "taken").into());
     let created = ShardCreated { slices: 1, bytes: 2, version: Version(3), appointed: 4 }.into();
     let again = Register { after: Some(Incarnation(5)) }.into();
     let compressed = create_shard(1, 0).into();
-    let rare = full_jobs().into_iter().chain([gave_up, created, again, compressed]);
+    let rare = full_jobs().into_iter().chain([gave_up, created, again, compressed, sum().into()]);
     for rare in rare.chain(refusals).chain(handshake()) {
         let (lines, rare) = (samples.entry(rare.kind()).or_default(), line(&rare, &[]));
         if !lines.contains(&rare) {

@@ -23,6 +23,7 @@ mod push;
 mod refusal;
 mod register;
 mod rejoin;
+mod relay;
 mod report;
 mod save;
 mod session;
@@ -52,10 +53,11 @@ pub use inspect::{HeldMember, HeldShard, Inspect, Inspected};
 pub use leave::{Leave, Left};
 pub use observe::{Observe, ShardCounters, ShardSnapshot, StalenessHistogram};
 pub use pull::{Pull, PullAt, Pulled};
-pub use push::{Push, PushId, Pushed, Verdict};
+pub use push::{Contribution, Push, PushId, Pushed, Verdict};
 pub use refusal::{Refusal, RefusalCode};
 pub use register::{Go, Ready, Register, Registered, Resume};
 pub use rejoin::{Rejoin, Rejoined};
+pub use relay::{JoinRoute, RelayPush, RouteJoined};
 pub use report::{REPORT_EVERY_MAX, REPORT_EVERY_MIN, REPORT_NUMBERS_MAX, Report, Reported};
 pub use save::{Save, SaveResult, Saved};
 pub use session::{
@@ -299,6 +301,9 @@ messages! {
     83 StageClosed: "Stage to leader: the stage ends.",
     84 DigestStage: "Leader to stage: what are the checksums of your values?",
     85 StageDigests: "Stage to leader: the checksums.",
+    86 JoinRoute: "Worker to worker: pass my pushes on to shards.",
+    87 RouteJoined: "Worker: the version from which the worker passes pushes on.",
+    88 RelayPush: "Worker to worker: a push to be added to yours and passed on; the reply is `Pushed`.",
     90 AccessFiles: "Chief or ps to ps: read or change the files in your memory.",
     91 FilesAccessed: "Ps: the result.",
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::pull::one_segment_per_slice;
-use super::{Content, Invalid};
+use super::{Content, Invalid, WORKERS_MAX};
 use crate::id::{GlobalStep, Incarnation, LocalStep, PlacementEpoch, Sequence, SliceId, Version};
 use crate::observe::PushTimes;
 
@@ -19,8 +19,26 @@ pub struct PushId {
     pub sequence: Sequence,
 }
 
+/// The push of a worker whose gradients another worker has added to its own. The sum counts as one push of
+/// each of these workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Contribution {
+    /// The identity that the worker's push has if the worker sends it alone.
+    pub id: PushId,
+    /// The worker's step at which the gradients were computed.
+    pub local_step: LocalStep,
+    /// The number of batches that the worker has taken from its input, as in [`Push::drawn`].
+    #[serde(default)]
+    pub drawn: u64,
+}
+
 /// A request from a worker to a ps task: the gradients of one step for all slices of one shard, one payload
 /// segment per slice.
+///
+/// The gradients may be the sum of the worker's own gradients and those of other workers. All of them were
+/// computed from the same version. The shard counts the gradients of all these workers or of none: if it has
+/// counted only some of them, it refuses the push with the code
+/// [`Alone`](super::RefusalCode::Alone).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Push {
     /// The shard's index in the ps task.
@@ -48,12 +66,44 @@ pub struct Push {
     /// Whether the worker's step is traced, so that the reply must carry the times of the push.
     #[serde(default)]
     pub traced: bool,
+    /// The pushes of other workers whose gradients are in the sum, in the order of the workers; empty if the
+    /// gradients are the worker's own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub with: Vec<Contribution>,
+}
+
+impl Push {
+    /// Returns the worker's own part of this push, as a contribution.
+    pub const fn own(&self) -> Contribution {
+        Contribution { id: self.id, local_step: self.local_step, drawn: self.drawn }
+    }
+
+    /// Iterates over the contributions of all workers, beginning with that of the sender.
+    pub fn contributions(&self) -> impl Iterator<Item = Contribution> + '_ {
+        std::iter::once(self.own()).chain(self.with.iter().copied())
+    }
+
+    /// Returns the number of workers whose gradients are in the sum.
+    pub fn count(&self) -> u64 {
+        1 + self.with.len() as u64
+    }
 }
 
 impl Content for Push {
     fn validate(&self, segments: &[u64]) -> Result<(), Invalid> {
-        if self.id.sequence.0 == 0 {
+        if self.contributions().any(|own| own.id.sequence.0 == 0) {
             return Err(Invalid("the sequence of a push is 0, expected at least 1".into()));
+        }
+        if self.with.len() >= WORKERS_MAX as usize {
+            let count = self.with.len();
+            return Err(Invalid(format!(
+                "a push has {count} contributions, expected less than {WORKERS_MAX}"
+            )));
+        }
+        let in_order = self.with.is_sorted_by(|one, next| one.id.worker < next.id.worker);
+        if !in_order || self.with.iter().any(|other| other.id.worker == self.id.worker) {
+            let expected = "expected each other worker at most once, in the order of the workers";
+            return Err(Invalid(format!("the contributions of a push are not in order, {expected}")));
         }
         one_segment_per_slice(&self.slices, segments)
     }

@@ -37,6 +37,10 @@ pub enum RefusalCode {
     /// earlier push of the worker has not arrived. The shard is unchanged. The worker has to send the push
     /// again as soon as its earlier pushes to the shard are answered.
     Again,
+    /// The task does not take the push of several workers' gradients: some of them were counted already, or
+    /// cannot be counted, or the worker that should pass them on has other plans. The task is unchanged. Each
+    /// of these workers has to push its own gradients to the shard.
+    Alone,
     /// The ps task does not obey the chief that sent the request: it obeys another chief, or has not granted
     /// this chief's claim.
     Term,

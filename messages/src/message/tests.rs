@@ -31,11 +31,56 @@ fn a_push_has_one_segment_of_floats_for_each_slice() {
         slices,
         pull: true,
         traced: false,
+        with: Vec::new(),
     };
     reread(push(vec![SliceId(0)], 1), &[8]).unwrap();
     assert!(reread(push(vec![SliceId(0)], 1), &[]).unwrap_err().contains("one for each of 1 slices"));
     assert!(reread(push(vec![SliceId(0)], 1), &[7]).unwrap_err().contains("multiple of 4"));
     assert!(reread(push(vec![SliceId(0)], 0), &[8]).unwrap_err().contains("expected at least 1"));
+}
+
+#[test]
+fn contributions_are_of_other_workers_in_order() {
+    let id = |worker, sequence| PushId { worker, incarnation: Incarnation(1), sequence: Sequence(sequence) };
+    let push = |others: &[(u32, u64)]| {
+        let with = others.iter().map(|&(worker, sequence)| Contribution {
+            id: id(worker, sequence),
+            local_step: LocalStep(2),
+            drawn: 3,
+        });
+        Push {
+            shard: 0,
+            id: id(2, 1),
+            local_step: LocalStep(0),
+            epoch: PlacementEpoch(1),
+            placement_digest: 0,
+            version: Version(0),
+            slices: Vec::new(),
+            drawn: 0,
+            pull: true,
+            traced: false,
+            with: with.collect(),
+        }
+    };
+    for good in [&[][..], &[(0, 1)], &[(0, 1), (1, 9), (3, 1)]] {
+        let push = push(good);
+        assert_eq!(push.count() as usize, 1 + good.len());
+        reread(push.clone(), &[]).unwrap();
+        reread(RelayPush { ps: 0, push }, &[]).unwrap();
+    }
+    let all: Vec<(u32, u64)> = (3..3 + WORKERS_MAX).map(|worker| (worker, 1)).collect();
+    for (bad, expected) in [
+        (&[(1, 1), (0, 1)][..], "the contributions of a push are not in order"),
+        (&[(0, 1), (0, 1)], "at most once"),
+        (&[(2, 1)], "at most once"),
+        (&[(0, 0)], "the sequence of a push is 0"),
+        (&all, "a push has 65536 contributions, expected less than 65536"),
+    ] {
+        let push = push(bad);
+        for refused in [reread(push.clone(), &[]), reread(RelayPush { ps: 0, push: push.clone() }, &[])] {
+            assert!(refused.as_ref().unwrap_err().contains(expected), "{refused:?}");
+        }
+    }
 }
 
 #[test]
@@ -282,6 +327,7 @@ fn a_peer_without_the_fields_of_observation_is_accepted() {
         slices: vec![SliceId(0)],
         pull: true,
         traced: false,
+        with: Vec::new(),
     };
     assert_eq!(without_fields(push.clone(), &["traced"], &[8]), push.into());
     let pushed = Pushed {

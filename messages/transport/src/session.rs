@@ -341,7 +341,11 @@ fn log_refusal(host: &Host, peer: &Peer, request: &'static str, refusal: &Refusa
     let Peer { task, address, .. } = peer;
     match refusal.code {
         // A request that comes too early, too late, twice or before a rollback is normal.
-        RefusalCode::Unavailable | RefusalCode::Superseded | RefusalCode::Again | RefusalCode::RolledBack => {
+        RefusalCode::Unavailable
+        | RefusalCode::Superseded
+        | RefusalCode::Again
+        | RefusalCode::Alone
+        | RefusalCode::RolledBack => {
             tracing::debug!(peer = %task, "refused {request}: {refusal}");
         }
         // The service itself logs these refusals, because only the service knows which of them are expected.

@@ -178,6 +178,7 @@ mod tests {
             drawn: 0,
             pull: true,
             traced: false,
+            with: Vec::new(),
         };
         DeferredPush { push, gradients: Payload::EMPTY.into(), connection: 1, reply: () }
     }

@@ -178,6 +178,7 @@ fn push_of(worker: u32, shard: u32, number: u64) -> Push {
         drawn: number,
         pull: true,
         traced: false,
+        with: Vec::new(),
     }
 }
 

@@ -473,6 +473,7 @@ impl Shards {
             drawn,
             pull,
             traced,
+            with: Vec::new(),
         }
     }
 

@@ -203,6 +203,7 @@ impl Shards {
                 drawn: 3 * number,
                 pull: true,
                 traced: false,
+                with: Vec::new(),
             };
             let pushed: Pushed = only(state.push(&push, Payload::new(segments), 1, 0)).unwrap();
             assert_eq!((pushed.verdict, pushed.version), (Verdict::Applied, version.next()));

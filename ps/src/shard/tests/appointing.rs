@@ -48,6 +48,7 @@ impl Tested {
             drawn: sequence,
             pull: true,
             traced: false,
+            with: Vec::new(),
         };
         let gradient = Payload::new(vec![Segment::whole(Arc::new(Buffer::from_f32(&[1.0])))]);
         self.state.push(&push, gradient, 1, life)

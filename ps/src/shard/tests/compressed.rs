@@ -76,6 +76,7 @@ pub(super) fn push(create: &CreateShard, worker: u32, round: u64) -> Push {
         drawn: 0,
         pull: true,
         traced: false,
+        with: Vec::new(),
     }
 }
 

@@ -111,6 +111,7 @@ proptest! {
                     drawn: 0,
                     pull: true,
                     traced: false,
+                    with: Vec::new(),
                 };
                 let before = state.observe().not_finite;
                 let answers = state.push(&push, payload(&gradient), 1, ());

@@ -122,6 +122,7 @@ pub(crate) fn push(sequence: u64) -> Push {
         drawn: 0,
         pull: true,
         traced: false,
+        with: Vec::new(),
     }
 }
 

@@ -163,6 +163,7 @@ impl Trial {
             drawn: pushes,
             pull: true,
             traced: false,
+            with: Vec::new(),
         };
         let payload = Payload::new(vec![Segment::whole(Arc::new(Buffer::from_f32(&[1.0])))]);
         self.open.push((worker, life));

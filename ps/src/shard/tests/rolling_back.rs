@@ -201,6 +201,7 @@ impl Tested {
             drawn: known.sequence,
             pull: true,
             traced: false,
+            with: Vec::new(),
         };
         known.last = Some(push.clone());
         self.push(worker, &push);

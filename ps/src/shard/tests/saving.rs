@@ -80,6 +80,7 @@ impl Saving {
             drawn: 2 * self.pushes,
             pull: true,
             traced: false,
+            with: Vec::new(),
         };
         let gradient = Payload::new(vec![Segment::whole(Arc::new(Buffer::from_f32(&[1.0])))]);
         let before = self.state.observe();
@@ -322,6 +323,7 @@ fn examples_of_a_held_gradient_do_not_count_as_drawn() {
             drawn: 7,
             pull: false,
             traced: false,
+            with: Vec::new(),
         };
         let gradient = Payload::new(vec![Segment::whole(Arc::new(Buffer::from_f32(&[1.0])))]);
         assert!(state.push(&push, gradient, 1, 1)[0].result.is_ok());

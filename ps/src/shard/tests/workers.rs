@@ -162,6 +162,7 @@ impl Shard {
             drawn: entry.sequence,
             pull: true,
             traced: false,
+            with: Vec::new(),
         };
         (entry.last, entry.told) = (Some(push.clone()), None);
         self.send(&push);
