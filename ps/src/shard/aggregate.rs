@@ -1,5 +1,5 @@
 //! The gradients of several workers, which a shard holds until they become one update. The update adds up the
-//! last of them itself. Wanted properties: (A) the sum of what is taken is the sum of all gradients that were
+//! last of them itself. One that arrives may be the sum of several workers' gradients. Wanted properties: (A) the sum of what is taken is the sum of all gradients that were
 //! added; (B) with `in_order`, the bits of the sum do not depend on the order in which the gradients of
 //! different workers arrive; (C) without `in_order`, the held gradients take at most the memory of one
 //! gradient and one sum, and without `keeps_last`, of one of the two.
@@ -32,9 +32,9 @@ impl Aggregate {
         Self { in_order, keeps_last, ..Self::default() }
     }
 
-    /// Adds a worker's gradient.
-    pub(super) fn add(&mut self, worker: u32, gradient: Payload, pool: &BufferPool) {
-        self.count += 1;
+    /// Adds what a worker has pushed: the sum of `count` gradients.
+    pub(super) fn add(&mut self, (worker, count): (u32, u32), gradient: Payload, pool: &BufferPool) {
+        self.count += count;
         // The last gradient, and the only one of an update, are not added to a sum. The update reads them.
         if self.keeps_last {
             self.accumulate_in_turn(pool);
@@ -108,7 +108,7 @@ mod tests {
         let pool = BufferPool::default();
         let mut aggregate = Aggregate::new(in_order, keeps_last);
         for (number, (worker, slices)) in arrivals.iter().enumerate() {
-            aggregate.add(*worker, payload(slices), &pool);
+            aggregate.add((*worker, 1), payload(slices), &pool);
             let bytes = 4 * slices.iter().map(Vec::len).sum::<usize>();
             let kept = if in_order { number + 1 } else { (number + 1).min(if keeps_last { 2 } else { 1 }) };
             assert_eq!(aggregate.bytes(), bytes * kept, "(C)");

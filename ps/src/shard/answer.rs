@@ -94,6 +94,14 @@ pub(super) fn early() -> Refusal {
     Refusal::new(RefusalCode::Again, reason)
 }
 
+/// Returns the refusal of a push of several workers' gradients of which some cannot be counted now.
+pub(super) fn alone(worker: u32) -> Refusal {
+    let reason = format!(
+        "the gradients of worker/{worker} are counted already or cannot be counted, so the sum of several workers' gradients is not: push each alone"
+    );
+    Refusal::new(RefusalCode::Alone, reason)
+}
+
 /// Returns the refusal of a request that cannot be served yet, or can no longer be served.
 pub(super) fn unavailable(reason: String) -> Refusal {
     Refusal::new(RefusalCode::Unavailable, reason)

@@ -14,6 +14,7 @@ use pushpull_messages::message::{
     CreateShard, HeldShard, Push, Refusal, RefusalCode, Save, ShardCreated, StopAt,
 };
 use pushpull_messages::optimizer::{RateChange, RateSpec};
+use pushpull_messages::sync::SyncSpec;
 use pushpull_transport::buffer::{BufferPool, Payload, Segment};
 
 use super::aggregate::Aggregate;
@@ -314,6 +315,16 @@ impl Contents {
     /// Returns whether the worker may push now, which means that the worker's next step has begun.
     pub(super) fn may_push(&self, worker: u32) -> bool {
         self.policy.may_push(worker, self.version, &self.members)
+    }
+
+    /// Returns whether a push may be the sum of several workers' gradients.
+    pub(super) fn takes_sums(&self) -> bool {
+        self.created.sync == SyncSpec::SYNC && !self.compression.has_gradients()
+    }
+
+    /// Returns the policy as the job names it.
+    pub(super) fn policy_spec(&self) -> SyncSpec {
+        self.created.sync
     }
 
     /// Rejects a push sent before its step began; a correct worker never does this.

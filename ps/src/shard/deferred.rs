@@ -2,15 +2,15 @@
 //! order in which they arrived, so it decides as if it had not waited.
 //!
 //! Wanted properties: (A) a push waits once, however often it arrives; (B) a request that ends an
-//! incarnation of a worker waits behind the pushes of that incarnation, so these pushes count as if they had
-//! been served at once.
+//! incarnation of a worker waits behind the pushes with gradients of that incarnation, so these pushes count
+//! as if they had been served at once.
 
 use std::collections::BTreeSet;
 
 use super::answer::{Answer, Reader};
 use super::state::Gradients;
 use pushpull_messages::id::Incarnation;
-use pushpull_messages::message::{Leave, Pull, PullAt, Push, Refusal};
+use pushpull_messages::message::{Contribution, Leave, Pull, PullAt, Push, Refusal};
 
 /// A request that waits.
 pub(super) enum Deferred<R> {
@@ -52,8 +52,10 @@ impl<R> DeferredQueue<R> {
     /// Adds a push. A push that arrives again keeps its place, and the copy on the later connection gets the
     /// answer. Returns the refusal of the other copy.
     pub(super) fn push(&mut self, new: DeferredPush<R>) -> Option<Answer<R>> {
+        // Another sum of gradients is not a copy, even if it has the same sender.
+        let is_copy = |push: &Push| push.id == new.push.id && push.with == new.push.with;
         let copy = self.0.iter_mut().find_map(|waiting| match waiting {
-            Deferred::Push(waiting) if waiting.push.id == new.push.id => Some(waiting),
+            Deferred::Push(waiting) if is_copy(&waiting.push) => Some(waiting),
             _ => None,
         });
         let other = match copy {
@@ -72,9 +74,10 @@ impl<R> DeferredQueue<R> {
     pub(super) fn leave(&mut self, leave: &Leave) -> bool {
         let &Leave { worker, incarnation, .. } = leave;
         let ends = |waiting: &Deferred<R>| match waiting {
-            Deferred::Push(waiting) => {
-                (waiting.push.id.worker, waiting.push.id.incarnation) == (worker, incarnation)
-            }
+            Deferred::Push(waiting) => waiting
+                .push
+                .contributions()
+                .any(|own| (own.id.worker, own.id.incarnation) == (worker, incarnation)),
             Deferred::Leave(_) | Deferred::Join(_) => false,
         };
         let Some(last) = self.0.iter().rposition(ends) else { return false };
@@ -92,8 +95,8 @@ impl<R> DeferredQueue<R> {
     /// Returns whether a pull of `worker` has to wait. It has to if `incarnation` joins with this pull while
     /// a push of another incarnation waits: the join ends all other incarnations.
     pub(super) fn delays(&self, pull: &Pull, worker: u32, incarnation: Incarnation) -> bool {
-        let other = |Push { id, .. }: &Push| id.worker == worker && id.incarnation != incarnation;
-        pull.at == PullAt::Join && self.pushes().any(other)
+        let other = |own: Contribution| own.id.worker == worker && own.id.incarnation != incarnation;
+        pull.at == PullAt::Join && self.pushes().any(|push| push.contributions().any(other))
     }
 
     /// Adds a request to join. If the worker already has such a request in the queue, only one of the two
@@ -181,6 +184,30 @@ mod tests {
             with: Vec::new(),
         };
         DeferredPush { push, gradients: Payload::EMPTY.into(), connection: 1, reply: () }
+    }
+
+    /// Checks that a sum counts as a push of each of its workers (B), and is no copy of another sum (A).
+    #[test]
+    fn a_sum_waits_for_all_its_workers() {
+        let mut queue = DeferredQueue::default();
+        let other = PushId { worker: 4, incarnation: Incarnation(9), sequence: Sequence(1) };
+        let with = vec![Contribution { id: other, local_step: LocalStep(0), drawn: 0 }];
+        let sum = || {
+            let one = push(1);
+            DeferredPush { push: Push { with: with.clone(), ..one.push.clone() }, ..one }
+        };
+        assert!(queue.push(sum()).is_none() && queue.push(push(1)).is_none());
+        assert!(queue.push(sum()).is_some() && queue.push(push(1)).is_some(), "each waits once");
+        let leave = |worker, incarnation| Leave { shard: 0, worker, incarnation: Incarnation(incarnation) };
+        assert!(queue.leave(&leave(4, 9)) && !queue.leave(&leave(4, 8)));
+        let join = Pull {
+            shard: 0,
+            epoch: PlacementEpoch(1),
+            placement_digest: 0,
+            at: PullAt::Join,
+            averages: false,
+        };
+        assert!(queue.delays(&join, 4, Incarnation(10)) && !queue.delays(&join, 4, Incarnation(9)));
     }
 
     /// Checks that the end of an incarnation waits behind the pushes of that incarnation (B). The worker

@@ -1,11 +1,14 @@
-//! How a shard applies a push and answers it. All checks are made before the first value changes.
+//! How a shard applies a push and answers it. All checks are made before the first value changes. A push may be
+//! the sum of several workers' gradients, which counts as one push of each of them. Wanted property: (A) each
+//! gradient counts exactly once, whether it arrives alone or in sums, and a sum counts as a whole or not.
 
 use pushpull_cuda::DriverError;
-use pushpull_messages::message::{Push, PushId, Pushed, Refusal, RefusalCode, Verdict};
+use pushpull_messages::message::{Contribution, Push, PushId, Pushed, Refusal, RefusalCode, Verdict};
+use pushpull_messages::sync::SyncSpec;
 use pushpull_transport::buffer::{BufferPool, Payload};
 
 use super::ShardState;
-use crate::shard::answer::{Answer, Reader, again, early, misfit, unavailable, variables_lost};
+use crate::shard::answer::{Answer, Reader, again, alone, early, misfit, unavailable, variables_lost};
 use crate::shard::contents::Contents;
 use crate::shard::draft::Draft;
 use crate::shard::ledger::Delivery;
@@ -29,10 +32,10 @@ impl<R> ShardState<R> {
             Err(now) => now,
             Ok(other) => return other.into_iter().collect(),
         };
-        self.counters.received += 1;
+        self.counters.received += push.count();
         let mut answers = match self.accept(push, gradients) {
             Err(refusal) => {
-                self.counters.refused += 1;
+                self.counters.refused += push.count();
                 self.not_finite += u64::from(refusal.code == RefusalCode::NotFinite);
                 return vec![Answer::refused(reply, refusal)];
             }
@@ -79,15 +82,11 @@ impl<R> ShardState<R> {
         let PushId { worker, incarnation, .. } = push.id;
         contents.check_placement(push.epoch, push.placement_digest)?;
         contents.members.admit(worker, incarnation).map_err(unavailable)?;
+        admit_others(contents, push)?;
         contents.touched = true;
-        match contents.ledger.classify(&push.id) {
-            Delivery::New => {}
-            Delivery::Duplicate(verdict) => {
-                self.counters.duplicate += 1;
-                return Ok(PushOutcome { verdict, staleness: 0 });
-            }
-            Delivery::Early => return Err(early()),
-            Delivery::OutOfOrder(reason) => return Err(misfit(reason)),
+        if let Some(verdict) = repeated(contents, push)? {
+            self.counters.duplicate += push.count();
+            return Ok(PushOutcome { verdict, staleness: 0 });
         }
         if let Gradients::Arrived(gradients) = &gradients {
             contents.check_gradients(push, gradients)?;
@@ -116,7 +115,8 @@ impl<R> ShardState<R> {
             }
             Decision::Admitted(Admission::Hold) => {
                 let gradients = gradients.arrived().ok_or_else(again)?;
-                self.timer.aggregate(|| contents.aggregate.add(worker, gradients, &self.pool));
+                let sum = (worker, push.count() as u32);
+                self.timer.aggregate(|| contents.aggregate.add(sum, gradients, &self.pool));
                 self.counters.held += 1;
                 Verdict::Held
             }
@@ -126,10 +126,77 @@ impl<R> ShardState<R> {
             self.steps_behind.record(behind);
         }
         contents.ledger.record(&push.id, verdict, push.drawn);
+        for other in &push.with {
+            self.count_other(other, push, verdict);
+        }
         if verdict == Verdict::Held {
             self.update_if_due();
         }
         Ok(PushOutcome { verdict, staleness })
+    }
+
+    /// Counts the gradients of another worker in a push whose sender has got this verdict.
+    fn count_other(&mut self, other: &Contribution, push: &Push, verdict: Verdict) {
+        let contents = self.contents.as_mut().expect("a push was accepted");
+        let worker = other.id.worker;
+        match verdict {
+            Verdict::Stopped => self.counters.stopped += 1,
+            Verdict::Stale { .. } => self.counters.stale += 1,
+            Verdict::Applied => unreachable!("under the policy sync, no push is an update of its own"),
+            Verdict::Held => {
+                self.counters.held += 1;
+                let next = contents.members.next(worker);
+                self.staleness.record(contents.version.0.saturating_sub(push.version.0));
+                self.steps_behind.record(contents.members.furthest().0.saturating_sub(next.0));
+            }
+        }
+        // As for the sender, the policy does not learn of a push that it did not decide about.
+        if verdict != Verdict::Stopped && contents.may_push(worker) {
+            let candidate = Candidate { worker, read: push.version };
+            contents.policy.admit(candidate, contents.version, &mut contents.members);
+        }
+        contents.ledger.record(&other.id, verdict, other.drawn);
+    }
+}
+
+/// Accepts the workers whose gradients the sender of a push has added to its own.
+///
+/// # Errors
+/// If the shard holds no sums, or if one of these incarnations is not a member.
+fn admit_others(contents: &mut Contents, push: &Push) -> Result<(), Refusal> {
+    if push.with.is_empty() {
+        return Ok(());
+    }
+    if !contents.takes_sums() {
+        let policy = contents.policy_spec();
+        return Err(misfit(format!(
+            "got the sum of {} workers' gradients, which needs the policy {} without compression, but the policy is {policy}",
+            push.count(),
+            SyncSpec::SYNC
+        )));
+    }
+    for PushId { worker, incarnation, .. } in push.with.iter().map(|other| other.id) {
+        contents.members.admit(worker, incarnation).map_err(|_| alone(worker))?;
+    }
+    Ok(())
+}
+
+/// Returns the verdict on a push that the shard has counted before; `None` if it is new.
+///
+/// # Errors
+/// If the push does not have the number that comes next. If it is a sum of which only a part is new, or whose
+/// parts have got different verdicts.
+fn repeated(contents: &Contents, push: &Push) -> Result<Option<Verdict>, Refusal> {
+    let delivery = contents.ledger.classify(&push.id);
+    let differs = |other: &&Contribution| contents.ledger.classify(&other.id) != delivery;
+    if let Some(other) = push.with.iter().find(differs) {
+        return Err(alone(other.id.worker));
+    }
+    match delivery {
+        Delivery::New => Ok(None),
+        Delivery::Duplicate(verdict) => Ok(Some(verdict)),
+        Delivery::Early => Err(early()),
+        Delivery::OutOfOrder(reason) => Err(misfit(reason)),
     }
 }
 
@@ -213,7 +280,11 @@ fn decide(
     if contents.is_complete() {
         return Ok((Decision::Stopped, gradients));
     }
-    if contents.reopened && !contents.may_push(candidate.worker) {
+    let may_push = contents.may_push(candidate.worker);
+    if let Some(other) = push.with.iter().find(|other| contents.may_push(other.id.worker) != may_push) {
+        return Err(alone(other.id.worker));
+    }
+    if contents.reopened && !may_push {
         // The worker was released when the shard reached its earlier end, so it pushes for a step that has
         // not begun. The push is dropped as stale, and the worker then waits for its step like the others.
         let by = contents.version.0 - push.version.0;

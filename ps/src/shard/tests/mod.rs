@@ -11,4 +11,5 @@ pub(crate) mod pushes;
 mod rates;
 mod rolling_back;
 mod saving;
+mod sums;
 mod workers;
