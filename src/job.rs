@@ -7,6 +7,7 @@ use pushpull_chief::checkpoint::CheckpointConfig;
 use pushpull_chief::hooks::{Better, EarlyStopping};
 use pushpull_input::{Dataset, Datasets, Reading, describe};
 use pushpull_messages::cadence::EvalEverySpec;
+use pushpull_messages::communication::CommunicationSpec;
 use pushpull_messages::compression::CompressionSpec;
 use pushpull_messages::distribution::DistributionSpec;
 use pushpull_messages::gradient::GradientSpec;
@@ -181,6 +182,13 @@ impl Job {
     pub const fn strategy(mut self, strategy: DistributionSpec) -> Self {
         self.spec.strategy = Some(strategy);
         self.spec.sync = strategy.default_sync();
+        self
+    }
+
+    /// Sets how gradients travel to the shards. A ring, and halving and doubling, need the policy
+    /// [`SyncSpec::SYNC`].
+    pub const fn communication(mut self, communication: CommunicationSpec) -> Self {
+        self.spec.communication = communication;
         self
     }
 
@@ -508,6 +516,7 @@ mod tests {
             .gradient(gradient)
             .clip_norm(3.0)
             .sync(SyncSpec::SYNC)
+            .communication(CommunicationSpec::Ring)
             .deterministic()
             .when_worker_leaves(LeaveSpec::Fail)
             .placement(placement.clone())
@@ -551,6 +560,7 @@ mod tests {
             weight_decay: 0.01,
             average: Some(0.9),
             gradient: GradientSpec { clip_global_norm: Some(3.0), ..gradient },
+            communication: CommunicationSpec::Ring,
             sync: SyncSpec::SYNC,
             deterministic: true,
             when_worker_leaves: LeaveSpec::Fail,

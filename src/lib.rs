@@ -52,6 +52,7 @@ pub use pushpull_messages::cadence::EvalEverySpec;
 #[cfg(feature = "programs")]
 pub use pushpull_messages::cluster::ClusterFlags;
 pub use pushpull_messages::cluster::{ClusterConfig, ClusterSpec};
+pub use pushpull_messages::communication::CommunicationSpec;
 pub use pushpull_messages::compression::{CompressionSpec, EncodingSpec};
 pub use pushpull_messages::device::{OpDeviceError, OpDeviceSpec};
 pub use pushpull_messages::distribution::DistributionSpec;

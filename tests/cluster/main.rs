@@ -41,6 +41,7 @@ mod pushing;
 mod rejoining;
 mod returning;
 mod rolling_back;
+mod routes;
 mod signals;
 mod stages;
 mod starting;

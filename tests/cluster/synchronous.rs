@@ -19,7 +19,7 @@ use pushpull_messages::id::VariableId;
 const WHOLE: u32 = 60;
 
 /// Returns a smooth model, in which rounding errors are not amplified.
-fn graph() -> GraphSpec {
+pub(crate) fn graph() -> GraphSpec {
     let mut g = GraphBuilder::new("two layers");
     let images = g.input("features", [28, 28]);
     let labels = g.labels("labels");
@@ -91,7 +91,7 @@ fn train(workers: u32, shards: u32, threads: usize, job: JobSpec) -> (Vec<Vec<f3
 }
 
 /// Runs a job on this number of ps tasks and workers. With 0 ps tasks, the workers store the variables.
-fn train_on(
+pub(crate) fn train_on(
     (ps, workers): (u32, u32),
     shards: u32,
     threads: usize,
@@ -114,7 +114,7 @@ fn train_on(
 }
 
 /// Returns the greatest absolute difference of two elements.
-fn difference(one: &[Vec<f32>], other: &[Vec<f32>]) -> f32 {
+pub(crate) fn difference(one: &[Vec<f32>], other: &[Vec<f32>]) -> f32 {
     assert_eq!(one.len(), other.len());
     let pairs = one.iter().flatten().zip(other.iter().flatten());
     pairs.map(|(one, other)| (one - other).abs()).fold(0.0, f32::max)

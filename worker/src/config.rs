@@ -36,8 +36,9 @@ pub struct WorkerConfig {
     pub datasets: Datasets,
     /// How long the worker waits for the other tasks to start.
     pub start_timeout: Duration,
-    /// The address that a stage of a replica listens on, as `host:port`; `None` for the task's address in the
-    /// cluster spec. Other workers do not listen.
+    /// The address that a worker listens on if it is a stage of a replica, or if gradients of other workers
+    /// travel through it, as `host:port`; `None` for the task's address in the cluster spec. Other workers do
+    /// not listen.
     pub bind: Option<String>,
     /// A function that a stage of a replica calls before each of its passes; a benchmark can lengthen them
     /// with it.

@@ -1,6 +1,6 @@
 //! The worker and evaluator tasks, which compute gradients and evaluations. Only this crate, with its
-//! engine, runs graphs and uses devices. It must not depend on update rules or on other workers, and must
-//! not write the checkpoints of a job.
+//! engine, runs graphs and uses devices. It must not depend on update rules, and on other replicas
+//! only to pass their gradients on. It must not write the checkpoints of a job.
 
 #![forbid(unsafe_code)]
 
@@ -18,6 +18,7 @@ mod lease;
 mod metric_totals;
 mod predictor;
 mod preparation;
+mod routes;
 mod stages;
 mod telemetry;
 mod threads;

@@ -667,9 +667,19 @@ impl<R> JobState<R> {
         let workers = self.members.len() as u32;
         let (resume, saves, trace) = (self.member(index).resume, self.saves, self.trace);
         let (job, summary_every) = (self.job.clone(), self.summary_every);
+        let begun = !matches!(self.phase, Phase::Starting);
         let saves_in_memory = self.saves_in_memory;
-        let registered =
-            Registered { job, placement, workers, resume, saves, saves_in_memory, summary_every, trace };
+        let registered = Registered {
+            job,
+            placement,
+            workers,
+            resume,
+            saves,
+            saves_in_memory,
+            summary_every,
+            trace,
+            begun,
+        };
         let reply = self.member(index).put(MemberState::Preparing);
         reply.map(|reply| Effect::Reply(reply, registered.into())).into_iter().collect()
     }

@@ -118,8 +118,18 @@ fn full_jobs() -> [Message; 3] {
         JobSpec { strategy: None, sync: SyncSpec::ASYNC, pipeline: 12, deterministic: false, ..job.clone() };
     [job, pipelined, staged_job(1)].map(|job| {
         let (placement, workers, saves, summary_every) = (placement(), 2, true, Some(5));
-        Registered { job, placement, workers, resume, saves, saves_in_memory: true, summary_every, trace }
-            .into()
+        Registered {
+            job,
+            placement,
+            workers,
+            resume,
+            saves,
+            saves_in_memory: true,
+            summary_every,
+            trace,
+            begun: true,
+        }
+        .into()
     })
 }
 

@@ -49,6 +49,9 @@ pub struct Registered {
     /// Which steps to trace, if any.
     #[serde(default)]
     pub trace: Option<TraceSpec>,
+    /// Whether the training has begun before, so that other workers may have left for good.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub begun: bool,
 }
 
 /// The position in a worker's input at which training continues.

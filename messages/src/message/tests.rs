@@ -96,6 +96,7 @@ fn an_invalid_job_or_placement_is_refused() {
         saves_in_memory: false,
         summary_every,
         trace,
+        begun: true,
     };
     reread(good.clone(), &[]).unwrap();
     assert!(reread(good.clone(), &[4]).unwrap_err().contains("no payload"));

@@ -2,6 +2,7 @@
 //! worker, and the synchronisation of the workers. This module must not depend on models or clusters.
 
 use clap::{Args, ValueEnum};
+use pushpull_messages::communication::CommunicationSpec;
 use pushpull_messages::compression::CompressionSpec;
 use pushpull_messages::distribution::DistributionSpec;
 use pushpull_messages::gradient::{GradientSpec, NotFiniteSpec};
@@ -104,6 +105,11 @@ pub(super) struct UpdateArgs {
     /// sync with a strategy other than parameter_server, and otherwise async]
     #[arg(long, value_name = "POLICY")]
     sync: Option<SyncSpec>,
+    /// How gradients travel to the shards: direct, or over other workers, which add their own: along a chain
+    /// (ring) or along a tree (halving_doubling), both with --sync sync and without --compress; auto leaves
+    /// the choice to the job
+    #[arg(long, value_name = "WAY", default_value = "auto")]
+    communication: CommunicationSpec,
     /// Number of steps that a worker may have in flight: with 2 or more, it computes a step while the pushes
     /// of earlier steps are unanswered; needs --sync async or async:staleness-lr
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(PIPELINE_MAX)))]
@@ -168,6 +174,20 @@ impl UpdateArgs {
                  gradients arrive; set --sync sync"
             )));
         }
+        if self.communication.has_routes() && sync != SyncSpec::SYNC {
+            return Err(Failure::usage(format!(
+                "--communication {} needs the policy sync, but --sync is {sync}, under which an update does not take a \
+                 gradient of every worker; set --sync sync, or --communication direct",
+                self.communication
+            )));
+        }
+        if self.communication.has_routes() && !self.compress.is_empty() {
+            return Err(Failure::usage(format!(
+                "--communication {} adds gradients up on the way, but --compress sends them in an encoding; leave \
+                 --compress out, or set --communication direct",
+                self.communication
+            )));
+        }
         if !sync.allows_pipeline(self.pipeline) {
             return Err(Failure::usage(format!(
                 "--pipeline {} needs the policy async or async:staleness-lr, but --sync is {sync}, under which a worker waits \
@@ -219,6 +239,7 @@ impl UpdateArgs {
             compression: self.compress.clone(),
             strategy: self.strategy,
             sync: self.sync(),
+            communication: self.communication,
             pipeline: self.pipeline,
             micro_batches: self.micro_batches,
             deterministic: self.deterministic,
@@ -313,6 +334,33 @@ mod tests {
         let job = read(&["--pipeline=3", "--sync=async:staleness-lr"]).unwrap();
         job.validate().unwrap();
         assert_eq!((job.pipeline, read(&[]).unwrap().pipeline), (3, 1));
+        let job = read(&["--communication=halving_doubling", "--sync=sync"]).unwrap();
+        job.validate().unwrap();
+        let usual = read(&[]).unwrap().communication;
+        assert_eq!((job.communication, usual), (CommunicationSpec::HalvingDoubling, CommunicationSpec::Auto));
+    }
+
+    #[test]
+    fn sums_of_gradients_need_the_policy_sync() {
+        for (flags, works) in [
+            (&["--communication=ring", "--sync=sync"][..], true),
+            (&["--communication=halving_doubling", "--sync=sync", "--accumulate=2"], true),
+            (&["--communication=direct", "--sync=async"], true),
+            (&["--communication=ring", "--sync=sync:2"], false),
+            (&["--communication=ring"], false),
+            (&["--communication=halving_doubling", "--sync=sync", "--compress=bf16"], false),
+        ] {
+            let flags = ["program"].iter().chain(flags).map(ToString::to_string);
+            let checked = Program::try_parse_from(flags).unwrap().update.check();
+            assert_eq!(checked.is_ok(), works);
+            if let Err(failure) = checked {
+                let said = failure.to_string();
+                assert!(
+                    said.contains("--communication ") && said.contains("--communication direct"),
+                    "{said}"
+                );
+            }
+        }
     }
 
     #[test]
@@ -367,6 +415,7 @@ mod tests {
             ("--not-finite", "go", "stop, skip"),
             ("--compress", "int4", "fp16, bf16, int8"),
             ("--sync", "bounded", "bounded:S"),
+            ("--communication", "nccl", "auto, direct, ring or halving_doubling"),
             ("--pipeline", "0", "1..=16"),
             ("--pipeline", "17", "1..=16"),
             ("--when-worker-leaves", "wait", "continue, fail"),

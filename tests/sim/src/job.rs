@@ -40,6 +40,7 @@ pub fn job(scenario: &Scenario) -> JobSpec {
         strategy: (scenario.layout.workers_host_ps && scenario.sync == SyncSpec::SYNC)
             .then_some(DistributionSpec::MultiWorkerMirrored),
         sync: scenario.sync,
+        communication: scenario.communication,
         pipeline: scenario.pipeline,
         deterministic: scenario.deterministic,
         seed: scenario.seed,

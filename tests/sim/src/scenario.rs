@@ -4,6 +4,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use pushpull_messages::communication::CommunicationSpec;
 use pushpull_messages::compression::{CompressionSpec, EncodingSpec};
 use pushpull_messages::id::{JobName, TaskId};
 use pushpull_messages::sync::SyncSpec;
@@ -176,6 +177,8 @@ pub struct Scenario {
     pub deterministic: bool,
     /// What is compressed, as a job has it.
     pub compression: Vec<CompressionSpec>,
+    /// How gradients travel.
+    pub communication: CommunicationSpec,
     /// The number of steps between two checkpoints; `None` if the job makes none.
     pub save_steps: Option<u64>,
     /// The number of checkpoints that are kept.
@@ -225,6 +228,7 @@ impl Scenario {
             steps,
             deterministic,
             compression: compression(seed),
+            communication: CommunicationSpec::Direct,
             save_steps,
             keep,
             memory_steps: memory_steps(seed, ps),
@@ -269,7 +273,20 @@ impl Scenario {
         scenario.add_strays(random);
         scenario.pipeline = pipeline(random, sync);
         scenario.lose_without_directory();
+        scenario.communication = scenario.any_communication();
         scenario
+    }
+
+    /// Returns how the gradients of the scenario travel. It has random numbers of its own, so that the faults of a
+    /// seed do not depend on it.
+    fn any_communication(&self) -> CommunicationSpec {
+        let random = &mut Random::new(self.seed ^ 0x726f_7574_6573);
+        match random.between(0, 3) {
+            _ if self.sync != SyncSpec::SYNC || !self.compression.is_empty() => CommunicationSpec::Direct,
+            0 => CommunicationSpec::Direct,
+            1 => CommunicationSpec::HalvingDoubling,
+            _ => CommunicationSpec::Ring,
+        }
     }
 
     /// Makes a shard hang in place of some losses of its ps task, which is then lost, too.
@@ -390,6 +407,7 @@ impl Scenario {
             workers: 200,
             sync: sync[(seed % 3) as usize],
             steps: if seed.is_multiple_of(3) { 5 } else { 1000 },
+            communication: CommunicationSpec::Direct,
             pipeline: 1,
             deterministic: false,
             save_steps: None,
@@ -410,9 +428,13 @@ impl Scenario {
 
     /// Returns whether the job must end with the bits of the undisturbed job: all of its workers push
     /// gradients from the first step to the last. A job with compression that goes on from a checkpoint does
-    /// not: its residuals are lost, and its first values are exact.
+    /// not: its residuals are lost, and its first values are exact. Neither does one with a worker that pushes
+    /// directly after a fault.
     pub fn keeps_bits(&self) -> bool {
-        self.deterministic && self.keeps_workers() && self.compression.is_empty()
+        self.deterministic
+            && self.keeps_workers()
+            && self.compression.is_empty()
+            && !self.communication.has_routes()
     }
 
     /// Returns whether no worker leaves before the last step, except together with all others.
@@ -726,6 +748,9 @@ impl fmt::Display for Scenario {
         }
         if self.deterministic {
             writeln!(f, "  deterministic")?;
+        }
+        if self.communication.has_routes() {
+            writeln!(f, "  gradients travel: {}", self.communication)?;
         }
         if self.pipeline > 1 {
             writeln!(f, "  {} steps of a worker in flight", self.pipeline)?;

@@ -82,7 +82,7 @@ impl Witness {
         let registered = match message {
             Message::Push(push) => {
                 let shard = ShardId::new(to.index, push.shard);
-                seen.pushes.entry(shard).or_default().insert(push.id);
+                seen.pushes.entry(shard).or_default().extend(push.contributions().map(|own| own.id));
                 return;
             }
             Message::Refusal(refusal) if to == SECOND_CHIEF && refusal.code == RefusalCode::Term => {

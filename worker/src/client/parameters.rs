@@ -35,6 +35,7 @@ use super::residuals::Residuals;
 use super::round_trips::{departures, timed};
 use super::traced_push::TracedPush;
 use super::values::{Values, ValuesError};
+use crate::routes::Routes;
 use crate::stages::Group;
 
 /// A client of all shards of a job, for one worker.
@@ -68,6 +69,8 @@ struct Shards {
     credits: Budget,
     counters: ExchangeCounters,
     identity: Identity,
+    /// The ways on which pushes travel over other workers; `None` if all go to the shards directly.
+    routes: Option<Arc<Routes>>,
 }
 
 impl Parameters {
@@ -134,7 +137,7 @@ impl Parameters {
         let callers = layout.shards.iter().map(|shard| Arc::clone(&tasks[&shard.shard.task()])).collect();
         let (pool, identity) = (pool.clone(), identity.clone());
         Ok(Self {
-            shards: Arc::new(Shards { layout, callers, pool, credits, counters, identity }),
+            shards: Arc::new(Shards { layout, callers, pool, credits, counters, identity, routes: None }),
             residuals: Arc::new(Residuals::new(variables)),
             sequences: vec![Sequence(0); shards],
             earlier: (0..shards).map(|_| EarlierCall::NONE).collect(),
@@ -186,6 +189,26 @@ impl Parameters {
         self.group = Some(group);
     }
 
+    /// Returns the layout of the shards.
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.shards.layout
+    }
+
+    /// Sends pushes on these routes from now on. Call this before the first push.
+    ///
+    /// # Panics
+    /// If a push is in flight.
+    pub(crate) fn travel(&mut self, routes: Arc<Routes>) {
+        Arc::get_mut(&mut self.shards).expect("no push is in flight").routes = Some(routes);
+    }
+
+    /// Ends the routes, because this worker pushes no more.
+    pub(crate) async fn close_routes(&self) {
+        if let Some(routes) = &self.shards.routes {
+            routes.close().await;
+        }
+    }
+
     /// Returns the ids of all shards, in the order of the versions of an [`Exchange`].
     pub fn shards(&self) -> impl Iterator<Item = ShardId> + '_ {
         let own = self.shards.layout.shards.iter().map(|shard| shard.shard);
@@ -210,7 +233,11 @@ impl Parameters {
     pub async fn join(&mut self, sync: SyncSpec, workers: u32) -> Result<Exchange, ClientError> {
         self.repeats = sync.repeats(workers);
         let (joined, first) = self.pull_at(PullAt::Join, false).await?;
+        if let Some(routes) = &self.shards.routes {
+            routes.join(Version(first.0)).await;
+        }
         if first == GlobalStep(0) {
+            self.shards.know(&joined.versions);
             return Ok(joined);
         }
         // The job is running, so its shards are at different steps. This worker must begin at the same step
@@ -221,6 +248,7 @@ impl Parameters {
             self.first = first;
         }
         let (exchange, _) = self.pull_at(PullAt::Step(first), false).await?;
+        self.shards.know(&exchange.versions);
         Ok(exchange)
     }
 
@@ -441,6 +469,7 @@ impl Parameters {
         }
         let mut replies = try_join_all(calls).await?;
         shards.record_round_trips(&mut replies);
+        shards.know(&replies.iter().map(|reply| reply.version).collect::<Vec<_>>());
         for (position, sequence) in self.sequences.iter_mut().enumerate() {
             if replies[position].verdict.is_some() {
                 *sequence = sequence.next();
@@ -451,6 +480,13 @@ impl Parameters {
 }
 
 impl Shards {
+    /// Records the versions of the values from which this worker takes its next step.
+    fn know(&self, versions: &[Version]) {
+        if let Some(routes) = &self.routes {
+            versions.iter().enumerate().for_each(|(position, &version)| routes.read(position, version));
+        }
+    }
+
     /// Pulls from all shards.
     async fn pull_at(&self, at: PullAt, averages: bool) -> Result<Vec<ShardReply>, ClientError> {
         let calls = (0..self.callers.len()).map(|position| self.pull_from(position, at, averages));
@@ -486,10 +522,16 @@ impl Shards {
     ) -> Result<ShardReply, ClientError> {
         let shard = &self.layout.shards[position];
         let (id, traced, pull) = (push.id, push.traced, push.pull);
-        let _credit = self.credits.take(payload.bytes() as u64).await;
+        // A push that pulls no values is not for synchronous jobs, so it does not travel.
+        let routes = self.routes.as_ref().filter(|_| pull);
+        let copies = routes.map_or(1, |routes| routes.copies(position));
+        let _credit = self.credits.take(copies * payload.bytes() as u64).await;
         let sent = observe::now();
-        let gradients = payload.clone();
-        let call = self.callers[position].call_after::<Pushed>(push, payload, turn.earlier);
+        let (gradients, caller) = (payload.clone(), &self.callers[position]);
+        let call = match routes {
+            Some(routes) => Either::Left(routes.push(position, push, payload, caller)),
+            None => Either::Right(caller.call_after::<Pushed>(push, payload, turn.earlier)),
+        };
         let (reply, complete) = timed(gradients, call).await;
         let (pushed, payload) = reply?;
         let back = observe::now();

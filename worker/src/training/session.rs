@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::try_join;
 use pushpull_input::{Prefetch, TestSet, input_in_directory};
 use pushpull_messages::id::Incarnation;
 use pushpull_messages::input::ColumnSpec;
@@ -24,12 +25,15 @@ use crate::error::WorkerError;
 use crate::fetches::{FetchConfig, FetchPlan};
 use crate::hooks::{Hook, ModelSummaries, Start};
 use crate::preparation::{Preparation, Prepared};
+use crate::routes::{RouteSpec, RoutesStart};
 use crate::stages::{Group, GroupStart, Registration};
 use crate::telemetry::{Journal, Life};
 
 /// The time that is added to the worker's limit for the start of the job. It lets the chief fail first,
 /// because the chief's error names the missing tasks.
 const CHIEF_FIRST: Duration = Duration::from_secs(10);
+/// How long a worker that joins a running job waits for another worker that is not there.
+const LATE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The objects with which a registered worker trains.
 pub(super) struct Session {
@@ -132,8 +136,17 @@ impl SessionStart<'_> {
             Registration::Leads(registered) => *registered,
             Registration::Serves(serve) => return Ok(Started::Stage(serve)),
         };
-        let Registered { mut job, placement, workers, resume, saves, saves_in_memory, summary_every, trace } =
-            registered;
+        let Registered {
+            mut job,
+            placement,
+            workers,
+            resume,
+            saves,
+            saves_in_memory,
+            summary_every,
+            trace,
+            begun,
+        } = registered;
         life.doing("preparing");
         let digest = job.digest();
         let stages = job.graph.stages();
@@ -161,7 +174,9 @@ impl SessionStart<'_> {
         journal.counters(parameters.counters().clone());
         journal.metrics(&job.graph);
         let wanted = fetches_of(&hooks);
-        let (fetches, prepared) = self.prepare(&job, workers, resume, wanted, group.clone()).await?;
+        let prepare = self.prepare(&job, workers, resume, wanted, group.clone());
+        let travel = self.open_routes(&job, workers, begun, &mut parameters);
+        let ((fetches, prepared), ()) = try_join(prepare, travel).await?;
         let Prepared { input, files, replicas, parts, test } = prepared;
         let own_threads = config.own_threads;
         let devices = Arc::new(Devices::start(replicas, own_threads, parts, &job.graph));
@@ -202,6 +217,34 @@ impl SessionStart<'_> {
         let opened = timeout(limit, start.open()).await;
         let opened = opened.map_err(|_| WorkerError::NotPrepared(limit.as_secs()))?;
         Ok(Arc::new(opened.map_err(ClientError::from)?))
+    }
+
+    /// Opens the routes of the worker's pushes, if the job has any.
+    async fn open_routes(
+        &self,
+        job: &JobSpec,
+        workers: u32,
+        begun: bool,
+        parameters: &mut Parameters,
+    ) -> Result<(), WorkerError> {
+        let Some(spec) = RouteSpec::new(job.communication, workers) else { return Ok(()) };
+        let Self { config, identity, transport, pool, .. } = *self;
+        // When the training begins, all workers are there. Later, some may have left for good.
+        let patience = if begun { config.start_timeout.min(LATE_PATIENCE) } else { config.start_timeout };
+        let start = RoutesStart {
+            spec,
+            transport,
+            identity,
+            layout: parameters.layout(),
+            pool,
+            bind: config.bind.as_deref(),
+            patience,
+            in_flight_bytes_max: config.in_flight_bytes_max,
+            deterministic: job.deterministic,
+        };
+        let routes = start.open().await?;
+        parameters.travel(Arc::new(routes));
+        Ok(())
     }
 
     /// Reads the data and compiles the graph, within the limit of a preparation.

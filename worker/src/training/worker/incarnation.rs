@@ -270,6 +270,8 @@ impl WorkerIncarnation<'_> {
         };
         let trained = trainer.run().await;
         let Trainer { stepper: Stepper { parameters, devices, .. }, stop, .. } = trainer;
+        // Other workers must not wait for the gradients of this one any more.
+        parameters.close_routes().await;
         // Dropping `stop` tells the reporter to send the remaining summaries and spans. The result of the
         // reporter is ignored, because a panic in it has already been printed.
         drop(stop);

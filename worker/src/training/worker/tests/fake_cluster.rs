@@ -432,8 +432,17 @@ impl Play {
         let resume = Resume { drawn: DRAWN, ..Default::default() };
         let (summary_every, placement) = (Some(2), placement(&job, epoch));
         let saves_in_memory = false;
-        let registered =
-            Registered { job, placement, workers: 1, resume, saves, saves_in_memory, summary_every, trace };
+        let registered = Registered {
+            job,
+            placement,
+            workers: 1,
+            resume,
+            saves,
+            saves_in_memory,
+            summary_every,
+            trace,
+            begun: false,
+        };
         let words = Mutex::new(Words { go, ..Default::default() });
         let clock = Clock::start();
         let (at, current, ended, disconnected) = (roll_back_at, None, Vec::new(), Vec::new());
