@@ -205,10 +205,9 @@ impl Scenario {
     pub fn of(seed: u64) -> Self {
         let random = &mut Random::new(seed);
         let (ps, shards) = (random.between(1, 3) as u32, random.between(1, 2) as u32);
-        let workers = random.between(1, 4) as u32;
+        let (workers, steps) = (random.between(1, 4) as u32, random.between(3, 25));
         let (layout, mirrored) = layout(seed);
         let ps = if layout.workers_host_ps { workers } else { ps };
-        let steps = random.between(3, 25);
         let sync = any_sync(random, workers);
         let sync = if mirrored { SyncSpec::SYNC } else { sync };
         let least = Duration::from_micros(random.between(20, 5000));
@@ -228,7 +227,7 @@ impl Scenario {
             steps,
             deterministic,
             compression: compression(seed),
-            communication: CommunicationSpec::Direct,
+            communication: communication(seed, sync),
             save_steps,
             keep,
             memory_steps: memory_steps(seed, ps),
@@ -273,20 +272,7 @@ impl Scenario {
         scenario.add_strays(random);
         scenario.pipeline = pipeline(random, sync);
         scenario.lose_without_directory();
-        scenario.communication = scenario.any_communication();
         scenario
-    }
-
-    /// Returns how the gradients of the scenario travel. It has random numbers of its own, so that the faults of a
-    /// seed do not depend on it.
-    fn any_communication(&self) -> CommunicationSpec {
-        let random = &mut Random::new(self.seed ^ 0x726f_7574_6573);
-        match random.between(0, 3) {
-            _ if self.sync != SyncSpec::SYNC || !self.compression.is_empty() => CommunicationSpec::Direct,
-            0 => CommunicationSpec::Direct,
-            1 => CommunicationSpec::HalvingDoubling,
-            _ => CommunicationSpec::Ring,
-        }
     }
 
     /// Makes a shard hang in place of some losses of its ps task, which is then lost, too.
@@ -717,6 +703,17 @@ fn compression(seed: u64) -> Vec<CompressionSpec> {
 fn memory_steps(seed: u64, ps: u32) -> Option<u64> {
     let random = &mut Random::new(seed ^ 0x3e3);
     (ps > 1 && random.one_in(2)).then(|| random.between(1, 4))
+}
+
+/// Returns how the gradients of the job of a seed travel. It has random numbers of its own, too.
+fn communication(seed: u64, sync: SyncSpec) -> CommunicationSpec {
+    let random = &mut Random::new(seed ^ 0x726f_7574_6573);
+    match random.between(0, 3) {
+        _ if sync != SyncSpec::SYNC || !compression(seed).is_empty() => CommunicationSpec::Direct,
+        0 => CommunicationSpec::Direct,
+        1 => CommunicationSpec::HalvingDoubling,
+        _ => CommunicationSpec::Ring,
+    }
 }
 
 /// Returns how many steps a worker may have in flight: several in two of three scenarios that allow it.
