@@ -212,28 +212,30 @@ impl<R> Relay<R> {
     /// Keeps the push of a child to a shard.
     ///
     /// # Errors
-    /// Returns the push if it is not kept, with the reason.
+    /// Returns the handle of a push that is not kept, with the reason.
     pub fn keep(
         &mut self,
         sender: Sender,
         position: usize,
         (push, gradients, reply): (Push, Payload, R),
-    ) -> Result<(), (ChildPush<R>, NotKept)> {
+    ) -> Result<(), (R, NotKept)> {
         let version = push.version;
-        let own = ChildPush { push, gradients, reply };
         let closed = self.closed;
         let from = match self.child(sender).map(|child| &child.announced) {
-            _ if closed => return Err((own, NotKept::Closed)),
-            None => return Err((own, NotKept::Closed)),
+            _ if closed => return Err((reply, NotKept::Closed)),
+            None => return Err((reply, NotKept::Closed)),
             Some(&Announced::From(from)) => from,
-            Some(_) => return Err((own, NotKept::Misfit("a child pushes before it has joined the route"))),
+            Some(_) => return Err((reply, NotKept::Misfit("a child pushes before it has joined the route"))),
         };
         let round = &mut self.rounds[position];
         if !round.children.contains(&sender.worker) {
-            return Err((own, NotKept::Misfit("the gradients of the worker take another way to this shard")));
+            return Err((
+                reply,
+                NotKept::Misfit("the gradients of the worker take another way to this shard"),
+            ));
         }
         if round.held.contains_key(&sender.worker) {
-            return Err((own, NotKept::Misfit("a child pushes twice before it has a reply")));
+            return Err((reply, NotKept::Misfit("a child pushes twice before it has a reply")));
         }
         let in_time = match round.turn {
             Turn::Unknown => true,
@@ -241,9 +243,9 @@ impl<R> Relay<R> {
             Turn::Taken(taken) => version > taken,
         };
         if version < from || !in_time {
-            return Err((own, NotKept::Alone));
+            return Err((reply, NotKept::Alone));
         }
-        round.held.insert(sender.worker, own);
+        round.held.insert(sender.worker, ChildPush { push, gradients, reply });
         Ok(())
     }
 

@@ -261,7 +261,11 @@ impl Routes {
 
 /// Tells a child to push to the shard itself.
 fn refuse_late(child: ChildPush<Reply>) {
-    child.reply.refuse(RefusalCode::Alone, "the sum does not take these gradients: push them alone");
+    refuse_alone(child.reply);
+}
+
+fn refuse_alone(reply: Reply) {
+    reply.refuse(RefusalCode::Alone, "the sum does not take these gradients: push them alone");
 }
 
 impl Shared {
@@ -321,12 +325,12 @@ impl Shared {
         };
         let kept = self.relay.lock().keep(sender(peer), position, (relayed.push, gradients, reply));
         match kept {
-            Ok(()) => drop(self.changed.send_replace(())),
-            Err((child, NotKept::Alone)) => refuse_late(child),
-            Err((child, NotKept::Misfit(reason))) => refuse(child.reply, reason),
-            Err((child, NotKept::Closed)) => {
+            Ok(()) => self.changed.send_replace(()),
+            Err((reply, NotKept::Alone)) => refuse_alone(reply),
+            Err((reply, NotKept::Misfit(reason))) => refuse(reply, reason),
+            Err((reply, NotKept::Closed)) => {
                 let reason = format!("{} passes no pushes on any more", self.task);
-                child.reply.refuse(RefusalCode::Unavailable, reason);
+                reply.refuse(RefusalCode::Unavailable, reason);
             }
         }
     }

@@ -177,7 +177,7 @@ impl Trial {
                 self.kept.insert((position, worker), (handle, version));
             }
             (Err((back, reason)), Err(expected)) => {
-                assert_eq!(back.reply, handle, "(A)");
+                assert_eq!(back, handle, "(A)");
                 let reason = match reason {
                     NotKept::Alone => "alone",
                     NotKept::Closed => "closed",
