@@ -453,7 +453,8 @@ mod tests {
     }
 
     async fn connect(transport: &Arc<dyn Transport>, worker: u32) -> Result<Connection, String> {
-        let dialled = dial(&**transport, "w:1", &identity(worker), TaskId::worker(0), Patience::of(PATIENCE));
+        let own = identity(worker);
+        let dialled = dial(&**transport, "w:1", &own, TaskId::worker(0), Patience::of(PATIENCE));
         dialled.await.map_err(|error| error.to_string())
     }
 
