@@ -198,7 +198,12 @@ mod tests {
         };
         assert!(queue.push(sum()).is_none() && queue.push(push(1)).is_none());
         assert!(queue.push(sum()).is_some() && queue.push(push(1)).is_some(), "each waits once");
-        let leave = |worker, incarnation| Leave { shard: 0, worker, incarnation: Incarnation(incarnation) };
+        let leave = |worker, incarnation| Leave {
+            shard: 0,
+            worker,
+            incarnation: Incarnation(incarnation),
+            epoch: PlacementEpoch(1),
+        };
         assert!(queue.leave(&leave(4, 9)) && !queue.leave(&leave(4, 8)));
         let join = Pull {
             shard: 0,

@@ -95,7 +95,7 @@ impl Trial {
     fn leave(&mut self, worker: u32) {
         let Some(Worker { life, .. }) = self.workers.remove(&worker) else { return };
         let version = self.state.observe().version.0;
-        let leave = Leave { shard: 0, worker, incarnation: Incarnation(life) };
+        let leave = Leave { shard: 0, worker, incarnation: Incarnation(life), epoch: PlacementEpoch(1) };
         let answers = self.state.leave(&leave, usize::MAX);
         self.note_update(version);
         self.receive(answers);

@@ -46,6 +46,7 @@ fn push(version: u64, slices: u32) -> Push {
         drawn: 0,
         pull: false,
         traced: false,
+        with: Vec::new(),
     }
 }
 
