@@ -21,7 +21,8 @@ pub enum CommunicationSpec {
     Auto,
     /// Each worker pushes its own gradients to every shard.
     Direct,
-    /// For each shard, the workers form a chain. Each one adds the sum of those before it to its own gradients.
+    /// For each shard, the workers form a chain. Each one adds the sum of those before it to its own
+    /// gradients.
     Ring,
     /// For each shard, the workers form a binomial tree. A sum passes through about log2 n workers.
     HalvingDoubling,

@@ -1,5 +1,5 @@
-//! Tests of gradients that travel to the shards over other workers. The sums are those of all workers, and they
-//! count exactly, whatever happens to a worker on the way.
+//! Tests of gradients that travel to the shards over other workers. The sums are those of all workers, and
+//! they count exactly, whatever happens to a worker on the way.
 
 use pushpull::{
     CommunicationSpec, DatasetSpec, InputSpec, JobReport, JobSpec, OptimizerSpec, PartitionerSpec,

@@ -598,9 +598,9 @@ impl<R> JobState<R> {
         effects
     }
 
-    /// Returns whether a worker of a trained job waits until it is known whether the job rolls back. A process
-    /// that was started again has lost the variables of the ps task that it hosts, so the job does roll back,
-    /// unless its last step is saved already.
+    /// Returns whether a worker of a trained job waits until it is known whether the job rolls back. A
+    /// process that was started again has lost the variables of the ps task that it hosts, so the job does
+    /// roll back, unless its last step is saved already.
     fn waits_for_rollback(&self, register: &Register) -> bool {
         let evaluated = matches!(self.phase, Phase::Evaluating(_) | Phase::Settling(_));
         evaluated && self.awaits_hosts() && register.after.is_none()

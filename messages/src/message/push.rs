@@ -3,9 +3,12 @@
 use serde::{Deserialize, Serialize};
 
 use super::pull::one_segment_per_slice;
-use super::{Content, Invalid, WORKERS_MAX};
+use super::{Content, Invalid};
 use crate::id::{GlobalStep, Incarnation, LocalStep, PlacementEpoch, Sequence, SliceId, Version};
 use crate::observe::PushTimes;
+
+/// The maximum number of workers whose gradients are in a push: the maximum number of workers of a job.
+const CONTRIBUTIONS_MAX: u64 = 1 << 16;
 
 /// The identity of a push. A retry has the same identity, so the shard recognises the retry and does not
 /// apply its gradients again.
@@ -94,10 +97,10 @@ impl Content for Push {
         if self.contributions().any(|own| own.id.sequence.0 == 0) {
             return Err(Invalid("the sequence of a push is 0, expected at least 1".into()));
         }
-        if self.with.len() >= WORKERS_MAX as usize {
-            let count = self.with.len();
+        if self.count() > CONTRIBUTIONS_MAX {
+            let count = self.count();
             return Err(Invalid(format!(
-                "a push has {count} contributions, expected less than {WORKERS_MAX}"
+                "a push has {count} contributions, expected at most {CONTRIBUTIONS_MAX}"
             )));
         }
         let in_order = self.with.is_sorted_by(|one, next| one.id.worker < next.id.worker);

@@ -74,7 +74,7 @@ fn contributions_are_of_other_workers_in_order() {
         (&[(0, 1), (0, 1)], "at most once"),
         (&[(2, 1)], "at most once"),
         (&[(0, 0)], "the sequence of a push is 0"),
-        (&all, "a push has 65536 contributions, expected less than 65536"),
+        (&all, "a push has 65537 contributions, expected at most 65536"),
     ] {
         let push = push(bad);
         for refused in [reread(push.clone(), &[]), reread(RelayPush { ps: 0, push: push.clone() }, &[])] {

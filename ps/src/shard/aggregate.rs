@@ -1,8 +1,9 @@
 //! The gradients of several workers, which a shard holds until they become one update. The update adds up the
-//! last of them itself. One that arrives may be the sum of several workers' gradients. Wanted properties: (A) the sum of what is taken is the sum of all gradients that were
-//! added; (B) with `in_order`, the bits of the sum do not depend on the order in which the gradients of
-//! different workers arrive; (C) without `in_order`, the held gradients take at most the memory of one
-//! gradient and one sum, and without `keeps_last`, of one of the two.
+//! last of them itself. One that arrives may be the sum of several workers' gradients. Wanted properties: (A)
+//! the sum of what is taken is the sum of all gradients that were added; (B) with `in_order`, the bits of the
+//! sum do not depend on the order in which the gradients of different workers arrive; (C) without `in_order`,
+//! the held gradients take at most the memory of one gradient and one sum, and without `keeps_last`, of one
+//! of the two.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -414,8 +414,8 @@ impl Scenario {
 
     /// Returns whether the job must end with the bits of the undisturbed job: all of its workers push
     /// gradients from the first step to the last. A job with compression that goes on from a checkpoint does
-    /// not: its residuals are lost, and its first values are exact. Neither does one with a worker that pushes
-    /// directly after a fault.
+    /// not: its residuals are lost, and its first values are exact. Neither does one with a worker that
+    /// pushes directly after a fault.
     pub fn keeps_bits(&self) -> bool {
         self.deterministic
             && self.keeps_workers()

@@ -1,11 +1,8 @@
-//! The pushes that a worker collects from other workers, its children, before it pushes the sum. A child
-//! announces the version from which it pushes, and the relay tells it the version from which it passes pushes
-//! on. Each shard has a round of its own.
-//!
-//! Wanted properties: (A) a push of a child is taken into exactly one sum, of its own version, or its reply
-//! handle is given back; (B) at most one push of each child and shard is kept; (C) a sum waits for exactly the
-//! children that are connected and have been told to push this version here; (D) so it never waits for a child
-//! whose push of this version went elsewhere, or that has gone.
+//! The pushes that a worker collects from its children for each shard, before it pushes the sum. Wanted
+//! properties: (A) a push of a child is taken into exactly one sum, of its own version, or its reply handle
+//! is given back; (B) at most one push of each child and shard is kept; (C) a sum waits for exactly the
+//! children that are connected and have been told to push this version here; (D) so it never waits for a
+//! child whose push of this version went elsewhere, or that has gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
-//! The tree on which the gradients of all workers travel to a shard. Wanted properties: (A) every worker reaches
-//! the root, in at most n - 1 steps in a chain, and in at most ⌈log2 n⌉ steps in a binomial tree; (B)
+//! The tree on which the gradients of all workers travel to a shard. Wanted properties: (A) every worker
+//! reaches the root, in at most n - 1 steps in a chain, and in at most ⌈log2 n⌉ steps in a binomial tree; (B)
 //! `children` is the inverse of `parent`; (C) over the trees of all roots, each worker has equally many
 //! children, and it passes equally many gradients on; (D) a worker has at most ⌈log2 n⌉ different parents.
 
@@ -8,8 +8,8 @@ use pushpull_messages::id::ShardId;
 
 /// The trees of a job: one for each worker as the root.
 ///
-/// The workers of a tree have ranks: the root has rank 0, the worker with the next index rank 1, and so on, with
-/// worker 0 after the last worker.
+/// The workers of a tree have ranks: the root has rank 0, the worker with the next index rank 1, and so on,
+/// with worker 0 after the last worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RouteSpec {
     communication: CommunicationSpec,

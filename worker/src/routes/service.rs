@@ -28,8 +28,8 @@ use crate::error::WorkerError;
 /// How long a worker that has joined the job waits for its parents and children, which join at about the same
 /// time when the job begins.
 const JOIN_MAX: Duration = Duration::from_secs(5);
-/// How often a worker tries to listen, and the pause between two attempts. An earlier incarnation in this process
-/// may not have closed its listener yet.
+/// How often a worker tries to listen, and the pause between two attempts. An earlier incarnation in this
+/// process may not have closed its listener yet.
 const LISTEN_ATTEMPTS: u32 = 30;
 const LISTEN_PAUSE: Duration = Duration::from_millis(100);
 
@@ -195,8 +195,8 @@ impl Routes {
         self.shared.relay.lock().take(position, version)
     }
 
-    /// Pushes the sum of this worker's gradients and those of the children. If the shard does not take the sum,
-    /// each worker pushes alone. Returns the reply, and the children that get the same reply.
+    /// Pushes the sum of this worker's gradients and those of the children. If the shard does not take the
+    /// sum, each worker pushes alone. Returns the reply, and the children that get the same reply.
     async fn push_with(
         &self,
         position: usize,

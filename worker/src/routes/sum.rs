@@ -6,12 +6,12 @@ use std::sync::Arc;
 use pushpull_kernels::cpu::{Threads, accumulate, add_into};
 use pushpull_transport::buffer::{BufferPool, Payload, Segment};
 
-/// The number of elements of a part, 256 KiB. The thread may also send and receive, so it must not be busy for
-/// long.
+/// The number of elements of a part, 256 KiB. The thread may also send and receive, so it must not be busy
+/// for long.
 const PART_ELEMENTS: usize = 64 << 10;
 
-/// Returns the sum of `own` and of `others`, added in this order. All segments must be ready, and those of all
-/// payloads must have the same lengths.
+/// Returns the sum of `own` and of `others`, added in this order. All segments must be ready, and those of
+/// all payloads must have the same lengths.
 ///
 /// # Panics
 /// If `others` is empty, or if the lengths differ.

@@ -1,6 +1,7 @@
-//! How a shard applies a push and answers it. All checks are made before the first value changes. A push may be
-//! the sum of several workers' gradients, which counts as one push of each of them. Wanted property: (A) each
-//! gradient counts exactly once, whether it arrives alone or in sums, and a sum counts as a whole or not.
+//! How a shard applies a push and answers it. All checks are made before the first value changes. A push may
+//! be the sum of several workers' gradients, which counts as one push of each of them. Wanted property: (A)
+//! each gradient counts exactly once, whether it arrives alone or in sums, and a sum counts as a whole or
+//! not.
 
 use pushpull_cuda::DriverError;
 use pushpull_messages::message::{Contribution, Push, PushId, Pushed, Refusal, RefusalCode, Verdict};

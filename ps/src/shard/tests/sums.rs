@@ -1,5 +1,5 @@
-//! Compares a shard with a plain model, while workers push alone and in sums, repeat pushes, leave and rejoin in
-//! any order.
+//! Compares a shard with a plain model, while workers push alone and in sums, repeat pushes, leave and rejoin
+//! in any order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
