@@ -500,12 +500,29 @@ mod tests {
         Job::new(g.finish(loss, &[]).unwrap(), InputSpec::new(points(), points()))
     }
 
+    /// Returns the input that `every_setting_of_a_job_can_be_set` expects, with the data sets of `of`.
+    fn changed_input(of: &InputSpec, scale: StageSpec) -> InputSpec {
+        InputSpec {
+            shard: ShardSpec::Off,
+            shuffle: ShuffleSpec::Buffer(10),
+            repeat: RepeatSpec::Epochs(9),
+            map: vec![MapSpec::new("features", scale)],
+            prefetch: 4,
+            stream: StreamSpec::Always,
+            interleave: 3,
+            skip_bad_records: 8,
+            accept_changed_files: true,
+            ..InputSpec::new(of.train.clone(), of.test.clone())
+        }
+    }
+
     #[test]
     fn every_setting_of_a_job_can_be_set() {
-        let placement =
-            PlacementSpec { partitioner: PartitionerSpec::Fixed { slices: 2 }, ..Default::default() };
-        let gradient =
-            GradientSpec { clip_value: Some(1.0), clip_global_norm: None, not_finite: NotFiniteSpec::Skip };
+        let partitioner = PartitionerSpec::Fixed { slices: 2 };
+        let placement = PlacementSpec { partitioner, ..Default::default() };
+        let not_finite = NotFiniteSpec::Skip;
+        let gradient = GradientSpec { clip_value: Some(1.0), clip_global_norm: None, not_finite };
+        let (communication, last_step) = (CommunicationSpec::Ring, GlobalStep(90));
         let scale = StageSpec::Scale { factor: 2.0, offset: 1.0 };
         let made = job()
             .optimizer(OptimizerSpec::adam(0.5))
@@ -516,7 +533,7 @@ mod tests {
             .gradient(gradient)
             .clip_norm(3.0)
             .sync(SyncSpec::SYNC)
-            .communication(CommunicationSpec::Ring)
+            .communication(communication)
             .deterministic()
             .when_worker_leaves(LeaveSpec::Fail)
             .placement(placement.clone())
@@ -537,20 +554,9 @@ mod tests {
             .eval_every(EvalEverySpec::Steps(30))
             .spec(2)
             .unwrap();
-        let (input, plain) = (&made.input, job().spec(1).unwrap());
+        let plain = job().spec(1).unwrap();
         let expected = JobSpec {
-            input: InputSpec {
-                shard: ShardSpec::Off,
-                shuffle: ShuffleSpec::Buffer(10),
-                repeat: RepeatSpec::Epochs(9),
-                map: vec![MapSpec::new("features", scale)],
-                prefetch: 4,
-                stream: StreamSpec::Always,
-                interleave: 3,
-                skip_bad_records: 8,
-                accept_changed_files: true,
-                ..InputSpec::new(input.train.clone(), input.test.clone())
-            },
+            input: changed_input(&made.input, scale),
             batch_size: 32,
             accumulate: 3,
             metrics_every: Some(8),
@@ -560,12 +566,12 @@ mod tests {
             weight_decay: 0.01,
             average: Some(0.9),
             gradient: GradientSpec { clip_global_norm: Some(3.0), ..gradient },
-            communication: CommunicationSpec::Ring,
+            communication,
             sync: SyncSpec::SYNC,
             deterministic: true,
             when_worker_leaves: LeaveSpec::Fail,
             placement,
-            last_step: GlobalStep(90),
+            last_step,
             seed: 5,
             eval_every: Some(EvalEverySpec::Steps(30)),
             epoch_examples: None,

@@ -13,8 +13,8 @@ use super::ps_tasks::PsTasks;
 use crate::coordinator::{Coordinator, JobEvent};
 use crate::job::MembershipOrder;
 
-/// Passes each order to all shards, with the placement epoch at which it was given. Returns when all orders have been passed and no more will come. A shard
-/// that replies late does not delay other orders.
+/// Passes each order to all shards, with the placement epoch at which it was given. Returns when all orders
+/// have been passed and no more will come. A shard that replies late does not delay other orders.
 pub(crate) async fn tell_shards(
     ps: Rc<PsTasks>,
     mut orders: mpsc::UnboundedReceiver<(PlacementEpoch, MembershipOrder)>,

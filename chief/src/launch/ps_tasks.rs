@@ -615,9 +615,9 @@ impl PsTasks {
         appointed.is_ok()
     }
 
-    /// Informs every shard that this incarnation of a worker has left, as was decided at this placement epoch.
-    /// Repeats the message until each shard has confirmed it, because a shard without this message keeps
-    /// waiting for the worker.
+    /// Informs every shard that this incarnation of a worker has left, as was decided at this placement
+    /// epoch. Repeats the message until each shard has confirmed it, because a shard without this message
+    /// keeps waiting for the worker.
     pub(crate) async fn leave(&self, worker: u32, incarnation: Incarnation, epoch: PlacementEpoch) {
         let calls = self.shards().into_iter().map(|(shard, client)| async move {
             let leave = Leave { shard: shard.shard, worker, incarnation, epoch };

@@ -200,6 +200,12 @@ pub struct Scenario {
     pub wrong_clocks: bool,
 }
 
+/// Returns the least and the greatest latency of a job.
+fn latency(random: &mut Random) -> [Duration; 2] {
+    let least = Duration::from_micros(random.between(20, 5000));
+    [least, least * random.between(1, 8) as u32]
+}
+
 impl Scenario {
     /// Returns the scenario of a seed.
     pub fn of(seed: u64) -> Self {
@@ -207,11 +213,9 @@ impl Scenario {
         let (ps, shards) = (random.between(1, 3) as u32, random.between(1, 2) as u32);
         let (workers, steps) = (random.between(1, 4) as u32, random.between(3, 25));
         let (layout, mirrored) = layout(seed);
-        let ps = if layout.workers_host_ps { workers } else { ps };
-        let sync = any_sync(random, workers);
+        let (ps, sync) = (if layout.workers_host_ps { workers } else { ps }, any_sync(random, workers));
         let sync = if mirrored { SyncSpec::SYNC } else { sync };
-        let least = Duration::from_micros(random.between(20, 5000));
-        let latency = [least, least * random.between(1, 8) as u32];
+        let latency = latency(random);
         let deterministic = sync == SyncSpec::SYNC && random.one_in(2);
         let save_steps = random.one_in(2).then(|| random.between(1, 5));
         let (keep, evaluator) = (random.between(1, 3) as usize, save_steps.is_some() && random.one_in(3));
@@ -266,8 +270,8 @@ impl Scenario {
         if scenario.all_faults().any(|fault| *fault == Fault::Interrupt) {
             scenario.train_for_long();
         }
-        let second = scenario.second_chief(random).map(|when| (when, Fault::SecondChief));
-        scenario.faults.extend(second);
+        let second = scenario.second_chief(random);
+        scenario.faults.extend(second.map(|when| (when, Fault::SecondChief)));
         scenario.hang(random);
         scenario.add_strays(random);
         scenario.pipeline = pipeline(random, sync);

@@ -131,8 +131,8 @@ impl SessionStart<'_> {
         let Self { config, identity, transport, pool, life, journal, after } = *self;
         tracing::info!("registering with the chief");
         life.doing("registering");
-        let registered = self.in_time(chief.call::<Registration>(Register { after }, Payload::EMPTY)).await?;
-        let registered = match registered {
+        let register = chief.call::<Registration>(Register { after }, Payload::EMPTY);
+        let registered = match self.in_time(register).await? {
             Registration::Leads(registered) => *registered,
             Registration::Serves(serve) => return Ok(Started::Stage(serve)),
         };
@@ -155,21 +155,17 @@ impl SessionStart<'_> {
         if let Some(directory) = &config.data_dir {
             job.input = input_in_directory(&job.input, directory)?;
         }
-        let variables = &job.graph.variables;
-        let own = (&placement, &stages, 0);
-        let parameters =
-            Parameters::connect_stage(transport, identity, own, variables, pool, config.client());
-        let mut parameters = parameters.await?;
+        let (variables, own) = (&job.graph.variables, (&placement, &stages, 0));
+        let mut parameters =
+            Parameters::connect_stage(transport, identity, own, variables, pool, config.client()).await?;
         parameters.compress(&job.sent_as());
         let mut hooks = self.make_hooks(&job, summary_every.filter(|_| stages.count() == 1));
-        let group = match stages.count() {
-            1 => None,
-            _ => Some(self.open_group(&sent, &placement, workers, &hooks, summary_every).await?),
-        };
-        if let Some(group) = &group {
-            parameters.lead(Arc::clone(group));
+        let mut group = None;
+        if stages.count() > 1 {
+            let opened = self.open_group(&sent, &placement, workers, &hooks, summary_every).await?;
+            parameters.lead(Arc::clone(&opened));
             // The other stages send no tensors of a step to the leader but those that it computes with.
-            job.metrics_every = Some(0);
+            (group, job.metrics_every) = (Some(opened), Some(0));
         }
         journal.counters(parameters.counters().clone());
         journal.metrics(&job.graph);
@@ -178,17 +174,15 @@ impl SessionStart<'_> {
         let travel = self.open_routes(&job, workers, begun, &mut parameters);
         let ((fetches, prepared), ()) = try_join(prepare, travel).await?;
         let Prepared { input, files, replicas, parts, test } = prepared;
-        let own_threads = config.own_threads;
-        let devices = Arc::new(Devices::start(replicas, own_threads, parts, &job.graph));
+        let devices = Arc::new(Devices::start(replicas, config.own_threads, parts, &job.graph));
         life.devices(devices.meters());
         self.begin_hooks(&mut hooks, &job, input.columns())?;
         journal.skipped(input.skipped());
-        let (examples, streamed) = (input.examples(), input.is_streamed());
-        let input = match own_threads {
+        self.announce(&job, input.examples(), input.is_streamed());
+        let input = match config.own_threads {
             true => Prefetch::start(input, job.input.prefetch as usize)?,
             false => Prefetch::on_demand(input)?,
         };
-        self.announce(&job, examples, streamed);
         life.doing("waiting for the other tasks");
         let Go {} = self.in_time(chief.call(Ready { files }, Payload::EMPTY)).await?;
         link.begin(chief, Rejoin { job: digest, files }).await?;

@@ -214,13 +214,11 @@ impl WorkerIncarnation<'_> {
         let (plots, spans, evaluations) = (Plots::default(), Spans::default(), Evaluations::default());
         let own = |trace| Tracer::new(trace, self.worker.identity.task, clock, spans.clone());
         let tracer = trace.map(|trace| own(trace).with_pipeline(job.pipeline));
+        let hung_after = self.worker.config.hung_after;
         let validation = test.clone().map(|test| {
-            let (job, devices, hung_after) =
-                (job.clone(), Arc::clone(&devices), self.worker.config.hung_after);
-            Validation::new(
-                ValidationSetting { job, workers, test, devices, hung_after },
-                evaluations.clone(),
-            )
+            let (job, devices) = (job.clone(), Arc::clone(&devices));
+            let setting = ValidationSetting { job, workers, test, devices, hung_after };
+            Validation::new(setting, evaluations.clone())
         });
         let sources = ReportSources { journal: journal.clone(), plots: plots.clone(), spans, evaluations };
         let (stop, reporter) = self.start_reporter(chief, sources, clock);
@@ -231,7 +229,6 @@ impl WorkerIncarnation<'_> {
         let filter = Filter::new(job.gradient, &job.graph.variables);
         let gauge = Gauge::new(self.worker.config.report_every);
         let (batches, took) = (job.accumulate, None);
-        let hung_after = self.worker.config.hung_after;
         let lease = Lease::of_computation("the computation of a batch", hung_after);
         let (pipeline, pipelined) = (job.pipeline, job.pipeline > 1);
         let stepper = Stepper {
