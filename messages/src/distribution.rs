@@ -169,8 +169,8 @@ mod tests {
             assert_eq!(strategy.name().parse(), Ok(strategy));
             assert_eq!(serde_json::to_string(&strategy).unwrap(), format!("\"{strategy}\""));
         }
-        let error = "mirorred".parse::<DistributionSpec>().unwrap_err().to_string();
-        assert!(error.starts_with("unknown strategy 'mirorred': expected parameter_server, "), "{error}");
+        let error = "mirror".parse::<DistributionSpec>().unwrap_err().to_string();
+        assert!(error.starts_with("unknown strategy 'mirror': expected parameter_server, "), "{error}");
     }
 
     #[test]
