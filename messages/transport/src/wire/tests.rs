@@ -116,7 +116,7 @@ fn every_kind_of_bad_frame_has_its_own_error() {
             .unwrap_err()
     };
     assert!(matches!(with(0, b"HTTP"), WireError::Magic { .. }));
-    assert!(matches!(with(4, &[9, 0]), WireError::Version { got: 9, .. }));
+    assert!(matches!(with(4, &[99, 0]), WireError::Version { got: 99, .. }));
     assert!(matches!(with(8, &[2]), WireError::Flags(2)));
     assert!(matches!(with(20, &1001u32.to_le_bytes()), WireError::TooLarge { what: "header", .. }));
     assert!(matches!(with(24, &u64::MAX.to_le_bytes()), WireError::TooLarge { what: "payload", .. }));
