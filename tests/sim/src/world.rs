@@ -626,7 +626,10 @@ impl<'a> World<'a> {
             Err(error) if !self.may_fail() || self.lives > 1 => {
                 return Err(format!("the job failed: {error}"));
             }
-            Err(error) => match self.scenario.loses_host().filter(|ps| !error.contains(&ps.to_string())) {
+            // A host that is lost before the training begins is missed as a worker.
+            Err(error) => match self.scenario.loses_host().filter(|ps| {
+                [*ps, TaskId::worker(ps.index)].iter().all(|task| !error.contains(&task.to_string()))
+            }) {
                 Some(ps) => return Err(format!("lost {ps}, but the error does not say so: {error}")),
                 None => None,
             },
