@@ -302,7 +302,7 @@ impl Scenario {
             let ps = TaskId::ps(random.between(0, u64::from(self.ps) - 1) as u32);
             let back = Some(Duration::from_millis(random.between(1, 20_000)));
             let when = self.when(random, true);
-            // A chief that dies with the ps, before the first checkpoint in memory is whole, cannot begin anew.
+            // A chief that dies with the ps before a checkpoint in memory is whole cannot begin anew.
             if !self.kills(ps, &[JobName::Chief]) {
                 self.faults.push((when, Fault::Kill(ps, back)));
             }

@@ -626,10 +626,7 @@ impl<'a> World<'a> {
             Err(error) if !self.may_fail() || self.lives > 1 => {
                 return Err(format!("the job failed: {error}"));
             }
-            // A host that is lost before the training begins is missed as a worker.
-            Err(error) => match self.scenario.loses_host().filter(|ps| {
-                [*ps, TaskId::worker(ps.index)].iter().all(|task| !error.contains(&task.to_string()))
-            }) {
+            Err(error) => match self.scenario.loses_host().filter(|ps| !names_host(&error, *ps)) {
                 Some(ps) => return Err(format!("lost {ps}, but the error does not say so: {error}")),
                 None => None,
             },
@@ -684,4 +681,10 @@ impl<'a> World<'a> {
             took: self.began.elapsed(),
         })
     }
+}
+
+/// Returns whether an error names a ps task that a worker hosts. A host that is lost before the training
+/// begins is missed as a worker.
+fn names_host(error: &str, ps: TaskId) -> bool {
+    [ps, TaskId::worker(ps.index)].iter().any(|task| error.contains(&task.to_string()))
 }
