@@ -150,8 +150,8 @@ mod tests {
         assert_eq!(connections(&config(1, JobName::Chief, 0)), 103);
         assert_eq!(connections(&config(0, JobName::Worker, 1)), 4);
         assert_eq!(connections(&config(0, JobName::Worker, 0)), 4 + 103);
-        // Each worker hosts a ps task, too: it dials 100 of them and the chief, is dialled by 102, and may have
-        // two connections with each other ps task.
+        // Each worker hosts a ps task, too: it dials 100 of them and the chief, is dialled by 102, and may
+        // have two connections with each other ps task.
         let workers = ClusterSpec::new([(JobName::Worker, hosts("w", 100))]).unwrap();
         let hosting = |index| ClusterConfig::new(workers.clone(), JobName::Worker, Some(index)).unwrap();
         assert_eq!(connections(&hosting(1)), 101 + 102 + 198);
