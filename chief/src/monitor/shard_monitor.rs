@@ -150,7 +150,9 @@ impl ShardMonitor {
         self.shards.borrow().iter().map(|(&shard, known)| (shard, known.clone())).collect()
     }
 
-    /// Waits until every shard has replied to a query made at `since` or later, and returns the replies.
+    /// Waits until every shard has replied to a query made after `since`, and returns the replies. A query made
+    /// at `since` does not count: a caller that asks again at once would get the same replies for ever, on a
+    /// clock that stands still meanwhile.
     pub(crate) async fn all_since(&self, since: Instant) -> Vec<(ShardId, ShardSnapshot)> {
         let mut answers = self.answers.subscribe();
         loop {
@@ -166,9 +168,24 @@ impl ShardMonitor {
     fn all(&self, since: Instant) -> Option<Vec<(ShardId, ShardSnapshot)>> {
         let shards = self.shards.borrow();
         let answered = |(&shard, known): (&ShardId, &ShardObservation)| match &known.answer {
-            Some((asked, _, snapshot)) if *asked >= since => Some((shard, snapshot.clone())),
+            Some((asked, _, snapshot)) if *asked > since => Some((shard, snapshot.clone())),
             _ => None,
         };
         shards.iter().map(answered).collect::<Option<Vec<_>>>().filter(|all| !all.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_counts_only_if_it_was_asked_for_later() {
+        let (monitor, asked) = (ShardMonitor::default(), Instant::now());
+        let answer = Some((asked, asked, ShardSnapshot::default()));
+        let known = ShardObservation { pending: false, waited_s: 0, reached: asked, answer };
+        monitor.shards.borrow_mut().insert(ShardId::new(0, 0), known);
+        assert!(monitor.all(asked).is_none(), "the same replies would be returned again and again");
+        assert_eq!(monitor.all(asked - Duration::from_nanos(1)).map(|all| all.len()), Some(1));
     }
 }
