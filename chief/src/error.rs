@@ -109,13 +109,16 @@ pub enum ChiefError {
     },
     /// The shards of a job that was trained did not report their final counts.
     #[error(
-        "the job was trained to step {step}, but some shards did not report their counts within {seconds} s"
+        "the job was trained to step {step}, but some shards did not report their counts within {seconds} s{}",
+        lost_tasks(.lost)
     )]
     Silent {
         /// The step to which the job was trained.
         step: GlobalStep,
         /// The time limit, in seconds.
         seconds: u64,
+        /// The ps tasks that are lost.
+        lost: Vec<TaskId>,
     },
     /// The connection to a ps task is lost, and the variables of the task are lost with it.
     #[error("lost {task} and its variables at step {step}: {reason}")]
@@ -242,6 +245,12 @@ impl From<CallError> for ChiefError {
     }
 }
 
+/// Returns the names of lost ps tasks, as the end of an error; empty if there are none.
+fn lost_tasks(lost: &[TaskId]) -> String {
+    let names: Vec<String> = lost.iter().map(ToString::to_string).collect();
+    if names.is_empty() { String::new() } else { format!("; lost {}", names.join(", ")) }
+}
+
 impl ChiefError {
     /// Returns true if the ps tasks belong to another chief or serve another job. If so, this chief must not
     /// stop any task.
@@ -263,5 +272,17 @@ impl ChiefError {
     /// Returns true if a signal ended the job, and false if a fault did.
     pub const fn is_interrupt(&self) -> bool {
         matches!(self, Self::Interrupted { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shards_that_are_silent_are_told_with_their_lost_tasks() {
+        let told = |lost| ChiefError::Silent { step: GlobalStep(9), seconds: 60, lost }.to_string();
+        assert!(told(Vec::new()).ends_with("within 60 s"));
+        assert!(told(vec![TaskId::ps(0), TaskId::ps(2)]).ends_with("within 60 s; lost ps/0, ps/2"));
     }
 }

@@ -76,6 +76,9 @@ pub(crate) struct StartingPoint {
     pub from: Option<CheckpointName>,
     /// Whether the job continues from a checkpoint in the memory of the ps tasks.
     pub in_memory: bool,
+    /// The greatest incarnation number of the checkpoints in the memory of the ps tasks; `None` if there are
+    /// none.
+    pub after: Option<Incarnation>,
 }
 
 /// The saver, which makes the checkpoints of one run of the chief.
@@ -182,10 +185,8 @@ impl Saver {
     ) -> Result<CheckpointName, String> {
         self.writer.follow(progress.clone());
         let (mut start, mut requested) = wait_to_begin(&mut commands, None).await?;
-        if self.level == Level::Memory {
-            self.follow_earlier().await;
-        }
         loop {
+            self.follow(start.after);
             self.begin_at(&start);
             let (steps, every) = (self.config.save_steps, self.config.save_secs);
             // In memory, the first version is always saved: a ps task that was started again has lost its
@@ -221,15 +222,13 @@ impl Saver {
         }
     }
 
-    /// Lets the next checkpoints count as newer than those that an earlier run of the chief has left in the
-    /// memory of the ps tasks, also if the clock was set back.
-    async fn follow_earlier(&mut self) {
-        match self.writer.catalog().next_life(self.writer.life(), self.nonce).await {
-            Ok(life) => {
-                self.writer.renew(life);
-                self.cleaner.renew(life);
-            }
-            Err(error) => warn!(%error, "could not list the checkpoints in memory"),
+    /// Lets the next checkpoints count as newer than those with this incarnation number, which an earlier run
+    /// of the chief has left in the memory of the ps tasks, also if the clock was set back. The savers of both
+    /// levels do so, and keep equal numbers: otherwise an older checkpoint of one level would count as newer
+    /// than one of the other.
+    pub(super) fn follow(&mut self, earlier: Option<Incarnation>) {
+        if let Some(earlier) = earlier.filter(|&earlier| earlier >= self.writer.life()) {
+            self.name_after(earlier);
         }
     }
 
@@ -249,7 +248,11 @@ impl Saver {
     /// Otherwise a shard that is still writing a file of an earlier save could overwrite a later save of the
     /// same step, whose values may differ.
     fn renew(&mut self) {
-        let life = Catalog::life_after(self.writer.life(), self.nonce);
+        self.name_after(self.writer.life());
+    }
+
+    fn name_after(&mut self, earlier: Incarnation) {
+        let life = Catalog::life_after(earlier, self.nonce);
         self.writer.renew(life);
         self.cleaner.renew(life);
     }

@@ -136,7 +136,7 @@ impl ShardInitializer<'_> {
         };
         let resumes = vec![Resume::default(); self.workers as usize];
         Ok(InitialState {
-            start: StartingPoint { placement, version, from: None, in_memory: false },
+            start: StartingPoint { placement, version, from: None, in_memory: false, after: None },
             resumes,
         })
     }
@@ -160,7 +160,7 @@ impl ShardInitializer<'_> {
         self.ps.begin_with_rate(manifest.learning_rate);
         let (placement, in_memory) = (placement.clone(), level == Level::Memory);
         let from = Some(name).filter(|_| !in_memory);
-        let start = StartingPoint { placement, version, from, in_memory };
+        let start = StartingPoint { placement, version, from, in_memory, after: None };
         Ok(Some(InitialState { start, resumes }))
     }
 

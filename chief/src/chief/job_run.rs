@@ -412,7 +412,7 @@ impl JobRun {
         let error = match training.ended.map(|end| *end) {
             Ok(TrainingEnd::Evaluated(mut outcome)) => {
                 let seconds = self.config.conclude_timeout.as_secs();
-                let silent = |_| ChiefError::Silent { step: outcome.step, seconds };
+                let silent = |_| ChiefError::Silent { step: outcome.step, seconds, lost: self.ps.lost() };
                 let settled = outcome.settled.take();
                 // If the shards were asked before, half of the time has passed.
                 let asked = settled.as_ref().is_some_and(|settled| settled.observed);

@@ -261,7 +261,7 @@ impl Launcher<'_> {
         }
         let unfinished = match self.find(&placement).await? {
             Found::Unused => {
-                self.begin(self.in_time(self.initializer().run(placement)).await?);
+                self.begin(self.in_time(self.initializer().run(placement)).await?).await;
                 Unfinished::default()
             }
             Found::Running(job) if !self.rolls_back.get() => {
@@ -319,11 +319,29 @@ impl Launcher<'_> {
     }
 
     /// Begins the job, or begins it again, with this state of the variables.
-    pub(super) fn begin(&self, InitialState { start, resumes }: InitialState) {
+    pub(super) async fn begin(&self, InitialState { mut start, resumes }: InitialState) {
         self.rolls_back.set(false);
+        start.after = self.newest_in_memory().await;
         let start_of_job = self.job_start(start.version, resumes);
         self.coordinator.do_send(JobEvent::Created(start.placement.clone(), start_of_job));
         self.saver.send(SaverCommand::Begin(start));
+    }
+
+    /// Returns the greatest incarnation number of the checkpoints in the memory of the ps tasks; `None` if
+    /// there are none, or if they cannot be listed.
+    async fn newest_in_memory(&self) -> Option<Incarnation> {
+        let memory = self.memory.as_ref()?;
+        match timeout(NEWEST_WITHIN, memory.catalog.newest_life()).await {
+            Ok(Ok(newest)) => newest,
+            Ok(Err(error)) => {
+                warn!(%error, "could not list the checkpoints in memory");
+                None
+            }
+            Err(_) => {
+                warn!("the checkpoints in memory could not be listed in time");
+                None
+            }
+        }
     }
 
     fn job_start(&self, version: Version, resumes: Vec<Resume>) -> JobStart {
@@ -434,9 +452,10 @@ impl Launcher<'_> {
             }
             None => None,
         };
+        let after = self.newest_in_memory().await;
         self.coordinator.do_send(JobEvent::Continued(placement.clone(), start_of_job, workers));
-        let in_memory = false;
-        self.saver.send(SaverCommand::Begin(StartingPoint { placement, version, from, in_memory }));
+        let start = StartingPoint { placement, version, from, in_memory: false, after };
+        self.saver.send(SaverCommand::Begin(start));
         Unfinished { change, stop, factor: None }
     }
 

@@ -314,7 +314,12 @@ impl PsTasks {
 
     /// Returns whether any task that was reached is lost now.
     pub(crate) fn is_any_lost(&self) -> bool {
-        self.tasks().into_iter().any(|task| self.is_lost(task))
+        !self.lost().is_empty()
+    }
+
+    /// Returns the tasks that were reached and are lost now.
+    pub(crate) fn lost(&self) -> Vec<TaskId> {
+        self.tasks().into_iter().filter(|&task| self.is_lost(task)).collect()
     }
 
     /// Returns the tasks that have been reached.

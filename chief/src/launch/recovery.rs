@@ -150,7 +150,7 @@ impl Launcher<'_> {
         if let Some(HalfStop { drains, step: Some(step) }) = stop {
             self.ps.stop_at(step, drains).await?;
         }
-        self.begin(initial);
+        self.begin(initial).await;
         let restored = self.ps.rate_at(Version(u64::MAX)).factor;
         Ok(Unfinished { change: None, stop, factor: factor.filter(|&factor| factor != restored) })
     }

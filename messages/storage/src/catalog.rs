@@ -69,8 +69,16 @@ impl Catalog {
     /// # Errors
     /// If the store cannot be listed.
     pub async fn next_life(&self, own: Incarnation, nonce: u64) -> Result<Incarnation, StoreError> {
-        let newest = self.names().await?.first().map(|name| name.life);
+        let newest = self.newest_life().await?;
         Ok(newest.map(|newest| Self::life_after(newest, nonce)).unwrap_or_default().max(own))
+    }
+
+    /// Returns the greatest incarnation in the names of the checkpoints; `None` if there are none.
+    ///
+    /// # Errors
+    /// If the store cannot be listed.
+    pub async fn newest_life(&self) -> Result<Option<Incarnation>, StoreError> {
+        Ok(self.names().await?.first().map(|name| name.life))
     }
 
     /// Returns an incarnation greater than `life`, with which to name checkpoints. `nonce` decides how much

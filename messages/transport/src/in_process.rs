@@ -91,9 +91,10 @@ pub(crate) fn link_pair(address: &str) -> (Link, Link) {
     (link(near_sender, near_receiver, address), link(far_sender, far_receiver, "this process"))
 }
 
-struct Queue {
-    address: String,
-    links: mpsc::Receiver<Link>,
+/// A listener that takes links from a queue.
+pub(crate) struct Queue {
+    pub address: String,
+    pub links: mpsc::Receiver<Link>,
 }
 
 impl Listener for Queue {
@@ -101,7 +102,7 @@ impl Listener for Queue {
         async move {
             match self.links.recv().await {
                 Some(link) => Ok(link),
-                // The transport is gone, so no task can dial any more.
+                // The other end of the queue is gone, so no link can come any more.
                 None => std::future::pending().await,
             }
         }

@@ -2,7 +2,6 @@
 //! The tasks of the process reach each other without a socket.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +16,7 @@ use tracing::Instrument;
 use crate::buffer::{Credit, Payload, Share};
 use crate::error::TransportError;
 use crate::handshake::Identity;
-use crate::in_process::{BACKLOG_MAX, link_pair};
+use crate::in_process::{BACKLOG_MAX, Queue, link_pair};
 use crate::link::{Begun, FrameReceiver, Link};
 use crate::listener::{Listener, accept_all};
 use crate::sink::Sink;
@@ -76,7 +75,7 @@ impl SharedPort {
             return Err(TransportError::InUse { address: format!("{task} at {}", self.address) });
         }
         queues.insert(task, sender);
-        Ok(Box::new(Queue { links, address: Arc::clone(&self.address) }))
+        Ok(Box::new(Queue { links, address: self.address.to_string() }))
     }
 
     /// Returns the transport of `task`, which this process hosts: it reaches the tasks at `own` within the
@@ -123,29 +122,6 @@ impl Tasks {
             }
             _ => open.next().map(|(_, queue)| queue.clone()),
         }
-    }
-}
-
-/// The listener of one task.
-struct Queue {
-    links: mpsc::Receiver<Link>,
-    address: Arc<str>,
-}
-
-impl Listener for Queue {
-    fn accept(&mut self) -> BoxFuture<'_, io::Result<Link>> {
-        async move {
-            match self.links.recv().await {
-                Some(link) => Ok(link),
-                // The port is closed, so no link can come any more.
-                None => std::future::pending().await,
-            }
-        }
-        .boxed()
-    }
-
-    fn address(&self) -> String {
-        self.address.to_string()
     }
 }
 

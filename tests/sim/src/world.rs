@@ -626,6 +626,8 @@ impl<'a> World<'a> {
             Err(error) if !self.may_fail() || self.lives > 1 => {
                 return Err(format!("the job failed: {error}"));
             }
+            // If the lost host ran the only worker, the error may be about that.
+            Err(error) if self.scenario.workers == 1 && error.starts_with(NO_WORKER) => None,
             Err(error) => match self.scenario.loses_host().filter(|ps| !names_host(&error, *ps)) {
                 Some(ps) => return Err(format!("lost {ps}, but the error does not say so: {error}")),
                 None => None,

@@ -20,7 +20,7 @@ use super::named;
 use super::shards::{FakeCluster, PATIENCE, read_all};
 use crate::checkpoint::saver::{SaveStatus, Saver, SaverCommand};
 use crate::checkpoint::shard_initializer::{InitialState, ShardInitializer};
-use crate::checkpoint::{CheckpointConfig, RestoreChoice, WarmStartConfig};
+use crate::checkpoint::{CheckpointConfig, MemoryCheckpointConfig, RestoreChoice, WarmStartConfig};
 use crate::error::ChiefError;
 use crate::job::tests::job;
 use crate::launch::PsTasks;
@@ -220,6 +220,26 @@ fn another_job_goes_on_from_the_last_checkpoint() {
         let lived = life.live().await;
         assert_eq!((lived.last, lived.status.saves), (Ok(named(10, 6)), 1));
         assert_eq!(found(&store).await, (vec![10, 10], 0));
+    });
+}
+
+#[test]
+fn both_levels_name_their_checkpoints_alike() {
+    block_on(async {
+        let path = tempfile::tempdir().unwrap();
+        let life = ChiefLife::new(Store::create(location(&path)).unwrap(), config()).await;
+        let mut directory = life.saver().await.unwrap();
+        let (every, identity) = (MemoryCheckpointConfig::Steps(3), &life.cluster.identity);
+        let (store, job) = (life.store.clone(), life.job.clone());
+        let mut memory = Saver::in_memory(every, store, job, identity, directory.life());
+        // The clock of an earlier run was ahead.
+        let ahead = Some(Incarnation(directory.life().0 + (1 << 40)));
+        for earlier in [None, Some(Incarnation(0)), Some(directory.life()), ahead, Some(Incarnation(1))] {
+            let before = directory.life();
+            [&mut directory, &mut memory].into_iter().for_each(|saver| saver.follow(earlier));
+            assert_eq!(directory.life(), memory.life());
+            assert!(directory.life() >= before && earlier.is_none_or(|earlier| directory.life() > earlier));
+        }
     });
 }
 
