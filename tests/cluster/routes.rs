@@ -1,35 +1,17 @@
 //! Tests of gradients that travel to the shards over other workers. The sums are those of all workers, and
 //! they count exactly, whatever happens to a worker on the way.
 
-use pushpull::{
-    CommunicationSpec, DatasetSpec, InputSpec, JobReport, JobSpec, OptimizerSpec, PartitionerSpec,
-    PlacementSpec, ShuffleSpec, SyncSpec,
-};
+use pushpull::{CommunicationSpec, JobReport, JobSpec, OptimizerSpec};
 use rustix::process::Signal;
 
 use crate::harness::{Cluster, ENDLESS, Job, Program, Report, Running, under_each};
-use crate::synchronous::{difference, graph, train_on};
+use crate::synchronous::{self, difference, optimizers, train_on};
 
 const WAYS: [CommunicationSpec; 2] = [CommunicationSpec::Ring, CommunicationSpec::HalvingDoubling];
-/// The number of examples in one update, over 1 to 5 workers.
-const WHOLE: u32 = 60;
 const STEPS: u64 = 50;
 
 fn job(workers: u32, communication: CommunicationSpec, optimizer: &OptimizerSpec) -> JobSpec {
-    let digits = |seed, examples| DatasetSpec::Digits { seed, examples };
-    JobSpec {
-        batch_size: WHOLE / workers,
-        optimizer: optimizer.clone(),
-        sync: SyncSpec::SYNC,
-        communication,
-        placement: PlacementSpec { partitioner: PartitionerSpec::Fixed { slices: 3 }, ..Default::default() },
-        seed: 3,
-        ..JobSpec::new(
-            graph(),
-            InputSpec { shuffle: ShuffleSpec::None, ..InputSpec::new(digits(1, 960), digits(2, 10)) },
-            STEPS,
-        )
-    }
+    JobSpec { communication, ..synchronous::job(workers, optimizer, STEPS) }
 }
 
 /// Checks the counts of a job in which no worker was lost.
@@ -45,17 +27,7 @@ fn holds(report: &JobReport, workers: u32) {
 
 #[test]
 fn sums_that_travel_are_those_of_one_worker() {
-    for optimizer in [
-        OptimizerSpec::sgd(0.1),
-        OptimizerSpec::momentum(0.02, 0.9),
-        OptimizerSpec::adam(0.001),
-        OptimizerSpec::adamw(0.001),
-        OptimizerSpec::adagrad(0.02),
-        OptimizerSpec::rmsprop(0.001),
-        OptimizerSpec::ftrl(0.02),
-        // Not Lion: where the sums of gradients are almost 0, rounding decides about the sign.
-        OptimizerSpec::lamb(0.02),
-    ] {
+    for optimizer in optimizers() {
         let (expected, _) = train_on((1, 1), 1, 1, job(1, CommunicationSpec::Direct, &optimizer));
         for way in WAYS {
             // Without ps tasks, the workers store the variables.

@@ -19,7 +19,7 @@ use pushpull_messages::id::VariableId;
 const WHOLE: u32 = 60;
 
 /// Returns a smooth model, in which rounding errors are not amplified.
-pub(crate) fn graph() -> GraphSpec {
+fn graph() -> GraphSpec {
     let mut g = GraphBuilder::new("two layers");
     let images = g.input("features", [28, 28]);
     let labels = g.labels("labels");
@@ -37,7 +37,7 @@ pub(crate) fn graph() -> GraphSpec {
 
 /// Returns a job without shuffling. Each of n workers has every n-th example, so their batches together are
 /// the batch of a single worker.
-fn job(workers: u32, optimizer: &OptimizerSpec, steps: u64) -> JobSpec {
+pub(crate) fn job(workers: u32, optimizer: &OptimizerSpec, steps: u64) -> JobSpec {
     let digits = |seed, examples| DatasetSpec::Digits { seed, examples };
     JobSpec {
         batch_size: WHOLE / workers,
@@ -120,9 +120,10 @@ pub(crate) fn difference(one: &[Vec<f32>], other: &[Vec<f32>]) -> f32 {
     pairs.map(|(one, other)| (one - other).abs()).fold(0.0, f32::max)
 }
 
-#[test]
-fn several_workers_are_one_with_the_whole_batch() {
-    for optimizer in [
+/// Returns the optimizers for which several workers give the values of one. Not Lion: where the sums of
+/// gradients are almost 0, rounding decides about the sign.
+pub(crate) fn optimizers() -> [OptimizerSpec; 8] {
+    [
         OptimizerSpec::sgd(0.1),
         OptimizerSpec::momentum(0.02, 0.9),
         OptimizerSpec::adam(0.001),
@@ -130,9 +131,13 @@ fn several_workers_are_one_with_the_whole_batch() {
         OptimizerSpec::adagrad(0.02),
         OptimizerSpec::rmsprop(0.001),
         OptimizerSpec::ftrl(0.02),
-        // Not Lion: where the sums of gradients are almost 0, rounding decides about the sign.
         OptimizerSpec::lamb(0.02),
-    ] {
+    ]
+}
+
+#[test]
+fn several_workers_are_one_with_the_whole_batch() {
+    for optimizer in optimizers() {
         let (expected, _) = train(1, 1, 1, job(1, &optimizer, 50));
         let (start, _) = train(1, 1, 1, job(1, &optimizer, 1));
         assert!(difference(&start, &expected) > 0.01, "{}: it has learnt something", optimizer.name());

@@ -341,6 +341,44 @@ impl PsDeviceArgs {
     }
 }
 
+/// The flags of a ps task: one of its own, or one that a worker hosts.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct PsSettingArgs {
+    /// Number of shards; each shard of 1 MiB or more runs on a thread of its own
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = shards())]
+    shards: u32,
+    #[command(flatten)]
+    device: PsDeviceArgs,
+    #[command(flatten)]
+    lease: LeaseArgs,
+    #[command(flatten)]
+    memory: PsMemoryArgs,
+}
+
+impl PsSettingArgs {
+    /// Returns the settings of the ps task.
+    ///
+    /// # Errors
+    /// If the host lacks the device.
+    pub(crate) fn config(self, cluster: &ClusterArgs) -> Result<PsConfig, Failure> {
+        self.config_on(cluster, PsDevice::Cpu)
+    }
+
+    /// Returns the settings of the ps task, with `device` if the flags name none.
+    ///
+    /// # Errors
+    /// If the host lacks the device.
+    pub(crate) fn config_on(self, cluster: &ClusterArgs, device: PsDevice) -> Result<PsConfig, Failure> {
+        Ok(self.memory.apply(PsConfig {
+            shards: self.shards,
+            start_timeout: cluster.start_timeout(),
+            chief_lease: self.lease.time(),
+            device: self.device.or(device).resolve()?,
+            ..Default::default()
+        }))
+    }
+}
+
 /// The flag that limits how long a ps task refuses other chiefs after its own has disconnected.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct LeaseArgs {

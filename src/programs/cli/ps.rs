@@ -4,9 +4,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use pushpull_messages::id::JobName;
-use pushpull_ps::PsConfig;
 
-use super::flags::{ClusterArgs, LeaseArgs, PsDeviceArgs, PsMemoryArgs, shards};
+use super::flags::{ClusterArgs, PsSettingArgs};
 use super::observe::ObserveArgs;
 use super::parse::main;
 use super::task::run;
@@ -17,15 +16,8 @@ use crate::programs::{logging, roles};
 pub(super) struct PsArgs {
     #[command(flatten)]
     cluster: ClusterArgs,
-    /// Number of shards; each shard of 1 MiB or more runs on a thread of its own
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = shards())]
-    shards: u32,
     #[command(flatten)]
-    device: PsDeviceArgs,
-    #[command(flatten)]
-    lease: LeaseArgs,
-    #[command(flatten)]
-    memory: PsMemoryArgs,
+    settings: PsSettingArgs,
     #[command(flatten)]
     observe: ObserveArgs,
 }
@@ -36,13 +28,7 @@ pub fn ps_main() -> ExitCode {
         let cluster = args.cluster.resolve_as(JobName::Ps)?;
         let log = logging::start(&cluster.task().to_string(), args.observe.log_format());
         let network = args.cluster.network(args.observe.endpoint(&log)?);
-        let config = args.memory.apply(PsConfig {
-            shards: args.shards,
-            start_timeout: args.cluster.start_timeout(),
-            chief_lease: args.lease.time(),
-            device: args.device.resolve()?,
-            ..Default::default()
-        });
+        let config = args.settings.config(&args.cluster)?;
         run(&log, roles::ps(&cluster, &network, config, None))
     })
 }

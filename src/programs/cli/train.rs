@@ -21,9 +21,7 @@ use tokio::sync::watch;
 use tracing::Instrument;
 
 use super::evaluator::EvaluationArgs;
-use super::flags::{
-    ClusterArgs, DeviceArgs, HangArgs, LeaseArgs, PsDeviceArgs, PsFailureArgs, PsMemoryArgs, shards, threads,
-};
+use super::flags::{ClusterArgs, DeviceArgs, HangArgs, PsFailureArgs, PsSettingArgs, threads};
 use super::input::InputArgs;
 use super::observe::ObserveArgs;
 use super::paths::{check_files, data_directory};
@@ -106,11 +104,8 @@ pub struct TrainArgs {
     /// central_storage and one_device]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     workers: Option<u32>,
-    /// Number of shards of each ps task; each shard of 1 MiB or more runs on a thread of its own
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = shards())]
-    shards: u32,
     #[command(flatten)]
-    ps_device: PsDeviceArgs,
+    ps_settings: PsSettingArgs,
     /// Threads for one step of each worker [default: all cores, divided among the workers of this process]
     #[arg(long, value_name = "N", value_parser = threads())]
     threads: Option<u16>,
@@ -120,10 +115,6 @@ pub struct TrainArgs {
     hang: HangArgs,
     #[command(flatten)]
     ps_failure: PsFailureArgs,
-    #[command(flatten)]
-    lease: LeaseArgs,
-    #[command(flatten)]
-    ps_memory: PsMemoryArgs,
     #[command(flatten)]
     saving: SavingArgs,
     #[command(flatten, next_help_heading = "Training set")]
@@ -285,13 +276,7 @@ impl TrainArgs {
     }
 
     fn ps_config(&self) -> Result<PsConfig, Failure> {
-        Ok(self.ps_memory.apply(PsConfig {
-            shards: self.shards,
-            start_timeout: self.cluster.start_timeout(),
-            chief_lease: self.lease.time(),
-            device: self.ps_device.or(self.device_of_variables()?).resolve()?,
-            ..Default::default()
-        }))
+        self.ps_settings.config_on(&self.cluster, self.device_of_variables()?)
     }
 
     /// Returns the device on which the strategy stores the variables.

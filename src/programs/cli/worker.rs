@@ -6,17 +6,13 @@ use std::process::ExitCode;
 use clap::Parser;
 use pushpull_input::Datasets;
 use pushpull_messages::id::JobName;
-use pushpull_ps::PsConfig;
 use pushpull_worker::WorkerConfig;
 
-use super::flags::{
-    ClusterArgs, DeviceArgs, HangArgs, LeaseArgs, PsDeviceArgs, PsMemoryArgs, shards, threads,
-};
+use super::flags::{ClusterArgs, DeviceArgs, HangArgs, PsSettingArgs, threads};
 use super::job::JobArgs;
 use super::observe::ObserveArgs;
 use super::parse::main;
 use super::task::run;
-use crate::programs::exit::Failure;
 use crate::programs::{logging, roles};
 use crate::threads::threads_per_worker;
 
@@ -46,39 +42,9 @@ pub(super) struct WorkerArgs {
     #[command(flatten)]
     observe: ObserveArgs,
     #[command(flatten, next_help_heading = "Hosted ps task (in a cluster that lists no ps tasks)")]
-    hosted: HostedPsArgs,
+    hosted: PsSettingArgs,
     #[command(flatten, next_help_heading = "Chief (for worker 0 of a cluster that names none)")]
     orders: JobArgs,
-}
-
-/// The flags of the ps task that a worker hosts in a cluster without ps tasks.
-#[derive(Debug, clap::Args)]
-struct HostedPsArgs {
-    /// Number of shards; each shard of 1 MiB or more runs on a thread of its own
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = shards())]
-    shards: u32,
-    #[command(flatten)]
-    device: PsDeviceArgs,
-    #[command(flatten)]
-    lease: LeaseArgs,
-    #[command(flatten)]
-    memory: PsMemoryArgs,
-}
-
-impl HostedPsArgs {
-    /// Returns the settings of the ps task.
-    ///
-    /// # Errors
-    /// If the host lacks the device.
-    fn config(&self, cluster: &ClusterArgs) -> Result<PsConfig, Failure> {
-        Ok(self.memory.apply(PsConfig {
-            shards: self.shards,
-            start_timeout: cluster.start_timeout(),
-            chief_lease: self.lease.time(),
-            device: self.device.resolve()?,
-            ..Default::default()
-        }))
-    }
 }
 
 /// Runs the program `pushpull-worker`.
