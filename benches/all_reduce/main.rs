@@ -5,7 +5,11 @@
 //! PYTHON]`. PYTHON is the Python of an environment with PyTorch.
 
 mod case;
+mod exchange;
 mod peer;
+#[path = "../support/peer_program.rs"]
+mod peer_program;
+#[path = "../support/process.rs"]
 mod process;
 mod rank;
 #[path = "../support/spread.rs"]
@@ -17,7 +21,8 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use case::{Case, Setup};
 use clap::Parser;
-use process::{Process, Task};
+use exchange::{Measured, Task};
+use process::Process;
 use spread::Spread;
 
 #[global_allocator]
@@ -60,19 +65,19 @@ impl Figures {
 
 async fn ping_pong(seconds: f64) -> anyhow::Result<f64> {
     let address = case::free_address()?;
-    let mut pong = Process::start(&Task::Pong(address.clone()))?;
+    let mut pong = Process::start(&Task::Pong(address.clone()), &[])?;
     pong.ready().await?;
-    let mut ping = Process::start(&Task::Ping(address))?;
+    let mut ping = Process::start(&Task::Ping(address), &[])?;
     ping.ready().await?;
-    let measured = process::repeat(std::slice::from_mut(&mut ping), seconds).await?;
+    let measured = exchange::repeat(std::slice::from_mut(&mut ping), seconds).await?;
     Ok(measured.median_us)
 }
 
-async fn all_reduce(case: Case, processes: u32, seconds: f64) -> anyhow::Result<process::Measured> {
+async fn all_reduce(case: Case, processes: u32, seconds: f64) -> anyhow::Result<Measured> {
     let setup = Setup::new(case, processes)?;
     let mut ranks = Vec::new();
     for index in 0..processes {
-        let mut rank = Process::start(&Task::Rank(Box::new(setup.clone()), index))?;
+        let mut rank = Process::start(&Task::Rank(Box::new(setup.clone()), index), &[])?;
         rank.ready().await?;
         ranks.push(rank);
     }
@@ -83,7 +88,7 @@ async fn all_reduce(case: Case, processes: u32, seconds: f64) -> anyhow::Result<
     for rank in &mut ranks {
         rank.ready().await?;
     }
-    process::repeat(&mut ranks, seconds).await
+    exchange::repeat(&mut ranks, seconds).await
 }
 
 async fn measure(args: &Args) -> anyhow::Result<()> {

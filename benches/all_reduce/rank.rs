@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::case::{START, Setup};
-use crate::process::{Orders, obey, say_ready};
+use crate::exchange::{Orders, obey, say_ready};
 
 /// The gradient bytes that a worker may have in flight.
 const IN_FLIGHT_BYTES_MAX: u64 = 4 << 30;

@@ -2,16 +2,13 @@
 //! when it is ready, waits for a line, measures, and prints what it measured.
 
 use std::io::{BufRead, Write};
-use std::process::Stdio;
 use std::sync::OnceLock;
 
-use anyhow::{Context, bail};
 use pushpull_transport::Congestion;
 use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use crate::cluster::Setup;
+use crate::process::Process;
 use crate::{limits, worker};
 
 /// The congestion control of all connections of this run.
@@ -101,47 +98,15 @@ pub(crate) fn report(measured: &Measured) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A process that carries out a task. It is killed when this value is dropped.
-pub(crate) struct Process {
-    child: Child,
-    input: ChildStdin,
-    lines: Lines<BufReader<ChildStdout>>,
-}
-
-impl Process {
-    /// Starts a process for a task.
-    pub(crate) fn start(task: &Task) -> anyhow::Result<Self> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.args(["--task", &serde_json::to_string(task)?]).env("RUST_LOG", "warn");
-        command.arg(format!("--tcp-congestion={}", congestion()));
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
-        let mut child = command.spawn()?;
-        let (input, output) = (child.stdin.take(), child.stdout.take());
-        let lines = BufReader::new(output.context("a pipe")?).lines();
-        Ok(Self { child, input: input.context("a pipe")?, lines })
-    }
-
-    async fn line(&mut self) -> anyhow::Result<String> {
-        match self.lines.next_line().await? {
-            Some(line) => Ok(line),
-            None => bail!("the process ended with {}", self.child.wait().await?),
-        }
-    }
-
-    /// Waits until the process can begin.
-    pub(crate) async fn ready(&mut self) -> anyhow::Result<()> {
-        match self.line().await?.as_str() {
-            "ready" => Ok(()),
-            other => bail!("expected 'ready', but the process printed '{other}'"),
-        }
-    }
+/// Starts a process for a task.
+pub(crate) fn start(task: &Task) -> anyhow::Result<Process> {
+    Process::start(task, &[format!("--tcp-congestion={}", congestion())])
 }
 
 /// Lets processes that are ready measure at the same time, and returns what they measured.
 pub(crate) async fn measure(processes: &mut [Process], seconds: f64) -> anyhow::Result<Vec<Measured>> {
     for process in &mut *processes {
-        process.input.write_all(format!("{seconds}\n").as_bytes()).await?;
-        process.input.flush().await?;
+        process.send(&seconds.to_string()).await?;
     }
     let mut all = Vec::new();
     for process in processes {

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use tokio::process::{Child, Command};
 
 use crate::case::{Case, Wire};
-use crate::child::{self, Measured, Process, Task, congestion};
+use crate::child::{self, Measured, Task, congestion};
 use crate::usage;
 
 /// The time limit for starting a process.
@@ -141,7 +141,7 @@ fn start_ps(setup: &Setup) -> anyhow::Result<Child> {
 pub(crate) async fn measure(case: &Case, seconds: f64) -> anyhow::Result<Exchanged> {
     let setup = Setup::new(*case)?;
     if case.transport == Wire::InProcess {
-        let mut process = [Process::start(&Task::Embedded(Box::new(setup)))?];
+        let mut process = [child::start(&Task::Embedded(Box::new(setup)))?];
         process[0].ready().await?;
         let workers = child::measure(&mut process, seconds).await?;
         return Ok(Exchanged { workers, ps_cpu_s: 0.0, ps_peak_bytes: 0 });
@@ -152,7 +152,7 @@ pub(crate) async fn measure(case: &Case, seconds: f64) -> anyhow::Result<Exchang
     let _chief = setup.lead(&*transport).await?;
     let mut workers = Vec::new();
     for index in 0..case.workers {
-        workers.push(Process::start(&Task::Worker(Box::new(setup.clone()), index))?);
+        workers.push(child::start(&Task::Worker(Box::new(setup.clone()), index))?);
     }
     for worker in &mut workers {
         worker.ready().await?;

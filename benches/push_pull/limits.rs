@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
 use crate::case::{Limit, Variables};
-use crate::child::{self, Measured, Process, Task, congestion, report, wait_to_begin};
+use crate::child::{self, Measured, Task, congestion, report, wait_to_begin};
 use crate::cluster::free_address;
 use crate::figures::percentiles;
 use crate::usage;
@@ -34,11 +34,11 @@ pub(crate) async fn measure(limit: Limit, seconds: f64) -> anyhow::Result<Measur
     let (mut servers, mut clients) = (Vec::new(), Vec::new());
     for (server, client) in pairs {
         if let Some(server) = server {
-            let mut server = Process::start(&server)?;
+            let mut server = child::start(&server)?;
             server.ready().await?;
             servers.push(server);
         }
-        let mut client = Process::start(&client)?;
+        let mut client = child::start(&client)?;
         client.ready().await?;
         clients.push(client);
     }

@@ -11,6 +11,10 @@ mod cluster;
 mod figures;
 mod limits;
 mod peer;
+#[path = "../support/peer_program.rs"]
+mod peer_program;
+#[path = "../support/process.rs"]
+mod process;
 mod usage;
 mod worker;
 

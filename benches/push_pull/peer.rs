@@ -2,17 +2,14 @@
 //! a pull of as many variables of the same size, between one worker and one ps over loopback.
 
 use std::path::Path;
-use std::process::Stdio;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
-use tokio::process::Command;
-use tokio::time::timeout;
+use anyhow::Context;
 
 use crate::case::{Case, Direction, Variables, Wire};
+use crate::peer_program::run_peer;
 
-/// The program, relative to this package.
-const PROGRAM: &str = "benches/peers/tensorflow_ps.py";
+const PROGRAM: &str = "tensorflow_ps.py";
 /// The time limit for the program to start, beside its measurements.
 const START: Duration = Duration::from_secs(300);
 
@@ -39,18 +36,8 @@ impl Peer {
 /// Measures TensorFlow for about this time in each direction. `python` is the Python of an environment that
 /// has TensorFlow.
 pub(crate) async fn measure(python: &Path, seconds: f64) -> anyhow::Result<Peer> {
-    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join(PROGRAM);
-    let mut command = Command::new(python);
-    command.arg(program).args(["dense", &format!("--seconds={seconds}")]);
-    command.stdin(Stdio::null()).kill_on_drop(true);
-    let limit = START + Duration::from_secs_f64(4.0 * seconds);
-    let output = timeout(limit, command.output()).await;
-    let output = output.with_context(|| format!("{PROGRAM} has not ended after {} s", limit.as_secs()))?;
-    let output = output.with_context(|| format!("cannot run {}", python.display()))?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    if !output.status.success() {
-        bail!("{PROGRAM} ended with {}: {}", output.status, String::from_utf8_lossy(&output.stderr));
-    }
+    let args = ["dense".to_owned(), format!("--seconds={seconds}")];
+    let text = run_peer(python, PROGRAM, &args, START + Duration::from_secs_f64(4.0 * seconds)).await?;
     Ok(Peer { push: gbit_s(&text, "push")?, pull: gbit_s(&text, "pull")? })
 }
 

@@ -1,17 +1,17 @@
-//! Processes that repeat an exchange as often as they are told, and report how long it took.
+//! What a process of the benchmark does: repeats an exchange as often as it is told, and reports how long it
+//! took.
 
 use std::io::Write;
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::mpsc;
 
 use crate::case::Setup;
+use crate::process::Process;
 use crate::rank;
 
 /// The bytes of a message of the ping-pong.
@@ -48,7 +48,7 @@ impl Measured {
 }
 
 impl Task {
-    /// Returns the task that [`Process::start`] has passed as an argument.
+    /// Returns the task that the benchmark has passed as an argument.
     pub(crate) fn from_text(text: &str) -> anyhow::Result<Self> {
         Ok(serde_json::from_str(text)?)
     }
@@ -130,47 +130,6 @@ async fn ping(address: &str) -> anyhow::Result<()> {
         Ok(())
     })
     .await
-}
-
-/// A process that carries out a task. It is killed when this value is dropped.
-pub(crate) struct Process {
-    child: Child,
-    input: ChildStdin,
-    lines: Lines<BufReader<ChildStdout>>,
-}
-
-impl Process {
-    /// Starts a process for a task.
-    pub(crate) fn start(task: &Task) -> anyhow::Result<Self> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.args(["--task", &serde_json::to_string(task)?]).env("RUST_LOG", "warn");
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
-        let mut child = command.spawn()?;
-        let (input, output) = (child.stdin.take(), child.stdout.take());
-        let lines = BufReader::new(output.context("a pipe")?).lines();
-        Ok(Self { child, input: input.context("a pipe")?, lines })
-    }
-
-    /// Sends a line to the process.
-    pub(crate) async fn send(&mut self, line: &str) -> anyhow::Result<()> {
-        self.input.write_all(format!("{line}\n").as_bytes()).await?;
-        Ok(self.input.flush().await?)
-    }
-
-    async fn line(&mut self) -> anyhow::Result<String> {
-        match self.lines.next_line().await? {
-            Some(line) => Ok(line),
-            None => bail!("the process ended with {}", self.child.wait().await?),
-        }
-    }
-
-    /// Waits until the process can begin.
-    pub(crate) async fn ready(&mut self) -> anyhow::Result<()> {
-        match self.line().await?.as_str() {
-            "ready" => Ok(()),
-            other => bail!("expected 'ready', but the process printed '{other}'"),
-        }
-    }
 }
 
 async fn exchange(processes: &mut [Process], count: u64) -> anyhow::Result<Measured> {
