@@ -1,5 +1,5 @@
-//! Processes that a benchmark starts: its own program again, with a task as its argument. A process says when it
-//! is ready, and is then told what to do, line by line.
+//! Processes that a benchmark starts: its own program again, with a task as its argument. A process says
+//! when it is ready, and is then told what to do, line by line.
 
 use std::process::Stdio;
 

@@ -223,9 +223,9 @@ impl Saver {
     }
 
     /// Lets the next checkpoints count as newer than those with this incarnation number, which an earlier run
-    /// of the chief has left in the memory of the ps tasks, also if the clock was set back. The savers of both
-    /// levels do so, and keep equal numbers: otherwise an older checkpoint of one level would count as newer
-    /// than one of the other.
+    /// of the chief has left in the memory of the ps tasks, also if the clock was set back. The savers of
+    /// both levels do so, and keep equal numbers: otherwise an older checkpoint of one level would count as
+    /// newer than one of the other.
     pub(super) fn follow(&mut self, earlier: Option<Incarnation>) {
         if let Some(earlier) = earlier.filter(|&earlier| earlier >= self.writer.life()) {
             self.name_after(earlier);

@@ -150,9 +150,9 @@ impl ShardMonitor {
         self.shards.borrow().iter().map(|(&shard, known)| (shard, known.clone())).collect()
     }
 
-    /// Waits until every shard has replied to a query made after `since`, and returns the replies. A query made
-    /// at `since` does not count: a caller that asks again at once would get the same replies for ever, on a
-    /// clock that stands still meanwhile.
+    /// Waits until every shard has replied to a query made after `since`, and returns the replies. A query
+    /// made at `since` does not count: a caller that asks again at once would get the same replies for ever,
+    /// on a clock that stands still meanwhile.
     pub(crate) async fn all_since(&self, since: Instant) -> Vec<(ShardId, ShardSnapshot)> {
         let mut answers = self.answers.subscribe();
         loop {

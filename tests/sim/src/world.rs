@@ -634,19 +634,7 @@ impl<'a> World<'a> {
             },
         };
         if let Some(report) = &report {
-            check(self.scenario, report)?;
-            self.witness.check(report)?;
-            if self.evaluated {
-                check_evaluated(self.scenario, &self.setting.store.files(), report).await?;
-            }
-            let began = report.shards.iter().map(|(_, shard)| shard.began.0).min().unwrap_or_default();
-            if self.witness.saw_rollback() && began < self.saved_at_loss && self.lives == 1 {
-                let saved = self.saved_at_loss;
-                return Err(format!("rolled back to step {began}, but step {saved} was saved"));
-            }
-            if self.lives > 1 && began < self.saved {
-                return Err(format!("resumed from step {began}, but step {} was saved", self.saved));
-            }
+            self.check_report(report).await?;
         }
         if let Some(failed) = &self.undrained {
             return Err(failed.clone());
@@ -682,6 +670,24 @@ impl<'a> World<'a> {
             variables: report.map(|report| report.evaluation.variables_crc32c),
             took: self.began.elapsed(),
         })
+    }
+
+    /// Checks what the report says, and that the job went on from the last checkpoint.
+    async fn check_report(&self, report: &JobReport) -> Result<(), String> {
+        check(self.scenario, report)?;
+        self.witness.check(report)?;
+        if self.evaluated {
+            check_evaluated(self.scenario, &self.setting.store.files(), report).await?;
+        }
+        let began = report.shards.iter().map(|(_, shard)| shard.began.0).min().unwrap_or_default();
+        if self.witness.saw_rollback() && began < self.saved_at_loss && self.lives == 1 {
+            let saved = self.saved_at_loss;
+            return Err(format!("rolled back to step {began}, but step {saved} was saved"));
+        }
+        if self.lives > 1 && began < self.saved {
+            return Err(format!("resumed from step {began}, but step {} was saved", self.saved));
+        }
+        Ok(())
     }
 }
 
