@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use pushpull_messages::cluster::ClusterSpec;
+use pushpull_messages::id::JobName;
+use pushpull_messages::job::JobSpec;
 use pushpull_messages::observe::{TraceSpec, WallClock};
 use pushpull_messages::out_of_range::OutOfRange;
 use pushpull_storage::Stores;
@@ -46,6 +49,9 @@ pub struct ChiefConfig {
     /// The policy for repairing broken connections to ps tasks. By default, the chief stops retrying before
     /// the workers do.
     pub retry: RetryConfig,
+    /// The largest number of workers, if workers may join and leave that the cluster spec does not list; the
+    /// examples are then divided among those that are there. `None` if the workers are fixed.
+    pub workers_max: Option<u32>,
     /// Whether the placement table is written to the log.
     pub log_placement: bool,
     /// The settings of checkpoints; `None` if the job makes none.
@@ -80,6 +86,7 @@ impl Default for ChiefConfig {
             ps_lost_after: Duration::from_secs(300),
             before_stop_timeout: Duration::from_secs(600),
             retry: RetryConfig { redial_for: Duration::from_secs(3), ..Default::default() },
+            workers_max: None,
             log_placement: false,
             checkpoint: None,
             memory_checkpoint: None,
@@ -93,6 +100,13 @@ impl Default for ChiefConfig {
 }
 
 impl ChiefConfig {
+    /// Returns the number of workers of a job that lead a replica, including those that may still join: all
+    /// workers of the cluster spec, unless the graph has stages.
+    pub(crate) fn workers(&self, job: &JobSpec, cluster: &ClusterSpec) -> u32 {
+        let listed = cluster.addresses(JobName::Worker).len() as u32;
+        job.replicas(self.workers_max.map_or(listed, |max| max.max(listed)))
+    }
+
     /// Checks the range of each setting, and that the settings fit together.
     ///
     /// # Errors

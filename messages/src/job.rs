@@ -178,6 +178,9 @@ pub enum JobError {
     /// Gradients cannot travel as the job says.
     #[error(transparent)]
     Communication(#[from] CommunicationError),
+    /// No worker can join a job with this setting.
+    #[error("workers cannot join a job with {0}: leave --workers-max out")]
+    NotElastic(&'static str),
     /// A setting of the job needs a graph without stages, or with stages.
     #[error("{0}")]
     Stages(StagesError),
@@ -430,6 +433,21 @@ impl JobSpec {
             return Err(JobError::NotDeterministic(self.sync));
         }
         Ok(self.graph.validate_summary_sizes(self.batch_size as usize)?)
+    }
+
+    /// Checks that workers may join and leave the job until it has `workers_max` workers.
+    ///
+    /// # Errors
+    /// If the graph has stages, because the workers of a replica are fixed; if the strategy has one worker;
+    /// if `deterministic` is set, but the result would depend on the order in which pushes arrive.
+    pub fn validate_elastic(&self, workers_max: u32) -> Result<(), JobError> {
+        if self.graph.stages().count() > 1 {
+            return Err(JobError::NotElastic("a graph with stages"));
+        }
+        if self.strategy.is_some_and(DistributionSpec::has_one_worker) {
+            return Err(JobError::NotElastic("a strategy that has one worker"));
+        }
+        self.validate_start(workers_max)
     }
 
     /// Checks that the settings suit the stages of the graph.

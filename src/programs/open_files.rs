@@ -51,15 +51,16 @@ fn allows(limit: Option<u64>, files: u64) -> bool {
 
 /// Returns the number of connections of a task with the other tasks of its cluster.
 fn connections(cluster: &ClusterConfig) -> u64 {
-    let tasks = |job| cluster.cluster().addresses(job).len() as u64;
-    let (ps, workers) = (cluster.cluster().ps_addresses().len() as u64, tasks(JobName::Worker));
+    let (ps, listed) = (cluster.cluster().ps_addresses(), cluster.cluster().addresses(JobName::Worker));
+    let workers = cluster.workers_max().map_or(listed.len() as u64, u64::from);
+    let ps = ps.len() as u64;
     // While a chief or a worker is replaced, both the old and the new one may be connected.
     // With checkpoints in memory, each ps task may dial each other one.
     let to_ps = workers + 2 + 2 * ps.saturating_sub(1);
     let own = match cluster.task().job {
         JobName::Ps => to_ps,
-        JobName::Worker if cluster.cluster().has_ps() => ps + 1,
-        JobName::Worker => ps + 1 + to_ps,
+        JobName::Worker if cluster.hosts_ps() => ps + 1 + to_ps,
+        JobName::Worker => ps + 1,
         JobName::Chief | JobName::Evaluator | JobName::Other(_) => 0,
     };
     // The chief, which a worker may host, has a connection with every other task.

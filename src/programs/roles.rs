@@ -202,7 +202,7 @@ pub(crate) async fn worker(
     ps.chief_lost_after = orders.as_ref().map_or(network.chief_lost_after, |_| Duration::ZERO);
     ps.validate().map_err(Failure::usage)?;
     let orders = orders.map(|orders| network.order(orders)).transpose()?;
-    open_files::allow_task(cluster, if cluster.cluster().has_ps() { 0 } else { ps.shards })?;
+    open_files::allow_task(cluster, if cluster.hosts_ps() { ps.shards } else { 0 })?;
     let signals = task_signals()?;
     let endpoint = network.endpoint(cluster)?;
     let outcome = run_worker(cluster, network, (config, ps), graph, orders, (&endpoint, &signals)).await;
@@ -310,6 +310,7 @@ async fn run_chief(
     signals: &Signals,
 ) -> Outcome {
     let ChiefOrders { job, config, files, hooks, library } = orders;
+    let config = ChiefConfig { workers_max: cluster.workers_max().or(config.workers_max), ..config };
     let attached = library.clone().unwrap_or_else(|| files.attached());
     let identity = Identity { graph: Some(job.graph.digest()), ..identity.clone() };
     let (tell, told) = watch::channel(JobProgress::default());

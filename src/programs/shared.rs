@@ -43,7 +43,7 @@ impl WorkerPort {
         tcp: &Tcp,
         bind: Option<&str>,
     ) -> anyhow::Result<Option<Self>> {
-        if cluster.cluster().has_ps() && !cluster.hosts_chief() {
+        if !cluster.hosts_ps() && !cluster.hosts_chief() {
             return Ok(None);
         }
         let io = Arbiter::new();
@@ -94,7 +94,7 @@ impl HostedPs {
         pool: &BufferPool,
         (endpoint, signals): (&Endpoint, &Signals),
     ) -> anyhow::Result<Option<Self>> {
-        if cluster.cluster().has_ps() {
+        if !cluster.hosts_ps() {
             return Ok(None);
         }
         let identity = Identity { task: hosted_ps(cluster.task()), ..identity.clone() };

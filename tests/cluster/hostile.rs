@@ -149,10 +149,10 @@ fn peers_that_do_not_belong_here_hear_why() {
         (pushpull_messages::id::JobName::Worker, vec!["here:2"]),
     ]);
     let stranger = Identity { cluster: other.expect("a cluster"), ..me.clone() };
-    let unknown = Identity { task: TaskId::worker(9), ..me.clone() };
+    let unknown = Identity { task: TaskId::ps(9), ..me.clone() };
     for to in [CHIEF, PS] {
         for (identity, expected) in
-            [(&stranger, "has another cluster spec than"), (&unknown, "worker/9 is not in the cluster spec")]
+            [(&stranger, "has another cluster spec than"), (&unknown, "ps/9 is not in the cluster spec")]
         {
             match whisper(&cluster, to, identity, async |_: Connection| ()) {
                 Err(DialError::Refused { refusal, .. }) => {
@@ -166,7 +166,7 @@ fn peers_that_do_not_belong_here_hear_why() {
     cluster.finished();
     for program in &programs[..2] {
         assert!(program.err().contains("refused: the cluster specs of"), "{}", program.err());
-        assert!(program.err().contains("refused: worker/9 is not in the cluster spec"), "{}", program.err());
+        assert!(program.err().contains("refused: ps/9 is not in the cluster spec"), "{}", program.err());
     }
 }
 

@@ -19,6 +19,7 @@ mod checkpoints;
 mod compressing;
 mod cuda;
 mod devices;
+mod elastic;
 mod embedded;
 mod evaluator;
 mod faults;

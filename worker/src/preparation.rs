@@ -30,8 +30,8 @@ pub(crate) struct Preparation {
     /// The job. The paths of its input are paths on this host.
     pub job: JobSpec,
     pub task: TaskId,
-    /// The number of workers of the job.
-    pub workers: u32,
+    /// The part of the examples that the worker reads.
+    pub part: PipelineWorker,
     /// The progress of earlier runs of this worker. The worker continues after the examples that those runs
     /// used.
     pub resume: Resume,
@@ -68,10 +68,9 @@ impl Preparation {
     /// # Errors
     /// If the data cannot be used; if the model cannot be computed.
     pub(crate) fn run(self) -> Result<Prepared, WorkerError> {
-        let Self { config, job, task, workers, resume, .. } = &self;
-        let worker = PipelineWorker { index: task.index, workers: *workers };
+        let Self { config, job, part, resume, .. } = &self;
         let batch = job.batch_size as usize;
-        let mut input = Pipeline::open(&job.input, &config.datasets, batch, job.seed, worker)?;
+        let mut input = Pipeline::open(&job.input, &config.datasets, batch, job.seed, *part)?;
         let parts = parts(batch, config.devices.len())?;
         let mut replicas = self.replicas(input.columns(), &parts)?;
         replicas.iter_mut().try_for_each(|replica| replica.prepare_training())?;

@@ -103,8 +103,10 @@ impl JobRun {
         if let Some(table) = EpochTable::of(&job, workers) {
             hooks.push(Box::new(table));
         }
-        let hooks = HookRunner::new(job.clone(), workers, hooks, commands.for_hooks());
-        let state = JobState::new(job.clone(), workers).hosting_ps(!identity.cluster.has_ps());
+        let most = config.workers(&job, cluster);
+        let hooks = HookRunner::new(job.clone(), most, hooks, commands.for_hooks());
+        let state = JobState::new(job.clone(), workers).hosting_ps(!cluster.has_ps());
+        let state = state.up_to(config.workers_max);
         progress.send_replace(state.progress());
         let bell = Arc::<Notify>::default();
         let channels = CoordinatorChannels {

@@ -105,7 +105,7 @@ impl<R> JobState<R> {
         let member = self.member(index);
         let mut effects = Vec::new();
         if std::mem::take(&mut member.unknown) {
-            member.resume.files = rejoin.files;
+            self.reads(index, rejoin.files);
             info!(worker = %TaskId::worker(index), "worker rejoined");
             effects = self.begin();
         }

@@ -89,10 +89,10 @@ impl<R> JobState<R> {
         effects
     }
 
-    /// Removes a worker if the shards count it as a member. Before the training begins, no worker leaves: the
-    /// others wait for it, and the shards must, too.
+    /// Removes a worker if the shards count it as a member. Before the training begins, no worker of the
+    /// cluster leaves: the others wait for it, and the shards must, too.
     fn leave_if(&mut self, counted: bool, index: u32, reason: &str) -> Vec<Effect<R>> {
-        if counted && matches!(self.phase, Phase::Starting) {
+        if counted && matches!(self.phase, Phase::Starting) && self.member(index).is_listed {
             self.member(index).expected = true;
             return Vec::new();
         }
@@ -325,7 +325,8 @@ impl<R> JobState<R> {
         if !self.members.values().any(Member::is_here) {
             let (step, last_step) = (self.global_step, self.job.last_step);
             // If all workers were told to stop, the whole job counts as told to stop.
-            let interrupted = self.saves && self.members.values().all(|member| member.interrupted);
+            let mut known = self.members.values().filter(|member| member.is_known());
+            let interrupted = self.saves && known.all(|member| member.interrupted);
             let gave_up = self.gave_up.take();
             return self.fail(match self.drains() || interrupted {
                 true => ChiefError::Interrupted { step, last_step },

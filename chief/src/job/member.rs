@@ -11,6 +11,8 @@ const REPLACED_MAX: usize = 64;
 
 /// A worker of the job.
 pub(super) struct Member<R> {
+    /// Whether the cluster lists the worker. The job does not wait for another one before it begins.
+    pub is_listed: bool,
     /// The incarnation that has registered last. `None` until the worker has registered.
     pub incarnation: Option<Incarnation>,
     /// The incarnations before `incarnation`, the latest last; their requests are refused. The numbers of
@@ -82,6 +84,7 @@ pub(super) enum MemberState<R> {
 impl<R> Member<R> {
     pub(super) const fn absent() -> Self {
         Self {
+            is_listed: true,
             incarnation: None,
             replaced: VecDeque::new(),
             appointed: false,

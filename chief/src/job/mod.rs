@@ -4,6 +4,7 @@
 mod conclusion;
 mod continuing;
 mod early_end;
+mod elastic;
 mod ending;
 mod member;
 mod order;
@@ -31,6 +32,7 @@ use crate::error::ChiefError;
 use crate::report::JobProgress;
 pub(crate) use conclusion::conclude;
 pub(crate) use early_end::{LastSave, SaveLimit, early_end};
+use elastic::Elastic;
 use member::{Member, MemberState};
 pub(crate) use order::MembershipOrder;
 pub(crate) use status::{Headline, JobStatus, MemberStatus};
@@ -154,6 +156,8 @@ pub(crate) struct JobState<R> {
     /// The epoch of the latest placement; 0 before the first one.
     epoch: PlacementEpoch,
     members: BTreeMap<u32, Member<R>>,
+    /// The workers that may join, and the shares of the examples; `None` if the workers are fixed.
+    elastic: Option<Elastic>,
     phase: Phase,
     stopping: Option<EarlyStop>,
     /// Whether an earlier run of the chief has begun the job.
@@ -242,6 +246,7 @@ impl<R> JobState<R> {
             placement: None,
             epoch: PlacementEpoch(0),
             members: (0..workers).map(|index| (index, Member::absent())).collect(),
+            elastic: None,
             phase: Phase::Starting,
             stopping: None,
             continued: false,
@@ -302,7 +307,7 @@ impl<R> JobState<R> {
         }
         self.members
             .iter()
-            .filter(|(_, member)| !member.is_present())
+            .filter(|(_, member)| member.is_listed && !member.is_present())
             .map(|(&index, _)| TaskId::worker(index))
             .collect()
     }
@@ -342,7 +347,7 @@ impl<R> JobState<R> {
             running: matches!(self.phase, Phase::Training),
             global_step: self.global_step,
             last_step: self.last_step(),
-            gradients_per_update: self.job.sync.gradients_per_update(self.members.len() as u32),
+            gradients_per_update: self.job.sync.gradients_per_update(self.gradient_workers()),
             loss: self.mean_loss().map(|(mean, _)| mean),
             metrics: self.mean_metrics(),
             workers: self.members.values().filter(trains).count(),
@@ -400,7 +405,10 @@ impl<R> JobState<R> {
         for (member, resume) in self.members.values_mut().zip(start.resumes) {
             member.resume = resume;
         }
-        let mut effects = self.restored();
+        self.divide();
+        // After a rollback, the shards are told again which workers are not there.
+        let mut effects = if self.rolls_back { Vec::new() } else { self.excuse_unlisted() };
+        effects.extend(self.restored());
         effects.extend(self.take_on_waiting());
         effects.extend(self.proceed());
         effects
@@ -469,11 +477,15 @@ impl<R> JobState<R> {
         effects
     }
 
-    /// Answers a worker that leads no replica. It may register as often as it likes: it has no state here.
+    /// Answers a worker that leads no replica or is not in the job. It may register as often as it likes: it
+    /// has no state here.
     fn answer_stage(&self, index: u32, message: &Message, reply: R) -> Effect<R> {
         let replicas = self.members.len() as u32;
         match (message, self.over()) {
             (Message::Register(_), Some(reason)) => refuse(reply, reason),
+            (Message::Register(_), None) if self.job.graph.stages().count() == 1 => {
+                refuse(reply, self.no_such_worker(index))
+            }
             (Message::Register(_), None) if replicas > 0 => {
                 Effect::Reply(reply, ServeStage { leader: index % replicas, replicas }.into())
             }
@@ -648,7 +660,7 @@ impl<R> JobState<R> {
                 self.tell_job(index)
             }
             (Message::Ready(ready), MemberState::Preparing | MemberState::Ready(_)) => {
-                self.member(index).resume.files = ready.files;
+                self.reads(index, ready.files);
                 self.keep(index, MemberState::Ready(reply))
             }
             (Message::Ready(_), MemberState::Training) => vec![Effect::Reply(reply, Go {}.into())],
@@ -664,7 +676,7 @@ impl<R> JobState<R> {
 
     fn tell_job(&mut self, index: u32) -> Vec<Effect<R>> {
         let placement = self.placement.clone().expect("variables are placed");
-        let workers = self.members.len() as u32;
+        let (workers, share) = (self.members.len() as u32, self.share(index));
         let (resume, saves, trace) = (self.member(index).resume, self.saves, self.trace);
         let (job, summary_every) = (self.job.clone(), self.summary_every);
         let begun = !matches!(self.phase, Phase::Starting);
@@ -673,6 +685,7 @@ impl<R> JobState<R> {
             job,
             placement,
             workers,
+            share,
             resume,
             saves,
             saves_in_memory,
@@ -702,11 +715,12 @@ impl<R> JobState<R> {
             MemberState::Lost => stop = stop.or_else(|| Some(too_late(index))),
             _ => {}
         }
-        Effect::Reply(reply, Reported { stop, clock_us: 0 }.into())
+        Effect::Reply(reply, Reported { stop, clock_us: 0, share: self.share(index) }.into())
     }
 
     /// Carries out every transition that a change has made possible.
     fn proceed(&mut self) -> Vec<Effect<R>> {
+        self.divide();
         match &self.phase {
             Phase::Starting => self.begin_if_ready(),
             Phase::Training => {
@@ -721,7 +735,8 @@ impl<R> JobState<R> {
 
     fn begin_if_ready(&mut self) -> Vec<Effect<R>> {
         let is_ready = |member: &Member<R>| member.is_present() && member.may_begin();
-        if self.suspended || !self.members.values().all(is_ready) {
+        let mut listed = self.members.values().filter(|member| member.is_listed);
+        if self.suspended || !listed.all(is_ready) {
             return Vec::new();
         }
         self.phase = Phase::Training;

@@ -67,13 +67,14 @@ impl<R> JobState<R> {
             stops: self.stopping.is_some() || matches!(phase, JobPhase::Failing | JobPhase::Ended),
             began: self.began,
             rollbacks: self.rollbacks,
-            workers: self.members.iter().map(status).collect(),
+            workers: self.members.iter().filter(|(_, member)| member.is_known()).map(status).collect(),
         }
     }
 
     /// Returns the headline of the job.
     pub(crate) fn headline(&self) -> Headline {
-        let workers = self.members.values().map(|member| (member.observed(), member.lives)).collect();
+        let known = self.members.values().filter(|member| member.is_known());
+        let workers = known.map(|member| (member.observed(), member.lives)).collect();
         Headline { phase: self.phase(), stopping: self.stopping.is_some(), workers }
     }
 

@@ -217,6 +217,7 @@ impl Launcher<'_> {
     /// Brings the job up. If a ps task is lost meanwhile, tries again until the start timeout is over.
     async fn start(&self) -> Result<Begun, ChiefError> {
         self.job.validate_on(&self.identity.cluster)?;
+        self.config.workers_max.map_or(Ok(()), |max| self.job.validate_elastic(max))?;
         let deadline = Instant::now() + self.config.start_timeout;
         loop {
             match self.bring_up(deadline).await {
@@ -283,10 +284,9 @@ impl Launcher<'_> {
         Ok(Begun { deadline, unfinished })
     }
 
-    /// Returns the number of workers that lead a replica: all workers of the cluster spec, unless the graph
-    /// has stages.
+    /// Returns the number of workers that lead a replica, including those that may still join.
     pub(super) fn workers(&self) -> u32 {
-        self.job.replicas(self.identity.cluster.addresses(JobName::Worker).len() as u32)
+        self.config.workers(self.job, &self.identity.cluster)
     }
 
     /// Returns what the shards hold of the job.

@@ -139,6 +139,16 @@ pub enum ClusterError {
         /// The names of the cluster's jobs.
         valid: String,
     },
+    /// The largest number of workers is less than the number of workers in the cluster, or too large.
+    #[error(
+        "--workers-max is {max}, expected from {workers}, the number of workers in the cluster, to {TASKS_PER_JOB_MAX}"
+    )]
+    WorkersMax {
+        /// The largest number of workers.
+        max: u32,
+        /// The number of workers in the cluster.
+        workers: usize,
+    },
     /// The job has no task with this index.
     #[error("task index {index} of job '{job}' is out of range, expected --task-index from 0 to {}", .tasks - 1)]
     TaskIndex {

@@ -27,6 +27,8 @@ pub struct ClusterFlags {
     pub job_name: Option<String>,
     /// `--task-index`: the index of this process's task among the tasks of this role.
     pub task_index: Option<u32>,
+    /// `--workers-max`: the largest number of workers, if workers may join that the cluster does not list.
+    pub workers_max: Option<u32>,
 }
 
 /// The settings after parsing.
@@ -49,7 +51,7 @@ impl ClusterFlags {
         // A fault of the cluster is reported before a missing task.
         let cluster = cluster.for_training()?;
         let job = job.ok_or_else(|| ClusterError::NoJobName { valid: job_names(&cluster) })?;
-        ClusterConfig::new(cluster, job, index).map(Some)
+        ClusterConfig::elastic(cluster, job, index, self.workers_max).map(Some)
     }
 
     /// Returns the cluster and the task of this process, which runs sessions; `None` if no cluster is given.

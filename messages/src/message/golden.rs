@@ -10,7 +10,7 @@ use proptest::test_runner::TestRunner;
 
 use super::{
     Contribution, Finish, Hello, Message, PROTOCOL, Push, PushId, Refusal, RefusalCode, Register, Registered,
-    Resume, ShardCreated, TrainingResult, Welcome,
+    Resume, ShardCreated, Share, TrainingResult, Welcome,
 };
 use crate::cadence::EvalEverySpec;
 use crate::cluster::ClusterSpec;
@@ -122,6 +122,7 @@ fn full_jobs() -> [Message; 3] {
             job,
             placement,
             workers,
+            share: Some(Share { position: 1, shares: 3, examples: 6 }),
             resume,
             saves,
             saves_in_memory: true,

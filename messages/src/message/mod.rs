@@ -58,7 +58,7 @@ pub use refusal::{Refusal, RefusalCode};
 pub use register::{Go, Ready, Register, Registered, Resume};
 pub use rejoin::{Rejoin, Rejoined};
 pub use relay::{JoinRoute, RelayPush, RouteJoined};
-pub use report::{REPORT_EVERY_MAX, REPORT_EVERY_MIN, REPORT_NUMBERS_MAX, Report, Reported};
+pub use report::{REPORT_EVERY_MAX, REPORT_EVERY_MIN, REPORT_NUMBERS_MAX, Report, Reported, Share};
 pub use save::{Save, SaveResult, Saved};
 pub use session::{
     Abort, Aborted, CONTAINER_NAME_BYTES_MAX, Cancel, Cancelled, CloseGraph, ContainerDescription, Describe,

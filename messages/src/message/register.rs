@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Content, Invalid, no_payload};
+use super::{Content, Invalid, Share, no_payload};
 use crate::id::Incarnation;
 use crate::input::FilesDigest;
 use crate::job::JobSpec;
@@ -29,8 +29,12 @@ pub struct Registered {
     pub job: JobSpec,
     /// The placement of the job's variables.
     pub placement: Placement,
-    /// The number of workers among which the examples are divided.
+    /// The number of workers, including those that may still join. The examples are divided among them,
+    /// unless `share` is given.
     pub workers: u32,
+    /// The worker's share of the examples in a job that workers may join and leave; `None` in any other job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<Share>,
     /// The position in the worker's input at which training continues.
     #[serde(default)]
     pub resume: Resume,
@@ -75,6 +79,7 @@ impl Content for Registered {
         if self.trace.is_some_and(|trace| trace.every == 0) {
             return Err(Invalid("trace.every is 0, expected 1 or more".into()));
         }
+        self.share.as_ref().map_or(Ok(()), Share::validate)?;
         if self.summary_every == Some(0) {
             return Err(Invalid("summary_every is 0, expected 1 or more".into()));
         }

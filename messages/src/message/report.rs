@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Content, Evaluation, Invalid, StepEvaluation, no_payload};
+use super::{Content, Evaluation, Invalid, StepEvaluation, WORKERS_MAX, no_payload};
 use crate::graph::METRICS_MAX;
 use crate::id::{GlobalStep, LocalStep};
 use crate::observe::{Micros, Phases, SPANS_MAX, SpanSpec, WorkerSnapshot};
@@ -121,6 +121,32 @@ impl Report {
     }
 }
 
+/// The share of the examples that a worker reads, in a job that workers may join and leave. It changes when
+/// another worker joins or leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Share {
+    /// The position of the share among the shares of all workers, from 0.
+    pub position: u32,
+    /// The number of shares.
+    pub shares: u32,
+    /// The number of examples of this share that count as read, over all epochs: an equal part of all that
+    /// the workers had read when the shares changed, and what this worker has read since.
+    pub examples: u64,
+}
+
+impl Share {
+    /// Checks that the share is one of the shares.
+    pub(super) fn validate(&self) -> Result<(), Invalid> {
+        match self.position < self.shares && self.shares <= WORKERS_MAX {
+            true => Ok(()),
+            false => Err(Invalid(format!(
+                "share is {} of {}, expected a position below the number of shares, which is at most {WORKERS_MAX}",
+                self.position, self.shares
+            ))),
+        }
+    }
+}
+
 /// The chief's reply to [`Report`]: whether the worker must stop.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reported {
@@ -131,6 +157,14 @@ pub struct Reported {
     /// clock with the chief's.
     #[serde(default)]
     pub clock_us: Micros,
+    /// The worker's share of the examples now; `None` if the shares of the job never change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<Share>,
 }
 
-impl Content for Reported {}
+impl Content for Reported {
+    fn validate(&self, segments: &[u64]) -> Result<(), Invalid> {
+        self.share.as_ref().map_or(Ok(()), Share::validate)?;
+        no_payload(segments)
+    }
+}

@@ -91,6 +91,7 @@ fn an_invalid_job_or_placement_is_refused() {
         job: job(4, 1),
         placement: placement(),
         workers: 2,
+        share: None,
         resume,
         saves,
         saves_in_memory: false,
@@ -100,6 +101,13 @@ fn an_invalid_job_or_placement_is_refused() {
     };
     reread(good.clone(), &[]).unwrap();
     assert!(reread(good.clone(), &[4]).unwrap_err().contains("no payload"));
+    for (position, shares) in [(0, 0), (2, 2), (1, WORKERS_MAX + 1)] {
+        let share = Some(Share { position, shares, examples: 1 });
+        let expected = format!("share is {position} of {shares}");
+        let reported = Reported { stop: None, clock_us: 0, share };
+        assert!(reread(reported, &[]).unwrap_err().contains(&expected));
+        assert!(reread(Registered { share, ..good.clone() }, &[]).unwrap_err().contains(&expected));
+    }
     let mut bad = good.clone();
     bad.job.graph.nodes[3].inputs[0] = NodeId(3);
     assert!(reread(bad, &[]).unwrap_err().contains("mat_mul"));
@@ -340,7 +348,7 @@ fn a_peer_without_the_fields_of_observation_is_accepted() {
         slices: Vec::new(),
     };
     assert_eq!(without_fields(pushed.clone(), &["staleness", "times"], &[]), pushed.into());
-    let reported = Reported { stop: None, clock_us: 0 };
+    let reported = Reported { stop: None, clock_us: 0, share: None };
     assert_eq!(without_fields(reported.clone(), &["clock_us"], &[]), reported.into());
     let shard = ShardSnapshot { version: Version(7), pulls: 3, ..ShardSnapshot::default() };
     let new = ["held_bytes", "slot_bytes", "not_finite", "applying", "saving", "saves_failed", "actor"];

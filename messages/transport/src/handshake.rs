@@ -1,6 +1,6 @@
 //! The rules of the handshake: which tasks may talk to each other.
 
-use pushpull_messages::cluster::ClusterSpec;
+use pushpull_messages::cluster::{ClusterSpec, TASKS_PER_JOB_MAX};
 use pushpull_messages::excerpt::excerpt;
 use pushpull_messages::id::{Incarnation, JobName, TaskId};
 use pushpull_messages::message::{Hello, PROTOCOL, Refusal, RefusalCode};
@@ -87,7 +87,9 @@ impl Identity {
         if to != me {
             return mismatch(format!("{peer} dialled {to}, but reached {me}"));
         }
-        let known = self.cluster.reached_at(peer).is_some() || peer == TaskId::CHIEF;
+        // A worker that the cluster does not list may join if the chief lets it.
+        let may_join = peer.job == JobName::Worker && (peer.index as usize) < TASKS_PER_JOB_MAX;
+        let known = self.cluster.reached_at(peer).is_some() || peer == TaskId::CHIEF || may_join;
         if !known {
             return mismatch(format!("{peer} is not in the cluster spec"));
         }

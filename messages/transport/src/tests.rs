@@ -198,7 +198,7 @@ async fn a_misfit_peer_is_refused_with_the_difference() {
             "ps/0 refused this task: ps/0 has another cluster spec than worker/0, which has \
              'ps|p:1,worker|w:1;w:3'; start every task with the same one: the log of ps/0 says how the two differ"
         );
-        assert!(refused(|identity| identity.task = TaskId::worker(7)).await.contains("worker/7 is not in"));
+        assert!(refused(|identity| identity.task = TaskId::ps(7)).await.contains("ps/7 is not in"));
         assert!(refused(|identity| identity.task = TaskId::worker(1)).await.contains("not wanted"));
         let elsewhere = async {
             let patience = Patience::of(Duration::from_secs(20));
@@ -253,8 +253,8 @@ async fn a_guest_is_admitted_and_learns_the_task() {
         assert_eq!(refused.to_string(), "ps/0: no Register here");
         // Members of the cluster are admitted and refused as without guests.
         client(&setup, TaskId::worker(0)).await.unwrap();
-        let unknown = client(&setup, TaskId::worker(7)).await.unwrap_err().to_string();
-        assert!(unknown.contains("worker/7 is not in"), "{unknown}");
+        let unknown = client(&setup, TaskId::ps(7)).await.unwrap_err().to_string();
+        assert!(unknown.contains("ps/7 is not in"), "{unknown}");
         let guests = setup.echo.guests.lock().unwrap().clone();
         assert_eq!(guests, [(TaskId::new(JobName::CLIENT, 70_000), true), (TaskId::worker(0), false)]);
     }

@@ -67,6 +67,7 @@ impl TaskArgs {
             chief_hosts: self.chief_host.clone(),
             job_name,
             task_index: self.task_index,
+            workers_max: None,
         }
     }
 
@@ -101,6 +102,10 @@ impl TaskArgs {
 pub(crate) struct ClusterArgs {
     #[command(flatten)]
     task: TaskArgs,
+    /// Largest number of workers, if workers may join that the cluster does not list: their indices follow
+    /// those of the listed ones. Give it to the chief, which lets them join, and to these workers
+    #[arg(long, value_name = "N")]
+    workers_max: Option<u32>,
     /// Address to listen at, if it differs from the task's address in the cluster; has no effect on a worker
     /// that does not host the chief, because such a worker does not listen
     #[arg(long, value_name = "HOST:PORT")]
@@ -139,14 +144,19 @@ impl ClusterArgs {
     /// Returns the cluster and this process's task in it. Returns `None` if the flags do not describe a
     /// cluster.
     pub(crate) fn resolve(&self) -> Result<Option<ClusterConfig>, Failure> {
-        self.task.flags(self.task.job_name()).resolve().map_err(|error| self.task.named(&error))
+        self.flags(self.task.job_name()).resolve().map_err(|error| self.task.named(&error))
+    }
+
+    /// Returns the settings as the cluster's rules read them, with this job name.
+    fn flags(&self, job_name: Option<String>) -> ClusterFlags {
+        ClusterFlags { workers_max: self.workers_max, ..self.task.flags(job_name) }
     }
 
     /// Returns the cluster and this process's task in it. The task's job name must be `job`, the role that
     /// this program runs.
     pub(crate) fn resolve_as(&self, job: JobName) -> Result<ClusterConfig, Failure> {
-        let resolved = match self.task.flags(self.task.job_name()).resolve() {
-            Err(ClusterError::NoJobName { .. }) => self.task.flags(Some(job.to_string())).resolve(),
+        let resolved = match self.flags(self.task.job_name()).resolve() {
+            Err(ClusterError::NoJobName { .. }) => self.flags(Some(job.to_string())).resolve(),
             other => other,
         };
         let Some(config) = resolved.map_err(|error| self.task.named(&error))? else {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use pushpull_messages::cluster::{ClusterConfig, ClusterSpec};
-use pushpull_messages::id::{JobName, TaskId};
+use pushpull_messages::id::TaskId;
 use serde::Serialize;
 
 use crate::programs::settings::{Setting, Settings};
@@ -46,8 +46,7 @@ impl About {
         let (task, cluster) = (config.task(), config.cluster());
         let chief = config.hosts_chief().then_some(TaskId::CHIEF).filter(|&chief| chief != task);
         let host = cluster.address(task).map(|address| address.host().to_owned());
-        let hosts_ps = task.job == JobName::Worker && !cluster.has_ps();
-        let ps = hosts_ps.then_some(TaskId::ps(task.index));
+        let ps = config.hosts_ps().then_some(TaskId::ps(task.index));
         Self { host, ..Self::new(std::iter::once(task).chain(chief).chain(ps), Some(cluster)) }
     }
 

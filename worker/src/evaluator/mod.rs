@@ -14,7 +14,7 @@ mod view;
 use std::sync::Arc;
 
 use futures_util::future::LocalBoxFuture;
-use pushpull_input::{TestSet, input_in_directory};
+use pushpull_input::{PipelineWorker, TestSet, input_in_directory};
 use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_messages::id::{JobName, TaskId};
 use pushpull_messages::job::JobSpec;
@@ -352,7 +352,8 @@ impl Evaluator {
         let (config, resume) = (self.config.worker.clone(), Resume::default());
         let fetches = FetchPlan::default();
         let group = None;
-        let preparation = Preparation { config, job: job.clone(), task, workers: 1, resume, fetches, group };
+        let preparation =
+            Preparation { config, job: job.clone(), task, part: PipelineWorker::ALL, resume, fetches, group };
         let own_threads = self.config.worker.own_threads;
         let prepared = blocking(own_threads, "preparation", move || preparation.evaluation()).await?;
         let PreparedEvaluation { test, examples, replicas } = prepared;

@@ -313,8 +313,15 @@ fn values_or_their_averages_are_evaluated() {
                 (TaskId::worker(0), WorkerConfig { devices: DeviceList::cpus(2), ..Default::default() });
             let (resume, fetches) = (Resume::default(), FetchPlan::default());
             let group = None;
-            let preparation =
-                Preparation { config, job: job.clone(), task, workers: 1, resume, fetches, group };
+            let preparation = Preparation {
+                config,
+                job: job.clone(),
+                task,
+                part: PipelineWorker::ALL,
+                resume,
+                fetches,
+                group,
+            };
             let PreparedEvaluation { test, replicas, .. } = preparation.evaluation().unwrap();
             let devices = Devices::start(replicas, true, vec![0..1; 2], &job.graph);
             let expected =

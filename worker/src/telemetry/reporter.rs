@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pushpull_messages::id::LocalStep;
-use pushpull_messages::message::{RefusalCode, Report, Reported};
+use pushpull_messages::message::{RefusalCode, Report, Reported, Share};
 use pushpull_messages::observe::Clock;
 use pushpull_transport::CallError;
 use tokio::sync::watch;
@@ -116,10 +116,16 @@ impl Reporter {
     }
 
     /// Sends reports at intervals of `every` until all receivers of `stop` are dropped. Sets `stop` if the
-    /// chief tells the worker to stop, or if the job has rolled back. If a report fails, returns at once,
+    /// chief tells the worker to stop, or if the job has rolled back. Sets `share` to the share that the
+    /// chief has told last. If a report fails, returns at once,
     /// which closes `stop`. At the end, waits for the reply to the report in flight, and sends everything
     /// that no report has contained yet.
-    pub(crate) async fn run(mut self, stop: watch::Sender<Option<StopCause>>, every: Duration) {
+    pub(crate) async fn run(
+        mut self,
+        stop: watch::Sender<Option<StopCause>>,
+        share: watch::Sender<Option<Share>>,
+        every: Duration,
+    ) {
         let mut ticks = tokio::time::interval(every);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         ticks.tick().await;
@@ -141,7 +147,7 @@ impl Reporter {
             };
             let Ok(reported) = reported else { return self.log_unanswered() };
             match reported {
-                Ok(Reported { stop: None, .. }) => {}
+                Ok(Reported { stop: None, share: told, .. }) => drop(share.send_replace(told)),
                 Ok(Reported { stop: Some(reason), .. }) => {
                     self.life.stopping();
                     stop.send_replace(Some(StopCause::JobEnds(reason)));

@@ -3,6 +3,7 @@
 
 mod course;
 mod filter;
+mod input;
 mod patience;
 mod session;
 mod step;

@@ -5,17 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::try_join;
-use pushpull_input::{Prefetch, TestSet, input_in_directory};
-use pushpull_messages::id::Incarnation;
+use pushpull_input::{PipelineWorker, TestSet, input_in_directory};
+use pushpull_messages::id::{Incarnation, JobName};
 use pushpull_messages::input::ColumnSpec;
 use pushpull_messages::job::JobSpec;
-use pushpull_messages::message::{Go, Ready, Register, Registered, Rejoin, Resume, ServeStage};
+use pushpull_messages::message::{Go, Ready, Register, Registered, Rejoin, Resume, ServeStage, Share};
 use pushpull_messages::observe::TraceSpec;
 use pushpull_messages::placement::Placement;
 use pushpull_transport::buffer::{BufferPool, Payload};
 use pushpull_transport::{CallError, Identity, ReconnectingClient, Transport};
 use tokio::time::timeout;
 
+use super::input::{InputSource, WorkerInput};
 use crate::blocking::blocking;
 use crate::chief_link::ChiefLink;
 use crate::client::{ClientError, Parameters};
@@ -42,7 +43,7 @@ pub(super) struct Session {
     pub workers: u32,
     pub parameters: Parameters,
     pub devices: Arc<Devices>,
-    pub input: Prefetch,
+    pub input: WorkerInput,
     pub hooks: Vec<Box<dyn Hook>>,
     /// The tensors that training steps fetch.
     pub fetches: FetchPlan,
@@ -105,6 +106,17 @@ fn plan_fetches(
     Ok(FetchPlan::new(job, &parts, wanted)?)
 }
 
+/// Returns the part of the examples that a worker reads and its position in it: a share if it has one, and
+/// otherwise `own` after `resume`.
+fn part_of(share: Option<Share>, own: PipelineWorker, resume: Resume) -> (PipelineWorker, Resume) {
+    match share {
+        Some(Share { position, shares, examples }) => {
+            (PipelineWorker { index: position, workers: shares }, Resume { examples, ..resume })
+        }
+        None => (own, resume),
+    }
+}
+
 /// The objects with which a session is started.
 pub(super) struct SessionStart<'a> {
     pub config: &'a WorkerConfig,
@@ -140,6 +152,7 @@ impl SessionStart<'_> {
             mut job,
             placement,
             workers,
+            share,
             resume,
             saves,
             saves_in_memory,
@@ -170,19 +183,16 @@ impl SessionStart<'_> {
         journal.counters(parameters.counters().clone());
         journal.metrics(&job.graph);
         let wanted = fetches_of(&hooks);
-        let prepare = self.prepare(&job, workers, resume, wanted, group.clone());
+        let (part, resume) = part_of(share, PipelineWorker { index: identity.task.index, workers }, resume);
+        let prepare = self.prepare(&job, part, resume, wanted, group.clone());
         let travel = self.open_routes(&job, workers, begun, &mut parameters);
         let ((fetches, prepared), ()) = try_join(prepare, travel).await?;
         let Prepared { input, files, replicas, parts, test } = prepared;
         let devices = Arc::new(Devices::start(replicas, config.own_threads, parts, &job.graph));
         life.devices(devices.meters());
         self.begin_hooks(&mut hooks, &job, input.columns())?;
-        journal.skipped(input.skipped());
         self.announce(&job, input.examples(), input.is_streamed());
-        let input = match config.own_threads {
-            true => Prefetch::start(input, job.input.prefetch as usize)?,
-            false => Prefetch::on_demand(input)?,
-        };
+        let input = WorkerInput::start(self.source(&job), input, share)?;
         life.doing("waiting for the other tasks");
         let Go {} = self.in_time(chief.call(Ready { files }, Payload::EMPTY)).await?;
         link.begin(chief, Rejoin { job: digest, files }).await?;
@@ -192,6 +202,13 @@ impl SessionStart<'_> {
         let session =
             Session { job, workers, parameters, devices, input, hooks, fetches, drawn, saves, trace, test };
         Ok(Started::Session(Box::new(session), group))
+    }
+
+    /// Returns what it takes to open the input of another share.
+    fn source(&self, job: &JobSpec) -> Arc<InputSource> {
+        let Self { config, journal, .. } = *self;
+        let (datasets, own_threads) = (config.datasets.clone(), config.own_threads);
+        Arc::new(InputSource { job: job.clone(), datasets, own_threads, journal: journal.clone() })
     }
 
     /// Opens the other stages of this worker's replica. `job` is the job as the chief has sent it.
@@ -221,7 +238,12 @@ impl SessionStart<'_> {
         begun: bool,
         parameters: &mut Parameters,
     ) -> Result<(), WorkerError> {
-        let Some(spec) = RouteSpec::new(job.communication, workers) else { return Ok(()) };
+        let listed = self.identity.cluster.addresses(JobName::Worker).len() as u32;
+        // A worker that the cluster does not list has no address, so no route passes it.
+        let Some(spec) = RouteSpec::new(job.communication, workers.min(listed)) else { return Ok(()) };
+        if self.identity.task.index >= listed {
+            return Ok(());
+        }
         let Self { config, identity, transport, pool, .. } = *self;
         // When the training begins, all workers are there. Later, some may have left for good.
         let patience = if begun { config.start_timeout.min(LATE_PATIENCE) } else { config.start_timeout };
@@ -245,7 +267,7 @@ impl SessionStart<'_> {
     async fn prepare(
         &self,
         job: &JobSpec,
-        workers: u32,
+        part: PipelineWorker,
         resume: Resume,
         wanted: Vec<Option<FetchConfig>>,
         group: Option<Arc<Group>>,
@@ -254,7 +276,7 @@ impl SessionStart<'_> {
         let prepare = blocking(self.config.own_threads, "preparation", move || {
             let fetches = plan_fetches(&job, config.devices.len(), &wanted)?;
             let own = fetches.clone();
-            let preparation = Preparation { config, job, task, workers, resume, fetches: own, group };
+            let preparation = Preparation { config, job, task, part, resume, fetches: own, group };
             Ok((fetches, preparation.run()?))
         });
         let limit = self.limit();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pushpull_engine::Groups;
-use pushpull_input::{Batch, InputError, Prefetch, SplitMix64};
+use pushpull_input::{Batch, InputError, SplitMix64};
 use pushpull_messages::id::{GlobalStep, LocalStep, TaskId};
 use pushpull_messages::observe;
 use pushpull_messages::sync::SyncSpec;
@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::course::{Course, StepInFlight};
+use super::input::WorkerInput;
 use super::patience::{deserted_after, unless_leaving};
 use super::step::{ChangeGradients, EarlierBatches, StepExchange, StepInput, StepResult, Stepper};
 use super::validation::{Validated, Validation};
@@ -31,7 +32,7 @@ pub(super) struct Trainer {
     pub task: TaskId,
     /// The seed of all random numbers of this worker.
     pub seed: u64,
-    pub input: Prefetch,
+    pub input: WorkerInput,
     pub input_lease: Lease,
     /// The number of batches taken from the input, including those in earlier runs of this worker. Together
     /// with `seed` it seeds the random numbers of each step.

@@ -1,6 +1,7 @@
 //! Tests of a job, step by step: replies, repeated requests, broken connections, and workers that leave.
 
 mod continuing;
+mod elastic;
 mod hosts;
 mod leaving;
 mod random;
@@ -71,7 +72,9 @@ fn the_train_loss_leaves_out_workers_that_left() {
 
 #[test]
 fn a_worker_that_leads_no_replica_learns_its_leader() {
-    let mut play = Play::training();
+    let mut job = job();
+    job.graph.nodes.last_mut().unwrap().device = Some("/job:worker/task:1".parse().unwrap());
+    let mut play = Play::training_of(job);
     play.say(3, 1, Register::default());
     assert_eq!(play.log(), "5:ServeStage");
     // It has no state here, so it may ask again, and cannot train.

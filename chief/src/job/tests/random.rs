@@ -155,10 +155,15 @@ struct Random {
 }
 
 impl Random {
-    fn new(job: JobSpec, rolls_back: bool) -> Self {
+    /// Returns a job whose cluster lists `listed` workers; the others may join.
+    fn new(job: JobSpec, rolls_back: bool, listed: u32) -> Self {
+        let mut play = Play::of(job.clone(), WORKERS);
+        if listed < WORKERS {
+            play.state = JobState::new(job, listed).up_to(Some(WORKERS));
+        }
         let mine = WorkerLife { life: 1, connection: 1 };
         Self {
-            play: Play::of(job, WORKERS),
+            play,
             mine: vec![mine; WORKERS as usize],
             created: false,
             rolls_back,
@@ -272,7 +277,8 @@ impl Random {
         self.carry_out(worker, action);
         self.pass_orders();
         if starting && matches!(self.play.state.phase, Phase::Training) {
-            assert!(self.play.state.members.values().all(Member::is_present), "(B) all are present");
+            let mut listed = self.play.state.members.values().filter(|member| member.is_listed);
+            assert!(listed.all(Member::is_present), "(B) all are present");
         }
     }
 
@@ -380,7 +386,9 @@ impl Random {
                 prop_assert!(!counted || !member.is_over(), "(E) worker/{worker}: {:?} {log:?}", self.shards);
             }
         }
+        self.shares_hold()?;
         // (E)
+        let left: Vec<_> = left.iter().copied().filter(|&(_, life)| life > 0).collect();
         let told: BTreeSet<_> = left.iter().copied().collect();
         if self.suspended {
             return self.holds_at_end();
@@ -400,8 +408,29 @@ impl Random {
                 log
             );
         }
-        prop_assert!(told.is_subset(&self.begun), "(E) none that has not begun");
+        // The shards wait for a worker that is not listed if it was there when they were created.
+        let listed = |&&(worker, _): &&(u32, u64)| state.members[&worker].is_listed;
+        prop_assert!(
+            told.iter().filter(listed).all(|own| self.begun.contains(own)),
+            "(E) none that has not begun"
+        );
         self.holds_at_end()
+    }
+
+    /// Checks that the shares of an elastic job are disjoint, and cover all examples.
+    fn shares_hold(&self) -> Result<(), TestCaseError> {
+        let state = &self.play.state;
+        let Some(elastic) = &state.elastic else { return Ok(()) };
+        let own = |(worker, member): (&u32, &Member<u32>)| {
+            member.has_share().then(|| state.share(*worker).expect("it is elastic"))
+        };
+        let shares: Vec<_> = state.members.iter().filter_map(own).collect();
+        let over = matches!(state.phase, Phase::Failing(_) | Phase::Concluding | Phase::Ended(_));
+        if state.placement.is_some() && !shares.is_empty() && !over {
+            prop_assert!(shares.iter().map(|share| share.position).eq(0..shares.len() as u32), "{elastic:?}");
+            prop_assert!(shares.iter().all(|share| share.shares == shares.len() as u32), "{elastic:?}");
+        }
+        Ok(())
     }
 
     /// Checks what must hold of evaluations and of the end.
@@ -471,9 +500,10 @@ proptest! {
         fails in any::<bool>(),
         loses_ps in any::<bool>(),
         rolls_back in any::<bool>(),
+        listed in 1..=WORKERS,
     ) {
         let when_worker_leaves = if fails { LeaveSpec::Fail } else { LeaveSpec::Continue };
-        let mut random = Random::new(JobSpec { when_worker_leaves, ..job() }, rolls_back);
+        let mut random = Random::new(JobSpec { when_worker_leaves, ..job() }, rolls_back, listed);
         use Action::{GiveUp, Restart, Resume, RollBack, Suspend};
         for (worker, action) in actions {
             if !loses_ps && matches!(action, Suspend | Resume | RollBack | GiveUp | Restart) {

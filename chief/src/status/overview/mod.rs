@@ -408,7 +408,11 @@ impl Overview {
             };
             Some(TaskRow { task: *task, address: address.clone(), http, reachable, lives })
         };
-        self.cluster.iter().filter_map(row).collect()
+        // A worker that has joined is not in the cluster spec, and listens at no address.
+        let listed = |worker: &u32| self.cluster.iter().any(|(task, _)| *task == TaskId::worker(*worker));
+        let joined = self.workers.keys().filter(|worker| !listed(worker));
+        let joined: Vec<_> = joined.map(|&worker| (TaskId::worker(worker), String::new())).collect();
+        self.cluster.iter().chain(&joined).filter_map(row).collect()
     }
 }
 

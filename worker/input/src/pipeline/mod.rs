@@ -53,6 +53,11 @@ pub struct PipelineWorker {
     pub workers: u32,
 }
 
+impl PipelineWorker {
+    /// The only worker of a job, which reads all examples.
+    pub const ALL: Self = Self { index: 0, workers: 1 };
+}
+
 impl Pipeline {
     /// Opens the training set of a job for one worker. `custom` has the data sets that the job refers to by
     /// name, `batch` is the number of examples in a batch, and `seed` is the seed of the job.

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use pushpull_input::{InputError, SplitMix64, TestSet};
-use pushpull_messages::id::{GlobalStep, Incarnation, LocalStep};
+use pushpull_input::{InputError, PipelineWorker, SplitMix64, TestSet};
+use pushpull_messages::id::{GlobalStep, Incarnation, JobName, LocalStep};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::{
-    Evaluated, Evaluation, Finish, Finished, Resume, ServeStage, TrainingResult,
+    Evaluated, Evaluation, Finish, Finished, Resume, ServeStage, Share, TrainingResult,
 };
 use pushpull_messages::observe::Clock;
 use pushpull_transport::buffer::Payload;
@@ -216,12 +216,13 @@ impl WorkerIncarnation<'_> {
         let tracer = trace.map(|trace| own(trace).with_pipeline(job.pipeline));
         let hung_after = self.worker.config.hung_after;
         let validation = test.clone().map(|test| {
+            let workers = workers.min(self.listed());
             let (job, devices) = (job.clone(), Arc::clone(&devices));
             let setting = ValidationSetting { job, workers, test, devices, hung_after };
             Validation::new(setting, evaluations.clone())
         });
         let sources = ReportSources { journal: journal.clone(), plots: plots.clone(), spans, evaluations };
-        let (stop, reporter) = self.start_reporter(chief, sources, clock);
+        let (stop, share, reporter) = self.start_reporter(chief, sources, clock);
         self.worker.life.doing("training");
         let grace = saves.in_directory.then(|| Grace::after(self.worker.interrupt.clone()));
         let interrupt = grace.as_ref().map_or(&self.worker.interrupt, |grace| &grace.over).clone();
@@ -249,7 +250,7 @@ impl WorkerIncarnation<'_> {
             stepper,
             task,
             seed,
-            input,
+            input: input.following(share),
             input_lease: Lease::of_input("the input", hung_after),
             drawn,
             sync,
@@ -276,16 +277,22 @@ impl WorkerIncarnation<'_> {
         (trained, AfterTraining { job, parameters, devices, test })
     }
 
+    /// Returns the number of workers in the cluster spec. They determine how long an epoch is.
+    fn listed(&self) -> u32 {
+        self.worker.identity.cluster.addresses(JobName::Worker).len() as u32
+    }
+
     fn start_reporter(
         &self,
         chief: &Arc<ChiefLink>,
         sources: ReportSources,
         clock: Clock,
-    ) -> (watch::Receiver<Option<StopCause>>, JoinHandle<()>) {
+    ) -> (watch::Receiver<Option<StopCause>>, watch::Receiver<Option<Share>>, JoinHandle<()>) {
         let Worker { config, life, .. } = self.worker;
-        let (stop_sender, stop) = watch::channel(None);
+        let ((stop_sender, stop), (share_sender, share)) = (watch::channel(None), watch::channel(None));
         let reporter = Reporter::new(Arc::clone(chief), life.clone(), sources, clock);
-        (stop, tokio::spawn(reporter.run(stop_sender, config.report_every).in_current_span()))
+        let run = reporter.run(stop_sender, share_sender, config.report_every);
+        (stop, share, tokio::spawn(run.in_current_span()))
     }
 
     async fn dial_chief(&self) -> Result<ChiefLink, WorkerError> {
@@ -311,7 +318,8 @@ impl WorkerIncarnation<'_> {
             (self.worker.config.clone(), self.worker.identity.task, Resume::default());
         let fetches = FetchPlan::default();
         let group = None;
-        let preparation = Preparation { config, job: job.clone(), task, workers: 1, resume, fetches, group };
+        let preparation =
+            Preparation { config, job: job.clone(), task, part: PipelineWorker::ALL, resume, fetches, group };
         let test = match test {
             Some(test) => test,
             None => Arc::new(

@@ -159,7 +159,7 @@ impl Chief {
     fn take(&self, words: &mut Words, report: Report, reply: Reply) {
         words.reports.push(report);
         let (stop, clock_us) = (words.stop.clone(), self.clock.now() + AHEAD_US);
-        reply.send(Reported { stop, clock_us }, Payload::EMPTY);
+        reply.send(Reported { stop, clock_us, share: None }, Payload::EMPTY);
     }
 }
 
@@ -436,6 +436,7 @@ impl Play {
             job,
             placement,
             workers: 1,
+            share: None,
             resume,
             saves,
             saves_in_memory,
