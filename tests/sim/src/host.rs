@@ -23,7 +23,6 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::inside::Inside;
-use crate::layout::TWINS;
 use crate::machine::Machine;
 use crate::network::{Host, Network};
 use crate::scenario::{SECOND_CHIEF, Scenario};
@@ -40,6 +39,9 @@ const EVALUATOR_IDLE: Duration = Duration::from_secs(400);
 
 /// How long a ps task may serve after the chief in its process has ended.
 const LEAVE: Duration = Duration::from_secs(5);
+
+/// The index of the host of the twin of `worker/0`.
+const TWINS: u32 = 1 << 20;
 
 /// The host of a second start of a worker, which runs beside the first one.
 pub const fn twin(worker: TaskId) -> TaskId {
@@ -247,6 +249,7 @@ impl Setting {
             stores,
             wall_clock,
             ps_lost_after: PS_LOST_AFTER,
+            workers_max: self.scenario.workers_max(),
             ..ChiefConfig::default()
         }
     }

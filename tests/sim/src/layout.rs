@@ -2,12 +2,11 @@
 
 use pushpull_messages::id::{JobName, TaskId};
 
-/// The index of the host of the twin of `worker/0`: a second start of the worker, beside the first one.
-pub const TWINS: u32 = 1 << 20;
-
 /// Which tasks share a process. A process has the name of its worker, or of its only task.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
+    /// The number of workers that the cluster lists. Only these host other tasks.
+    pub listed: u32,
     /// Whether the process of worker i also runs ps task i.
     pub workers_host_ps: bool,
     /// Whether the process of worker 0 also runs the chief.
@@ -15,6 +14,11 @@ pub struct Layout {
 }
 
 impl Layout {
+    /// Returns the layout in which every task has a process of its own.
+    pub const fn apart(listed: u32) -> Self {
+        Self { listed, workers_host_ps: false, worker_hosts_chief: false }
+    }
+
     /// Returns the process that runs a task.
     pub fn host_of(self, task: TaskId) -> TaskId {
         match task.job {
@@ -26,7 +30,7 @@ impl Layout {
 
     /// Returns the tasks that a process runs.
     pub fn tasks_on(self, host: TaskId) -> Vec<TaskId> {
-        if host.job != JobName::Worker || host.index >= TWINS {
+        if host.job != JobName::Worker || host.index >= self.listed {
             return vec![host];
         }
         let mut tasks = vec![host];

@@ -40,6 +40,8 @@ pub enum Fault {
     SecondChief,
     /// Starts a worker a second time, beside the first start.
     Twin(TaskId),
+    /// Starts a worker that the cluster does not list.
+    Join(TaskId),
     /// A stranger joins the shards as a worker, without having registered with the chief.
     Stranger(TaskId),
     /// Sets the wall clock of a task's machine to a time since 1970.
@@ -75,7 +77,7 @@ impl Fault {
             Self::Block(.., time) | Self::Partition(.., time) => *time >= LOST_AFTER,
             Self::Stop(_, time, back) => *time > UNNOTICED || back.is_some(),
             Self::Kill(..) | Self::Cut(..) | Self::Hang(..) | Self::Store(..) | Self::SecondChief => false,
-            Self::Twin(_) | Self::Stranger(_) | Self::Clock(..) | Self::Interrupt => false,
+            Self::Twin(_) | Self::Join(_) | Self::Stranger(_) | Self::Clock(..) | Self::Interrupt => false,
         }
     }
 
@@ -86,7 +88,7 @@ impl Fault {
             Self::Block(.., time) | Self::Partition(.., time) => *time <= HARMLESS,
             Self::Stop(_, time, back) => *time <= HARMLESS && back.is_none(),
             Self::Kill(..) | Self::Hang(..) | Self::Store(..) | Self::SecondChief => false,
-            Self::Twin(_) | Self::Stranger(_) => false,
+            Self::Twin(_) | Self::Join(_) | Self::Stranger(_) => false,
             Self::Cut(..) | Self::Clock(..) | Self::Interrupt => true,
         }
     }
@@ -165,8 +167,10 @@ pub struct Scenario {
     pub ps: u32,
     /// The number of shards of each ps task.
     pub shards: u32,
-    /// The number of workers.
+    /// The number of workers that the cluster lists.
     pub workers: u32,
+    /// The number of workers that may join besides.
+    pub joiners: u32,
     /// The synchronisation policy.
     pub sync: SyncSpec,
     /// The number of steps that a worker may have in flight.
@@ -212,7 +216,7 @@ impl Scenario {
         let random = &mut Random::new(seed);
         let (ps, shards) = (random.between(1, 3) as u32, random.between(1, 2) as u32);
         let (workers, steps) = (random.between(1, 4) as u32, random.between(3, 25));
-        let (layout, mirrored) = layout(seed);
+        let (layout, mirrored) = layout(seed, workers);
         let (ps, sync) = (if layout.workers_host_ps { workers } else { ps }, any_sync(random, workers));
         let sync = if mirrored { SyncSpec::SYNC } else { sync };
         let latency = latency(random);
@@ -226,6 +230,7 @@ impl Scenario {
             ps,
             shards,
             workers,
+            joiners: 0,
             sync,
             pipeline: 1,
             steps,
@@ -276,7 +281,32 @@ impl Scenario {
         scenario.add_strays(random);
         scenario.pipeline = pipeline(random, sync);
         scenario.lose_without_directory();
+        scenario.add_joiners();
         scenario
+    }
+
+    /// Lets one or two workers join that the cluster does not list, in one scenario out of four. Half of them
+    /// are killed, and may come again.
+    fn add_joiners(&mut self) {
+        let random = &mut Random::new(self.seed ^ 0x006a_6f69_6e65_7273);
+        if !random.one_in(4) {
+            return;
+        }
+        self.joiners = random.between(1, 2) as u32;
+        for worker in (self.workers..self.workers + self.joiners).map(TaskId::worker) {
+            let when = self.when(random, false);
+            self.faults.push((when, Fault::Join(worker)));
+            if random.one_in(2) {
+                let back = random.one_in(2).then(|| Duration::from_millis(random.between(1, 5_000)));
+                let when = self.when(random, false);
+                self.faults.push((when, Fault::Kill(worker, back)));
+            }
+        }
+    }
+
+    /// Returns the largest number of workers; `None` if none may join.
+    pub fn workers_max(&self) -> Option<u32> {
+        (self.joiners > 0).then_some(self.workers + self.joiners)
     }
 
     /// Makes a shard hang in place of some losses of its ps task, which is then lost, too.
@@ -394,7 +424,7 @@ impl Scenario {
     pub fn large(seed: u64) -> Self {
         let sync = [SyncSpec::SYNC, SyncSpec::ASYNC, SyncSpec::Bounded { staleness: 1 }];
         Self {
-            layout: Layout::default(),
+            layout: Layout::apart(200),
             ps: 20,
             shards: 1,
             workers: 200,
@@ -415,8 +445,8 @@ impl Scenario {
     #[must_use]
     pub fn undisturbed(&self) -> Self {
         let (faults, second, expected) = (Vec::new(), Vec::new(), Expected::Trained);
-        let (layout, evaluator, wrong_clocks) = (Layout::default(), false, false);
-        Self { layout, faults, second, evaluator, expected, wrong_clocks, ..self.clone() }
+        let (layout, evaluator, wrong_clocks) = (Layout::apart(self.workers), false, false);
+        Self { layout, faults, second, evaluator, expected, wrong_clocks, joiners: 0, ..self.clone() }
     }
 
     /// Returns whether the job must end with the bits of the undisturbed job: all of its workers push
@@ -440,6 +470,8 @@ impl Scenario {
             }
             // It takes the worker's place if that one is away for a moment.
             Fault::Twin(_) => true,
+            // The updates also take its gradients.
+            Fault::Join(_) => true,
             other => other.is_long(),
         };
         !self.all_faults().any(leaves)
@@ -670,12 +702,15 @@ impl Scenario {
 /// Returns which tasks of a seed share a process, and whether the job must be synchronous because of that. In
 /// one scenario out of three, the workers host the ps tasks. The random numbers are of its own, so that the
 /// other seeds do not depend on it.
-fn layout(seed: u64) -> (Layout, bool) {
+fn layout(seed: u64, workers: u32) -> (Layout, bool) {
     let random = &mut Random::new(seed ^ 0x6d69_7272_6f72_6564);
     if !random.one_in(3) {
-        return (Layout::default(), false);
+        return (Layout::apart(workers), false);
     }
-    (Layout { workers_host_ps: true, worker_hosts_chief: random.one_in(3) }, !random.one_in(4))
+    (
+        Layout { listed: workers, workers_host_ps: true, worker_hosts_chief: random.one_in(3) },
+        !random.one_in(4),
+    )
 }
 
 /// Returns a random synchronisation policy for this number of workers.

@@ -425,6 +425,9 @@ impl<'a> World<'a> {
                 self.start(twin(worker));
             }
             Fault::Stranger(worker) => self.start(stranger(worker)),
+            // A worker does not join a job that has ended.
+            Fault::Join(worker) if self.job_end.is_none() => self.start(worker),
+            Fault::Join(_) => {}
             Fault::Clock(task, time) => network.set_clock(task, time),
             Fault::Interrupt => {
                 self.drains |= progress.running && self.scenario.drains(self.lives);
@@ -570,7 +573,8 @@ impl<'a> World<'a> {
             _ => {}
         }
         // A worker that comes when the others have finished has nothing left to do.
-        let again = start > 1 || self.twins.contains_key(&task);
+        let joined = task.job == JobName::Worker && task.index >= self.scenario.workers;
+        let again = start > 1 || joined || self.twins.contains_key(&task);
         let late = matches!(&end, Err(error) if error.contains(TRAINED) || (again && error.ends_with(ENDED)));
         if let (Err(error), false) = (&end, over || late || self.excused.contains(&task)) {
             let error = format!("{task} ended: {error}");
