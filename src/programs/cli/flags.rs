@@ -29,6 +29,27 @@ enum TransportChoice {
     Tcp,
 }
 
+/// The flag that chooses how tasks exchange messages.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct TransportArgs {
+    /// How tasks exchange messages: auto uses shared memory between tasks of one host and one user, and TCP
+    /// otherwise
+    #[arg(long, value_name = "NAME", default_value = "auto")]
+    transport: TransportChoice,
+}
+
+impl TransportArgs {
+    /// Returns whether tasks of one host may use shared memory.
+    const fn is_local(self) -> bool {
+        matches!(self.transport, TransportChoice::Auto)
+    }
+
+    /// Returns the flag for another process.
+    pub(crate) fn to_flag(self) -> String {
+        format!("--transport={}", if self.is_local() { "auto" } else { "tcp" })
+    }
+}
+
 /// The flags that describe the cluster and this task's place in it. The cluster can be given in three ways:
 /// as `TF_CONFIG`, as a cluster spec, or as lists of hosts.
 #[derive(Clone, Debug, Args)]
@@ -126,10 +147,8 @@ pub(crate) struct ClusterArgs {
     /// Send a checksum with every payload
     #[arg(long)]
     payload_crc: bool,
-    /// How tasks exchange messages: auto uses shared memory between tasks of one host and one user, and TCP
-    /// otherwise
-    #[arg(long, value_name = "NAME", default_value = "auto")]
-    transport: TransportChoice,
+    #[command(flatten)]
+    transport: TransportArgs,
     /// Congestion control of TCP connections: auto (the host's, but reno instead of BBR between addresses of
     /// loopback), host (the host's), or a name such as cubic
     #[arg(long, value_name = "NAME", default_value = "auto")]
@@ -180,7 +199,7 @@ impl ClusterArgs {
         Network {
             bind: self.bind.as_ref().map(ToString::to_string),
             payload_crc: self.payload_crc,
-            local: self.transport == TransportChoice::Auto,
+            local: self.transport.is_local(),
             congestion: self.tcp_congestion.clone(),
             spin: Duration::from_micros(self.spin_us),
             lost_after: Duration::from_secs(self.lost_after_s),

@@ -6,7 +6,7 @@ use pushpull_chief::ChiefConfig;
 use pushpull_messages::distribution::DistributionSpec;
 
 use super::flags::{
-    DeviceArgs, HangArgs, PsDeviceArgs, PsMemoryArgs, ShardHangArgs, read_job, shards, threads,
+    DeviceArgs, HangArgs, PsDeviceArgs, PsMemoryArgs, ShardHangArgs, TransportArgs, read_job, shards, threads,
 };
 use super::observe::ObserveArgs;
 use super::paths::{absolute, check_files, data_directory};
@@ -59,6 +59,8 @@ pub(super) struct LocalArgs {
     /// Directory of the data on this host, if it differs from the directory in the job file
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
+    #[command(flatten)]
+    transport: TransportArgs,
     /// Time limit for all tasks to start, in seconds
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     start_timeout_s: u64,
@@ -96,17 +98,18 @@ impl LocalArgs {
         actix_rt::System::new().block_on(local.run())
     }
 
-    fn start_timeout(&self) -> String {
-        format!("--start-timeout-s={}", self.start_timeout_s)
+    /// Returns the flags of all tasks.
+    fn common_flags(&self) -> [String; 2] {
+        [format!("--start-timeout-s={}", self.start_timeout_s), self.transport.to_flag()]
     }
 
     fn chief_flags(&self, observe: Vec<String>) -> Result<Vec<String>, Failure> {
-        let mut flags = vec![
-            self.start_timeout(),
+        let mut flags = Vec::from(self.common_flags());
+        flags.extend([
             format!("--shard-hung-after-s={}", self.shard_hang.shard_hung_after_s),
             // Nothing starts a lost ps task of this cluster again, so the chief does not wait for one.
             "--ps-lost-after-s=0".to_owned(),
-        ];
+        ]);
         if let Some(report) = &self.report {
             flags.push(format!("--report={}", absolute("--report", report)?.display()));
         }
@@ -120,7 +123,7 @@ impl LocalArgs {
     }
 
     fn ps_flags(&self, observe: &[String]) -> Result<Vec<String>, Failure> {
-        let own = std::iter::once(self.start_timeout());
+        let own = self.common_flags().into_iter();
         Ok(own.chain(self.shard_flags()?).chain(observe.iter().cloned()).collect())
     }
 
@@ -133,14 +136,14 @@ impl LocalArgs {
     fn worker_flags(&self, ps: u32, workers: u32, observe: Vec<String>) -> Result<Vec<String>, Failure> {
         let share = || threads_per_worker(workers as usize);
         let threads = self.threads.map_or_else(share, usize::from);
-        let mut flags = vec![
-            self.start_timeout(),
+        let mut flags = Vec::from(self.common_flags());
+        flags.extend([
             format!("--threads={threads}"),
             format!("--devices={}", self.device.resolve()?),
             format!("--gpu-memory-fraction={}", self.device.gpu_memory_fraction),
             format!("--soft-placement={}", self.device.soft_placement),
             format!("--hung-after-s={}", self.hang.hung_after_s),
-        ];
+        ]);
         if ps == 0 {
             flags.extend(self.shard_flags()?);
         }
