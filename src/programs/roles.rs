@@ -237,7 +237,15 @@ async fn run_worker(
     };
     let own = Arbiter::new();
     let train = run_on(port.as_ref().map_or(&own, WorkerPort::io), move || worker.run());
-    let leave = hosted.as_ref().map(HostedPs::leave_later);
+    let [leave, leave_after_worker] = [(); 2].map(|()| hosted.as_ref().map(HostedPs::leave_later));
+    let train = async {
+        let trained = train.await;
+        // The job is over. The chief tells the ps task so, unless it has gone on without this ps task.
+        if matches!(trained, Ok(Ok(_))) && !signals.interrupt.is_cancelled() {
+            leave_after_worker.into_iter().for_each(|leave| leave());
+        }
+        trained
+    };
     let lead = async {
         let (Some(orders), Some(port)) = (orders, &port) else { return Ok(()) };
         let listener = port.port().listener(TaskId::CHIEF).map_err(anyhow::Error::from)?;
@@ -257,7 +265,10 @@ async fn run_worker(
     let interrupted = |reason: String| Err(Failure::Signal { reason, number: signals.number() });
     match (panicked(trained)?, served?) {
         (Err(error @ WorkerError::Interrupted { .. }), _) => interrupted(error.to_string()),
-        (Ok(_), Err(error @ PsError::Interrupted)) => interrupted(error.to_string()),
+        (Ok(_), Err(error @ PsError::Interrupted)) if signals.interrupt.is_cancelled() => {
+            interrupted(error.to_string())
+        }
+        (Ok(_), Err(PsError::Interrupted | PsError::NoChief { .. })) => Ok(()),
         (trained, served) => Ok(trained.map(|_| ())?).and(Ok(served?)),
     }
 }

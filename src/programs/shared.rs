@@ -17,8 +17,8 @@ use super::listen::listen;
 use super::signals::Signals;
 use crate::threads::{panicked, run_on};
 
-/// How long the ps task may serve after the chief in its process has ended. Normally the chief has told it
-/// that the job is over.
+/// How long the ps task may serve after the chief or the worker in its process has ended. Normally the chief
+/// has told it that the job is over.
 const LEAVE: Duration = Duration::from_secs(5);
 
 /// The port that the tasks of a worker's process share, and the threads that serve it.
@@ -117,7 +117,7 @@ impl HostedPs {
         panicked(self.running.await)?
     }
 
-    /// Returns a function that ends the ps task a while after the chief in this process has ended.
+    /// Returns a function that ends the ps task a while after another task of this process has ended.
     pub(super) fn leave_later(&self) -> impl FnOnce() + use<> {
         let leave = self.leave.clone();
         move || {

@@ -5,13 +5,15 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use pushpull::{DeviceList, Embedded, JobReport, JobSpec};
-use pushpull_messages::id::TaskId;
+use pushpull_messages::id::{ShardId, TaskId};
 use rustix::process::Signal;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::checkpoints;
-use crate::harness::{Cluster, ENDLESS, Job, PATIENCE, Program, Running, all_end_well, wait_until};
+use crate::harness::{
+    Cluster, ENDLESS, Job, PATIENCE, Program, Running, all_end_well, wait_for_shard, wait_until,
+};
 
 /// With a constant learning rate, a job that is stopped early has the bits of one that ends there.
 const FLAGS: [&str; 4] =
@@ -119,6 +121,39 @@ fn a_killed_worker_comes_back_with_its_variables() {
     }
     let report = running.stop_well_without(&[]);
     assert_eq!(report.variables_crc32c(), bits_with_ps(1, 3, report.count("updates_applied")));
+}
+
+/// Waits until the shard of one ps task has this number of members and, from then on, applies updates.
+fn wait_for_members(cluster: &Cluster, ps: u32, members: u32) {
+    let shard = ShardId::new(ps, 0);
+    let seen = wait_for_shard(cluster, shard, "members", |seen| seen.members == members);
+    wait_for_shard(cluster, shard, "more updates", |now| now.version.0 > seen.version.0 + 20);
+}
+
+#[test]
+fn the_others_take_over_from_a_worker_that_stays_away() {
+    for lost in [1, 2] {
+        let mut cluster = mirrored(3, ENDLESS);
+        let to = format!("--checkpoint-dir={}", checkpoints::directory(cluster.dir()).display());
+        let level = if lost == 1 { to } else { "--memory-checkpoint-every=40".to_owned() };
+        cluster.chief_flags = vec![level, "--save-steps=50".into(), "--ps-lost-after-s=2".into()];
+        if lost == 2 {
+            cluster.chief_flags.remove(1);
+        }
+        let mut running = Running::of(cluster, &["--lost-after-s=3"]);
+        running.wait_for_version(200);
+        running.workers[lost].kill();
+        running.chief.wait_for("did not come back; the others take over its variables");
+        running.chief.wait_for("rolling the job back to its latest checkpoint");
+        let rest = 3 - lost as u32;
+        wait_for_members(&running.cluster, 0, 2);
+        wait_for_members(&running.cluster, rest, 2);
+        // It comes back, and trains without variables of its own.
+        running.start_again(lost as u32);
+        running.workers[lost].wait_for("joining the running job at step");
+        wait_for_members(&running.cluster, 0, 3);
+        running.stop_well_without(&[]);
+    }
 }
 
 #[test]

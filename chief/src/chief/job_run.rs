@@ -301,6 +301,7 @@ impl JobRun {
             life: saving.life,
             continues: Default::default(),
             rolls_back: Default::default(),
+            moves: Default::default(),
             save_by: Default::default(),
             rollbacks: Default::default(),
             accepted: Default::default(),

@@ -143,6 +143,7 @@ impl Coordinator {
             }
             JobEvent::Resume => state.resume(),
             JobEvent::RollBack(workers) => state.roll_back(&workers),
+            JobEvent::HostLost(index) => state.host_lost(index),
             JobEvent::Release => state.release(),
             JobEvent::Appointed(index, incarnation) => state.appointed(index, incarnation),
             JobEvent::Saved(saved) => {

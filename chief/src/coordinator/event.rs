@@ -35,6 +35,8 @@ pub(crate) enum JobEvent {
     /// the workers that the remaining shards know; otherwise it is empty. [`Created`](Self::Created) follows
     /// when the variables are restored.
     RollBack(Vec<HeldWorker>),
+    /// The ps task that this worker hosts was lost for good, and with it the worker.
+    HostLost(u32),
     /// The job has been saved and reported, so its workers may leave now.
     Release,
     /// All shards know that this incarnation of a worker is appointed.

@@ -3,7 +3,7 @@
 //! back to a checkpoint, and all workers register again. Otherwise the job goes on.
 
 use pushpull_messages::id::{GlobalStep, TaskId};
-use tracing::info;
+use tracing::{info, warn};
 
 use super::member::MemberState;
 use super::order::MembershipOrder;
@@ -39,6 +39,18 @@ impl<R> JobState<R> {
         if matches!(self.phase, Phase::Evaluating(_) | Phase::Settling(_)) {
             effects.push(Effect::SaveAgain(self.last_step()));
         }
+        effects
+    }
+
+    /// Records that the ps task that a worker hosts was lost for good. So is the worker, if it is
+    /// disconnected.
+    pub(crate) fn host_lost(&mut self, index: u32) -> Vec<Effect<R>> {
+        if !self.members.get(&index).is_some_and(|member| member.is_here() && member.away) {
+            return Vec::new();
+        }
+        warn!(worker = %TaskId::worker(index), step = %self.global_step, "worker lost; the others go on");
+        let mut effects = self.lose(index);
+        effects.extend(self.proceed());
         effects
     }
 

@@ -83,6 +83,9 @@ pub(crate) struct Launcher<'a> {
     pub continues: Cell<bool>,
     /// Whether the job rolls back, and its variables have not been restored yet.
     pub rolls_back: Cell<bool>,
+    /// Whether a ps task was left out since the shards were last created, so that the remaining shards do not
+    /// match the placement.
+    pub moves: Cell<bool>,
     /// The step to which the job has rolled back last, and the number of rollbacks in a row to this step.
     pub rollbacks: Cell<(GlobalStep, u32)>,
     /// The time by which the last step of the evaluated job must be saved; `None` before the evaluation.
@@ -321,6 +324,7 @@ impl Launcher<'_> {
     /// Begins the job, or begins it again, with this state of the variables.
     pub(super) async fn begin(&self, InitialState { mut start, resumes }: InitialState) {
         self.rolls_back.set(false);
+        self.moves.set(false);
         start.after = self.newest_in_memory().await;
         let start_of_job = self.job_start(start.version, resumes);
         self.coordinator.do_send(JobEvent::Created(start.placement.clone(), start_of_job));

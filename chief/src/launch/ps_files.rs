@@ -23,6 +23,11 @@ impl PsFiles {
         self.0.lock().insert(task, Arc::downgrade(client));
     }
 
+    /// Forgets a task whose files are lost.
+    pub(super) fn forget(&self, task: TaskId) {
+        self.0.lock().remove(&task);
+    }
+
     fn client(&self, task: TaskId) -> Option<Arc<ReconnectingClient>> {
         self.0.lock().get(&task).and_then(Weak::upgrade)
     }

@@ -65,6 +65,8 @@ impl From<CreateError> for ChiefError {
 /// The ps tasks that the chief has reached so far.
 pub(crate) struct PsTasks {
     callers: RefCell<BTreeMap<TaskId, Arc<ReconnectingClient>>>,
+    /// The tasks that were lost for good, without which the job goes on.
+    left_out: RefCell<BTreeSet<TaskId>>,
     /// The files in the memory of the tasks.
     files: PsFiles,
     /// The epoch of the placement.
@@ -94,6 +96,7 @@ impl Default for PsTasks {
     fn default() -> Self {
         Self {
             callers: RefCell::default(),
+            left_out: RefCell::default(),
             files: PsFiles::default(),
             epoch: Cell::new(PlacementEpoch(1)),
             needed: RefCell::default(),
@@ -183,7 +186,8 @@ pub(crate) struct PsStatus {
 }
 
 impl PsTasks {
-    /// Connects to every ps task that was not reached before, or that is lost.
+    /// Connects to every ps task that was not reached before, or that is lost, except those that were left
+    /// out.
     pub(crate) async fn connect(
         &self,
         transport: &Arc<dyn Transport>,
@@ -195,7 +199,7 @@ impl PsTasks {
         let addresses = identity.cluster.ps_addresses();
         let dials = addresses.iter().enumerate().map(|(index, address)| async move {
             let task = TaskId::ps(index as u32);
-            if !self.is_lost(task) {
+            if !self.is_lost(task) || self.left_out.borrow().contains(&task) {
                 return Ok(());
             }
             let transport = Arc::clone(transport);
@@ -320,6 +324,13 @@ impl PsTasks {
     /// Returns the tasks that were reached and are lost now.
     pub(crate) fn lost(&self) -> Vec<TaskId> {
         self.tasks().into_iter().filter(|&task| self.is_lost(task)).collect()
+    }
+
+    /// Leaves out a task that is lost: it is not dialled again, and later placements do not use it.
+    pub(crate) fn leave_out(&self, task: TaskId) {
+        self.callers.borrow_mut().remove(&task);
+        self.files.forget(task);
+        self.left_out.borrow_mut().insert(task);
     }
 
     /// Returns the tasks that have been reached.

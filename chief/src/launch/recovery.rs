@@ -8,6 +8,7 @@ use std::time::Duration;
 use pushpull_messages::id::{GlobalStep, Version};
 use pushpull_messages::optimizer::RateSpec;
 use pushpull_messages::placement::Placement;
+use pushpull_messages::sync::LeaveSpec;
 use pushpull_transport::Patience;
 use tokio::time::{Instant, timeout_at};
 use tracing::{info, warn};
@@ -43,10 +44,14 @@ impl Launcher<'_> {
         warn!(%task, %step, seconds = limit.as_secs(), "lost a ps task; waiting for it to come back");
         self.coordinator.do_send(JobEvent::Suspend);
         self.saver.send(SaverCommand::Suspend);
-        let deadline = Instant::now() + limit;
+        let mut deadline = Instant::now() + limit;
         loop {
             let Ok(placement) = timeout_at(deadline, self.reach_all(deadline)).await else {
-                return Err(error);
+                if !self.leave_out_lost() {
+                    return Err(error);
+                }
+                deadline = Instant::now() + limit;
+                continue;
             };
             let back = match placement {
                 Ok(placement) => self.bring_back(placement).await,
@@ -71,6 +76,25 @@ impl Launcher<'_> {
         }
     }
 
+    /// Leaves out the ps tasks that have not come back, if the job goes on without workers that leave: in a
+    /// cluster that lists no ps tasks, a lost worker takes its ps task with it. Returns whether the job can
+    /// go on with the remaining tasks.
+    fn leave_out_lost(&self) -> bool {
+        let lost = self.ps.lost();
+        let goes_on = self.job.when_worker_leaves == LeaveSpec::Continue && !self.identity.cluster.has_ps();
+        if !goes_on || lost.is_empty() || lost.len() == self.ps.tasks().len() {
+            return false;
+        }
+        for task in lost {
+            warn!(%task, "the task did not come back; the others take over its variables");
+            self.ps.leave_out(task);
+            self.shard_monitor.forget(task);
+            self.coordinator.do_send(JobEvent::HostLost(task.index));
+        }
+        self.moves.set(true);
+        true
+    }
+
     /// Waits until all ps tasks can be reached, and claims them. Returns a placement on their shards.
     async fn reach_all(&self, deadline: Instant) -> Result<Placement, ChiefError> {
         // The patience is longer than the caller's limit, so that the caller's deadline applies to all tasks
@@ -83,6 +107,10 @@ impl Launcher<'_> {
 
     /// Lets the job go on if all shards have their variables, or rolls it back.
     async fn bring_back(&self, placement: Placement) -> Result<Unfinished, ChiefError> {
+        if self.moves.get() {
+            // The remaining shards hold a job with another placement. What they know is known here, too.
+            return self.roll_back(RunningJob::default(), Vec::new()).await;
+        }
         let job = match self.find(&placement).await? {
             // Workers may have lost the task, too. What they had pushed to only some shards is missing on the
             // others, so the result of a deterministic job would change.

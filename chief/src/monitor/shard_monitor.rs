@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use pushpull_messages::id::ShardId;
+use pushpull_messages::id::{ShardId, TaskId};
 use pushpull_messages::message::{Observe, ShardSnapshot};
 use pushpull_transport::CallError;
 use pushpull_transport::buffer::Payload;
@@ -143,6 +143,12 @@ impl ShardMonitor {
     /// Queries every shard that has no pending query, without delay.
     pub(crate) fn observe_now(&self) {
         self.now.notify_one();
+    }
+
+    /// Forgets the shards of a task that was left out.
+    pub(crate) fn forget(&self, task: TaskId) {
+        self.shards.borrow_mut().retain(|shard, _| shard.task() != task);
+        self.answers.send_replace(());
     }
 
     /// Returns the last known state of every shard.

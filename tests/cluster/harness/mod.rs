@@ -36,6 +36,6 @@ pub(crate) use real_data::{data_dir, mnist_dir};
 pub(crate) use report::Report;
 pub(crate) use running::{ENDLESS, Running};
 pub(crate) use slowed::Slowed;
-pub(crate) use spy::{wait_for_version, whisper};
+pub(crate) use spy::{wait_for_shard, wait_for_version, whisper};
 pub(crate) use two_shards::{TwoShards, ones};
 pub(crate) use wait::{PATIENCE, wait_until};

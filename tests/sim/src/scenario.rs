@@ -264,12 +264,7 @@ impl Scenario {
         }
         // One scenario in four loses a task that the job cannot do without.
         if random.one_in(4) {
-            let lost = scenario.loss(random, false);
-            scenario.faults.push(lost);
-            scenario.expected = Expected::Ended;
-            if save_steps.is_some() && !random.one_in(3) {
-                scenario.second = scenario.second_life(random, survivor);
-            }
+            scenario.lose(random, survivor);
         }
         scenario.calm_store();
         if scenario.all_faults().any(|fault| *fault == Fault::Interrupt) {
@@ -304,9 +299,24 @@ impl Scenario {
         }
     }
 
+    /// Returns whether the task is a worker that the cluster does not list.
+    pub fn joins(&self, task: TaskId) -> bool {
+        task.job == JobName::Worker && task.index >= self.workers
+    }
+
     /// Returns the largest number of workers; `None` if none may join.
     pub fn workers_max(&self) -> Option<u32> {
         (self.joiners > 0).then_some(self.workers + self.joiners)
+    }
+
+    /// Lets the job lose a task that it cannot do without.
+    fn lose(&mut self, random: &mut Random, survivor: u32) {
+        let lost = self.loss(random, false);
+        self.faults.push(lost);
+        self.expected = Expected::Ended;
+        if self.save_steps.is_some() && !random.one_in(3) {
+            self.second = self.second_life(random, survivor);
+        }
     }
 
     /// Makes a shard hang in place of some losses of its ps task, which is then lost, too.
@@ -463,10 +473,11 @@ impl Scenario {
     /// Returns whether no worker leaves before the last step, except together with all others.
     pub fn keeps_workers(&self) -> bool {
         let leaves = |fault: &Fault| match fault {
-            // If the worker hosts a ps task, the job rolls back.
-            Fault::Kill(task, _) => {
+            // If the worker hosts a ps task and comes back, the job rolls back.
+            Fault::Kill(task, back) => {
                 let worker = self.kills(*task, &[JobName::Worker]);
-                worker && !(self.layout.workers_host_ps && self.save_steps.is_some())
+                let rolls_back = self.layout.workers_host_ps && self.save_steps.is_some();
+                worker && !(rolls_back && back.is_some())
             }
             // It takes the worker's place if that one is away for a moment.
             Fault::Twin(_) => true,
@@ -592,6 +603,13 @@ impl Scenario {
             }
             _ => None,
         }
+    }
+
+    /// Returns whether the job may go on without a worker that hosts a ps task, because the chief cannot
+    /// reach it for too long.
+    pub fn may_leave_out(&self) -> bool {
+        let for_good = |fault: &Fault| matches!(fault, Fault::Kill(_, None)) || fault.is_long();
+        self.layout.workers_host_ps && self.all_faults().any(for_good)
     }
 
     /// Returns whether a job that is told to end while it trains must be saved, in the given life.

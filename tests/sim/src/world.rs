@@ -573,8 +573,7 @@ impl<'a> World<'a> {
             _ => {}
         }
         // A worker that comes when the others have finished has nothing left to do.
-        let joined = task.job == JobName::Worker && task.index >= self.scenario.workers;
-        let again = start > 1 || joined || self.twins.contains_key(&task);
+        let again = start > 1 || self.scenario.joins(task) || self.twins.contains_key(&task);
         let late = matches!(&end, Err(error) if error.contains(TRAINED) || (again && error.ends_with(ENDED)));
         if let (Err(error), false) = (&end, over || late || self.excused.contains(&task)) {
             let error = format!("{task} ended: {error}");

@@ -53,6 +53,27 @@ fn a_host_that_was_started_again_stays_a_member() {
 }
 
 #[test]
+fn a_host_that_is_lost_for_good_is_not_waited_for() {
+    let mut play = hosting(true);
+    play.away(1, 1, 1);
+    play.suspend();
+    play.host_lost(0);
+    assert!(play.state.members[&0].is_here(), "it is connected");
+    play.host_lost(1);
+    play.roll_back(&[]);
+    play.left.clear();
+    play.created_with(JobStart { may_roll_back: true, ..JobStart::default() });
+    assert_eq!(play.left, [(1, 1)], "the restored shards do not wait for it");
+    play.say(0, 2, again(1));
+    play.say(0, 2, Ready::default());
+    assert!(play.log().ends_with("6:Go"), "the other begins alone");
+    // It may come back, as any worker that was lost.
+    play.say(1, 2, Register::default());
+    play.say(1, 2, Ready::default());
+    assert_eq!(play.log(), "7:Registered 8:Go");
+}
+
+#[test]
 fn a_host_is_not_awaited_while_its_ps_is_lost() {
     let mut play = hosting(true);
     play.away(1, 1, 1);

@@ -168,6 +168,12 @@ impl Play {
         self.state.suspend();
     }
 
+    /// Tells the job that the ps task of a worker was lost for good.
+    pub(super) fn host_lost(&mut self, worker: u32) {
+        let effects = self.state.host_lost(worker);
+        self.carry_out(effects);
+    }
+
     /// Lets the suspended job go on.
     pub(super) fn resume(&mut self) {
         let effects = self.state.resume();
