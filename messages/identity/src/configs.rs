@@ -1,0 +1,75 @@
+//! The settings of TLS for each kind of connection. The protocol of the connection says which kind it is:
+//! tasks that talk, or a task that enrols.
+
+use std::sync::Arc;
+
+use rustls::client::Resumption;
+use rustls::server::NoServerSessionStorage;
+use rustls::{ClientConfig, ServerConfig};
+
+use crate::certificate::TaskCertificate;
+use crate::provider::{VERSIONS, provider};
+use crate::verifier::{AnyKey, Verifier};
+
+/// The protocol of tasks that talk.
+pub(crate) const PEERS: &[u8] = b"pushpull/1";
+/// The protocol of a task that enrols.
+pub(crate) const ENROLMENT: &[u8] = b"pushpull-enrol/1";
+
+/// What a server demands of its clients.
+pub(crate) enum Clients {
+    /// Every client must show the certificate of a task.
+    Tasks(Verifier),
+    /// Clients have no certificates yet.
+    Strangers,
+}
+
+/// What a client demands of the server.
+pub(crate) enum Servers {
+    /// The server must show the certificate of a task.
+    Tasks(Verifier),
+    /// The server has no certificate yet.
+    Strangers,
+}
+
+/// Returns the settings of the end that listens.
+pub(crate) fn server(
+    clients: Clients,
+    certificate: TaskCertificate,
+    protocol: &[u8],
+) -> Result<Arc<ServerConfig>, rustls::Error> {
+    let builder = ServerConfig::builder_with_provider(provider()).with_protocol_versions(VERSIONS)?;
+    let builder = match clients {
+        Clients::Tasks(verifier) => builder.with_client_cert_verifier(Arc::new(verifier)),
+        Clients::Strangers => builder.with_no_client_auth(),
+    };
+    let mut config = builder.with_single_cert(certificate.chain, certificate.key)?;
+    config.alpn_protocols = vec![protocol.to_vec()];
+    // A resumed session would not show its certificate again, which may have expired.
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    Ok(Arc::new(config))
+}
+
+/// Returns the settings of the end that dials. It shows `certificate`, if there is one.
+pub(crate) fn client(
+    servers: Servers,
+    certificate: Option<TaskCertificate>,
+    protocol: &[u8],
+) -> Result<Arc<ClientConfig>, rustls::Error> {
+    let builder =
+        ClientConfig::builder_with_provider(provider()).with_protocol_versions(VERSIONS)?.dangerous();
+    let builder = match servers {
+        Servers::Tasks(verifier) => builder.with_custom_certificate_verifier(Arc::new(verifier)),
+        Servers::Strangers => builder.with_custom_certificate_verifier(Arc::new(AnyKey)),
+    };
+    let mut config = match certificate {
+        Some(TaskCertificate { chain, key }) => builder.with_client_auth_cert(chain, key)?,
+        None => builder.with_no_client_auth(),
+    };
+    config.alpn_protocols = vec![protocol.to_vec()];
+    // Tasks have no names of hosts.
+    config.enable_sni = false;
+    config.resumption = Resumption::disabled();
+    Ok(Arc::new(config))
+}

@@ -1,0 +1,110 @@
+//! The reasons why a connection is not secured, or why a task has no certificate.
+
+use std::io;
+use std::time::Duration;
+
+use rustls::{AlertDescription, CertificateError, Error, OtherError};
+
+use crate::authority::AuthorityError;
+use crate::enrolment::EnrolmentError;
+use crate::untrusted::Untrusted;
+
+/// The reason why a connection is not secured, or why a task has no certificate.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    /// This task has no certificate yet.
+    #[error("this task has no certificate yet: the chief gives it one when it connects")]
+    NoCertificate,
+    /// The peer has no certificate yet.
+    #[error("the peer has no certificate yet: the chief gives it one when it connects")]
+    PeerHasNone,
+    /// The peer's certificate is not accepted.
+    #[error("the peer is not trusted: {0}")]
+    Untrusted(#[from] Untrusted),
+    /// The peer does not accept the certificate of this task.
+    #[error("the peer does not trust this task: its join string is probably that of another job")]
+    NotTrusted,
+    /// The peer does not speak TLS.
+    #[error("the peer does not speak TLS: it was probably started without the job's join string")]
+    NotTls,
+    /// The peer demands TLS, and this task has no join string.
+    #[error("the peer demands TLS: give this task the job's join string with --join-file FILE")]
+    Demanded,
+    /// The chief cannot be reached.
+    #[error("cannot reach the chief at {chief} for a certificate: {error}")]
+    NoChief {
+        /// The address of the chief.
+        chief: String,
+        /// The system's error.
+        error: io::Error,
+    },
+    /// The peer is another task than the one that is expected here.
+    #[error("the certificate of the peer names {got}, expected {expected}")]
+    WrongTask {
+        /// The task that is expected.
+        expected: String,
+        /// The tasks that the certificate names.
+        got: String,
+    },
+    /// The exchange in which a task gets its certificate has failed.
+    #[error(transparent)]
+    Enrolment(#[from] EnrolmentError),
+    /// The handshake took too long.
+    #[error("the peer did not prove who it is within {} s", .0.as_secs())]
+    Late(Duration),
+    /// The authority could not make a certificate.
+    #[error(transparent)]
+    Authority(#[from] AuthorityError),
+    /// The handshake has failed for another reason. The value is that of the TLS library.
+    #[error("the TLS handshake failed: {0}")]
+    Tls(String),
+    /// The operating system reported an error.
+    #[error("the connection ended during the TLS handshake: {0}; the peer may have no join string")]
+    Io(io::Error),
+}
+
+impl IdentityError {
+    /// Returns true if another attempt cannot succeed, because the two ends were
+    /// started with settings that do not fit together.
+    pub const fn is_final(&self) -> bool {
+        matches!(
+            self,
+            Self::Demanded
+                | Self::WrongTask { .. }
+                | Self::Untrusted(Untrusted::Authority | Untrusted::OtherJob | Untrusted::Chain(_))
+                | Self::Enrolment(EnrolmentError::Refused(_) | EnrolmentError::ChiefProof)
+        )
+    }
+}
+
+impl From<Error> for IdentityError {
+    fn from(error: Error) -> Self {
+        match &error {
+            Error::InvalidCertificate(CertificateError::Other(OtherError(inner))) => {
+                match inner.downcast_ref::<Untrusted>() {
+                    Some(untrusted) => Self::Untrusted(untrusted.clone()),
+                    None => Self::Tls(error.to_string()),
+                }
+            }
+            Error::AlertReceived(AlertDescription::NoApplicationProtocol) => Self::PeerHasNone,
+            Error::AlertReceived(
+                AlertDescription::UnknownCA
+                | AlertDescription::AccessDenied
+                | AlertDescription::BadCertificate
+                | AlertDescription::CertificateUnknown,
+            ) => Self::NotTrusted,
+            Error::InvalidMessage(_) => Self::NotTls,
+            _ => Self::Tls(error.to_string()),
+        }
+    }
+}
+
+impl From<io::Error> for IdentityError {
+    fn from(error: io::Error) -> Self {
+        // The TLS library wraps its own errors in those of the system.
+        match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
+            Some(tls) => tls.clone().into(),
+            None => Self::Io(error),
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! Proves which task is at the other end of a connection: the join string of a job, the authority that makes
+//! certificates, and TLS 1.3 between tasks. Sockets and messages are the matter of the transport.
+//!
+//! A process has [`Credentials`]. Every connection between two tasks is secured by them, and each end learns
+//! the tasks that the other end's certificate names.
+
+#![forbid(unsafe_code)]
+
+mod authority;
+mod certificate;
+mod configs;
+mod credentials;
+mod enrolment;
+mod error;
+mod hex;
+mod join_string;
+mod name;
+mod process_tasks;
+mod provider;
+mod secret_file;
+mod secured;
+#[cfg(test)]
+mod tests;
+mod untrusted;
+mod verifier;
+
+pub use authority::{Authority, AuthorityError};
+pub use credentials::Credentials;
+pub use enrolment::EnrolmentError;
+pub use error::IdentityError;
+pub use join_string::{JoinString, JoinStringError};
+pub use secret_file::SecretFileError;
+pub use secured::Secured;
+pub use untrusted::Untrusted;

@@ -1,0 +1,35 @@
+//! Which tasks the process of a task runs. Its certificate names all of them.
+
+use pushpull_messages::cluster::ClusterSpec;
+use pushpull_messages::id::{JobName, TaskId};
+
+/// Returns the tasks that the process of `task` runs: the task itself; the ps task of its index, if it is a
+/// worker of a cluster that lists no ps tasks; and the chief, if it hosts the chief. Returns `None` if the
+/// cluster does not list the task.
+pub(crate) fn process_tasks(cluster: &ClusterSpec, task: TaskId) -> Option<Vec<TaskId>> {
+    cluster.address(task)?;
+    let hosted_ps = (task.job == JobName::Worker && !cluster.has_ps()).then(|| TaskId::ps(task.index));
+    let hosted_chief = (task == cluster.chief_host() && task != TaskId::CHIEF).then_some(TaskId::CHIEF);
+    Some([task].into_iter().chain(hosted_ps).chain(hosted_chief).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_may_host_other_tasks() {
+        let [chief, ps, worker] = [TaskId::CHIEF, TaskId::ps(1), TaskId::worker(1)];
+        let cluster = |jobs: &[(JobName, Vec<&str>)]| ClusterSpec::new(jobs.to_vec()).unwrap();
+        let workers = (JobName::Worker, vec!["w:1", "w:2"]);
+        let whole = cluster(&[(JobName::Chief, vec!["c:1"]), (JobName::Ps, vec!["p:1"]), workers.clone()]);
+        assert_eq!(process_tasks(&whole, worker), Some(vec![worker]));
+        assert_eq!(process_tasks(&whole, chief), Some(vec![chief]));
+        assert_eq!(process_tasks(&whole, ps), None);
+        let workers = cluster(&[workers]);
+        assert_eq!(process_tasks(&workers, worker), Some(vec![worker, ps]));
+        let first = TaskId::worker(0);
+        assert_eq!(process_tasks(&workers, first), Some(vec![first, TaskId::ps(0), chief]));
+        assert_eq!(process_tasks(&workers, ps), None, "the worker that hosts it has the certificate");
+    }
+}

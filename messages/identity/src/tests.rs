@@ -1,0 +1,310 @@
+//! Tests of both ends together, over a pipe in memory: tasks that enrol and talk, and strangers that try to.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pushpull_messages::cluster::ClusterSpec;
+use pushpull_messages::id::{JobName, TaskId};
+use pushpull_messages::observe::unix_time;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+use crate::authority::{Authority, CLOCKS_DIFFER, LIFE};
+use crate::certificate::{TaskCertificate, TaskKey};
+use crate::configs::{self, Clients, ENROLMENT, PEERS, Servers};
+use crate::enrolment::{Channel, EnrolmentError, Grants, ask, grant};
+use crate::error::IdentityError;
+use crate::untrusted::Untrusted;
+use crate::verifier::Verifier;
+use crate::{Credentials, JoinString, Secured};
+
+const PS: TaskId = TaskId::ps(0);
+const WORKER: TaskId = TaskId::worker(1);
+
+fn cluster() -> ClusterSpec {
+    let jobs =
+        [(JobName::Chief, vec!["c:1"]), (JobName::Ps, vec!["p:1"]), (JobName::Worker, vec!["w:1", "w:2"])];
+    ClusterSpec::new(jobs).unwrap()
+}
+
+fn chief() -> (Credentials, JoinString) {
+    let authority = Authority::new().unwrap();
+    let join = authority.join().clone();
+    (Credentials::of_chief(authority, cluster(), TaskId::CHIEF).unwrap(), join)
+}
+
+fn task(join: &JoinString, task: TaskId) -> Credentials {
+    Credentials::of_task(join.clone(), cluster(), task).unwrap()
+}
+
+type Accepted = Result<Option<Secured<DuplexStream>>, IdentityError>;
+
+/// Lets a task ask a chief, and returns the results of both.
+async fn enrol(task: &Credentials, chief: &Credentials) -> (Result<(), IdentityError>, Accepted) {
+    let (near, far) = duplex(1 << 16);
+    let asked = task.enrol(|address| async move {
+        assert_eq!(address, "c:1");
+        Ok(near)
+    });
+    tokio::join!(asked, chief.accept(far))
+}
+
+/// Lets the chief connect to a task, and returns the results of both.
+async fn enrol_ps(chief: &Credentials, ps: &Credentials) -> (Result<(), IdentityError>, Accepted) {
+    let (near, far) = duplex(1 << 16);
+    tokio::join!(chief.enrol_peer(near), ps.accept(far))
+}
+
+async fn connect(
+    from: &Credentials,
+    to: &Credentials,
+) -> (Result<Secured<DuplexStream>, IdentityError>, Accepted) {
+    let (near, far) = duplex(1 << 16);
+    tokio::join!(from.connect(near), to.accept(far))
+}
+
+#[tokio::test]
+async fn tasks_that_have_enrolled_know_each_other() {
+    let (chief, join) = chief();
+    let (worker, ps) = (task(&join, WORKER), task(&join, PS));
+    let (near, far) = connect(&worker, &ps).await;
+    assert!(matches!((near, far), (Err(IdentityError::NoCertificate), Ok(None))));
+    let (asked, granted) = enrol(&worker, &chief).await;
+    asked.unwrap();
+    assert!(granted.unwrap().is_none());
+    let (near, far) = connect(&worker, &ps).await;
+    assert!(matches!((near, far), (Err(IdentityError::PeerHasNone), Ok(None))), "not yet");
+    let (granted, asked) = enrol_ps(&chief, &ps).await;
+    granted.unwrap();
+    assert!(asked.unwrap().is_none());
+    for (from, to, named) in [(&worker, &ps, [WORKER, PS]), (&chief, &ps, [TaskId::CHIEF, PS])] {
+        let (near, far) = connect(from, to).await;
+        let (mut near, mut far) = (near.unwrap(), far.unwrap().unwrap());
+        assert_eq!((&far.tasks, &near.tasks), (&vec![named[0]], &vec![named[1]]));
+        assert!(!chief.must_renew(&near) && !worker.must_renew(&near));
+        near.stream.write_all(b"hello").await.unwrap();
+        near.stream.flush().await.unwrap();
+        let mut got = [0; 5];
+        far.stream.read_exact(&mut got).await.unwrap();
+        assert_eq!(&got, b"hello");
+    }
+    // A task that has a certificate does not ask again, and a ps task never asks.
+    for quiet in [&worker, &ps, &task(&join, PS), &chief] {
+        quiet.enrol(|_| async { Err::<DuplexStream, _>(std::io::Error::other("unexpected")) }).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_restarted_chief_goes_on_with_its_authority() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("authority");
+    Authority::new().unwrap().write(&path).unwrap();
+    let start = || Credentials::of_chief(Authority::read(&path).unwrap(), cluster(), TaskId::CHIEF).unwrap();
+    let (first, join) = (start(), Authority::read(&path).unwrap().join().clone());
+    let worker = task(&join, WORKER);
+    enrol(&worker, &first).await.0.unwrap();
+    let (near, far) = connect(&worker, &start()).await;
+    assert_eq!((near.unwrap().tasks, far.unwrap().unwrap().tasks), (vec![TaskId::CHIEF], vec![WORKER]));
+}
+
+#[tokio::test]
+async fn a_task_with_the_wrong_secret_gets_nothing() {
+    let (chief, join) = chief();
+    let wrong = JoinString { secret: [7; 16], ..join.clone() };
+    let worker = task(&wrong, WORKER);
+    let (asked, granted) = enrol(&worker, &chief).await;
+    let (asked, granted) = (asked.unwrap_err(), granted.unwrap_err());
+    assert!(matches!(asked, IdentityError::Enrolment(EnrolmentError::Refused(_))) && asked.is_final());
+    assert!(matches!(granted, IdentityError::Enrolment(EnrolmentError::Proof(WORKER))), "{granted}");
+    assert!(matches!(worker.connect(duplex(9).0).await, Err(IdentityError::NoCertificate)));
+    let (granted, asked) = enrol_ps(&chief, &task(&wrong, PS)).await;
+    assert!(matches!(granted, Err(IdentityError::Enrolment(EnrolmentError::Proof(PS)))));
+    assert!(matches!(asked, Err(IdentityError::Enrolment(EnrolmentError::Refused(_)))));
+}
+
+#[tokio::test]
+async fn a_chief_of_another_authority_is_refused() {
+    let ((chief, _), (_, join)) = (chief(), chief());
+    let (asked, granted) = enrol(&task(&join, WORKER), &chief).await;
+    let error = asked.unwrap_err();
+    assert!(matches!(error, IdentityError::Untrusted(Untrusted::Authority)) && error.is_final(), "{error}");
+    assert!(matches!(granted, Err(IdentityError::NotTrusted)), "{granted:?}");
+    let (granted, asked) = enrol_ps(&chief, &task(&join, PS)).await;
+    assert!(granted.is_err());
+    assert!(matches!(asked, Err(IdentityError::Untrusted(Untrusted::Authority))), "{asked:?}");
+}
+
+#[tokio::test]
+async fn a_chief_that_knows_no_secret_is_refused() {
+    // Somebody who has the authority's key, but not the secret, cannot answer.
+    let (_, join) = chief();
+    let (mut near, mut far) = duplex(1 << 16);
+    let authority = Authority::new().unwrap();
+    let grants = Grants { authority: &authority, cluster: &cluster(), now: unix_time() };
+    let theirs = JoinString { secret: authority.join().secret, ..join.clone() };
+    let key = TaskKey::new().unwrap();
+    let channel = Channel::test(1);
+    let (chain, tasks) = tokio::join!(
+        ask(&mut near, channel, &theirs, WORKER, key.public()),
+        grant(&mut far, channel, grants)
+    );
+    assert_eq!((chain.unwrap().len(), tasks.unwrap()), (2, vec![WORKER]));
+    let answer = async {
+        // The answer is proved on another connection.
+        grant(&mut far, Channel::test(2), grants).await.unwrap_err()
+    };
+    let (chain, refused) = tokio::join!(ask(&mut near, channel, &theirs, WORKER, key.public()), answer);
+    assert!(
+        matches!(chain, Err(EnrolmentError::Refused(_))),
+        "a proof is worth nothing on another connection"
+    );
+    assert!(matches!(refused, IdentityError::Enrolment(EnrolmentError::Proof(WORKER))));
+}
+
+#[tokio::test]
+async fn only_tasks_of_the_cluster_get_certificates() {
+    let (chief, join) = chief();
+    for stranger in [TaskId::CHIEF, TaskId::worker(2), TaskId::new(JobName::CLIENT, 0)] {
+        let (asked, granted) = enrol(&task(&join, stranger), &chief).await;
+        assert!(matches!(asked, Err(IdentityError::Enrolment(EnrolmentError::Refused(_)))), "{stranger}");
+        let error = granted.unwrap_err();
+        assert!(
+            matches!(&error, IdentityError::Enrolment(EnrolmentError::NotListed(got)) if *got == stranger)
+        );
+    }
+}
+
+/// Returns the chain of a certificate for these tasks that is made at `now`, with its key.
+fn certificate(authority: &Authority, tasks: &[TaskId], now: Duration) -> TaskCertificate {
+    let key = TaskKey::new().unwrap();
+    key.certified(authority.certify(tasks, key.public(), now).unwrap())
+}
+
+#[tokio::test]
+async fn a_worker_cannot_play_the_chief() {
+    let authority = Authority::new().unwrap();
+    let join = authority.join().clone();
+    let mine = certificate(&authority, &[WORKER], unix_time());
+    let server = configs::server(Clients::Strangers, mine.clone(), ENROLMENT).unwrap();
+    let (near, far) = duplex(1 << 16);
+    let worker = task(&join, TaskId::worker(0));
+    let served = async { TlsAcceptor::from(server).accept(far).await.map(drop) };
+    let (asked, _) = tokio::join!(worker.enrol(|_| async { Ok(near) }), served);
+    let error = asked.unwrap_err();
+    assert_eq!(error.to_string(), "the certificate of the peer names worker/1, expected chief/0");
+    let client = configs::client(Servers::Strangers, Some(mine), ENROLMENT).unwrap();
+    let (near, far) = duplex(1 << 16);
+    let ps = task(&join, PS);
+    let dialled = async {
+        let stream = TlsConnector::from(client).connect("x".try_into().unwrap(), near).await;
+        stream.unwrap().read_u8().await
+    };
+    let (accepted, _) = tokio::join!(ps.accept(far), dialled);
+    assert!(matches!(accepted, Err(IdentityError::WrongTask { .. })), "{accepted:?}");
+}
+
+#[tokio::test]
+async fn a_peer_must_show_a_valid_certificate() {
+    let (authority, now) = (Authority::new().unwrap(), unix_time());
+    let chief = || {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("authority");
+        authority.write(&path).unwrap();
+        Credentials::of_chief(Authority::read(&path).unwrap(), cluster(), TaskId::CHIEF).unwrap()
+    };
+    let expired = certificate(&authority, &[WORKER], now.saturating_sub(LIFE + CLOCKS_DIFFER));
+    let early = certificate(&authority, &[WORKER], now + 2 * CLOCKS_DIFFER);
+    let alone = TaskKey::new().unwrap().self_signed().unwrap();
+    let stolen = {
+        // The chain of a worker, with the key of somebody else.
+        let chain = certificate(&authority, &[WORKER], now).chain;
+        chain[1].clone()
+    };
+    let swapped = {
+        let mine = certificate(&Authority::new().unwrap(), &[WORKER], now);
+        TaskCertificate { chain: vec![mine.chain[0].clone(), stolen], key: mine.key }
+    };
+    for (certificate, expected) in [
+        (Some(expired), Untrusted::Expired.to_string()),
+        (Some(early), Untrusted::NotYetValid.to_string()),
+        (Some(alone), Untrusted::Chain(1).to_string()),
+        (Some(swapped), "its certificate is not valid".to_owned()),
+        (None, "the TLS handshake failed".to_owned()),
+    ] {
+        let client = configs::client(Servers::Strangers, certificate, PEERS).unwrap();
+        let (near, far) = duplex(1 << 16);
+        let dialled = async {
+            let stream = TlsConnector::from(client).connect("x".try_into().unwrap(), near).await;
+            stream.unwrap().read_u8().await
+        };
+        let credentials = chief();
+        let (accepted, read) = tokio::join!(credentials.accept(far), dialled);
+        let error = accepted.unwrap_err().to_string();
+        assert!(error.contains(&expected), "{error}, expected {expected}");
+        assert!(read.is_err());
+    }
+}
+
+#[test]
+fn only_the_chain_of_this_job_is_accepted() {
+    let (authority, now) = (Authority::new().unwrap(), unix_time());
+    let verifier = Verifier::new(authority.join());
+    let chain = authority.certify(&[WORKER, PS], TaskKey::new().unwrap().public(), now).unwrap();
+    assert_eq!(verifier.check(&chain, now), Ok(vec![WORKER, PS]));
+    assert_eq!(verifier.check(&chain, now + LIFE + Duration::from_secs(1)), Err(Untrusted::Expired), "(B)");
+    assert_eq!(verifier.check(&chain, now - 2 * CLOCKS_DIFFER), Err(Untrusted::NotYetValid), "(B)");
+    assert_eq!(verifier.check(&chain[..1], now), Err(Untrusted::Chain(1)), "(A)");
+    assert_eq!(
+        verifier.check(&[chain.clone(), chain.clone()].concat(), now),
+        Err(Untrusted::Chain(4)),
+        "(A)"
+    );
+    let other = Verifier::new(Authority::new().unwrap().join());
+    assert_eq!(other.check(&chain, now), Err(Untrusted::Authority), "(A)");
+    let job = Verifier::new(&JoinString { job: [9; 8], ..authority.join().clone() });
+    assert_eq!(job.check(&chain, now), Err(Untrusted::OtherJob), "(C)");
+    let nobody = authority.certify(&[], TaskKey::new().unwrap().public(), now).unwrap();
+    assert_eq!(verifier.check(&nobody, now), Err(Untrusted::OtherJob), "(C)");
+    let own = [chain[1].clone(), chain[1].clone()];
+    assert!(matches!(verifier.check(&own, now), Err(Untrusted::Invalid(_))), "an authority is no task");
+    for at in (0..chain[0].len()).step_by(7) {
+        let mut changed = chain[0].to_vec();
+        changed[at] ^= 1;
+        assert!(verifier.check(&[changed.into(), chain[1].clone()], now).is_err(), "(A) at {at}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_tls_is_refused_and_what_stalls_is_too() {
+    let (chief, _) = chief();
+    for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 64], b"PPUL\0\0\0\0\0\0\0\0"] {
+        let (mut near, far) = duplex(1 << 16);
+        near.write_all(bytes).await.unwrap();
+        let error = chief.accept(far).await.unwrap_err();
+        assert!(matches!(error, IdentityError::NotTls), "{error}");
+    }
+    let (near, far) = duplex(1 << 16);
+    let error = chief.accept(far).await.unwrap_err();
+    assert_eq!(error.to_string(), "the peer did not prove who it is within 5 s");
+    drop(near);
+    let (near, far) = duplex(1 << 16);
+    drop(near);
+    assert!(chief.accept(far).await.unwrap().is_none(), "a look whether the port is open");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_enrolment_that_stalls_ends() {
+    let (chief, join) = chief();
+    let client = configs::client(Servers::Tasks(Verifier::new(&join)), None, ENROLMENT).unwrap();
+    let (near, far) = duplex(1 << 16);
+    let dialled = async {
+        let mut stream =
+            TlsConnector::from(Arc::clone(&client)).connect("x".try_into().unwrap(), near).await.unwrap();
+        stream.write_u16(100).await.unwrap();
+        stream.flush().await.unwrap();
+        stream.read_u8().await
+    };
+    let (accepted, read) = tokio::join!(chief.accept(far), dialled);
+    assert!(matches!(accepted, Err(IdentityError::Late(_))), "{accepted:?}");
+    assert!(read.is_err());
+}
