@@ -3,10 +3,11 @@
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use pushpull_identity::IdentityError;
 use pushpull_messages::id::TaskId;
 use pushpull_messages::message::{Hello, Refusal, Welcome};
 
-use crate::error::DialError;
+use crate::error::{DialError, TransportError};
 use crate::guest::Guest;
 use crate::handshake::Identity;
 
@@ -39,6 +40,21 @@ impl Caller<'_> {
             Self::Member { to, .. } => *to,
             Self::Guest(_) => welcome.task,
         }
+    }
+
+    /// Checks that the certificate at the other end names the task that is dialled. `tasks` are those of the
+    /// certificate; `None` if the link needs none. A client program accepts any task of its job.
+    ///
+    /// # Errors
+    /// Returns an error if another task answered at `address`.
+    pub fn check_reached(&self, address: &str, tasks: Option<&[TaskId]>) -> Result<(), DialError> {
+        let (Self::Member { to, .. }, Some(tasks)) = (self, tasks) else { return Ok(()) };
+        if tasks.contains(to) {
+            return Ok(());
+        }
+        let got: Vec<String> = tasks.iter().map(ToString::to_string).collect();
+        let error = IdentityError::WrongTask { expected: to.to_string(), got: got.join(" and ") };
+        Err(TransportError::Untrusted { address: address.to_owned(), error }.into())
     }
 
     /// Returns the error for a refusal by the task at `address`.

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use pushpull_identity::IdentityError;
 use pushpull_messages::id::{RequestId, TaskId};
 use pushpull_messages::message::{Message, Refusal, RefusalCode, Welcome};
 use tokio::sync::{Semaphore, mpsc};
@@ -46,7 +47,9 @@ impl Connection {
         caller: Caller<'_>,
         counters: Arc<CallCounters>,
     ) -> Result<Self, DialError> {
-        let Link { mut sender, mut receiver, peer: address } = link;
+        let Link { mut sender, mut receiver, peer: address, tasks } = link;
+        // The hello describes the cluster, so it is for the right task only.
+        caller.check_reached(&address, tasks.as_deref())?;
         let welcome = shake_hands(&mut *sender, &mut *receiver, &address, caller).await?;
         receiver.trust(Limits::default(), None);
         let requests_max = welcome.requests_max.clamp(1, 1 << 16) as usize;
@@ -202,6 +205,10 @@ async fn shake_hands(
         .map_err(|_| lost(format!("no answer to the handshake within {} s", HANDSHAKE.as_secs())))?
         .map_err(|error| match error {
             WireError::Version { .. } => caller.refused(address, Refusal::new(RefusalCode::Protocol, error)),
+            WireError::TlsDemanded => {
+                let (address, error) = (address.to_owned(), IdentityError::Demanded);
+                TransportError::Untrusted { address, error }.into()
+            }
             error => lost(error.to_string()),
         })?
         .ok_or_else(|| lost("the peer closed the connection during the handshake".into()))?;

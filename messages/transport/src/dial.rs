@@ -102,6 +102,8 @@ pub(crate) async fn dial_counted(
             {
                 refusal.reason
             }
+            // The settings of the two tasks do not fit together, so it is useless to try again.
+            Err(error @ DialError::Transport(TransportError::Untrusted { .. })) => return Err(error),
             Err(DialError::Transport(error)) => error.to_string(),
             Err(error) => return Err(error),
         };

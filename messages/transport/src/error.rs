@@ -2,6 +2,7 @@
 
 use std::io;
 
+use pushpull_identity::IdentityError;
 use pushpull_messages::id::TaskId;
 use pushpull_messages::message::Refusal;
 
@@ -14,6 +15,14 @@ pub enum TransportError {
         /// The address to listen on or to dial.
         address: String,
     },
+    /// One of the two ends does not prove who it is, and another attempt cannot succeed.
+    #[error("{address}: {error}")]
+    Untrusted {
+        /// The address that was dialled.
+        address: String,
+        /// The reason.
+        error: IdentityError,
+    },
     /// The operating system reported an error.
     #[error("{address}: {source}")]
     Io {
@@ -25,9 +34,14 @@ pub enum TransportError {
 }
 
 impl TransportError {
-    /// Wraps an error of the operating system that occurred at `address`.
+    /// Wraps an error of the operating system that occurred at `address`, or the [`IdentityError`] in it.
     pub fn io(address: &str, source: io::Error) -> Self {
         let address = address.to_owned();
+        let source = match source.downcast::<IdentityError>() {
+            Ok(error) if error.is_final() => return Self::Untrusted { address, error },
+            Ok(error) => io::Error::other(error),
+            Err(source) => source,
+        };
         match source.kind() {
             io::ErrorKind::AddrInUse => Self::InUse { address },
             _ => Self::Io { address, source },

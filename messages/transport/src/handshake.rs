@@ -138,6 +138,19 @@ impl Identity {
     }
 }
 
+/// Checks that the certificate of a peer names the task that the peer's hello names. `tasks` are those of the
+/// certificate; `None` if the link needs none.
+///
+/// # Errors
+/// Rejects a peer that claims to be another task. It is told only that.
+pub(crate) fn proves(claimed: TaskId, tasks: Option<&[TaskId]>) -> Result<(), Rejection> {
+    let Some(tasks) = tasks.filter(|tasks| !tasks.contains(&claimed)) else { return Ok(()) };
+    let names: Vec<String> = tasks.iter().map(ToString::to_string).collect();
+    let details = format!("{claimed} connected with the certificate of {}", names.join(" and "));
+    let reason = format!("the certificate of this connection is not that of {claimed}");
+    Err(Rejection { refusal: Refusal::new(RefusalCode::Mismatch, reason), details })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -165,6 +178,17 @@ mod tests {
         let Rejection { refusal, .. } = ps.admit(&newer, true).unwrap_err();
         let expected = format!("the peer speaks protocol version 99, and this task speaks {PROTOCOL}");
         assert_eq!((refusal.code, refusal.reason), (RefusalCode::Protocol, expected));
+    }
+
+    #[test]
+    fn a_certificate_is_that_of_the_task_that_says_hello() {
+        let [ps, worker] = [TaskId::ps(0), TaskId::worker(0)];
+        for tasks in [None, Some(&[worker][..]), Some(&[ps, worker])] {
+            proves(worker, tasks).unwrap();
+        }
+        let Rejection { refusal, details } = proves(worker, Some(&[ps, TaskId::worker(1)])).unwrap_err();
+        assert_eq!(details, "worker/0 connected with the certificate of ps/0 and worker/1");
+        assert_eq!(refusal.reason, "the certificate of this connection is not that of worker/0");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use dashmap::mapref::entry::Entry;
 use futures_util::future::{BoxFuture, FutureExt};
 use tokio::sync::mpsc;
 
+use crate::accepted::Accepted;
 use crate::buffer::Share;
 use crate::error::TransportError;
 use crate::link::{FrameReceiver, FrameSender, Link};
@@ -87,6 +88,7 @@ pub(crate) fn link_pair(address: &str) -> (Link, Link) {
         sender: Box::new(Sender(sender)),
         receiver: Box::new(Receiver(receiver)),
         peer: peer.to_owned(),
+        tasks: None,
     };
     (link(near_sender, near_receiver, address), link(far_sender, far_receiver, "this process"))
 }
@@ -98,10 +100,10 @@ pub(crate) struct Queue {
 }
 
 impl Listener for Queue {
-    fn accept(&mut self) -> BoxFuture<'_, io::Result<Link>> {
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<Accepted>> {
         async move {
             match self.links.recv().await {
-                Some(link) => Ok(link),
+                Some(link) => Ok(link.into()),
                 // The other end of the queue is gone, so no link can come any more.
                 None => std::future::pending().await,
             }

@@ -7,6 +7,7 @@
 
 #![deny(unsafe_code)]
 
+mod accepted;
 mod arrival;
 pub mod buffer;
 mod caller;
@@ -32,6 +33,7 @@ mod local;
 mod pending;
 mod reply;
 mod retry;
+mod secure;
 mod server;
 mod server_config;
 mod service;
@@ -47,6 +49,7 @@ mod transport;
 mod warnings;
 pub mod wire;
 
+pub use accepted::Accepted;
 pub use client::ReconnectingClient;
 pub use congestion::{Congestion, CongestionError};
 pub use connection::Connection;

@@ -7,6 +7,8 @@ use std::sync::atomic::AtomicU64;
 use futures_util::future::BoxFuture;
 
 use crate::buffer::{Credit, Payload, Share};
+use pushpull_messages::id::TaskId;
+
 use crate::sink::Sink;
 use crate::wire::{Envelope, Limits, WireError};
 
@@ -18,6 +20,9 @@ pub struct Link {
     pub receiver: Box<dyn FrameReceiver>,
     /// The address of the other end, for logs.
     pub peer: String,
+    /// The tasks that the certificate of the other end names; `None` if it has shown none, because the link
+    /// stays within a process or a host, or because the job has no join string.
+    pub tasks: Option<Vec<TaskId>>,
 }
 
 /// The half of a link that writes.

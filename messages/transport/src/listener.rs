@@ -10,7 +10,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tracing::Instrument;
 
-use crate::link::Link;
+use crate::accepted::Accepted;
 use crate::warnings::Warnings;
 
 /// How long to wait after an error before accepting again.
@@ -18,8 +18,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A socket, or its equivalent in another transport, that accepts links.
 pub trait Listener: Send {
-    /// Waits for the next link.
-    fn accept(&mut self) -> BoxFuture<'_, io::Result<Link>>;
+    /// Waits for the next link. Does not wait until its other end has proved who it is.
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<Accepted>>;
 
     /// Returns the address that the listener is bound to. If port 0 was requested, the address has the port
     /// that was assigned.
@@ -33,7 +33,7 @@ pub(crate) async fn accept_all<F>(
     links_max: u32,
     mut stopping: watch::Receiver<bool>,
     warnings: &Warnings,
-    mut handle: impl FnMut(Link) -> F,
+    mut handle: impl FnMut(Accepted) -> F,
 ) where
     F: Future<Output = ()> + Send + 'static,
 {

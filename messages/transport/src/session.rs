@@ -6,16 +6,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use pushpull_messages::id::RequestId;
+use pushpull_messages::id::{RequestId, TaskId};
 use pushpull_messages::message::{Hello, Message, PROTOCOL, Refusal, RefusalCode, Welcome};
 use pushpull_messages::observe;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
+use crate::accepted::Accepted;
 use crate::buffer::{Budget, Payload};
 use crate::counters::ConnectionCounters;
-use crate::handshake::{Identity, Rejection};
+use crate::handshake::{Identity, Rejection, proves};
 use crate::late::{AnswerGuard, DecidedAnswer, LateAnswer};
 use crate::link::{Begun, FrameReceiver, FrameSender, Link};
 use crate::liveness::{self, Lively};
@@ -77,10 +78,10 @@ impl SessionError {
 
 /// Serves one link until the peer closes it, an error occurs, or `stopping` becomes true. Counts the
 /// connection and logs errors.
-pub(crate) async fn serve_link(host: Arc<Host>, link: Link, stopping: watch::Receiver<bool>) {
+pub(crate) async fn serve_link(host: Arc<Host>, accepted: Accepted, stopping: watch::Receiver<bool>) {
     host.counters.accept();
-    let address = link.peer.clone();
-    let reason = match serve(&host, link, stopping).await {
+    let address = accepted.peer().to_owned();
+    let reason = match serve(&host, accepted, stopping).await {
         Ok(()) => "closed",
         Err(error) => {
             let reason = error.reason();
@@ -93,13 +94,23 @@ pub(crate) async fn serve_link(host: Arc<Host>, link: Link, stopping: watch::Rec
     host.counters.close(reason);
 }
 
-async fn serve(host: &Host, link: Link, mut stopping: watch::Receiver<bool>) -> Result<(), SessionError> {
-    let Link { mut sender, mut receiver, peer: address } = link;
+async fn serve(
+    host: &Host,
+    accepted: Accepted,
+    mut stopping: watch::Receiver<bool>,
+) -> Result<(), SessionError> {
+    let link = tokio::select! {
+        biased;
+        // This has a time limit of its own.
+        link = accepted.open() => link,
+        _ = stopping.wait_for(|&stop| stop) => return Ok(()),
+    };
+    let Link { mut sender, mut receiver, peer: address, tasks } = link;
     let limit = Duration::from_millis(host.config.handshake_ms);
     receiver.trust(host.hello_limits, None);
     let shaken = tokio::select! {
         biased;
-        shaken = timeout(limit, handshake(host, &mut *sender, &mut *receiver, address)) => shaken,
+        shaken = timeout(limit, handshake(host, &mut *sender, &mut *receiver, (address, tasks))) => shaken,
         _ = stopping.wait_for(|&stop| stop) => return Ok(()),
     };
     let Some(admitted) = shaken.map_err(|_| SessionError::NoHandshake(host.config.handshake_ms))?? else {
@@ -130,7 +141,7 @@ async fn handshake(
     host: &Host,
     sender: &mut dyn FrameSender,
     receiver: &mut dyn FrameReceiver,
-    address: String,
+    (address, tasks): (String, Option<Vec<TaskId>>),
 ) -> Result<Option<Admitted>, SessionError> {
     let mut answer = async |request: RequestId, message: Message| {
         sender.send(Envelope { request, message, payload: Payload::EMPTY }).await
@@ -169,8 +180,9 @@ async fn handshake(
         http: hello.http.clone(),
         nonce: hello.nonce,
     };
-    let admitted =
-        host.identity.admit(&hello, host.config.guests).and_then(|()| Ok(host.service.admit(&peer)?));
+    let admitted = proves(peer.task, tasks.as_deref())
+        .and_then(|()| host.identity.admit(&hello, host.config.guests))
+        .and_then(|()| Ok(host.service.admit(&peer)?));
     // The hello is freed before the answer is sent, because it may be large and sending may take a while.
     drop(hello);
     if let Err(Rejection { refusal, details }) = admitted {

@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tracing::Instrument;
 
+use crate::accepted::Accepted;
 use crate::buffer::{Credit, Payload, Share};
 use crate::error::TransportError;
 use crate::handshake::Identity;
@@ -56,7 +57,10 @@ impl SharedPort {
         let (open, closed) = watch::channel(false);
         let (routing, address) = (Arc::clone(&tasks), listener.address().into());
         let run = async move {
-            let route = |link| Arc::clone(&routing).route(link);
+            let route = |accepted: Accepted| {
+                let routing = Arc::clone(&routing);
+                async move { routing.route(accepted.open().await).await }
+            };
             accept_all(listener, LINKS_MAX, closed, &Warnings::default(), route).await;
         };
         tokio::spawn(run.in_current_span());
@@ -105,10 +109,10 @@ impl Tasks {
             let _ = timeout(FIRST_FRAME, link.sender.send(answer)).await;
             return;
         };
-        let Link { sender, receiver, peer } = link;
+        let Link { sender, receiver, peer, tasks } = link;
         let receiver = Box::new(Reread { first: Some(first), rest: receiver });
         // A task that takes no links for so long is overloaded, and the peer dials again.
-        let _ = timeout(FIRST_FRAME, queue.send(Link { sender, receiver, peer })).await;
+        let _ = timeout(FIRST_FRAME, queue.send(Link { sender, receiver, peer, tasks })).await;
     }
 
     /// Returns the queue of the task that the first frame of a link names. If the frame names no task, any

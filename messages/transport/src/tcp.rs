@@ -1,13 +1,17 @@
-//! The TCP transport: frames on a TCP connection. Between tasks of one host and one user, it uses a Unix
-//! socket and shared memory instead, if it may.
+//! The TCP transport: frames on a TCP connection, encrypted if the job has a join string. Between tasks of one
+//! host and one user, it uses a Unix socket and shared memory instead, if it may.
 
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
+use pushpull_identity::{Credentials, IdentityError, Secured};
+use pushpull_messages::id::TaskId;
+use tokio::io::{AsyncRead, AsyncWrite, split};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, lookup_host};
 
+use crate::accepted::Accepted;
 use crate::buffer::BufferPool;
 use crate::congestion::Congestion;
 use crate::error::TransportError;
@@ -16,6 +20,7 @@ use crate::listener::Listener;
 use crate::liveness::{LOST_AFTER, LOST_AFTER_MIN};
 #[cfg(target_os = "linux")]
 use crate::local;
+use crate::secure::{SecureRead, over};
 use crate::spin::{SPIN, Spin};
 use crate::stream::{Receiver, Sender};
 use crate::transport::Transport;
@@ -29,6 +34,8 @@ pub struct Tcp {
     spin: Duration,
     congestion: Congestion,
     local: bool,
+    /// `None` if tasks need not prove who they are.
+    credentials: Option<Credentials>,
 }
 
 impl Default for Tcp {
@@ -40,8 +47,15 @@ impl Default for Tcp {
 impl Tcp {
     /// Returns a transport that reads payloads into buffers of `pool`.
     pub fn new(pool: BufferPool) -> Self {
-        let congestion = Congestion::default();
-        Self { pool, payload_crc: false, lost_after: LOST_AFTER, spin: SPIN, congestion, local: false }
+        Self {
+            pool,
+            payload_crc: false,
+            lost_after: LOST_AFTER,
+            spin: SPIN,
+            congestion: Congestion::default(),
+            local: false,
+            credentials: None,
+        }
     }
 
     /// Sends a crc32c with every payload if `on` is true. TCP has a checksum of its own, but a weak one. All
@@ -82,6 +96,19 @@ impl Tcp {
     pub fn with_local(mut self, on: bool) -> Self {
         self.local = on;
         self
+    }
+
+    /// Encrypts all TCP connections, and demands that both ends prove who they are. Links within the host need
+    /// no proof, because the kernel says who is at their other end.
+    #[must_use]
+    pub fn with_credentials(mut self, credentials: Option<Credentials>) -> Self {
+        self.credentials = credentials;
+        self
+    }
+
+    /// Returns whether tasks must prove who they are.
+    pub const fn demands_proof(&self) -> bool {
+        self.credentials.is_some()
     }
 
     /// Listens on a socket that is already open, such as one from the parent process.
@@ -135,16 +162,65 @@ impl Tcp {
 
     /// Connects to the first address of a host that answers.
     async fn connect(&self, host: &str) -> io::Result<Link> {
-        let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+        if let Some(credentials) = &self.credentials {
+            let enrolled = credentials.enrol(|chief| async move { self.connect_to_host(&chief).await });
+            enrolled.await.map_err(io::Error::other)?;
+        }
+        let mut last = no_address();
         for address in lookup_host(host).await? {
-            #[cfg(target_os = "linux")]
-            if self.is_local()
-                && let Some(link) = local::connect(address, &self.local_config()).await
-            {
-                return Ok(link);
+            match self.link_to(address, host).await {
+                Ok(link) => return Ok(link),
+                Err(error) => last = error,
             }
+        }
+        Err(last)
+    }
+
+    async fn link_to(&self, address: SocketAddr, host: &str) -> io::Result<Link> {
+        let secured = match &self.credentials {
+            // The chief gives the task at the other end its certificate, even if their own link stays within
+            // the host: tasks of other hosts need that certificate.
+            Some(credentials) if credentials.is_chief() => Some(self.secure(credentials, address).await?),
+            _ => None,
+        };
+        #[cfg(target_os = "linux")]
+        if self.is_local()
+            && let Some(link) = local::connect(address, &self.local_config()).await
+        {
+            return Ok(link);
+        }
+        match (secured, &self.credentials) {
+            (Some(secured), _) => Ok(self.secured_link(secured, host.to_owned())),
+            (None, Some(credentials)) => {
+                Ok(self.secured_link(self.secure(credentials, address).await?, host.to_owned()))
+            }
+            (None, None) => {
+                let (read, write) = self.connect_to(address).await?.into_split();
+                Ok(self.link(read, write, host.to_owned(), None))
+            }
+        }
+    }
+
+    /// Connects to a task, and proves who both ends are. The chief gives the task a certificate if it needs
+    /// one.
+    async fn secure(&self, credentials: &Credentials, address: SocketAddr) -> io::Result<Secured<TcpStream>> {
+        match credentials.connect(self.connect_to(address).await?).await {
+            Ok(secured) if !credentials.must_renew(&secured) => return Ok(secured),
+            Err(IdentityError::PeerHasNone) if credentials.is_chief() => {}
+            Err(error) => return Err(io::Error::other(error)),
+            Ok(_) => {}
+        }
+        let enrolled = credentials.enrol_peer(self.connect_to(address).await?);
+        enrolled.await.map_err(io::Error::other)?;
+        credentials.connect(self.connect_to(address).await?).await.map_err(io::Error::other)
+    }
+
+    /// Opens a TCP connection to the first address of a host that answers.
+    async fn connect_to_host(&self, host: &str) -> io::Result<TcpStream> {
+        let mut last = no_address();
+        for address in lookup_host(host).await? {
             match self.connect_to(address).await {
-                Ok(stream) => return self.link(stream, host.to_owned()),
+                Ok(stream) => return Ok(stream),
                 Err(error) => last = error,
             }
         }
@@ -157,17 +233,50 @@ impl Tcp {
             SocketAddr::V6(_) => TcpSocket::new_v6()?,
         };
         self.choose_congestion(&socket, address)?;
-        socket.connect(address).await
+        let stream = socket.connect(address).await?;
+        stream.set_nodelay(true)?;
+        Ok(stream)
     }
 
-    fn link(&self, stream: TcpStream, peer: String) -> io::Result<Link> {
+    /// Returns a link over a connection that was accepted.
+    fn accepted(&self, stream: TcpStream, peer: String) -> io::Result<Accepted> {
         stream.set_nodelay(true)?;
-        let (read, write) = stream.into_split();
+        let Some(credentials) = self.credentials.clone() else {
+            let (read, write) = stream.into_split();
+            return Ok(self.link(read, write, peer, None).into());
+        };
+        let (tcp, address) = (self.clone(), peer.clone());
+        let open = async move {
+            match credentials.accept(stream).await {
+                Ok(Some(secured)) => tcp.secured_link(secured, address),
+                Ok(None) => over(address, None),
+                Err(error) => over(address, Some(error)),
+            }
+        };
+        Ok(Accepted::Opening { peer, open: open.boxed() })
+    }
+
+    fn secured_link(&self, Secured { stream, tasks }: Secured<TcpStream>, peer: String) -> Link {
+        let (read, write) = split(stream);
+        self.link(SecureRead(read), write, peer, Some(tasks))
+    }
+
+    fn link(
+        &self,
+        read: impl AsyncRead + Send + Unpin + 'static,
+        write: impl AsyncWrite + Send + Unpin + 'static,
+        peer: String,
+        tasks: Option<Vec<TaskId>>,
+    ) -> Link {
         let spin = Spin::new(self.spin);
         let receiver = Receiver::new(read, self.pool.clone(), self.lost_after, spin.clone());
         let sender = Sender::new(write, self.payload_crc, spin);
-        Ok(Link { sender: Box::new(sender), receiver: Box::new(receiver), peer })
+        Link { sender: Box::new(sender), receiver: Box::new(receiver), peer, tasks }
     }
+}
+
+fn no_address() -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, "the host has no address")
 }
 
 impl Transport for Tcp {
@@ -195,10 +304,10 @@ struct Socket {
 }
 
 impl Listener for Socket {
-    fn accept(&mut self) -> BoxFuture<'_, io::Result<Link>> {
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<Accepted>> {
         async move {
             let (stream, peer) = self.socket.accept().await?;
-            self.tcp.link(stream, peer.to_string())
+            self.tcp.accepted(stream, peer.to_string())
         }
         .boxed()
     }
@@ -217,12 +326,12 @@ struct Both {
 
 #[cfg(target_os = "linux")]
 impl Listener for Both {
-    fn accept(&mut self) -> BoxFuture<'_, io::Result<Link>> {
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<Accepted>> {
         async move {
             tokio::select! {
                 biased;
                 link = self.tcp.accept() => link,
-                link = self.unix.accept() => link,
+                link = self.unix.accept() => link.map(Accepted::from),
             }
         }
         .boxed()

@@ -103,7 +103,7 @@ async fn client(setup: &Setup, task: TaskId) -> Result<Connection, DialError> {
     dial(&*setup.transport, &setup.address, &identity(task), PS, patience).await
 }
 
-fn push(version: u64, slices: u32) -> Push {
+pub(crate) fn push(version: u64, slices: u32) -> Push {
     Push {
         shard: 0,
         id: PushId { worker: 0, incarnation: Incarnation(1), sequence: Sequence(1) },
@@ -694,7 +694,7 @@ async fn a_reply_without_a_request_closes_the_connection() {
         nonce: 0,
     };
     let odd = async {
-        let Link { mut sender, mut receiver, .. } = listener.accept().await.unwrap();
+        let Link { mut sender, mut receiver, .. } = listener.accept().await.unwrap().open().await;
         receiver.receive().await.unwrap().unwrap();
         sender.send(envelope(0, welcome.into())).await.unwrap();
         let asked = receiver.receive().await.unwrap().unwrap();

@@ -46,11 +46,16 @@ impl Transport for Inside {
             if self.host.machine().is_killed() {
                 return Err(TransportError::io(address, ErrorKind::NetworkDown.into()));
             }
-            let Link { sender, receiver, peer } = self.inner.dial(address).await?;
+            let Link { sender, receiver, peer, tasks } = self.inner.dial(address).await?;
             let (host, broken) = (self.host.clone(), self.host.begin_link());
             let end = End { host, broken, peer: Arc::default() };
             let sender = Box::new(Sender { inner: sender, end: end.clone() });
-            Ok(Link { sender, receiver: Box::new(Receiver { inner: receiver, end, next: None }), peer })
+            Ok(Link {
+                sender,
+                receiver: Box::new(Receiver { inner: receiver, end, next: None }),
+                peer,
+                tasks,
+            })
         }
         .boxed()
     }

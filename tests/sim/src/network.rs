@@ -13,7 +13,7 @@ use pushpull_messages::message::Message;
 use pushpull_transport::buffer::{Payload, Share};
 use pushpull_transport::wire::{Envelope, Limits, WireError};
 use pushpull_transport::{
-    Begun, FrameReceiver, FrameSender, Link, Listener, Sink, Transport, TransportError,
+    Accepted, Begun, FrameReceiver, FrameSender, Link, Listener, Sink, Transport, TransportError,
 };
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
@@ -310,6 +310,7 @@ impl Host {
                 payload: Payload::EMPTY,
             }),
             peer: to.to_string(),
+            tasks: None,
         };
         [end(here, there, &self.machine, out, comes_back), end(there, here, at_peer, back, arrives)]
     }
@@ -368,11 +369,11 @@ struct Socket {
 }
 
 impl Listener for Socket {
-    fn accept(&mut self) -> BoxFuture<'_, std::io::Result<Link>> {
+    fn accept(&mut self) -> BoxFuture<'_, std::io::Result<Accepted>> {
         async move {
             let Some(link) = self.links.recv().await else { return std::future::pending().await };
             self.machine.running().await;
-            Ok(link)
+            Ok(link.into())
         }
         .boxed()
     }

@@ -31,7 +31,7 @@ async fn pair() -> Pair {
     let mut listener = far.listen("127.0.0.1:0").await.unwrap();
     let address = listener.address();
     let (far, near) = tokio::join!(listener.accept(), near.dial(&address));
-    let (mut near, mut far) = (near.unwrap(), far.unwrap());
+    let (mut near, mut far) = (near.unwrap(), far.unwrap().open().await);
     for link in [&mut near, &mut far] {
         link.receiver.trust(Limits::default(), None);
         assert!(link.peer.ends_with("of this host"), "{}", link.peer);
@@ -129,7 +129,7 @@ async fn a_task_without_an_arena_gets_and_sends_copies() {
         let mut listener = far.listen("127.0.0.1:0").await.unwrap();
         let address = listener.address();
         let (far, near) = tokio::join!(listener.accept(), near.dial(&address));
-        let (mut near, mut far) = (near.unwrap(), far.unwrap());
+        let (mut near, mut far) = (near.unwrap(), far.unwrap().open().await);
         for link in [&mut near, &mut far] {
             link.receiver.trust(Limits::default(), None);
         }
@@ -177,7 +177,7 @@ async fn a_stranger_at_the_name_leaves_tcp() {
     let address = address.to_string();
     let (near, far, ()) = tokio::join!(tcp.dial(&address), listener.accept(), answer);
     assert_eq!(near.unwrap().peer, address);
-    assert!(far.unwrap().peer.starts_with("127.0.0.1:"));
+    assert!(far.unwrap().peer().starts_with("127.0.0.1:"));
 }
 
 #[tokio::test]
@@ -188,7 +188,7 @@ async fn both_ends_must_want_it() {
         let address = listener.address();
         let (far, near) = tokio::join!(listener.accept(), near.dial(&address));
         assert_eq!(near.unwrap().peer, address);
-        assert!(far.unwrap().peer.starts_with("127.0.0.1:"));
+        assert!(far.unwrap().peer().starts_with("127.0.0.1:"));
     }
 }
 

@@ -33,6 +33,9 @@ const SINK_BYTES_MIN: usize = 256 << 10;
 /// segment with a read of its own, and many small ones arrive faster in one read.
 const SINK_SEGMENT_BYTES_MIN: usize = 32 << 10;
 
+/// The first bytes of the answer of a task that demands TLS: an alert. No frame begins with them.
+const TLS_ALERT: &[u8] = &[0x15, 0x03];
+
 /// Reads frames from a stream.
 pub(crate) struct Receiver<R> {
     stream: BufReader<R>,
@@ -193,6 +196,9 @@ impl<R: AsyncRead + Send + Unpin> Receiver<R> {
         };
         if first == 0 {
             return Ok(false);
+        }
+        if self.borrower.is_none() && bytes[..first].starts_with(TLS_ALERT) {
+            return Err(WireError::TlsDemanded);
         }
         let mut arrival = Arrival::begin(&self.limits, bytes.len() as u64);
         read_full(&mut self.stream, &mut bytes[first..], &mut arrival).await?;

@@ -151,5 +151,6 @@ async fn write_all(
         taken.fetch_add(written as u64, Ordering::Relaxed);
         IoSlice::advance_slices(&mut rest, written);
     }
-    Ok(())
+    // A TLS stream may hold back the last bytes; a socket holds back nothing.
+    Ok(stream.flush().await?)
 }

@@ -84,6 +84,12 @@ pub enum WireError {
     /// The peer broke a rule of the memory that it shares with this task. The value says which.
     #[error("{0}")]
     Loan(&'static str),
+    /// The other end of the connection has not proved who it is. The value is the reason.
+    #[error("{0}")]
+    Identity(String),
+    /// The peer answered in TLS, and this task has no join string.
+    #[error("the peer demands TLS: give this task the job's join string with --join-file FILE")]
+    TlsDemanded,
     /// A promised part of the payload will not come, because its writer has failed.
     #[error(transparent)]
     Broken(#[from] BrokenPromise),
@@ -102,6 +108,8 @@ impl WireError {
             Self::TooLarge { .. } => "too_large",
             Self::Checksum { .. } => "checksum",
             Self::Loan(_) => "loan",
+            Self::Identity(_) => "identity",
+            Self::TlsDemanded => "tls_demanded",
             Self::Segments { .. } => "segments",
             Self::Message(_) => "message",
             Self::Truncated => "truncated",

@@ -323,7 +323,7 @@ async fn a_peer_that_hangs_up_after_handshakes_is_lost() {
     let mut listener = transport.listen("p:1").await.unwrap();
     let host = tokio::spawn(async move {
         loop {
-            let Link { mut sender, mut receiver, .. } = listener.accept().await.unwrap();
+            let Link { mut sender, mut receiver, .. } = listener.accept().await.unwrap().open().await;
             let welcome = Welcome {
                 protocol: PROTOCOL,
                 task: PS,
