@@ -1,5 +1,5 @@
-//! What a process proves its identity with: the join string, its key, and its certificate once it has one. The
-//! process of the chief also has the authority.
+//! What a process proves its identity with: the join string, its key, and its certificate once it has one.
+//! The process of the chief also has the authority.
 
 use std::fmt;
 use std::io;

@@ -48,7 +48,7 @@ pub enum IdentityError {
     },
     /// The exchange in which a task gets its certificate has failed.
     #[error(transparent)]
-    Enrolment(#[from] EnrolmentError),
+    Enrolment(EnrolmentError),
     /// The handshake took too long.
     #[error("the peer did not prove who it is within {} s", .0.as_secs())]
     Late(Duration),
@@ -95,6 +95,19 @@ impl From<Error> for IdentityError {
             ) => Self::NotTrusted,
             Error::InvalidMessage(_) => Self::NotTls,
             _ => Self::Tls(error.to_string()),
+        }
+    }
+}
+
+impl From<EnrolmentError> for IdentityError {
+    fn from(error: EnrolmentError) -> Self {
+        match error {
+            // In TLS 1.3, a server refuses the certificate of its client only after the client's handshake.
+            EnrolmentError::Io(error) => match Self::from(error) {
+                Self::Io(error) => Self::Enrolment(EnrolmentError::Io(error)),
+                refused => refused,
+            },
+            error => Self::Enrolment(error),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The TCP transport: frames on a TCP connection, encrypted if the job has a join string. Between tasks of one
-//! host and one user, it uses a Unix socket and shared memory instead, if it may.
+//! The TCP transport: frames on a TCP connection, encrypted if the job has a join string. Between tasks of
+//! one host and one user, it uses a Unix socket and shared memory instead, if it may.
 
 use std::io;
 use std::net::SocketAddr;
@@ -98,8 +98,8 @@ impl Tcp {
         self
     }
 
-    /// Encrypts all TCP connections, and demands that both ends prove who they are. Links within the host need
-    /// no proof, because the kernel says who is at their other end.
+    /// Encrypts all TCP connections, and demands that both ends prove who they are. Links within the host
+    /// need no proof, because the kernel says who is at their other end.
     #[must_use]
     pub fn with_credentials(mut self, credentials: Option<Credentials>) -> Self {
         self.credentials = credentials;

@@ -1,5 +1,5 @@
-//! The messages of an enrolment: a length, a kind, and fields with their lengths. Decoding any bytes returns a
-//! message or an error.
+//! The messages of an enrolment: a length, a kind, and fields with their lengths. Decoding any bytes returns
+//! a message or an error.
 
 use std::io;
 

@@ -15,8 +15,8 @@ use crate::buffer::Share;
 use crate::link::{FrameReceiver, FrameSender, Link};
 use crate::wire::{Envelope, Limits, WireError};
 
-/// The half of a TLS stream that reads. An end that is closed without a farewell counts as closed: tasks close
-/// their sockets like that, and a frame that is cut is noticed by its length.
+/// The half of a TLS stream that reads. An end that is closed without a farewell counts as closed: tasks
+/// close their sockets like that, and a frame that is cut is noticed by its length.
 pub(crate) struct SecureRead<R>(pub R);
 
 impl<R: AsyncRead + Unpin> AsyncRead for SecureRead<R> {
