@@ -1,5 +1,6 @@
 //! The identity that a process presents to its cluster, and the address that it listens at.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
@@ -38,9 +39,32 @@ pub(crate) async fn listen(
     bind: Option<&str>,
 ) -> anyhow::Result<Box<dyn Listener>> {
     let inherited = listenfd::ListenFd::from_env().take_tcp_listener(0);
-    if let Some(socket) = inherited.context("cannot use the socket in LISTEN_FDS")? {
-        return tcp.listen_on(socket).context("cannot use the socket in LISTEN_FDS");
+    let listener = match inherited.context("cannot use the socket in LISTEN_FDS")? {
+        Some(socket) => tcp.listen_on(socket).context("cannot use the socket in LISTEN_FDS")?,
+        None => bound(tcp, config, identity, bind).await?,
+    };
+    warn_of_strangers(tcp, &listener.address());
+    Ok(listener)
+}
+
+/// Warns if other hosts may reach this task, and nobody has to prove who they are.
+fn warn_of_strangers(tcp: &Tcp, address: &str) {
+    let reached = address.parse::<SocketAddr>().is_ok_and(|address| !address.ip().is_loopback());
+    if reached && !tcp.demands_proof() {
+        tracing::warn!(
+            "other hosts may reach {address}, and nobody has to prove who they are: run `pushpull join new`, and \
+             give every task its join string with --join-file"
+        );
     }
+}
+
+/// Listens at `bind` or, without it, at the task's own address.
+async fn bound(
+    tcp: &Tcp,
+    config: &ClusterConfig,
+    identity: &Identity,
+    bind: Option<&str>,
+) -> anyhow::Result<Box<dyn Listener>> {
     let own = config.cluster().address(config.task()).expect("a task that listens is in its cluster");
     let address = bind.map_or_else(|| own.to_string(), ToOwned::to_owned);
     match tcp.listen(&address).await {

@@ -21,6 +21,7 @@ use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::programs::cli::{AUTHORITY_ENV, JOIN_ENV};
 use crate::programs::exit::{Failure, Outcome};
 use crate::programs::logging::{LogFormat, PREFIXED};
 use crate::programs::open_files;
@@ -99,6 +100,8 @@ impl Local {
         // ends the children in order.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         command.env("TF_CONFIG", cluster.to_tf_config(task)).env(PREFIXED, "1");
+        // All tasks are on this host, and none has the authority of the shell's job.
+        command.env_remove(JOIN_ENV).env_remove(AUTHORITY_ENV);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         end_with_this(&mut command, self.leave());
         match task.job {

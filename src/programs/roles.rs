@@ -9,6 +9,7 @@ use std::time::Duration;
 use actix_rt::Arbiter;
 use anyhow::anyhow;
 use pushpull_chief::{Chief, ChiefConfig, JobEnd, JobProgress};
+use pushpull_identity::Credentials;
 use pushpull_messages::cluster::{Address, ClusterConfig, ClusterSpec};
 use pushpull_messages::graph::GraphSpec;
 use pushpull_messages::id::{JobName, TaskId};
@@ -40,6 +41,8 @@ use crate::trained::Trained;
 pub(crate) struct Network {
     /// The address to listen at, if it differs from the task's address in the cluster spec.
     pub bind: Option<String>,
+    /// What the task proves with who it is; `None` if the job has no join string.
+    pub credentials: Option<Credentials>,
     /// True if payloads carry a checksum.
     pub payload_crc: bool,
     /// Whether tasks of one host and one user may share memory.
@@ -66,6 +69,7 @@ impl Network {
             .with_lost_after(self.lost_after)
             .with_congestion(self.congestion.clone())
             .with_spin(self.spin)
+            .with_credentials(self.credentials.clone())
     }
 
     /// Returns the pool of a task that sends large payloads. If another task has the same host, that task can

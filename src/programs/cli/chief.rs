@@ -36,7 +36,7 @@ pub fn chief_main() -> ExitCode {
         let cluster = args.cluster.resolve_as(JobName::Chief)?;
         let orders = args.orders.orders(&args.cluster, "the chief", args.log_placement)?;
         let log = logging::start(&cluster.task().to_string(), args.observe.log_format());
-        let network = args.cluster.network(args.observe.endpoint(&log)?);
+        let network = args.cluster.network(&cluster, args.observe.endpoint(&log)?)?;
         run(&log, roles::chief(&cluster, &network, orders))
     })
 }

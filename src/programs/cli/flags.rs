@@ -16,6 +16,7 @@ use pushpull_ps::{MakeDevice, PsConfig, PsDevice};
 use pushpull_transport::{Congestion, SPIN};
 use pushpull_worker::{DeviceChoice, DeviceList, ReplicaError, WorkerConfig, engine_replicas};
 
+use super::join::JoinArgs;
 use crate::programs::exit::Failure;
 use crate::programs::http::EndpointConfig;
 use crate::programs::roles::Network;
@@ -157,6 +158,8 @@ pub(crate) struct ClusterArgs {
     /// never. Spinning makes small messages faster. A task spins rarely while that finds nothing
     #[arg(long, value_name = "N", default_value_t = SPIN.as_micros() as u64, value_parser = clap::value_parser!(u64).range(0..=10_000))]
     spin_us: u64,
+    #[command(flatten)]
+    join: JoinArgs,
 }
 
 impl ClusterArgs {
@@ -194,9 +197,13 @@ impl ClusterArgs {
         Ok(config)
     }
 
-    /// Returns the network settings for a task with this HTTP endpoint.
-    pub(crate) fn network(&self, http: EndpointConfig) -> Network {
-        Network {
+    /// Returns the network settings of this process's task in `cluster`, with this HTTP endpoint.
+    ///
+    /// # Errors
+    /// Returns an error if the task cannot prove who it is with what the flags and the environment give.
+    pub(crate) fn network(&self, cluster: &ClusterConfig, http: EndpointConfig) -> Result<Network, Failure> {
+        Ok(Network {
+            credentials: self.join.credentials(cluster)?,
             bind: self.bind.as_ref().map(ToString::to_string),
             payload_crc: self.payload_crc,
             local: self.transport.is_local(),
@@ -206,7 +213,7 @@ impl ClusterArgs {
             chief_lost_after: Duration::from_secs(self.chief_lost_after_s),
             retry_after: Duration::from_millis(self.retry_after_ms),
             http,
-        }
+        })
     }
 
     pub(crate) const fn start_timeout(&self) -> Duration {

@@ -73,7 +73,7 @@ fn ps_config(args: &EnvArgs) -> PsConfig {
 
 /// Runs a task that does not host the chief.
 fn follow(job: &Job, args: &EnvArgs, config: &ClusterConfig, log: &Log) -> Outcome {
-    let network = args.cluster.network(args.observe.endpoint(log)?);
+    let network = args.cluster.network(config, args.observe.endpoint(log)?)?;
     let (task, graph) = (config.task(), Some(job.graph()));
     match task.job {
         JobName::Ps => run(log, roles::ps(config, &network, ps_config(args), graph)),
@@ -89,7 +89,8 @@ fn follow(job: &Job, args: &EnvArgs, config: &ClusterConfig, log: &Log) -> Outco
 /// returns. After that, a signal ends the process at once.
 fn lead(job: &Job, args: &EnvArgs, config: &ClusterConfig, log: &Log) -> Result<Trained, Error> {
     let endpoint = args.observe.endpoint(log).map_err(|failure| Error::Cluster(failure.to_string()))?;
-    let network = args.cluster.network(endpoint);
+    let network =
+        args.cluster.network(config, endpoint).map_err(|failure| Error::Cluster(failure.to_string()))?;
     let workers = config.cluster().addresses(JobName::Worker).len() as u32;
     if job.best.is_some() && config.task().job == JobName::Chief {
         return Err(Error::Cluster(

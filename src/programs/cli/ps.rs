@@ -27,7 +27,7 @@ pub fn ps_main() -> ExitCode {
     main(|args: PsArgs| {
         let cluster = args.cluster.resolve_as(JobName::Ps)?;
         let log = logging::start(&cluster.task().to_string(), args.observe.log_format());
-        let network = args.cluster.network(args.observe.endpoint(&log)?);
+        let network = args.cluster.network(&cluster, args.observe.endpoint(&log)?)?;
         let config = args.settings.config(&args.cluster)?;
         run(&log, roles::ps(&cluster, &network, config, None))
     })

@@ -5,18 +5,21 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command};
 use pushpull_storage::without_passwords;
 
+use super::join::JOIN_ENV;
 use crate::programs::http::TOKEN_ENV;
 use crate::programs::settings::{Setting, Settings};
 
-/// Returns the settings of a command line that clap has read. If the environment variable with the HTTP
-/// endpoint's token is set, it is listed as well, without its value.
+/// Returns the settings of a command line that clap has read. An environment variable with a secret
+/// that is set is listed as well, without its value.
 pub(super) fn settings(command: &Command, matches: &ArgMatches) -> Settings {
     let mut flags = read(command, matches);
-    flags.extend(std::env::var_os(TOKEN_ENV).map(|_| Setting {
-        name: TOKEN_ENV.to_owned(),
-        value: Some("(hidden)".to_owned()),
-        from: Some("environment"),
-    }));
+    for secret in [TOKEN_ENV, JOIN_ENV] {
+        flags.extend(std::env::var_os(secret).map(|_| Setting {
+            name: secret.to_owned(),
+            value: Some("(hidden)".to_owned()),
+            from: Some("environment"),
+        }));
+    }
     Settings { program: command.get_name().to_owned(), flags }
 }
 

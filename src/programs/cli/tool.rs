@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 
 use super::checkpoint::CheckpointTool;
+use super::join::JoinTool;
 use super::local::LocalArgs;
 use super::parse::main;
 use super::predict::PredictArgs;
@@ -31,6 +32,9 @@ enum Tool {
     /// List, show, verify, export and import checkpoints
     #[command(subcommand)]
     Checkpoint(CheckpointTool),
+    /// Make the join string with which the tasks of a job prove who they are
+    #[command(subcommand)]
+    Join(JoinTool),
     /// Predict with a trained model: print one line for each example of a data set
     Predict(PredictArgs),
     /// Show the devices and variables of a cluster of servers, or evaluate a job's model with them
@@ -57,6 +61,7 @@ pub fn local_main() -> ExitCode {
     main(|ToolArgs { tool }: ToolArgs| match tool {
         Tool::Local(args) => args.run(),
         Tool::Checkpoint(tool) => actix_rt::System::new().block_on(tool.run()),
+        Tool::Join(tool) => tool.run(),
         Tool::Predict(args) => args.run(),
         Tool::Session(args) => args.run(),
         Tool::Top(TopArgs { chief, interval_s, once }) => {

@@ -316,7 +316,7 @@ impl TrainArgs {
         hooks: &Hooks,
         log: &Log,
     ) -> Outcome {
-        let network = self.cluster.network(self.observe.endpoint(log)?);
+        let network = self.cluster.network(cluster, self.observe.endpoint(log)?)?;
         let leads = cluster.task().job == JobName::Chief || cluster.hosts_chief();
         let digest_of = graph.clone();
         let orders = if leads {

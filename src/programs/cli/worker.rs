@@ -65,7 +65,7 @@ pub fn worker_main_with(datasets: Datasets) -> ExitCode {
             None
         };
         let log = logging::start(&cluster.task().to_string(), args.observe.log_format());
-        let network = args.cluster.network(args.observe.endpoint(&log)?);
+        let network = args.cluster.network(&cluster, args.observe.endpoint(&log)?)?;
         let threads = args.threads.map_or_else(|| threads_per_worker(1), usize::from);
         let config = WorkerConfig {
             data_dir: args.data_dir,

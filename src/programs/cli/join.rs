@@ -1,0 +1,221 @@
+//! The flags with which a task proves who it is, and the tool `pushpull join`.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::{Args, Subcommand};
+use pushpull_identity::{Authority, Credentials, JoinString};
+use pushpull_messages::cluster::ClusterConfig;
+use pushpull_messages::id::JobName;
+
+use crate::programs::exit::{Failure, Outcome};
+
+/// The environment variable that can hold the join string instead of a file. A flag must not hold it, because
+/// every user of a host can read the command lines of its processes.
+pub(crate) const JOIN_ENV: &str = "PUSHPULL_JOIN";
+/// The environment variable that can name the authority's file, for programs without a command line.
+pub(crate) const AUTHORITY_ENV: &str = "PUSHPULL_AUTHORITY";
+
+/// The flags with which a task proves who it is.
+#[derive(Clone, Debug, Args)]
+pub(super) struct JoinArgs {
+    /// File with the job's join string, which only its owner can read; the tasks then encrypt their TCP
+    /// connections and prove who they are. Without a file, the join string is taken from the variable
+    /// PUSHPULL_JOIN
+    #[arg(long, value_name = "FILE")]
+    join_file: Option<PathBuf>,
+    /// File of the job's authority, for the task that hosts the chief; `pushpull join new` writes such a
+    /// file. It has the join string, too
+    #[arg(long, env = AUTHORITY_ENV, value_name = "FILE")]
+    authority: Option<PathBuf>,
+}
+
+impl JoinArgs {
+    /// Returns the credentials of the task's process; `None` without a join string.
+    ///
+    /// # Errors
+    /// Returns an error if the join string or the authority is not valid, if others can read their files, if
+    /// two join strings differ, or if the authority is missing or given to a task that does not use it.
+    pub(super) fn credentials(&self, cluster: &ClusterConfig) -> Result<Option<Credentials>, Failure> {
+        let env = std::env::var(JOIN_ENV).ok();
+        self.credentials_with(env.as_deref(), cluster)
+    }
+
+    fn credentials_with(
+        &self,
+        env: Option<&str>,
+        cluster: &ClusterConfig,
+    ) -> Result<Option<Credentials>, Failure> {
+        let task = cluster.task();
+        if task.job == JobName::Evaluator {
+            // It reads checkpoints, and talks to no other task.
+            return Ok(None);
+        }
+        let (join, leads) = (self.join(env)?, cluster.hosts_chief());
+        let credentials = match (&self.authority, join) {
+            (None, None) => return Ok(None),
+            (Some(_), _) if !leads => {
+                return Err(Failure::Usage(format!(
+                    "--authority: {task} does not host the chief: give {task} only the join string"
+                )));
+            }
+            (Some(path), join) => {
+                let authority = Authority::read(path);
+                let authority = authority.map_err(|error| Failure::Usage(format!("--authority: {error}")))?;
+                if join.is_some_and(|join| join != *authority.join()) {
+                    return Err(Failure::Usage(format!(
+                        "--authority {}: the task has the join string of another authority; leave it out, or give \
+                         the one that `pushpull join new` has printed",
+                        path.display()
+                    )));
+                }
+                Credentials::of_chief(authority, cluster.cluster().clone(), task)
+            }
+            (None, Some(_)) if leads => {
+                return Err(Failure::Usage(format!(
+                    "{task} hosts the chief and has a join string, so it needs the job's --authority FILE"
+                )));
+            }
+            (None, Some(join)) => Credentials::of_task(join, cluster.cluster().clone(), task),
+        };
+        Ok(Some(credentials.context("cannot make the credentials of this task")?))
+    }
+
+    /// Returns the join string that the file or the environment has.
+    fn join(&self, env: Option<&str>) -> Result<Option<JoinString>, Failure> {
+        let read = |path: &Path| {
+            let join = JoinString::read(path);
+            join.map_err(|error| Failure::Usage(format!("--join-file {}: {error}", path.display())))
+        };
+        let parse =
+            |text: &str| text.trim().parse().map_err(|error| Failure::Usage(format!("{JOIN_ENV}: {error}")));
+        let file = self.join_file.as_deref().map(read).transpose()?;
+        let env: Option<JoinString> = env.filter(|text| !text.is_empty()).map(parse).transpose()?;
+        match (file, env) {
+            (Some(file), Some(env)) if file != env => Err(Failure::Usage(format!(
+                "--join-file and {JOIN_ENV} have different join strings: leave out one of the two"
+            ))),
+            (file, env) => Ok(file.or(env)),
+        }
+    }
+}
+
+/// The tools for join strings.
+#[derive(Debug, Subcommand)]
+pub(super) enum JoinTool {
+    /// Write the authority of a new job to a file, and print the join string for its tasks
+    New(NewArgs),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct NewArgs {
+    /// New file for the authority; the task that hosts the chief needs it
+    #[arg(long, value_name = "FILE")]
+    authority: PathBuf,
+}
+
+impl JoinTool {
+    /// Runs the tool.
+    pub(super) fn run(self) -> Outcome {
+        let Self::New(NewArgs { authority: path }) = self;
+        let authority = Authority::new()?;
+        authority.write(&path).map_err(|error| Failure::Usage(format!("--authority: {error}")))?;
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "{}", authority.join().text())?;
+        Ok(out.flush()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{Permissions, set_permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    use pushpull_messages::cluster::ClusterSpec;
+    use tempfile::TempDir;
+
+    use super::*;
+
+    /// Two authorities in files, and a file with the join string of the first one.
+    struct Files {
+        dir: TempDir,
+        joins: [String; 2],
+    }
+
+    impl Files {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let joins = ["one", "other"].map(|name| {
+                let authority = Authority::new().unwrap();
+                authority.write(&dir.path().join(name)).unwrap();
+                authority.join().text()
+            });
+            let files = Self { dir, joins };
+            std::fs::write(files.path("join"), format!("{}\n", files.joins[0])).unwrap();
+            set_permissions(files.path("join"), Permissions::from_mode(0o600)).unwrap();
+            files
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.dir.path().join(name)
+        }
+
+        fn read(&self, job: JobName, files: [Option<&str>; 2], env: Option<&str>) -> Result<bool, String> {
+            let [join_file, authority] = files.map(|name| name.map(|name| self.path(name)));
+            let jobs = [(JobName::Chief, "c:1"), (JobName::Ps, "p:1"), (JobName::Worker, "w:1")];
+            let jobs = jobs.map(|(job, address)| (job, vec![address]));
+            let cluster = ClusterConfig::new(ClusterSpec::new(jobs).unwrap(), job, Some(0)).unwrap();
+            let credentials = JoinArgs { join_file, authority }.credentials_with(env, &cluster);
+            match credentials {
+                Ok(credentials) => Ok(credentials.is_some()),
+                Err(Failure::Usage(reason)) => Err(reason),
+                Err(failure) => panic!("{failure}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_join_string_comes_from_a_file_or_the_environment() {
+        let files = Files::new();
+        let join = Some(files.joins[0].as_str());
+        assert_eq!(files.read(JobName::Ps, [None; 2], None), Ok(false));
+        assert_eq!(files.read(JobName::Ps, [None; 2], Some("")), Ok(false));
+        for (given, env) in [([Some("join"), None], None), ([None; 2], join), ([Some("join"), None], join)] {
+            assert_eq!(files.read(JobName::Worker, given, env), Ok(true));
+            assert_eq!(files.read(JobName::Evaluator, given, env), Ok(false));
+        }
+        assert_eq!(files.read(JobName::Chief, [None, Some("one")], None), Ok(true));
+        assert_eq!(files.read(JobName::Chief, [Some("join"), Some("one")], join), Ok(true));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_one_line_without_the_secret() {
+        let files = Files::new();
+        std::fs::write(files.path("broken"), &files.joins[0][..100]).unwrap();
+        set_permissions(files.path("broken"), Permissions::from_mode(0o600)).unwrap();
+        std::fs::write(files.path("open"), &files.joins[0]).unwrap();
+        set_permissions(files.path("open"), Permissions::from_mode(0o644)).unwrap();
+        let [join, other] = files.joins.each_ref().map(|join| Some(join.as_str()));
+        for (job, given, env, words) in [
+            (
+                JobName::Ps,
+                [Some("join"), None],
+                other,
+                "--join-file and PUSHPULL_JOIN have different join strings",
+            ),
+            (JobName::Ps, [Some("broken"), None], None, "the join string is not valid"),
+            (JobName::Ps, [Some("open"), None], None, "has mode 0644"),
+            (JobName::Ps, [Some("none"), None], None, "cannot read"),
+            (JobName::Ps, [None; 2], Some("pushpull1.x"), "PUSHPULL_JOIN: the join string is not valid"),
+            (JobName::Ps, [None, Some("one")], join, "ps/0 does not host the chief"),
+            (JobName::Chief, [None, Some("one")], other, "the join string of another authority"),
+            (JobName::Chief, [None, Some("join")], None, "is not an authority"),
+            (JobName::Chief, [None; 2], join, "needs the job's --authority FILE"),
+        ] {
+            let error = files.read(job, given, env).unwrap_err();
+            assert!(error.contains(words) && !error.contains('\n'), "{error}");
+            assert!(files.joins.iter().all(|join| !error.contains(&join[90..120])), "{error}");
+        }
+    }
+}
