@@ -28,6 +28,7 @@ mod hanging;
 mod hooks;
 mod hostile;
 mod input;
+mod joining;
 mod leaving;
 mod library;
 mod local;

@@ -85,7 +85,7 @@ pub(crate) fn example_called(name: &str) -> Command {
 /// Returns a command without the environment variables that could influence a test.
 pub(crate) fn clean(program: &str) -> Command {
     let mut command = Command::new(program);
-    let tasks = ["PUSHPULL_LOG_PREFIXED", "PUSHPULL_ENDS_WITH_PARENT"];
+    let tasks = ["PUSHPULL_LOG_PREFIXED", "PUSHPULL_ENDS_WITH_PARENT", "PUSHPULL_JOIN", "PUSHPULL_AUTHORITY"];
     for variable in ["TF_CONFIG", "RUST_LOG", "LISTEN_FDS", "LISTEN_PID"].iter().chain(&tasks) {
         command.env_remove(variable);
     }
