@@ -222,7 +222,7 @@ fn what_does_not_fit_ends_a_task_at_once() {
     };
     let join = format!("--join-file={}", joined.join.display());
     let authority = |path: &PathBuf| format!("--authority={}", path.display());
-    refused(CHIEF, &[join.clone()], "needs the job's --authority FILE");
+    refused(CHIEF, std::slice::from_ref(&join), "needs the job's --authority FILE");
     refused(CHIEF, &[join.clone(), authority(&other)], "the join string of another authority");
     refused(PS, &[join, authority(&joined.authority)], "ps/0 does not host the chief");
     let open = joined.cluster.dir().join("open");

@@ -274,7 +274,7 @@ fn only_the_chain_of_this_job_is_accepted() {
     }
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn what_is_no_tls_is_refused_and_what_stalls_is_too() {
     let (chief, _) = chief();
     for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 64], b"PPUL\0\0\0\0\0\0\0\0"] {
@@ -292,7 +292,7 @@ async fn what_is_no_tls_is_refused_and_what_stalls_is_too() {
     assert!(chief.accept(far).await.unwrap().is_none(), "a look whether the port is open");
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn an_enrolment_that_stalls_ends() {
     let (chief, join) = chief();
     let client = configs::client(Servers::Tasks(Verifier::new(&join)), None, ENROLMENT).unwrap();
@@ -307,4 +307,45 @@ async fn an_enrolment_that_stalls_ends() {
     let (accepted, read) = tokio::join!(chief.accept(far), dialled);
     assert!(matches!(accepted, Err(IdentityError::Late(_))), "{accepted:?}");
     assert!(read.is_err());
+}
+
+/// Gives a task a certificate that was made this long ago.
+fn give(task: &Credentials, authority: &Authority, id: TaskId, ago: Duration) {
+    let made = unix_time().saturating_sub(ago);
+    task.install(authority.certify(&[id], task.public_key(), made).unwrap()).unwrap();
+}
+
+#[tokio::test]
+async fn a_certificate_is_renewed_after_half_of_its_life() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("authority");
+    Authority::new().unwrap().write(&path).unwrap();
+    let authority = Authority::read(&path).unwrap();
+    let chief = Credentials::of_chief(Authority::read(&path).unwrap(), cluster(), TaskId::CHIEF).unwrap();
+    let (worker, ps) = (task(authority.join(), WORKER), task(authority.join(), PS));
+    let hour = Duration::from_secs(3600);
+    for (ago, old) in [(LIFE / 2 - hour, false), (LIFE / 2 + hour, true)] {
+        give(&ps, &authority, PS, ago);
+        assert_eq!(chief.must_renew(&connect(&chief, &ps).await.0.unwrap()), old);
+        give(&worker, &authority, WORKER, ago);
+        // A chief that cannot be reached does not matter while the certificate is valid.
+        let unreachable = |_| async { Err::<DuplexStream, _>(std::io::Error::other("unreachable")) };
+        worker.enrol(unreachable).await.unwrap();
+        assert_eq!(connect(&worker, &ps).await.0.unwrap().tasks, [PS]);
+    }
+    let (granted, asked) = enrol_ps(&chief, &ps).await;
+    granted.and(asked).unwrap();
+    assert!(!chief.must_renew(&connect(&chief, &ps).await.0.unwrap()), "it is new");
+    let (asked, granted) = enrol(&worker, &chief).await;
+    asked.and(granted).unwrap();
+    let unexpected = |_| async { panic!("it is new") as std::io::Result<DuplexStream> };
+    worker.enrol(unexpected).await.unwrap();
+}
+
+#[test]
+fn a_certificate_of_another_task_is_not_used() {
+    let authority = Authority::new().unwrap();
+    let worker = task(authority.join(), WORKER);
+    let other = authority.certify(&[PS], worker.public_key(), unix_time()).unwrap();
+    assert!(matches!(worker.install(other), Err(IdentityError::WrongTask { .. })));
 }

@@ -31,6 +31,7 @@ mod liveness;
 #[cfg_attr(not(target_os = "linux"), path = "local/elsewhere.rs")]
 mod local;
 mod pending;
+mod renewal;
 mod reply;
 mod retry;
 mod secure;

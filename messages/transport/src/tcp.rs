@@ -3,6 +3,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
@@ -20,6 +21,7 @@ use crate::listener::Listener;
 use crate::liveness::{LOST_AFTER, LOST_AFTER_MIN};
 #[cfg(target_os = "linux")]
 use crate::local;
+use crate::renewal::{EVERY, Renewal};
 use crate::secure::{SecureRead, over};
 use crate::spin::{SPIN, Spin};
 use crate::stream::{Receiver, Sender};
@@ -36,6 +38,7 @@ pub struct Tcp {
     local: bool,
     /// `None` if tasks need not prove who they are.
     credentials: Option<Credentials>,
+    pub(crate) renewal: Arc<Renewal>,
 }
 
 impl Default for Tcp {
@@ -55,6 +58,7 @@ impl Tcp {
             congestion: Congestion::default(),
             local: false,
             credentials: None,
+            renewal: Arc::default(),
         }
     }
 
@@ -165,6 +169,11 @@ impl Tcp {
         if let Some(credentials) = &self.credentials {
             let enrolled = credentials.enrol(|chief| async move { self.connect_to_host(&chief).await });
             enrolled.await.map_err(io::Error::other)?;
+            let tcp = self.detached();
+            self.renewal.start(EVERY, move |addresses| {
+                let tcp = tcp.clone();
+                async move { tcp.renew(addresses).await }.boxed()
+            });
         }
         let mut last = no_address();
         for address in lookup_host(host).await? {
@@ -180,7 +189,11 @@ impl Tcp {
         let secured = match &self.credentials {
             // The chief gives the task at the other end its certificate, even if their own link stays within
             // the host: tasks of other hosts need that certificate.
-            Some(credentials) if credentials.is_chief() => Some(self.secure(credentials, address).await?),
+            Some(credentials) if credentials.is_chief() => {
+                let secured = self.secure(credentials, address).await?;
+                self.renewal.remember(address);
+                Some(secured)
+            }
             _ => None,
         };
         #[cfg(target_os = "linux")]
@@ -213,6 +226,26 @@ impl Tcp {
         let enrolled = credentials.enrol_peer(self.connect_to(address).await?);
         enrolled.await.map_err(io::Error::other)?;
         credentials.connect(self.connect_to(address).await?).await.map_err(io::Error::other)
+    }
+
+    /// Returns the same transport, except that it remembers no addresses.
+    pub(crate) fn detached(&self) -> Self {
+        Self { renewal: Arc::default(), ..self.clone() }
+    }
+
+    /// Renews the certificate of this task if it needs that. The chief does so for the tasks at `addresses`.
+    pub(crate) async fn renew(&self, addresses: Vec<SocketAddr>) {
+        let Some(credentials) = &self.credentials else { return };
+        let own = credentials.enrol(|chief| async move { self.connect_to_host(&chief).await });
+        if let Err(error) = own.await {
+            tracing::warn!("the certificate of this task has expired and is not renewed: {error}");
+        }
+        for address in addresses {
+            if let Err(error) = self.secure(credentials, address).await {
+                // The task may have ended. If it is lost, others notice.
+                tracing::debug!(%error, %address, "looked at no certificate");
+            }
+        }
     }
 
     /// Opens a TCP connection to the first address of a host that answers.

@@ -256,6 +256,26 @@ async fn a_process_that_hosts_tasks_has_one_certificate() {
     tokio::time::timeout(Duration::from_secs(10), counted).await.expect("it is counted");
 }
 
+#[tokio::test]
+async fn the_chief_looks_after_the_certificates_of_long_jobs() {
+    let mut job = Job::usual();
+    let (chief, ps, worker) = (job.chief(), job.tcp(PS), job.tcp(WORKER));
+    let servers = [job.serve(&chief, CHIEF), job.serve(&ps, PS)];
+    let _stays = job.dial(&chief, CHIEF, PS).await.unwrap();
+    let known = chief.renewal.addresses();
+    assert_eq!(known, [job.address(PS).parse().unwrap()]);
+    let accepted = |server: &Server| server.observer().snapshot().accepted;
+    let before = accepted(&servers[1]);
+    chief.detached().renew(known).await;
+    worker.renew(Vec::new()).await;
+    let counted = async {
+        while accepted(&servers[1]) == before || accepted(&servers[0]) == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), counted).await.expect("the chief connects to the ps again");
+}
+
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_local_link_needs_no_certificate_but_gives_one() {
