@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use pushpull_messages::id::{JobName, TaskId};
 
-use crate::harness::{Cluster, Endpoint, Job, PATIENCE, Program, free_port, tool, wait_until};
+use crate::harness::{Cluster, ENDLESS, Endpoint, Job, PATIENCE, Program, free_port, tool, wait_until};
 
 const CHIEF: TaskId = TaskId::CHIEF;
 const PS: TaskId = TaskId::ps(0);
@@ -329,4 +329,17 @@ fn tasks_that_are_started_again_join_again() {
     programs[0].wait_for("continuing the job of an earlier run of the chief");
     all_end(programs);
     joined.cluster.finished();
+}
+
+#[test]
+fn a_worker_that_the_cluster_does_not_list_joins_with_it() {
+    let joined = Joined::new(Cluster::new(1, 1, ENDLESS));
+    let start = |task: TaskId| joined.cluster.spawn(task, joined.role(task).args([TCP, "--workers-max=2"]));
+    let mut programs: Vec<Program> = joined.cluster.spec.tasks().map(|(task, _)| start(task)).collect();
+    programs[0].wait_for("of 1000000, ");
+    programs.push(start(SECOND));
+    programs[3].wait_for("the chief has given this task a certificate");
+    programs[3].wait_for("joining the running job at step");
+    Cluster::stop_now(&mut programs[0]);
+    all_end(programs);
 }

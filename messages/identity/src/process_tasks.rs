@@ -1,13 +1,17 @@
 //! Which tasks the process of a task runs. Its certificate names all of them.
 
-use pushpull_messages::cluster::ClusterSpec;
+use pushpull_messages::cluster::{ClusterSpec, TASKS_PER_JOB_MAX};
 use pushpull_messages::id::{JobName, TaskId};
 
 /// Returns the tasks that the process of `task` runs: the task itself; the ps task of its index, if it is a
-/// worker of a cluster that lists no ps tasks; and the chief, if it hosts the chief. Returns `None` if the
-/// cluster does not list the task.
+/// worker of a cluster that lists no ps tasks; and the chief, if it hosts the chief. A worker that the
+/// cluster does not list runs itself only: the chief decides later whether it may join the job. Returns
+/// `None` if the cluster does not list another task.
 pub(crate) fn process_tasks(cluster: &ClusterSpec, task: TaskId) -> Option<Vec<TaskId>> {
-    cluster.address(task)?;
+    if cluster.address(task).is_none() {
+        let may_join = task.job == JobName::Worker && (task.index as usize) < TASKS_PER_JOB_MAX;
+        return may_join.then(|| vec![task]);
+    }
     let hosted_ps = (task.job == JobName::Worker && !cluster.has_ps()).then(|| TaskId::ps(task.index));
     let hosted_chief = (task == cluster.chief_host() && task != TaskId::CHIEF).then_some(TaskId::CHIEF);
     Some([task].into_iter().chain(hosted_ps).chain(hosted_chief).collect())
@@ -26,6 +30,9 @@ mod tests {
         assert_eq!(process_tasks(&whole, worker), Some(vec![worker]));
         assert_eq!(process_tasks(&whole, chief), Some(vec![chief]));
         assert_eq!(process_tasks(&whole, ps), None);
+        for (index, tasks) in [(2, Some(vec![TaskId::worker(2)])), (TASKS_PER_JOB_MAX as u32, None)] {
+            assert_eq!(process_tasks(&whole, TaskId::worker(index)), tasks, "a worker that may join");
+        }
         let workers = cluster(&[workers]);
         assert_eq!(process_tasks(&workers, worker), Some(vec![worker, ps]));
         let first = TaskId::worker(0);

@@ -164,7 +164,7 @@ async fn a_chief_that_knows_no_secret_is_refused() {
 #[tokio::test]
 async fn only_tasks_of_the_cluster_get_certificates() {
     let (chief, join) = chief();
-    for stranger in [TaskId::CHIEF, TaskId::worker(2), TaskId::new(JobName::CLIENT, 0)] {
+    for stranger in [TaskId::CHIEF, TaskId::ps(2), TaskId::new(JobName::CLIENT, 0)] {
         let (asked, granted) = enrol(&task(&join, stranger), &chief).await;
         assert!(matches!(asked, Err(IdentityError::Enrolment(EnrolmentError::Refused(_)))), "{stranger}");
         let error = granted.unwrap_err();
