@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pushpull_messages::cluster::ClusterSpec;
+use pushpull_messages::cluster::{ClusterSpec, TASKS_PER_JOB_MAX};
 use pushpull_messages::id::{JobName, TaskId};
 use pushpull_messages::observe::unix_time;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
@@ -164,7 +164,8 @@ async fn a_chief_that_knows_no_secret_is_refused() {
 #[tokio::test]
 async fn only_tasks_of_the_cluster_get_certificates() {
     let (chief, join) = chief();
-    for stranger in [TaskId::CHIEF, TaskId::ps(2), TaskId::new(JobName::CLIENT, 0)] {
+    let beyond = TaskId::worker(TASKS_PER_JOB_MAX as u32);
+    for stranger in [TaskId::CHIEF, beyond, TaskId::new(JobName::CLIENT, 0)] {
         let (asked, granted) = enrol(&task(&join, stranger), &chief).await;
         assert!(matches!(asked, Err(IdentityError::Enrolment(EnrolmentError::Refused(_)))), "{stranger}");
         let error = granted.unwrap_err();
