@@ -51,7 +51,7 @@ pub(crate) fn cost(case: &Case) -> anyhow::Result<Cost> {
         *bytes = loopback_bytes()? - before;
         reported(folder.path())?;
     }
-    let workers = peaks.values().filter(|(name, _)| name.starts_with("pushpull-worke"));
+    let workers = peaks.values().filter(|(name, _)| name.starts_with("pushpull-worker"));
     let worker = workers.map(|&(_, peak)| peak).max().context("no worker was seen")?;
     let all: u64 = peaks.values().map(|&(_, peak)| peak).sum();
     let step_bytes = (bytes[1] - bytes[0]) as f64 / (STEPS[1] - STEPS[0]) as f64;
