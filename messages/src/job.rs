@@ -641,6 +641,27 @@ mod tests {
     }
 
     #[test]
+    fn workers_join_only_where_their_number_may_change() {
+        let plain = fixtures::job(4, 1);
+        plain.validate_elastic(9).unwrap();
+        let ordered = |workers| JobSpec {
+            sync: format!("sync:{workers}").parse().unwrap(),
+            deterministic: true,
+            ..plain.clone()
+        };
+        ordered(9).validate_elastic(9).unwrap();
+        let one = JobSpec { strategy: Some(DistributionSpec::Mirrored), ..plain.clone() };
+        for (job, expected) in [
+            (fixtures::any_stage::staged_job(1), "a graph with stages: leave --workers-max out"),
+            (one, "a strategy that has one worker: leave --workers-max out"),
+            (ordered(8), "deterministic needs the policy sync"),
+        ] {
+            let error = job.validate_elastic(9).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
     fn stages_take_workers_and_micro_batches() {
         let staged = fixtures::any_stage::staged_job(1);
         assert_eq!((staged.replicas(6), fixtures::job(4, 1).replicas(6)), (3, 6));

@@ -48,8 +48,14 @@ impl ClusterConfig {
             if !(workers..=TASKS_PER_JOB_MAX).contains(&(max as usize)) {
                 return Err(ClusterError::WorkersMax { max, workers });
             }
-            if let (JobName::Worker, Some(index)) = (job, index.filter(|&index| index < max)) {
-                return Ok(Self { cluster, task: TaskId::worker(index), workers_max });
+            if let (JobName::Worker, Some(index)) = (job, index) {
+                let (task, tasks) = (TaskId::worker(index), max as usize);
+                let config = Self { cluster, task, workers_max };
+                return if index < max {
+                    Ok(config)
+                } else {
+                    Err(ClusterError::TaskIndex { job, index, tasks })
+                };
             }
         }
         let listed = cluster.addresses(job).len();

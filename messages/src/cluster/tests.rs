@@ -390,6 +390,39 @@ fn an_invalid_cluster_is_refused() {
 }
 
 #[test]
+fn workers_may_join_up_to_the_largest_number() {
+    let of = |spec: &str, job: &str, index, max| ClusterFlags {
+        workers_max: Some(max),
+        ..of_spec(spec, job, index)
+    };
+    let spec = "ps|p:1,worker|w:1;x:1";
+    for (index, hosts_ps) in [(0, false), (3, false)] {
+        let config = of(spec, "worker", Some(index), 4).resolve().unwrap().unwrap();
+        assert_eq!((config.task(), config.workers_max()), (TaskId::worker(index), Some(4)));
+        assert_eq!(config.hosts_ps(), hosts_ps);
+    }
+    let workers = "worker|w:1;x:1";
+    let hosts = |index| of(workers, "worker", Some(index), 3).resolve().unwrap().unwrap().hosts_ps();
+    assert!(hosts(1) && !hosts(2), "only a listed worker hosts a ps task");
+    assert_eq!(of(spec, "ps", None, 2).resolve().unwrap().unwrap().workers_max(), Some(2));
+    for (flags, part) in [
+        (
+            of(spec, "worker", Some(4), 4),
+            "task index 4 of job 'worker' is out of range, expected --task-index from 0 to 3",
+        ),
+        (of(spec, "worker", None, 4), "job 'worker' has 2 tasks and no index is given"),
+        (
+            of(spec, "ps", Some(0), 1),
+            "--workers-max is 1, expected from 2, the number of workers in the cluster",
+        ),
+        (of(spec, "ps", Some(0), TASKS_PER_JOB_MAX as u32 + 1), "--workers-max is"),
+    ] {
+        let error = refused(&flags);
+        assert!(error.contains(part), "{error}");
+    }
+}
+
+#[test]
 fn the_task_of_this_process_must_be_unique() {
     let spec = "ps|p:1,worker|w:1;x:1";
     assert_eq!(of_spec(spec, "ps", None).resolve().unwrap().unwrap().task(), TaskId::ps(0));
