@@ -314,11 +314,11 @@ fn streaming_needs_little_memory() {
     writer.write_example(&example).unwrap();
     writer.finish().unwrap();
 
-    let peak = |stream| {
+    let peak = |train: &Path, stream| {
         let input = InputSpec {
             shuffle: ShuffleSpec::Buffer(1000),
             stream,
-            ..InputSpec::new(records(path.clone()), records(small.clone()))
+            ..InputSpec::new(records(train.to_owned()), records(small.clone()))
         };
         let job = JobSpec { batch_size: 8, ..JobSpec::new(regression(&[PIXELS]), input, 50) };
         let cluster = crate::harness::Cluster::new(1, 1, 50);
@@ -331,8 +331,12 @@ fn streaming_needs_little_memory() {
         peak
     };
     let bytes = (EXAMPLES * PIXELS) as u64;
-    assert!(peak(StreamSpec::Never) > bytes, "the examples are held");
-    let streamed = peak(StreamSpec::Always);
-    // A worker without any data takes a quarter of these bytes, because its program is large in this profile.
-    assert!((1..bytes / 3).contains(&streamed), "{streamed} of {bytes} bytes");
+    assert!(peak(&path, StreamSpec::Never) > bytes, "the examples are held");
+    // What a worker takes without any data to speak of is not what this test is about.
+    let program = peak(&small, StreamSpec::Never);
+    let streamed = peak(&path, StreamSpec::Always);
+    assert!(
+        program > 0 && streamed < program + bytes / 12,
+        "{streamed} of {bytes} bytes, without data {program}"
+    );
 }
