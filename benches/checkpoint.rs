@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use clap::Parser;
 use pushpull::{OptimizerSpec, SyncSpec};
+use support::usage::peak_of;
 use support::{local, tell, train};
 
 #[global_allocator]
@@ -105,9 +106,7 @@ impl Pair {
 
     /// Returns the peak resident memory of the ps so far, in bytes.
     fn peak(&self) -> anyhow::Result<u64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.ps.0.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;
-        Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? * 1024)
+        peak_of(&self.ps.0.id().to_string())
     }
 }
 

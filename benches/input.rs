@@ -21,6 +21,7 @@ use pushpull::{
     VocabularySpec,
 };
 use support::models::mlp_of;
+use support::usage::{children_of, name_of, peak_of};
 use support::{local, reported, tell};
 
 /// The number of files of each large data set.
@@ -171,19 +172,11 @@ fn watch(run: &mut Child) -> anyhow::Result<u64> {
                 false => bail!("pushpull local ended with {status}; its worker's peak memory: {most} bytes"),
             }
         }
-        for process in fs::read_dir("/proc")?.flatten() {
-            let read = |name| fs::read_to_string(process.path().join(name)).unwrap_or_default();
-            let ours = read("stat")
-                .rsplit(')')
-                .next()
-                .and_then(|rest| rest.split_whitespace().nth(1).map(str::to_owned));
-            if ours != Some(run.id().to_string()) || !read("cmdline").contains("worker") {
-                continue;
+        for process in children_of(run.id()) {
+            // The process may have ended meanwhile.
+            if name_of(process).contains("worker") {
+                most = most.max(peak_of(&process.to_string()).unwrap_or_default());
             }
-            let status = read("status");
-            let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-            let kilobytes = peak.and_then(|peak| peak.trim().trim_end_matches(" kB").parse::<u64>().ok());
-            most = most.max(kilobytes.unwrap_or(0) * 1024);
         }
         std::thread::sleep(POLL);
     }

@@ -15,6 +15,7 @@ mod peer;
 mod peer_program;
 #[path = "../support/process.rs"]
 mod process;
+#[path = "../support/usage.rs"]
 mod usage;
 mod worker;
 

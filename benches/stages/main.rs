@@ -8,6 +8,8 @@ mod memory;
 mod speed;
 #[path = "../support/spread.rs"]
 mod spread;
+#[path = "../support/usage.rs"]
+mod usage;
 
 use clap::Parser;
 use spread::Spread;

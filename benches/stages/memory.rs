@@ -10,7 +10,9 @@ use pushpull::nn::{Layer, dense};
 use pushpull::{ClusterSpec, DatasetSpec, GraphBuilder, GraphError, GraphSpec, InputSpec, JobSpec, SyncSpec};
 use pushpull_messages::id::{JobName, TaskId};
 
-const MIB: f64 = 1024.0;
+use crate::usage::peak_of;
+
+const MIB: f64 = (1 << 20) as f64;
 
 /// Returns an MLP of two halves that are almost equal. If `cut` is true, each is on a stage.
 fn mlp(width: usize, cut: bool) -> Result<GraphSpec, GraphError> {
@@ -46,9 +48,7 @@ impl Drop for Processes {
 
 /// Returns the largest resident memory of a process so far, in MiB; `None` if the process has ended.
 fn peak(child: &Child) -> Option<f64> {
-    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    Some(line.split_whitespace().next()?.parse::<f64>().ok()? / MIB)
+    Some(peak_of(&child.id().to_string()).ok()? as f64 / MIB)
 }
 
 /// Trains a few steps, and returns the peak of each worker in MiB.

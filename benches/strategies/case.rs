@@ -72,12 +72,13 @@ impl Case {
         matches!(self.way, Way::Ps) as u32
     }
 
-    /// Returns the number of updates over which the speed is measured.
+    /// Returns the number of updates over which the speed is measured: enough for several seconds, because the
+    /// first updates of a job are slower.
     pub(crate) const fn steps(&self) -> u64 {
         match self.model {
-            Model::Mlp => 400,
-            Model::Cnn => 80,
-            Model::Large => 5,
+            Model::Mlp => 2000,
+            Model::Cnn => 400,
+            Model::Large => 10,
         }
     }
 }

@@ -7,9 +7,6 @@ mod case;
 mod run;
 #[path = "../support/mod.rs"]
 mod support;
-#[path = "../push_pull/usage.rs"]
-#[allow(dead_code)]
-mod usage;
 
 use case::{Case, Model, Way};
 use clap::Parser;

@@ -11,8 +11,8 @@ use anyhow::{Context, bail};
 use pushpull::DatasetSpec;
 
 use crate::case::Case;
+use crate::support::usage::{children_of, name_of, peak_of};
 use crate::support::{local, reported, train};
-use crate::usage::peak_of;
 
 /// What a case takes.
 pub(crate) struct Cost {
@@ -77,9 +77,8 @@ fn watched(mut command: Command) -> anyhow::Result<BTreeMap<u32, (String, u64)>>
     let mut peaks = BTreeMap::new();
     let status = loop {
         for process in children_of(child.id()) {
-            let name = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
-            if let (Ok(peak), false) = (peak_of(&process.to_string()), name.is_empty()) {
-                peaks.insert(process, (name.trim().to_owned(), peak));
+            if let Ok(peak) = peak_of(&process.to_string()) {
+                peaks.insert(process, (name_of(process), peak));
             }
         }
         if let Some(status) = child.try_wait()? {
@@ -91,12 +90,6 @@ fn watched(mut command: Command) -> anyhow::Result<BTreeMap<u32, (String, u64)>>
         bail!("pushpull local ended with {status}");
     }
     Ok(peaks)
-}
-
-/// Returns the processes that a process has started and that still run.
-fn children_of(parent: u32) -> Vec<u32> {
-    let text = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
-    text.split_whitespace().filter_map(|id| id.parse().ok()).collect()
 }
 
 /// Returns the bytes that loopback has carried since the host was started.

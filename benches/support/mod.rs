@@ -8,6 +8,7 @@ pub(crate) mod models;
 pub(crate) mod spread;
 pub(crate) mod tasks;
 pub(crate) mod training;
+pub(crate) mod usage;
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,7 @@
-//! The CPU time and the memory of processes, from `/proc`.
+//! The CPU time, the memory and the children of processes, from `/proc`.
+
+// Each benchmark uses only a part of this module.
+#![allow(dead_code)]
 
 use std::fs;
 
@@ -27,4 +30,16 @@ pub(crate) fn peak_of(id: &str) -> anyhow::Result<u64> {
     let status = fs::read_to_string(format!("/proc/{id}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;
     Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? * 1024)
+}
+
+/// Returns the name of a process's program, of which the system keeps 15 characters; empty if the process has
+/// ended.
+pub(crate) fn name_of(process: u32) -> String {
+    fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default().trim().to_owned()
+}
+
+/// Returns the processes that the main thread of a process has started, and that still run.
+pub(crate) fn children_of(parent: u32) -> Vec<u32> {
+    let text = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
+    text.split_whitespace().filter_map(|id| id.parse().ok()).collect()
 }
