@@ -72,8 +72,8 @@ impl Case {
         matches!(self.way, Way::Ps) as u32
     }
 
-    /// Returns the number of updates over which the speed is measured: enough for several seconds, because the
-    /// first updates of a job are slower.
+    /// Returns the number of updates over which the speed is measured: enough for several seconds, because
+    /// the first updates of a job are slower.
     pub(crate) const fn steps(&self) -> u64 {
         match self.model {
             Model::Mlp => 2000,
