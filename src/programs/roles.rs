@@ -43,6 +43,8 @@ pub(crate) struct Network {
     pub bind: Option<String>,
     /// What the task proves with who it is; `None` if the job has no join string.
     pub credentials: Option<Credentials>,
+    /// Whether other hosts may reach the task although it has no credentials.
+    pub insecure: bool,
     /// True if payloads carry a checksum.
     pub payload_crc: bool,
     /// Whether tasks of one host and one user may share memory.

@@ -204,6 +204,7 @@ impl ClusterArgs {
     pub(crate) fn network(&self, cluster: &ClusterConfig, http: EndpointConfig) -> Result<Network, Failure> {
         Ok(Network {
             credentials: self.join.credentials(cluster)?,
+            insecure: self.join.insecure(),
             bind: self.bind.as_ref().map(ToString::to_string),
             payload_crc: self.payload_crc,
             local: self.transport.is_local(),

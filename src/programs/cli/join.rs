@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use clap::builder::FalseyValueParser;
 use clap::{Args, Subcommand};
 use pushpull_identity::{Authority, Credentials, JoinString};
 use pushpull_messages::cluster::ClusterConfig;
@@ -16,6 +17,8 @@ use crate::programs::exit::{Failure, Outcome};
 pub(crate) const JOIN_ENV: &str = "PUSHPULL_JOIN";
 /// The environment variable that can name the authority's file, for programs without a command line.
 pub(crate) const AUTHORITY_ENV: &str = "PUSHPULL_AUTHORITY";
+/// The environment variable that stands for `--insecure`, for programs without a command line.
+pub(crate) const INSECURE_ENV: &str = "PUSHPULL_INSECURE";
 
 /// The flags with which a task proves who it is.
 #[derive(Clone, Debug, Args)]
@@ -29,9 +32,18 @@ pub(super) struct JoinArgs {
     /// file. It has the join string, too
     #[arg(long, env = AUTHORITY_ENV, value_name = "FILE")]
     authority: Option<PathBuf>,
+    /// Let other hosts reach this task although it has no join string: everybody who reaches it can then read
+    /// the model, change it and end the job. Without this flag, such a task listens only on loopback
+    #[arg(long, env = INSECURE_ENV, value_parser = FalseyValueParser::new())]
+    insecure: bool,
 }
 
 impl JoinArgs {
+    /// Returns whether other hosts may reach this task although it has no join string.
+    pub(super) const fn insecure(&self) -> bool {
+        self.insecure
+    }
+
     /// Returns the credentials of the task's process; `None` without a join string.
     ///
     /// # Errors
@@ -166,7 +178,7 @@ mod tests {
             let jobs = [(JobName::Chief, "c:1"), (JobName::Ps, "p:1"), (JobName::Worker, "w:1")];
             let jobs = jobs.map(|(job, address)| (job, vec![address]));
             let cluster = ClusterConfig::new(ClusterSpec::new(jobs).unwrap(), job, Some(0)).unwrap();
-            let credentials = JoinArgs { join_file, authority }.credentials_with(env, &cluster);
+            let credentials = JoinArgs { join_file, authority, insecure: false }.credentials_with(env, &cluster);
             match credentials {
                 Ok(credentials) => Ok(credentials.is_some()),
                 Err(Failure::Usage(reason)) => Err(reason),
