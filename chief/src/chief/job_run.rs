@@ -157,6 +157,7 @@ impl JobRun {
             ..server.clone()
         };
         let server = serve(listener, self.identity.clone(), Arc::new(service), config);
+        self.board.serves(server.observer());
         let cluster = &self.identity.cluster;
         let workers = self.job.replicas(cluster.addresses(JobName::Worker).len() as u32);
         let ps = cluster.ps_addresses().len();

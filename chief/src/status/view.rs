@@ -1,7 +1,7 @@
 //! The status of a job as its chief publishes it: a snapshot about once a second and at every change, and the
 //! job's history. Readers get the last published status without querying any task.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -9,6 +9,7 @@ use pushpull_messages::id::{Incarnation, TaskId};
 use pushpull_messages::observe::{
     ChiefSnapshot, CurvePoint, JobPhase, Meter, Observed, PlacementRow, RoleSnapshot, TaskSnapshot, TaskState,
 };
+use pushpull_transport::ServerObserver;
 use tokio::sync::{mpsc, watch};
 
 use crate::command::Command;
@@ -27,12 +28,14 @@ pub(crate) struct StatusBoard {
     snapshots: watch::Sender<Arc<ChiefSnapshot>>,
     contents: Arc<Mutex<BoardContents>>,
     meter: Arc<Meter>,
+    /// The observer of the chief's connections; unset until the chief listens.
+    server: Arc<OnceLock<ServerObserver>>,
 }
 
 impl StatusBoard {
     pub(crate) fn new() -> Self {
         let (snapshots, _) = watch::channel(Arc::default());
-        Self { snapshots, contents: Arc::default(), meter: Arc::default() }
+        Self { snapshots, contents: Arc::default(), meter: Arc::default(), server: Arc::default() }
     }
 
     /// Returns a view of this board.
@@ -44,12 +47,19 @@ impl StatusBoard {
     ) -> ChiefView {
         let snapshots = self.snapshots.subscribe();
         let (contents, meter) = (Arc::clone(&self.contents), Arc::clone(&self.meter));
-        ChiefView { incarnation, makes_checkpoints, snapshots, contents, meter, commands }
+        let server = Arc::clone(&self.server);
+        ChiefView { incarnation, makes_checkpoints, snapshots, contents, meter, server, commands }
     }
 
     /// Returns the meter that measures the coordinator's queue.
     pub(crate) const fn meter(&self) -> &Arc<Meter> {
         &self.meter
+    }
+
+    /// Lets readers see the connections that the chief accepts.
+    pub(crate) fn serves(&self, server: ServerObserver) {
+        // A chief listens once.
+        let _ = self.server.set(server);
     }
 
     /// Publishes the state of the chief task.
@@ -103,6 +113,7 @@ pub struct ChiefView {
     snapshots: watch::Receiver<Arc<ChiefSnapshot>>,
     contents: Arc<Mutex<BoardContents>>,
     meter: Arc<Meter>,
+    server: Arc<OnceLock<ServerObserver>>,
     commands: mpsc::Sender<Command>,
 }
 
@@ -140,13 +151,14 @@ impl ChiefView {
 impl Observed for ChiefView {
     async fn observe(&self) -> TaskSnapshot {
         let snapshot = Arc::clone(&self.snapshots.borrow());
+        let server = self.server.get().map(ServerObserver::snapshot);
         let actor = format!("{}/desk", TaskId::CHIEF);
         TaskSnapshot {
             task: TaskId::CHIEF,
             incarnation: self.incarnation,
             state: self.contents.lock().state,
             actors: vec![self.meter.snapshot(actor, phase(snapshot.phase))],
-            role: RoleSnapshot::Chief(Box::new((*snapshot).clone())),
+            role: RoleSnapshot::Chief(Box::new(ChiefSnapshot { server, ..(*snapshot).clone() })),
         }
     }
 }

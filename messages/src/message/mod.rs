@@ -26,6 +26,7 @@ mod rejoin;
 mod relay;
 mod report;
 mod save;
+mod senders;
 mod session;
 mod set_learning_rate;
 mod stage;

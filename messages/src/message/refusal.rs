@@ -51,6 +51,28 @@ pub enum RefusalCode {
     RolledBack,
 }
 
+impl RefusalCode {
+    /// Returns the name under which refusals with this code are counted.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Protocol => "protocol",
+            Self::Cluster => "cluster",
+            Self::Mismatch => "mismatch",
+            Self::Malformed => "malformed",
+            Self::Misfit => "misfit",
+            Self::NotFinite => "not_finite",
+            Self::Unavailable => "unavailable",
+            Self::Overloaded => "overloaded",
+            Self::Superseded => "superseded",
+            Self::Again => "again",
+            Self::Alone => "alone",
+            Self::Term => "term",
+            Self::Failed => "failed",
+            Self::RolledBack => "rolled_back",
+        }
+    }
+}
+
 /// The reply to a request that was refused, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::ps::ServerSnapshot;
 use super::times::TimeHistogram;
 use super::worker::VerdictCounters;
 use crate::id::{GlobalStep, LocalStep, ShardId, TaskId, Version};
@@ -64,6 +65,10 @@ pub struct ChiefSnapshot {
     pub accepts_wishes: bool,
     /// The number of spans that were dropped from the timeline, if a timeline is written.
     pub spans_lost: u64,
+    /// The connections that the chief has accepted; `None` in a snapshot that was not asked for, such as one
+    /// for the status page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<ServerSnapshot>,
 }
 
 /// A summary of a job.

@@ -31,6 +31,9 @@ pub struct ServerSnapshot {
     /// The number of connections closed, by reason. The reason `closed` means that the connection ended in
     /// an orderly way.
     pub closed: BTreeMap<String, u64>,
+    /// The number of refused requests, by the code of the refusal.
+    #[serde(default)]
+    pub refused: BTreeMap<String, u64>,
     /// The traffic received on all connections.
     pub received: Traffic,
     /// The traffic sent on all connections.

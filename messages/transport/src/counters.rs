@@ -1,5 +1,6 @@
-//! Counts the ended connections by reason, the traffic on connections, and the repeated requests. The
-//! reasons can reveal an attack or a faulty cable. Handshakes and heartbeats are not counted as traffic.
+//! Counts the ended connections and the refused requests by reason, the traffic on connections, and the
+//! repeated requests. The reasons can reveal an attack or a faulty cable. Handshakes and heartbeats are not
+//! counted as traffic.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::buffer::Budget;
+use pushpull_messages::message::RefusalCode;
 use pushpull_messages::observe::{ServerSnapshot, SharedTimes, Traffic};
 
 /// The traffic in one direction on all connections, counted without a lock.
@@ -42,6 +44,8 @@ pub(super) struct ConnectionCounters {
     accepted: AtomicU64,
     /// The number of ended connections, by reason. The set of reasons is fixed, so the map is bounded.
     closed: Mutex<BTreeMap<&'static str, u64>>,
+    /// The number of refused requests, by the code of the refusal.
+    refused: Mutex<BTreeMap<&'static str, u64>>,
 }
 
 impl ConnectionCounters {
@@ -57,6 +61,11 @@ impl ConnectionCounters {
 
     pub(super) fn close(&self, reason: &'static str) {
         *self.closed.lock().entry(reason).or_default() += 1;
+    }
+
+    /// Counts a request that was refused with this code.
+    pub(super) fn refuse(&self, code: RefusalCode) {
+        *self.refused.lock().entry(code.as_str()).or_default() += 1;
     }
 }
 
@@ -76,10 +85,13 @@ impl ServerObserver {
     /// server allocated memory. A payload from a task in the same process does not count, because its memory
     /// belongs to the sender.
     pub fn snapshot(&self) -> ServerSnapshot {
-        let closed = self.counters.closed.lock();
+        let counts = |counts: &Mutex<BTreeMap<&'static str, u64>>| {
+            counts.lock().iter().map(|(&reason, &count)| (reason.to_owned(), count)).collect()
+        };
         ServerSnapshot {
             accepted: self.counters.accepted.load(Ordering::Relaxed),
-            closed: closed.iter().map(|(&reason, &count)| (reason.to_owned(), count)).collect(),
+            closed: counts(&self.counters.closed),
+            refused: counts(&self.counters.refused),
             received: self.counters.received.traffic(),
             sent: self.counters.sent.traffic(),
             writing: self.counters.writing.snapshot(),

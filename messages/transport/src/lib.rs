@@ -42,6 +42,7 @@ mod session;
 mod shared_port;
 mod sink;
 mod spin;
+mod strangers;
 mod stream;
 mod tcp;
 #[cfg(test)]

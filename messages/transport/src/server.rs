@@ -77,6 +77,7 @@ pub fn serve(
         config,
         hello_limits,
         warnings: Arc::clone(&warnings),
+        strangers: Arc::default(),
         counters,
         next: AtomicU64::new(1),
         peers: Arc::new(count),

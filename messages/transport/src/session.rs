@@ -23,6 +23,7 @@ use crate::liveness::{self, Lively};
 use crate::reply::{Content, Outgoing, Place, Reply};
 use crate::server_config::ServerConfig;
 use crate::service::{Arriving, Peer, Service};
+use crate::strangers::Strangers;
 use crate::warnings::Warnings;
 use crate::wire::{Envelope, Limits, WireError};
 
@@ -43,6 +44,7 @@ pub(crate) struct Host {
     /// The limits on the first frame of a connection.
     pub hello_limits: Limits,
     pub warnings: Arc<Warnings>,
+    pub strangers: Arc<Strangers>,
     pub counters: Arc<ConnectionCounters>,
     /// The number that the next connection gets.
     pub next: AtomicU64,
@@ -62,6 +64,9 @@ enum SessionError {
     /// The value is the full reason, for the log. The peer may be told less.
     #[error("refused: {0}")]
     Refused(String),
+    /// The task cannot serve the peer yet, which is no fault of the peer. The value is the reason.
+    #[error("refused: {0}")]
+    Unavailable(String),
 }
 
 impl SessionError {
@@ -71,7 +76,7 @@ impl SessionError {
             Self::Wire(error) => error.reason(),
             Self::NoHandshake(_) => "no_handshake",
             Self::NotHello(_) => "not_hello",
-            Self::Refused(_) => "refused",
+            Self::Refused(_) | Self::Unavailable(_) => "refused",
         }
     }
 }
@@ -99,6 +104,7 @@ async fn serve(
     accepted: Accepted,
     mut stopping: watch::Receiver<bool>,
 ) -> Result<(), SessionError> {
+    let stranger = host.strangers.enter(accepted.peer()).map_err(WireError::from)?;
     let link = tokio::select! {
         biased;
         // This has a time limit of its own.
@@ -113,9 +119,11 @@ async fn serve(
         shaken = timeout(limit, handshake(host, &mut *sender, &mut *receiver, (address, tasks))) => shaken,
         _ = stopping.wait_for(|&stop| stop) => return Ok(()),
     };
-    let Some(admitted) = shaken.map_err(|_| SessionError::NoHandshake(host.config.handshake_ms))?? else {
-        return Ok(());
-    };
+    let shaken = shaken.map_err(|_| SessionError::NoHandshake(host.config.handshake_ms))?;
+    if matches!(shaken, Ok(_) | Err(SessionError::Unavailable(_))) {
+        stranger.pass();
+    }
+    let Some(admitted) = shaken? else { return Ok(()) };
     receiver.trust(host.config.limits, Some(host.budget.share(host.config.connection_bytes_max)));
     Ok(exchange(host, &admitted.peer, sender, receiver, stopping).await?)
 }
@@ -186,8 +194,9 @@ async fn handshake(
     // The hello is freed before the answer is sent, because it may be large and sending may take a while.
     drop(hello);
     if let Err(Rejection { refusal, details }) = admitted {
+        let later = refusal.code == RefusalCode::Unavailable;
         answer(request, refusal.into()).await?;
-        return Err(SessionError::Refused(details));
+        return Err(if later { SessionError::Unavailable(details) } else { SessionError::Refused(details) });
     }
     host.peers.send_modify(|peers| *peers += 1);
     let admitted = Admitted { peer, service: Arc::clone(&host.service), peers: Arc::clone(&host.peers) };
@@ -275,7 +284,13 @@ async fn read_requests(
         host.counters.received.count(bytes);
         let (request_name, credit) = (message.name(), receiver.take_header_credit());
         let place = Place { request: request_name, _permit: permit, _credit: credit };
-        host.service.call(peer, message, payload, Reply::new(request, outgoing.clone(), place));
+        let reply = Reply::new(request, outgoing.clone(), place);
+        if message.may_come_from(peer.task, peer.guest) {
+            host.service.call(peer, message, payload, reply);
+        } else {
+            let reason = format!("{} does not accept {request_name} from {}", host.identity.task, peer.task);
+            reply.refuse(RefusalCode::Malformed, reason);
+        }
         turn += 1;
         if turn == TURN_REQUESTS {
             turn = 0;
@@ -296,7 +311,10 @@ async fn read_payload(
 ) -> Result<Payload, WireError> {
     let last_took = took[0].zip(took[1]).map(|(one, other)| one.min(other));
     let arriving = Arriving { message, lengths, last_took };
-    let sink = host.service.sink(peer, arriving).await;
+    let sink = match message.may_come_from(peer.task, peer.guest) {
+        true => host.service.sink(peer, arriving).await,
+        false => None,
+    };
     let began = observe::now();
     let payload = receiver.finish(sink).await?;
     *took = [took[1], Some(observe::since(began))];
@@ -331,6 +349,7 @@ async fn write_replies(
             }
         };
         if let Message::Refusal(refusal) = &message {
+            host.counters.refuse(refusal.code);
             log_refusal(host, peer, place.request, refusal);
         }
         let (bytes, began) = (payload.bytes(), observe::now());

@@ -20,7 +20,9 @@ use crate::handshake::Identity;
 use crate::in_process::{BACKLOG_MAX, Queue, link_pair};
 use crate::link::{Begun, FrameReceiver, Link};
 use crate::listener::{Listener, accept_all};
+use crate::secure::over;
 use crate::sink::Sink;
+use crate::strangers::{Stranger, Strangers};
 use crate::transport::Transport;
 use crate::warnings::Warnings;
 use crate::wire::{Envelope, Limits, WireError};
@@ -57,9 +59,18 @@ impl SharedPort {
         let (open, closed) = watch::channel(false);
         let (routing, address) = (Arc::clone(&tasks), listener.address().into());
         let run = async move {
+            let strangers = Arc::new(Strangers::default());
             let route = |accepted: Accepted| {
-                let routing = Arc::clone(&routing);
-                async move { routing.route(accepted.open().await).await }
+                let (routing, strangers) = (Arc::clone(&routing), Arc::clone(&strangers));
+                async move {
+                    match strangers.enter(accepted.peer()) {
+                        Ok(stranger) => routing.route(accepted.open().await, Some(stranger)).await,
+                        // A task refuses the link, logs the reason and counts it.
+                        Err(error) => {
+                            routing.route(over(accepted.peer().to_owned(), Some(error.into())), None).await
+                        }
+                    }
+                }
             };
             accept_all(listener, LINKS_MAX, closed, &Warnings::default(), route).await;
         };
@@ -91,14 +102,21 @@ impl SharedPort {
 }
 
 impl Tasks {
-    /// Reads the first frame of a link, and passes the link on to the task that the frame names.
-    async fn route(self: Arc<Self>, mut link: Link) {
+    /// Reads the first frame of a link, and passes the link on to the task that the frame names, which counts
+    /// it from then on.
+    async fn route(self: Arc<Self>, mut link: Link, stranger: Option<Stranger>) {
         link.receiver.trust(self.first_frame, None);
         let first = match timeout(FIRST_FRAME, link.receiver.receive()).await {
-            Ok(Ok(None)) => return,
+            Ok(Ok(None)) => {
+                stranger.map(Stranger::pass);
+                return;
+            }
             Ok(first) => first,
             Err(_) => Err(WireError::Stalled(FIRST_FRAME.as_secs())),
         };
+        if first.is_ok() {
+            stranger.map(Stranger::pass);
+        }
         let request = first.as_ref().ok().and_then(|first| first.as_ref()).map(|first| first.request);
         let Some(queue) = self.queue(&first) else {
             let reason = "the task that was dialled is not serving yet";
@@ -186,7 +204,7 @@ impl Transport for Hosted {
             return self.outside.dial(address);
         }
         let (near, far) = link_pair(address);
-        tokio::spawn(Arc::clone(&self.port.tasks).route(far).in_current_span());
+        tokio::spawn(Arc::clone(&self.port.tasks).route(far, None).in_current_span());
         std::future::ready(Ok(near)).boxed()
     }
 }

@@ -7,6 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
 use crate::buffer::{Buffer, BufferPool, Payload, Segment};
+use crate::wire::{Envelope, encode_head};
 use pushpull_messages::cluster::ClusterSpec;
 use pushpull_messages::id::*;
 use pushpull_messages::message::*;
@@ -20,7 +21,7 @@ fn identity(task: TaskId) -> Identity {
 }
 
 /// A service that answers a push with the gradients of that push. It keeps the reply handle of an `Observe`
-/// until a `Stop` arrives, and then drops the handle without answering.
+/// until a `JoinRoute` arrives, and then drops the handle without answering.
 #[derive(Default)]
 struct Echo {
     kept: Mutex<Vec<Reply>>,
@@ -63,8 +64,8 @@ impl Service for Echo {
                 reply.send(pushed, payload);
             }
             Message::Observe(_) | Message::Finish(_) => self.kept.lock().unwrap().push(reply),
-            Message::Stop(_) => {
-                reply.send(Stopped {}, Payload::EMPTY);
+            Message::JoinRoute(join) => {
+                reply.send(RouteJoined { from: join.first }, Payload::EMPTY);
                 self.kept.lock().unwrap().clear();
             }
             other => reply.refuse(RefusalCode::Malformed, format!("no {} here", other.name())),
@@ -171,8 +172,8 @@ async fn refused_unexpected_and_dropped_replies_are_errors() {
             while setup.echo.kept.lock().unwrap().is_empty() {
                 tokio::task::yield_now().await;
             }
-            let stop = Stop { reason: StopReason::Completed };
-            client.call::<Stopped>(stop, Payload::EMPTY).await.unwrap();
+            let join = JoinRoute { first: Version(1) };
+            client.call::<RouteJoined>(join, Payload::EMPTY).await.unwrap();
         };
         let (dropped, ()) = tokio::join!(kept, drop_it);
         assert!(dropped.unwrap_err().to_string().contains("ended before it could answer"));
@@ -247,10 +248,13 @@ async fn a_guest_is_admitted_and_learns_the_task() {
         let setup = setup(transport, address, config).await;
         let connection = guest(&setup).await.unwrap();
         assert_eq!((connection.peer(), connection.welcome().task), (PS, PS));
-        let (pushed, _): (Pushed, _) = connection.call(push(1, 0), Payload::EMPTY).await.unwrap();
-        assert_eq!(pushed.version, Version(1));
+        let describe = Describe { own: true, variables: false };
+        let refused = connection.call::<Described>(describe, Payload::EMPTY).await.unwrap_err();
+        assert_eq!(refused.to_string(), "ps/0: no Describe here");
+        // Requests of tasks do not reach the service.
         let refused = connection.call::<Registered>(Register::default(), Payload::EMPTY).await.unwrap_err();
-        assert_eq!(refused.to_string(), "ps/0: no Register here");
+        assert_eq!(refused.to_string(), "ps/0: ps/0 does not accept Register from client/70000");
+        assert_eq!(setup.server.observer().snapshot().refused.get("malformed"), Some(&2));
         // Members of the cluster are admitted and refused as without guests.
         client(&setup, TaskId::worker(0)).await.unwrap();
         let unknown = client(&setup, TaskId::ps(7)).await.unwrap_err().to_string();
@@ -662,7 +666,7 @@ async fn a_silent_peer_is_lost_and_an_idle_one_is_not() {
     let quiet = dial(&tcp, &real.address, &me, PS, patience()).await.unwrap();
     let doomed = dial(&tcp, &silent_address, &me, PS, patience()).await.unwrap();
     let error =
-        doomed.call::<Stopped>(Stop { reason: StopReason::Completed }, Payload::EMPTY).await.unwrap_err();
+        doomed.call::<RouteJoined>(JoinRoute { first: Version(1) }, Payload::EMPTY).await.unwrap_err();
     assert!(error.to_string().contains("nothing was received for 3 s"), "{error}");
     silent.await.unwrap();
     // The other connection was idle for the same time, and still works at both ends.
@@ -856,4 +860,46 @@ async fn a_torn_payload_drops_its_sink_and_calls_nobody() {
     let (result, ()) = tokio::join!(call, async { drop(promise) });
     assert!(matches!(result, Err(CallError::Lost { .. })), "{result:?}");
     assert_eq!(received.recv().await, Some(Err(400_000)), "the first segment had arrived");
+}
+
+/// A host that opens connections and says nothing has a bounded number of them, at a port of one task and at
+/// a shared port. A task of another host is served meanwhile.
+#[tokio::test]
+async fn silent_connections_of_a_host_are_bounded() {
+    for shared in [false, true] {
+        let tcp = Tcp::default();
+        let mut listener = tcp.listen("127.0.0.1:0").await.unwrap();
+        let address = listener.address();
+        let mut port = None;
+        if shared {
+            let port = port.insert(SharedPort::open(listener, &identity(PS)));
+            listener = port.listener(PS).unwrap();
+        }
+        let server = serve(listener, identity(PS), Arc::new(Echo::default()), ServerConfig::default());
+        let from_elsewhere = async || {
+            let socket = tokio::net::TcpSocket::new_v4().unwrap();
+            socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+            socket.connect(address.parse().unwrap()).await.unwrap()
+        };
+        let mut silent = Vec::new();
+        while server.observer().snapshot().closed.get("too_many").is_none_or(|&count| count < 5) {
+            silent.push(from_elsewhere().await);
+        }
+        let (me, patience) = (identity(TaskId::worker(0)), Patience::of(Duration::from_secs(20)));
+        dial(&tcp, &address, &me, PS, patience).await.unwrap();
+        // Connections that their host closes free their places, and do not count as failed.
+        drop(silent);
+        let hello = Envelope { request: RequestId(0), message: me.hello(PS).into(), payload: Payload::EMPTY };
+        let hello = encode_head(&hello, false).unwrap().bytes;
+        let mut welcome = [0];
+        loop {
+            let mut stream = from_elsewhere().await;
+            // The server closes a connection that is still one too many.
+            if stream.write_all(&hello).await.is_ok()
+                && stream.read(&mut welcome).await.is_ok_and(|read| read == 1)
+            {
+                break;
+            }
+        }
+    }
 }

@@ -38,12 +38,12 @@ impl<R: AsyncRead + Unpin> AsyncRead for SecureRead<R> {
     }
 }
 
-/// A link that is over before it has begun: its other end has proved nothing, or wanted only a certificate.
+/// A link that is over before it has begun: its other end has proved nothing, wanted only a certificate, or
+/// was one too many.
 struct Over(Option<WireError>);
 
 /// Returns a link from which only `error` can be received or, without an error, nothing.
-pub(crate) fn over(peer: String, error: Option<IdentityError>) -> Link {
-    let error = error.map(|error| WireError::Identity(error.to_string()));
+pub(crate) fn over(peer: String, error: Option<WireError>) -> Link {
     Link { sender: Box::new(Over(None)), receiver: Box::new(Over(error)), peer, tasks: None }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use pushpull_identity::{Authority, Credentials, JoinString};
 use pushpull_messages::cluster::ClusterSpec;
 use pushpull_messages::id::{Incarnation, JobName, RequestId, TaskId};
-use pushpull_messages::message::{Message, RefusalCode, Stopped};
+use pushpull_messages::message::{AccessFiles, FileAccess, Message, RefusalCode, Stopped};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -98,11 +98,18 @@ impl Job {
     }
 }
 
-/// Calls the task at the other end, and returns the name by which it knows this one.
+/// Calls the task at the other end as a worker, and returns the name by which it knows this one.
 async fn known_as(connection: &Connection, payload: Payload) -> String {
     let segments = payload.segments().len() as u32;
     let refused = connection.call::<Stopped>(push(1, segments), payload).await.unwrap_err();
     refused.to_string()
+}
+
+/// Calls the task at the other end as the chief or as a ps task, and returns the name by which it knows this
+/// one.
+async fn ordered_as(connection: &Connection) -> String {
+    let list = AccessFiles { access: FileAccess::List { folder: String::new() } };
+    connection.call::<Stopped>(list, Payload::EMPTY).await.unwrap_err().to_string()
 }
 
 fn closed(server: &Server, reason: &str) -> u64 {
@@ -124,10 +131,13 @@ async fn tasks_reach_each_other_once_they_have_certificates() {
     // Large payloads pass, in records of TLS.
     let large = Segment::whole(Arc::new(Buffer::from_f32(&vec![1.5; 1 << 20])));
     let large = || Payload::new(vec![large.clone(), large.clone()]);
-    for (connection, name) in [(&to_chief, "worker/0"), (&to_ps, "worker/0"), (&from_chief, "chief/0")] {
-        assert!(known_as(connection, Payload::EMPTY).await.contains(&format!("hello {name}")));
-        assert!(known_as(connection, large()).await.contains(&format!("hello {name}")));
+    for connection in [&to_chief, &to_ps] {
+        assert!(known_as(connection, Payload::EMPTY).await.contains("hello worker/0"));
+        assert!(known_as(connection, large()).await.contains("hello worker/0"));
     }
+    assert!(ordered_as(&from_chief).await.contains("hello chief/0"));
+    let refused = known_as(&from_chief, large()).await;
+    assert!(refused.contains("ps/0 does not accept Push from chief/0"), "{refused}");
     drop((to_chief, to_ps, from_chief));
     for server in servers {
         server.alone().await;
@@ -242,7 +252,11 @@ async fn a_process_that_hosts_tasks_has_one_certificate() {
             let patience = Patience::of(Duration::from_secs(10));
             let address = job.address(WORKER);
             let reached = dial(&second, &address, &job.identity(claimed), task, patience).await.unwrap();
-            assert!(known_as(&reached, Payload::EMPTY).await.contains(&format!("hello {claimed}")));
+            let known = match claimed.job {
+                JobName::Worker => known_as(&reached, Payload::EMPTY).await,
+                _ => ordered_as(&reached).await,
+            };
+            assert!(known.contains(&format!("hello {claimed}")), "{known}");
         }
     }
     // Strangers at a shared port are counted by one of its tasks.

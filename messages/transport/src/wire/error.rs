@@ -87,6 +87,9 @@ pub enum WireError {
     /// The other end of the connection has not proved who it is. The value is the reason.
     #[error("{0}")]
     Identity(String),
+    /// The peer, or its host, takes more than strangers may take. The value is the reason.
+    #[error("{0}")]
+    TooMany(String),
     /// The peer answered in TLS, and this task has no join string.
     #[error("the peer demands TLS: give this task the job's join string with --join-file FILE")]
     TlsDemanded,
@@ -109,6 +112,7 @@ impl WireError {
             Self::Checksum { .. } => "checksum",
             Self::Loan(_) => "loan",
             Self::Identity(_) => "identity",
+            Self::TooMany(_) => "too_many",
             Self::TlsDemanded => "tls_demanded",
             Self::Segments { .. } => "segments",
             Self::Message(_) => "message",

@@ -6,6 +6,7 @@ use pushpull_messages::observe::{Checkpoints, ChiefSnapshot, JobPhase, ShardRow,
 
 use super::evaluator::results;
 use super::exposition::Samples;
+use super::ps::strangers;
 
 const PHASES: [&str; 5] = [
     phase(JobPhase::Starting),
@@ -33,6 +34,9 @@ pub(super) fn samples(job: &ChiefSnapshot, out: &mut Samples<'_>) {
     out.gauge("pushpull_job_last_step", &[], job.last_step.0 as f64);
     out.gauge("pushpull_job_began_step", &[], job.began.0 as f64);
     out.counter("pushpull_job_rollbacks_total", &[], job.rollbacks);
+    if let Some(server) = &job.server {
+        strangers(server, out);
+    }
     if let Some(loss) = job.loss {
         out.gauge("pushpull_loss", &[], f64::from(loss));
     }

@@ -29,9 +29,11 @@ pub(super) const FAMILIES: &[(&str, Kind, &str)] = &[
     ("pushpull_payload_bytes_total", Counter, "Bytes of tensors by direction, without headers."),
     ("pushpull_in_flight_bytes", Gauge, "Payload bytes in flight: at a worker, those of requests that wait for a reply; at a ps, those of requests that were received and not yet answered."),
     ("pushpull_in_flight_limit_bytes", Gauge, "Maximum of payload bytes in flight; a request that would exceed the maximum waits."),
-    // Ps tasks and servers of sessions.
+    // Ps tasks, the chief and servers of sessions.
     ("pushpull_connections_accepted_total", Counter, "Connections accepted."),
     ("pushpull_connections_closed_total", Counter, "Connections closed, by reason."),
+    ("pushpull_requests_refused_total", Counter, "Requests of other tasks that were refused, by reason."),
+    // Ps tasks and servers of sessions.
     ("pushpull_reply_write_seconds", Histogram, "How long replies took to be written."),
     ("pushpull_buffer_pool_bytes", Gauge, "Bytes of buffers that are kept for reuse."),
     ("pushpull_shard_version", Gauge, "Updates applied to the shard's variables, including those before a restart."),

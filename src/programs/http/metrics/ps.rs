@@ -1,13 +1,14 @@
 //! The metric samples of a ps task: its connections and its shards.
 
+use std::collections::BTreeMap;
+
 use pushpull_messages::id::ShardId;
 use pushpull_messages::message::ShardSnapshot;
 use pushpull_messages::observe::{PsSnapshot, ServerSnapshot, Traffic};
 
 use super::exposition::Samples;
 
-/// The maximum number of reasons for closed connections that are counted separately; all others are counted
-/// together.
+/// The maximum number of reasons of a family that are counted separately; all others are counted together.
 const REASONS_MAX: usize = 24;
 
 pub(super) fn samples(ps: &PsSnapshot, out: &mut Samples<'_>) {
@@ -20,22 +21,33 @@ pub(super) fn samples(ps: &PsSnapshot, out: &mut Samples<'_>) {
 
 /// Adds the samples of the connections that a task has accepted.
 pub(super) fn connections(server: &ServerSnapshot, out: &mut Samples<'_>) {
-    let ServerSnapshot { accepted, closed, received, sent, writing, in_flight_bytes, in_flight_bytes_max } =
-        server;
-    out.counter("pushpull_connections_accepted_total", &[], *accepted);
-    let mut others = 0u64;
-    for (at, (reason, &count)) in closed.iter().enumerate() {
-        if at < REASONS_MAX && reason != "other" {
-            out.counter("pushpull_connections_closed_total", &[("reason", reason)], count);
-        } else {
-            others = others.saturating_add(count);
-        }
-    }
-    out.counter("pushpull_connections_closed_total", &[("reason", "other")], others);
+    let ServerSnapshot { received, sent, writing, in_flight_bytes, in_flight_bytes_max, .. } = server;
+    strangers(server, out);
     traffic(received, sent, out);
     out.times("pushpull_reply_write_seconds", &[], writing);
     out.gauge("pushpull_in_flight_bytes", &[], *in_flight_bytes as f64);
     out.gauge("pushpull_in_flight_limit_bytes", &[], *in_flight_bytes_max as f64);
+}
+
+/// Adds the samples of the connections that a task has accepted and closed, and of the requests that it has
+/// refused.
+pub(super) fn strangers(server: &ServerSnapshot, out: &mut Samples<'_>) {
+    let ServerSnapshot { accepted, closed, refused, .. } = server;
+    out.counter("pushpull_connections_accepted_total", &[], *accepted);
+    by_reason("pushpull_connections_closed_total", closed, out);
+    by_reason("pushpull_requests_refused_total", refused, out);
+}
+
+fn by_reason(family: &str, counts: &BTreeMap<String, u64>, out: &mut Samples<'_>) {
+    let mut others = 0u64;
+    for (at, (reason, &count)) in counts.iter().enumerate() {
+        if at < REASONS_MAX && reason != "other" {
+            out.counter(family, &[("reason", reason)], count);
+        } else {
+            others = others.saturating_add(count);
+        }
+    }
+    out.counter(family, &[("reason", "other")], others);
 }
 
 /// Adds the samples of the messages and bytes that a task has received and sent.

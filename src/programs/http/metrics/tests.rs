@@ -111,6 +111,7 @@ impl Numbers {
         ServerSnapshot {
             accepted: self.next(),
             closed,
+            refused: [("term".into(), self.next()), ("malformed".into(), self.next())].into(),
             received: self.traffic(),
             sent: self.traffic(),
             writing: self.times(),
