@@ -20,6 +20,7 @@ mod manifest;
 mod memory;
 mod read;
 pub mod record;
+mod root;
 mod store;
 mod stores;
 #[cfg(test)]

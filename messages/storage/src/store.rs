@@ -39,6 +39,16 @@ pub enum StoreError {
         /// A hint to the user; may be empty.
         hint: &'static str,
     },
+    /// The location is not one of those that the task may use.
+    #[error(
+        "'{location}' is not below {root}, where this task keeps checkpoints; use a location there, or start the task with another --checkpoint-root"
+    )]
+    Outside {
+        /// The location that was given.
+        location: String,
+        /// The directory or bucket below which all locations must lie.
+        root: String,
+    },
     /// The directory cannot be used.
     #[error("{location} is not a directory that this host can use: {reason}")]
     Directory {

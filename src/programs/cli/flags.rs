@@ -13,6 +13,7 @@ use pushpull_messages::id::JobName;
 use pushpull_messages::job::{JOB_FILE_BYTES_MAX, JobSpec};
 use pushpull_messages::placement::SHARDS_PER_TASK_MAX;
 use pushpull_ps::{MakeDevice, PsConfig, PsDevice};
+use pushpull_storage::Stores;
 use pushpull_transport::{Congestion, SPIN};
 use pushpull_worker::{DeviceChoice, DeviceList, ReplicaError, WorkerConfig, engine_replicas};
 
@@ -379,7 +380,7 @@ impl PsDeviceArgs {
 }
 
 /// The flags of a ps task: one of its own, or one that a worker hosts.
-#[derive(Clone, Copy, Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct PsSettingArgs {
     /// Number of shards; each shard of 1 MiB or more runs on a thread of its own
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = shards())]
@@ -390,6 +391,10 @@ pub(crate) struct PsSettingArgs {
     lease: LeaseArgs,
     #[command(flatten)]
     memory: PsMemoryArgs,
+    /// Directory, or part of a bucket, below which the ps task reads and writes checkpoints. It refuses to do
+    /// so elsewhere, whatever the chief orders
+    #[arg(long, value_name = "DIR")]
+    checkpoint_root: Option<String>,
 }
 
 impl PsSettingArgs {
@@ -406,7 +411,9 @@ impl PsSettingArgs {
     /// # Errors
     /// If the host lacks the device.
     pub(crate) fn config_on(self, cluster: &ClusterArgs, device: PsDevice) -> Result<PsConfig, Failure> {
+        let stores = Stores::default();
         Ok(self.memory.apply(PsConfig {
+            stores: self.checkpoint_root.iter().fold(stores, |stores, root| stores.below(root)),
             shards: self.shards,
             start_timeout: cluster.start_timeout(),
             chief_lease: self.lease.time(),

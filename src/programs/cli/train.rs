@@ -276,7 +276,7 @@ impl TrainArgs {
     }
 
     fn ps_config(&self) -> Result<PsConfig, Failure> {
-        self.ps_settings.config_on(&self.cluster, self.device_of_variables()?)
+        self.ps_settings.clone().config_on(&self.cluster, self.device_of_variables()?)
     }
 
     /// Returns the device on which the strategy stores the variables.
