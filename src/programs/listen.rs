@@ -8,8 +8,12 @@ use pushpull_messages::cluster::ClusterConfig;
 use pushpull_messages::graph::GraphSpec;
 use pushpull_messages::message::RefusalCode;
 use pushpull_transport::{DialError, Identity, Listener, Patience, Tcp, Transport, TransportError, dial};
+use tracing::Instrument;
 
 use crate::incarnation::{incarnation, nonce};
+
+/// The time between two reminders that everybody can reach this task.
+const REMIND_EVERY: Duration = Duration::from_secs(3600);
 
 /// Returns the identity that this task presents to its peers. `graph` is the model that the task was started
 /// with, if any; `http` is the address of the task's endpoint, if it has one.
@@ -29,9 +33,10 @@ pub(crate) fn identity(config: &ClusterConfig, graph: Option<&GraphSpec>, http: 
 /// cluster spec does not resolve to an address of the host itself.
 ///
 /// # Errors
-/// Returns an error of one line if the address cannot be used. If another program uses the address, the
-/// error names that program. If this host does not have the address and `bind` is `None`, the error suggests
-/// a value for `--bind`.
+/// Returns an error of one line if the address cannot be used, or if other hosts can reach it and nobody has
+/// to prove who they are, unless `tcp` allows that. If another program uses the address, the error names that
+/// program. If this host does not have the address and `bind` is `None`, the error suggests a value for
+/// `--bind`.
 pub(crate) async fn listen(
     tcp: &Tcp,
     config: &ClusterConfig,
@@ -43,19 +48,26 @@ pub(crate) async fn listen(
         Some(socket) => tcp.listen_on(socket).context("cannot use the socket in LISTEN_FDS")?,
         None => bound(tcp, config, identity, bind).await?,
     };
-    warn_of_strangers(tcp, &listener.address());
+    warn_of_strangers(tcp, listener.address());
     Ok(listener)
 }
 
-/// Warns if other hosts may reach this task, and nobody has to prove who they are.
-fn warn_of_strangers(tcp: &Tcp, address: &str) {
-    let reached = address.parse::<SocketAddr>().is_ok_and(|address| !address.ip().is_loopback());
-    if reached && !tcp.demands_proof() {
-        tracing::warn!(
-            "other hosts may reach {address}, and nobody has to prove who they are: run `pushpull join new`, and \
-             give every task its join string with --join-file"
-        );
+/// Warns, now and every hour, if other hosts can reach this task and nobody has to prove who they are.
+fn warn_of_strangers(tcp: &Tcp, address: String) {
+    let reached =
+        address.parse::<SocketAddr>().is_ok_and(|address| !address.ip().to_canonical().is_loopback());
+    if !reached || tcp.demands_proof() {
+        return;
     }
+    let remind = async move {
+        loop {
+            tracing::warn!(
+                "everybody who reaches {address} can read the model, change it and end the job (--insecure)"
+            );
+            tokio::time::sleep(REMIND_EVERY).await;
+        }
+    };
+    tokio::spawn(remind.in_current_span());
 }
 
 /// Listens at `bind` or, without it, at the task's own address.

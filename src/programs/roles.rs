@@ -72,6 +72,7 @@ impl Network {
             .with_congestion(self.congestion.clone())
             .with_spin(self.spin)
             .with_credentials(self.credentials.clone())
+            .with_insecure(self.insecure)
     }
 
     /// Returns the pool of a task that sends large payloads. If another task has the same host, that task can

@@ -46,7 +46,7 @@ pub(crate) async fn serve(serving: Serving) -> Outcome {
     end_with_parent()?;
     let endpoint = Endpoint::bind(&http, About::new([task], Some(&cluster)))?;
     endpoint.announce(false);
-    let tcp = Tcp::new(BufferPool::default());
+    let tcp = Tcp::new(BufferPool::default()).with_insecure(insecure);
     let inherited = listenfd::ListenFd::from_env().take_tcp_listener(0)?;
     let listener = match inherited {
         Some(socket) => tcp.listen_on(socket).context("cannot use the socket in LISTEN_FDS")?,

@@ -26,8 +26,13 @@ use crate::secure::{SecureRead, over};
 use crate::spin::{SPIN, Spin};
 use crate::stream::{Receiver, Sender};
 use crate::transport::Transport;
+use crate::wire::WireError;
 
-/// The TCP transport.
+/// The error for a socket that strangers can reach.
+const EXPOSED: &str = "other hosts can reach this address, and nobody has to prove who they are: run `pushpull join new` \
+                       and give every task its join string with --join-file FILE, or let everybody in with --insecure";
+
+/// The TCP transport. Without credentials, it listens only on loopback, unless it is told otherwise.
 #[derive(Clone, Debug)]
 pub struct Tcp {
     pool: BufferPool,
@@ -38,6 +43,8 @@ pub struct Tcp {
     local: bool,
     /// `None` if tasks need not prove who they are.
     credentials: Option<Credentials>,
+    /// Whether other hosts may reach a task that demands no proof.
+    insecure: bool,
     pub(crate) renewal: Arc<Renewal>,
 }
 
@@ -58,6 +65,7 @@ impl Tcp {
             congestion: Congestion::default(),
             local: false,
             credentials: None,
+            insecure: false,
             renewal: Arc::default(),
         }
     }
@@ -110,6 +118,13 @@ impl Tcp {
         self
     }
 
+    /// Lets a task without credentials listen where other hosts can reach it, if `insecure` is true.
+    #[must_use]
+    pub fn with_insecure(mut self, insecure: bool) -> Self {
+        self.insecure = insecure;
+        self
+    }
+
     /// Returns whether tasks must prove who they are.
     pub const fn demands_proof(&self) -> bool {
         self.credentials.is_some()
@@ -118,7 +133,7 @@ impl Tcp {
     /// Listens on a socket that is already open, such as one from the parent process.
     ///
     /// # Errors
-    /// Returns an error if the socket cannot be used.
+    /// Returns an error if the socket cannot be used, or if strangers can reach it.
     pub fn listen_on(&self, socket: std::net::TcpListener) -> io::Result<Box<dyn Listener>> {
         socket.set_nonblocking(true)?;
         self.listener(TcpListener::from_std(socket)?)
@@ -126,6 +141,9 @@ impl Tcp {
 
     fn listener(&self, socket: TcpListener) -> io::Result<Box<dyn Listener>> {
         let address = socket.local_addr()?;
+        if self.credentials.is_none() && !self.insecure && !address.ip().to_canonical().is_loopback() {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, EXPOSED));
+        }
         self.choose_congestion(&socket, address)?;
         let tcp = Socket { socket, tcp: self.clone() };
         #[cfg(target_os = "linux")]
@@ -283,7 +301,7 @@ impl Tcp {
             match credentials.accept(stream).await {
                 Ok(Some(secured)) => tcp.secured_link(secured, address),
                 Ok(None) => over(address, None),
-                Err(error) => over(address, Some(error)),
+                Err(error) => over(address, Some(WireError::Identity(error.to_string()))),
             }
         };
         Ok(Accepted::Opening { peer, open: open.boxed() })
@@ -380,6 +398,19 @@ mod tests {
     use rustix::net::sockopt::tcp_congestion;
 
     use super::*;
+
+    #[tokio::test]
+    async fn strangers_are_let_in_only_if_that_is_said() {
+        let tcp = Tcp::default();
+        for loopback in ["127.0.0.1:0", "[::ffff:127.0.0.1]:0"] {
+            assert!(tcp.listen(loopback).await.is_ok(), "{loopback}");
+        }
+        let error = tcp.listen("0.0.0.0:0").await.err().unwrap().to_string();
+        assert!(error.contains("give every task its join string") && error.contains("--insecure"), "{error}");
+        let socket = std::net::TcpListener::bind("0.0.0.0:0").unwrap();
+        assert_eq!(tcp.listen_on(socket).err().unwrap().kind(), io::ErrorKind::PermissionDenied);
+        assert!(tcp.with_insecure(true).listen("0.0.0.0:0").await.is_ok());
+    }
 
     #[tokio::test]
     async fn both_ends_have_the_congestion_control_that_was_named() {

@@ -178,7 +178,8 @@ mod tests {
             let jobs = [(JobName::Chief, "c:1"), (JobName::Ps, "p:1"), (JobName::Worker, "w:1")];
             let jobs = jobs.map(|(job, address)| (job, vec![address]));
             let cluster = ClusterConfig::new(ClusterSpec::new(jobs).unwrap(), job, Some(0)).unwrap();
-            let credentials = JoinArgs { join_file, authority, insecure: false }.credentials_with(env, &cluster);
+            let credentials =
+                JoinArgs { join_file, authority, insecure: false }.credentials_with(env, &cluster);
             match credentials {
                 Ok(credentials) => Ok(credentials.is_some()),
                 Err(Failure::Usage(reason)) => Err(reason),
