@@ -9,7 +9,7 @@ use std::process::Command;
 use pushpull_identity::{Authority, HttpsClient};
 use pushpull_messages::id::TaskId;
 
-use crate::harness::{Cluster, ENDLESS, Job, PATIENCE, Program, tool, wait_until};
+use crate::harness::{Cluster, ENDLESS, Ended, Job, PATIENCE, Program, tool, wait_until};
 
 const EVERYWHERE: &str = "--http-addr=0.0.0.0:0";
 const PS: TaskId = TaskId::ps(0);
@@ -51,11 +51,23 @@ fn ask(client: &HttpsClient, address: &str, request: &str) -> Result<String, Str
     client.connect(stream).map(|stream| answer(stream, request)).map_err(|error| error.to_string())
 }
 
-fn top(cluster: &Cluster, chief: &str, pass: impl FnOnce(&mut Command)) -> crate::harness::Ended {
+/// Returns the command of a task whose endpoint listens at all addresses, and that has no token.
+fn role(cluster: &Cluster, task: TaskId) -> Command {
+    let mut command = cluster.role(task);
+    command.arg(EVERYWHERE).env_remove("PUSHPULL_HTTP_TOKEN");
+    command
+}
+
+/// Returns the command that shows the job of a chief once.
+fn top(chief: &str) -> Command {
     let mut command = tool();
     command.args(["top", "--once", "--chief", chief]);
-    pass(&mut command);
-    Program::run(cluster.dir(), "top", &mut command)
+    command
+}
+
+#[track_caller]
+fn run(cluster: &Cluster, command: &mut Command) -> Ended {
+    Program::run(cluster.dir(), "top", command)
 }
 
 #[test]
@@ -71,8 +83,7 @@ fn a_join_string_opens_every_endpoint_of_a_job() {
         .spec
         .tasks()
         .map(|(task, _)| {
-            let mut command = cluster.role(task);
-            command.arg(EVERYWHERE);
+            let mut command = role(&cluster, task);
             match task == TaskId::CHIEF {
                 true => command.arg("--authority").arg(&path),
                 false => command.arg("--join-file").arg(&join),
@@ -109,11 +120,12 @@ fn a_join_string_opens_every_endpoint_of_a_job() {
 
     // `pushpull top` needs the same file, and checks who answers.
     let url = format!("https://{chief}");
-    top(&cluster, &url, |command| drop(command.arg("--join-file").arg(&join))).expect(0).says("WORKER");
-    top(&cluster, &url, |command| drop(command.env("PUSHPULL_JOIN", &text))).expect(0).says("WORKER");
-    top(&cluster, &url, |_| {}).expect(2).says("https:// needs the job's join string");
+    for known in [top(&url).arg("--join-file").arg(&join), top(&url).env("PUSHPULL_JOIN", &text)] {
+        assert!(run(&cluster, known).expect(0).out.contains("WORKER"), "it shows the job");
+    }
+    run(&cluster, &mut top(&url)).expect(2).says("https:// needs the job's join string");
     let other = Authority::new().expect("it can be made");
-    top(&cluster, &url, |command| drop(command.env("PUSHPULL_JOIN", other.join().text())))
+    run(&cluster, top(&url).env("PUSHPULL_JOIN", other.join().text()))
         .expect_failure()
         .says("another authority");
     for program in &mut programs {
@@ -126,9 +138,8 @@ fn a_join_string_opens_every_endpoint_of_a_job() {
 fn a_token_guards_an_endpoint_without_a_join_string() {
     let cluster = Cluster::with(1, 1, 1, |dir| Job::with(dir, ENDLESS, &[]));
     let token = secret(&cluster, "token", TOKEN);
-    let mut command = cluster.role(TaskId::CHIEF);
-    command.arg(EVERYWHERE).arg("--http-token-file").arg(&token);
-    let mut chief = cluster.spawn(TaskId::CHIEF, &mut command);
+    let mut command = role(&cluster, TaskId::CHIEF);
+    let mut chief = cluster.spawn(TaskId::CHIEF, command.arg("--http-token-file").arg(&token));
     let address = endpoint(&mut chief, "http");
     let ask = |more: &str| {
         let stream = TcpStream::connect(&address).expect("the endpoint listens");
@@ -136,8 +147,8 @@ fn a_token_guards_an_endpoint_without_a_join_string() {
     };
     assert!(ask("").starts_with("HTTP/1.1 401"));
     assert!(ask(&format!("Authorization: Bearer {TOKEN}\r\n")).starts_with("HTTP/1.1 200"));
-    top(&cluster, &address, |_| {}).expect_failure().says("--http-token-file FILE");
-    top(&cluster, &address, |command| drop(command.arg("--http-token-file").arg(&token))).expect(0);
+    run(&cluster, &mut top(&address)).expect_failure().says("--http-token-file FILE");
+    run(&cluster, top(&address).arg("--http-token-file").arg(&token)).expect(0);
     let guesses: Vec<String> =
         (0..12).map(|guess| ask(&format!("Authorization: Bearer guess{guess}\r\n"))).collect();
     assert!(guesses[11].starts_with("HTTP/1.1 429") && guesses[11].to_lowercase().contains("retry-after: "));
@@ -151,11 +162,11 @@ fn a_token_guards_an_endpoint_without_a_join_string() {
 #[test]
 fn a_program_without_identity_names_the_ways_on() {
     let cluster = Cluster::with(1, 1, 1, |dir| Job::with(dir, ENDLESS, &[]));
-    let refused = Program::run(cluster.dir(), "ps", cluster.role(PS).arg(EVERYWHERE)).expect_failure();
+    let refused = Program::run(cluster.dir(), "ps", &mut role(&cluster, PS)).expect_failure();
     for way in ["--join-file FILE", "--http-token-file FILE", "--insecure", "127.0.0.1:0"] {
         assert!(refused.last_line().contains(way), "{}", refused.err);
     }
-    let mut ps = cluster.spawn(PS, cluster.role(PS).args([EVERYWHERE, "--insecure"]));
+    let mut ps = cluster.spawn(PS, role(&cluster, PS).arg("--insecure"));
     ps.wait_for("can read it (--insecure)");
     ps.kill();
 }
