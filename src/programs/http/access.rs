@@ -20,6 +20,9 @@ use super::sessions::{Sessions, new_id};
 use super::socket::ReachedAt;
 use super::token::{TOKEN_ENV, Token, bearer};
 
+/// The response that refuses a request.
+pub(super) type Refused = Box<HttpResponse>;
+
 /// How a client has shown that it has the token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Proof {
@@ -73,7 +76,7 @@ impl Access {
     }
 
     /// Checks that the request was meant for this host. If not, the error refuses the request.
-    pub(super) fn check_host(&self, request: &HttpRequest) -> Result<(), HttpResponse> {
+    pub(super) fn check_host(&self, request: &HttpRequest) -> Result<(), Refused> {
         let own = request.conn_data::<ReachedAt>().map(|reached| reached.0);
         let named = request.headers().get_all(header::HOST).map(|host| host.to_str().unwrap_or_default());
         if named.chain(request.uri().host()).all(|host| self.hosts.accept(host, own)) {
@@ -90,11 +93,11 @@ impl Access {
                  task's host, or start the task with --http-host NAME"
             }
         };
-        Err(refusal(StatusCode::FORBIDDEN, reason))
+        Err(refusal(StatusCode::FORBIDDEN, reason).into())
     }
 
     /// Checks that the client may read. If not, the error refuses the request.
-    pub(super) fn check_reading(&self, request: &HttpRequest) -> Result<(), HttpResponse> {
+    pub(super) fn check_reading(&self, request: &HttpRequest) -> Result<(), Refused> {
         if !self.protection.guards_reading() {
             return Ok(());
         }
@@ -118,7 +121,7 @@ impl Access {
     }
 
     /// Checks that the client may save or stop the job. If not, the error refuses the request.
-    pub(super) fn check_control(&self, request: &HttpRequest) -> Result<(), HttpResponse> {
+    pub(super) fn check_control(&self, request: &HttpRequest) -> Result<(), Refused> {
         if !self.has_token() {
             return Err(no_token());
         }
@@ -129,7 +132,7 @@ impl Access {
                 self.record(request, Reason::Origin);
                 let reason = "a page of another site has sent this request: use the page of this endpoint, or send \
                               the token";
-                Err(refusal(StatusCode::FORBIDDEN, reason))
+                Err(refusal(StatusCode::FORBIDDEN, reason).into())
             }
             Err(unproved) => Err(self.refuse(request, unproved)),
         }
@@ -137,12 +140,13 @@ impl Access {
 
     /// Begins a session of a client that has sent `given` as the token, and returns the header that gives the
     /// client its cookie.
-    pub(super) fn log_in(&self, request: &HttpRequest, given: &[u8]) -> Result<HeaderValue, HttpResponse> {
+    pub(super) fn log_in(&self, request: &HttpRequest, given: &[u8]) -> Result<HeaderValue, Refused> {
         let Some(token) = &self.token else { return Err(no_token()) };
         if let Err(unproved) = self.check(request, token, given) {
             return Err(self.refuse(request, unproved));
         }
-        let failed = || refusal(StatusCode::INTERNAL_SERVER_ERROR, "the system has no random numbers");
+        let failed =
+            || Box::new(refusal(StatusCode::INTERNAL_SERVER_ERROR, "the system has no random numbers"));
         let id = new_id().ok_or_else(failed)?;
         let cookie = HeaderValue::from_str(&self.cookie.set(&id)).map_err(|_| failed())?;
         self.sessions.lock().begin(id, Instant::now());
@@ -179,7 +183,7 @@ impl Access {
         }
     }
 
-    fn refuse(&self, request: &HttpRequest, unproved: Unproved) -> HttpResponse {
+    fn refuse(&self, request: &HttpRequest, unproved: Unproved) -> Refused {
         let (reason, mut answer, name, value) = match unproved {
             Unproved::Refused(reason) => (
                 reason,
@@ -200,7 +204,7 @@ impl Access {
         };
         self.record(request, reason);
         answer.headers_mut().insert(name, value);
-        answer
+        answer.into()
     }
 
     fn record(&self, request: &HttpRequest, reason: Reason) {
@@ -215,10 +219,10 @@ fn client_of(request: &HttpRequest) -> Client {
     Client::of(request.peer_addr().map_or(unknown, |address| address.ip()))
 }
 
-fn no_token() -> HttpResponse {
+fn no_token() -> Refused {
     let reason = format!(
         "requests to save or stop the job are disabled: start the chief with --http-token-file FILE or {TOKEN_ENV}, \
          and send the token"
     );
-    refusal(StatusCode::FORBIDDEN, &reason)
+    refusal(StatusCode::FORBIDDEN, &reason).into()
 }

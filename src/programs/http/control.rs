@@ -58,7 +58,7 @@ fn tell(chief: &ChiefView, wish: Command) -> HttpResponse {
 /// Returns the reason that the request's body states. If the client may not save or stop the job, or if the
 /// body cannot be read, the error is the HTTP response that refuses the request.
 async fn permit(request: &HttpRequest, access: &Access, body: web::Payload) -> Result<String, HttpResponse> {
-    access.check_control(request)?;
+    access.check_control(request).map_err(|refused| *refused)?;
     let too_much = || {
         refusal(
             StatusCode::PAYLOAD_TOO_LARGE,

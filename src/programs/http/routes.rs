@@ -95,7 +95,7 @@ pub(super) async fn serve(
 async fn admit(request: &HttpRequest, body: web::Payload, routes: &web::Data<Routes>) -> HttpResponse {
     let access = &routes.access;
     if let Err(refused) = access.check_host(request) {
-        return refused;
+        return *refused;
     }
     match request.path() {
         // Every browser requests this icon. With a 404 the browser would report an error of the page.
@@ -113,8 +113,8 @@ async fn admit(request: &HttpRequest, body: web::Payload, routes: &web::Data<Rou
     }
     match (request.path(), access.check_reading(request)) {
         (_, Ok(())) => answer(request, body, routes).await,
-        ("/", Err(refused)) if login::wants_page(request) => login::form(refused),
-        (_, Err(refused)) => refused,
+        ("/", Err(refused)) if login::wants_page(request) => login::form(*refused),
+        (_, Err(refused)) => *refused,
     }
 }
 

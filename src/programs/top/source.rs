@@ -131,8 +131,16 @@ impl Source {
         // Control characters are removed, because the error is shown on a terminal and the server may be any
         // program.
         let url = || clean(&self.url);
-        let unreachable =
-            |error: ureq::Error| SourceError::Unreachable { url: url(), reason: clean(&error.to_string()) };
+        let unreachable = |error: ureq::Error| {
+            let hint = match &error {
+                // A TLS alert is no HTTP.
+                ureq::Error::Protocol(_) if !self.url.starts_with("https") => {
+                    "; a chief with a join string speaks HTTPS, give the join string with --join-file FILE"
+                }
+                _ => "",
+            };
+            SourceError::Unreachable { url: url(), reason: clean(&error.to_string()) + hint }
+        };
         let no_chief = |reason: String| SourceError::NoChief { url: url(), reason: clean(&reason) };
         let mut request = self.agent.get(&self.url);
         if let Some(authorization) = &self.authorization {

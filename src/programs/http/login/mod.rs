@@ -71,10 +71,10 @@ pub(super) async fn enter(request: &HttpRequest, body: &mut Payload, access: &Ac
             answer
         }
         Err(refused) if refused.status() == StatusCode::UNAUTHORIZED && wants_page(request) => {
-            page(refused, "This token is wrong.")
+            page(*refused, "This token is wrong.")
         }
-        Err(refused) if wants_page(request) => form(refused),
-        Err(refused) => refused,
+        Err(refused) if wants_page(request) => form(*refused),
+        Err(refused) => *refused,
     }
 }
 
