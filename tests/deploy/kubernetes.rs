@@ -77,8 +77,12 @@ fn the_manifests_are_valid_and_agree() {
         assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
         let container = &pod["containers"][0];
         assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], true);
-        assert_eq!(container["livenessProbe"]["httpGet"]["path"], "/healthz");
-        assert_eq!(container["readinessProbe"]["httpGet"]["path"], "/readyz");
+        for (probe, path) in [("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")] {
+            let asked = &container[probe]["httpGet"];
+            // A task with a join string speaks HTTPS.
+            assert_eq!((&asked["path"], &asked["scheme"]), (&path.into(), &"HTTPS".into()));
+        }
+        check_identity(pod);
         for volume in pod["volumes"].as_array().expect("volumes") {
             let kept = [&volume["configMap"]["name"], &volume["persistentVolumeClaim"]["claimName"]];
             for name in kept.into_iter().filter_map(Value::as_str) {
@@ -88,6 +92,24 @@ fn the_manifests_are_valid_and_agree() {
     }
     let job = named(&manifests, "ConfigMap", "pushpull-job")["data"]["job.json"].as_str().expect("a job");
     JobSpec::from_json(job).expect("the job can be run");
+}
+
+/// Checks that a pod has the job's authority or its join string, and that no command line has a secret.
+fn check_identity(pod: &Value) {
+    let container = &pod["containers"][0];
+    let env = container["env"].as_array().expect("variables");
+    let value = |name: &str| env.iter().find(|one| one["name"] == name);
+    let is_chief = container["name"] == "chief";
+    assert_eq!(value("PUSHPULL_JOIN").is_some(), !is_chief);
+    if let Some(join) = value("PUSHPULL_JOIN") {
+        assert_eq!(join["valueFrom"]["secretKeyRef"]["name"], "pushpull-join");
+    }
+    if is_chief {
+        let path = value("PUSHPULL_AUTHORITY").expect("the chief has the authority")["value"].as_str();
+        let copy = pod["initContainers"][0]["command"].as_array().expect("a command");
+        assert_eq!(copy.last().and_then(Value::as_str), path, "the copy that only the chief can read");
+        assert!(copy.iter().any(|word| word == "--mode=0400"), "{copy:?}");
+    }
 }
 
 #[test]

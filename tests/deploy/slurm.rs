@@ -88,6 +88,7 @@ impl Allocation {
             .env("PORT", free_ports().to_string())
             .env("CHECKPOINTS", path("checkpoints"))
             .env("REPORT", path("report.json"))
+            .env("SECRETS", path("secrets"))
             .stdin(Stdio::null())
             .stdout(out.try_clone().expect("a file can be opened twice"))
             .stderr(out)
@@ -175,7 +176,12 @@ fn a_job_runs_over_the_hosts_to_its_end() {
     let status = allocation.end();
     let said = allocation.said();
     assert_eq!(status, Some(0), "{said}");
-    assert!(said.contains("the job's page is http://127.0.0.1:"), "{said}");
+    assert!(said.contains("the job's page is https://127.0.0.1:"), "{said}");
+    for secret in ["secrets", "secrets/authority", "secrets/join"] {
+        let mode =
+            fs::metadata(allocation.path(secret)).expect("the script has made it").permissions().mode();
+        assert_eq!(mode & 0o077, 0, "others can use {secret}");
+    }
     let report: serde_json::Value =
         serde_json::from_str(&read(&allocation.path("report.json"))).expect("the report is JSON");
     for shard in 0..2 {

@@ -1,6 +1,6 @@
 //! A simulated chief on loopback, which serves the page's files, prepared responses, and events.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -13,6 +13,8 @@ const TELL_EVERY: Duration = Duration::from_millis(100);
 /// The content security policy in every response.
 const POLICY: &str = include_str!("../../src/programs/http/page/policy.txt").trim_ascii_end();
 pub(crate) const TOKEN: &str = "s3cret";
+/// The cookie of a browser that has sent the token.
+const SESSION: &str = "session=of-a-browser";
 
 /// The data that the simulated chief serves, and its state.
 #[derive(Default)]
@@ -81,16 +83,21 @@ impl Drop for Chief {
 }
 
 fn answer(stream: &TcpStream, told: &Mutex<Told>) -> std::io::Result<()> {
-    let mut lines = BufReader::new(stream).lines();
-    let request = lines.next().transpose()?.unwrap_or_default();
-    let mut bears_token = false;
-    for line in lines {
-        let line = line?;
-        bears_token |= line == format!("Authorization: Bearer {TOKEN}");
+    let (mut reader, mut request) = (BufReader::new(stream), String::new());
+    reader.read_line(&mut request)?;
+    let (mut has_session, mut body_bytes) = (false, 0);
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        let line = line.trim_end().to_ascii_lowercase();
+        has_session |= line == format!("cookie: {SESSION}");
+        body_bytes = line.strip_prefix("content-length: ").map_or(body_bytes, |n| n.parse().unwrap_or(0));
         if line.is_empty() {
             break;
         }
     }
+    let mut body = vec![0; body_bytes];
+    reader.read_exact(&mut body)?;
     let mut words = request.split(' ');
     let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let asked = |name: &str| {
@@ -116,7 +123,11 @@ fn answer(stream: &TcpStream, told: &Mutex<Told>) -> std::io::Result<()> {
         ("GET", "/curves" | "/log" | "/placement") => {
             reply(stream, "200 OK", "application/json", &asked(path).to_string())
         }
-        ("POST", "/save" | "/stop") if bears_token => {
+        ("POST", "/login") if body == format!("token={TOKEN}").as_bytes() => {
+            let cookie = format!("Set-Cookie: {SESSION}; HttpOnly; SameSite=Strict; Path=/\r\nLocation: ./");
+            reply(stream, &format!("303 See Other\r\n{cookie}"), "text/plain", "")
+        }
+        ("POST", "/save" | "/stop") if has_session => {
             told.lock().expect("nobody has panicked").wishes.push(path.to_owned());
             reply(stream, "202 Accepted", "application/json", r#"{"wished":true}"#)
         }

@@ -292,5 +292,6 @@ fn whoever_knows_the_token_may_wish() {
     browser.evaluate("document.querySelector('#stop-form .danger').click()");
     browser.wait_for(&format!("{} === 'The chief will stop the job.'", text("#wish-said")), SOON);
     assert_eq!(chief.tell(|told| told.wishes.clone()), ["/stop"]);
-    assert_eq!(browser.evaluate("localStorage.length + document.cookie.length"), 0);
+    let kept = "localStorage.length + sessionStorage.length + document.cookie.length";
+    assert_eq!(browser.evaluate(kept), 0, "no script can read what the browser keeps");
 }

@@ -30,6 +30,8 @@ pub struct Authority {
     join: JoinString,
     issuer: Issuer<'static, KeyPair>,
     own: CertificateDer<'static>,
+    /// The same certificate as text.
+    pem: String,
 }
 
 /// The reason why there is no authority.
@@ -83,8 +85,9 @@ impl Authority {
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
         params.distinguished_name = named(&format!("pushpull job {}", join.job()));
-        let own = params.self_signed(&key)?.der().clone();
-        Ok(Self { join, issuer: Issuer::new(params, key), own })
+        let own = params.self_signed(&key)?;
+        let (pem, own) = (own.pem(), own.der().clone());
+        Ok(Self { join, issuer: Issuer::new(params, key), own, pem })
     }
 
     /// Writes the authority to a new file, which only its owner can read.
@@ -119,11 +122,19 @@ impl Authority {
         &self.join
     }
 
-    /// Returns the certificate chain of a process that runs `tasks` and has the key `public_key`, an
-    /// uncompressed point of P-256. `now` is the time since 1970.
+    /// Returns the certificate of the authority, as PEM, for programs that have no join string. With it, they
+    /// check the HTTP endpoints of the job's tasks.
+    pub fn certificate_pem(&self) -> String {
+        self.pem.clone()
+    }
+
+    /// Returns the certificate chain of a process that runs `tasks` at the host names or addresses `hosts`,
+    /// and has the key `public_key`, an uncompressed point of P-256. `now` is the time since 1970. The hosts
+    /// are for clients of the process's HTTP endpoint. Tasks know each other by their roles and indices only.
     pub(crate) fn certify(
         &self,
         tasks: &[TaskId],
+        hosts: &[&str],
         public_key: &[u8],
         now: Duration,
     ) -> Result<Vec<CertificateDer<'static>>, AuthorityError> {
@@ -137,6 +148,7 @@ impl Authority {
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         let names = tasks.iter().map(|&task| Ok(SanType::URI(uri(&job, task).try_into()?)));
         params.subject_alt_names = names.collect::<Result<_, rcgen::Error>>()?;
+        params.subject_alt_names.extend(hosts.iter().filter_map(|host| name_of(host)));
         let leaf = params.signed_by(&PublicKey(public_key), &self.issuer)?;
         Ok(vec![leaf.der().clone(), self.own.clone()])
     }
@@ -152,6 +164,15 @@ fn named(name: &str) -> DistinguishedName {
     let mut names = DistinguishedName::new();
     names.push(DnType::CommonName, name);
     names
+}
+
+/// Returns the name of a host in a certificate; `None` if a certificate cannot name it.
+fn name_of(host: &str) -> Option<SanType> {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    match bare.parse() {
+        Ok(address) => Some(SanType::IpAddress(address)),
+        Err(_) => Some(SanType::DnsName(host.try_into().ok()?)),
+    }
 }
 
 /// Returns the hash by which a join string names an authority: the SHA-256 of its SubjectPublicKeyInfo.

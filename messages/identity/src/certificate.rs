@@ -1,13 +1,15 @@
 //! The key and the certificate of a process. Both stay in memory.
 
 use std::fmt;
+use std::sync::Arc;
 
 use pushpull_messages::id::TaskId;
 use rcgen::{CertificateParams, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::sign::CertifiedKey;
 
 use crate::authority::AuthorityError;
-use crate::provider::KEYS;
+use crate::provider::{KEYS, provider};
 
 /// The key of a process. It is made when the process starts, and never leaves the process.
 pub(crate) struct TaskKey(KeyPair);
@@ -48,6 +50,14 @@ impl fmt::Debug for TaskKey {
 pub(crate) struct TaskCertificate {
     pub(crate) chain: Vec<CertificateDer<'static>>,
     pub(crate) key: PrivateKeyDer<'static>,
+}
+
+impl TaskCertificate {
+    /// Returns the certificate in the form in which a TLS server chooses among several.
+    pub(crate) fn certified_key(&self) -> Result<Arc<CertifiedKey>, rustls::Error> {
+        let key = provider().key_provider.load_private_key(self.key.clone_key())?;
+        Ok(Arc::new(CertifiedKey::new(self.chain.clone(), key)))
+    }
 }
 
 impl Clone for TaskCertificate {

@@ -1,10 +1,10 @@
 //! The settings of TLS for each kind of connection. The protocol of the connection says which kind it is:
-//! tasks that talk, or a task that enrols.
+//! tasks that talk, a task that enrols, or a client of an HTTP endpoint.
 
 use std::sync::Arc;
 
 use rustls::client::Resumption;
-use rustls::server::NoServerSessionStorage;
+use rustls::server::{NoServerSessionStorage, ResolvesServerCert};
 use rustls::{ClientConfig, ServerConfig};
 
 use crate::certificate::TaskCertificate;
@@ -15,6 +15,8 @@ use crate::verifier::{AnyKey, Verifier};
 pub(crate) const PEERS: &[u8] = b"pushpull/1";
 /// The protocol of a task that enrols.
 pub(crate) const ENROLMENT: &[u8] = b"pushpull-enrol/1";
+/// The protocol of HTTP endpoints.
+pub(crate) const HTTP: &[u8] = b"http/1.1";
 
 /// What a server demands of its clients.
 pub(crate) enum Clients {
@@ -43,12 +45,22 @@ pub(crate) fn server(
         Clients::Tasks(verifier) => builder.with_client_cert_verifier(Arc::new(verifier)),
         Clients::Strangers => builder.with_no_client_auth(),
     };
-    let mut config = builder.with_single_cert(certificate.chain, certificate.key)?;
+    Ok(without_resumption(builder.with_single_cert(certificate.chain, certificate.key)?, protocol))
+}
+
+/// Returns the settings of an HTTP endpoint. Its clients have no certificates. `resolver` says which
+/// certificate it shows to each of them.
+pub(crate) fn https(resolver: Arc<dyn ResolvesServerCert>) -> Result<Arc<ServerConfig>, rustls::Error> {
+    let builder = ServerConfig::builder_with_provider(provider()).with_protocol_versions(VERSIONS)?;
+    Ok(without_resumption(builder.with_no_client_auth().with_cert_resolver(resolver), HTTP))
+}
+
+fn without_resumption(mut config: ServerConfig, protocol: &[u8]) -> Arc<ServerConfig> {
     config.alpn_protocols = vec![protocol.to_vec()];
     // A resumed session would not show its certificate again, which may have expired.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
-    Ok(Arc::new(config))
+    Arc::new(config)
 }
 
 /// Returns the settings of the end that dials. It shows `certificate`, if there is one.

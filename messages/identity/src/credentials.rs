@@ -12,6 +12,7 @@ use pushpull_messages::id::{JobName, TaskId};
 use pushpull_messages::observe::unix_time;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::Acceptor;
+use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, ConnectionCommon, ServerConfig};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{self, Semaphore};
@@ -24,7 +25,7 @@ use crate::configs::{self, Clients, ENROLMENT, PEERS, Servers};
 use crate::enrolment::{Channel, EnrolmentError, Grants, ask, grant};
 use crate::error::IdentityError;
 use crate::join_string::JoinString;
-use crate::process_tasks::process_tasks;
+use crate::process_tasks::{hosts_of, process_tasks};
 use crate::secured::Secured;
 use crate::verifier::Verifier;
 
@@ -33,7 +34,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// The largest number of enrolments that the chief answers at a time.
 const ENROLMENTS_MAX: usize = 64;
 /// Tasks have no names of hosts, but TLS demands one. It is neither sent nor checked.
-const NO_NAME: &str = "pushpull";
+pub(crate) const NO_NAME: &str = "pushpull";
 
 /// The credentials of a process. Clones are the same credentials.
 #[derive(Clone)]
@@ -58,6 +59,9 @@ struct Current {
     /// The certificate and its settings; `None` if this task has none yet.
     certified: Option<Certified>,
     enrolment: Ends,
+    /// The certificate that HTTP endpoints show. If the task has none yet, it proves only that the endpoint
+    /// has the key of the task.
+    shown: Arc<CertifiedKey>,
 }
 
 struct Certified {
@@ -78,13 +82,15 @@ impl Current {
         verifier: &Verifier,
         chain: Option<Vec<CertificateDer<'static>>>,
     ) -> Result<Self, IdentityError> {
-        let tasks = || verifier.clone();
+        let (tasks, unproved) = (|| verifier.clone(), key.self_signed()?);
+        let certificate = chain.map(|chain| key.certified(chain));
+        let shown = certificate.as_ref().unwrap_or(&unproved).certified_key()?;
         let enrolment = Ends {
-            server: configs::server(Clients::Tasks(tasks()), key.self_signed()?, ENROLMENT)?,
+            server: configs::server(Clients::Tasks(tasks()), unproved, ENROLMENT)?,
             client: configs::client(Servers::Tasks(tasks()), None, ENROLMENT)?,
         };
-        let certified = chain.map(|chain| Certified::new(key.certified(chain), verifier)).transpose()?;
-        Ok(Self { certified, enrolment })
+        let certified = certificate.map(|certificate| Certified::new(certificate, verifier)).transpose()?;
+        Ok(Self { certified, enrolment, shown })
     }
 
     /// Returns the settings of the process of the chief.
@@ -93,7 +99,8 @@ impl Current {
             server: configs::server(Clients::Strangers, certificate.clone(), ENROLMENT)?,
             client: configs::client(Servers::Strangers, Some(certificate.clone()), ENROLMENT)?,
         };
-        Ok(Self { certified: Some(Certified::new(certificate, verifier)?), enrolment })
+        let shown = certificate.certified_key()?;
+        Ok(Self { certified: Some(Certified::new(certificate, verifier)?), enrolment, shown })
     }
 }
 
@@ -146,6 +153,16 @@ impl Credentials {
     /// Returns whether this process runs the chief, which gives the other tasks their certificates.
     pub fn is_chief(&self) -> bool {
         self.0.authority.is_some()
+    }
+
+    /// Returns the join string of the job.
+    pub fn join_string(&self) -> &JoinString {
+        &self.0.join
+    }
+
+    /// Returns the certificate that HTTP endpoints show now.
+    pub(crate) fn shown(&self) -> Result<Arc<CertifiedKey>, IdentityError> {
+        Ok(Arc::clone(&self.current()?.shown))
     }
 
     /// Enrols at the chief, if this task is one that asks the chief, and has no certificate or one that has
@@ -381,7 +398,7 @@ fn certify(
     key: &TaskKey,
 ) -> Result<TaskCertificate, IdentityError> {
     let tasks = process_tasks(cluster, task).ok_or(EnrolmentError::NotListed(task))?;
-    Ok(key.certified(authority.certify(&tasks, key.public(), unix_time())?))
+    Ok(key.certified(authority.certify(&tasks, &hosts_of(cluster, &tasks), key.public(), unix_time())?))
 }
 
 /// Performs the handshake of the end that dials.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-use aws_lc_rs::rand;
+use aws_lc_rs::{hmac, rand};
 
 use crate::hex;
 use crate::secret_file::{self, SecretFileError};
@@ -17,6 +17,9 @@ pub(crate) const JOB_BYTES: usize = 8;
 pub(crate) const HASH_BYTES: usize = 32;
 /// The size of the secret in bytes: 128 bits cannot be guessed.
 pub(crate) const SECRET_BYTES: usize = 16;
+/// The label with which the token of HTTP endpoints is derived from the secret. Proofs of the secret begin
+/// with other bytes.
+const HTTP_TOKEN_LABEL: &[u8] = b"pushpull http token 1";
 /// The size of the largest file that is read as a join string, in bytes.
 const FILE_BYTES_MAX: u64 = 1024;
 
@@ -91,6 +94,13 @@ impl JoinString {
         let text = self.text_without_checksum();
         let checksum = checksum(&text);
         text + "." + &checksum
+    }
+
+    /// Returns the token with which clients of the job's HTTP endpoints prove that they may read them, and
+    /// save or stop the job: 64 hexadecimal digits. It is derived from the secret, and does not reveal it.
+    pub fn http_token(&self) -> String {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &self.secret);
+        hex::encode(hmac::sign(&key, HTTP_TOKEN_LABEL).as_ref())
     }
 
     fn text_without_checksum(&self) -> String {
@@ -186,6 +196,19 @@ mod tests {
             JoinString { job: [1; JOB_BYTES], authority: [2; HASH_BYTES], secret: [0xab; SECRET_BYTES] };
         let shown = format!("{join:?}");
         assert!(shown.contains("0101") && !shown.contains("abab"), "{shown}");
+    }
+
+    #[test]
+    fn the_token_of_endpoints_is_derived_from_the_secret() {
+        let join = |secret| JoinString { job: [1; JOB_BYTES], authority: [2; HASH_BYTES], secret };
+        // Computed by the module hmac of Python.
+        for (secret, token) in [
+            ([0; SECRET_BYTES], "4117c32f49635f9032d427812c69463051c23bfa0dc295c9de8b3d65339c14b4"),
+            ([3; SECRET_BYTES], "b78d8101ea61d3dc56fe01f523843fefc7682a235974c8b430d940137da6463f"),
+            (*b"0123456789abcdef", "e902569f6671ecb96f9b69d0fdf1d5617319fbfaa79aff6828b2b1d3daabe3e5"),
+        ] {
+            assert_eq!(join(secret).http_token(), token);
+        }
     }
 
     #[test]

@@ -1,4 +1,6 @@
-//! Which tasks the process of a task runs. Its certificate names all of them.
+//! Which tasks the process of a task runs, and on which hosts. Its certificate names all of them.
+
+use std::collections::BTreeSet;
 
 use pushpull_messages::cluster::{ClusterSpec, TASKS_PER_JOB_MAX};
 use pushpull_messages::id::{JobName, TaskId};
@@ -15,6 +17,12 @@ pub(crate) fn process_tasks(cluster: &ClusterSpec, task: TaskId) -> Option<Vec<T
     let hosted_ps = (task.job == JobName::Worker && !cluster.has_ps()).then(|| TaskId::ps(task.index));
     let hosted_chief = (task == cluster.chief_host() && task != TaskId::CHIEF).then_some(TaskId::CHIEF);
     Some([task].into_iter().chain(hosted_ps).chain(hosted_chief).collect())
+}
+
+/// Returns the host names or addresses of tasks, each once.
+pub(crate) fn hosts_of<'a>(cluster: &'a ClusterSpec, tasks: &[TaskId]) -> Vec<&'a str> {
+    let hosts = tasks.iter().filter_map(|&task| cluster.address(task)).map(|address| address.host());
+    hosts.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 #[cfg(test)]

@@ -178,7 +178,7 @@ async fn only_tasks_of_the_cluster_get_certificates() {
 /// Returns the chain of a certificate for these tasks that is made at `now`, with its key.
 fn certificate(authority: &Authority, tasks: &[TaskId], now: Duration) -> TaskCertificate {
     let key = TaskKey::new().unwrap();
-    key.certified(authority.certify(tasks, key.public(), now).unwrap())
+    key.certified(authority.certify(tasks, &[], key.public(), now).unwrap())
 }
 
 #[tokio::test]
@@ -250,7 +250,7 @@ async fn a_peer_must_show_a_valid_certificate() {
 fn only_the_chain_of_this_job_is_accepted() {
     let (authority, now) = (Authority::new().unwrap(), unix_time());
     let verifier = Verifier::new(authority.join());
-    let chain = authority.certify(&[WORKER, PS], TaskKey::new().unwrap().public(), now).unwrap();
+    let chain = authority.certify(&[WORKER, PS], &[], TaskKey::new().unwrap().public(), now).unwrap();
     assert_eq!(verifier.check(&chain, now), Ok(vec![WORKER, PS]));
     assert_eq!(verifier.check(&chain, now + LIFE + Duration::from_secs(1)), Err(Untrusted::Expired), "(B)");
     assert_eq!(verifier.check(&chain, now - 2 * CLOCKS_DIFFER), Err(Untrusted::NotYetValid), "(B)");
@@ -264,7 +264,7 @@ fn only_the_chain_of_this_job_is_accepted() {
     assert_eq!(other.check(&chain, now), Err(Untrusted::Authority), "(A)");
     let job = Verifier::new(&JoinString { job: [9; 8], ..authority.join().clone() });
     assert_eq!(job.check(&chain, now), Err(Untrusted::OtherJob), "(C)");
-    let nobody = authority.certify(&[], TaskKey::new().unwrap().public(), now).unwrap();
+    let nobody = authority.certify(&[], &[], TaskKey::new().unwrap().public(), now).unwrap();
     assert_eq!(verifier.check(&nobody, now), Err(Untrusted::OtherJob), "(C)");
     let own = [chain[1].clone(), chain[1].clone()];
     assert!(matches!(verifier.check(&own, now), Err(Untrusted::Invalid(_))), "an authority is no task");
@@ -313,7 +313,7 @@ async fn an_enrolment_that_stalls_ends() {
 /// Gives a task a certificate that was made this long ago.
 fn give(task: &Credentials, authority: &Authority, id: TaskId, ago: Duration) {
     let made = unix_time().saturating_sub(ago);
-    task.install(authority.certify(&[id], task.public_key(), made).unwrap()).unwrap();
+    task.install(authority.certify(&[id], &[], task.public_key(), made).unwrap()).unwrap();
 }
 
 #[tokio::test]
@@ -347,6 +347,6 @@ async fn a_certificate_is_renewed_after_half_of_its_life() {
 fn a_certificate_of_another_task_is_not_used() {
     let authority = Authority::new().unwrap();
     let worker = task(authority.join(), WORKER);
-    let other = authority.certify(&[PS], worker.public_key(), unix_time()).unwrap();
+    let other = authority.certify(&[PS], &[], worker.public_key(), unix_time()).unwrap();
     assert!(matches!(worker.install(other), Err(IdentityError::WrongTask { .. })));
 }

@@ -1,6 +1,6 @@
 //! Checks certificates. Wanted properties: (A) a chain is accepted only if it is [leaf, authority], the
 //! authority is the one that the join string names, and it has signed the leaf; (B) the leaf is valid now,
-//! for its use; (C) every name in the leaf is a task of this job, and it has at least one.
+//! for its use; (C) every URI in the leaf is a task of this job, and it has at least one.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -9,8 +9,8 @@ use crate::placement::SHARDS_PER_TASK_MAX;
 
 /// The version of the protocol, that is, of all messages in this crate.
 pub const PROTOCOL: u16 = 10;
-/// The maximum number of bytes in the `host:port` of an HTTP endpoint.
-const HTTP_BYTES_MAX: usize = 264;
+/// The maximum number of bytes in the address of an HTTP endpoint.
+const HTTP_BYTES_MAX: usize = 272;
 
 /// The first frame on every connection, in which the dialling task identifies itself and its cluster.
 ///
@@ -33,7 +33,8 @@ pub struct Hello {
     /// The digest of the graph that the dialling task was given when it was started, if any.
     #[serde(default)]
     pub graph: Option<u32>,
-    /// The `host:port` of the HTTP endpoint at which the dialling task can be observed, if it has one.
+    /// The `host:port` of the HTTP endpoint at which the dialling task can be observed, if it has one; with
+    /// `https://` before it if the endpoint speaks HTTPS.
     #[serde(default)]
     pub http: Option<String>,
     /// A random number that distinguishes two starts of the dialling task that have the same incarnation
@@ -79,7 +80,8 @@ pub struct Welcome {
     pub payload_bytes_max: u64,
     /// The maximum number of unanswered requests that the answering task accepts on one connection.
     pub requests_max: u32,
-    /// The `host:port` of the HTTP endpoint at which the answering task can be observed, if it has one.
+    /// The `host:port` of the HTTP endpoint at which the answering task can be observed, if it has one; with
+    /// `https://` before it if the endpoint speaks HTTPS.
     #[serde(default)]
     pub http: Option<String>,
     /// A random number that distinguishes two starts of the answering task that have the same incarnation

@@ -297,15 +297,15 @@ fn spans_phases_trips_and_endpoints_are_bounded() {
         nonce: 0,
     };
     // A host name has at most 253 bytes.
-    reread(hello(259), &[]).unwrap();
+    reread(hello(267), &[]).unwrap();
     reread(Hello { to: None, cluster: None, ..hello(1) }, &[]).unwrap();
     for half in [Hello { to: None, ..hello(1) }, Hello { cluster: None, ..hello(1) }] {
         assert!(reread(half, &[]).unwrap_err().contains("got only one of the fields of a cluster"));
     }
-    reread(welcome(259), &[]).unwrap();
+    reread(welcome(267), &[]).unwrap();
     for refused in [reread(hello(300), &[]), reread(welcome(300), &[])] {
         assert!(
-            refused.unwrap_err().contains("the address of an endpoint has 300 bytes, expected at most 264")
+            refused.unwrap_err().contains("the address of an endpoint has 300 bytes, expected at most 272")
         );
     }
 }

@@ -5,11 +5,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
+use clap::builder::FalseyValueParser;
 use pushpull_input::Datasets;
 use pushpull_storage::EVALUATIONS;
 use pushpull_worker::{BestSpec, EvaluatorConfig, WorkerConfig};
 
 use super::flags::{DeviceArgs, HangArgs, threads};
+use super::join::INSECURE_ENV;
 use super::observe::ObserveArgs;
 use super::parse::main;
 use super::paths::{located, summaries_below};
@@ -68,6 +70,9 @@ pub(super) struct EvaluatorArgs {
     /// Directory of event files for TensorBoard [default: `summaries/eval` below the checkpoint directory]
     #[arg(long, value_name = "DIR")]
     summary_dir: Option<PathBuf>,
+    /// Let other hosts read the HTTP endpoint although it has no token: everybody who reaches it can
+    #[arg(long, env = INSECURE_ENV, value_parser = FalseyValueParser::new())]
+    insecure: bool,
     #[command(flatten)]
     observe: ObserveArgs,
 }
@@ -82,7 +87,7 @@ pub fn evaluator_main() -> ExitCode {
 pub fn evaluator_main_with(datasets: Datasets) -> ExitCode {
     main(|args: EvaluatorArgs| {
         let log = logging::start("evaluator/0", args.observe.log_format());
-        let http = args.observe.endpoint(&log)?;
+        let http = args.observe.endpoint(&log)?.identified(None, args.insecure);
         let threads = args.threads.map_or_else(|| threads_per_worker(1), usize::from);
         let device = args.device.config(threads, false)?;
         let (data_dir, hung_after) = (args.data_dir, args.hang.after());

@@ -203,9 +203,11 @@ impl ClusterArgs {
     /// # Errors
     /// Returns an error if the task cannot prove who it is with what the flags and the environment give.
     pub(crate) fn network(&self, cluster: &ClusterConfig, http: EndpointConfig) -> Result<Network, Failure> {
+        let (credentials, insecure) = (self.join.credentials(cluster)?, self.join.insecure());
         Ok(Network {
-            credentials: self.join.credentials(cluster)?,
-            insecure: self.join.insecure(),
+            http: http.identified(credentials.clone(), insecure),
+            credentials,
+            insecure,
             bind: self.bind.as_ref().map(ToString::to_string),
             payload_crc: self.payload_crc,
             local: self.transport.is_local(),
@@ -214,8 +216,12 @@ impl ClusterArgs {
             lost_after: Duration::from_secs(self.lost_after_s),
             chief_lost_after: Duration::from_secs(self.chief_lost_after_s),
             retry_after: Duration::from_millis(self.retry_after_ms),
-            http,
         })
+    }
+
+    /// Returns whether other hosts may reach the process although it has no join string.
+    pub(crate) const fn insecure(&self) -> bool {
+        self.join.insecure()
     }
 
     pub(crate) const fn start_timeout(&self) -> Duration {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::builder::FalseyValueParser;
 use clap::{Args, Subcommand};
-use pushpull_identity::{Authority, Credentials, JoinString};
+use pushpull_identity::{Authority, AuthorityError, Credentials, JoinString};
 use pushpull_messages::cluster::ClusterConfig;
 use pushpull_messages::id::JobName;
 
@@ -64,7 +64,7 @@ impl JoinArgs {
             // It reads checkpoints, and talks to no other task.
             return Ok(None);
         }
-        let (join, leads) = (self.join(env)?, cluster.hosts_chief());
+        let (join, leads) = (join_string(self.join_file.as_deref(), env)?, cluster.hosts_chief());
         let credentials = match (&self.authority, join) {
             (None, None) => return Ok(None),
             (Some(_), _) if !leads => {
@@ -73,8 +73,7 @@ impl JoinArgs {
                 )));
             }
             (Some(path), join) => {
-                let authority = Authority::read(path);
-                let authority = authority.map_err(|error| Failure::Usage(format!("--authority: {error}")))?;
+                let authority = Authority::read(path).map_err(wrong_authority)?;
                 if join.is_some_and(|join| join != *authority.join()) {
                     return Err(Failure::Usage(format!(
                         "--authority {}: the task has the join string of another authority; leave it out, or give \
@@ -93,24 +92,32 @@ impl JoinArgs {
         };
         Ok(Some(credentials.context("cannot make the credentials of this task")?))
     }
+}
 
-    /// Returns the join string that the file or the environment has.
-    fn join(&self, env: Option<&str>) -> Result<Option<JoinString>, Failure> {
-        let read = |path: &Path| {
-            let join = JoinString::read(path);
-            join.map_err(|error| Failure::Usage(format!("--join-file {}: {error}", path.display())))
-        };
-        let parse =
-            |text: &str| text.trim().parse().map_err(|error| Failure::Usage(format!("{JOIN_ENV}: {error}")));
-        let file = self.join_file.as_deref().map(read).transpose()?;
-        let env: Option<JoinString> = env.filter(|text| !text.is_empty()).map(parse).transpose()?;
-        match (file, env) {
-            (Some(file), Some(env)) if file != env => Err(Failure::Usage(format!(
-                "--join-file and {JOIN_ENV} have different join strings: leave out one of the two"
-            ))),
-            (file, env) => Ok(file.or(env)),
-        }
+/// Returns the join string that a file or the environment has.
+///
+/// # Errors
+/// Returns an error if the join string is not valid, if others can read its file, or if there are two
+/// different ones.
+pub(super) fn join_string(file: Option<&Path>, env: Option<&str>) -> Result<Option<JoinString>, Failure> {
+    let read = |path: &Path| {
+        let join = JoinString::read(path);
+        join.map_err(|error| Failure::Usage(format!("--join-file {}: {error}", path.display())))
+    };
+    let parse =
+        |text: &str| text.trim().parse().map_err(|error| Failure::Usage(format!("{JOIN_ENV}: {error}")));
+    let file = file.map(read).transpose()?;
+    let env: Option<JoinString> = env.filter(|text| !text.is_empty()).map(parse).transpose()?;
+    match (file, env) {
+        (Some(file), Some(env)) if file != env => Err(Failure::Usage(format!(
+            "--join-file and {JOIN_ENV} have different join strings: leave out one of the two"
+        ))),
+        (file, env) => Ok(file.or(env)),
     }
+}
+
+fn wrong_authority(error: AuthorityError) -> Failure {
+    Failure::Usage(format!("--authority: {error}"))
 }
 
 /// The tools for join strings.
@@ -118,6 +125,11 @@ impl JoinArgs {
 pub(super) enum JoinTool {
     /// Write the authority of a new job to a file, and print the join string for its tasks
     New(NewArgs),
+    /// Print the token for the HTTP endpoints of a job with a join string, for Prometheus, curl and browsers
+    Token(TokenArgs),
+    /// Print the certificate of a job's authority, with which Prometheus, curl and browsers check that an
+    /// HTTP endpoint belongs to the job
+    Certificate(CertificateArgs),
 }
 
 #[derive(Debug, Args)]
@@ -127,14 +139,43 @@ pub(super) struct NewArgs {
     authority: PathBuf,
 }
 
+#[derive(Debug, Args)]
+pub(super) struct CertificateArgs {
+    /// File of the job's authority
+    #[arg(long, env = AUTHORITY_ENV, value_name = "FILE")]
+    authority: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct TokenArgs {
+    /// File with the job's join string; without a file, the join string is taken from the variable
+    /// PUSHPULL_JOIN
+    #[arg(long, value_name = "FILE")]
+    join_file: Option<PathBuf>,
+}
+
 impl JoinTool {
     /// Runs the tool.
     pub(super) fn run(self) -> Outcome {
-        let Self::New(NewArgs { authority: path }) = self;
-        let authority = Authority::new()?;
-        authority.write(&path).map_err(|error| Failure::Usage(format!("--authority: {error}")))?;
+        let line = match self {
+            Self::New(NewArgs { authority: path }) => {
+                let authority = Authority::new()?;
+                authority.write(&path).map_err(wrong_authority)?;
+                authority.join().text()
+            }
+            Self::Certificate(CertificateArgs { authority: path }) => {
+                let authority = Authority::read(&path).map_err(wrong_authority)?;
+                authority.certificate_pem().trim_end().to_owned()
+            }
+            Self::Token(TokenArgs { join_file }) => {
+                let env = std::env::var(JOIN_ENV).ok();
+                let join = join_string(join_file.as_deref(), env.as_deref())?;
+                let none = || Failure::Usage(format!("no join string: give --join-file FILE or {JOIN_ENV}"));
+                join.ok_or_else(none)?.http_token()
+            }
+        };
         let mut out = std::io::stdout().lock();
-        writeln!(out, "{}", authority.join().text())?;
+        writeln!(out, "{line}")?;
         Ok(out.flush()?)
     }
 }

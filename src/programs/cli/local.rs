@@ -2,12 +2,14 @@
 
 use std::path::PathBuf;
 
+use clap::builder::FalseyValueParser;
 use pushpull_chief::ChiefConfig;
 use pushpull_messages::distribution::DistributionSpec;
 
 use super::flags::{
     DeviceArgs, HangArgs, PsDeviceArgs, PsMemoryArgs, ShardHangArgs, TransportArgs, read_job, shards, threads,
 };
+use super::join::INSECURE_ENV;
 use super::observe::ObserveArgs;
 use super::paths::{absolute, check_files, data_directory};
 use super::saving::SavingArgs;
@@ -66,6 +68,9 @@ pub(super) struct LocalArgs {
     start_timeout_s: u64,
     #[command(flatten)]
     saving: SavingArgs,
+    /// Let other hosts read the chief's HTTP endpoint although it has no token: everybody who reaches it can
+    #[arg(long, env = INSECURE_ENV, value_parser = FalseyValueParser::new())]
+    insecure: bool,
     #[command(flatten)]
     observe: ObserveArgs,
 }
@@ -117,6 +122,7 @@ impl LocalArgs {
             flags.push(format!("--save-model={}", absolute("--save-model", model)?.display()));
         }
         flags.extend(self.log_placement.then(|| "--log-placement".to_owned()));
+        flags.extend(self.insecure.then(|| "--insecure".to_owned()));
         flags.extend(self.saving.to_flags()?);
         flags.extend(observe);
         Ok(flags)

@@ -1,5 +1,6 @@
 //! The flags of a process's endpoint and of its log.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -47,6 +48,15 @@ impl FromStr for HttpAddress {
     }
 }
 
+/// Parses a host name or an IP address, which has no port.
+fn host(text: &str) -> Result<String, String> {
+    let bare = text.trim_start_matches('[').trim_end_matches(']');
+    let is_address = bare.parse::<IpAddr>().is_ok();
+    let is_name = format!("{text}:1").parse::<Address>().is_ok() && !text.contains([':', '[']);
+    let expected = "expected a host name or an IP address, without a port";
+    if is_address || is_name { Ok(text.to_owned()) } else { Err(expected.to_owned()) }
+}
+
 /// An address, and the settings of the command line that contained it.
 #[derive(Clone, Debug)]
 struct Listen {
@@ -78,13 +88,20 @@ pub(super) fn carry(command: Command, called_with: &CalledWith) -> Command {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Observing")]
 pub(crate) struct ObserveArgs {
-    /// Address of this process's HTTP endpoint; port 0 takes any free port, none disables the endpoint
+    /// Address of this process's HTTP endpoint; port 0 takes any free port, none disables the endpoint. At an
+    /// address that other hosts can reach, every request needs the token, and a task with a join string
+    /// speaks HTTPS
     #[arg(long, value_name = "HOST:PORT|none", default_value = "127.0.0.1:0")]
     http_addr: Listen,
-    /// File with the token that a client must send to save or stop the job over HTTP; without a file, the
-    /// token is taken from the variable PUSHPULL_HTTP_TOKEN
+    /// File with the token that a client must send to save or stop the job over HTTP, and to read an endpoint
+    /// that other hosts can reach; without a file, the token is taken from the variable PUSHPULL_HTTP_TOKEN,
+    /// or is the one that `pushpull join token` prints for the task's join string
     #[arg(long, value_name = "FILE")]
     http_token_file: Option<PathBuf>,
+    /// Further host names or addresses in the URLs of HTTP requests, such as that of a proxy, with commas
+    /// between them; requests that name another host than this one are refused
+    #[arg(long, value_name = "NAME,..", value_delimiter = ',', value_parser = host)]
+    http_host: Vec<String>,
     /// How long to keep answering over HTTP after the job has ended, in seconds; a signal ends it earlier
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=31_536_000))]
     http_linger_s: u64,
@@ -104,9 +121,11 @@ impl ObserveArgs {
                 HttpAddress::At(address) => Some(address.clone()),
             },
             token: Token::read(self.http_token_file.as_deref(), env.as_deref()).map_err(unusable)?,
+            hosts: self.http_host.clone(),
             linger: Duration::from_secs(self.http_linger_s),
             called_with: self.http_addr.called_with.clone(),
             log: log.clone(),
+            ..EndpointConfig::default()
         })
     }
 
@@ -115,6 +134,7 @@ impl ObserveArgs {
         let useless = match &self.http_addr.address {
             HttpAddress::At(_) => None,
             HttpAddress::Nowhere if self.http_token_file.is_some() => Some("--http-token-file"),
+            HttpAddress::Nowhere if !self.http_host.is_empty() => Some("--http-host"),
             HttpAddress::Nowhere if self.http_linger_s > 0 => Some("--http-linger-s"),
             HttpAddress::Nowhere => None,
         };
@@ -146,6 +166,9 @@ impl ObserveArgs {
         let usual = |address| vec![format!("--http-addr={address}"), format!("--log-format={format}")];
         let mut chief = usual(own);
         chief.push(format!("--http-linger-s={}", self.http_linger_s));
+        if !self.http_host.is_empty() {
+            chief.push(format!("--http-host={}", self.http_host.join(",")));
+        }
         if let Some(path) = &self.http_token_file {
             chief.push(format!("--http-token-file={}", absolute("--http-token-file", path)?.display()));
         }
@@ -189,8 +212,13 @@ mod tests {
 
     #[test]
     fn only_the_chief_takes_the_given_address() {
-        let flags =
-            ["--http-addr=0.0.0.0:80", "--log-format=json", "--http-linger-s=9", "--http-token-file=/t"];
+        let flags = [
+            "--http-addr=0.0.0.0:80",
+            "--log-format=json",
+            "--http-linger-s=9",
+            "--http-host=proxy.example,10.0.0.7",
+            "--http-token-file=/t",
+        ];
         let Ok((chief, others)) = read(&flags).unwrap().to_flags() else { panic!("they are flags") };
         assert_eq!(chief, flags);
         assert_eq!(others, ["--http-addr=127.0.0.1:0", "--log-format=json"]);
@@ -198,6 +226,16 @@ mod tests {
             panic!("they are flags")
         };
         assert_eq!((&*chief[0], &*others[0]), ("--http-addr=none", "--http-addr=none"));
+    }
+
+    #[test]
+    fn a_host_is_a_name_or_an_address() {
+        let hosts = read(&["--http-host=proxy.example,10.0.0.7", "--http-host=[::1]"]).unwrap().http_host;
+        assert_eq!(hosts, ["proxy.example", "10.0.0.7", "[::1]"]);
+        for wrong in ["", "a:1", "a b", "http://a", "a,", "[::1]:80"] {
+            let error = read(&[&format!("--http-host={wrong}")]).unwrap_err().to_string();
+            assert!(error.contains("expected a host name or an IP address"), "{wrong}: {error}");
+        }
     }
 
     #[test]
@@ -212,7 +250,7 @@ mod tests {
 
     #[test]
     fn flags_without_effect_are_refused() {
-        for flag in ["--http-token-file=/t", "--http-linger-s=1"] {
+        for flag in ["--http-token-file=/t", "--http-host=a", "--http-linger-s=1"] {
             let args = read(&["--http-addr=none", flag]).unwrap();
             for refused in [args.endpoint(&Log::default()).map(drop), args.to_flags().map(drop)] {
                 let Err(Failure::Usage(error)) = refused else { panic!("{flag} was accepted") };

@@ -118,7 +118,7 @@ pub fn server_main() -> ExitCode {
                 ..SessionConfig::default()
             },
         };
-        let http = args.observe.endpoint(&log)?;
+        let http = args.observe.endpoint(&log)?.identified(None, args.insecure);
         run(&log, serve(Serving { cluster, task, address, insecure: args.insecure, options, http }))
     })
 }

@@ -1,17 +1,20 @@
 //! The program `pushpull`: tools for a job, its checkpoints, its model and its progress.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
 use super::checkpoint::CheckpointTool;
-use super::join::JoinTool;
+use super::join::{JOIN_ENV, JoinTool, join_string};
 use super::local::LocalArgs;
 use super::parse::main;
 use super::predict::PredictArgs;
 use super::session::SessionArgs;
-use crate::programs::top::Top;
+use crate::programs::exit::{Failure, Outcome};
+use crate::programs::http::{TOKEN_ENV, Token};
+use crate::programs::top::{Pass, Top};
 
 #[derive(Debug, Parser)]
 #[command(
@@ -32,7 +35,8 @@ enum Tool {
     /// List, show, verify, export and import checkpoints
     #[command(subcommand)]
     Checkpoint(CheckpointTool),
-    /// Make the join string with which the tasks of a job prove who they are
+    /// Make the join string with which the tasks of a job prove who they are, or print what clients of their
+    /// HTTP endpoints need
     #[command(subcommand)]
     Join(JoinTool),
     /// Predict with a trained model: print one line for each example of a data set
@@ -45,15 +49,36 @@ enum Tool {
 
 #[derive(Debug, clap::Args)]
 struct TopArgs {
-    /// HTTP address of the chief
+    /// HTTP address of the chief, or its URL. With a join string, a chief on another host is asked over HTTPS
     #[arg(long, value_name = "HOST:PORT")]
     chief: String,
+    /// File with the job's join string, for a chief on another host: the chief must prove that it belongs to
+    /// the job, and gets the token that `pushpull join token` prints. Without a file, the join string is
+    /// taken from the variable PUSHPULL_JOIN
+    #[arg(long, value_name = "FILE")]
+    join_file: Option<PathBuf>,
+    /// File with the chief's token, if the chief was given one; without a file, the token is taken from the
+    /// variable PUSHPULL_HTTP_TOKEN
+    #[arg(long, value_name = "FILE")]
+    http_token_file: Option<PathBuf>,
     /// Time between two updates of the display, in seconds
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=3600))]
     interval_s: u64,
     /// Print the current state once, and exit
     #[arg(long)]
     once: bool,
+}
+
+impl TopArgs {
+    /// Shows the job until it has ended.
+    fn run(self) -> Outcome {
+        let Self { chief, join_file, http_token_file, interval_s, once } = self;
+        let env = |name| std::env::var(name).ok();
+        let join = join_string(join_file.as_deref(), env(JOIN_ENV).as_deref())?;
+        let token = Token::read(http_token_file.as_deref(), env(TOKEN_ENV).as_deref());
+        let token = token.map_err(|error| Failure::Usage(format!("{error:#}")))?;
+        Top { chief, pass: Pass { join, token }, every: Duration::from_secs(interval_s), once }.run()
+    }
 }
 
 /// Runs the program `pushpull`.
@@ -64,8 +89,6 @@ pub fn local_main() -> ExitCode {
         Tool::Join(tool) => tool.run(),
         Tool::Predict(args) => args.run(),
         Tool::Session(args) => args.run(),
-        Tool::Top(TopArgs { chief, interval_s, once }) => {
-            Top { chief, every: Duration::from_secs(interval_s), once }.run()
-        }
+        Tool::Top(args) => args.run(),
     })
 }

@@ -365,7 +365,9 @@ impl TrainArgs {
         let cluster = embedded.cluster()?;
         job.validate_on(&cluster).map_err(Failure::usage)?;
         let about = About::new(cluster.tasks_and_hosted().map(|(task, _)| task), Some(&cluster));
-        let endpoint = Endpoint::bind(&self.observe.endpoint(log)?, about)?;
+        // The tasks of one process need no join string.
+        let http = self.observe.endpoint(log)?.identified(None, self.cluster.insecure());
+        let endpoint = Endpoint::bind(&http, about)?;
         endpoint.announce(true);
         let ending = signals.interrupt.clone();
         let (observers, attached) = (endpoint.observers(), self.files().attached());

@@ -1,17 +1,17 @@
-//! Handles requests of clients to save a checkpoint or to stop the job. A client must send the token. The
+//! Handles requests of clients to save a checkpoint or to stop the job. A client must have the token. The
 //! chief decides whether and when a request is carried out.
 
 use std::time::Duration;
 
-use actix_web::http::{StatusCode, header};
+use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
 use futures_util::StreamExt;
 use pushpull_chief::{ChiefView, Command};
 use pushpull_messages::observe::JobPhase;
 use tokio::time::timeout;
 
+use super::access::Access;
 use super::answers::refusal;
-use super::token::{TOKEN_ENV, Token};
 use crate::programs::format::clean;
 
 /// The maximum length of the reason that a client gives for its request, in bytes.
@@ -19,15 +19,15 @@ const REASON_MAX: usize = 1000;
 /// The time limit for the body of a request to arrive; the body states the reason.
 const REASON_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Checks the token and passes the request on to the chief. The body may contain a reason.
+/// Checks the client and passes the request on to the chief. The body may contain a reason.
 pub(super) async fn answer(
     request: &HttpRequest,
     body: web::Payload,
-    token: Option<&Token>,
+    access: &Access,
     chief: &ChiefView,
     wish: impl FnOnce(String) -> Command,
 ) -> HttpResponse {
-    match permit(request, token, body).await {
+    match permit(request, access, body).await {
         Ok(reason) if reason.is_empty() => tell(chief, wish("requested over HTTP".into())),
         Ok(reason) => tell(chief, wish(reason)),
         Err(refusal) => refusal,
@@ -55,29 +55,10 @@ fn tell(chief: &ChiefView, wish: Command) -> HttpResponse {
     refusal(StatusCode::CONFLICT, reason)
 }
 
-/// Returns the reason that the request's body states. If the request does not carry the token, or if its
+/// Returns the reason that the request's body states. If the client may not save or stop the job, or if the
 /// body cannot be read, the error is the HTTP response that refuses the request.
-async fn permit(
-    request: &HttpRequest,
-    token: Option<&Token>,
-    body: web::Payload,
-) -> Result<String, HttpResponse> {
-    let Some(token) = token else {
-        let reason = format!(
-            "requests to save or stop the job are disabled: start the chief with --http-token-file FILE or {TOKEN_ENV}, \
-             and send the token"
-        );
-        return Err(refusal(StatusCode::FORBIDDEN, &reason));
-    };
-    let given = request.headers().get(header::AUTHORIZATION);
-    if !given.is_some_and(|given| token.is_in(given.as_bytes())) {
-        let mut answer = refusal(
-            StatusCode::UNAUTHORIZED,
-            "the token is missing or wrong, expected 'Authorization: Bearer TOKEN' with the chief's token",
-        );
-        answer.headers_mut().insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static("Bearer"));
-        return Err(answer);
-    }
+async fn permit(request: &HttpRequest, access: &Access, body: web::Payload) -> Result<String, HttpResponse> {
+    access.check_control(request).map_err(|refused| *refused)?;
     let too_much = || {
         refusal(
             StatusCode::PAYLOAD_TOO_LARGE,

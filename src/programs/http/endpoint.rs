@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
 use pushpull_messages::id::TaskId;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -26,26 +25,21 @@ impl Endpoint {
     /// Begins to listen, if the settings name an address.
     ///
     /// # Errors
-    /// Returns an error if the address cannot be used.
+    /// Returns an error if the address cannot be used, or if other hosts could reach the endpoint and nothing
+    /// protects it.
     pub(crate) fn bind(config: &EndpointConfig, about: About) -> anyhow::Result<Self> {
         let views = Views::default();
         let about = about.with(config.called_with.settings());
-        let server = config.address.as_deref().map(|address| {
-            Server::start(address, config, views.clone(), about).with_context(|| {
-                format!(
-                    "--http-addr: cannot listen at {address}; set another --http-addr, or --http-addr none"
-                )
-            })
-        });
-        let server = server.transpose()?;
+        let start = |address| Server::start(address, config, views.clone(), about);
+        let server = config.address.as_deref().map(start).transpose()?;
         if let Some(address) = server.as_ref().and_then(Server::advertised) {
             views.set_http(address.to_owned());
         }
         Ok(Self { views, linger: config.linger, server })
     }
 
-    /// Returns the address, as `host:port`, at which other hosts can reach the endpoint; `None` if they
-    /// cannot reach it.
+    /// Returns the address at which other hosts can reach the endpoint, as `host:port`, or as
+    /// `https://host:port` if it speaks HTTPS; `None` if they cannot reach it.
     pub(crate) fn advertised(&self) -> Option<String> {
         self.views.http()
     }
@@ -53,10 +47,14 @@ impl Endpoint {
     /// Logs the endpoint's address. If the process runs the chief (`leads`), also logs the address of the
     /// job's page.
     pub(crate) fn announce(&self, leads: bool) {
-        let Some(address) = self.server.as_ref().map(Server::address) else { return };
-        tracing::info!("observe this task at http://{address}");
+        let Some(server) = &self.server else { return };
+        let url = server.url();
+        tracing::info!("observe this task at {url}");
         if leads {
-            tracing::info!("the job's page is http://{address}/");
+            tracing::info!("the job's page is {url}/");
+        }
+        if server.is_unprotected() {
+            tracing::warn!("everybody who reaches {url} can read it (--insecure)");
         }
     }
 
@@ -80,10 +78,8 @@ impl Endpoint {
     pub(crate) async fn close(self, interrupt: &CancellationToken) {
         let Some(server) = self.server else { return };
         if !self.linger.is_zero() && !interrupt.is_cancelled() {
-            let (address, seconds) = (server.address(), self.linger.as_secs());
-            tracing::info!(
-                "the tasks have ended; http://{address} still answers for {seconds} s, or until a signal"
-            );
+            let (url, seconds) = (server.url(), self.linger.as_secs());
+            tracing::info!("the tasks have ended; {url} still answers for {seconds} s, or until a signal");
             tokio::select! {
                 () = sleep(self.linger) => {}
                 () = interrupt.cancelled() => {}

@@ -3,21 +3,30 @@
 //! clients. This module must not depend on synchronisation policies.
 
 mod about;
+mod access;
 mod actors;
 mod answers;
+mod attempts;
 mod body;
 mod config;
 mod connections;
 mod control;
+mod cookie;
 mod endpoint;
 mod events;
 mod health;
 mod host;
+mod login;
 mod metrics;
+mod origin;
 mod page;
+mod protection;
+mod refusals;
 mod rendered;
 mod routes;
 mod server;
+mod sessions;
+mod socket;
 mod targets;
 #[cfg(test)]
 mod tests;

@@ -12,15 +12,14 @@ use pushpull_messages::observe::{ChiefSnapshot, CurvePoint, PlacementRow};
 use tracing::Instrument;
 
 use super::about::About;
+use super::access::Access;
 use super::actors::actors;
 use super::answers::{refusal, told, wrong_method};
 use super::connections::Place;
 use super::events::{Events, Source};
-use super::host::is_loopback;
 use super::rendered::{JobText, Rendered, json};
-use super::token::Token;
 use super::views::Views;
-use super::{control, health, metrics, page, targets};
+use super::{control, health, login, metrics, page, targets};
 use crate::programs::logging::Log;
 
 /// The content security policy: a page loads nothing from other servers, and no other page may embed it in a
@@ -40,13 +39,11 @@ const INDEX: &[(&str, &str)] = &[
 
 /// The data from which requests are answered.
 pub(super) struct Routes {
-    pub views: Views,
-    token: Option<Token>,
+    views: Views,
+    access: Access,
     about: About,
     log: Log,
-    /// True if the endpoint listens at a loopback address, so that only this machine can reach it.
-    is_local: bool,
-    /// The endpoint's own address.
+    /// The endpoint's own address, as the chief lists it.
     address: String,
     job: Arc<JobText>,
     curves: Rendered<Vec<CurvePoint>>,
@@ -56,21 +53,13 @@ pub(super) struct Routes {
 }
 
 impl Routes {
-    pub(super) fn new(
-        views: Views,
-        token: Option<Token>,
-        about: About,
-        log: Log,
-        is_local: bool,
-        address: String,
-    ) -> Self {
+    pub(super) fn new(views: Views, access: Access, about: About, log: Log, address: String) -> Self {
         Self {
             views,
-            job: Arc::new(JobText::new(token.is_some())),
-            token,
+            job: Arc::new(JobText::new(access.has_token())),
+            access,
             about,
             log,
-            is_local,
             address,
             curves: Rendered::default(),
             placement: Rendered::default(),
@@ -89,10 +78,7 @@ pub(super) async fn serve(
     if let Some(place) = request.conn_data::<Place>() {
         place.asks(Instant::now());
     }
-    let mut answer = match refused(&request, &routes) {
-        Some(refusal) => refusal,
-        None => answer(&request, body, &routes).instrument(routes.log.span()).await,
-    };
+    let mut answer = admit(&request, body, &routes).instrument(routes.log.span()).await;
     let headers = answer.headers_mut();
     for (name, value) in [
         (header::CONTENT_SECURITY_POLICY, POLICY),
@@ -105,16 +91,31 @@ pub(super) async fn serve(
     answer
 }
 
-fn refused(request: &HttpRequest, routes: &Routes) -> Option<HttpResponse> {
-    if !routes.is_local {
-        return None;
+/// Answers a request of a client that may make it, and refuses all others.
+async fn admit(request: &HttpRequest, body: web::Payload, routes: &web::Data<Routes>) -> HttpResponse {
+    let access = &routes.access;
+    if let Err(refused) = access.check_host(request) {
+        return *refused;
     }
-    let named = request.headers().get_all(header::HOST).map(|host| host.to_str().unwrap_or_default());
-    let mut named = named.chain(request.uri().host());
-    named.any(|host| !is_loopback(host)).then(|| {
-        let reason = "this endpoint answers only requests to localhost: use localhost, or start the task with a different --http-addr";
-        refusal(StatusCode::FORBIDDEN, reason)
-    })
+    match request.path() {
+        // Every browser requests this icon. With a 404 the browser would report an error of the page.
+        "/favicon.ico" => return HttpResponse::NoContent().finish(),
+        "/login.css" => return login::css(),
+        "/login" if request.method() == Method::POST => {
+            return login::enter(request, &mut body.into_inner(), access).await;
+        }
+        "/login" => return login::to_page(),
+        "/healthz" | "/readyz" if !access.reads_details(request) => {
+            return health::brief(&answer(request, body, routes).await);
+        }
+        "/healthz" | "/readyz" => return answer(request, body, routes).await,
+        _ => {}
+    }
+    match (request.path(), access.check_reading(request)) {
+        (_, Ok(())) => answer(request, body, routes).await,
+        ("/", Err(refused)) if login::wants_page(request) => login::form(*refused),
+        (_, Err(refused)) => *refused,
+    }
 }
 
 async fn answer(request: &HttpRequest, body: web::Payload, routes: &web::Data<Routes>) -> HttpResponse {
@@ -132,7 +133,7 @@ async fn answer(request: &HttpRequest, body: web::Payload, routes: &web::Data<Ro
         {
             wrong_method(&Method::GET)
         }
-        ("/metrics", _) => metrics::answer(&views.seen().await),
+        ("/metrics", _) => metrics::answer(&views.seen().await, &routes.access),
         ("/actors", _) => {
             let seen = views.seen().await;
             told(seen.written.actors.get_or_init(|| json(&actors(&seen.tasks))).clone())
@@ -149,8 +150,6 @@ async fn answer(request: &HttpRequest, body: web::Payload, routes: &web::Data<Ro
         ("/", None) => index(&routes.about),
         ("/page.css", Some(_)) => page::css(),
         ("/page.js", Some(_)) => page::js(),
-        // Every browser requests this icon. With a 404 the browser would report an error of the page.
-        ("/favicon.ico", _) => HttpResponse::NoContent().finish(),
         ("/job", Some(chief)) => told(routes.job.of(&newest(&chief))),
         ("/curves", Some(chief)) => told(routes.curves.of(&chief.curves(), Clone::clone)),
         ("/placement", Some(chief)) => told(routes.placement.of(&chief.placement(), Clone::clone)),
@@ -163,11 +162,11 @@ async fn answer(request: &HttpRequest, body: web::Payload, routes: &web::Data<Ro
         }
         ("/save" | "/stop", Some(_)) if request.method() != Method::POST => wrong_method(&Method::POST),
         ("/save", Some(chief)) => {
-            control::answer(request, body, routes.token.as_ref(), &chief, |_| Command::Save).await
+            control::answer(request, body, &routes.access, &chief, |_| Command::Save).await
         }
         ("/stop", Some(chief)) => {
             let stop = |reason| Command::Stop { reason };
-            control::answer(request, body, routes.token.as_ref(), &chief, stop).await
+            control::answer(request, body, &routes.access, &chief, stop).await
         }
         _ => refusal(StatusCode::NOT_FOUND, "unknown path; open / to see what this endpoint serves"),
     }

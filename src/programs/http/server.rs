@@ -1,23 +1,30 @@
 //! The HTTP server of an endpoint: its socket, its threads, and the bounds on its clients. This module must
 //! not depend on routes.
 
-use std::net::TcpListener;
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use actix_web::dev::{Extensions, ServerHandle};
-use actix_web::http::KeepAlive;
-use actix_web::{App, HttpServer, web};
-use anyhow::anyhow;
+use actix_http::error::DispatchError;
+use actix_http::{HttpService, KeepAlive};
+use actix_service::{IntoServiceFactory, ServiceFactoryExt, fn_service, map_config};
+use actix_web::dev::{self, AppConfig, ServerHandle};
+use actix_web::{App, web};
+use anyhow::{Context, anyhow};
+use pushpull_identity::HttpsServer;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 use super::about::About;
+use super::access::Access;
 use super::config::EndpointConfig;
-use super::connections::{CONNECTIONS_MAX, Connections, GRACE};
-use super::host::names_loopback;
+use super::connections::{CONNECTIONS_MAX, Connections, GRACE, Place};
+use super::host::{Hosts, names_loopback};
+use super::protection::Protection;
 use super::routes::{Routes, serve};
+use super::socket::Socket;
 use super::views::Views;
 
 /// The time within which the head of a request must arrive.
@@ -35,10 +42,11 @@ const FAREWELL_S: u64 = 1;
 
 /// A running server.
 pub(super) struct Server {
-    /// The address to open in a browser on this machine.
+    /// The address to open in a browser on this machine, as `host:port`.
     address: String,
     /// The address for other hosts; `None` if they cannot reach the server.
     advertised: Option<String>,
+    protection: Protection,
     handle: ServerHandle,
     ended: oneshot::Receiver<()>,
 }
@@ -51,12 +59,16 @@ impl Server {
         views: Views,
         about: About,
     ) -> anyhow::Result<Self> {
-        let listener = TcpListener::bind(address)?;
-        // Clients that connect at the same moment wait in this queue. If the queue is full, the client's
-        // system retries after a second.
-        rustix::net::listen(&listener, BACKLOG)?;
+        let listener = listen(address).with_context(|| {
+            format!("--http-addr: cannot listen at {address}; set another --http-addr, or --http-addr none")
+        })?;
         let bound = listener.local_addr()?;
         let is_local = bound.ip().to_canonical().is_loopback();
+        let protection = config.protection(is_local).ok_or_else(|| unprotected(address))?;
+        let https = match &config.credentials {
+            Some(credentials) if protection == Protection::Https => Some(HttpsServer::new(credentials)?),
+            _ => None,
+        };
         let address = match bound.ip().is_unspecified() {
             true => reached_as(about.host(), bound.port()),
             false => bound.to_string(),
@@ -65,33 +77,44 @@ impl Server {
         // advertised only if all tasks are on this machine: if there is no cluster, or if this host's name
         // in the cluster is loopback, too.
         let is_far = about.host().is_some_and(|host| !names_loopback(host));
-        let advertised = (!is_local || !is_far).then(|| address.clone());
-        let (token, log) = (config.token.clone(), config.log.clone());
+        let listed = match protection {
+            Protection::Https => format!("https://{address}"),
+            _ => address.clone(),
+        };
+        let advertised = (!is_local || !is_far).then(|| listed.clone());
+        let log = config.log.clone();
         let span = log.span();
-        let routes = Routes::new(views.clone(), token, about, log, is_local, address.clone());
-        let routes = web::Data::new(routes);
+        let hosts = hosts(config, bound.ip(), about.host());
+        let access = Access::new(protection, config.any_token(), hosts, bound.port());
+        let routes = web::Data::new(Routes::new(views.clone(), access, about, log, listed));
+        let door = Door { connections: Connections::default(), https };
         let (started, starting) = mpsc::channel();
         let (end, ended) = oneshot::channel();
         let run = move || {
             let _log = span.entered();
-            actix_rt::System::new().block_on(run(listener, routes, views, &started));
+            actix_rt::System::new().block_on(run(listener, door, routes, views, &started));
             drop(end);
         };
         std::thread::Builder::new().name("http".into()).spawn(run)?;
         let handle = starting
             .recv()
             .map_err(|_| anyhow!("the thread of the endpoint panicked: see the message above"))??;
-        Ok(Self { address, advertised, handle, ended })
+        Ok(Self { address, advertised, protection, handle, ended })
     }
 
-    /// Returns the address to open in a browser on this machine.
-    pub(super) fn address(&self) -> &str {
-        &self.address
+    /// Returns the URL to open in a browser on this machine, without a path.
+    pub(super) fn url(&self) -> String {
+        format!("{}://{}", self.protection.scheme(), self.address)
     }
 
     /// Returns the address for other hosts; `None` if they cannot reach the server.
     pub(super) fn advertised(&self) -> Option<&str> {
         self.advertised.as_deref()
+    }
+
+    /// Returns true if other hosts can reach the server, and nothing protects it.
+    pub(super) fn is_unprotected(&self) -> bool {
+        self.protection == Protection::Nothing
     }
 
     /// Ends the server, and waits until it has ended.
@@ -109,33 +132,66 @@ impl Drop for Server {
     }
 }
 
+/// Begins to listen.
+fn listen(address: &str) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind(address)?;
+    // Clients that connect at the same moment wait in this queue. If the queue is full, the client's
+    // system retries after a second.
+    rustix::net::listen(&listener, BACKLOG)?;
+    Ok(listener)
+}
+
+/// Returns the error for an address that other hosts could reach, in a process that has nothing to protect
+/// its endpoint with.
+fn unprotected(address: &str) -> anyhow::Error {
+    anyhow!(
+        "--http-addr {address}: other hosts could read this endpoint: give the task the job's join string \
+         (--join-file FILE) or a token (--http-token-file FILE), allow it with --insecure, or listen at a \
+         loopback address such as 127.0.0.1:0"
+    )
+}
+
+/// Returns the hosts that requests may name. `host` is the host name of the task in its cluster.
+fn hosts(config: &EndpointConfig, bound: IpAddr, host: Option<&str>) -> Hosts {
+    let given = config.hosts.iter().map(String::as_str);
+    if bound.to_canonical().is_loopback() {
+        return Hosts::of_loopback().with(given);
+    }
+    let system = rustix::system::uname();
+    let own = host.into_iter().chain(system.nodename().to_str().ok());
+    Hosts::of_network().with(given.chain(own)).with([bound.to_string().as_str()])
+}
+
 /// Runs the server until it is stopped. First sends the server's handle to `started`, or the error if the
 /// server cannot start.
 async fn run(
     listener: TcpListener,
+    door: Door,
     routes: web::Data<Routes>,
     views: Views,
-    started: &mpsc::Sender<std::io::Result<ServerHandle>>,
+    started: &mpsc::Sender<io::Result<ServerHandle>>,
 ) {
-    let connections = Connections::default();
-    let app = move || App::new().app_data(routes.clone()).default_service(web::to(serve));
-    let server = HttpServer::new(app)
+    let service = move || {
+        let app = App::new().app_data(routes.clone()).default_service(web::to(serve));
+        let app = app.into_factory().map_err(|error: actix_web::Error| error.error_response());
+        let http = HttpService::build()
+            .client_request_timeout(HEAD_TIMEOUT)
+            .client_disconnect_timeout(Duration::from_secs(1))
+            // With keep-alive the second request of a connection would have no time limit.
+            .keep_alive(KeepAlive::Disabled)
+            .on_connect_ext(Socket::tell)
+            .h1(map_config(app, |()| AppConfig::default()));
+        let door = door.clone();
+        fn_service(move |stream| door.clone().enter(stream)).and_then(http)
+    };
+    let server = dev::Server::build()
         .workers(1)
         // More than `CONNECTIONS_MAX` connections may exist for a moment, until `thin_out` closes some of
         // them.
-        .max_connections(2 * CONNECTIONS_MAX)
-        .client_request_timeout(HEAD_TIMEOUT)
-        .client_disconnect_timeout(Duration::from_secs(1))
-        // With keep-alive the second request of a connection would have no time limit.
-        .keep_alive(KeepAlive::Disabled)
+        .max_concurrent_connections(2 * CONNECTIONS_MAX)
         .shutdown_timeout(FAREWELL_S)
         .disable_signals()
-        .on_connect(move |socket, extensions| {
-            if let Some(socket) = socket.downcast_ref::<TcpStream>() {
-                accept(socket, &connections, extensions);
-            }
-        })
-        .listen(listener);
+        .listen("http", listener, service);
     let server = match server {
         Ok(server) => server.run(),
         Err(error) => {
@@ -150,20 +206,30 @@ async fn run(
     }
 }
 
-/// Sets the bounds of a new connection, and thins out the connections if there are too many.
-fn accept(socket: &TcpStream, connections: &Connections, extensions: &mut Extensions) {
-    limit(socket);
-    if let Some(place) = connections.enter(socket, Instant::now()) {
-        extensions.insert(place.end_in_time());
-    }
-    if connections.become_many() {
-        let connections = connections.clone();
-        actix_rt::spawn(async move {
-            sleep(GRACE).await;
-            while connections.thin_out(Instant::now()) {
+/// What a new connection passes before its first request.
+#[derive(Clone)]
+struct Door {
+    connections: Connections,
+    /// The end of HTTPS that listens; `None` if the server does not speak HTTPS.
+    https: Option<HttpsServer>,
+}
+
+impl Door {
+    /// Sets the bounds of a new connection, thins out the connections if there are too many, and performs the
+    /// handshake.
+    async fn enter(self, stream: TcpStream) -> Result<(Socket, Option<SocketAddr>), DispatchError> {
+        limit(&stream);
+        let place = self.connections.enter(&stream, Instant::now()).map(Place::end_in_time);
+        if self.connections.become_many() {
+            let connections = self.connections.clone();
+            actix_rt::spawn(async move {
                 sleep(GRACE).await;
-            }
-        });
+                while connections.thin_out(Instant::now()) {
+                    sleep(GRACE).await;
+                }
+            });
+        }
+        Ok(Socket::open(stream, place, self.https, HEAD_TIMEOUT).await?)
     }
 }
 

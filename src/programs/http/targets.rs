@@ -21,8 +21,13 @@ pub(super) fn targets(job: &ChiefSnapshot, own: &str) -> Vec<TargetGroup> {
     let listed = job.tasks.iter().filter_map(|row| Some((row.task, row.http.clone()?)));
     let own = std::iter::once((TaskId::CHIEF, own.to_owned()));
     for (task, address) in own.chain(listed) {
+        let (scheme, address) = match address.split_once("://") {
+            Some((scheme, address)) => (scheme.to_owned(), address.to_owned()),
+            None => ("http".to_owned(), address),
+        };
         if groups.iter().all(|group| group.targets[0] != address) {
-            let labels = [("job", task.job.to_string()), ("task", task.index.to_string())].into();
+            let (job, index) = (task.job.to_string(), task.index.to_string());
+            let labels = [("__scheme__", scheme), ("job", job), ("task", index)].into();
             groups.push(TargetGroup { targets: [address], labels });
         }
     }
@@ -46,15 +51,15 @@ mod tests {
         };
         let tasks = vec![
             row(TaskId::CHIEF, Some("c:9")),
-            row(TaskId::ps(0), Some("p:9")),
+            row(TaskId::ps(0), Some("https://p:9")),
             row(TaskId::worker(0), None),
             row(TaskId::worker(1), Some("c:9")),
         ];
         let told = targets(&ChiefSnapshot { tasks, ..Default::default() }, "c:9");
         let json = serde_json::to_value(told).unwrap();
         let expected = serde_json::json!([
-            {"targets": ["c:9"], "labels": {"job": "chief", "task": "0"}},
-            {"targets": ["p:9"], "labels": {"job": "ps", "task": "0"}},
+            {"targets": ["c:9"], "labels": {"__scheme__": "http", "job": "chief", "task": "0"}},
+            {"targets": ["p:9"], "labels": {"__scheme__": "https", "job": "ps", "task": "0"}},
         ]);
         assert_eq!(json, expected);
     }

@@ -1,10 +1,11 @@
-//! The secret token that a request to save or stop the job must contain. It is compared in constant time,
-//! and never shown.
+//! The secret token that a client must send to save or stop the job, and to read an endpoint that other hosts
+//! can reach. It is compared in constant time, and never shown.
 
 use std::fmt;
 use std::path::Path;
 
 use anyhow::{Context, anyhow};
+use pushpull_identity::JoinString;
 use subtle::ConstantTimeEq;
 
 /// The environment variable that can hold the token instead of a file.
@@ -50,11 +51,26 @@ impl Token {
         }
     }
 
-    /// Returns true when an `Authorization` header carries this token.
-    pub(super) fn is_in(&self, header: &[u8]) -> bool {
-        let (scheme, given) = header.split_at_checked(7).unwrap_or_default();
-        scheme.eq_ignore_ascii_case(b"Bearer ") && bool::from(given.trim_ascii().ct_eq(self.0.as_bytes()))
+    /// Returns the token that clients of a job with this join string send.
+    pub(crate) fn of(join: &JoinString) -> Self {
+        Self(join.http_token())
     }
+
+    /// Returns true when a client has sent this token.
+    pub(super) fn is(&self, given: &[u8]) -> bool {
+        given.ct_eq(self.0.as_bytes()).into()
+    }
+
+    /// Returns the value of the `Authorization` header that carries this token.
+    pub(crate) fn header(&self) -> String {
+        format!("Bearer {}", self.0)
+    }
+}
+
+/// Returns the token that an `Authorization` header carries; `None` if it carries something else.
+pub(super) fn bearer(header: &[u8]) -> Option<&[u8]> {
+    let (scheme, given) = header.split_at_checked(7)?;
+    scheme.eq_ignore_ascii_case(b"Bearer ").then(|| given.trim_ascii())
 }
 
 #[cfg(test)]
@@ -74,7 +90,8 @@ mod tests {
             ("s3cret", false),
             ("", false),
         ] {
-            assert_eq!(token.is_in(header.as_bytes()), expected, "{header}");
+            let given = bearer(header.as_bytes());
+            assert_eq!(given.is_some_and(|given| token.is(given)), expected, "{header}");
         }
         assert!(!format!("{token:?}").contains("s3cret"));
     }

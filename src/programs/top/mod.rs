@@ -1,7 +1,8 @@
 //! `pushpull top`: shows a job on a terminal, from the snapshots that the chief serves over HTTP. It needs
-//! only the chief's HTTP address.
+//! only the chief's HTTP address, and the job's join string or token if the chief is on another host.
 
 mod frame;
+mod https;
 mod line;
 mod number;
 mod source;
@@ -13,6 +14,7 @@ use console::Term;
 use pushpull_messages::observe::{ChiefSnapshot, JobPhase};
 
 use self::frame::{Size, frame};
+pub(crate) use self::source::Pass;
 use self::source::Source;
 
 use crate::programs::exit::{Failure, Outcome};
@@ -30,6 +32,8 @@ const TRIES: u32 = 3;
 pub(crate) struct Top {
     /// The chief's HTTP address, `host:port` or a URL.
     pub(crate) chief: String,
+    /// What to show to the chief.
+    pub(crate) pass: Pass,
     /// The time between two frames.
     pub(crate) every: Duration,
     /// If true, one frame is printed, and the program ends.
@@ -48,7 +52,7 @@ impl Top {
     }
 
     fn draw(&self) -> Outcome {
-        let source = Source::new(&self.chief).map_err(Failure::usage)?;
+        let source = Source::new(&self.chief, &self.pass).map_err(Failure::usage)?;
         let screen = Screen { term: Term::buffered_stdout(), whole: self.once };
         let mut last = source.fetch().map_err(|error| Failure::Error(error.into()))?;
         // The time of the first failed request since the last answer, and the number of requests that have

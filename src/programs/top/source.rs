@@ -1,13 +1,19 @@
 //! Fetches snapshots from the chief's HTTP endpoint, with bounds on time and size. This module must not
 //! depend on how snapshots are shown.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
+use pushpull_identity::{HttpsClient, JoinString};
 use pushpull_messages::observe::ChiefSnapshot;
 use ureq::Agent;
 use ureq::http::Uri;
+use ureq::unversioned::resolver::DefaultResolver;
+use ureq::unversioned::transport::{Connector, TcpConnector};
 
+use super::https::HttpsConnector;
 use crate::programs::format::clean;
+use crate::programs::http::Token;
 
 /// The time limit for the whole answer to arrive.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
@@ -17,7 +23,7 @@ const BYTES_MAX: u64 = 32 << 20;
 /// The error for a text that is not the address of a chief's HTTP endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{given}' is not the address of a chief: {reason}; expected HOST:PORT or http://HOST:PORT, the address that the chief logs at its start"
+    "'{given}' is not the address of a chief: {reason}; expected HOST:PORT, http://HOST:PORT or https://HOST:PORT, the address that the chief logs at its start"
 )]
 pub(super) struct BadAddress {
     given: String,
@@ -37,6 +43,15 @@ pub(super) enum SourceError {
         /// What went wrong.
         reason: String,
     },
+    /// The chief demands a token.
+    #[error(
+        "{url} demands a token, and it is missing or wrong; give the job's join string with --join-file FILE, or \
+         the chief's token with --http-token-file FILE"
+    )]
+    NotPermitted {
+        /// The URL that was requested.
+        url: String,
+    },
     /// A server answers, but it is not a chief.
     #[error(
         "{url} does not show a job: {reason}; expected the HTTP address that a running chief logs at its start"
@@ -49,22 +64,35 @@ pub(super) enum SourceError {
     },
 }
 
+/// What a client has to show to an endpoint that other hosts can reach.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pass {
+    /// The join string of the job.
+    pub(crate) join: Option<JoinString>,
+    /// The token, if it is not that of the join string.
+    pub(crate) token: Option<Token>,
+}
+
 /// The HTTP endpoint of a chief.
 #[derive(Debug)]
 pub(super) struct Source {
     agent: Agent,
     url: String,
+    /// The value of the header `Authorization`.
+    authorization: Option<String>,
 }
 
 impl Source {
-    /// Makes the source for a chief at `host:port` or at a URL.
-    pub(super) fn new(chief: &str) -> Result<Self, BadAddress> {
+    /// Makes the source for a chief at `host:port` or at a URL. With a join string, an address that is not
+    /// loopback speaks HTTPS.
+    pub(super) fn new(chief: &str, pass: &Pass) -> Result<Self, BadAddress> {
         let bad = |reason: String| BadAddress { given: clean(chief), reason: clean(&reason) };
-        let url = if chief.contains("://") { chief.to_owned() } else { format!("http://{chief}") };
+        let scheme = |secure| if secure { "https" } else { "http" };
+        let url = match chief.contains("://") {
+            true => chief.to_owned(),
+            false => format!("{}://{chief}", scheme(pass.join.is_some())),
+        };
         let uri: Uri = url.parse().map_err(|error| bad(format!("{error}")))?;
-        if uri.scheme_str() != Some("http") {
-            return Err(bad("only http:// is supported".to_owned()));
-        }
         let authority = uri.authority().ok_or_else(|| bad("it has no host".to_owned()))?;
         if authority.as_str().contains('@') {
             return Err(bad("it contains a user name, which is not supported".to_owned()));
@@ -75,15 +103,27 @@ impl Source {
         if !chief.contains("://") && authority.port_u16().is_none() {
             return Err(bad("it has no port".to_owned()));
         }
+        let is_secure = match uri.scheme_str() {
+            // A chief on loopback speaks HTTP even if it has a join string.
+            Some("https") => chief.contains("://") || !is_loopback(authority.host()),
+            Some("http") => false,
+            _ => return Err(bad("only http:// and https:// are supported".to_owned())),
+        };
+        let https = match (&pass.join, is_secure) {
+            (Some(join), true) => Some(HttpsClient::new(join).map_err(|error| bad(error.to_string()))?),
+            (None, true) => {
+                return Err(bad(
+                    "https:// needs the job's join string, give it with --join-file FILE".to_owned()
+                ));
+            }
+            (_, false) => None,
+        };
+        // The token of the join string never travels unencrypted.
+        let derived = pass.join.as_ref().filter(|_| is_secure).map(Token::of);
+        let authorization = pass.token.clone().or(derived).map(|token| token.header());
         let path = uri.path().trim_end_matches('/').trim_end_matches("/job");
-        let agent = Agent::config_builder()
-            .timeout_global(Some(ANSWER_WITHIN))
-            .max_redirects(0)
-            .proxy(None)
-            .http_status_as_error(false)
-            .build()
-            .new_agent();
-        Ok(Self { agent, url: format!("http://{authority}{path}/job") })
+        let url = format!("{}://{authority}{path}/job", scheme(is_secure));
+        Ok(Self { agent: agent(https), url, authorization })
     }
 
     /// Fetches the job's current snapshot.
@@ -91,10 +131,27 @@ impl Source {
         // Control characters are removed, because the error is shown on a terminal and the server may be any
         // program.
         let url = || clean(&self.url);
-        let unreachable =
-            |error: ureq::Error| SourceError::Unreachable { url: url(), reason: clean(&error.to_string()) };
+        let unreachable = |error: ureq::Error| {
+            let hint = match &error {
+                // A TLS alert is no HTTP.
+                ureq::Error::Protocol(_) if !self.url.starts_with("https") => {
+                    "; a chief with a join string speaks HTTPS, give the join string with --join-file FILE"
+                }
+                _ => "",
+            };
+            SourceError::Unreachable { url: url(), reason: clean(&error.to_string()) + hint }
+        };
         let no_chief = |reason: String| SourceError::NoChief { url: url(), reason: clean(&reason) };
-        let mut answer = self.agent.get(&self.url).call().map_err(unreachable)?;
+        let mut request = self.agent.get(&self.url);
+        if let Some(authorization) = &self.authorization {
+            request = request.header("Authorization", authorization);
+        }
+        let mut answer = request.call().map_err(unreachable)?;
+        match answer.status().as_u16() {
+            401 => return Err(SourceError::NotPermitted { url: url() }),
+            429 => return Err(no_chief("this host has sent too many wrong tokens: try again later".into())),
+            _ => {}
+        }
         if !answer.status().is_success() {
             return Err(no_chief(format!("the status of the answer is {}", answer.status())));
         }
@@ -107,6 +164,29 @@ impl Source {
         };
         serde_json::from_slice(&body).map_err(|error| no_chief(format!("the answer cannot be read: {error}")))
     }
+}
+
+/// Returns the client that sends the requests.
+fn agent(https: Option<HttpsClient>) -> Agent {
+    let config = Agent::config_builder()
+        .timeout_global(Some(ANSWER_WITHIN))
+        .max_redirects(0)
+        .proxy(None)
+        .http_status_as_error(false)
+        .build();
+    match https {
+        Some(https) => {
+            let connector = ().chain(TcpConnector::default()).chain(HttpsConnector(https));
+            Agent::with_parts(config, connector, DefaultResolver::default())
+        }
+        None => config.new_agent(),
+    }
+}
+
+/// Returns true if a host of a URL is an address or the name of loopback.
+fn is_loopback(host: &str) -> bool {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
 }
 
 #[cfg(test)]
@@ -125,14 +205,48 @@ mod tests {
             ("http://c0:9100/job", "http://c0:9100/job"),
             ("http://proxy/jobs/7/", "http://proxy/jobs/7/job"),
         ] {
-            assert_eq!(Source::new(given).unwrap().url, url);
+            assert_eq!(Source::new(given, &Pass::default()).unwrap().url, url);
         }
-        for given in
-            ["", "c0", "https://c0:9100", "c0:port", "http://", "user@c0:9100", "c0:9100 x", "c0:99999"]
-        {
-            let error = Source::new(given).unwrap_err().to_string();
+        for given in [
+            "",
+            "c0",
+            "https://c0:9100",
+            "ftp://c0:1",
+            "c0:port",
+            "http://",
+            "user@c0:9100",
+            "c0:9100 x",
+            "c0:99999",
+        ] {
+            let error = Source::new(given, &Pass::default()).unwrap_err().to_string();
             assert!(error.contains("expected HOST:PORT"), "{error}");
             assert_eq!(error.lines().count(), 1, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_join_string_means_https_except_on_loopback() {
+        let join = Some(pushpull_identity::Authority::new().unwrap().join().clone());
+        let derived = join.as_ref().map(|join| Token::of(join).header());
+        let joined = Pass { join, token: None };
+        for (given, url) in [
+            ("c0:9100", "https://c0:9100/job"),
+            ("https://c0/", "https://c0/job"),
+            ("https://127.0.0.1:1", "https://127.0.0.1:1/job"),
+            ("localhost:1", "http://localhost:1/job"),
+            ("[::1]:1", "http://[::1]:1/job"),
+            ("http://c0:9100", "http://c0:9100/job"),
+        ] {
+            let source = Source::new(given, &joined).unwrap();
+            assert_eq!(source.url, url);
+            // The derived token never travels unencrypted.
+            let sent = derived.clone().filter(|_| url.starts_with("https"));
+            assert_eq!(source.authorization, sent, "{given}");
+        }
+        let token = Token::read(None, Some("s3cret")).unwrap();
+        for pass in [Pass { join: None, token: token.clone() }, Pass { token, ..joined }] {
+            let source = Source::new("c0:9100", &pass).unwrap();
+            assert_eq!(source.authorization.as_deref(), Some("Bearer s3cret"));
         }
     }
 
@@ -148,7 +262,8 @@ mod tests {
                 answer.replacen("\r\n", &format!("\r\nContent-Length: {length}\r\nConnection: close\r\n"), 1);
             let _ = stream.write_all(answer.as_bytes());
         });
-        let fetched = Source::new(&address).unwrap().fetch().map_err(|error| error.to_string());
+        let fetched =
+            Source::new(&address, &Pass::default()).unwrap().fetch().map_err(|error| error.to_string());
         server.join().unwrap();
         fetched
     }
@@ -171,8 +286,15 @@ mod tests {
             assert!(error.contains("expected the HTTP address that a running chief logs"), "{error}");
             assert!(!error.chars().any(char::is_control), "{error:?}");
         }
+        for (answer, expected) in [
+            ("HTTP/1.1 401 Unauthorized\r\n\r\n", "give the job's join string with --join-file FILE"),
+            ("HTTP/1.1 429 Too Many Requests\r\n\r\n", "too many wrong tokens"),
+        ] {
+            let error = answered(answer).unwrap_err();
+            assert!(error.contains(expected) && !error.contains('\n'), "{error}");
+        }
         let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let error = Source::new(&closed.to_string()).unwrap().fetch().unwrap_err();
+        let error = Source::new(&closed.to_string(), &Pass::default()).unwrap().fetch().unwrap_err();
         assert!(matches!(error, SourceError::Unreachable { .. }), "{error}");
     }
 

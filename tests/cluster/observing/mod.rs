@@ -2,6 +2,7 @@
 
 mod counters;
 mod endpoints;
+mod guarded;
 mod naming;
 mod page;
 mod timeline;

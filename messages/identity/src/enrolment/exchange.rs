@@ -12,7 +12,7 @@ use super::proof::{Channel, PROOF_BYTES, Side, is_same};
 use crate::authority::Authority;
 use crate::error::IdentityError;
 use crate::join_string::JoinString;
-use crate::process_tasks::process_tasks;
+use crate::process_tasks::{hosts_of, process_tasks};
 use crate::provider::PUBLIC_KEY_BYTES;
 
 /// What every task is told that is refused.
@@ -96,7 +96,7 @@ fn decide(
     }
     let tasks = process_tasks(cluster, task).filter(|tasks| !tasks.contains(&TaskId::CHIEF));
     let tasks = tasks.ok_or(EnrolmentError::NotListed(task))?;
-    let chain = authority.certify(&tasks, public_key, now)?;
+    let chain = authority.certify(&tasks, &hosts_of(cluster, &tasks), public_key, now)?;
     let chain: [_; 2] =
         chain.try_into().map_err(|_| EnrolmentError::Message("a chain has two certificates"))?;
     let proof = channel.prove(&join.secret, Side::Chief, &chain.each_ref().map(AsRef::as_ref));

@@ -17,10 +17,11 @@ use super::families::{FAMILIES, Kind};
 /// The families of one scrape.
 pub(super) struct Exposition(BTreeMap<&'static str, (Kind, MetricFamily)>);
 
-/// The samples of one task.
+/// The samples of one task, or of the process.
 pub(super) struct Samples<'a> {
     families: &'a mut BTreeMap<&'static str, (Kind, MetricFamily)>,
-    task: TaskId,
+    /// `None` for samples of the process.
+    task: Option<TaskId>,
 }
 
 /// The labels of a sample, without the labels that name the task.
@@ -33,7 +34,12 @@ impl Exposition {
 
     /// Returns the collector for the samples of a task.
     pub(super) const fn of(&mut self, task: TaskId) -> Samples<'_> {
-        Samples { families: &mut self.0, task }
+        Samples { families: &mut self.0, task: Some(task) }
+    }
+
+    /// Returns the collector for the samples of the process. They name no task.
+    pub(super) const fn of_process(&mut self) -> Samples<'_> {
+        Samples { families: &mut self.0, task: None }
     }
 
     /// Returns the text that Prometheus reads. It also contains the operating system's metrics of this
@@ -103,9 +109,10 @@ impl Samples<'_> {
             pair.set_value(value.to_owned());
             pair
         };
-        let (job, index) = (self.task.job.as_str(), self.task.index.to_string());
-        let own = [pair("job", job), pair("task", &index)];
-        let labels = own.into_iter().chain(labels.iter().map(|(name, value)| pair(name, value))).collect();
+        let own =
+            self.task.map(|task| [pair("job", task.job.as_str()), pair("task", &task.index.to_string())]);
+        let labels = labels.iter().map(|(name, value)| pair(name, value));
+        let labels = own.into_iter().flatten().chain(labels).collect();
         let (listed, family) = self.families.get_mut(name).expect("every family is in the table");
         assert_eq!(*listed, kind, "{name}");
         let mut metric = Metric::from_label(labels);

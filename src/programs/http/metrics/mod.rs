@@ -19,18 +19,24 @@ use actix_web::HttpResponse;
 use pushpull_messages::observe::{RoleSnapshot, TaskSnapshot};
 
 use self::exposition::Exposition;
+use super::access::Access;
 use super::body::shared;
 use super::views::Seen;
 
 /// Answers a scrape. While the snapshots are fresh, the text is written only once for all clients.
-pub(super) fn answer(seen: &Seen) -> HttpResponse {
-    let page = seen.written.metrics.get_or_init(|| text(&seen.tasks).into());
+pub(super) fn answer(seen: &Seen, access: &Access) -> HttpResponse {
+    let page = seen.written.metrics.get_or_init(|| text(&seen.tasks, access.refused()).into());
     shared(prometheus::TEXT_FORMAT, page.clone())
 }
 
-/// Returns the metrics of these tasks and of the process that they run in.
-fn text(tasks: &[TaskSnapshot]) -> String {
+/// Returns the metrics of these tasks and of the process that they run in. `refused` is the number of HTTP
+/// requests that its endpoint has refused, for each reason.
+fn text(tasks: &[TaskSnapshot], refused: impl IntoIterator<Item = (&'static str, u64)>) -> String {
     let mut page = Exposition::new();
+    let mut samples = page.of_process();
+    for (reason, count) in refused {
+        samples.counter("pushpull_http_refused_total", &[("reason", reason)], count);
+    }
     for task in tasks {
         let mut samples = page.of(task.task);
         task::samples(task, &mut samples);

@@ -23,6 +23,9 @@ use super::text;
 #[path = "../../../../tests/support/promtool.rs"]
 mod promtool;
 
+/// The HTTP requests that the endpoint has refused.
+const REFUSED: [(&str, u64); 2] = [("host", 3), ("wrong_token", 0)];
+
 /// A generator of pseudo-random numbers, which gives the same numbers for the same seed.
 struct Numbers(u64);
 
@@ -328,7 +331,7 @@ proptest! {
     #[test]
     fn whatever_the_snapshots_hold_it_is_well_formed(seed in 1u64..) {
         let cluster = Numbers(seed).cluster();
-        let text = text(&cluster);
+        let text = text(&cluster, REFUSED);
         let samples = samples(&text);
         let lines: BTreeSet<&str> = text.lines().collect();
         let parsed: Vec<_> = samples.iter().map(|(sample, &value)| (parts(sample), value)).collect();
@@ -360,6 +363,7 @@ proptest! {
             }
         }
         prop_assert!(histograms > 30);
+        prop_assert_eq!(samples["pushpull_http_refused_total{reason=\"host\"}"], 3.0, "(D)");
         for task in &cluster {
             if let RoleSnapshot::Ps(ps) = &task.role {
                 let labels = format!("job=\"ps\",task=\"{}\"", task.task.index);
@@ -400,12 +404,12 @@ fn names_are_of_this_program_and_end_as_their_kind_does() {
 fn a_family_without_samples_is_left_out() {
     assert!(Exposition::new().families().is_empty());
     #[cfg(target_os = "linux")]
-    assert!(text(&[]).contains("\nprocess_resident_memory_bytes "));
+    assert!(text(&[], []).contains("\nprocess_resident_memory_bytes "));
 }
 
 #[test]
 fn promtool_finds_nothing_to_complain_of() {
-    let page = text(&Numbers(4711).cluster());
+    let page = text(&Numbers(4711).cluster(), REFUSED);
     let said = promtool(&["check", "metrics"], &page);
     // promtool may print suggestions even if it succeeds.
     assert!(said.as_deref().is_none_or(|said| said.trim().is_empty()), "{said:?}\n{page}");
@@ -420,7 +424,7 @@ fn names() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for snapshot in (1..40).flat_map(|seed| Numbers(seed).cluster()) {
         let job = snapshot.task.job;
-        let page = text(std::slice::from_ref(&snapshot));
+        let page = text(std::slice::from_ref(&snapshot), REFUSED);
         let mut family = ("", "");
         for line in page.lines() {
             if let Some(told) = line.strip_prefix("# TYPE ") {

@@ -122,7 +122,8 @@ function meanTime(histogram) {
 
 // Only a plain host and port becomes a link.
 function taskLink(http) {
-  return typeof http === "string" && /^[A-Za-z0-9.\-]+:\d{1,5}$|^\[[0-9a-fA-F:.]+\]:\d{1,5}$/.test(http) ? `http://${http}/` : null;
+  if (typeof http !== "string" || !/^(https:\/\/)?([A-Za-z0-9.\-]+|\[[0-9a-fA-F:.]+\]):\d{1,5}$/.test(http)) return null;
+  return http.startsWith("https://") ? `${http}/` : `http://${http}/`;
 }
 function linked(text, http) {
   const href = taskLink(http);
@@ -946,7 +947,9 @@ function showConnection() {
 }
 
 async function asked(path) {
-  const answer = await fetch(path, { cache: "no-store", credentials: "omit" });
+  const answer = await fetch(path, { cache: "no-store", credentials: "same-origin" });
+  // The session is over. The address of the page now shows the login form.
+  if (answer.status === 401) location.reload();
   if (!answer.ok) throw new Error(`${path} answered ${answer.status}`);
   return answer;
 }
@@ -1032,6 +1035,7 @@ function broken(source) {
     connection.since = Date.now();
   }
   showConnection();
+  asked("log").catch(() => {});
   const wait = RETRY_MS[Math.min(connection.tries, RETRY_MS.length - 1)];
   connection.tries += 1;
   connection.retry = setTimeout(connect, wait);
@@ -1044,7 +1048,7 @@ setInterval(() => {
 
 // ---- Requests to save or stop
 
-const TOKEN = "pushpull-token";
+const TOKEN_WHY = "A request to save or stop needs the chief's token. The browser keeps a cookie, not the token.";
 
 // Shows a dialog, and returns whether the user continued.
 function dialog(name, cancel) {
@@ -1059,39 +1063,42 @@ function dialog(name, cancel) {
   });
 }
 
-async function token(why) {
-  const known = sessionStorage.getItem(TOKEN);
-  if (known && !why) return known;
-  if (why) say(id("token-why"), why);
-  id("token").value = "";
-  const goOn = await dialog("token-dialog", "token-cancel");
-  const given = id("token").value.trim();
-  id("token").value = "";
-  if (!goOn || !given) return null;
-  sessionStorage.setItem(TOKEN, given);
-  return given;
+// Asks for the token, and begins a session with it. The browser keeps only the cookie of the session. Returns
+// whether the user continued.
+async function logIn(why) {
+  for (;;) {
+    say(id("token-why"), why);
+    id("token").value = "";
+    const goOn = await dialog("token-dialog", "token-cancel");
+    const given = id("token").value.trim();
+    id("token").value = "";
+    if (!goOn || !given) return false;
+    const body = new URLSearchParams({ token: given });
+    const answer = await fetch("login", { method: "POST", body, credentials: "same-origin", cache: "no-store", redirect: "manual" });
+    if (answer.ok || answer.type === "opaqueredirect") return true;
+    why = answer.status === 429
+      ? "Too many wrong tokens were sent from this address. Try again later."
+      : "The chief refused this token. Enter the token that the chief was started with.";
+  }
 }
 
 async function wish(path, asking, done) {
   const said = id("wish-said");
-  let why = null;
-  for (;;) {
-    const secret = await token(why);
-    if (!secret) { say(said, ""); return; }
-    say(said, asking);
-    try {
-      const answer = await fetch(path, { method: "POST", headers: { Authorization: `Bearer ${secret}` }, credentials: "omit", cache: "no-store" });
-      if (answer.status === 401) {
-        sessionStorage.removeItem(TOKEN);
-        why = "The chief refused this token. Enter the token that the chief was started with.";
+  try {
+    for (let isFirst = true; ; isFirst = false) {
+      say(said, asking);
+      const answer = await fetch(path, { method: "POST", credentials: "same-origin", cache: "no-store" });
+      if (answer.status === 401 && isFirst) {
+        say(said, "");
+        if (!await logIn(TOKEN_WHY)) return;
         continue;
       }
       const refusal = answer.ok ? null : await answer.json().then((told) => told.error, () => null);
       say(said, answer.ok ? done : `Refused: ${refusal || answer.status}`);
-    } catch {
-      say(said, "Cannot reach the chief.");
+      return;
     }
-    return;
+  } catch {
+    say(said, "Cannot reach the chief.");
   }
 }
 

@@ -1,5 +1,8 @@
 //! Tests of the endpoint from the point of view of its clients, including hostile clients.
 
+mod access;
+mod https;
+
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -23,8 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::connections::LIFE;
 use super::events::CLIENTS_MAX;
-use super::token::Token;
-use super::{About, Endpoint, EndpointConfig};
+use super::{About, Endpoint, EndpointConfig, Token};
 
 /// A task that counts the requests for its snapshot.
 struct Task {
@@ -139,8 +141,15 @@ fn cluster() -> ClusterSpec {
         .unwrap()
 }
 
+/// Returns the address of an endpoint on loopback. An endpoint at all addresses is reached there, too.
+fn address(endpoint: &Endpoint) -> String {
+    let advertised = endpoint.advertised().unwrap();
+    let (_, port) = advertised.rsplit_once(':').unwrap();
+    format!("127.0.0.1:{port}")
+}
+
 fn connect(endpoint: &Endpoint) -> TcpStream {
-    let stream = TcpStream::connect(endpoint.advertised().unwrap()).unwrap();
+    let stream = TcpStream::connect(address(endpoint)).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     stream
 }
@@ -152,6 +161,14 @@ struct Answer {
 }
 
 impl Answer {
+    fn read(bytes: Vec<u8>) -> Self {
+        let text = String::from_utf8(bytes).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+        let status =
+            head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_else(|| panic!("{text}"));
+        Self { status, head: head.to_owned(), body: body.to_owned() }
+    }
+
     fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
     }
@@ -168,11 +185,7 @@ fn send(endpoint: &Endpoint, bytes: &[u8]) -> Answer {
     stream.write_all(bytes).unwrap();
     let mut text = Vec::new();
     stream.read_to_end(&mut text).unwrap();
-    let text = String::from_utf8(text).unwrap();
-    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
-    let status =
-        head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_else(|| panic!("{text}"));
-    Answer { status, head: head.to_owned(), body: body.to_owned() }
+    Answer::read(text)
 }
 
 fn ask(endpoint: &Endpoint, method: &str, path: &str, more: &str) -> Answer {
@@ -408,22 +421,13 @@ fn a_page_from_elsewhere_cannot_read_what_is_on_loopback() {
     let absolute =
         b"GET http://evil.example/healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     assert_eq!(send(&endpoint, absolute).status, 403);
-    let open = EndpointConfig { address: Some("0.0.0.0:0".into()), ..Default::default() };
-    let config = ClusterConfig::new(cluster(), JobName::Worker, Some(0)).unwrap();
-    let open = Endpoint::bind(&open, About::task(&config)).unwrap();
-    let advertised = open.advertised().unwrap();
-    let port = advertised.strip_prefix("w:").expect("others reach it by its host's name in the cluster");
-    let mut stream = TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();
-    stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: w.example\r\nConnection: close\r\n\r\n").unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    assert!(text.starts_with("HTTP/1.1 200"), "{text}");
 }
 
 #[test]
 fn an_open_endpoint_is_advertised_by_a_name() {
     for address in ["0.0.0.0:0", "[::]:0"] {
-        let everywhere = EndpointConfig { address: Some(address.into()), ..Default::default() };
+        let everywhere =
+            EndpointConfig { address: Some(address.into()), insecure: true, ..Default::default() };
         let told = Endpoint::bind(&everywhere, About::default()).unwrap().advertised().unwrap();
         let (host, port) = told.rsplit_once(':').unwrap();
         assert!(!["", "0.0.0.0", "[::]"].contains(&host) && port != "0", "{told}");
@@ -602,6 +606,38 @@ fn hostile_clients_delay_nothing() {
     assert!(String::from_utf8_lossy(&said).contains("408"), "{said:?}");
 }
 
+/// Threads that open many connections, send nothing on them, and replace those that the server closes.
+struct Crowd {
+    over: Arc<AtomicBool>,
+    threads: Vec<std::thread::JoinHandle<()>>,
+}
+
+impl Crowd {
+    fn at(endpoint: &Endpoint) -> Self {
+        let (address, over) = (address(endpoint), Arc::new(AtomicBool::new(false)));
+        let hold = || {
+            let (address, over) = (address.clone(), Arc::clone(&over));
+            move || {
+                let mut held = VecDeque::new();
+                while !over.load(Ordering::Relaxed) {
+                    if held.len() == 100 {
+                        let mut oldest: TcpStream = held.pop_front().unwrap();
+                        let _ = oldest.read(&mut [0; 1024]);
+                    }
+                    held.extend(TcpStream::connect(&address));
+                }
+            }
+        };
+        let threads = (0..4).map(|_| std::thread::spawn(hold())).collect();
+        Self { over, threads }
+    }
+
+    fn leave(self) {
+        self.over.store(true, Ordering::Relaxed);
+        self.threads.into_iter().for_each(|thread| thread.join().unwrap());
+    }
+}
+
 /// Opens many connections, sends nothing on them, and replaces those that the server closes. Checks that a
 /// client that sends a request still gets its answer, and that a client that receives events keeps receiving
 /// them.
@@ -611,23 +647,7 @@ fn who_asks_finds_room_among_those_who_say_nothing() {
     endpoint.observers().lead(chief.view());
     let (status, mut reader) = listen(&endpoint);
     assert_eq!(status, 200);
-    let address = endpoint.advertised().unwrap();
-    let over = Arc::new(AtomicBool::new(false));
-    let crowd: Vec<_> = (0..4)
-        .map(|_| {
-            let (address, over) = (address.clone(), Arc::clone(&over));
-            std::thread::spawn(move || {
-                let mut held = VecDeque::new();
-                while !over.load(Ordering::Relaxed) {
-                    if held.len() == 100 {
-                        let mut oldest: TcpStream = held.pop_front().unwrap();
-                        let _ = oldest.read(&mut [0; 1024]);
-                    }
-                    held.extend(TcpStream::connect(&address));
-                }
-            })
-        })
-        .collect();
+    let crowd = Crowd::at(&endpoint);
     for _ in 0..20 {
         let mut stream = connect(&endpoint);
         // This is much less than the time limits of the other clients: this client must not wait for them.
@@ -639,8 +659,7 @@ fn who_asks_finds_room_among_those_who_say_nothing() {
         assert!(text.starts_with("HTTP/1.1 200"), "{text}");
     }
     assert_eq!(until(&mut reader, Some("job")).last().map(String::as_str), Some("job"));
-    over.store(true, Ordering::Relaxed);
-    crowd.into_iter().for_each(|thread| thread.join().unwrap());
+    crowd.leave();
 }
 
 #[test]

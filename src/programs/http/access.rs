@@ -1,0 +1,228 @@
+//! Decides which clients may use an endpoint: it was meant for this host, it has the token or the cookie of a
+//! session, and it has not guessed too often. This module must not depend on what the endpoint serves.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::{Duration, Instant};
+
+use actix_web::http::StatusCode;
+use actix_web::http::header::{self, HeaderValue};
+use actix_web::{HttpRequest, HttpResponse};
+use parking_lot::Mutex;
+
+use super::answers::refusal;
+use super::attempts::{Attempts, Client};
+use super::cookie::Cookie;
+use super::host::Hosts;
+use super::origin;
+use super::protection::Protection;
+use super::refusals::{Reason, Refusals};
+use super::sessions::{Sessions, new_id};
+use super::socket::ReachedAt;
+use super::token::{TOKEN_ENV, Token, bearer};
+
+/// The response that refuses a request.
+pub(super) type Refused = Box<HttpResponse>;
+
+/// How a client has shown that it has the token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Proof {
+    /// It has sent the token with this request.
+    Token,
+    /// It has the cookie of a session, which began with the token.
+    Session,
+}
+
+/// The reason why a client has not shown that it has the token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unproved {
+    /// The token or the cookie is missing or wrong.
+    Refused(Reason),
+    /// The client has to wait this long before its next attempt is looked at.
+    TooMany(Duration),
+}
+
+/// The clients that may use one endpoint.
+pub(super) struct Access {
+    protection: Protection,
+    token: Option<Token>,
+    hosts: Hosts,
+    cookie: Cookie,
+    sessions: Mutex<Sessions>,
+    attempts: Mutex<Attempts>,
+    refusals: Refusals,
+}
+
+impl Access {
+    pub(super) fn new(protection: Protection, token: Option<Token>, hosts: Hosts, port: u16) -> Self {
+        Self {
+            protection,
+            token,
+            hosts,
+            cookie: Cookie::new(port, protection == Protection::Https),
+            sessions: Mutex::default(),
+            attempts: Mutex::default(),
+            refusals: Refusals::default(),
+        }
+    }
+
+    /// Returns true if there is a token, so that clients can save or stop the job.
+    pub(super) const fn has_token(&self) -> bool {
+        self.token.is_some()
+    }
+
+    /// Returns the number of requests that were refused, for each reason.
+    pub(super) fn refused(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.refusals.counts().map(|(reason, count)| (reason.label(), count))
+    }
+
+    /// Checks that the request was meant for this host. If not, the error refuses the request.
+    pub(super) fn check_host(&self, request: &HttpRequest) -> Result<(), Refused> {
+        let own = request.conn_data::<ReachedAt>().map(|reached| reached.0);
+        let named = request.headers().get_all(header::HOST).map(|host| host.to_str().unwrap_or_default());
+        if named.chain(request.uri().host()).all(|host| self.hosts.accept(host, own)) {
+            return Ok(());
+        }
+        self.record(request, Reason::Host);
+        let reason = match self.protection {
+            Protection::Loopback => {
+                "this endpoint answers only requests to localhost: use localhost, or start the task with \
+                 --http-host NAME or a different --http-addr"
+            }
+            _ => {
+                "this endpoint does not answer requests to this host name: use the address or the name of the \
+                 task's host, or start the task with --http-host NAME"
+            }
+        };
+        Err(refusal(StatusCode::FORBIDDEN, reason).into())
+    }
+
+    /// Checks that the client may read. If not, the error refuses the request.
+    pub(super) fn check_reading(&self, request: &HttpRequest) -> Result<(), Refused> {
+        if !self.protection.guards_reading() {
+            return Ok(());
+        }
+        self.prove(request).map(drop).map_err(|unproved| self.refuse(request, unproved))
+    }
+
+    /// Returns true if the client may read the details of an answer for probes. A probe without a token is no
+    /// refusal, but one with a wrong token is: it must be no other way to guess.
+    pub(super) fn reads_details(&self, request: &HttpRequest) -> bool {
+        if !self.protection.guards_reading() {
+            return true;
+        }
+        match self.prove(request) {
+            Ok(_) => true,
+            Err(Unproved::Refused(Reason::NoToken | Reason::Session)) => false,
+            Err(unproved) => {
+                drop(self.refuse(request, unproved));
+                false
+            }
+        }
+    }
+
+    /// Checks that the client may save or stop the job. If not, the error refuses the request.
+    pub(super) fn check_control(&self, request: &HttpRequest) -> Result<(), Refused> {
+        if !self.has_token() {
+            return Err(no_token());
+        }
+        match self.prove(request) {
+            Ok(Proof::Token) => Ok(()),
+            Ok(Proof::Session) if origin::is_own(request.headers()) => Ok(()),
+            Ok(Proof::Session) => {
+                self.record(request, Reason::Origin);
+                let reason = "a page of another site has sent this request: use the page of this endpoint, or send \
+                              the token";
+                Err(refusal(StatusCode::FORBIDDEN, reason).into())
+            }
+            Err(unproved) => Err(self.refuse(request, unproved)),
+        }
+    }
+
+    /// Begins a session of a client that has sent `given` as the token, and returns the header that gives the
+    /// client its cookie.
+    pub(super) fn log_in(&self, request: &HttpRequest, given: &[u8]) -> Result<HeaderValue, Refused> {
+        let Some(token) = &self.token else { return Err(no_token()) };
+        if let Err(unproved) = self.check(request, token, given) {
+            return Err(self.refuse(request, unproved));
+        }
+        let failed =
+            || Box::new(refusal(StatusCode::INTERNAL_SERVER_ERROR, "the system has no random numbers"));
+        let id = new_id().ok_or_else(failed)?;
+        let cookie = HeaderValue::from_str(&self.cookie.set(&id)).map_err(|_| failed())?;
+        self.sessions.lock().begin(id, Instant::now());
+        Ok(cookie)
+    }
+
+    fn prove(&self, request: &HttpRequest) -> Result<Proof, Unproved> {
+        let headers = request.headers();
+        let given = headers.get(header::AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
+        if let (Some(token), Some(given)) = (&self.token, given) {
+            return self.check(request, token, given).map(|()| Proof::Token);
+        }
+        let mut ids = self.cookie.ids(headers).peekable();
+        if ids.peek().is_none() {
+            return Err(Unproved::Refused(Reason::NoToken));
+        }
+        let (sessions, now) = (self.sessions.lock(), Instant::now());
+        if ids.any(|id| sessions.knows(id, now)) {
+            return Ok(Proof::Session);
+        }
+        Err(Unproved::Refused(Reason::Session))
+    }
+
+    /// Compares what a client has sent with the token, unless the client has failed too often.
+    fn check(&self, request: &HttpRequest, token: &Token, given: &[u8]) -> Result<(), Unproved> {
+        let (client, now, mut attempts) = (client_of(request), Instant::now(), self.attempts.lock());
+        match attempts.wait(client, now) {
+            Some(wait) => Err(Unproved::TooMany(wait)),
+            None if token.is(given) => Ok(()),
+            None => {
+                attempts.fail(client, now);
+                Err(Unproved::Refused(Reason::WrongToken))
+            }
+        }
+    }
+
+    fn refuse(&self, request: &HttpRequest, unproved: Unproved) -> Refused {
+        let (reason, mut answer, name, value) = match unproved {
+            Unproved::Refused(reason) => (
+                reason,
+                refusal(
+                    StatusCode::UNAUTHORIZED,
+                    "the token is missing or wrong, expected 'Authorization: Bearer TOKEN' with the token of the \
+                     task; `pushpull join token` prints it for a job with a join string",
+                ),
+                header::WWW_AUTHENTICATE,
+                HeaderValue::from_static("Bearer"),
+            ),
+            Unproved::TooMany(wait) => (
+                Reason::TooMany,
+                refusal(StatusCode::TOO_MANY_REQUESTS, "too many wrong tokens: try again later"),
+                header::RETRY_AFTER,
+                HeaderValue::from(wait.as_secs() + 1),
+            ),
+        };
+        self.record(request, reason);
+        answer.headers_mut().insert(name, value);
+        answer.into()
+    }
+
+    fn record(&self, request: &HttpRequest, reason: Reason) {
+        self.refusals.record(client_of(request), reason, Instant::now());
+    }
+}
+
+/// Returns the client at the other end of the connection. Headers such as `X-Forwarded-For` are ignored,
+/// because a client can set them.
+fn client_of(request: &HttpRequest) -> Client {
+    let unknown = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    Client::of(request.peer_addr().map_or(unknown, |address| address.ip()))
+}
+
+fn no_token() -> Refused {
+    let reason = format!(
+        "requests to save or stop the job are disabled: start the chief with --http-token-file FILE or {TOKEN_ENV}, \
+         and send the token"
+    );
+    refusal(StatusCode::FORBIDDEN, &reason).into()
+}

@@ -1,0 +1,213 @@
+//! Tests of who may use an endpoint: tokens, sessions of browsers, guesses, and pages of other sites.
+
+use pushpull_messages::observe::TaskState;
+
+use super::super::attempts::BURST;
+use super::*;
+
+const RIGHT: &str = "Authorization: Bearer s3cret\r\n";
+const WRONG: &str = "Authorization: Bearer guess\r\n";
+
+fn everywhere() -> EndpointConfig {
+    EndpointConfig { address: Some("0.0.0.0:0".into()), ..Default::default() }
+}
+
+/// Returns an endpoint that other hosts can reach, and that has a token.
+fn guarded() -> Endpoint {
+    let token = Token::read(None, Some("s3cret")).unwrap();
+    let endpoint = Endpoint::bind(&EndpointConfig { token, ..everywhere() }, About::default()).unwrap();
+    endpoint.observers().add(Task::new(TaskState::Ready));
+    endpoint
+}
+
+/// Sends a filled form.
+fn log_in(endpoint: &Endpoint, token: &str) -> Answer {
+    let body = format!("token={token}");
+    let kind = "Accept: text/html\r\nContent-Type: application/x-www-form-urlencoded";
+    ask(endpoint, "POST", "/login", &format!("{kind}\r\nContent-Length: {}\r\n\r\n{body}", body.len()))
+}
+
+/// Returns the header with the cookie that a browser got.
+fn cookie(answer: &Answer) -> String {
+    let set = answer.header("set-cookie").unwrap_or_else(|| panic!("{}", answer.head));
+    format!("Cookie: theme=dark; {}\r\n", set.split(';').next().unwrap())
+}
+
+#[test]
+fn an_endpoint_for_other_hosts_needs_identity() {
+    let Err(error) = Endpoint::bind(&everywhere(), About::default()) else { panic!("nothing protects it") };
+    let line = format!("{error:#}");
+    for way in ["--join-file FILE", "--http-token-file FILE", "--insecure", "loopback", "0.0.0.0:0"] {
+        assert!(line.contains(way) && !line.contains('\n'), "{line}");
+    }
+    let open = Endpoint::bind(&EndpointConfig { insecure: true, ..everywhere() }, About::default()).unwrap();
+    assert_eq!(get(&open, "/config").status, 200);
+    assert_eq!(log_in(&open, "s3cret").status, 403, "there is no token");
+}
+
+#[test]
+fn every_path_but_those_of_probes_needs_the_token() {
+    let (endpoint, chief) = (guarded(), chief());
+    endpoint.observers().lead(chief.view());
+    let paths = ["/", "/metrics", "/actors", "/tasks", "/config", "/log", "/job", "/curves", "/placement"];
+    for path in paths.iter().chain(&["/targets", "/page.css", "/page.js", "/none"]) {
+        for without in ["", "Authorization: s3cret\r\n", "Authorization: Basic s3cret\r\n"] {
+            let answer = ask(&endpoint, "GET", path, without);
+            assert_eq!((answer.status, answer.header("www-authenticate")), (401, Some("Bearer")), "{path}");
+            assert!(answer.json()["error"].is_string());
+        }
+        let expected = if *path == "/none" { 404 } else { 200 };
+        assert_eq!(ask(&endpoint, "GET", path, RIGHT).status, expected, "{path}");
+    }
+    let events = ask(&endpoint, "GET", "/events", "");
+    assert_eq!((events.status, ask(&endpoint, "GET", "/favicon.ico", "").status), (401, 204));
+    let own = ask(&endpoint, "GET", "/config", RIGHT);
+    assert!(!own.body.contains("s3cret"), "{}", own.body);
+}
+
+#[test]
+fn probes_learn_only_the_state() {
+    let endpoint = guarded();
+    assert_eq!((get(&endpoint, "/healthz").status, &*get(&endpoint, "/readyz").body), (200, "ok\n"));
+    endpoint.fail(TaskId::ps(3), "its disk is full");
+    let told = get(&endpoint, "/healthz");
+    assert_eq!((told.status, told.body.contains("disk")), (503, false), "{}", told.body);
+    let told = ask(&endpoint, "GET", "/healthz", RIGHT);
+    assert_eq!((told.status, &*told.body), (503, "ps/3 ended with an error: its disk is full\n"));
+}
+
+#[test]
+fn a_client_that_guesses_has_to_wait() {
+    let endpoint = guarded();
+    let cookie = cookie(&log_in(&endpoint, "s3cret"));
+    // A probe that sends a token is an attempt, too: it must be no other way to guess.
+    assert_eq!(ask(&endpoint, "GET", "/healthz", WRONG).status, 200);
+    for _ in 2..BURST {
+        assert_eq!(ask(&endpoint, "GET", "/metrics", WRONG).status, 401);
+    }
+    assert_eq!(log_in(&endpoint, "guess").status, 401);
+    for given in [WRONG, RIGHT] {
+        let answer = ask(&endpoint, "GET", "/metrics", given);
+        assert_eq!(answer.status, 429, "the token is not looked at");
+        let seconds: u64 = answer.header("retry-after").unwrap().parse().unwrap();
+        assert!((1..=6).contains(&seconds), "{seconds}");
+    }
+    let answer = log_in(&endpoint, "s3cret");
+    assert_eq!((answer.status, answer.header("set-cookie")), (429, None));
+    assert_eq!(get(&endpoint, "/healthz").status, 200, "probes send no token");
+    assert_eq!(get(&endpoint, "/metrics").status, 401);
+    // A session goes on: its id cannot be guessed.
+    let metrics = ask(&endpoint, "GET", "/metrics", &cookie);
+    assert_eq!(metrics.status, 200);
+    for (reason, count) in [("wrong_token", u64::from(BURST)), ("too_many", 3), ("no_token", 1), ("host", 0)]
+    {
+        let expected = format!("\npushpull_http_refused_total{{reason=\"{reason}\"}} {count}\n");
+        assert!(metrics.body.contains(&expected), "{expected}{}", metrics.body);
+    }
+}
+
+#[test]
+fn a_browser_enters_the_token_once() {
+    let (endpoint, chief) = (guarded(), chief());
+    endpoint.observers().lead(chief.view());
+    let form = ask(&endpoint, "GET", "/", "Accept: text/html,application/xml;q=0.9\r\n");
+    assert_eq!((form.status, form.header("content-type")), (401, Some("text/html; charset=utf-8")));
+    assert!(form.body.contains("action=\"login\"") && !form.body.contains("<script"), "{}", form.body);
+    assert!(form.header("content-security-policy").unwrap().contains("form-action 'self'"));
+    assert_eq!(get(&endpoint, "/login.css").header("content-type"), Some("text/css; charset=utf-8"));
+    assert_eq!(get(&endpoint, "/login").header("location"), Some("./"));
+    let wrong = log_in(&endpoint, "guess");
+    assert!(wrong.status == 401 && wrong.body.contains("This token is wrong."), "{}", wrong.body);
+    assert_eq!(wrong.header("set-cookie"), None);
+    let entered = log_in(&endpoint, "s3cret");
+    assert_eq!((entered.status, entered.header("location")), (303, Some("./")));
+    assert!(!entered.head.contains("s3cret") && entered.head.contains("HttpOnly"), "{}", entered.head);
+    let cookie = cookie(&entered);
+    for path in ["/", "/page.js", "/page.css", "/job", "/log"] {
+        assert_eq!(ask(&endpoint, "GET", path, &cookie).status, 200, "{path}");
+        let stale = format!("{}0\r\n", &cookie[..cookie.len() - 3]);
+        assert_eq!(ask(&endpoint, "GET", path, &stale).status, 401, "{path}");
+    }
+    let other = guarded();
+    assert_eq!(ask(&other, "GET", "/config", &cookie).status, 401, "a session of another process");
+}
+
+#[test]
+fn only_the_page_saves_with_a_cookie() {
+    let token = Token::read(None, Some("s3cret")).unwrap();
+    let local = EndpointConfig { address: Some("127.0.0.1:0".into()), token, ..Default::default() };
+    let on_loopback = Endpoint::bind(&local, About::default()).unwrap();
+    for endpoint in [guarded(), on_loopback] {
+        let chief = chief_that(ChiefConfig {
+            checkpoint: Some(CheckpointConfig::new("/nowhere")),
+            ..ChiefConfig::default()
+        });
+        endpoint.observers().lead(chief.view());
+        let cookie = cookie(&log_in(&endpoint, "s3cret"));
+        for (from, status) in [
+            ("", 403),
+            ("Sec-Fetch-Site: cross-site\r\n", 403),
+            ("Sec-Fetch-Site: same-site\r\nOrigin: http://localhost\r\n", 403),
+            ("Origin: http://evil.example\r\n", 403),
+            ("Origin: null\r\n", 403),
+            ("Sec-Fetch-Site: same-origin\r\n", 202),
+            ("Origin: http://localhost\r\n", 202),
+        ] {
+            let answer = ask(&endpoint, "POST", "/save", &format!("{cookie}{from}Content-Length: 0\r\n"));
+            assert_eq!(answer.status, status, "{from}: {}", answer.body);
+        }
+        let own = "Sec-Fetch-Site: same-origin\r\nContent-Length: 0\r\n";
+        assert_eq!(ask(&endpoint, "POST", "/stop", own).status, 401, "without a cookie");
+        let with_token = format!("{RIGHT}Sec-Fetch-Site: cross-site\r\nContent-Length: 0\r\n");
+        assert_eq!(ask(&endpoint, "POST", "/stop", &with_token).status, 202);
+    }
+}
+
+#[test]
+fn a_form_is_bounded_in_size_and_time() {
+    let endpoint = guarded();
+    let kind = "Content-Type: application/x-www-form-urlencoded\r\n";
+    let long = "x".repeat(100_000);
+    let answer = ask(
+        &endpoint,
+        "POST",
+        "/login",
+        &format!("{kind}Content-Length: {}\r\n\r\ntoken={long}", long.len() + 6),
+    );
+    assert_eq!(answer.status, 400, "{}", answer.body);
+    for body in ["", "tokens=s3cret", "token=%ff%", "token"] {
+        let more = format!("{kind}Content-Length: {}\r\n\r\n{body}", body.len());
+        assert!([400, 401].contains(&ask(&endpoint, "POST", "/login", &more).status), "{body}");
+    }
+    let late = ask(&endpoint, "POST", "/login", &format!("{kind}Content-Length: 9\r\n\r\ntoken"));
+    assert_eq!(late.status, 408);
+}
+
+#[test]
+fn an_endpoint_answers_only_to_names_of_its_host() {
+    let hosts = vec!["proxy.example".into(), "10.0.0.7".into()];
+    let config = EndpointConfig { hosts, insecure: true, ..everywhere() };
+    let of = ClusterConfig::new(cluster(), JobName::Worker, Some(0)).unwrap();
+    let endpoint = Endpoint::bind(&config, About::task(&of)).unwrap();
+    assert!(endpoint.advertised().unwrap().starts_with("w:"), "its host's name in the cluster");
+    for (host, status) in [
+        ("localhost:1", 200),
+        ("127.0.0.1", 200),
+        ("w:9090", 200),
+        ("W.:1", 200),
+        ("proxy.example", 200),
+        ("10.0.0.7:80", 200),
+        ("w.evil.example", 403),
+        ("evil.example", 403),
+        ("10.0.0.8", 403),
+    ] {
+        for path in ["/healthz", "/config", "/login.css"] {
+            let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+            let answer = send(&endpoint, request.as_bytes());
+            assert_eq!(answer.status, status, "{host}{path}: {}", answer.body);
+            assert!(status == 200 || answer.body.contains("--http-host NAME"), "{}", answer.body);
+        }
+    }
+    let metrics = get(&endpoint, "/metrics").body;
+    assert!(metrics.contains("pushpull_http_refused_total{reason=\"host\"} 9\n"), "{metrics}");
+}
