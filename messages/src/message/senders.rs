@@ -40,7 +40,6 @@ impl Message {
     }
 
     /// Returns the kinds of peers that may send this message as a request.
-    // Every kind of message is listed, so that a new one needs a decision.
     const fn senders(&self) -> &'static [Sender] {
         use Sender::{Chief, Client, Ps, Server, Worker};
         match self {
@@ -79,48 +78,8 @@ impl Message {
             }
             Self::Run(_) | Self::Cancel(_) => &[Client],
             Self::RunPart(_) | Self::Transfer(_) | Self::Abort(_) => &[Server],
-            Self::Hello(_) | Self::Heartbeat(_) => &[],
-            Self::Welcome(_)
-            | Self::Refusal(_)
-            | Self::Registered(_)
-            | Self::Reported(_)
-            | Self::Finished(_)
-            | Self::Go(_)
-            | Self::ServeStage(_)
-            | Self::ShardCreated(_)
-            | Self::Pushed(_)
-            | Self::Pulled(_)
-            | Self::ShardSnapshot(_)
-            | Self::Stopped(_)
-            | Self::Left(_)
-            | Self::Saved(_)
-            | Self::StoppingAt(_)
-            | Self::Holding(_)
-            | Self::LearningRateSet(_)
-            | Self::Claimed(_)
-            | Self::Withdrawn(_)
-            | Self::Appointed(_)
-            | Self::Inspected(_)
-            | Self::Rejoined(_)
-            | Self::Described(_)
-            | Self::GraphOpened(_)
-            | Self::GraphClosed(_)
-            | Self::Ran(_)
-            | Self::Cancelled(_)
-            | Self::PartRan(_)
-            | Self::Transferred(_)
-            | Self::Aborted(_)
-            | Self::ResetDone(_)
-            | Self::StageOpened(_)
-            | Self::StagePulled(_)
-            | Self::StageComputed(_)
-            | Self::StagePushed(_)
-            | Self::StageValueTaken(_)
-            | Self::StageValueFetched(_)
-            | Self::StageClosed(_)
-            | Self::StageDigests(_)
-            | Self::RouteJoined(_)
-            | Self::FilesAccessed(_) => &[],
+            // Replies, and messages of the connection itself. A new request is refused until it is listed.
+            _ => &[],
         }
     }
 }

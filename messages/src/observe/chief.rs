@@ -63,6 +63,9 @@ pub struct ChiefSnapshot {
     pub findings: Vec<Finding>,
     /// Whether the chief accepts requests from users to save a checkpoint or to stop the job.
     pub accepts_wishes: bool,
+    /// Whether other hosts may reach the chief without a proof of who they are.
+    #[serde(default)]
+    pub insecure: bool,
     /// The number of spans that were dropped from the timeline, if a timeline is written.
     pub spans_lost: u64,
     /// The connections that the chief has accepted; `None` in a snapshot that was not asked for, such as one

@@ -66,39 +66,39 @@ mod tests {
     fn only_what_lies_below_the_root_is_held() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
-        std::fs::create_dir_all(at("root/jobs")).unwrap();
-        std::fs::create_dir_all(at("root2")).unwrap();
-        std::os::unix::fs::symlink(at("root2"), at("root/away")).unwrap();
-        std::os::unix::fs::symlink(at("root/jobs"), at("near")).unwrap();
-        std::os::unix::fs::symlink(at("nowhere"), at("root/broken")).unwrap();
-        let root = Root::new(&at("root"));
+        std::fs::create_dir_all(at("top/jobs")).unwrap();
+        std::fs::create_dir_all(at("top2")).unwrap();
+        std::os::unix::fs::symlink(at("top2"), at("top/away")).unwrap();
+        std::os::unix::fs::symlink(at("top/jobs"), at("near")).unwrap();
+        std::os::unix::fs::symlink(at("nowhere"), at("top/broken")).unwrap();
+        let root = Root::new(&at("top"));
         for held in [
-            "root",
-            "root/",
-            "root/jobs",
-            "root/jobs/new/er",
-            "root/jobs/../jobs",
+            "top",
+            "top/",
+            "top/jobs",
+            "top/jobs/new/er",
+            "top/jobs/../jobs",
             "near",
             "near/new",
-            "root/./jobs",
+            "top/./jobs",
         ] {
             assert!(root.holds(&at(held)), "{held}");
             assert!(root.holds(&format!("file://{}", at(held))), "{held}");
         }
         let outside = [
             "",
-            "root2",
-            "root/..",
-            "root/../root2",
-            "root/away",
-            "root/away/new",
-            "root/new/../../root2",
-            "root/broken/x",
+            "top2",
+            "top/..",
+            "top/../top2",
+            "top/away",
+            "top/away/new",
+            "top/new/../../top2",
+            "top/broken/x",
         ];
         for outside in outside {
             assert!(!root.holds(&at(outside)), "{outside}");
         }
-        for outside in ["/etc", "/", "s3://root/jobs", "relative", ""] {
+        for outside in ["/etc", "/", "s3://top/jobs", "relative", ""] {
             assert!(!root.holds(outside), "{outside}");
         }
     }
@@ -126,7 +126,7 @@ mod tests {
         #[test]
         fn a_path_with_parents_stays_inside(parts in prop::collection::vec("[a-c]|\\.\\.|\\.", 0..8)) {
             let dir = tempfile::tempdir().unwrap();
-            let inside = dir.path().join("root");
+            let inside = dir.path().join("top");
             std::fs::create_dir_all(inside.join("a/b/c")).unwrap();
             let path = inside.join(parts.join("/"));
             let held = Root::new(inside.to_str().unwrap()).holds(path.to_str().unwrap());

@@ -39,6 +39,11 @@ impl EndpointConfig {
         Self { credentials, insecure, ..self }
     }
 
+    /// Returns whether other hosts may reach the process without a proof of who they are.
+    pub(super) const fn is_insecure(&self) -> bool {
+        self.insecure && self.credentials.is_none()
+    }
+
     /// Returns the token of the endpoint. With a join string, there is always one.
     pub(super) fn any_token(&self) -> Option<Token> {
         let derived = |credentials: &Credentials| Token::of(credentials.join_string());

@@ -35,19 +35,21 @@ impl<T> Rendered<T> {
 /// The chief's snapshot of the job as JSON.
 pub(super) struct JobText {
     accepts_wishes: bool,
+    insecure: bool,
     rendered: Rendered<ChiefSnapshot>,
 }
 
 impl JobText {
-    /// Makes an empty cache. `accepts_wishes` is true if clients may request to save or stop the job.
-    pub(super) fn new(accepts_wishes: bool) -> Self {
-        Self { accepts_wishes, rendered: Rendered::default() }
+    /// Makes an empty cache. `accepts_wishes` is true if clients may request to save or stop the job, and
+    /// `insecure` if other hosts may reach the chief without a proof of who they are.
+    pub(super) fn new(accepts_wishes: bool, insecure: bool) -> Self {
+        Self { accepts_wishes, insecure, rendered: Rendered::default() }
     }
 
     /// Returns the snapshot as JSON.
     pub(super) fn of(&self, job: &Arc<ChiefSnapshot>) -> Bytes {
-        let accepts_wishes = self.accepts_wishes;
-        self.rendered.of(job, |job| ChiefSnapshot { accepts_wishes, ..job.clone() })
+        let &Self { accepts_wishes, insecure, .. } = self;
+        self.rendered.of(job, |job| ChiefSnapshot { accepts_wishes, insecure, ..job.clone() })
     }
 }
 

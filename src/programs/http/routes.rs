@@ -45,6 +45,8 @@ pub(super) struct Routes {
     log: Log,
     /// The endpoint's own address, as the chief lists it.
     address: String,
+    /// Whether other hosts may reach the process's tasks without a proof of who they are.
+    insecure: bool,
     job: Arc<JobText>,
     curves: Rendered<Vec<CurvePoint>>,
     placement: Rendered<Vec<PlacementRow>>,
@@ -53,10 +55,18 @@ pub(super) struct Routes {
 }
 
 impl Routes {
-    pub(super) fn new(views: Views, access: Access, about: About, log: Log, address: String) -> Self {
+    pub(super) fn new(
+        views: Views,
+        access: Access,
+        about: About,
+        log: Log,
+        address: String,
+        insecure: bool,
+    ) -> Self {
         Self {
             views,
-            job: Arc::new(JobText::new(access.has_token())),
+            insecure,
+            job: Arc::new(JobText::new(access.has_token(), insecure)),
             access,
             about,
             log,
@@ -133,7 +143,7 @@ async fn answer(request: &HttpRequest, body: web::Payload, routes: &web::Data<Ro
         {
             wrong_method(&Method::GET)
         }
-        ("/metrics", _) => metrics::answer(&views.seen().await, &routes.access),
+        ("/metrics", _) => metrics::answer(&views.seen().await, &routes.access, routes.insecure),
         ("/actors", _) => {
             let seen = views.seen().await;
             told(seen.written.actors.get_or_init(|| json(&actors(&seen.tasks))).clone())

@@ -86,7 +86,8 @@ impl Server {
         let span = log.span();
         let hosts = hosts(config, bound.ip(), about.host());
         let access = Access::new(protection, config.any_token(), hosts, bound.port());
-        let routes = web::Data::new(Routes::new(views.clone(), access, about, log, listed));
+        let routes =
+            web::Data::new(Routes::new(views.clone(), access, about, log, listed, config.is_insecure()));
         let door = Door { connections: Connections::default(), https };
         let (started, starting) = mpsc::channel();
         let (end, ended) = oneshot::channel();

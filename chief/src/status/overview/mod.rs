@@ -359,6 +359,7 @@ impl Overview {
             }),
             findings: if self.ended { Vec::new() } else { self.findings.found() },
             accepts_wishes: false,
+            insecure: false,
             server: None,
             spans_lost: self
                 .workers

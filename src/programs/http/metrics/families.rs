@@ -16,6 +16,8 @@ use Kind::{Counter, Gauge, Histogram};
 /// All families.
 #[rustfmt::skip]
 pub(super) const FAMILIES: &[(&str, Kind, &str)] = &[
+    // Any process.
+    ("pushpull_insecure", Gauge, "1 if other hosts may reach the process's tasks without a proof of who they are (--insecure), 0 if not."),
     // Any task.
     ("pushpull_build_info", Gauge, "Always 1; the label names the version."),
     ("pushpull_task_state", Gauge, "1 for the state that the task is in, 0 for the others."),

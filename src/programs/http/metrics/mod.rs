@@ -24,16 +24,22 @@ use super::body::shared;
 use super::views::Seen;
 
 /// Answers a scrape. While the snapshots are fresh, the text is written only once for all clients.
-pub(super) fn answer(seen: &Seen, access: &Access) -> HttpResponse {
-    let page = seen.written.metrics.get_or_init(|| text(&seen.tasks, access.refused()).into());
+pub(super) fn answer(seen: &Seen, access: &Access, insecure: bool) -> HttpResponse {
+    let page = seen.written.metrics.get_or_init(|| text(&seen.tasks, access.refused(), insecure).into());
     shared(prometheus::TEXT_FORMAT, page.clone())
 }
 
 /// Returns the metrics of these tasks and of the process that they run in. `refused` is the number of HTTP
-/// requests that its endpoint has refused, for each reason.
-fn text(tasks: &[TaskSnapshot], refused: impl IntoIterator<Item = (&'static str, u64)>) -> String {
+/// requests that its endpoint has refused, for each reason. `insecure` says whether other hosts may reach the
+/// tasks without a proof of who they are.
+fn text(
+    tasks: &[TaskSnapshot],
+    refused: impl IntoIterator<Item = (&'static str, u64)>,
+    insecure: bool,
+) -> String {
     let mut page = Exposition::new();
     let mut samples = page.of_process();
+    samples.gauge("pushpull_insecure", &[], f64::from(u8::from(insecure)));
     for (reason, count) in refused {
         samples.counter("pushpull_http_refused_total", &[("reason", reason)], count);
     }

@@ -331,7 +331,7 @@ proptest! {
     #[test]
     fn whatever_the_snapshots_hold_it_is_well_formed(seed in 1u64..) {
         let cluster = Numbers(seed).cluster();
-        let text = text(&cluster, REFUSED);
+        let text = text(&cluster, REFUSED, true);
         let samples = samples(&text);
         let lines: BTreeSet<&str> = text.lines().collect();
         let parsed: Vec<_> = samples.iter().map(|(sample, &value)| (parts(sample), value)).collect();
@@ -364,6 +364,7 @@ proptest! {
         }
         prop_assert!(histograms > 30);
         prop_assert_eq!(samples["pushpull_http_refused_total{reason=\"host\"}"], 3.0, "(D)");
+        prop_assert_eq!(samples["pushpull_insecure"], 1.0, "(D)");
         for task in &cluster {
             if let RoleSnapshot::Ps(ps) = &task.role {
                 let labels = format!("job=\"ps\",task=\"{}\"", task.task.index);
@@ -404,12 +405,16 @@ fn names_are_of_this_program_and_end_as_their_kind_does() {
 fn a_family_without_samples_is_left_out() {
     assert!(Exposition::new().families().is_empty());
     #[cfg(target_os = "linux")]
-    assert!(text(&[], []).contains("\nprocess_resident_memory_bytes "));
+    let page = text(&[], [], false);
+    assert!(
+        page.contains("\nprocess_resident_memory_bytes ") && page.contains("\npushpull_insecure 0\n"),
+        "{page}"
+    );
 }
 
 #[test]
 fn promtool_finds_nothing_to_complain_of() {
-    let page = text(&Numbers(4711).cluster(), REFUSED);
+    let page = text(&Numbers(4711).cluster(), REFUSED, true);
     let said = promtool(&["check", "metrics"], &page);
     // promtool may print suggestions even if it succeeds.
     assert!(said.as_deref().is_none_or(|said| said.trim().is_empty()), "{said:?}\n{page}");
@@ -424,7 +429,7 @@ fn names() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for snapshot in (1..40).flat_map(|seed| Numbers(seed).cluster()) {
         let job = snapshot.task.job;
-        let page = text(std::slice::from_ref(&snapshot), REFUSED);
+        let page = text(std::slice::from_ref(&snapshot), REFUSED, true);
         let mut family = ("", "");
         for line in page.lines() {
             if let Some(told) = line.strip_prefix("# TYPE ") {

@@ -206,6 +206,7 @@ function showSummary(job) {
     : about.name || "pushpull";
   id("save").hidden = !job.checkpoints;
   id("wishes").hidden = !job.accepts_wishes || job.phase === "ended";
+  id("insecure").hidden = !job.insecure;
 }
 
 // ---- Findings
