@@ -25,6 +25,8 @@ pub use command::Command;
 pub use config::{ChiefConfig, RECONNECT_TIMEOUT_MAX};
 pub use error::ChiefError;
 pub use hook::{Hook, HookContext, MakeHook};
+#[cfg(any(test, feature = "fuzz"))]
+pub use job::fuzz;
 pub use monitor::{TrainingSnapshot, WorkerReport};
 pub use report::{JobEnd, JobProgress, JobReport};
 pub use status::ChiefView;

@@ -559,6 +559,15 @@ mod tests {
     }
 
     #[test]
+    fn a_fraction_is_read_as_it_was_written() {
+        // Each digit of this number counts.
+        for fraction in [6.766_534_111_825_513_6e-245, 0.1, f64::MIN_POSITIVE] {
+            let text = serde_json::to_string(&fraction).unwrap();
+            assert_eq!(serde_json::from_str::<f64>(&text).unwrap().to_bits(), fraction.to_bits(), "{text}");
+        }
+    }
+
+    #[test]
     fn deterministic_updates_take_a_gradient_of_every_worker() {
         let job =
             |sync: &str| JobSpec { sync: sync.parse().unwrap(), deterministic: true, ..fixtures::job(1, 1) };

@@ -11,6 +11,8 @@ use crate::out_of_range::OutOfRange;
 use crate::tensor::ALIGNMENT;
 use crate::variable::VariableSpec;
 
+/// The greatest epoch of a placement. It is far below `u64::MAX`, so that the chief can begin later ones.
+const EPOCH_MAX: u64 = 1 << 62;
 /// The maximum number of shards in one ps task.
 pub const SHARDS_PER_TASK_MAX: u32 = 256;
 /// The maximum number of shards in one placement.
@@ -76,6 +78,9 @@ pub struct Placement {
 /// An error in a placement.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlacementError {
+    /// No epoch follows that of the placement.
+    #[error("the placement has epoch {0}, expected at most {EPOCH_MAX}")]
+    Epoch(PlacementEpoch),
     /// The placement has no shards.
     #[error("the placement has no shards, expected at least one")]
     NoShards,
@@ -120,6 +125,9 @@ impl Placement {
     /// # Errors
     /// Returns the first fault found.
     pub fn validate(&self, variables: &[VariableSpec]) -> Result<(), PlacementError> {
+        if self.epoch.0 > EPOCH_MAX {
+            return Err(PlacementError::Epoch(self.epoch));
+        }
         if self.shards.is_empty() {
             return Err(PlacementError::NoShards);
         }
@@ -286,6 +294,9 @@ mod tests {
             placement.validate(&variables).unwrap_err()
         };
         assert_eq!(with(|p| p.shards.clear()), PlacementError::NoShards);
+        // The chief could not begin a later epoch.
+        let last = PlacementEpoch(u64::MAX);
+        assert_eq!(with(|p| p.epoch = PlacementEpoch(u64::MAX)), PlacementError::Epoch(last));
         assert!(matches!(with(|p| p.shards[1] = p.shards[0]), PlacementError::DuplicateShard(_)));
         assert!(matches!(with(|p| p.slices[0].shard.ps = 9), PlacementError::UnknownShard { .. }));
         assert!(matches!(with(|p| p.slices[1].slice.row = 2), PlacementError::NotCovering { .. }));

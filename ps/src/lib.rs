@@ -14,6 +14,8 @@ mod device;
 mod drafts;
 mod error;
 mod files;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 mod lifecycle;
 mod ps;
 mod requests;

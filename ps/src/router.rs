@@ -27,7 +27,7 @@ pub(crate) struct Router {
 }
 
 /// Returns the index of the shard that a request is for; `None` if this peer may not send the request.
-fn shard_of(peer: &Peer, message: &Message) -> Option<u32> {
+pub(crate) fn shard_of(peer: &Peer, message: &Message) -> Option<u32> {
     let from_chief = peer.task.job == JobName::Chief;
     match message {
         Message::CreateShard(create) if from_chief => Some(create.shard.shard),
@@ -51,7 +51,7 @@ fn shard_of(peer: &Peer, message: &Message) -> Option<u32> {
 
 /// Returns whether a request is an order to the shards, or concerns the files in the task's memory. Of
 /// chiefs, only the one that the task obeys may send such a request.
-const fn is_order(message: &Message) -> bool {
+pub(crate) const fn is_order(message: &Message) -> bool {
     matches!(
         message,
         Message::CreateShard(_)

@@ -262,14 +262,14 @@ impl Drop for Serving {
 }
 
 /// Calls the state machine's function for a request, and returns the answers that are due.
-fn dispatch(
-    state: &mut ShardState<TracedReply>,
+pub(crate) fn dispatch<R>(
+    state: &mut ShardState<R>,
     message: Message,
     gradients: Gradients,
     reader: Option<Reader>,
     connection: u64,
-    reply: TracedReply,
-) -> Vec<Answer<TracedReply>> {
+    reply: R,
+) -> Vec<Answer<R>> {
     match message {
         // The order is a late copy: the chief gave it before the job rolled back.
         Message::StopAt(_) | Message::HoldAt(_) | Message::SetLearningRate(_) | Message::Save(_)

@@ -114,7 +114,8 @@ impl<R> JobState<R> {
     }
 
     /// Handles the request `Register` of a worker that had registered with an earlier run of the chief, but
-    /// had not begun to train when that run ended. The worker registers again as the same incarnation.
+    /// had not begun to train when that run ended. The worker registers again as the same incarnation. One
+    /// that has finished or evaluates has begun.
     ///
     /// # Errors
     /// Returns any other request and its reply handle.
@@ -125,7 +126,8 @@ impl<R> JobState<R> {
         reply: R,
     ) -> Result<Vec<Effect<R>>, (Message, R)> {
         let member = self.member(index);
-        if !member.unknown || !matches!(message, Message::Register(_)) {
+        let may = member.unknown && matches!(member.state, MemberState::Training);
+        if !may || !matches!(message, Message::Register(_)) {
             return Err((message, reply));
         }
         (member.unknown, member.expected) = (false, true);

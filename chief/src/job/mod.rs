@@ -6,6 +6,8 @@ mod continuing;
 mod early_end;
 mod elastic;
 mod ending;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 mod member;
 mod order;
 mod restarting;

@@ -105,8 +105,15 @@ impl Authority {
     /// Returns an error if the file cannot be read, if others can read it, or if it is not that of an
     /// authority.
     pub fn read(path: &Path) -> Result<Self, AuthorityError> {
-        let text = secret_file::read(path, FILE_BYTES_MAX)?;
-        let (first, pem) = text.split_once('\n').unwrap_or((&text, ""));
+        Self::parse(&secret_file::read(path, FILE_BYTES_MAX)?, path)
+    }
+
+    /// Parses the text of an authority's file. `path` is the file that errors name.
+    ///
+    /// # Errors
+    /// Returns an error if the text is not that of an authority.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, AuthorityError> {
+        let (first, pem) = text.split_once('\n').unwrap_or((text, ""));
         let wrong = |error| AuthorityError::Join { path: path.to_owned(), error };
         let join: JoinString = first.trim().parse().map_err(wrong)?;
         let key = || AuthorityError::Key { path: path.to_owned() };

@@ -2,8 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Content;
+use super::{Content, Invalid, no_payload};
 use crate::id::Incarnation;
+
+/// The greatest number of an appointment. It is far below `u64::MAX`, so that the chief can give greater
+/// numbers to later appointments.
+const NUMBER_MAX: u64 = 1 << 62;
 
 /// A message from the chief to a ps task: from now on, only this incarnation of the worker may join the
 /// shard, because every other incarnation has ended. Sending the message twice has no further effect.
@@ -20,7 +24,22 @@ pub struct Appoint {
     pub number: u64,
 }
 
-impl Content for Appoint {}
+/// Checks the number of an appointment.
+pub(super) fn validate_number(number: u64) -> Result<(), Invalid> {
+    if number > NUMBER_MAX {
+        return Err(Invalid(format!(
+            "an appointment has the number {number}, expected at most {NUMBER_MAX}"
+        )));
+    }
+    Ok(())
+}
+
+impl Content for Appoint {
+    fn validate(&self, segments: &[u64]) -> Result<(), Invalid> {
+        validate_number(self.number)?;
+        no_payload(segments)
+    }
+}
 
 /// The reply of a ps task to [`Appoint`]: the shard lets only this incarnation join, or already knows a later
 /// appointment of the worker.

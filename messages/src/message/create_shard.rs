@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::appoint::validate_number;
 use super::{Content, Invalid, is_zero, no_payload};
 use crate::checkpoint::StartSpec;
 use crate::compression::{CompressionSpec, SentAs};
@@ -188,4 +189,9 @@ pub struct ShardCreated {
     pub appointed: u64,
 }
 
-impl Content for ShardCreated {}
+impl Content for ShardCreated {
+    fn validate(&self, segments: &[u64]) -> Result<(), Invalid> {
+        validate_number(self.appointed)?;
+        no_payload(segments)
+    }
+}

@@ -2,14 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::appoint::validate_number;
 use super::{Content, CreateShard, Invalid, no_payload};
 use crate::checkpoint::WorkerRecord;
 use crate::id::{GlobalStep, Incarnation, Version};
 use crate::optimizer::RateSpec;
-
-/// The greatest number that an appointment in a reply may have. It is far below `u64::MAX`, so that the chief
-/// can give greater numbers to later appointments.
-const NUMBER_MAX: u64 = 1 << 62;
 
 /// A request from the chief to a ps task: what does this shard hold?
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,9 +80,7 @@ impl Content for Inspected {
             if members != workers as usize {
                 return Err(Invalid(format!("got {members} members, expected {workers}")));
             }
-            if held.members.iter().any(|member| member.number > NUMBER_MAX) {
-                return Err(Invalid(format!("an appointment has a number above {NUMBER_MAX}")));
-            }
+            held.members.iter().try_for_each(|member| validate_number(member.number))?;
             held.rate.validate().map_err(|error| Invalid(error.to_string()))?;
         }
         no_payload(segments)

@@ -396,6 +396,19 @@ fn requests_to_stages_are_bounded() {
 }
 
 #[test]
+fn the_number_of_an_appointment_leaves_room_for_more() {
+    let (most, incarnation) = (1 << 62, Incarnation(1));
+    let appoint = |number| Appoint { shard: 0, worker: 0, incarnation, number };
+    let created = |appointed| ShardCreated { slices: 1, bytes: 4, version: Version(0), appointed };
+    reread(appoint(most), &[]).unwrap();
+    reread(created(most), &[]).unwrap();
+    // A chief that continues the job could not number its own appointments.
+    for refused in [reread(appoint(most + 1), &[]), reread(created(u64::MAX), &[])] {
+        assert!(refused.unwrap_err().contains("expected at most 4611686018427387904"));
+    }
+}
+
+#[test]
 fn bad_requests_about_files_are_refused() {
     let put = |name: &str, offset, total| AccessFiles {
         access: FileAccess::Put { name: name.into(), upload: 1, offset, total },

@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 use pushpull_messages::checkpoint::{
     BLOCK_BYTES, CheckpointName, FileSpec, Part, SavedTensorSpec, WorkerRecord,
 };
+use pushpull_messages::excerpt::excerpt;
 use pushpull_messages::id::{GlobalStep, SliceId, VariableId};
 use pushpull_messages::input::FilesDigest;
 use pushpull_messages::job::JobSpec;
@@ -20,6 +21,8 @@ use pushpull_messages::placement::{PlacedSlice, Placement};
 pub const FORMAT: u32 = 1;
 /// The largest size of a manifest, in bytes.
 pub const MANIFEST_BYTES_MAX: u64 = 64 << 20;
+/// The largest number of characters in the reason why a manifest is invalid.
+const REASON_CHARS_MAX: usize = 1000;
 
 /// The manifest: everything that is needed to resume from a checkpoint, except the contents of the tensors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -120,8 +123,10 @@ struct Envelope {
     manifest: Box<RawValue>,
 }
 
+/// Returns the error of a manifest that contradicts itself. The reason may quote names from the file, so it
+/// is made safe to log.
 fn invalid(what: impl std::fmt::Display) -> ManifestError {
-    ManifestError::Invalid(what.to_string())
+    ManifestError::Invalid(excerpt(&what.to_string(), REASON_CHARS_MAX))
 }
 
 /// Returns the checksums of a tensor's blocks.

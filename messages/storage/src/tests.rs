@@ -35,6 +35,15 @@ fn the_files_of_workers_are_part_of_a_manifest() {
 }
 
 #[test]
+fn a_name_in_a_manifest_forges_no_line_of_a_log() {
+    let mut forged = manifest(12);
+    forged.files[0].name = "a\n\u{1b}[31mERROR".repeat(1000);
+    let error = ManifestSpec::decode(&forged.encode().unwrap()).unwrap_err().to_string();
+    assert!(error.contains("is called 'a\\n\\u{1b}[31mERROR"), "{error}");
+    assert!(error.len() < 10_000 && !error.chars().any(char::is_control), "{error}");
+}
+
+#[test]
 fn a_changed_learning_rate_is_part_of_a_manifest() {
     let plain = String::from_utf8(manifest(12).encode().unwrap()).unwrap();
     assert!(!plain.contains("factor"), "as it was before learning rates could change");

@@ -1,124 +1,57 @@
-//! Inputs for the target `session`: random bytes, changed bytes of valid graphs, and valid encodings of
-//! changed graphs.
-
-use pushpull_messages::graph::GraphSpec;
-use pushpull_messages::id::{NodeId, VariableId};
-use pushpull_messages::message::encode_graph;
+//! Changes of the bytes of an input. They know no format, except the bytes and words that a target's format
+//! is made of.
 
 use crate::numbers::Numbers;
 
-/// The largest number of random bytes of an input.
-const RANDOM_BYTES_MAX: usize = 256;
-/// The largest number of changes of an input.
-const CHANGES_MAX: usize = 6;
-/// Bytes that begin something in MessagePack, or are limits of it.
-const MARKERS: [u8; 16] =
-    [0x00, 0x7f, 0x80, 0x8f, 0x90, 0x9f, 0xa0, 0xc0, 0xc3, 0xc4, 0xca, 0xcf, 0xd3, 0xdd, 0xdf, 0xff];
+/// The largest number of bytes that an input grows to.
+const GROWN_BYTES_MAX: usize = 1 << 16;
+/// The largest number of bytes that are copied, removed or inserted at once.
+const PART_BYTES_MAX: usize = 64;
+/// Bytes that begin something in MessagePack, are limits of it, or mean something in a text.
+const MARKERS: &[u8] =
+    b"\x00\x01\x7f\x80\x8f\x90\x9f\xa0\xc0\xc3\xc4\xc6\xca\xcb\xcf\xd3\xdb\xdd\xdf\xe0\xff\n\r\t\"',.:;|[]{}-+eE09 ";
+/// Numbers at which something overflows or ends.
+const NUMBERS: [u64; 14] =
+    [0, 1, 2, 7, 8, 0x7f, 0xff, 0x7fff, 0xffff, 0x7fff_ffff, 0xffff_ffff, 1 << 40, i64::MAX as u64, u64::MAX];
 
-/// Valid graphs with their encodings, from which inputs are made.
-#[derive(Debug)]
-pub struct Inputs {
-    graphs: Vec<GraphSpec>,
-    encoded: Vec<Vec<u8>>,
-}
-
-/// Draws a number of changes. Few are the most likely: they leave most of a graph valid.
-fn changes(numbers: &mut Numbers) -> usize {
-    let most = 1 + numbers.below(CHANGES_MAX);
-    1 + numbers.below(most)
-}
-
-impl Inputs {
-    /// Begins with these graphs; there must be at least one.
-    pub fn new(graphs: Vec<GraphSpec>) -> Self {
-        let encoded = graphs.iter().map(|graph| encode_graph(graph).to_vec()).collect();
-        Self { graphs, encoded }
+/// Changes `input` at a random place from the byte `first` on. `other` is another input of the same format,
+/// and `words` are words of the format.
+pub fn change(input: &mut Vec<u8>, first: usize, other: &[u8], words: &[&[u8]], numbers: &mut Numbers) {
+    if input.len() <= first || input.len() > GROWN_BYTES_MAX {
+        return input.push(numbers.byte());
     }
-
-    /// Returns an input: one of 16 is random, and half of the others are changed graphs.
-    pub fn draw(&self, numbers: &mut Numbers) -> Vec<u8> {
-        let mut input = vec![numbers.byte()];
-        match numbers.below(16) {
-            0 => input.extend((0..numbers.below(RANDOM_BYTES_MAX)).map(|_| numbers.byte())),
-            choice if choice % 2 == 0 => {
-                let mut graph = self.graphs[numbers.below(self.graphs.len())].clone();
-                (0..changes(numbers)).for_each(|_| self.change_graph(&mut graph, numbers));
-                input.extend_from_slice(&encode_graph(&graph));
-            }
-            _ => {
-                input.extend_from_slice(&self.encoded[numbers.below(self.encoded.len())]);
-                (0..changes(numbers)).for_each(|_| self.change_bytes(&mut input, numbers));
-            }
+    let at = first + numbers.below(input.len() - first);
+    let end = input.len().min(at + 1 + numbers.below(PART_BYTES_MAX));
+    match numbers.below(14) {
+        0 | 1 => input[at] ^= 1 << numbers.below(8),
+        2 => input[at] = numbers.byte(),
+        3 => input[at] = *numbers.choose(MARKERS),
+        4 => input.insert(at, *numbers.choose(MARKERS)),
+        5 => drop(input.remove(at)),
+        6 => input.truncate(at),
+        7 => drop(input.drain(at..end)),
+        8 => input[at] = input[at].wrapping_add([1, 0xff, 0x10, 0xf0][numbers.below(4)]),
+        9 => {
+            let part = input[at..end].to_vec();
+            let to = first + numbers.below(input.len() - first + 1);
+            input.splice(to..to, part);
         }
-        input
-    }
-
-    /// Changes an encoded graph at a random place.
-    fn change_bytes(&self, bytes: &mut Vec<u8>, numbers: &mut Numbers) {
-        if bytes.len() < 2 {
-            return bytes.push(numbers.byte());
+        10 if !other.is_empty() => {
+            let begin = numbers.below(other.len());
+            let until = other.len().min(begin + 1 + numbers.below(PART_BYTES_MAX));
+            let replaced = if numbers.below(2) == 0 { at..at } else { at..end };
+            input.splice(replaced, other[begin..until].iter().copied());
         }
-        let at = 1 + numbers.below(bytes.len() - 1);
-        match numbers.below(7) {
-            0 => bytes[at] ^= 1 << numbers.below(8),
-            1 => bytes[at] = numbers.byte(),
-            2 => bytes[at] = MARKERS[numbers.below(MARKERS.len())],
-            3 => bytes.insert(at, numbers.byte()),
-            4 => drop(bytes.remove(at)),
-            5 => bytes.truncate(at),
-            _ => {
-                let other = &self.encoded[numbers.below(self.encoded.len())];
-                let begin = numbers.below(other.len());
-                let end = other.len().min(begin + 1 + numbers.below(64));
-                bytes.splice(at..at, other[begin..end].iter().copied());
-            }
+        11 if !words.is_empty() => {
+            let replaced = if numbers.below(2) == 0 { at..at } else { at..end };
+            input.splice(replaced, numbers.choose(words).iter().copied());
         }
-    }
-
-    /// Changes a node or a variable of a graph, mostly to what occurs elsewhere in the graphs.
-    fn change_graph(&self, graph: &mut GraphSpec, numbers: &mut Numbers) {
-        let other = &self.graphs[numbers.below(self.graphs.len())];
-        if graph.nodes.is_empty() || other.nodes.is_empty() {
-            return;
-        }
-        let (at, from) = (numbers.below(graph.nodes.len()), numbers.below(other.nodes.len()));
-        let count = graph.nodes.len();
-        let node = &mut graph.nodes[at];
-        match numbers.below(9) {
-            0 => node.op = other.nodes[from].op.clone(),
-            1 => node.inputs = other.nodes[from].inputs.clone(),
-            2 => node.inputs.push(NodeId(numbers.below(count + 1) as u32)),
-            3 => drop(node.inputs.pop()),
-            4 => node.inputs.iter_mut().for_each(|input| *input = NodeId(numbers.below(at.max(1)) as u32)),
-            5 => node.device = other.nodes[from].device,
-            6 => graph.nodes.push(other.nodes[from].clone()),
-            7 => graph.nodes.swap(at, numbers.below(count)),
-            _ => self.change_variable(graph, numbers),
-        }
-    }
-
-    fn change_variable(&self, graph: &mut GraphSpec, numbers: &mut Numbers) {
-        let other = &self.graphs[numbers.below(self.graphs.len())];
-        if graph.variables.is_empty() || other.variables.is_empty() {
-            return;
-        }
-        let at = VariableId(numbers.below(graph.variables.len()) as u32).index();
-        let from = &other.variables[numbers.below(other.variables.len())];
-        let variable = &mut graph.variables[at];
-        match numbers.below(4) {
-            0 => variable.shape = from.shape.clone(),
-            1 => variable.dtype = from.dtype,
-            2 => graph.variables.push(from.clone()),
-            _ => {
-                let extents = &mut variable.shape.0;
-                let extent = [0, 1, 2, 1 << 20, usize::MAX][numbers.below(5)];
-                match extents.is_empty() {
-                    true => extents.push(extent),
-                    false => {
-                        let at = numbers.below(extents.len());
-                        extents[at] = extent;
-                    }
-                }
+        _ => {
+            let (number, width) = (*numbers.choose(&NUMBERS), 1 << numbers.below(4));
+            let bytes = if numbers.below(2) == 0 { number.to_le_bytes() } else { number.to_be_bytes() };
+            let bytes = if bytes[0] == 0 { &bytes[8 - width..] } else { &bytes[..width] };
+            for (to, from) in input[at..].iter_mut().zip(bytes) {
+                *to = *from;
             }
         }
     }

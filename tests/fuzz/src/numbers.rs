@@ -10,6 +10,12 @@ impl Numbers {
         Self(seed)
     }
 
+    /// Returns the stream of one of many inputs. The streams of different inputs or seeds are unrelated.
+    pub fn of_input(seed: u64, input: u64) -> Self {
+        let first = Self(seed).next();
+        Self(Self(first ^ input).next())
+    }
+
     /// Returns the next number.
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -27,5 +33,17 @@ impl Numbers {
     /// Returns the next byte.
     pub fn byte(&mut self) -> u8 {
         self.next() as u8
+    }
+
+    /// Returns one of these, of which there must be at least one.
+    pub fn choose<'a, T>(&mut self, of: &'a [T]) -> &'a T {
+        &of[self.below(of.len())]
+    }
+
+    /// Returns a number of changes, from 1 to `max`. Few are the most likely: they leave most of an input
+    /// valid.
+    pub fn changes(&mut self, max: usize) -> usize {
+        let most = 1 + self.below(max);
+        1 + self.below(most)
     }
 }

@@ -9,15 +9,15 @@ use pushpull_messages::variable::InitializerSpec;
 const ZEROS: InitializerSpec = InitializerSpec::Zeros;
 
 /// Returns the graphs of training jobs.
-pub fn training() -> Vec<GraphSpec> {
+pub fn training_graphs() -> Vec<GraphSpec> {
     vec![mlp(), images(), attention(), clicks(), elements()]
 }
 
 /// Returns the graphs of sessions: those of training jobs, and one for each group of operations that only
 /// sessions have.
-pub fn sessions() -> Vec<GraphSpec> {
+pub fn session_graphs() -> Vec<GraphSpec> {
     let own = [choices(), variables(), steps()].map(|g| g.finish_session().expect("a valid graph"));
-    training().into_iter().chain(own).collect()
+    training_graphs().into_iter().chain(own).collect()
 }
 
 fn choices() -> GraphBuilder {

@@ -4,17 +4,33 @@
 
 use pushpull_engine::{Cut, Parts};
 use pushpull_kernels::cpu::Threads;
-use pushpull_messages::graph::Op;
+use pushpull_messages::graph::{GraphSpec, Op};
 use pushpull_messages::id::NodeId;
 use pushpull_messages::message::{decode_graph, encode_graph};
 use pushpull_messages::tensor::DType;
 
+use crate::corpus::Form;
+use crate::graphs::draw_graph;
+use crate::seeds::session_graphs;
+use crate::target::{Class, Target};
+
 /// The maximum number of nodes. With this bound an input takes milliseconds.
 const NODES_MAX: usize = 256;
 
+pub(crate) const TARGET: Target = Target {
+    name: "session",
+    class: Class::State,
+    check: |bytes| check(bytes) as usize,
+    stages: &["no graph", "not valid", "valid", "inferred", "compiled"],
+    seeds,
+    form: Form::MessagePack,
+    draw: draw_graph,
+    ..Target::USUAL
+};
+
 /// How far an input came before it was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Reached {
+enum Reached {
     /// It is no graph.
     Bytes,
     /// It is a graph that is not valid, or is too large.
@@ -27,11 +43,16 @@ pub enum Reached {
     Compiled,
 }
 
+fn seeds() -> Vec<(String, Vec<u8>)> {
+    let encoded = |graph: &GraphSpec| (graph.name.clone(), [&[1], &encode_graph(graph)[..]].concat());
+    session_graphs().iter().map(encoded).collect()
+}
+
 /// Checks one input.
 ///
 /// # Panics
 /// If the graph has a fault that no check has found.
-pub fn check(bytes: &[u8]) -> Reached {
+fn check(bytes: &[u8]) -> Reached {
     let Some((&how, rest)) = bytes.split_first() else { return Reached::Bytes };
     let Ok(graph) = decode_graph(rest) else { return Reached::Bytes };
     let count = graph.nodes.len();

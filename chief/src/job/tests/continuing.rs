@@ -70,6 +70,21 @@ fn a_worker_that_has_left_stays_away() {
 }
 
 #[test]
+fn a_worker_that_has_finished_cannot_register_again() {
+    let mut play = Play::new(2);
+    play.continued(&[HERE, HERE]);
+    play.say(0, 1, completed());
+    play.say(0, 1, Register::default());
+    assert_eq!(play.log(), "started 2:Refusal(worker/0 sent Register out of turn)");
+    // The request that waits is answered when the other worker has finished, too.
+    play.say(1, 1, rejoin());
+    play.say(1, 1, completed());
+    assert_eq!(play.log(), "3:Rejoined trained 1:Evaluate");
+    play.say(0, 1, Register::default());
+    assert_eq!(play.log(), "5:Refusal(worker/0 sent Register out of turn)", "it evaluates");
+}
+
+#[test]
 fn a_second_start_does_not_replace_a_worker_that_waits() {
     let mut play = Play::new(2);
     play.say(1, 1, rejoin());

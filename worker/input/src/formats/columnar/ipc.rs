@@ -34,6 +34,9 @@ const METADATA_BYTES_MAX: u64 = 64 << 20;
 /// The maximum number of bytes of a record batch, both packed and unpacked. Also the maximum number of bytes
 /// of all dictionaries together.
 const BATCH_BYTES_MAX: u64 = 1 << 30;
+/// More than the ratio of unpacked to packed bytes that LZ4 and zstd can reach: a block of zstd has at least
+/// 4 bytes, and at most 128 KiB when it is unpacked (RFC 8878).
+const UNPACKED_RATIO_MAX: u64 = 1 << 16;
 
 /// The names of the parts of a file, for errors.
 const HEAD: &str = "the head of a message";
@@ -342,7 +345,14 @@ fn check_buffers(batch: &arrow_ipc::RecordBatch<'_>, body: &Buffer) -> Result<u6
             (Some(_), Some(&size)) => u64::try_from(i64::from_le_bytes(size)).ok(),
             _ => None,
         };
-        total = total.saturating_add(unpacked.unwrap_or(bytes.len() as u64));
+        let unpacked = unpacked.unwrap_or(bytes.len() as u64);
+        // The decoder allocates this memory before it unpacks anything.
+        if unpacked / UNPACKED_RATIO_MAX > bytes.len() as u64 {
+            let text =
+                format!("a buffer of {} bytes says that it has {unpacked} when it is unpacked", bytes.len());
+            return Err(ArrowError::IpcError(text));
+        }
+        total = total.saturating_add(unpacked);
     }
     match total > BATCH_BYTES_MAX {
         true => Err(ArrowError::IpcError(format!(
@@ -432,6 +442,18 @@ mod tests {
                 let checked = check_buffers(&record_batch(&message).unwrap(), &body);
                 assert_eq!(checked.ok(), fits.then_some(most * count), "{compression:?} {size}");
             }
+        }
+    }
+
+    #[test]
+    fn a_short_buffer_cannot_claim_to_be_long() {
+        let (metadata, count) = overlapping(Some(CompressionType::ZSTD), 8);
+        let message = root_as_message(&metadata).unwrap();
+        let most = 9 * UNPACKED_RATIO_MAX - 1;
+        for (size, fits) in [(most, true), (most + 1, false)] {
+            let body = Buffer::from_vec(size.to_le_bytes().to_vec());
+            let checked = check_buffers(&record_batch(&message).unwrap(), &body);
+            assert_eq!(checked.ok(), fits.then_some(most * count), "{size}");
         }
     }
 }
