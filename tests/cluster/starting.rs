@@ -138,8 +138,10 @@ fn one_script_for_all_tasks_as_kubeflow_starts_them() {
 fn a_task_may_listen_elsewhere_than_at_its_name() {
     let cluster = Cluster::new(1, 1, 40);
     let port = cluster.spec.address(PS).unwrap().port();
-    let ps = cluster
-        .start_with(PS, &[&format!("--bind=0.0.0.0:{port}"), "--payload-crc", "--tcp-congestion=reno"]);
+    let ps = cluster.start_with(
+        PS,
+        &[&format!("--bind=0.0.0.0:{port}"), "--payload-crc", "--tcp-congestion=reno", "--insecure"],
+    );
     let worker = cluster.start_with(WORKER, &["--payload_crc"]);
     all_end_well([cluster.start(TaskId::CHIEF), ps, worker]);
     cluster.finished();
