@@ -4,10 +4,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
+use pushpull_identity::Credentials;
 use pushpull_messages::cluster::{Address, ClusterSpec};
 use pushpull_messages::id::TaskId;
 use pushpull_transport::buffer::BufferPool;
-use pushpull_transport::{Identity, Tcp, Transport, TransportError};
+use pushpull_transport::{Identity, Listener, Tcp, Transport, TransportError};
 
 use crate::incarnation::{incarnation, nonce};
 use crate::programs::exit::{Failure, Outcome};
@@ -21,54 +22,70 @@ pub(crate) struct Serving {
     pub cluster: ClusterSpec,
     pub task: TaskId,
     pub address: Address,
+    /// `None` if nobody has to prove who they are.
+    pub credentials: Option<Credentials>,
     pub insecure: bool,
     pub options: ServerOptions,
     pub http: EndpointConfig,
 }
 
-/// Checks that only this host reaches a socket, unless others may. The name of a host may have turned out to
-/// be another address, and a socket that the parent process has opened may be anywhere.
+/// Checks that only this host reaches a socket of a server without a join string, unless others may. The name
+/// of a host may have turned out to be another address, and a socket that the parent process has opened may
+/// be anywhere.
 fn check_loopback(address: String, insecure: bool) -> Outcome {
     let reached = address.parse::<SocketAddr>().is_ok_and(|address| !address.ip().is_loopback());
     if reached && !insecure {
         return Err(Failure::Error(anyhow!(
-            "the server listens at {address}, where other hosts may reach it, and it has no authentication: expected \
-             an address of loopback, or --insecure"
+            "the server listens at {address}, where other hosts may reach it, and nobody has to prove who they are: give \
+             it a join string with --join-file, listen on loopback, or pass --insecure"
         )));
     }
     Ok(())
 }
 
+/// Returns the socket that the parent process has passed on or, without one, listens at `address`.
+async fn listen(tcp: &Tcp, task: TaskId, address: &Address) -> anyhow::Result<Box<dyn Listener>> {
+    let inherited = listenfd::ListenFd::from_env().take_tcp_listener(0)?;
+    match inherited {
+        Some(socket) => tcp.listen_on(socket).context("cannot use the socket in LISTEN_FDS"),
+        None => tcp.listen(address.as_str()).await.map_err(|error| match error {
+            TransportError::InUse { address } => anyhow!("{task}: address {address} is already in use"),
+            error => anyhow!("{task} cannot listen at {error}"),
+        }),
+    }
+}
+
 /// Serves until a signal arrives. Then begins no more runs, waits for those in progress, and ends.
 pub(crate) async fn serve(serving: Serving) -> Outcome {
-    let Serving { cluster, task, address, insecure, options, http } = serving;
+    let Serving { cluster, task, address, credentials, insecure, options, http } = serving;
     let signals = Signals::listen()?;
     end_with_parent()?;
     let endpoint = Endpoint::bind(&http, About::new([task], Some(&cluster)))?;
     endpoint.announce(false);
-    let tcp = Tcp::new(BufferPool::default()).with_insecure(insecure);
-    let inherited = listenfd::ListenFd::from_env().take_tcp_listener(0)?;
-    let listener = match inherited {
-        Some(socket) => tcp.listen_on(socket).context("cannot use the socket in LISTEN_FDS")?,
-        None => tcp.listen(address.as_str()).await.map_err(|error| match error {
-            TransportError::InUse { address } => anyhow!("{task}: address {address} is already in use"),
-            error => anyhow!("{task} cannot listen at {error}"),
-        })?,
-    };
-    check_loopback(listener.address(), insecure)?;
+    let proved = credentials.is_some();
+    let tcp = Tcp::new(BufferPool::default()).with_insecure(insecure).with_credentials(credentials);
+    let listener = listen(&tcp, task, &address).await?;
+    check_loopback(listener.address(), insecure || proved)?;
     let http = endpoint.advertised();
     let identity = Identity { task, incarnation: incarnation(), cluster, graph: None, http, nonce: nonce() };
-    let server =
-        session_server(identity, listener, Arc::new(tcp), options).map_err(|reason| anyhow!(reason))?;
+    let server = session_server(identity, listener, Arc::new(tcp.clone()), options)
+        .map_err(|reason| anyhow!(reason))?;
     endpoint.observers().add(Arc::new(server.view()));
-    if insecure {
+    if insecure && !proved {
         tracing::warn!(
             "everybody who reaches {} can run graphs and change variables (--insecure)",
             server.address()
         );
     }
-    tracing::info!("serving sessions at pushpull://{}", server.address());
-    signals.interrupt.cancelled().await;
+    tokio::select! {
+        biased;
+        () = signals.interrupt.cancelled() => {}
+        enrolled = tcp.enrol() => {
+            enrolled.map_err(|error| anyhow!("{task}: {error}"))?;
+            tracing::info!("serving sessions at pushpull://{}", server.address());
+            signals.interrupt.cancelled().await;
+        }
+    }
     tracing::info!("a signal has arrived: waiting for the runs in progress");
     server.drain().await;
     endpoint.close(&signals.interrupt).await;

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
 use crate::incarnation::{incarnation, nonce, span_of};
-use crate::session::Session;
+use crate::session::{Session, SessionOptions};
 use crate::threads;
 use variables::HeldVariables;
 
@@ -108,7 +108,8 @@ impl Server {
     /// # Errors
     /// If the server has ended.
     pub fn session(&self) -> Result<Session, crate::session::SessionError> {
-        Session::connect(&self.target())
+        // The environment is about other servers: this one demands no client string.
+        Session::connect_as_told(&self.target(), SessionOptions::default())
     }
 
     /// Serves until the process ends.

@@ -19,8 +19,8 @@ impl HeldVariables {
 }
 
 const fn of(declared: Declared<'_>) -> ClientVariable<'_> {
-    let Declared { container, variable, client } = declared;
-    ClientVariable { container, spec: variable, client }
+    let Declared { container, variable, client, may_create } = declared;
+    ClientVariable { container, spec: variable, client, may_create }
 }
 
 fn told(error: ContainerError) -> VariableError {

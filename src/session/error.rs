@@ -1,7 +1,10 @@
 //! The errors of sessions.
 
+use pushpull_identity::{ClientStringError, IdentityError};
 use pushpull_transport::{CallError, DialError};
 
+/// The environment variable that can hold a client string.
+pub(crate) const CLIENT_ENV: &str = "PUSHPULL_CLIENT";
 /// The text before the address of a target.
 const SCHEME: &str = "pushpull://";
 
@@ -20,6 +23,12 @@ pub enum SessionError {
     /// The server could not be reached, or refused this program.
     #[error(transparent)]
     Connect(#[from] DialError),
+    /// The client string in the environment cannot be used.
+    #[error("{CLIENT_ENV}: {0}")]
+    Client(#[from] ClientStringError),
+    /// TLS cannot be used.
+    #[error("cannot make the credentials of this client: {0}")]
+    Credentials(#[from] IdentityError),
     /// A request was refused, or the server was lost.
     #[error("{0}")]
     Call(#[from] CallError),

@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
+use pushpull_identity::ClientCredentials;
 use pushpull_transport::buffer::BufferPool;
 use pushpull_transport::{Connection, Guest, Patience, Tcp, dial_as_guest};
 use tokio::runtime::Runtime;
@@ -46,11 +47,15 @@ struct Calls {
 }
 
 impl Io {
-    /// Starts the thread, and connects to a server.
+    /// Starts the thread, and connects to a server. `client` proves the role of this program, if it has one.
     ///
     /// # Errors
     /// If the thread cannot be started, or the server cannot be reached.
-    pub fn connect(address: String, timeout: Duration) -> Result<(Self, Connection), SessionError> {
+    pub fn connect(
+        address: String,
+        client: Option<ClientCredentials>,
+        timeout: Duration,
+    ) -> Result<(Self, Connection), SessionError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (calls, changed, wanted) = (Mutex::default(), Condvar::new(), Notify::new());
         let driven = Arc::new(Driven { runtime, calls, changed, wanted });
@@ -59,7 +64,7 @@ impl Io {
         let io = Self { driven, thread };
         let nonce = nonce();
         let guest = Guest { index: nonce as u32, incarnation: incarnation(), nonce };
-        let tcp = Tcp::new(BufferPool::default());
+        let tcp = Tcp::new(BufferPool::default()).with_client(client);
         let connected = io.wait(async {
             let patience = Patience::of(timeout);
             dial_as_guest(&tcp, &address, &guest, patience).await

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use pushpull_identity::ClientCredentials;
 use pushpull_messages::graph::GraphSpec;
 use pushpull_messages::id::{NodeId, TaskId};
 use pushpull_messages::message::{Cancel, Cancelled, Describe, Described, Fed, Ran, Reset, ResetDone, Run};
@@ -22,6 +23,7 @@ use pushpull_transport::Connection;
 use pushpull_transport::buffer::Payload;
 
 pub use device_setter::ReplicaDeviceSetter;
+pub(crate) use error::CLIENT_ENV;
 pub use error::SessionError;
 use io::Io;
 use opened::Opened;
@@ -62,10 +64,11 @@ struct Shared {
 
 impl Session {
     /// Connects to the server at `target`, such as `pushpull://localhost:2222`. Waits a while if the server
-    /// does not answer yet.
+    /// does not answer yet. If the servers have a join string, the environment variable `PUSHPULL_CLIENT`
+    /// must hold a client string.
     ///
     /// # Errors
-    /// If the target is not valid, or no server answers there.
+    /// If the target or the client string is not valid, no server answers there, or it refuses this program.
     pub fn connect(target: &str) -> Result<Self, SessionError> {
         Self::connect_with(target, SessionOptions::default())
     }
@@ -74,9 +77,19 @@ impl Session {
     ///
     /// # Errors
     /// The same as those of [`connect`](Self::connect).
-    pub fn connect_with(target: &str, options: SessionOptions) -> Result<Self, SessionError> {
+    pub fn connect_with(target: &str, mut options: SessionOptions) -> Result<Self, SessionError> {
+        if options.client.is_none() {
+            let text = std::env::var(CLIENT_ENV).ok().filter(|text| !text.is_empty());
+            options.client = text.map(|text| text.trim().parse()).transpose()?;
+        }
+        Self::connect_as_told(target, options)
+    }
+
+    /// Connects like [`connect_with`](Self::connect_with), but does not look into the environment.
+    pub(crate) fn connect_as_told(target: &str, options: SessionOptions) -> Result<Self, SessionError> {
         let address = error::address(target)?;
-        let (io, connection) = Io::connect(address, options.connect_timeout)?;
+        let client = options.client.clone().map(ClientCredentials::new).transpose()?;
+        let (io, connection) = Io::connect(address, client, options.connect_timeout)?;
         let (opened, runs, running) = Default::default();
         Ok(Self { shared: Arc::new(Shared { connection, options, opened, runs, running, io }) })
     }

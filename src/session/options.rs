@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use pushpull_identity::ClientString;
+
 /// The options of a session.
 #[derive(Clone, Debug)]
 pub struct SessionOptions {
@@ -15,6 +17,9 @@ pub struct SessionOptions {
     pub log_placement: bool,
     /// How long to wait for the server.
     pub connect_timeout: Duration,
+    /// The client string, which servers with a join string demand. `pushpull join client` prints one. `None`
+    /// for the one in the environment variable `PUSHPULL_CLIENT`, if it is set.
+    pub client: Option<ClientString>,
 }
 
 impl Default for SessionOptions {
@@ -24,6 +29,7 @@ impl Default for SessionOptions {
             soft_placement: false,
             log_placement: false,
             connect_timeout: Duration::from_secs(10),
+            client: None,
         }
     }
 }

@@ -7,6 +7,7 @@ mod draining;
 mod examples;
 mod harness;
 mod hostile;
+mod joining;
 mod killing;
 mod starting;
 mod training;

@@ -133,7 +133,7 @@ mod tests {
 
     fn peer(life: u64, connection: u64) -> Peer {
         let (task, incarnation) = (TaskId::worker(1), Incarnation(life));
-        Peer { task, guest: false, incarnation, connection, address: String::new(), http: None, nonce: 0 }
+        Peer { task, guest: None, incarnation, connection, address: String::new(), http: None, nonce: 0 }
     }
 
     /// Returns a report whose summary, span and evaluation can be recognised by `number`. The report's own

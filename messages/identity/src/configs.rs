@@ -1,5 +1,5 @@
 //! The settings of TLS for each kind of connection. The protocol of the connection says which kind it is:
-//! tasks that talk, a task that enrols, or a client of an HTTP endpoint.
+//! tasks that talk, a task that enrols, a client of a server, or a client of an HTTP endpoint.
 
 use std::sync::Arc;
 
@@ -15,6 +15,8 @@ use crate::verifier::{AnyKey, Verifier};
 pub(crate) const PEERS: &[u8] = b"pushpull/1";
 /// The protocol of a task that enrols.
 pub(crate) const ENROLMENT: &[u8] = b"pushpull-enrol/1";
+/// The protocol of a client and a server.
+pub(crate) const CLIENT: &[u8] = b"pushpull-client/1";
 /// The protocol of HTTP endpoints.
 pub(crate) const HTTP: &[u8] = b"http/1.1";
 
@@ -22,7 +24,7 @@ pub(crate) const HTTP: &[u8] = b"http/1.1";
 pub(crate) enum Clients {
     /// Every client must show the certificate of a task.
     Tasks(Verifier),
-    /// Clients have no certificates yet.
+    /// Clients have no certificates. They prove by other means who they are.
     Strangers,
 }
 

@@ -1,5 +1,5 @@
 //! What a process proves its identity with: the join string, its key, and its certificate once it has one.
-//! The process of the chief also has the authority.
+//! One process of the cluster also has the authority: that of the chief, or the first server of sessions.
 
 use std::fmt;
 use std::io;
@@ -8,33 +8,30 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use pushpull_messages::cluster::ClusterSpec;
-use pushpull_messages::id::{JobName, TaskId};
+use pushpull_messages::id::TaskId;
 use pushpull_messages::observe::unix_time;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::CertificateDer;
 use rustls::server::Acceptor;
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, ConnectionCommon, ServerConfig};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{self, Semaphore};
-use tokio::time::timeout;
-use tokio_rustls::{LazyConfigAcceptor, TlsConnector, TlsStream, client, server};
+use tokio_rustls::{LazyConfigAcceptor, TlsStream, server};
 
 use crate::authority::{Authority, LIFE};
 use crate::certificate::{TaskCertificate, TaskKey, names};
-use crate::configs::{self, Clients, ENROLMENT, PEERS, Servers};
-use crate::enrolment::{Channel, EnrolmentError, Grants, ask, grant};
+use crate::configs::{self, CLIENT, Clients, ENROLMENT, PEERS, Servers};
+use crate::enrolment::{Channel, EnrolmentError, Grants, admit, ask, grant};
 use crate::error::IdentityError;
+use crate::handshake::{check_protocol, handshake, limited};
 use crate::join_string::JoinString;
-use crate::process_tasks::{hosts_of, process_tasks};
+use crate::place::Place;
+use crate::proven::Proven;
 use crate::secured::Secured;
 use crate::verifier::Verifier;
 
-/// The time limit for a handshake, and another one for an enrolment after it.
-const LIMIT: Duration = Duration::from_secs(5);
-/// The largest number of enrolments that the chief answers at a time.
+/// The largest number of enrolments that the task with the authority answers at a time.
 const ENROLMENTS_MAX: usize = 64;
-/// Tasks have no names of hosts, but TLS demands one. It is neither sent nor checked.
-pub(crate) const NO_NAME: &str = "pushpull";
 
 /// The credentials of a process. Clones are the same credentials.
 #[derive(Clone)]
@@ -43,10 +40,9 @@ pub struct Credentials(Arc<Shared>);
 struct Shared {
     join: JoinString,
     verifier: Verifier,
-    cluster: ClusterSpec,
-    task: TaskId,
+    place: Place,
     key: TaskKey,
-    /// `None` except in the process of the chief.
+    /// `None` except in one process of the cluster.
     authority: Option<Authority>,
     current: Mutex<Arc<Current>>,
     /// Held while this task enrols, so that it enrols once and not once for each connection.
@@ -67,6 +63,31 @@ struct Current {
 struct Certified {
     chain: Vec<CertificateDer<'static>>,
     peers: Ends,
+    /// The settings for a client of this task. They are used if the task serves clients.
+    clients: Arc<ServerConfig>,
+}
+
+/// What a connection that was accepted is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wanted {
+    /// A task talks to this one.
+    Peers,
+    /// A task enrols, or enrols this one.
+    Enrolment,
+    /// A client talks to this server.
+    Client,
+}
+
+impl Wanted {
+    /// Returns what the protocols stand for that the other end has offered.
+    fn by(mut offered: impl Iterator<Item = impl AsRef<[u8]>>) -> Self {
+        let named = |name: &[u8]| match name {
+            name if name == ENROLMENT => Some(Self::Enrolment),
+            name if name == CLIENT => Some(Self::Client),
+            _ => None,
+        };
+        offered.find_map(|name| named(name.as_ref())).unwrap_or(Self::Peers)
+    }
 }
 
 /// The settings of both ends for one protocol.
@@ -93,8 +114,8 @@ impl Current {
         Ok(Self { certified, enrolment, shown })
     }
 
-    /// Returns the settings of the process of the chief.
-    fn of_chief(certificate: TaskCertificate, verifier: &Verifier) -> Result<Self, IdentityError> {
+    /// Returns the settings of the process that has the authority.
+    fn of_authority(certificate: TaskCertificate, verifier: &Verifier) -> Result<Self, IdentityError> {
         let enrolment = Ends {
             server: configs::server(Clients::Strangers, certificate.clone(), ENROLMENT)?,
             client: configs::client(Servers::Strangers, Some(certificate.clone()), ENROLMENT)?,
@@ -108,20 +129,20 @@ impl Certified {
     fn new(certificate: TaskCertificate, verifier: &Verifier) -> Result<Self, IdentityError> {
         let chain = certificate.chain.clone();
         let server = configs::server(Clients::Tasks(verifier.clone()), certificate.clone(), PEERS)?;
+        let clients = configs::server(Clients::Strangers, certificate.clone(), CLIENT)?;
         let client = configs::client(Servers::Tasks(verifier.clone()), Some(certificate), PEERS)?;
-        Ok(Self { chain, peers: Ends { server, client } })
+        Ok(Self { chain, peers: Ends { server, client }, clients })
     }
 }
 
 impl Credentials {
-    /// Returns the credentials of a process that does not run the chief. It gets its certificate later.
+    /// Returns the credentials of a process that trains and does not run the chief. It gets its certificate
+    /// later.
     ///
     /// # Errors
     /// Returns an error if the system has no random numbers.
     pub fn of_task(join: JoinString, cluster: ClusterSpec, task: TaskId) -> Result<Self, IdentityError> {
-        let (key, verifier) = (TaskKey::new()?, Verifier::new(&join));
-        let current = Current::of_task(&key, &verifier, None)?;
-        Ok(Self::with(join, verifier, cluster, task, key, None, current))
+        Self::without_authority(join, Place::in_training(cluster, task))
     }
 
     /// Returns the credentials of the process that runs the chief, in the task `task`. It makes its own
@@ -130,28 +151,56 @@ impl Credentials {
     /// # Errors
     /// Returns an error if the system has no random numbers.
     pub fn of_chief(authority: Authority, cluster: ClusterSpec, task: TaskId) -> Result<Self, IdentityError> {
+        Self::with_authority(authority, Place::in_training(cluster, task))
+    }
+
+    /// Returns the credentials of a server of sessions that is not the first task of its cluster. It asks the
+    /// first one for its certificate.
+    ///
+    /// # Errors
+    /// Returns an error if the system has no random numbers.
+    pub fn of_server(join: JoinString, cluster: ClusterSpec, task: TaskId) -> Result<Self, IdentityError> {
+        Self::without_authority(join, Place::of_server(cluster, task))
+    }
+
+    /// Returns the credentials of the server of sessions that is the first task of its cluster. It makes its
+    /// own certificate, and gives the other servers theirs.
+    ///
+    /// # Errors
+    /// Returns an error if the system has no random numbers.
+    pub fn of_first_server(authority: Authority, cluster: ClusterSpec) -> Result<Self, IdentityError> {
+        let first = cluster.first_task();
+        Self::with_authority(authority, Place::of_server(cluster, first))
+    }
+
+    fn without_authority(join: JoinString, place: Place) -> Result<Self, IdentityError> {
+        let (key, verifier) = (TaskKey::new()?, Verifier::new(&join));
+        let current = Current::of_task(&key, &verifier, None)?;
+        Ok(Self::with(join, verifier, place, key, None, current))
+    }
+
+    fn with_authority(authority: Authority, place: Place) -> Result<Self, IdentityError> {
         let (key, join) = (TaskKey::new()?, authority.join().clone());
         let verifier = Verifier::new(&join);
-        let current = Current::of_chief(certify(&authority, &cluster, task, &key)?, &verifier)?;
-        Ok(Self::with(join, verifier, cluster, task, key, Some(authority), current))
+        let current = Current::of_authority(certify(&authority, &place, &key)?, &verifier)?;
+        Ok(Self::with(join, verifier, place, key, Some(authority), current))
     }
 
     fn with(
         join: JoinString,
         verifier: Verifier,
-        cluster: ClusterSpec,
-        task: TaskId,
+        place: Place,
         key: TaskKey,
         authority: Option<Authority>,
         current: Current,
     ) -> Self {
         let (current, places) = (Mutex::new(Arc::new(current)), Semaphore::new(ENROLMENTS_MAX));
         let enrolling = sync::Mutex::default();
-        Self(Arc::new(Shared { join, verifier, cluster, task, key, authority, current, enrolling, places }))
+        Self(Arc::new(Shared { join, verifier, place, key, authority, current, enrolling, places }))
     }
 
-    /// Returns whether this process runs the chief, which gives the other tasks their certificates.
-    pub fn is_chief(&self) -> bool {
+    /// Returns whether this process has the authority, which gives the other tasks their certificates.
+    pub fn has_authority(&self) -> bool {
         self.0.authority.is_some()
     }
 
@@ -165,12 +214,14 @@ impl Credentials {
         Ok(Arc::clone(&self.current()?.shown))
     }
 
-    /// Enrols at the chief, if this task is one that asks the chief, and has no certificate or one that has
-    /// less than half of its life left. A ps task never asks: the chief connects to it. `connect` connects to
-    /// an address. If the task has a certificate that is still valid, a failure has no effect.
+    /// Enrols at the task that has the authority, if this task is one that asks, and has no certificate or
+    /// one that has less than half of its life left. A ps task of a training job never asks: the chief
+    /// connects to it. `connect` connects to an address. If the task has a certificate that is still valid,
+    /// a failure has no effect.
     ///
     /// # Errors
-    /// Returns an error if the chief cannot be reached, is not the chief of this job, or refuses.
+    /// Returns an error if the other task cannot be reached, does not have the authority of this job, or
+    /// refuses.
     pub async fn enrol<S, F>(&self, connect: impl FnOnce(String) -> F) -> Result<(), IdentityError>
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -183,10 +234,10 @@ impl Credentials {
         if !self.asks() {
             return Ok(());
         }
-        let chief = self.0.cluster.address(self.0.cluster.chief_host()).map(ToString::to_string);
-        let chief = chief.unwrap_or_default();
-        let unreachable = |error| IdentityError::NoChief { chief: chief.clone(), error };
-        let enrolled = async { self.ask(connect(chief.clone()).await.map_err(unreachable)?).await };
+        let (name, address) = (self.0.place.authority_name(), self.0.place.authority_address());
+        let connected = connect(address.clone());
+        let unreachable = |error| IdentityError::NoAuthority { name, address, error };
+        let enrolled = async { self.ask(connected.await.map_err(unreachable)?).await };
         match enrolled.await {
             Err(error) if self.is_certified(Duration::ZERO) => {
                 tracing::debug!(%error, "the certificate is not renewed");
@@ -196,9 +247,9 @@ impl Credentials {
         }
     }
 
-    /// Returns whether this task has to ask the chief for a certificate.
+    /// Returns whether this task has to ask for a certificate now.
     fn asks(&self) -> bool {
-        !self.is_chief() && self.0.task.job != JobName::Ps && !self.is_certified(LIFE / 2)
+        !self.has_authority() && self.0.place.asks() && !self.is_certified(LIFE / 2)
     }
 
     /// Returns whether this task has a certificate that is valid after `later`.
@@ -209,33 +260,33 @@ impl Credentials {
         current.certified.as_ref().is_some_and(valid)
     }
 
-    /// Asks the chief at the other end of a new connection for a certificate.
+    /// Asks the task at the other end of a new connection for a certificate.
     async fn ask<S: AsyncRead + AsyncWrite + Unpin>(&self, stream: S) -> Result<(), IdentityError> {
         let config = Arc::clone(&self.current()?.enrolment.client);
         let mut stream = handshake(config, stream).await?;
-        let channel = self.chief_channel(stream.get_ref().1)?;
+        let channel = self.authority_channel(stream.get_ref().1)?;
         self.ask_on(&mut stream, channel).await
     }
 
-    /// Asks on a connection whose other end has proved that it is the chief.
+    /// Asks on a connection whose other end has proved that it has the authority.
     async fn ask_on(
         &self,
         stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
         channel: Channel,
     ) -> Result<(), IdentityError> {
-        let Shared { join, task, key, .. } = &*self.0;
-        let chain = limited(async { Ok(ask(stream, channel, join, *task, key.public()).await?) }).await?;
-        self.install(chain)?;
-        tracing::info!("the chief has given this task a certificate");
+        let Shared { join, place, key, .. } = &*self.0;
+        let asked = async { Ok(ask(stream, channel, join, place.task(), key.public()).await?) };
+        self.install(limited(asked).await?)?;
+        tracing::info!("{} has given this task a certificate", place.authority_name());
         Ok(())
     }
 
     /// Uses a certificate from now on, which must name this task.
     pub(crate) fn install(&self, chain: Vec<CertificateDer<'static>>) -> Result<(), IdentityError> {
-        let Shared { verifier, task, key, current, .. } = &*self.0;
+        let Shared { verifier, place, key, current, .. } = &*self.0;
         let tasks = verifier.check(&chain, unix_time())?;
-        if !tasks.contains(task) {
-            return Err(wrong_task(*task, &tasks));
+        if !tasks.contains(&place.task()) {
+            return Err(wrong_task(place.task(), &tasks));
         }
         *current.lock() = Arc::new(Current::of_task(key, verifier, Some(chain))?);
         Ok(())
@@ -257,17 +308,19 @@ impl Credentials {
         let current = self.current()?;
         let certified = current.certified.as_ref().ok_or(IdentityError::NoCertificate)?;
         let stream = handshake(Arc::clone(&certified.peers.client), stream).await?;
-        let tasks = self.peer_tasks(stream.get_ref().1, Duration::ZERO)?;
-        Ok(Secured { stream: TlsStream::Client(stream), tasks })
+        let tasks = self.0.verifier.check_connection(stream.get_ref().1, Duration::ZERO)?;
+        Ok(Secured { stream: TlsStream::Client(stream), proven: Proven::Tasks(tasks) })
     }
 
-    /// Returns whether the other end needs a new certificate from this process, which must run the chief.
+    /// Returns whether the other end needs a new certificate from this process, which must have the
+    /// authority.
     pub fn must_renew<S>(&self, peer: &Secured<S>) -> bool {
         let TlsStream::Client(stream) = &peer.stream else { return false };
-        self.is_chief() && self.peer_tasks(stream.get_ref().1, LIFE / 2).is_err()
+        self.has_authority() && self.0.verifier.check_connection(stream.get_ref().1, LIFE / 2).is_err()
     }
 
-    /// Gives the task at the other end of a new connection a certificate. This process must run the chief.
+    /// Gives the task at the other end of a new connection a certificate. This process must have the
+    /// authority.
     ///
     /// # Errors
     /// Returns an error if the other end does not know the join string.
@@ -286,9 +339,9 @@ impl Credentials {
         stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
         channel: Channel,
     ) -> Result<(), IdentityError> {
-        let Shared { authority, cluster, .. } = &*self.0;
+        let Shared { authority, place, .. } = &*self.0;
         let authority = authority.as_ref().ok_or(EnrolmentError::Message("this task grants nothing"))?;
-        let grants = Grants { authority, cluster, now: unix_time() };
+        let grants = Grants { authority, place, now: unix_time() };
         let tasks = limited(grant(stream, channel, grants)).await?;
         tracing::info!("gave {} a certificate", names(&tasks));
         Ok(())
@@ -298,82 +351,93 @@ impl Credentials {
     /// task has a certificate.
     ///
     /// # Errors
-    /// Returns an error if the other end does not prove in time that it is a task of this job.
+    /// Returns an error if the other end does not prove in time that it is a task of this job or, if this
+    /// task is a server, a client of it.
     pub async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         stream: S,
     ) -> Result<Option<Secured<S>>, IdentityError> {
-        let Some((mut stream, enrols)) = limited(self.begin(stream)).await? else { return Ok(None) };
-        if !enrols {
-            let tasks = self.peer_tasks(stream.get_ref().1, Duration::ZERO)?;
-            return Ok(Some(Secured { stream: TlsStream::Server(stream), tasks }));
-        }
-        let _place = self.0.places.try_acquire().map_err(|_| EnrolmentError::Busy)?;
-        if self.is_chief() {
-            let channel = Channel::of(stream.get_ref().1)?;
-            self.grant_on(&mut stream, channel).await?;
-        } else {
-            let channel = self.chief_channel(stream.get_ref().1)?;
-            self.ask_on(&mut stream, channel).await?;
-        }
-        Ok(None)
+        let Some((mut stream, wanted)) = limited(self.begin(stream)).await? else { return Ok(None) };
+        let proven = match wanted {
+            Wanted::Peers => {
+                Proven::Tasks(self.0.verifier.check_connection(stream.get_ref().1, Duration::ZERO)?)
+            }
+            Wanted::Client => {
+                let channel = Channel::of(stream.get_ref().1)?;
+                let admitted = async { Ok(admit(&mut stream, channel, &self.0.join).await?) };
+                Proven::Client(limited(admitted).await.map_err(of_client)?)
+            }
+            Wanted::Enrolment => {
+                self.accept_enrolment(stream).await?;
+                return Ok(None);
+            }
+        };
+        Ok(Some(Secured { stream: TlsStream::Server(stream), proven }))
     }
 
-    /// Performs the handshake of a connection that was accepted. Returns whether its purpose is an enrolment.
+    /// Enrols the task at the other end or, if this task does not have the authority, itself.
+    async fn accept_enrolment<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        mut stream: server::TlsStream<S>,
+    ) -> Result<(), IdentityError> {
+        let _place = self.0.places.try_acquire().map_err(|_| EnrolmentError::Busy)?;
+        if self.has_authority() {
+            let channel = Channel::of(stream.get_ref().1)?;
+            self.grant_on(&mut stream, channel).await
+        } else {
+            let channel = self.authority_channel(stream.get_ref().1)?;
+            self.ask_on(&mut stream, channel).await
+        }
+    }
+
+    /// Performs the handshake of a connection that was accepted. Returns what the connection is for.
     async fn begin<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         stream: S,
-    ) -> Result<Option<(server::TlsStream<S>, bool)>, IdentityError> {
+    ) -> Result<Option<(server::TlsStream<S>, Wanted)>, IdentityError> {
         let start = match LazyConfigAcceptor::new(Acceptor::default(), stream).await {
             Ok(start) => start,
             // Most likely, somebody only looked whether the port is open.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let enrols =
-            start.client_hello().alpn().is_some_and(|mut wanted| wanted.any(|name| name == ENROLMENT));
-        let current = self.current()?;
-        let (config, protocol) = match (&current.certified, enrols) {
-            (Some(certified), false) => (&certified.peers.server, PEERS),
-            (None, false) => {
+        let wanted = start.client_hello().alpn().map_or(Wanted::Peers, Wanted::by);
+        let (current, serves) = (self.current()?, self.0.place.serves_clients());
+        let (config, protocol) = match (&current.certified, wanted) {
+            (_, Wanted::Enrolment) => (&current.enrolment.server, ENROLMENT),
+            (Some(certified), Wanted::Peers) => (&certified.peers.server, PEERS),
+            (Some(certified), Wanted::Client) if serves => (&certified.clients, CLIENT),
+            (certified, _) => {
                 // The handshake tells the peer that this task has only the other protocol so far.
                 let _ = start.into_stream(Arc::clone(&current.enrolment.server)).await;
-                return Ok(None);
+                return if certified.is_none() { Ok(None) } else { Err(IdentityError::NoServer) };
             }
-            (_, true) => (&current.enrolment.server, ENROLMENT),
         };
-        let stream = start.into_stream(Arc::clone(config)).await?;
+        let begun = start.into_stream(Arc::clone(config)).await.map_err(IdentityError::from);
+        let stream = if wanted == Wanted::Client { begun.map_err(of_client)? } else { begun? };
         check_protocol(stream.get_ref().1.alpn_protocol(), protocol)?;
-        Ok(Some((stream, enrols)))
+        Ok(Some((stream, wanted)))
     }
 
-    /// Returns the current settings. Before that, the chief makes itself a new certificate if it needs one.
+    /// Returns the current settings. Before that, the process with the authority makes itself a new
+    /// certificate if it needs one.
     fn current(&self) -> Result<Arc<Current>, IdentityError> {
-        let Shared { authority, cluster, task, key, verifier, current, .. } = &*self.0;
+        let Shared { authority, place, key, verifier, current, .. } = &*self.0;
         if let Some(authority) = authority
             && !self.is_certified(LIFE / 2)
         {
-            let renewed = Current::of_chief(certify(authority, cluster, *task, key)?, verifier)?;
+            let renewed = Current::of_authority(certify(authority, place, key)?, verifier)?;
             *current.lock() = Arc::new(renewed);
         }
         Ok(Arc::clone(&current.lock()))
     }
 
-    /// Returns the tasks that the certificate of the other end names. It must be valid after `later`.
-    fn peer_tasks<D>(
-        &self,
-        peer: &ConnectionCommon<D>,
-        later: Duration,
-    ) -> Result<Vec<TaskId>, IdentityError> {
-        let chain = peer.peer_certificates().unwrap_or_default();
-        Ok(self.0.verifier.check(chain, unix_time() + later)?)
-    }
-
-    /// Returns the number of a connection, if its other end has proved that it runs the chief.
-    fn chief_channel<D>(&self, peer: &ConnectionCommon<D>) -> Result<Channel, IdentityError> {
-        let tasks = self.peer_tasks(peer, Duration::ZERO)?;
-        if !tasks.contains(&TaskId::CHIEF) {
-            return Err(wrong_task(TaskId::CHIEF, &tasks));
+    /// Returns the number of a connection, if its other end has proved that it has the authority.
+    fn authority_channel<D>(&self, peer: &ConnectionCommon<D>) -> Result<Channel, IdentityError> {
+        let tasks = self.0.verifier.check_connection(peer, Duration::ZERO)?;
+        let authority = self.0.place.authority();
+        if !tasks.contains(&authority) {
+            return Err(wrong_task(authority, &tasks));
         }
         Ok(Channel::of(peer)?)
     }
@@ -381,8 +445,8 @@ impl Credentials {
 
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Shared { join, task, .. } = &*self.0;
-        f.debug_struct("Credentials").field("join", join).field("task", task).finish_non_exhaustive()
+        let (join, task) = (&self.0.join, self.0.place.task());
+        f.debug_struct("Credentials").field("join", join).field("task", &task).finish_non_exhaustive()
     }
 }
 
@@ -390,39 +454,16 @@ fn wrong_task(expected: TaskId, got: &[TaskId]) -> IdentityError {
     IdentityError::WrongTask { expected: expected.to_string(), got: names(got) }
 }
 
-/// Makes the certificate of the process that runs the chief.
-fn certify(
-    authority: &Authority,
-    cluster: &ClusterSpec,
-    task: TaskId,
-    key: &TaskKey,
-) -> Result<TaskCertificate, IdentityError> {
-    let tasks = process_tasks(cluster, task).ok_or(EnrolmentError::NotListed(task))?;
-    Ok(key.certified(authority.certify(&tasks, &hosts_of(cluster, &tasks), key.public(), unix_time())?))
-}
-
-/// Performs the handshake of the end that dials.
-async fn handshake<S: AsyncRead + AsyncWrite + Unpin>(
-    config: Arc<ClientConfig>,
-    stream: S,
-) -> Result<client::TlsStream<S>, IdentityError> {
-    let protocol = config.alpn_protocols.first().cloned().unwrap_or_default();
-    let name = ServerName::try_from(NO_NAME).map_err(|error| IdentityError::Tls(error.to_string()))?;
-    limited(async {
-        let stream = TlsConnector::from(config).connect(name, stream).await?;
-        check_protocol(stream.get_ref().1.alpn_protocol(), &protocol)?;
-        Ok(stream)
-    })
-    .await
-}
-
-fn check_protocol(got: Option<&[u8]>, expected: &[u8]) -> Result<(), IdentityError> {
-    if got == Some(expected) {
-        return Ok(());
+/// Returns the error of an admission as the user of a server understands it.
+fn of_client(error: IdentityError) -> IdentityError {
+    match error {
+        IdentityError::NotTrusted => IdentityError::ClientTrustsNot,
+        error => error,
     }
-    Err(IdentityError::Tls("the peer chose no protocol of pushpull".to_owned()))
 }
 
-async fn limited<T>(exchange: impl Future<Output = Result<T, IdentityError>>) -> Result<T, IdentityError> {
-    timeout(LIMIT, exchange).await.unwrap_or(Err(IdentityError::Late(LIMIT)))
+/// Makes the certificate of the process that has the authority.
+fn certify(authority: &Authority, place: &Place, key: &TaskKey) -> Result<TaskCertificate, IdentityError> {
+    let tasks = place.own_tasks().ok_or(EnrolmentError::NotListed(place.task()))?;
+    Ok(key.certified(authority.certify(&tasks, &place.hosts_of(&tasks), key.public(), unix_time())?))
 }

@@ -13,10 +13,10 @@ use crate::untrusted::Untrusted;
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// This task has no certificate yet.
-    #[error("this task has no certificate yet: the chief gives it one when it connects")]
+    #[error("this task has no certificate yet: it gets one from the task that has the authority")]
     NoCertificate,
     /// The peer has no certificate yet.
-    #[error("the peer has no certificate yet: the chief gives it one when it connects")]
+    #[error("the peer has no certificate yet: it gets one from the task that has the authority")]
     PeerHasNone,
     /// The peer's certificate is not accepted.
     #[error("the peer is not trusted: {0}")]
@@ -24,17 +24,43 @@ pub enum IdentityError {
     /// The peer does not accept the certificate of this task.
     #[error("the peer does not trust this task: its join string is probably that of another job")]
     NotTrusted,
+    /// The client does not accept the certificate of this task.
+    #[error("the client does not trust this server: its client string is probably that of another cluster")]
+    ClientTrustsNot,
     /// The peer does not speak TLS.
-    #[error("the peer does not speak TLS: it was probably started without the job's join string")]
+    #[error(
+        "the peer does not speak TLS: it was probably started without the job's join string, or without a client \
+         string"
+    )]
     NotTls,
     /// The peer demands TLS, and this task has no join string.
     #[error("the peer demands TLS: give this task the job's join string with --join-file FILE")]
     Demanded,
-    /// The chief cannot be reached.
-    #[error("cannot reach the chief at {chief} for a certificate: {error}")]
-    NoChief {
-        /// The address of the chief.
-        chief: String,
+    /// The server demands TLS, and this client has no client string.
+    #[error(
+        "the server demands a client string: print one with `pushpull join client`, and give it with --client-file FILE \
+         or in PUSHPULL_CLIENT"
+    )]
+    ClientDemanded,
+    /// The server is one of another cluster than the client string names.
+    #[error(
+        "the server is one of another cluster than the client string names; print a client string of its cluster with \
+         `pushpull join client`"
+    )]
+    OtherCluster,
+    /// The server serves no clients, or not yet.
+    #[error("the server has no certificate yet, or it is a task of a training job, which serves no clients")]
+    NotServing,
+    /// A client has connected to a task that serves none.
+    #[error("a client with a client string has connected, but this task is no pushpull-server")]
+    NoServer,
+    /// The task with the authority cannot be reached.
+    #[error("cannot reach {name} at {address} for a certificate: {error}")]
+    NoAuthority {
+        /// The task, such as `the chief`.
+        name: String,
+        /// The address of the task.
+        address: String,
         /// The system's error.
         error: io::Error,
     },
@@ -70,9 +96,15 @@ impl IdentityError {
         matches!(
             self,
             Self::Demanded
+                | Self::ClientDemanded
+                | Self::OtherCluster
                 | Self::WrongTask { .. }
                 | Self::Untrusted(Untrusted::Authority | Untrusted::OtherJob | Untrusted::Chain(_))
-                | Self::Enrolment(EnrolmentError::Refused(_) | EnrolmentError::ChiefProof)
+                | Self::Enrolment(
+                    EnrolmentError::Refused(_)
+                        | EnrolmentError::AuthorityProof
+                        | EnrolmentError::ClientRefused(_)
+                )
         )
     }
 }

@@ -14,8 +14,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::{TlsAcceptor, server};
 
 use crate::configs::{self, HTTP, Servers};
-use crate::credentials::{Credentials, NO_NAME};
+use crate::credentials::Credentials;
 use crate::error::IdentityError;
+use crate::handshake::NO_NAME;
 use crate::join_string::JoinString;
 use crate::verifier::Verifier;
 

@@ -10,7 +10,9 @@ use crate::hex;
 use crate::secret_file::{self, SecretFileError};
 
 /// The first part of every join string. Another format would have another number.
-const FORMAT: &str = "pushpull1";
+pub(crate) const FORMAT: &str = "pushpull1";
+/// The first part of every client string.
+pub(crate) const CLIENT_FORMAT: &str = "pushpull1c";
 /// The size of the id of a job, in bytes.
 pub(crate) const JOB_BYTES: usize = 8;
 /// The size of a SHA-256 hash, in bytes.
@@ -41,6 +43,11 @@ pub enum JoinStringError {
         "the join string is not valid: expected it to begin with {FORMAT}.; write one with `pushpull join new`"
     )]
     Format,
+    /// The text is a client string, with which a program cannot be a task.
+    #[error(
+        "got a client string, with which a program is only a client, expected the join string that `pushpull join new` has printed"
+    )]
+    Client,
     /// The number of parts is wrong. The value is the number that was found.
     #[error(
         "the join string is not valid: it has {0} parts, expected 5 parts with dots between them; copy all of it"
@@ -110,7 +117,7 @@ impl JoinString {
 }
 
 /// Returns the checksum of the other parts. It finds every change of a single character.
-fn checksum(text: &str) -> String {
+pub(crate) fn checksum(text: &str) -> String {
     hex::encode(&crc32c::crc32c(text.as_bytes()).to_be_bytes())
 }
 
@@ -123,8 +130,10 @@ impl FromStr for JoinString {
 
     fn from_str(text: &str) -> Result<Self, JoinStringError> {
         let parts: Vec<&str> = text.split('.').collect();
-        if parts[0] != FORMAT {
-            return Err(JoinStringError::Format);
+        match parts[0] {
+            FORMAT => {}
+            CLIENT_FORMAT => return Err(JoinStringError::Client),
+            _ => return Err(JoinStringError::Format),
         }
         let [_, job, hash, secret, check] = parts[..] else {
             return Err(JoinStringError::Parts(parts.len()));

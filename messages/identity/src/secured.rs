@@ -1,13 +1,14 @@
 //! A connection whose ends know each other.
 
-use pushpull_messages::id::TaskId;
 use tokio_rustls::TlsStream;
 
-/// A connection whose other end has proved which tasks it runs.
+use crate::proven::Proven;
+
+/// A connection whose other end has proved who it is.
 #[derive(Debug)]
 pub struct Secured<S> {
     /// The encrypted stream. What is written must be flushed.
     pub stream: TlsStream<S>,
-    /// The tasks that the certificate of the other end names.
-    pub tasks: Vec<TaskId>,
+    /// Who the other end is.
+    pub proven: Proven,
 }

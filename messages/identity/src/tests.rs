@@ -11,12 +11,13 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::authority::{Authority, CLOCKS_DIFFER, LIFE};
 use crate::certificate::{TaskCertificate, TaskKey};
-use crate::configs::{self, Clients, ENROLMENT, PEERS, Servers};
-use crate::enrolment::{Channel, EnrolmentError, Grants, ask, grant};
+use crate::configs::{self, CLIENT, Clients, ENROLMENT, PEERS, Servers};
+use crate::enrolment::{Channel, EnrolmentError, Grants, admit, ask, grant, prove_role};
 use crate::error::IdentityError;
+use crate::place::Place;
 use crate::untrusted::Untrusted;
 use crate::verifier::Verifier;
-use crate::{Credentials, JoinString, Secured};
+use crate::{ClientCredentials, ClientRole, ClientString, Credentials, JoinString, Proven, Secured};
 
 const PS: TaskId = TaskId::ps(0);
 const WORKER: TaskId = TaskId::worker(1);
@@ -35,6 +36,10 @@ fn chief() -> (Credentials, JoinString) {
 
 fn task(join: &JoinString, task: TaskId) -> Credentials {
     Credentials::of_task(join.clone(), cluster(), task).unwrap()
+}
+
+fn tasks(task: TaskId) -> Proven {
+    Proven::Tasks(vec![task])
 }
 
 type Accepted = Result<Option<Secured<DuplexStream>>, IdentityError>;
@@ -80,7 +85,7 @@ async fn tasks_that_have_enrolled_know_each_other() {
     for (from, to, named) in [(&worker, &ps, [WORKER, PS]), (&chief, &ps, [TaskId::CHIEF, PS])] {
         let (near, far) = connect(from, to).await;
         let (mut near, mut far) = (near.unwrap(), far.unwrap().unwrap());
-        assert_eq!((&far.tasks, &near.tasks), (&vec![named[0]], &vec![named[1]]));
+        assert_eq!((&far.proven, &near.proven), (&tasks(named[0]), &tasks(named[1])));
         assert!(!chief.must_renew(&near) && !worker.must_renew(&near));
         near.stream.write_all(b"hello").await.unwrap();
         near.stream.flush().await.unwrap();
@@ -104,7 +109,7 @@ async fn a_restarted_chief_goes_on_with_its_authority() {
     let worker = task(&join, WORKER);
     enrol(&worker, &first).await.0.unwrap();
     let (near, far) = connect(&worker, &start()).await;
-    assert_eq!((near.unwrap().tasks, far.unwrap().unwrap().tasks), (vec![TaskId::CHIEF], vec![WORKER]));
+    assert_eq!((near.unwrap().proven, far.unwrap().unwrap().proven), (tasks(TaskId::CHIEF), tasks(WORKER)));
 }
 
 #[tokio::test]
@@ -140,7 +145,8 @@ async fn a_chief_that_knows_no_secret_is_refused() {
     let (_, join) = chief();
     let (mut near, mut far) = duplex(1 << 16);
     let authority = Authority::new().unwrap();
-    let grants = Grants { authority: &authority, cluster: &cluster(), now: unix_time() };
+    let place = Place::in_training(cluster(), TaskId::CHIEF);
+    let grants = Grants { authority: &authority, place: &place, now: unix_time() };
     let theirs = JoinString { secret: authority.join().secret, ..join.clone() };
     let key = TaskKey::new().unwrap();
     let channel = Channel::test(1);
@@ -332,7 +338,7 @@ async fn a_certificate_is_renewed_after_half_of_its_life() {
         // A chief that cannot be reached does not matter while the certificate is valid.
         let unreachable = |_| async { Err::<DuplexStream, _>(std::io::Error::other("unreachable")) };
         worker.enrol(unreachable).await.unwrap();
-        assert_eq!(connect(&worker, &ps).await.0.unwrap().tasks, [PS]);
+        assert_eq!(connect(&worker, &ps).await.0.unwrap().proven, tasks(PS));
     }
     let (granted, asked) = enrol_ps(&chief, &ps).await;
     granted.and(asked).unwrap();
@@ -349,4 +355,177 @@ fn a_certificate_of_another_task_is_not_used() {
     let worker = task(authority.join(), WORKER);
     let other = authority.certify(&[PS], &[], worker.public_key(), unix_time()).unwrap();
     assert!(matches!(worker.install(other), Err(IdentityError::WrongTask { .. })));
+}
+
+/// Returns the first of two servers, and the join string of their cluster.
+fn first_server() -> (Credentials, JoinString) {
+    let authority = Authority::new().unwrap();
+    let join = authority.join().clone();
+    (Credentials::of_first_server(authority, servers()).unwrap(), join)
+}
+
+/// A cluster of servers, whose first task is a ps.
+fn servers() -> ClusterSpec {
+    ClusterSpec::new([(JobName::Ps, vec!["c:1", "p:2"])]).unwrap()
+}
+
+const SECOND: TaskId = TaskId::ps(1);
+
+/// Lets a client connect, and returns the results of both.
+async fn visit(
+    client: ClientString,
+    server: &Credentials,
+) -> (Result<Secured<DuplexStream>, IdentityError>, Accepted) {
+    let client = ClientCredentials::new(client).unwrap();
+    let (near, far) = duplex(1 << 16);
+    tokio::join!(client.connect(near), server.accept(far))
+}
+
+#[tokio::test]
+async fn every_server_asks_the_first_one() {
+    let (first, join) = first_server();
+    let second = Credentials::of_server(join.clone(), servers(), SECOND).unwrap();
+    let (asked, granted) = enrol(&second, &first).await;
+    asked.and(granted.map(drop)).unwrap();
+    for (from, to, named) in [(&first, &second, [PS, SECOND]), (&second, &first, [SECOND, PS])] {
+        let (near, far) = connect(from, to).await;
+        assert_eq!((far.unwrap().unwrap().proven, near.unwrap().proven), (tasks(named[0]), tasks(named[1])));
+    }
+    // A server that only listens gets its certificate from the first one, too.
+    let third = Credentials::of_server(join.clone(), servers(), SECOND).unwrap();
+    let (granted, asked) = enrol_ps(&first, &third).await;
+    granted.and(asked.map(drop)).unwrap();
+    // The certificate of the first one is not granted, nor that of a task that is not listed.
+    for stranger in [PS, TaskId::ps(2), TaskId::CHIEF, WORKER] {
+        let server = Credentials::of_server(join.clone(), servers(), stranger).unwrap();
+        let (asked, granted) = enrol(&server, &first).await;
+        assert!(matches!(asked, Err(IdentityError::Enrolment(EnrolmentError::Refused(_)))), "{stranger}");
+        assert!(matches!(granted, Err(IdentityError::Enrolment(EnrolmentError::NotListed(_)))), "{stranger}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_cannot_play_the_first_one() {
+    let authority = Authority::new().unwrap();
+    let server = Credentials::of_server(authority.join().clone(), servers(), SECOND).unwrap();
+    let (near, far) = duplex(1 << 16);
+    let mine = certificate(&authority, &[TaskId::ps(2)], unix_time());
+    let config = configs::server(Clients::Strangers, mine, ENROLMENT).unwrap();
+    let served = async { TlsAcceptor::from(config).accept(far).await.map(drop) };
+    let (asked, _) = tokio::join!(server.enrol(|_| async { Ok(near) }), served);
+    assert_eq!(asked.unwrap_err().to_string(), "the certificate of the peer names ps/2, expected ps/0");
+}
+
+#[tokio::test]
+async fn a_client_is_known_by_its_role_alone() {
+    let (first, join) = first_server();
+    for role in ClientRole::ALL {
+        let (near, far) = visit(ClientString::of(&join, role), &first).await;
+        let (mut near, mut far) = (near.unwrap(), far.unwrap().unwrap());
+        assert_eq!((&near.proven, &far.proven), (&tasks(PS), &Proven::Client(role)));
+        near.stream.write_all(b"hello").await.unwrap();
+        near.stream.flush().await.unwrap();
+        let mut got = [0; 5];
+        far.stream.read_exact(&mut got).await.unwrap();
+        assert_eq!(&got, b"hello");
+    }
+}
+
+#[tokio::test]
+async fn a_client_cannot_choose_another_role() {
+    let (first, join) = first_server();
+    let read = ClientString::of(&join, ClientRole::Read);
+    for wrong in [
+        ClientString { role: ClientRole::Run, ..read.clone() },
+        ClientString { secret: join.secret, ..read.clone() },
+        ClientString { secret: [7; 16], ..read },
+    ] {
+        let (near, far) = visit(wrong.clone(), &first).await;
+        let error = near.unwrap_err();
+        assert!(error.is_final() && error.to_string().contains("is not one of this cluster"), "{error}");
+        let refused = matches!(
+            &far,
+            Err(IdentityError::Enrolment(EnrolmentError::ClientProof(role))) if *role == wrong.role
+        );
+        assert!(refused, "{far:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_knows_the_servers_of_its_cluster() {
+    let ((first, _), (_, other)) = (first_server(), first_server());
+    let (near, far) = visit(ClientString::of(&other, ClientRole::Run), &first).await;
+    let error = near.unwrap_err();
+    assert!(matches!(error, IdentityError::OtherCluster) && error.is_final(), "{error}");
+    assert!(matches!(far, Err(IdentityError::ClientTrustsNot)), "{far:?}");
+}
+
+#[tokio::test]
+async fn only_servers_with_certificates_admit_clients() {
+    let (chief, join) = chief();
+    let (near, far) = visit(ClientString::of(&join, ClientRole::Run), &chief).await;
+    assert!(matches!((near, far), (Err(IdentityError::NotServing), Err(IdentityError::NoServer))));
+    let (_, join) = first_server();
+    let server = Credentials::of_server(join.clone(), servers(), SECOND).unwrap();
+    let (near, far) = visit(ClientString::of(&join, ClientRole::Run), &server).await;
+    assert!(matches!((near, far), (Err(IdentityError::NotServing), Ok(None))), "not yet");
+}
+
+#[tokio::test]
+async fn a_client_string_never_makes_a_task() {
+    let (first, join) = first_server();
+    for role in ClientRole::ALL {
+        // The holder of a client string knows the job and the authority, and makes up a join string.
+        let secret = ClientString::of(&join, role).secret;
+        let forged = JoinString { secret, ..join.clone() };
+        let server = Credentials::of_server(forged, servers(), SECOND).unwrap();
+        let (asked, granted) = enrol(&server, &first).await;
+        assert!(matches!(asked, Err(IdentityError::Enrolment(EnrolmentError::Refused(_)))), "{role}");
+        assert!(matches!(granted, Err(IdentityError::Enrolment(EnrolmentError::Proof(SECOND)))), "{role}");
+    }
+    // A client shows no certificate, so it cannot talk as a task does.
+    let client = configs::client(Servers::Tasks(Verifier::new(&join)), None, PEERS).unwrap();
+    let (near, far) = duplex(1 << 16);
+    let dialled = async {
+        let stream = TlsConnector::from(client).connect("x".try_into().unwrap(), near).await;
+        stream.unwrap().read_u8().await
+    };
+    let (accepted, read) = tokio::join!(first.accept(far), dialled);
+    assert!(accepted.is_err() && read.is_err());
+}
+
+#[tokio::test]
+async fn a_proof_of_a_role_is_for_one_connection() {
+    let (_, join) = first_server();
+    let (mut near, mut far) = duplex(1 << 16);
+    let client = ClientString::of(&join, ClientRole::Run);
+    let (proved, admitted) = tokio::join!(
+        prove_role(&mut near, Channel::test(1), &client),
+        admit(&mut far, Channel::test(2), &join)
+    );
+    assert!(matches!(proved, Err(EnrolmentError::ClientRefused(_))), "{proved:?}");
+    assert!(matches!(admitted, Err(EnrolmentError::ClientProof(ClientRole::Run))), "{admitted:?}");
+}
+
+#[tokio::test]
+async fn a_client_that_proves_nothing_is_refused() {
+    let (first, join) = first_server();
+    for (bytes, stalls) in
+        [(&b"\0\x01\x03"[..], false), (b"\0\x01\x05", false), (b"PPUL", false), (b"", true)]
+    {
+        let config = configs::client(Servers::Tasks(Verifier::new(&join)), None, CLIENT).unwrap();
+        let (near, far) = duplex(1 << 16);
+        let dialled = async {
+            let mut stream = TlsConnector::from(config).connect("x".try_into().unwrap(), near).await.unwrap();
+            stream.write_all(bytes).await.unwrap();
+            stream.flush().await.unwrap();
+            let mut rest = Vec::new();
+            stream.read_to_end(&mut rest).await.map(drop)
+        };
+        let (accepted, _) = tokio::join!(first.accept(far), dialled);
+        match stalls {
+            true => assert!(matches!(accepted, Err(IdentityError::Late(_))), "{accepted:?}"),
+            false => assert!(matches!(accepted, Err(IdentityError::Enrolment(_))), "{accepted:?}"),
+        }
+    }
 }

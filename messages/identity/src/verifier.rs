@@ -12,12 +12,14 @@ use rustls::crypto::verify_tls13_signature;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{
-    CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, PeerMisbehaved,
-    SignatureScheme,
+    CertificateError, ConnectionCommon, DigitallySignedStruct, DistinguishedName, Error, OtherError,
+    PeerMisbehaved, SignatureScheme,
 };
 use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
 
 use crate::authority::hash_of;
+use crate::client_string::ClientString;
+use crate::hex;
 use crate::join_string::{HASH_BYTES, JoinString};
 use crate::name::task_of;
 use crate::provider::SIGNATURES;
@@ -33,6 +35,11 @@ pub(crate) struct Verifier {
 impl Verifier {
     pub(crate) fn new(join: &JoinString) -> Self {
         Self { job: join.job(), authority: join.authority }
+    }
+
+    /// Returns the verifier of a client.
+    pub(crate) fn of_client(client: &ClientString) -> Self {
+        Self { job: hex::encode(&client.job), authority: client.authority }
     }
 
     /// Returns the tasks that a chain of certificates names. `now` is the time since 1970.
@@ -61,6 +68,16 @@ impl Verifier {
         let tasks: Option<Vec<TaskId>> =
             leaf.valid_uri_names().map(|name| task_of(&self.job, name)).collect();
         tasks.filter(|tasks| !tasks.is_empty()).ok_or(Untrusted::OtherJob)
+    }
+
+    /// Returns the tasks that the certificate at the other end of a connection names. It must be valid after
+    /// `later`.
+    pub(crate) fn check_connection<D>(
+        &self,
+        peer: &ConnectionCommon<D>,
+        later: Duration,
+    ) -> Result<Vec<TaskId>, Untrusted> {
+        self.check(peer.peer_certificates().unwrap_or_default(), unix_time() + later)
     }
 
     fn check_peer(&self, leaf: &CertificateDer<'_>, others: &[CertificateDer<'_>]) -> Result<(), Error> {

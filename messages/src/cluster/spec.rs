@@ -111,6 +111,11 @@ impl ClusterSpec {
         })
     }
 
+    /// Returns the first task, in the order of [`tasks`](Self::tasks).
+    pub fn first_task(&self) -> TaskId {
+        self.tasks().next().expect("a cluster has a task").0
+    }
+
     /// Returns the task that hosts the chief: the chief task, or worker/0 if the cluster has no chief task.
     pub fn chief_host(&self) -> TaskId {
         if self.addresses(JobName::Chief).is_empty() { TaskId::worker(0) } else { TaskId::CHIEF }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use pushpull_identity::IdentityError;
+use pushpull_identity::{IdentityError, Proven};
 use pushpull_messages::id::TaskId;
 use pushpull_messages::message::{Hello, Refusal, Welcome};
 
@@ -42,19 +42,31 @@ impl Caller<'_> {
         }
     }
 
-    /// Checks that the certificate at the other end names the task that is dialled. `tasks` are those of the
-    /// certificate; `None` if the link needs none. A client program accepts any task of its job.
+    /// Checks that the certificate at the other end names the task that is dialled. `proven` is `None` if the
+    /// link needs no proof. A client program accepts any task of its cluster.
     ///
     /// # Errors
     /// Returns an error if another task answered at `address`.
-    pub fn check_reached(&self, address: &str, tasks: Option<&[TaskId]>) -> Result<(), DialError> {
-        let (Self::Member { to, .. }, Some(tasks)) = (self, tasks) else { return Ok(()) };
+    pub fn check_reached(&self, address: &str, proven: Option<&Proven>) -> Result<(), DialError> {
+        let (Self::Member { to, .. }, Some(proven)) = (self, proven) else { return Ok(()) };
+        let tasks = match proven {
+            Proven::Tasks(tasks) => &tasks[..],
+            Proven::Client(_) => &[],
+        };
         if tasks.contains(to) {
             return Ok(());
         }
         let got: Vec<String> = tasks.iter().map(ToString::to_string).collect();
         let error = IdentityError::WrongTask { expected: to.to_string(), got: got.join(" and ") };
         Err(TransportError::Untrusted { address: address.to_owned(), error }.into())
+    }
+
+    /// Returns the error for a peer that demands TLS, if this end has no secret.
+    pub const fn demanded(&self) -> IdentityError {
+        match self {
+            Self::Member { .. } => IdentityError::Demanded,
+            Self::Guest(_) => IdentityError::ClientDemanded,
+        }
     }
 
     /// Returns the error for a refusal by the task at `address`.

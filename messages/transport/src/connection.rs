@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pushpull_identity::IdentityError;
 use pushpull_messages::id::{RequestId, TaskId};
 use pushpull_messages::message::{Message, Refusal, RefusalCode, Welcome};
 use tokio::sync::{Semaphore, mpsc};
@@ -47,9 +46,9 @@ impl Connection {
         caller: Caller<'_>,
         counters: Arc<CallCounters>,
     ) -> Result<Self, DialError> {
-        let Link { mut sender, mut receiver, peer: address, tasks } = link;
+        let Link { mut sender, mut receiver, peer: address, proven } = link;
         // The hello describes the cluster, so it is for the right task only.
-        caller.check_reached(&address, tasks.as_deref())?;
+        caller.check_reached(&address, proven.as_ref())?;
         let welcome = shake_hands(&mut *sender, &mut *receiver, &address, caller).await?;
         receiver.trust(Limits::default(), None);
         let requests_max = welcome.requests_max.clamp(1, 1 << 16) as usize;
@@ -206,8 +205,7 @@ async fn shake_hands(
         .map_err(|error| match error {
             WireError::Version { .. } => caller.refused(address, Refusal::new(RefusalCode::Protocol, error)),
             WireError::TlsDemanded => {
-                let (address, error) = (address.to_owned(), IdentityError::Demanded);
-                TransportError::Untrusted { address, error }.into()
+                TransportError::Untrusted { address: address.to_owned(), error: caller.demanded() }.into()
             }
             error => lost(error.to_string()),
         })?

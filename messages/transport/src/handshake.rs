@@ -1,5 +1,6 @@
 //! The rules of the handshake: which tasks may talk to each other.
 
+use pushpull_identity::{ClientRole, Proven};
 use pushpull_messages::cluster::{ClusterSpec, TASKS_PER_JOB_MAX};
 use pushpull_messages::excerpt::excerpt;
 use pushpull_messages::id::{Incarnation, JobName, TaskId};
@@ -138,17 +139,35 @@ impl Identity {
     }
 }
 
-/// Checks that the certificate of a peer names the task that the peer's hello names. `tasks` are those of the
-/// certificate; `None` if the link needs none.
+/// Checks that a peer is what its hello claims: the task `claimed` or, if `guest` is true, a client program.
+/// `proven` is `None` if the link needs no proof.
 ///
 /// # Errors
-/// Rejects a peer that claims to be another task. It is told only that.
-pub(crate) fn proves(claimed: TaskId, tasks: Option<&[TaskId]>) -> Result<(), Rejection> {
-    let Some(tasks) = tasks.filter(|tasks| !tasks.contains(&claimed)) else { return Ok(()) };
-    let names: Vec<String> = tasks.iter().map(ToString::to_string).collect();
-    let details = format!("{claimed} connected with the certificate of {}", names.join(" and "));
-    let reason = format!("the certificate of this connection is not that of {claimed}");
+/// Rejects a peer that claims to be another task, or a task although it is a client. It is told only that.
+pub(crate) fn proves(claimed: TaskId, guest: bool, proven: Option<&Proven>) -> Result<(), Rejection> {
+    let (reason, details) = match proven {
+        None => return Ok(()),
+        Some(Proven::Client(_)) if guest => return Ok(()),
+        Some(Proven::Tasks(tasks)) if !guest && tasks.contains(&claimed) => return Ok(()),
+        Some(Proven::Tasks(tasks)) => {
+            let names: Vec<String> = tasks.iter().map(ToString::to_string).collect();
+            let details = format!("{claimed} connected with the certificate of {}", names.join(" and "));
+            (format!("the certificate of this connection is not that of {claimed}"), details)
+        }
+        Some(Proven::Client(role)) => {
+            let details = format!("{claimed} connected with a client string of the role {role}");
+            (format!("a client string proves a client only, and not {claimed}"), details)
+        }
+    };
     Err(Rejection { refusal: Refusal::new(RefusalCode::Mismatch, reason), details })
+}
+
+/// Returns what a guest may do. Without TLS, everybody who reaches the server may do everything.
+pub(crate) const fn role_of(proven: Option<&Proven>) -> ClientRole {
+    match proven {
+        Some(Proven::Client(role)) => *role,
+        Some(Proven::Tasks(_)) | None => ClientRole::Run,
+    }
 }
 
 #[cfg(test)]
@@ -183,12 +202,31 @@ mod tests {
     #[test]
     fn a_certificate_is_that_of_the_task_that_says_hello() {
         let [ps, worker] = [TaskId::ps(0), TaskId::worker(0)];
-        for tasks in [None, Some(&[worker][..]), Some(&[ps, worker])] {
-            proves(worker, tasks).unwrap();
+        for tasks in [None, Some(vec![worker]), Some(vec![ps, worker])] {
+            proves(worker, false, tasks.map(Proven::Tasks).as_ref()).unwrap();
         }
-        let Rejection { refusal, details } = proves(worker, Some(&[ps, TaskId::worker(1)])).unwrap_err();
+        let other = Proven::Tasks(vec![ps, TaskId::worker(1)]);
+        let Rejection { refusal, details } = proves(worker, false, Some(&other)).unwrap_err();
         assert_eq!(details, "worker/0 connected with the certificate of ps/0 and worker/1");
         assert_eq!(refusal.reason, "the certificate of this connection is not that of worker/0");
+    }
+
+    #[test]
+    fn a_client_string_makes_a_guest_and_no_task() {
+        let guest = Guest { index: 7, incarnation: Incarnation(1), nonce: 0 }.task();
+        for role in ClientRole::ALL {
+            let client = Proven::Client(role);
+            proves(guest, true, Some(&client)).unwrap();
+            assert_eq!(role_of(Some(&client)), role);
+            let Rejection { refusal, details } = proves(TaskId::ps(0), false, Some(&client)).unwrap_err();
+            assert_eq!(refusal.reason, "a client string proves a client only, and not ps/0");
+            assert_eq!(details, format!("ps/0 connected with a client string of the role {role}"));
+        }
+        assert_eq!(role_of(None), ClientRole::Run);
+        // Not even a guest whose id is in the certificate.
+        for tasks in [vec![TaskId::ps(0)], vec![guest]] {
+            assert!(proves(guest, true, Some(&Proven::Tasks(tasks))).is_err());
+        }
     }
 
     #[test]

@@ -88,7 +88,7 @@ pub(crate) fn link_pair(address: &str) -> (Link, Link) {
         sender: Box::new(Sender(sender)),
         receiver: Box::new(Receiver(receiver)),
         peer: peer.to_owned(),
-        tasks: None,
+        proven: None,
     };
     (link(near_sender, near_receiver, address), link(far_sender, far_receiver, "this process"))
 }

@@ -66,6 +66,7 @@ pub use late::{AnswerGuard, DecidedAnswer, LateAnswer};
 pub use link::{Begun, FrameReceiver, FrameSender, Link};
 pub use listener::Listener;
 pub use liveness::LOST_AFTER_MIN;
+pub use pushpull_identity::{ClientRole, Proven};
 pub use reply::Reply;
 pub use retry::RetryConfig;
 pub use server::{Server, serve};

@@ -6,9 +6,9 @@ use std::sync::atomic::AtomicU64;
 
 use futures_util::future::BoxFuture;
 
-use crate::buffer::{Credit, Payload, Share};
-use pushpull_messages::id::TaskId;
+use pushpull_identity::Proven;
 
+use crate::buffer::{Credit, Payload, Share};
 use crate::sink::Sink;
 use crate::wire::{Envelope, Limits, WireError};
 
@@ -20,9 +20,9 @@ pub struct Link {
     pub receiver: Box<dyn FrameReceiver>,
     /// The address of the other end, for logs.
     pub peer: String,
-    /// The tasks that the certificate of the other end names; `None` if it has shown none, because the link
-    /// stays within a process or a host, or because the job has no join string.
-    pub tasks: Option<Vec<TaskId>>,
+    /// Who the other end has proved to be; `None` if it has proved nothing, because the link stays within a
+    /// process or a host, or because the cluster has no join string.
+    pub proven: Option<Proven>,
 }
 
 /// The half of a link that writes.

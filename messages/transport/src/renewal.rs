@@ -23,7 +23,7 @@ pub(crate) struct Renewal(Mutex<State>);
 struct State {
     /// Whether the task that renews has been started.
     runs: bool,
-    /// The addresses to which the chief has connected.
+    /// The addresses to which the process with the authority has connected.
     addresses: BTreeSet<SocketAddr>,
 }
 

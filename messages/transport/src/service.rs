@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
+use pushpull_identity::ClientRole;
 use pushpull_messages::id::{Incarnation, TaskId};
 use pushpull_messages::message::{Message, Refusal};
 
@@ -15,9 +16,9 @@ use crate::sink::Sink;
 pub struct Peer {
     /// The id of the peer: its job and index.
     pub task: TaskId,
-    /// Whether the peer is a guest: a client program, which is not a task of the cluster. Only a server that
-    /// admits guests has such peers.
-    pub guest: bool,
+    /// What the peer may do if it is a guest: a client program, which is not a task of the cluster. `None`
+    /// for a task. Only a server that admits guests has such peers.
+    pub guest: Option<ClientRole>,
     /// The incarnation of the task. Each start of the task has a new one.
     pub incarnation: Incarnation,
     /// The number of the connection on this server. Each connection has a greater number than all earlier

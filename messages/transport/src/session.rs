@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use pushpull_messages::id::{RequestId, TaskId};
+use pushpull_identity::Proven;
+use pushpull_messages::id::RequestId;
 use pushpull_messages::message::{Hello, Message, PROTOCOL, Refusal, RefusalCode, Welcome};
 use pushpull_messages::observe;
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -16,7 +17,7 @@ use tokio::time::timeout;
 use crate::accepted::Accepted;
 use crate::buffer::{Budget, Payload};
 use crate::counters::ConnectionCounters;
-use crate::handshake::{Identity, Rejection, proves};
+use crate::handshake::{Identity, Rejection, proves, role_of};
 use crate::late::{AnswerGuard, DecidedAnswer, LateAnswer};
 use crate::link::{Begun, FrameReceiver, FrameSender, Link};
 use crate::liveness::{self, Lively};
@@ -111,12 +112,12 @@ async fn serve(
         link = accepted.open() => link,
         _ = stopping.wait_for(|&stop| stop) => return Ok(()),
     };
-    let Link { mut sender, mut receiver, peer: address, tasks } = link;
+    let Link { mut sender, mut receiver, peer: address, proven } = link;
     let limit = Duration::from_millis(host.config.handshake_ms);
     receiver.trust(host.hello_limits, None);
     let shaken = tokio::select! {
         biased;
-        shaken = timeout(limit, handshake(host, &mut *sender, &mut *receiver, (address, tasks))) => shaken,
+        shaken = timeout(limit, handshake(host, &mut *sender, &mut *receiver, (address, proven))) => shaken,
         _ = stopping.wait_for(|&stop| stop) => return Ok(()),
     };
     let shaken = shaken.map_err(|_| SessionError::NoHandshake(host.config.handshake_ms))?;
@@ -149,7 +150,7 @@ async fn handshake(
     host: &Host,
     sender: &mut dyn FrameSender,
     receiver: &mut dyn FrameReceiver,
-    (address, tasks): (String, Option<Vec<TaskId>>),
+    (address, proven): (String, Option<Proven>),
 ) -> Result<Option<Admitted>, SessionError> {
     let mut answer = async |request: RequestId, message: Message| {
         sender.send(Envelope { request, message, payload: Payload::EMPTY }).await
@@ -181,14 +182,14 @@ async fn handshake(
     let connection = host.next.fetch_add(1, Ordering::Relaxed);
     let peer = Peer {
         task: hello.task,
-        guest: hello.membership().is_none(),
+        guest: hello.membership().is_none().then(|| role_of(proven.as_ref())),
         incarnation: hello.incarnation,
         connection,
         address,
         http: hello.http.clone(),
         nonce: hello.nonce,
     };
-    let admitted = proves(peer.task, tasks.as_deref())
+    let admitted = proves(peer.task, peer.guest.is_some(), proven.as_ref())
         .and_then(|()| host.identity.admit(&hello, host.config.guests))
         .and_then(|()| Ok(host.service.admit(&peer)?));
     // The hello is freed before the answer is sent, because it may be large and sending may take a while.
@@ -285,7 +286,7 @@ async fn read_requests(
         let (request_name, credit) = (message.name(), receiver.take_header_credit());
         let place = Place { request: request_name, _permit: permit, _credit: credit };
         let reply = Reply::new(request, outgoing.clone(), place);
-        if message.may_come_from(peer.task, peer.guest) {
+        if message.may_come_from(peer.task, peer.guest.is_some()) {
             host.service.call(peer, message, payload, reply);
         } else {
             let reason = format!("{} does not accept {request_name} from {}", host.identity.task, peer.task);
@@ -311,7 +312,7 @@ async fn read_payload(
 ) -> Result<Payload, WireError> {
     let last_took = took[0].zip(took[1]).map(|(one, other)| one.min(other));
     let arriving = Arriving { message, lengths, last_took };
-    let sink = match message.may_come_from(peer.task, peer.guest) {
+    let sink = match message.may_come_from(peer.task, peer.guest.is_some()) {
         true => host.service.sink(peer, arriving).await,
         false => None,
     };

@@ -127,10 +127,10 @@ impl Tasks {
             let _ = timeout(FIRST_FRAME, link.sender.send(answer)).await;
             return;
         };
-        let Link { sender, receiver, peer, tasks } = link;
+        let Link { sender, receiver, peer, proven } = link;
         let receiver = Box::new(Reread { first: Some(first), rest: receiver });
         // A task that takes no links for so long is overloaded, and the peer dials again.
-        let _ = timeout(FIRST_FRAME, queue.send(Link { sender, receiver, peer, tasks })).await;
+        let _ = timeout(FIRST_FRAME, queue.send(Link { sender, receiver, peer, proven })).await;
     }
 
     /// Returns the queue of the task that the first frame of a link names. If the frame names no task, any

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
-use pushpull_identity::{Credentials, IdentityError, Secured};
-use pushpull_messages::id::TaskId;
+use pushpull_identity::{ClientCredentials, Credentials, IdentityError, Proven, Secured};
 use tokio::io::{AsyncRead, AsyncWrite, split};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, lookup_host};
+use tokio::time::Instant;
 
 use crate::accepted::Accepted;
 use crate::buffer::BufferPool;
@@ -22,11 +22,15 @@ use crate::liveness::{LOST_AFTER, LOST_AFTER_MIN};
 #[cfg(target_os = "linux")]
 use crate::local;
 use crate::renewal::{EVERY, Renewal};
+use crate::retry::dial_pauses;
 use crate::secure::{SecureRead, over};
 use crate::spin::{SPIN, Spin};
 use crate::stream::{Receiver, Sender};
 use crate::transport::Transport;
 use crate::wire::WireError;
+
+/// The time between two log lines of a task that waits for its certificate.
+const LOG_EVERY: Duration = Duration::from_secs(3);
 
 /// The error for a socket that strangers can reach.
 const EXPOSED: &str = "other hosts can reach this address, and nobody has to prove who they are: run `pushpull join new` \
@@ -45,6 +49,8 @@ pub struct Tcp {
     credentials: Option<Credentials>,
     /// Whether other hosts may reach a task that demands no proof.
     insecure: bool,
+    /// `None` unless this program is a client of servers that demand a proof.
+    client: Option<ClientCredentials>,
     pub(crate) renewal: Arc<Renewal>,
 }
 
@@ -66,6 +72,7 @@ impl Tcp {
             local: false,
             credentials: None,
             insecure: false,
+            client: None,
             renewal: Arc::default(),
         }
     }
@@ -122,6 +129,13 @@ impl Tcp {
     #[must_use]
     pub fn with_insecure(mut self, insecure: bool) -> Self {
         self.insecure = insecure;
+        self
+    }
+
+    /// Connects as a client of servers, which proves its role on each connection.
+    #[must_use]
+    pub fn with_client(mut self, client: Option<ClientCredentials>) -> Self {
+        self.client = client;
         self
     }
 
@@ -185,13 +199,7 @@ impl Tcp {
     /// Connects to the first address of a host that answers.
     async fn connect(&self, host: &str) -> io::Result<Link> {
         if let Some(credentials) = &self.credentials {
-            let enrolled = credentials.enrol(|chief| async move { self.connect_to_host(&chief).await });
-            enrolled.await.map_err(io::Error::other)?;
-            let tcp = self.detached();
-            self.renewal.start(EVERY, move |addresses| {
-                let tcp = tcp.clone();
-                async move { tcp.renew(addresses).await }.boxed()
-            });
+            self.enrol_once(credentials).await.map_err(io::Error::other)?;
         }
         let mut last = no_address();
         for address in lookup_host(host).await? {
@@ -203,11 +211,50 @@ impl Tcp {
         Err(last)
     }
 
+    /// Gets the certificate of this process if it has none, and keeps it valid from now on.
+    async fn enrol_once(&self, credentials: &Credentials) -> Result<(), IdentityError> {
+        credentials.enrol(|address| async move { self.connect_to_host(&address).await }).await?;
+        let tcp = self.detached();
+        self.renewal.start(EVERY, move |addresses| {
+            let tcp = tcp.clone();
+            async move { tcp.renew(addresses).await }.boxed()
+        });
+        Ok(())
+    }
+
+    /// Waits until this process has its certificate, if it needs one, and keeps it valid from then on. Logs
+    /// every few seconds why it waits. A task that dials need not call this; a server does, because clients
+    /// may come first.
+    ///
+    /// # Errors
+    /// Returns an error if another attempt cannot succeed.
+    pub async fn enrol(&self) -> Result<(), IdentityError> {
+        let Some(credentials) = &self.credentials else { return Ok(()) };
+        let mut pauses = dial_pauses(u64::from(std::process::id()));
+        let mut log_at = Instant::now() + LOG_EVERY;
+        loop {
+            let error = match self.enrol_once(credentials).await {
+                Ok(()) => return Ok(()),
+                Err(error) if error.is_final() => return Err(error),
+                Err(error) => error,
+            };
+            if Instant::now() >= log_at {
+                tracing::info!(reason = %error, "waiting for the certificate of this task");
+                log_at = Instant::now() + LOG_EVERY;
+            }
+            tokio::time::sleep(pauses.next().expect("the pauses never end")).await;
+        }
+    }
+
     async fn link_to(&self, address: SocketAddr, host: &str) -> io::Result<Link> {
+        if let Some(client) = &self.client {
+            let secured = client.connect(self.connect_to(address).await?).await;
+            return Ok(self.secured_link(secured.map_err(io::Error::other)?, host.to_owned()));
+        }
         let secured = match &self.credentials {
-            // The chief gives the task at the other end its certificate, even if their own link stays within
-            // the host: tasks of other hosts need that certificate.
-            Some(credentials) if credentials.is_chief() => {
+            // The process with the authority gives the task at the other end its certificate, even if their
+            // own link stays within the host: tasks of other hosts need that certificate.
+            Some(credentials) if credentials.has_authority() => {
                 let secured = self.secure(credentials, address).await?;
                 self.renewal.remember(address);
                 Some(secured)
@@ -232,12 +279,12 @@ impl Tcp {
         }
     }
 
-    /// Connects to a task, and proves who both ends are. The chief gives the task a certificate if it needs
-    /// one.
+    /// Connects to a task, and proves who both ends are. The process with the authority gives the task a
+    /// certificate if it needs one.
     async fn secure(&self, credentials: &Credentials, address: SocketAddr) -> io::Result<Secured<TcpStream>> {
         match credentials.connect(self.connect_to(address).await?).await {
             Ok(secured) if !credentials.must_renew(&secured) => return Ok(secured),
-            Err(IdentityError::PeerHasNone) if credentials.is_chief() => {}
+            Err(IdentityError::PeerHasNone) if credentials.has_authority() => {}
             Err(error) => return Err(io::Error::other(error)),
             Ok(_) => {}
         }
@@ -251,10 +298,11 @@ impl Tcp {
         Self { renewal: Arc::default(), ..self.clone() }
     }
 
-    /// Renews the certificate of this task if it needs that. The chief does so for the tasks at `addresses`.
+    /// Renews the certificate of this task if it needs that. The process with the authority does so for the
+    /// tasks at `addresses`.
     pub(crate) async fn renew(&self, addresses: Vec<SocketAddr>) {
         let Some(credentials) = &self.credentials else { return };
-        let own = credentials.enrol(|chief| async move { self.connect_to_host(&chief).await });
+        let own = credentials.enrol(|address| async move { self.connect_to_host(&address).await });
         if let Err(error) = own.await {
             tracing::warn!("the certificate of this task has expired and is not renewed: {error}");
         }
@@ -307,9 +355,9 @@ impl Tcp {
         Ok(Accepted::Opening { peer, open: open.boxed() })
     }
 
-    fn secured_link(&self, Secured { stream, tasks }: Secured<TcpStream>, peer: String) -> Link {
+    fn secured_link(&self, Secured { stream, proven }: Secured<TcpStream>, peer: String) -> Link {
         let (read, write) = split(stream);
-        self.link(SecureRead(read), write, peer, Some(tasks))
+        self.link(SecureRead(read), write, peer, Some(proven))
     }
 
     fn link(
@@ -317,12 +365,12 @@ impl Tcp {
         read: impl AsyncRead + Send + Unpin + 'static,
         write: impl AsyncWrite + Send + Unpin + 'static,
         peer: String,
-        tasks: Option<Vec<TaskId>>,
+        proven: Option<Proven>,
     ) -> Link {
         let spin = Spin::new(self.spin);
         let receiver = Receiver::new(read, self.pool.clone(), self.lost_after, spin.clone());
         let sender = Sender::new(write, self.payload_crc, spin);
-        Link { sender: Box::new(sender), receiver: Box::new(receiver), peer, tasks }
+        Link { sender: Box::new(sender), receiver: Box::new(receiver), peer, proven }
     }
 }
 

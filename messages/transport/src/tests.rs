@@ -28,7 +28,7 @@ struct Echo {
     /// If `Some`, the service keeps the pushed payloads here, and its replies have no values.
     keeps: Mutex<Option<Vec<Payload>>>,
     /// The admitted peers, each with whether it is a guest.
-    guests: Mutex<Vec<(TaskId, bool)>>,
+    guests: Mutex<Vec<(TaskId, Option<ClientRole>)>>,
     gone: tokio::sync::Notify,
 }
 
@@ -260,7 +260,10 @@ async fn a_guest_is_admitted_and_learns_the_task() {
         let unknown = client(&setup, TaskId::ps(7)).await.unwrap_err().to_string();
         assert!(unknown.contains("ps/7 is not in"), "{unknown}");
         let guests = setup.echo.guests.lock().unwrap().clone();
-        assert_eq!(guests, [(TaskId::new(JobName::CLIENT, 70_000), true), (TaskId::worker(0), false)]);
+        assert_eq!(
+            guests,
+            [(TaskId::new(JobName::CLIENT, 70_000), Some(ClientRole::Run)), (TaskId::worker(0), None)]
+        );
     }
 }
 

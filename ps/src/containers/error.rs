@@ -19,6 +19,17 @@ pub enum ContainerError {
         /// The shape and type that the graph declares.
         expected: TensorSpec,
     },
+    /// The container has no such variable, and the client may create none.
+    #[error(
+        "the container '{container}' has no variable '{name}', and this client has the role read, so it creates none: \
+         a client with the role run must create it first"
+    )]
+    Missing {
+        /// The variable's name.
+        name: String,
+        /// The container's name.
+        container: String,
+    },
     /// The variable does not fit within a limit.
     #[error(
         "variable '{name}' needs {bytes} bytes more, but {left} of the {max} bytes of {whose} are left: reset a container, or raise {flag}"

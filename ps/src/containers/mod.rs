@@ -47,6 +47,8 @@ pub struct ClientVariable<'a> {
     pub spec: &'a VariableSpec,
     /// The number of the client, which owns the variable if it creates it.
     pub client: u64,
+    /// Whether the variable is created if it does not exist. Otherwise, this is an error.
+    pub may_create: bool,
 }
 
 /// The containers of a task. A variable stays until its container is reset or the containers are dropped.
@@ -72,7 +74,8 @@ impl Containers {
     /// Returns the value of a variable. Creates the variable with its initial value if it does not exist.
     ///
     /// # Errors
-    /// If the variable exists with another shape or type, or does not fit within a limit.
+    /// If the variable exists with another shape or type, does not fit within a limit, or must exist but does
+    /// not.
     pub fn read(&self, variable: ClientVariable<'_>) -> Result<Arc<Tensor>, ContainerError> {
         Ok(self.variable(variable)?.read())
     }
@@ -154,9 +157,9 @@ impl Containers {
         self.memory.bytes()
     }
 
-    /// Returns a variable. Creates it if it does not exist.
+    /// Returns a variable. Creates it if it does not exist and the client may do so.
     fn variable(&self, variable: ClientVariable<'_>) -> Result<Arc<Variable>, ContainerError> {
-        let ClientVariable { container, spec, client } = variable;
+        let ClientVariable { container, spec, client, may_create } = variable;
         let expected = TensorSpec::new(spec.dtype, spec.shape.clone());
         let mut table = self.table.lock();
         if let Some(held) = table.containers.get(container).and_then(|own| own.get(&spec.name)) {
@@ -165,6 +168,10 @@ impl Containers {
                 return Err(ContainerError::Mismatch { name, container, held, expected });
             }
             return Ok(Arc::clone(held));
+        }
+        if !may_create {
+            let (name, container) = (spec.name.clone(), container.to_owned());
+            return Err(ContainerError::Missing { name, container });
         }
         if table.variables >= VARIABLES_MAX {
             return Err(ContainerError::TooMany { name: spec.name.clone(), max: VARIABLES_MAX });

@@ -29,7 +29,7 @@ fn spec(name: &str, dtype: DType, elements: usize) -> VariableSpec {
 }
 
 fn of(spec: &VariableSpec, client: u64) -> ClientVariable<'_> {
-    ClientVariable { container: "c", spec, client }
+    ClientVariable { container: "c", spec, client, may_create: true }
 }
 
 #[test]
@@ -156,4 +156,16 @@ proptest! {
         held.reset(&[]);
         prop_assert_eq!(held.bytes().0, 0);
     }
+}
+
+#[test]
+fn a_client_that_may_create_nothing_reads_what_exists() {
+    let held = containers(1 << 20, 1 << 20);
+    let counter = spec("counter", DType::I64, 2);
+    let reader = ClientVariable { may_create: false, ..of(&counter, 2) };
+    let error = held.read(reader).unwrap_err().to_string();
+    assert!(error.starts_with("the container 'c' has no variable 'counter'"), "{error}");
+    assert_eq!((held.describe().len(), held.bytes().0), (0, 0), "nothing was created");
+    let value = held.read(of(&counter, 1)).unwrap();
+    assert_eq!(held.read(reader).unwrap(), value);
 }

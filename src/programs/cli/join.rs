@@ -4,11 +4,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use clap::builder::FalseyValueParser;
+use clap::builder::{FalseyValueParser, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
-use pushpull_identity::{Authority, AuthorityError, Credentials, JoinString};
-use pushpull_messages::cluster::ClusterConfig;
-use pushpull_messages::id::JobName;
+use pushpull_identity::{Authority, AuthorityError, ClientRole, ClientString, Credentials, JoinString};
+use pushpull_messages::cluster::{ClusterConfig, ClusterSpec};
+use pushpull_messages::id::{JobName, TaskId};
 
 use crate::programs::exit::{Failure, Outcome};
 
@@ -39,6 +39,47 @@ pub(super) struct JoinArgs {
 }
 
 impl JoinArgs {
+    /// Returns the credentials of a server of sessions; `None` without a join string.
+    ///
+    /// # Errors
+    /// The same as those of [`credentials`](Self::credentials). The first task of the cluster needs the
+    /// authority.
+    pub(super) fn server_credentials(
+        &self,
+        cluster: &ClusterSpec,
+        task: TaskId,
+    ) -> Result<Option<Credentials>, Failure> {
+        let env = std::env::var(JOIN_ENV).ok();
+        self.server_credentials_with(env.as_deref(), cluster, task)
+    }
+
+    fn server_credentials_with(
+        &self,
+        env: Option<&str>,
+        cluster: &ClusterSpec,
+        task: TaskId,
+    ) -> Result<Option<Credentials>, Failure> {
+        let first = cluster.first_task();
+        let credentials = match self.given(env, task == first)? {
+            Given::Nothing => return Ok(None),
+            Given::UnusedAuthority => {
+                return Err(Failure::Usage(format!(
+                    "--authority: {task} is not the first task of the cluster: give the authority to {first}, and {task} \
+                     only the join string"
+                )));
+            }
+            Given::NoAuthority => {
+                return Err(Failure::Usage(format!(
+                    "{task} is the first task of the cluster and has a join string, so it needs the cluster's --authority \
+                     FILE"
+                )));
+            }
+            Given::Authority(authority) => Credentials::of_first_server(*authority, cluster.clone()),
+            Given::Join(join) => Credentials::of_server(join, cluster.clone(), task),
+        };
+        Ok(Some(credentials.context("cannot make the credentials of this server")?))
+    }
+
     /// Returns whether other hosts may reach this task although it has no join string.
     pub(super) const fn insecure(&self) -> bool {
         self.insecure
@@ -64,14 +105,30 @@ impl JoinArgs {
             // It reads checkpoints, and talks to no other task.
             return Ok(None);
         }
-        let (join, leads) = (join_string(self.join_file.as_deref(), env)?, cluster.hosts_chief());
-        let credentials = match (&self.authority, join) {
-            (None, None) => return Ok(None),
-            (Some(_), _) if !leads => {
+        let credentials = match self.given(env, cluster.hosts_chief())? {
+            Given::Nothing => return Ok(None),
+            Given::UnusedAuthority => {
                 return Err(Failure::Usage(format!(
                     "--authority: {task} does not host the chief: give {task} only the join string"
                 )));
             }
+            Given::NoAuthority => {
+                return Err(Failure::Usage(format!(
+                    "{task} hosts the chief and has a join string, so it needs the job's --authority FILE"
+                )));
+            }
+            Given::Authority(authority) => Credentials::of_chief(*authority, cluster.cluster().clone(), task),
+            Given::Join(join) => Credentials::of_task(join, cluster.cluster().clone(), task),
+        };
+        Ok(Some(credentials.context("cannot make the credentials of this task")?))
+    }
+
+    /// Returns what this task was given. `leads` is true if it must have the authority.
+    fn given(&self, env: Option<&str>, leads: bool) -> Result<Given, Failure> {
+        let join = join_string(self.join_file.as_deref(), env)?;
+        Ok(match (&self.authority, join) {
+            (None, None) => Given::Nothing,
+            (Some(_), _) if !leads => Given::UnusedAuthority,
             (Some(path), join) => {
                 let authority = Authority::read(path).map_err(wrong_authority)?;
                 if join.is_some_and(|join| join != *authority.join()) {
@@ -81,17 +138,23 @@ impl JoinArgs {
                         path.display()
                     )));
                 }
-                Credentials::of_chief(authority, cluster.cluster().clone(), task)
+                Given::Authority(Box::new(authority))
             }
-            (None, Some(_)) if leads => {
-                return Err(Failure::Usage(format!(
-                    "{task} hosts the chief and has a join string, so it needs the job's --authority FILE"
-                )));
-            }
-            (None, Some(join)) => Credentials::of_task(join, cluster.cluster().clone(), task),
-        };
-        Ok(Some(credentials.context("cannot make the credentials of this task")?))
+            (None, Some(_)) if leads => Given::NoAuthority,
+            (None, Some(join)) => Given::Join(join),
+        })
     }
+}
+
+/// What a task was given to prove who it is.
+enum Given {
+    Nothing,
+    Join(JoinString),
+    Authority(Box<Authority>),
+    /// The authority, although this task has no use for it.
+    UnusedAuthority,
+    /// A join string, although this task needs the authority.
+    NoAuthority,
 }
 
 /// Returns the join string that a file or the environment has.
@@ -130,6 +193,9 @@ pub(super) enum JoinTool {
     /// Print the certificate of a job's authority, with which Prometheus, curl and browsers check that an
     /// HTTP endpoint belongs to the job
     Certificate(CertificateArgs),
+    /// Print a client string, with which a program can be a client of the servers of a cluster, and nothing
+    /// else
+    Client(ClientArgs),
 }
 
 #[derive(Debug, Args)]
@@ -154,6 +220,22 @@ pub(super) struct TokenArgs {
     join_file: Option<PathBuf>,
 }
 
+#[derive(Debug, Args)]
+pub(super) struct ClientArgs {
+    /// What the client may do: everything, or only what changes and creates no variable
+    #[arg(long, value_name = "ROLE", default_value = "run", value_parser = client_role())]
+    role: ClientRole,
+    /// File with the cluster's join string; without a file, the join string is taken from the variable
+    /// PUSHPULL_JOIN
+    #[arg(long, value_name = "FILE")]
+    join_file: Option<PathBuf>,
+}
+
+fn client_role() -> impl TypedValueParser<Value = ClientRole> {
+    let names = ClientRole::ALL.map(ClientRole::as_str);
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<ClientRole>())
+}
+
 impl JoinTool {
     /// Runs the tool.
     pub(super) fn run(self) -> Outcome {
@@ -172,6 +254,12 @@ impl JoinTool {
                 let join = join_string(join_file.as_deref(), env.as_deref())?;
                 let none = || Failure::Usage(format!("no join string: give --join-file FILE or {JOIN_ENV}"));
                 join.ok_or_else(none)?.http_token()
+            }
+            Self::Client(ClientArgs { role, join_file }) => {
+                let env = std::env::var(JOIN_ENV).ok();
+                let join = join_string(join_file.as_deref(), env.as_deref())?;
+                let none = || Failure::Usage(format!("no join string: give --join-file FILE or {JOIN_ENV}"));
+                ClientString::of(&join.ok_or_else(none)?, role).text()
             }
         };
         let mut out = std::io::stdout().lock();
@@ -221,12 +309,52 @@ mod tests {
             let cluster = ClusterConfig::new(ClusterSpec::new(jobs).unwrap(), job, Some(0)).unwrap();
             let credentials =
                 JoinArgs { join_file, authority, insecure: false }.credentials_with(env, &cluster);
-            match credentials {
-                Ok(credentials) => Ok(credentials.is_some()),
-                Err(Failure::Usage(reason)) => Err(reason),
-                Err(failure) => panic!("{failure}"),
-            }
+            told(credentials)
         }
+
+        /// Reads the credentials of the server `b/INDEX` in a cluster whose first task is `a/0`.
+        fn server(&self, task: &str, files: [Option<&str>; 2], env: Option<&str>) -> Result<bool, String> {
+            let [join_file, authority] = files.map(|name| name.map(|name| self.path(name)));
+            let [a, b] = ["a", "b"].map(|job| job.parse::<JobName>().unwrap());
+            let cluster = ClusterSpec::new([(b, vec!["b:1"]), (a, vec!["a:1"])]).unwrap();
+            let task = TaskId::new(task.parse().unwrap(), 0);
+            let args = JoinArgs { join_file, authority, insecure: false };
+            told(args.server_credentials_with(env, &cluster, task))
+        }
+    }
+
+    /// Returns whether there are credentials, or why they cannot be used.
+    fn told(credentials: Result<Option<Credentials>, Failure>) -> Result<bool, String> {
+        match credentials {
+            Ok(credentials) => Ok(credentials.is_some()),
+            Err(Failure::Usage(reason)) => Err(reason),
+            Err(failure) => panic!("{failure}"),
+        }
+    }
+
+    #[test]
+    fn the_first_server_has_the_authority() {
+        let files = Files::new();
+        let join = Some(files.joins[0].as_str());
+        assert_eq!(files.server("a", [None; 2], None), Ok(false));
+        assert_eq!(files.server("a", [None, Some("one")], None), Ok(true));
+        assert_eq!(files.server("a", [None, Some("one")], join), Ok(true));
+        assert_eq!(files.server("b", [Some("join"), None], None), Ok(true));
+        assert_eq!(
+            files.server("b", [None, Some("one")], join),
+            Err("--authority: b/0 is not the first task of the cluster: give the authority to a/0, and b/0 only the \
+                 join string"
+                .to_owned())
+        );
+        assert_eq!(
+            files.server("a", [Some("join"), None], None),
+            Err("a/0 is the first task of the cluster and has a join string, so it needs the cluster's --authority \
+                 FILE"
+                .to_owned())
+        );
+        let client = ClientString::of(&files.joins[0].parse().unwrap(), ClientRole::Run).text();
+        let error = files.server("b", [None; 2], Some(&client)).unwrap_err();
+        assert!(error.starts_with("PUSHPULL_JOIN: got a client string"), "{error}");
     }
 
     #[test]

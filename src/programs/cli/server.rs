@@ -11,6 +11,7 @@ use pushpull_ps::ContainerLimits;
 use pushpull_session::SessionConfig;
 
 use super::flags::TaskArgs;
+use super::join::JoinArgs;
 use super::observe::ObserveArgs;
 use super::parse::main;
 use super::task::run;
@@ -18,6 +19,15 @@ use crate::programs::exit::Failure;
 use crate::programs::logging;
 use crate::programs::server::{Serving, serve};
 use crate::server::ServerOptions;
+
+const JOIN_HELP: &str = "File with the cluster's join string, which only its owner can read; servers then encrypt their \
+    connections and prove who they are, and clients need a client string. Without a file, the join string is taken from \
+    the variable PUSHPULL_JOIN";
+const AUTHORITY_HELP: &str = "File of the cluster's authority, for the first task of the cluster: that is the first one \
+    that `pushpull session` shows. `pushpull join new` writes such a file. It has the join string, too";
+const INSECURE_HELP: &str = "Let other hosts reach this server although it has no join string: everybody who reaches it \
+    can then run graphs, read and change variables, and take memory. Without this flag, such a server listens only on \
+    loopback";
 
 /// The cluster of a server that is started without one.
 const DEFAULT_CLUSTER: &str = "local|localhost:2222";
@@ -28,7 +38,10 @@ const DEFAULT_CLUSTER: &str = "local|localhost:2222";
     version,
     about = "Run a server for sessions: it holds no model, and runs the graphs of clients until a signal ends it",
     mut_arg("job_name", |arg| arg.help("Job of this task, as the cluster names it")),
-    mut_arg("chief_host", |arg| arg.help("Address of the chief"))
+    mut_arg("chief_host", |arg| arg.help("Address of the chief")),
+    mut_arg("join_file", |arg| arg.help(JOIN_HELP)),
+    mut_arg("authority", |arg| arg.help(AUTHORITY_HELP)),
+    mut_arg("insecure", |arg| arg.help(INSECURE_HELP))
 )]
 pub(super) struct ServerArgs {
     #[command(flatten, next_help_heading = "Cluster (default: local|localhost:2222)")]
@@ -36,10 +49,8 @@ pub(super) struct ServerArgs {
     /// Address to listen at, if it differs from the task's address in the cluster
     #[arg(long, value_name = "HOST:PORT")]
     bind: Option<Address>,
-    /// Let everybody who reaches the address run graphs, read and change variables, and take memory. Without
-    /// this flag, a server listens only on loopback
-    #[arg(long)]
-    insecure: bool,
+    #[command(flatten)]
+    join: JoinArgs,
     /// Number of CPU devices; operations on different devices run at the same time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     devices: u32,
@@ -79,15 +90,16 @@ impl ServerArgs {
     /// Returns the address to listen at.
     ///
     /// # Errors
-    /// If others than this host can reach the address, unless this is wanted.
-    fn address(&self, cluster: &ClusterSpec, task: TaskId) -> Result<Address, Failure> {
+    /// If others than this host can reach the address, unless they must prove who they are or this is wanted.
+    fn address(&self, cluster: &ClusterSpec, task: TaskId, proved: bool) -> Result<Address, Failure> {
         let own = cluster.address(task).expect("the task is in its cluster");
         let address = self.bind.clone().unwrap_or_else(|| own.clone());
-        if !self.insecure && !is_loopback(&address) {
+        if !proved && !self.join.insecure() && !is_loopback(&address) {
             let flag = if self.bind.is_some() { "--bind" } else { "--cluster-spec" };
             return Err(Failure::Usage(format!(
-                "{flag}: the server would listen at {address}, where other hosts may reach it, and it has no \
-                 authentication: expected an address of loopback, such as localhost:{}, or --insecure",
+                "{flag}: the server would listen at {address}, where other hosts may reach it, and nobody has to prove who \
+                 they are: give it a join string with --join-file, listen on loopback, such as localhost:{}, or pass \
+                 --insecure",
                 address.port()
             )));
         }
@@ -105,7 +117,9 @@ fn is_loopback(address: &Address) -> bool {
 pub fn server_main() -> ExitCode {
     main(|args: ServerArgs| {
         let (cluster, task) = args.resolve()?;
-        let address = args.address(&cluster, task)?;
+        let credentials = args.join.server_credentials(&cluster, task)?;
+        let address = args.address(&cluster, task, credentials.is_some())?;
+        let insecure = args.join.insecure();
         let log = logging::start(&task.to_string(), args.observe.log_format());
         let client_bytes_max = args.client_memory_limit << 20;
         let options = ServerOptions {
@@ -118,8 +132,8 @@ pub fn server_main() -> ExitCode {
                 ..SessionConfig::default()
             },
         };
-        let http = args.observe.endpoint(&log)?.identified(None, args.insecure);
-        run(&log, serve(Serving { cluster, task, address, insecure: args.insecure, options, http }))
+        let http = args.observe.endpoint(&log)?.identified(credentials.clone(), insecure);
+        run(&log, serve(Serving { cluster, task, address, credentials, insecure, options, http }))
     })
 }
 
@@ -128,10 +142,15 @@ mod tests {
     use super::*;
 
     fn read(args: &[&str]) -> Result<(TaskId, String), String> {
+        read_as(args, false)
+    }
+
+    /// Reads a command line. `proved` is whether the server has a join string.
+    fn read_as(args: &[&str], proved: bool) -> Result<(TaskId, String), String> {
         let args = ServerArgs::try_parse_from(std::iter::once(&"pushpull-server").chain(args)).unwrap();
         let resolve = || {
             let (cluster, task) = args.resolve()?;
-            Ok((task, args.address(&cluster, task)?.to_string()))
+            Ok((task, args.address(&cluster, task, proved)?.to_string()))
         };
         resolve().map_err(|failure: Failure| failure.to_string())
     }
@@ -164,10 +183,13 @@ mod tests {
         let error = read(&["--cluster-spec=a|far:7"]).unwrap_err();
         assert_eq!(
             error,
-            "--cluster-spec: the server would listen at far:7, where other hosts may reach it, and it has no \
-             authentication: expected an address of loopback, such as localhost:7, or --insecure"
+            "--cluster-spec: the server would listen at far:7, where other hosts may reach it, and nobody has to prove who \
+             they are: give it a join string with --join-file, listen on loopback, such as localhost:7, or pass \
+             --insecure"
         );
         let error = read(&["--cluster-spec=a|localhost:7", "--bind=0.0.0.0:7"]).unwrap_err();
         assert!(error.starts_with("--bind: the server would listen at 0.0.0.0:7"), "{error}");
+        let (_, address) = read_as(&["--cluster-spec=a|far:7"], true).unwrap();
+        assert_eq!(address, "far:7", "others must prove who they are");
     }
 }

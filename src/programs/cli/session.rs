@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
+use pushpull_identity::ClientString;
 use pushpull_input::{Datasets, Reading, TestSet};
 use pushpull_messages::message::{Described, Evaluation, TaskDescription};
 
@@ -14,7 +15,7 @@ use crate::programs::exit::{Failure, Outcome};
 use crate::programs::format::clean;
 use crate::programs::logging::{self, LogFormat};
 use crate::programs::rows::{RowFormat, write_evaluation};
-use crate::session::{Session, SessionError, SessionOptions};
+use crate::session::{CLIENT_ENV, Session, SessionError, SessionOptions};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct SessionArgs {
@@ -35,6 +36,10 @@ pub(super) struct SessionArgs {
     /// Number of batches that --evaluate computes, from the beginning of the test set; the default is all
     #[arg(long, value_name = "N", requires = "evaluate", value_parser = clap::value_parser!(u64).range(1..))]
     batches: Option<u64>,
+    /// File with a client string, which only its owner can read; servers with a join string demand one.
+    /// Without a file, it is taken from the variable PUSHPULL_CLIENT
+    #[arg(long, value_name = "FILE")]
+    client_file: Option<PathBuf>,
     /// Log the device of each operation that --evaluate runs
     #[arg(long, requires = "evaluate")]
     log_placement: bool,
@@ -71,9 +76,10 @@ impl SessionArgs {
 
     fn session(&self) -> Result<Session, Failure> {
         let container = self.container.clone().unwrap_or_default();
-        let options =
-            SessionOptions { container, log_placement: self.log_placement, ..SessionOptions::default() };
-        Session::connect_with(&self.target, options).map_err(|error| match error {
+        let client = client_string(self.client_file.as_deref(), std::env::var(CLIENT_ENV).ok().as_deref())?;
+        let log_placement = self.log_placement;
+        let options = SessionOptions { container, log_placement, client, ..SessionOptions::default() };
+        Session::connect_as_told(&self.target, options).map_err(|error| match error {
             SessionError::Target { .. } => Failure::usage(error),
             error => Failure::Error(error.into()),
         })
@@ -87,6 +93,24 @@ impl SessionArgs {
         let set = set.map_err(|error| anyhow!("--evaluate: {error}"))?;
         let (batch_size, batches) = (job.batch_size as usize, self.batches.unwrap_or(u64::MAX));
         Ok(self.session()?.evaluate_set(&job.graph, &set, batch_size, batches)?)
+    }
+}
+
+/// Returns the client string that a file or the environment has.
+fn client_string(file: Option<&Path>, env: Option<&str>) -> Result<Option<ClientString>, Failure> {
+    let read = |path: &Path| {
+        let client = ClientString::read(path);
+        client.map_err(|error| Failure::Usage(format!("--client-file {}: {error}", path.display())))
+    };
+    let parse =
+        |text: &str| text.trim().parse().map_err(|error| Failure::Usage(format!("{CLIENT_ENV}: {error}")));
+    let file = file.map(read).transpose()?;
+    let env: Option<ClientString> = env.filter(|text| !text.is_empty()).map(parse).transpose()?;
+    match (file, env) {
+        (Some(file), Some(env)) if file != env => Err(Failure::Usage(format!(
+            "--client-file and {CLIENT_ENV} have different client strings: leave out one of the two"
+        ))),
+        (file, env) => Ok(file.or(env)),
     }
 }
 
@@ -127,6 +151,7 @@ mod tests {
     use std::sync::Arc;
 
     use clap::Parser;
+    use pushpull_identity::{Authority, ClientRole};
     use pushpull_messages::graph::GraphBuilder;
     use pushpull_messages::input::{DatasetSpec, InputSpec};
     use pushpull_messages::variable::InitializerSpec;
@@ -192,6 +217,43 @@ mod tests {
         assert!(first.starts_with("examples       64\n"), "{first}");
         assert!(printed(&[&target]).unwrap().contains("  container 'trained'\n    kernel f32[784, 10]"));
         assert!(printed(&[&target, "--batches", "2"]).is_err(), "--batches needs --evaluate");
+    }
+
+    #[test]
+    fn a_client_string_comes_from_a_file_or_the_environment() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let folder = tempfile::tempdir().unwrap();
+        let strings = [ClientRole::Run, ClientRole::Read].map(|role| {
+            let file = folder.path().join(role.as_str());
+            let string = ClientString::of(Authority::new().unwrap().join(), role);
+            std::fs::write(&file, string.text() + "\n").unwrap();
+            std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
+            (file, string)
+        });
+        let [(run, string), (read, other)] = &strings;
+        let (text, other) = (string.text(), other.text());
+        for (file, env) in [(Some(run), None), (None, Some(text.as_str())), (Some(run), Some(text.as_str()))]
+        {
+            assert_eq!(client_string(file.map(PathBuf::as_path), env).unwrap().as_ref(), Some(string));
+        }
+        assert!(
+            client_string(None, None).unwrap().is_none() && client_string(None, Some("")).unwrap().is_none()
+        );
+        std::fs::set_permissions(read, PermissionsExt::from_mode(0o640)).unwrap();
+        for (file, env, words) in [
+            (
+                Some(run),
+                Some(other.as_str()),
+                "--client-file and PUSHPULL_CLIENT have different client strings",
+            ),
+            (Some(read), None, "has mode 0640"),
+            (None, Some(&text[..90]), "PUSHPULL_CLIENT: the client string is not valid"),
+        ] {
+            let error = client_string(file.map(PathBuf::as_path), env).unwrap_err().to_string();
+            assert!(error.contains(words) && !error.contains('\n'), "{error}");
+            assert!(!error.contains(&text[100..120]) && !error.contains(&other[100..120]), "{error}");
+        }
     }
 
     #[test]

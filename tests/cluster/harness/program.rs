@@ -85,8 +85,10 @@ pub(crate) fn example_called(name: &str) -> Command {
 /// Returns a command without the environment variables that could influence a test.
 pub(crate) fn clean(program: &str) -> Command {
     let mut command = Command::new(program);
-    let tasks = ["PUSHPULL_LOG_PREFIXED", "PUSHPULL_ENDS_WITH_PARENT", "PUSHPULL_JOIN", "PUSHPULL_AUTHORITY"];
-    for variable in ["TF_CONFIG", "RUST_LOG", "LISTEN_FDS", "LISTEN_PID"].iter().chain(&tasks) {
+    let tasks = ["PUSHPULL_LOG_PREFIXED", "PUSHPULL_ENDS_WITH_PARENT"];
+    let secrets = ["PUSHPULL_JOIN", "PUSHPULL_AUTHORITY", "PUSHPULL_CLIENT"];
+    let system = ["TF_CONFIG", "RUST_LOG", "LISTEN_FDS", "LISTEN_PID"];
+    for variable in system.iter().chain(&tasks).chain(&secrets) {
         command.env_remove(variable);
     }
     command.stdin(Stdio::null());

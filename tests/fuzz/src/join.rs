@@ -35,7 +35,7 @@ fn check(bytes: &[u8]) -> usize {
         Err(error) => {
             check_error(&error);
             match error {
-                JoinStringError::Format | JoinStringError::File(_) => 0,
+                JoinStringError::Format | JoinStringError::Client | JoinStringError::File(_) => 0,
                 JoinStringError::Parts(_) => 1,
                 JoinStringError::Digits { .. } => 2,
                 JoinStringError::Checksum => 3,

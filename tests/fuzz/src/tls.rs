@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use aws_lc_rs::hmac;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair};
-use pushpull_identity::{Authority, Credentials, IdentityError, Secured};
+use pushpull_identity::{Authority, Credentials, IdentityError, Proven, Secured};
 use pushpull_messages::cluster::ClusterSpec;
 use pushpull_messages::id::{JobName, TaskId};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -412,13 +412,13 @@ async fn between(
     let (relay_far, far) = duplex(PIPE_BYTES);
     let dials = async {
         let secured = from.connect(near).await?;
-        let tasks = secured.tasks.clone();
+        let tasks = tasks_of(&secured);
         talk(secured, b"hello", b"world").await;
         Ok(tasks)
     };
     let accepts = async {
         let Some(secured) = to.accept(far).await? else { return Ok(None) };
-        let tasks = secured.tasks.clone();
+        let tasks = tasks_of(&secured);
         talk(secured, b"world", b"hello").await;
         Ok(Some(tasks))
     };
@@ -428,6 +428,14 @@ async fn between(
         biased;
         both = &mut ends => both,
         () = relay.run(script, [relay_near, relay_far]) => ends.await,
+    }
+}
+
+/// Returns the tasks that the other end has proved to be. The tasks of this job serve no clients.
+fn tasks_of(secured: &Secured<DuplexStream>) -> Vec<TaskId> {
+    match &secured.proven {
+        Proven::Tasks(tasks) => tasks.clone(),
+        Proven::Client(role) => panic!("(C) a training job has no client, but one has the role {role}"),
     }
 }
 

@@ -3,6 +3,9 @@
 
 // Each test crate uses a part of what the harness of clusters has.
 #[allow(dead_code)]
+#[path = "../../cluster/harness/endpoint.rs"]
+mod endpoint;
+#[allow(dead_code)]
 #[path = "../../cluster/harness/ports.rs"]
 mod ports;
 #[allow(dead_code)]
@@ -15,6 +18,7 @@ mod wait;
 mod long;
 mod servers;
 
+pub(crate) use endpoint::Endpoint;
 pub(crate) use long::Long;
 pub(crate) use program::{Program, example_called, tool};
 pub(crate) use servers::{Servers, server};

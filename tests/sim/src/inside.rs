@@ -46,7 +46,7 @@ impl Transport for Inside {
             if self.host.machine().is_killed() {
                 return Err(TransportError::io(address, ErrorKind::NetworkDown.into()));
             }
-            let Link { sender, receiver, peer, tasks } = self.inner.dial(address).await?;
+            let Link { sender, receiver, peer, proven } = self.inner.dial(address).await?;
             let (host, broken) = (self.host.clone(), self.host.begin_link());
             let end = End { host, broken, peer: Arc::default() };
             let sender = Box::new(Sender { inner: sender, end: end.clone() });
@@ -54,7 +54,7 @@ impl Transport for Inside {
                 sender,
                 receiver: Box::new(Receiver { inner: receiver, end, next: None }),
                 peer,
-                tasks,
+                proven,
             })
         }
         .boxed()

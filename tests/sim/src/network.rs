@@ -310,7 +310,7 @@ impl Host {
                 payload: Payload::EMPTY,
             }),
             peer: to.to_string(),
-            tasks: None,
+            proven: None,
         };
         [end(here, there, &self.machine, out, comes_back), end(there, here, at_peer, back, arrives)]
     }

@@ -114,6 +114,9 @@ pub enum SessionError {
     /// The server is about to stop.
     #[error("the server is stopping and begins no more runs")]
     Draining,
+    /// The client may not do what it has requested. The value says what that is.
+    #[error("{0}, and this client has the role read: it needs a client string of the role run")]
+    NotAllowed(String),
     /// A request cannot be understood.
     #[error("{0}")]
     Malformed(String),

@@ -13,6 +13,7 @@ use crate::error::SessionError;
 use crate::memory::Share;
 use crate::placement::Placement;
 use crate::plan::{Plan, Signature};
+use crate::read_only::check_read_only;
 use crate::reads::check_reads;
 
 /// The maximum number of open graphs of one connection of a client.
@@ -101,8 +102,11 @@ impl OpenGraph {
     /// Plans a run for the task at index `own`. This takes long for a large graph.
     ///
     /// # Errors
-    /// Those of [`Plan::new`].
+    /// Those of [`Plan::new`], and if the run may not change variables but would.
     pub fn plan(&self, signature: &Signature, own: usize) -> Result<Plan, SessionError> {
+        if self.home.read_only {
+            check_read_only(&self.spec, signature)?;
+        }
         Plan::new(&self.spec, &self.placement, &self.devices, signature, own)
     }
 

@@ -22,6 +22,7 @@ mod payload;
 mod peers;
 mod placement;
 mod plan;
+mod read_only;
 mod reads;
 mod run;
 mod runs;

@@ -100,7 +100,8 @@ async fn home_of(state: &Arc<State>, peer: &Peer, spec: &GraphSpec) -> Result<Ho
     });
     let cpus = join_all(asked).await.into_iter().collect::<Result<Vec<_>, _>>()?;
     let (task, incarnation) = (own, state.identity.incarnation);
-    Ok(Home { task, incarnation, graph: state.number(), client: client_of(peer), cpus })
+    let read_only = peer.guest.is_some_and(|role| !role.may_change());
+    Ok(Home { task, incarnation, graph: state.number(), client: client_of(peer), cpus, read_only })
 }
 
 /// Returns the task that a request names. The task may not exist.

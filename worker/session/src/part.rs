@@ -104,6 +104,7 @@ fn compute(run: &Run, id: NodeId, inputs: &[Arc<Tensor>]) -> Result<Arc<Tensor>,
         container: &run.graph.container,
         variable: &graph.variables[variable.index()],
         client: run.graph.client,
+        may_create: !run.graph.home.read_only,
     };
     let variables = &run.variables;
     let done = || Ok(Arc::new(Tensor::from(true)));

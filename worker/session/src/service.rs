@@ -81,7 +81,7 @@ async fn lead_and_answer(
 impl Service for SessionService {
     fn admit(&self, peer: &Peer) -> Result<(), Refusal> {
         let cluster = &self.state.identity.cluster;
-        if !peer.guest && cluster.address(peer.task).is_none() {
+        if peer.guest.is_none() && cluster.address(peer.task).is_none() {
             let reason = format!("{} is not in the cluster of this server", peer.task);
             return Err(Refusal::new(RefusalCode::Mismatch, reason));
         }
@@ -94,10 +94,16 @@ impl Service for SessionService {
         let from_member = matches!(message, Message::RunPart(_) | Message::Transfer(_) | Message::Abort(_))
             || matches!(&message, Message::OpenGraph(open) if open.home.is_some())
             || matches!(&message, Message::CloseGraph(close) if close.home.is_some());
-        if from_member && peer.guest {
+        if from_member && peer.guest.is_some() {
             let name = message.name();
             return reply
                 .refuse(RefusalCode::Malformed, format!("{name} with these fields is for servers alone"));
+        }
+        if let (Message::Reset(_), Some(role)) = (&message, peer.guest)
+            && !role.may_change()
+        {
+            let error = SessionError::NotAllowed("a reset removes variables".to_owned());
+            return reply.refuse(error.code(), error);
         }
         let peer = peer.clone();
         let long = match message {
@@ -140,7 +146,7 @@ impl Service for SessionService {
     }
 
     fn disconnected(&self, peer: &Peer) {
-        let reason = match peer.guest {
+        let reason = match peer.guest.is_some() {
             true => "the client has disconnected".to_owned(),
             false => format!("the connection from {} is lost", peer.task),
         };

@@ -23,6 +23,8 @@ pub struct Declared<'a> {
     pub variable: &'a VariableSpec,
     /// The number of the client whose quota the variable counts against if it is created.
     pub client: u64,
+    /// Whether the variable is created if it does not exist. Otherwise, this is an error.
+    pub may_create: bool,
 }
 
 /// A storage of variables in named containers. A variable is created with its initial value when it is first
@@ -32,7 +34,7 @@ pub trait Variables: Send + Sync + 'static {
     /// Returns the value of a variable.
     ///
     /// # Errors
-    /// If the variable has another shape or type, or does not fit within a limit.
+    /// If the variable has another shape or type, does not fit within a limit, or must exist but does not.
     fn read(&self, declared: Declared<'_>) -> Result<Arc<Tensor>, VariableError>;
 
     /// Sets a variable, or adds to it or subtracts from it, and returns the new value. The new value has the

@@ -348,7 +348,7 @@ struct RouteService {
 impl Service for RouteService {
     fn admit(&self, peer: &Peer) -> Result<(), Refusal> {
         let mut relay = self.shared.relay.lock();
-        if peer.guest || peer.task.job != JobName::Worker || !relay.is_child(peer.task.index) {
+        if peer.guest.is_some() || peer.task.job != JobName::Worker || !relay.is_child(peer.task.index) {
             let reason = format!("no gradients of {} pass through {}", peer.task, self.shared.task);
             return Err(Refusal::new(RefusalCode::Mismatch, reason));
         }

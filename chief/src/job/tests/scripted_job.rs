@@ -35,7 +35,7 @@ pub(super) struct Play {
 /// connection with the number `connection`.
 pub(super) fn peer(worker: u32, life: u64, connection: u64) -> Peer {
     let (task, incarnation) = (TaskId::worker(worker), Incarnation(life));
-    Peer { task, guest: false, incarnation, connection, address: "here".into(), http: None, nonce: 0 }
+    Peer { task, guest: None, incarnation, connection, address: "here".into(), http: None, nonce: 0 }
 }
 
 /// Returns the error that ends the job when another chief leads it.

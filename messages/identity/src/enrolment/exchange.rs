@@ -1,8 +1,7 @@
-//! The two ends of an enrolment: a task asks, and the chief grants.
+//! The two ends of an enrolment: a task asks, and the task with the authority grants.
 
 use std::time::Duration;
 
-use pushpull_messages::cluster::ClusterSpec;
 use pushpull_messages::id::TaskId;
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -12,17 +11,17 @@ use super::proof::{Channel, PROOF_BYTES, Side, is_same};
 use crate::authority::Authority;
 use crate::error::IdentityError;
 use crate::join_string::JoinString;
-use crate::process_tasks::{hosts_of, process_tasks};
+use crate::place::Place;
 use crate::provider::PUBLIC_KEY_BYTES;
 
 /// What every task is told that is refused.
 const REFUSAL: &str = "its role, its index or its join string is not one of this job";
 
-/// What the chief needs in order to grant certificates.
+/// What is needed in order to grant certificates.
 #[derive(Clone, Copy)]
 pub(crate) struct Grants<'a> {
     pub authority: &'a Authority,
-    pub cluster: &'a ClusterSpec,
+    pub place: &'a Place,
     /// The time since 1970.
     pub now: Duration,
 }
@@ -41,14 +40,14 @@ pub(crate) async fn ask(
     EnrolmentMessage::Ask { task, public_key, proof }.write(stream).await?;
     match EnrolmentMessage::read(stream).await? {
         EnrolmentMessage::Granted { chain, proof } => {
-            let expected = channel.prove(&join.secret, Side::Chief, &chain.each_ref().map(AsRef::as_ref));
+            let expected = channel.prove(&join.secret, Side::Authority, &chain.each_ref().map(AsRef::as_ref));
             if !is_same(&expected, &proof) {
-                return Err(EnrolmentError::ChiefProof);
+                return Err(EnrolmentError::AuthorityProof);
             }
             Ok(chain.to_vec())
         }
         EnrolmentMessage::Refused { reason } => Err(EnrolmentError::Refused(reason)),
-        EnrolmentMessage::Ask { .. } => Err(EnrolmentError::Message("expected an answer")),
+        _ => Err(EnrolmentError::Message("expected an answer")),
     }
 }
 
@@ -85,7 +84,7 @@ pub(crate) async fn grant(
 fn decide(
     question: &EnrolmentMessage,
     channel: Channel,
-    Grants { authority, cluster, now }: Grants<'_>,
+    Grants { authority, place, now }: Grants<'_>,
 ) -> Result<(Vec<TaskId>, EnrolmentMessage), IdentityError> {
     let EnrolmentMessage::Ask { task, public_key, proof } = question else {
         return Err(EnrolmentError::Message("expected a question").into());
@@ -94,11 +93,11 @@ fn decide(
     if !is_same(&question_proof(&channel, join, task, public_key), proof) {
         return Err(EnrolmentError::Proof(task).into());
     }
-    let tasks = process_tasks(cluster, task).filter(|tasks| !tasks.contains(&TaskId::CHIEF));
+    let tasks = place.tasks_with(task).filter(|tasks| !tasks.contains(&place.authority()));
     let tasks = tasks.ok_or(EnrolmentError::NotListed(task))?;
-    let chain = authority.certify(&tasks, &hosts_of(cluster, &tasks), public_key, now)?;
+    let chain = authority.certify(&tasks, &place.hosts_of(&tasks), public_key, now)?;
     let chain: [_; 2] =
         chain.try_into().map_err(|_| EnrolmentError::Message("a chain has two certificates"))?;
-    let proof = channel.prove(&join.secret, Side::Chief, &chain.each_ref().map(AsRef::as_ref));
+    let proof = channel.prove(&join.secret, Side::Authority, &chain.each_ref().map(AsRef::as_ref));
     Ok((tasks, EnrolmentMessage::Granted { chain, proof }))
 }

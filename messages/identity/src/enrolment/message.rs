@@ -1,5 +1,5 @@
-//! The messages of an enrolment: a length, a kind, and fields with their lengths. Decoding any bytes returns
-//! a message or an error.
+//! The messages of an enrolment, and of a client that proves its role: a length, a kind, and fields with
+//! their lengths. Decoding any bytes returns a message or an error.
 
 use std::io;
 
@@ -8,6 +8,7 @@ use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::proof::PROOF_BYTES;
+use crate::client_role::ClientRole;
 use crate::provider::PUBLIC_KEY_BYTES;
 
 /// The size of the largest message in bytes. A chain of two certificates has about 1 KiB.
@@ -18,28 +19,42 @@ const TEXT_BYTES_MAX: usize = 200;
 const ASK: u8 = 1;
 const GRANTED: u8 = 2;
 const REFUSED: u8 = 3;
+const CLIENT: u8 = 4;
+const ADMITTED: u8 = 5;
 
-/// The reason why a task gets no certificate.
+/// The reason why a task gets no certificate, or why a client is not admitted.
 #[derive(Debug, thiserror::Error)]
 pub enum EnrolmentError {
-    /// The chief refused the task. The value is what the chief said.
-    #[error("the chief refused to give this task a certificate: {0}")]
+    /// The task with the authority refused this task. The value is what it said.
+    #[error("this task gets no certificate: {0}")]
     Refused(String),
     /// A task does not know the secret. The value is the task that it claims to be.
     #[error("a task that calls itself {0} does not know the secret of this job's join string")]
     Proof(TaskId),
-    /// The chief does not know the secret.
+    /// The task with the authority does not know the secret.
     #[error(
-        "the chief does not know the secret of this job's join string; give it the job's --authority FILE"
+        "the task with the authority does not know the secret of this job's join string; give it the job's \
+         --authority FILE"
     )]
-    ChiefProof,
-    /// The task is not one to which the chief gives certificates.
-    #[error("{0} proved the join string, but the cluster spec of the chief does not list it")]
+    AuthorityProof,
+    /// A client does not know the secret of its role.
+    #[error(
+        "a client with the role {0} does not know the secret of that role; print its client string with \
+         `pushpull join client`"
+    )]
+    ClientProof(ClientRole),
+    /// The server refused this client. The value is what the server said.
+    #[error(
+        "the server refused this client: {0}; print a client string of its cluster with `pushpull join client`"
+    )]
+    ClientRefused(String),
+    /// The task is not one that may have a certificate.
+    #[error("{0} proved the join string, but the cluster spec of this task does not list it")]
     NotListed(TaskId),
     /// A message cannot be decoded. The value says why.
     #[error("a message of an enrolment is not valid: {0}")]
     Message(&'static str),
-    /// The chief has too many enrolments in progress.
+    /// The task with the authority has too many enrolments in progress.
     #[error("too many tasks ask for a certificate at once")]
     Busy,
     /// The operating system reported an error.
@@ -47,15 +62,19 @@ pub enum EnrolmentError {
     Io(#[from] io::Error),
 }
 
-/// A message of an enrolment.
+/// A message of an enrolment, or of a client that proves its role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum EnrolmentMessage {
     /// The task asks for a certificate.
     Ask { task: TaskId, public_key: [u8; PUBLIC_KEY_BYTES], proof: [u8; PROOF_BYTES] },
-    /// The chief grants the certificate.
+    /// The task with the authority grants the certificate.
     Granted { chain: [CertificateDer<'static>; 2], proof: [u8; PROOF_BYTES] },
-    /// The chief refuses.
+    /// The other end refuses.
     Refused { reason: String },
+    /// A client proves its role.
+    Client { role: ClientRole, proof: [u8; PROOF_BYTES] },
+    /// The server admits the client.
+    Admitted,
 }
 
 impl EnrolmentMessage {
@@ -69,6 +88,8 @@ impl EnrolmentMessage {
             }
             Self::Granted { chain: [leaf, authority], proof } => (GRANTED, vec![leaf, authority, proof]),
             Self::Refused { reason } => (REFUSED, vec![reason.as_bytes()]),
+            Self::Client { role, proof } => (CLIENT, vec![role.as_str().as_bytes(), proof]),
+            Self::Admitted => (ADMITTED, vec![]),
         };
         let mut bytes = vec![kind];
         for field in fields {
@@ -110,6 +131,11 @@ impl EnrolmentMessage {
                 }
                 Self::Refused { reason: reason.to_owned() }
             }
+            CLIENT => {
+                let role = std::str::from_utf8(field()?).ok().and_then(|role| role.parse().ok());
+                Self::Client { role: role.ok_or(invalid("the role is not valid"))?, proof: sized(field()?)? }
+            }
+            ADMITTED => Self::Admitted,
             _ => return Err(invalid("its kind is unknown")),
         };
         if rest.is_empty() { Ok(message) } else { Err(invalid("bytes follow it")) }
@@ -162,6 +188,9 @@ mod tests {
                 |(leaf, authority, proof)| EnrolmentMessage::Granted { chain: [leaf, authority], proof }
             ),
             "[ -~]{0,200}".prop_map(|reason| EnrolmentMessage::Refused { reason }),
+            (prop::sample::select(&ClientRole::ALL[..]), any::<[u8; PROOF_BYTES]>())
+                .prop_map(|(role, proof)| EnrolmentMessage::Client { role, proof }),
+            Just(EnrolmentMessage::Admitted),
         ]
     }
 
@@ -175,7 +204,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_decoded_without_a_panic(kind in 0u8..5, bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn any_bytes_are_decoded_without_a_panic(kind in 0u8..7, bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             let _ = EnrolmentMessage::decode(&[&[kind], &bytes[..]].concat());
             let _ = EnrolmentMessage::decode(&bytes);
         }

@@ -17,7 +17,8 @@ pub(crate) struct Channel([u8; 32]);
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Side {
     Task,
-    Chief,
+    Authority,
+    Client,
 }
 
 impl Channel {
@@ -37,7 +38,8 @@ impl Channel {
         let mut context = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, secret));
         let name: &[u8] = match side {
             Side::Task => b"task",
-            Side::Chief => b"chief",
+            Side::Authority => b"chief",
+            Side::Client => b"client",
         };
         for part in [name, &self.0].iter().chain(parts) {
             context.update(&(part.len() as u64).to_be_bytes());
@@ -65,7 +67,8 @@ mod tests {
         assert!(is_same(&one.prove(b"secret", Side::Task, &[b"ab", b"c"]), &proof));
         for (wrong, what) in [
             (other.prove(b"secret", Side::Task, &[b"ab", b"c"]), "another connection"),
-            (one.prove(b"secret", Side::Chief, &[b"ab", b"c"]), "the other end"),
+            (one.prove(b"secret", Side::Authority, &[b"ab", b"c"]), "the other end"),
+            (one.prove(b"secret", Side::Client, &[b"ab", b"c"]), "a client"),
             (one.prove(b"secret", Side::Task, &[b"a", b"bc"]), "another content"),
             (one.prove(b"other", Side::Task, &[b"ab", b"c"]), "another secret"),
         ] {

@@ -38,6 +38,9 @@ pub struct Home {
     pub client: u64,
     /// The number of CPU devices of each task, in the order of the cluster spec.
     pub cpus: Vec<u32>,
+    /// Whether runs of the graph must neither change nor create variables.
+    #[serde(default)]
+    pub read_only: bool,
 }
 
 impl Content for OpenGraph {

@@ -94,5 +94,5 @@ async fn link(mut stream: UnixStream, config: &LocalConfig) -> io::Result<Link> 
     let receiver = Receiver::local(read, pool.clone(), *lost_after, spin.clone(), borrower);
     // The kernel has said that the other end belongs to this user, so it needs no certificate.
     let sender = Box::new(Sender::local(write, spin, lender));
-    Ok(Link { sender, receiver: Box::new(receiver), peer, tasks: None })
+    Ok(Link { sender, receiver: Box::new(receiver), peer, proven: None })
 }

@@ -1,6 +1,8 @@
 //! Links over TLS: both ends have proved who they are.
 
 #[cfg(test)]
+mod client_tests;
+#[cfg(test)]
 mod tests;
 
 use std::io;
@@ -44,7 +46,7 @@ struct Over(Option<WireError>);
 
 /// Returns a link from which only `error` can be received or, without an error, nothing.
 pub(crate) fn over(peer: String, error: Option<WireError>) -> Link {
-    Link { sender: Box::new(Over(None)), receiver: Box::new(Over(error)), peer, tasks: None }
+    Link { sender: Box::new(Over(None)), receiver: Box::new(Over(error)), peer, proven: None }
 }
 
 impl FrameReceiver for Over {

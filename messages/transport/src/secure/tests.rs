@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pushpull_identity::{Authority, Credentials, JoinString};
+use pushpull_identity::{Authority, Credentials, JoinString, Proven};
 use pushpull_messages::cluster::ClusterSpec;
 use pushpull_messages::id::{Incarnation, JobName, RequestId, TaskId};
 use pushpull_messages::message::{AccessFiles, FileAccess, Message, RefusalCode, Stopped};
@@ -160,7 +160,10 @@ async fn payloads_arrive_unchanged_in_both_directions() {
     };
     let (near, mut far) = tokio::join!(worker.dial(&address), accept);
     let mut near = near.unwrap();
-    assert_eq!((&near.tasks, &far.tasks), (&Some(vec![CHIEF]), &Some(vec![WORKER])));
+    assert_eq!(
+        (&near.proven, &far.proven),
+        (&Some(Proven::Tasks(vec![CHIEF])), &Some(Proven::Tasks(vec![WORKER])))
+    );
     for link in [&mut near, &mut far] {
         link.receiver.trust(Limits::default(), None);
     }
@@ -298,7 +301,7 @@ async fn a_local_link_needs_no_certificate_but_gives_one() {
     let (chief, ps, worker) = (local(job.chief()), local(job.tcp(PS)), job.tcp(WORKER));
     let _servers = [job.serve(&chief, CHIEF), job.serve(&ps, PS)];
     let near = chief.dial(&job.address(PS)).await.unwrap();
-    assert!(near.peer.ends_with("of this host") && near.tasks.is_none(), "{}", near.peer);
+    assert!(near.peer.ends_with("of this host") && near.proven.is_none(), "{}", near.peer);
     // The ps task has a certificate by now, for tasks of other hosts.
     let far = job.dial(&worker, WORKER, PS).await.unwrap();
     assert!(known_as(&far, Payload::EMPTY).await.contains("hello worker/0"));

@@ -103,8 +103,14 @@ fn requests_of_servers_are_refused_from_clients() {
     let part = RunPart { run, graph: 1, feeds, fetches, targets };
     let tensor = TensorSpec::f32([1]);
     let transfer = Transfer { run, part: 0, value: 0, tensor };
-    let home =
-        Home { task: TaskId::worker(0), incarnation: Incarnation(7), graph: 1, client: 1, cpus: vec![1] };
+    let home = Home {
+        task: TaskId::worker(0),
+        incarnation: Incarnation(7),
+        graph: 1,
+        client: 1,
+        cpus: vec![1],
+        read_only: false,
+    };
     let open =
         OpenGraph { container: String::new(), soft_placement: false, placement: false, home: Some(home) };
     let refusals = [

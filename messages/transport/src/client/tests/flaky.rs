@@ -148,7 +148,7 @@ impl Transport for Flaky {
 
     fn dial<'a>(&'a self, address: &'a str) -> BoxFuture<'a, Result<Link, TransportError>> {
         async move {
-            let Link { sender, receiver, peer, tasks } = self.inner.dial(address).await?;
+            let Link { sender, receiver, peer, proven } = self.inner.dial(address).await?;
             let faults = || (Arc::clone(&self.faults), self.faults.cuts.subscribe());
             let (of_sender, of_receiver) = (faults(), faults());
             Ok(Link {
@@ -160,7 +160,7 @@ impl Transport for Flaky {
                     again: None,
                 }),
                 peer,
-                tasks,
+                proven,
             })
         }
         .boxed()
