@@ -487,7 +487,7 @@ const fn term(chief: u64) -> Term {
 
 fn peer(task: TaskId, life: u64, connection: u64) -> Peer {
     let incarnation = Incarnation(life);
-    Peer { task, guest: false, incarnation, connection, address: "here".into(), http: None, nonce: 0 }
+    Peer { task, guest: None, incarnation, connection, address: "here".into(), http: None, nonce: 0 }
 }
 
 fn chief_peer(chief: u64, connection: u64) -> Peer {

@@ -404,7 +404,7 @@ impl Job {
 
 fn peer(worker: u32, life: u64, connection: u64) -> Peer {
     let (task, incarnation) = (TaskId::worker(worker), Incarnation(life));
-    Peer { task, guest: false, incarnation, connection, address: "here".into(), http: None, nonce: 0 }
+    Peer { task, guest: None, incarnation, connection, address: "here".into(), http: None, nonce: 0 }
 }
 
 #[cfg(test)]

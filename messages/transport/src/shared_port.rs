@@ -108,14 +108,14 @@ impl Tasks {
         link.receiver.trust(self.first_frame, None);
         let first = match timeout(FIRST_FRAME, link.receiver.receive()).await {
             Ok(Ok(None)) => {
-                stranger.map(Stranger::pass);
+                stranger.into_iter().for_each(Stranger::pass);
                 return;
             }
             Ok(first) => first,
             Err(_) => Err(WireError::Stalled(FIRST_FRAME.as_secs())),
         };
         if first.is_ok() {
-            stranger.map(Stranger::pass);
+            stranger.into_iter().for_each(Stranger::pass);
         }
         let request = first.as_ref().ok().and_then(|first| first.as_ref()).map(|first| first.request);
         let Some(queue) = self.queue(&first) else {
