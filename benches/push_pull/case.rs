@@ -51,6 +51,8 @@ pub(crate) enum Wire {
     /// A Unix socket and shared memory.
     Shared,
     InProcess,
+    /// TCP with TLS, between tasks that have proved who they are.
+    Tls,
 }
 
 /// A limit of the machine that a measurement is compared with.
@@ -109,6 +111,7 @@ impl Case {
             spins: true,
         };
         let adam = |case| Self { adam: true, ..case };
+        let tls = |case| Self { transport: Wire::Tls, ..case };
         let shared = |case| Self { transport: Wire::Shared, ..case };
         let inside = |case| Self { transport: Wire::InProcess, ..case };
         let by = |workers, case| Self { workers, ..case };
@@ -132,6 +135,11 @@ impl Case {
             flying(2, case(PushPull, Dense)),
             flying(2, case(PushPull, Mlp)),
             flying(4, case(PushPull, Small)),
+            tls(case(Push, Dense)),
+            tls(case(Pull, Dense)),
+            tls(case(PushPull, Dense)),
+            tls(case(PushPull, Mlp)),
+            tls(case(PushPull, Small)),
             shared(case(Push, Dense)),
             shared(case(Pull, Dense)),
             shared(case(PushPull, Dense)),
@@ -177,6 +185,7 @@ impl Case {
     pub(crate) const fn transport(&self) -> &'static str {
         match self.transport {
             Wire::Tcp => "tcp",
+            Wire::Tls => "tls",
             Wire::Shared => "shared_memory",
             Wire::InProcess => "in_process",
         }

@@ -2,18 +2,19 @@
 //! orders that a chief would give.
 
 use std::net::TcpListener;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use pushpull::{ClusterSpec, InitializerSpec, SyncSpec};
+use pushpull_identity::{Authority, Credentials};
 use pushpull_messages::id::{GlobalStep, Incarnation, JobName, PlacementEpoch, ShardId, TaskId, VariableId};
 use pushpull_messages::message::{Appoint, Appointed, Claim, Claimed, CreateShard, ShardCreated};
 use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
 use pushpull_messages::tensor::DType;
 use pushpull_messages::variable::VariableSpec;
-use pushpull_transport::buffer::Payload;
+use pushpull_transport::buffer::{BufferPool, Payload};
 use pushpull_transport::{Connection, Identity, Patience, Tcp, Transport, dial};
 use serde::{Deserialize, Serialize};
 use tokio::process::{Child, Command};
@@ -34,6 +35,8 @@ const INCARNATION: Incarnation = Incarnation(1);
 pub(crate) struct Setup {
     pub case: Case,
     pub cluster: ClusterSpec,
+    /// The file of the job's authority; `None` if the tasks do not prove who they are.
+    pub authority: Option<PathBuf>,
 }
 
 /// What the processes of a cluster have used.
@@ -52,14 +55,31 @@ pub(crate) fn free_address() -> anyhow::Result<String> {
 }
 
 impl Setup {
-    fn new(case: Case) -> anyhow::Result<Self> {
+    /// Returns the setup of a case. The file of the authority, if there is one, is written into `dir`.
+    fn new(case: Case, dir: &Path) -> anyhow::Result<Self> {
         let addresses = |count| (0..count).map(|_| free_address()).collect::<anyhow::Result<Vec<String>>>();
         let jobs = [
             (JobName::Chief, addresses(1)?),
             (JobName::Ps, addresses(1)?),
             (JobName::Worker, addresses(case.workers)?),
         ];
-        Ok(Self { case, cluster: ClusterSpec::new(jobs)? })
+        let authority = (case.transport == Wire::Tls).then(|| dir.join("authority"));
+        authority.iter().try_for_each(|path| Authority::new()?.write(path))?;
+        Ok(Self { case, cluster: ClusterSpec::new(jobs)?, authority })
+    }
+
+    /// Returns the transport of `task`, whose large payloads are buffers of `pool`. The process has the
+    /// authority's file, so it makes its certificate itself.
+    pub(crate) fn tcp(&self, pool: BufferPool, task: TaskId) -> anyhow::Result<Tcp> {
+        let local = self.case.transport == Wire::Shared;
+        let credentials = |path: &PathBuf| {
+            let authority = Authority::read(path)?;
+            anyhow::Ok(Credentials::of_chief(authority, self.cluster.clone(), task)?)
+        };
+        let credentials = self.authority.as_ref().map(credentials).transpose()?;
+        let tcp =
+            Tcp::new(pool).with_local(local).with_congestion(congestion()).with_credentials(credentials);
+        Ok(if self.case.spins { tcp } else { tcp.with_spin(Duration::ZERO) })
     }
 
     /// Returns the identity of a task.
@@ -133,13 +153,17 @@ fn start_ps(setup: &Setup) -> anyhow::Result<Child> {
     command.args((!setup.case.spins).then_some("--spin-us=0"));
     command.arg(if setup.case.transport == Wire::Shared { "--transport=auto" } else { "--transport=tcp" });
     command.env("TF_CONFIG", setup.cluster.to_tf_config(TaskId::ps(0))).env("RUST_LOG", "error");
+    if let Some(path) = &setup.authority {
+        command.env("PUSHPULL_JOIN", Authority::read(path)?.join().text());
+    }
     command.stdout(Stdio::null()).kill_on_drop(true);
     command.spawn().context("cannot start the ps")
 }
 
 /// Measures a case for about this time.
 pub(crate) async fn measure(case: &Case, seconds: f64) -> anyhow::Result<Exchanged> {
-    let setup = Setup::new(*case)?;
+    let dir = tempfile::tempdir()?;
+    let setup = Setup::new(*case, dir.path())?;
     if case.transport == Wire::InProcess {
         let mut process = [child::start(&Task::Embedded(Box::new(setup)))?];
         process[0].ready().await?;
@@ -148,8 +172,8 @@ pub(crate) async fn measure(case: &Case, seconds: f64) -> anyhow::Result<Exchang
     }
     let ps = start_ps(&setup)?;
     let id = ps.id().context("the ps runs")?.to_string();
-    let transport: Arc<dyn Transport> = Arc::new(Tcp::default());
-    let _chief = setup.lead(&*transport).await?;
+    let transport = setup.tcp(BufferPool::default(), TaskId::CHIEF)?;
+    let _chief = setup.lead(&transport).await?;
     let mut workers = Vec::new();
     for index in 0..case.workers {
         workers.push(child::start(&Task::Worker(Box::new(setup.clone()), index))?);

@@ -8,12 +8,12 @@ use pushpull::PsConfig;
 use pushpull_messages::id::{LocalStep, TaskId, VariableId, Version};
 use pushpull_ps::Ps;
 use pushpull_transport::buffer::{BufferPool, Payload};
-use pushpull_transport::{InProcess, RetryConfig, Tcp, Transport};
+use pushpull_transport::{InProcess, RetryConfig, Transport};
 use pushpull_worker::{ClientConfig, Parameters};
 use tokio_util::sync::CancellationToken;
 
 use crate::case::{Direction, Wire};
-use crate::child::{Measured, congestion, report, wait_to_begin};
+use crate::child::{Measured, report, wait_to_begin};
 use crate::cluster::{START, Setup};
 use crate::figures::percentiles;
 use crate::usage;
@@ -149,9 +149,7 @@ impl Exchanger {
 pub(crate) async fn run(setup: &Setup, index: u32) -> anyhow::Result<()> {
     let local = setup.case.transport == Wire::Shared;
     let pool = if local { BufferPool::shared() } else { BufferPool::default() };
-    let tcp = Tcp::new(pool.clone()).with_local(local).with_congestion(congestion());
-    let tcp = if setup.case.spins { tcp } else { tcp.with_spin(Duration::ZERO) };
-    let transport: Arc<dyn Transport> = Arc::new(tcp);
+    let transport: Arc<dyn Transport> = Arc::new(setup.tcp(pool.clone(), TaskId::worker(index))?);
     Exchanger::join(setup, index, transport, &pool).await?.measure(setup).await
 }
 

@@ -348,8 +348,10 @@ fn check_buffers(batch: &arrow_ipc::RecordBatch<'_>, body: &Buffer) -> Result<u6
         let unpacked = unpacked.unwrap_or(bytes.len() as u64);
         // The decoder allocates this memory before it unpacks anything.
         if unpacked / UNPACKED_RATIO_MAX > bytes.len() as u64 {
-            let text =
-                format!("a buffer of {} bytes says that it has {unpacked} when it is unpacked", bytes.len());
+            let (packed, most) = (bytes.len(), UNPACKED_RATIO_MAX * bytes.len() as u64);
+            let text = format!(
+                "a buffer of {packed} bytes says that it has {unpacked} when it is unpacked, expected at most {most}"
+            );
             return Err(ArrowError::IpcError(text));
         }
         total = total.saturating_add(unpacked);

@@ -113,6 +113,6 @@ fn a_packed_batch_with_a_large_buffer_is_refused() {
         let at = bytes.windows(8).rposition(|window| window == size).unwrap();
         bytes[at..at + 8].copy_from_slice(&(1i64 << 40).to_le_bytes());
         let error = read(folder.path(), how, &bytes).unwrap_err().to_string();
-        assert!(error.contains("when it is unpacked, expected at most 1073741824"), "{error}");
+        assert!(error.contains("when it is unpacked, expected at most "), "{error}");
     }
 }
