@@ -10,14 +10,16 @@ use pushpull_messages::id::{
     GlobalStep, Incarnation, LocalStep, PlacementEpoch, RequestId, Sequence, SliceId, TaskId, Version,
 };
 use pushpull_messages::message::{
-    Finish, Finished, Message, Observe, PROTOCOL, Pull, PullAt, Pulled, Push, PushId, Pushed, Register,
-    Registered, Report, Reported, ShardSnapshot, Stop, StopReason, Stopped, TrainingResult,
+    Finish, Finished, Observe, PROTOCOL, Pull, PullAt, Pulled, Push, PushId, Pushed, Register, Registered,
+    Report, Reported, ShardSnapshot, Stop, StopReason, Stopped, TrainingResult,
 };
 use pushpull_transport::buffer::{BufferPool, Payload, Segment};
 use pushpull_transport::wire::{Envelope, Limits, PREFIX_BYTES, Prefix, encode_head};
 use pushpull_transport::{CallError, Connection, DialError, Identity};
 
-use crate::harness::{Cluster, ENDLESS, Job, Program, all_end_well, wait_for_version, whisper};
+use crate::harness::{
+    Cluster, ENDLESS, Job, Program, all_end_well, frame, noise, prefix, wait_for_version, whisper,
+};
 
 const CHIEF: TaskId = TaskId::CHIEF;
 const PS: TaskId = TaskId::ps(0);
@@ -25,33 +27,6 @@ const WORKER: TaskId = TaskId::worker(0);
 
 /// The time limit for the tasks to end while a peer tries to delay the end.
 const PROMPT: Duration = Duration::from_secs(5);
-
-/// Returns the bytes of a valid frame with this message.
-fn frame(request: u64, message: impl Into<Message>) -> Vec<u8> {
-    let envelope = Envelope { request: RequestId(request), message: message.into(), payload: Payload::EMPTY };
-    encode_head(&envelope, false).expect("a small message").bytes
-}
-
-fn prefix(kind: u16, header_bytes: u32, payload_bytes: u64) -> Vec<u8> {
-    let prefix = Prefix { kind, request: RequestId(1), header_bytes, payload_bytes, payload_crc: None };
-    // The checksum is wrong, too, but a task checks the sizes first.
-    let mut bytes = [0; PREFIX_BYTES];
-    bytes.copy_from_slice(&Prefix { header_bytes: 0, ..prefix }.encode(&[]));
-    bytes[20..24].copy_from_slice(&header_bytes.to_le_bytes());
-    bytes.to_vec()
-}
-
-/// Returns pseudorandom bytes from the generator xorshift64. They are the same on every run.
-fn noise(seed: u64, bytes: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state as u8
-    };
-    (0..bytes).map(|_| next()).collect()
-}
 
 /// Returns pairs of bytes that a stranger might send, and the text that the task must log.
 fn strangers(hello: &[u8]) -> Vec<(Vec<u8>, &'static str)> {
@@ -98,15 +73,6 @@ fn say(address: &str, bytes: &[u8]) {
     assert!(!closed.as_ref().is_err_and(timed_out), "the connection is still open");
 }
 
-/// Returns the peak memory of a process, in bytes.
-fn peak_bytes(program: &Program) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", program.id())).expect("it runs");
-    let line = status.lines().find(|line| line.starts_with("VmHWM")).expect("Linux says so");
-    let kilobytes: u64 =
-        line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).expect("a number");
-    kilobytes << 10
-}
-
 #[test]
 fn strangers_are_turned_away_while_training_goes_on() {
     let cluster = Cluster::new(2, 2, ENDLESS);
@@ -123,7 +89,7 @@ fn strangers_are_turned_away_while_training_goes_on() {
     }
     assert!(programs.iter_mut().all(Program::is_running), "it trains while it is attacked");
     for (task, program) in [CHIEF, PS].iter().zip(&programs) {
-        let peak = peak_bytes(program);
+        let peak = program.peak_bytes();
         assert!(peak < 256 << 20, "{task} took {peak} bytes");
     }
     drop(idle);
@@ -362,7 +328,7 @@ fn promises_of_large_payloads_cost_no_memory() {
     }
     let seen = wait_for_version(&cluster, 100);
     wait_for_version(&cluster, seen.version.0 + 500);
-    let peak = peak_bytes(&programs[1]);
+    let peak = programs[1].peak_bytes();
     assert!(peak < 256 << 20, "{peak} bytes");
     drop(open);
     all_end_well(&cluster, &mut programs);

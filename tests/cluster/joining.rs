@@ -4,13 +4,14 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pushpull_messages::id::{JobName, TaskId};
 
-use crate::harness::{Cluster, ENDLESS, Endpoint, Job, PATIENCE, Program, free_port, tool, wait_until};
+use crate::harness::{
+    Cluster, ENDLESS, Endpoint, Job, Joined, PATIENCE, Program, TCP, free_port, tool, wait_until,
+};
 
 const CHIEF: TaskId = TaskId::CHIEF;
 const PS: TaskId = TaskId::ps(0);
@@ -19,66 +20,8 @@ const SECOND: TaskId = TaskId::worker(1);
 
 /// The time limit for a task that is refused to end, and for a stranger to be counted.
 const PROMPT: Duration = Duration::from_secs(20);
-/// Nothing but TCP.
-const TCP: &str = "--transport=tcp";
 /// A job whose variables have the same bits however the tasks are connected.
 const SAME_BITS: [&str; 2] = ["--sync=sync", "--deterministic"];
-
-/// A cluster whose tasks have a join string.
-struct Joined {
-    cluster: Cluster,
-    authority: PathBuf,
-    join: PathBuf,
-}
-
-impl Joined {
-    #[track_caller]
-    fn new(cluster: Cluster) -> Self {
-        let (authority, join) = Self::authority(&cluster, "authority");
-        Self { cluster, authority, join }
-    }
-
-    /// Makes an authority and its join string, and returns their files.
-    #[track_caller]
-    fn authority(cluster: &Cluster, name: &str) -> (PathBuf, PathBuf) {
-        let [authority, join] =
-            [name.to_owned(), format!("{name}-join")].map(|name| cluster.dir().join(name));
-        let mut new = tool();
-        new.args(["join", "new", "--authority"]).arg(&authority);
-        let made = Program::run(cluster.dir(), "join", &mut new).expect(0);
-        assert_eq!((made.out.lines().count(), made.err.as_str()), (1, ""), "only the join string is printed");
-        write_secret(&join, &made.out);
-        (authority, join)
-    }
-
-    /// Returns the command of a task that has the join string in a file.
-    fn role(&self, task: TaskId) -> Command {
-        let mut command = self.cluster.role(task);
-        if task == self.cluster.spec.chief_host() {
-            command.arg("--authority").arg(&self.authority);
-        } else {
-            command.arg("--join-file").arg(&self.join);
-        }
-        command
-    }
-
-    #[track_caller]
-    fn start(&self, task: TaskId) -> Program {
-        self.cluster.spawn(task, self.role(task).arg(TCP))
-    }
-
-    #[track_caller]
-    fn start_all(&self) -> Vec<Program> {
-        self.cluster.spec.tasks().map(|(task, _)| self.start(task)).collect()
-    }
-}
-
-/// Writes a file that only its owner can read.
-fn write_secret(path: &PathBuf, text: &str) {
-    use std::os::unix::fs::OpenOptionsExt;
-    let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-    file.and_then(|mut file| file.write_all(text.as_bytes())).expect("the test's directory can be written");
-}
 
 #[track_caller]
 fn all_end(programs: impl IntoIterator<Item = Program>) {

@@ -11,6 +11,8 @@ mod promtool;
 mod venv;
 
 mod accuracy;
+#[cfg(target_os = "linux")]
+mod attacks;
 mod bad_data;
 mod bad_flags;
 mod bad_peers;

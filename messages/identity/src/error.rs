@@ -78,6 +78,9 @@ pub enum IdentityError {
     /// The handshake took too long.
     #[error("the peer did not prove who it is within {} s", .0.as_secs())]
     Late(Duration),
+    /// A record cannot be decrypted.
+    #[error("a TLS record cannot be decrypted: it is not what the peer has sent on this connection")]
+    Changed,
     /// The authority could not make a certificate.
     #[error(transparent)]
     Authority(#[from] AuthorityError),
@@ -126,6 +129,7 @@ impl From<Error> for IdentityError {
                 | AlertDescription::CertificateUnknown,
             ) => Self::NotTrusted,
             Error::InvalidMessage(_) => Self::NotTls,
+            Error::DecryptError => Self::Changed,
             _ => Self::Tls(error.to_string()),
         }
     }

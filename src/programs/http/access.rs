@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 
 use super::answers::refusal;
 use super::attempts::{Attempts, Client};
+use super::connections::Connections;
 use super::cookie::Cookie;
 use super::host::Hosts;
 use super::origin;
@@ -50,10 +51,17 @@ pub(super) struct Access {
     sessions: Mutex<Sessions>,
     attempts: Mutex<Attempts>,
     refusals: Refusals,
+    connections: Connections,
 }
 
 impl Access {
-    pub(super) fn new(protection: Protection, token: Option<Token>, hosts: Hosts, port: u16) -> Self {
+    pub(super) fn new(
+        protection: Protection,
+        token: Option<Token>,
+        hosts: Hosts,
+        port: u16,
+        connections: Connections,
+    ) -> Self {
         Self {
             protection,
             token,
@@ -62,6 +70,7 @@ impl Access {
             sessions: Mutex::default(),
             attempts: Mutex::default(),
             refusals: Refusals::default(),
+            connections,
         }
     }
 
@@ -70,9 +79,11 @@ impl Access {
         self.token.is_some()
     }
 
-    /// Returns the number of requests that were refused, for each reason.
+    /// Returns the number of requests that were refused, for each reason. A connection that ends without a
+    /// whole request counts as one.
     pub(super) fn refused(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        self.refusals.counts().map(|(reason, count)| (reason.label(), count))
+        let counts = self.refusals.counts().map(|(reason, count)| (reason.label(), count));
+        counts.chain([("no_request", self.connections.unasked())])
     }
 
     /// Checks that the request was meant for this host. If not, the error refuses the request.

@@ -2,6 +2,7 @@
 //! are closed. A client with a request is therefore answered even if many other clients connect and stay
 //! silent. This module must not depend on requests.
 
+use std::cell::Cell;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,6 +33,8 @@ struct Known {
     open: Vec<Connection>,
     /// True while an async task is closing surplus connections.
     is_thinned: bool,
+    /// The number of connections that have ended without a whole request.
+    unasked: u64,
 }
 
 struct Connection {
@@ -52,6 +55,8 @@ pub(super) struct Place {
     all: Connections,
     /// The async task that closes the connection after [`LIFE`].
     end: Option<AbortHandle>,
+    /// True after the first whole request.
+    has_asked: Cell<bool>,
 }
 
 impl Connections {
@@ -67,7 +72,13 @@ impl Connections {
         known.came += 1;
         let came = known.came;
         known.open.push(Connection { came, asked: now, socket, stays: false });
-        Some(Place { came, all: self.clone(), end: None })
+        Some(Place { came, all: self.clone(), end: None, has_asked: Cell::new(false) })
+    }
+
+    /// Returns the number of connections that have ended without a whole request: the head came too slowly,
+    /// was too large or was no HTTP, the handshake failed, or the client sent nothing.
+    pub(super) fn unasked(&self) -> u64 {
+        self.known().unasked
     }
 
     /// Closes the connection with this serial number at once, unless it receives events. This function is
@@ -132,6 +143,7 @@ impl Place {
 
     /// Records the time of a request on the connection.
     pub(super) fn asks(&self, now: Instant) {
+        self.has_asked.set(true);
         self.change(|own| own.asked = now);
     }
 
@@ -145,7 +157,9 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.end.iter().for_each(AbortHandle::abort);
-        self.all.known().open.retain(|connection| connection.came != self.came);
+        let mut known = self.all.known();
+        known.open.retain(|connection| connection.came != self.came);
+        known.unasked += u64::from(!self.has_asked.get());
     }
 }
 

@@ -85,10 +85,11 @@ impl Server {
         let log = config.log.clone();
         let span = log.span();
         let hosts = hosts(config, bound.ip(), about.host());
-        let access = Access::new(protection, config.any_token(), hosts, bound.port());
+        let (connections, token) = (Connections::default(), config.any_token());
+        let access = Access::new(protection, token, hosts, bound.port(), connections.clone());
         let routes =
             web::Data::new(Routes::new(views.clone(), access, about, log, listed, config.is_insecure()));
-        let door = Door { connections: Connections::default(), https };
+        let door = Door { connections, https };
         let (started, starting) = mpsc::channel();
         let (end, ended) = oneshot::channel();
         let run = move || {

@@ -6,8 +6,10 @@ mod cluster;
 mod endpoint;
 #[cfg(target_os = "linux")]
 mod frozen_thread;
+mod hostile_bytes;
 mod idx;
 mod job;
+mod joined;
 mod model;
 mod policies;
 mod ports;
@@ -22,11 +24,13 @@ mod two_shards;
 mod wait;
 
 pub(crate) use cluster::{Cluster, all_end_well};
-pub(crate) use endpoint::Endpoint;
+pub(crate) use endpoint::{Endpoint, Metrics};
 #[cfg(target_os = "linux")]
 pub(crate) use frozen_thread::freeze_shards;
+pub(crate) use hostile_bytes::{frame, noise, prefix};
 pub(crate) use idx::TinyDigits;
 pub(crate) use job::Job;
+pub(crate) use joined::{Joined, TCP, write_secret};
 pub(crate) use model::write_model;
 pub(crate) use policies::under_each;
 pub(crate) use ports::free_port;
@@ -37,5 +41,5 @@ pub(crate) use report::Report;
 pub(crate) use running::{ENDLESS, Running};
 pub(crate) use slowed::Slowed;
 pub(crate) use spy::{wait_for_shard, wait_for_version, whisper};
-pub(crate) use two_shards::{TwoShards, ones};
+pub(crate) use two_shards::{TwoShards, create_order, ones};
 pub(crate) use wait::{PATIENCE, wait_until};

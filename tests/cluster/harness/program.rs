@@ -132,6 +132,16 @@ impl Program {
         self.child.id()
     }
 
+    /// Returns the peak memory of the process, in bytes.
+    #[track_caller]
+    pub(crate) fn peak_bytes(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.id())).expect("it runs");
+        let line = status.lines().find(|line| line.starts_with("VmHWM")).expect("Linux says so");
+        let kilobytes: u64 =
+            line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).expect("a number");
+        kilobytes << 10
+    }
+
     pub(crate) fn out(&self) -> String {
         read(&self.out)
     }

@@ -91,6 +91,12 @@ impl TwoShards {
     }
 }
 
+/// Returns a valid order to create the first shard of ps 0.
+pub(crate) fn create_order() -> CreateShard {
+    let (variables, placement) = variables();
+    create_shard(placement.shards[0], &placement, &variables, SyncSpec::ASYNC)
+}
+
 /// Returns gradients of 1 for all elements, one payload for each shard.
 pub(crate) fn ones(parameters: &Parameters) -> Vec<Payload> {
     let mut gradients = parameters.gradients();

@@ -9,18 +9,16 @@ use std::process::Command;
 use pushpull_identity::{Authority, HttpsClient};
 use pushpull_messages::id::TaskId;
 
-use crate::harness::{Cluster, ENDLESS, Ended, Job, PATIENCE, Program, tool, wait_until};
+use crate::harness::{Cluster, ENDLESS, Ended, Job, PATIENCE, Program, tool, wait_until, write_secret};
 
 const EVERYWHERE: &str = "--http-addr=0.0.0.0:0";
 const PS: TaskId = TaskId::ps(0);
 const TOKEN: &str = "s3cret";
 
-/// Writes a file that only its owner can read.
+/// Writes a file that only its owner can read, in the directory of the cluster.
 fn secret(cluster: &Cluster, name: &str, text: &str) -> PathBuf {
-    use std::os::unix::fs::OpenOptionsExt;
     let path = cluster.dir().join(name);
-    let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
-    file.and_then(|mut file| file.write_all(text.as_bytes())).expect("the test's directory can be written");
+    write_secret(&path, text);
     path
 }
 

@@ -49,7 +49,7 @@ pub enum EnrolmentError {
     )]
     ClientRefused(String),
     /// The task is not one that may have a certificate.
-    #[error("{0} proved the join string, but the cluster spec of this task does not list it")]
+    #[error("{0} proved the join string, but it is none of the tasks that get a certificate here")]
     NotListed(TaskId),
     /// A message cannot be decoded. The value says why.
     #[error("a message of an enrolment is not valid: {0}")]

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use pushpull_identity::IdentityError;
+
 use crate::buffer::BrokenPromise;
 
 /// An error after which no more of a connection's bytes can be read.
@@ -98,7 +100,17 @@ pub enum WireError {
     Broken(#[from] BrokenPromise),
     /// The operating system reported an error.
     #[error(transparent)]
-    Io(#[from] io::Error),
+    Io(io::Error),
+}
+
+impl From<io::Error> for WireError {
+    fn from(error: io::Error) -> Self {
+        // A stream of TLS wraps the reasons why its other end proves nothing in errors of the system.
+        match error.get_ref().is_some_and(|inner| inner.is::<IdentityError>()) {
+            true => Self::Identity(error.to_string()),
+            false => Self::Io(error),
+        }
+    }
 }
 
 impl WireError {

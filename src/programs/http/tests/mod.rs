@@ -604,6 +604,17 @@ fn hostile_clients_delay_nothing() {
     let mut said = Vec::new();
     idle.read_to_end(&mut said).unwrap();
     assert!(String::from_utf8_lossy(&said).contains("408"), "{said:?}");
+    // Each of the others is counted, too, when it ends.
+    drop(held);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let counted = || {
+        let metrics = get(&endpoint, "/metrics").body;
+        let (_, count) = metrics.split_once("pushpull_http_refused_total{reason=\"no_request\"} ").unwrap();
+        count.lines().next().unwrap().parse::<u64>().unwrap()
+    };
+    while counted() < 44 {
+        assert!(Instant::now() < deadline, "{} connections without a request are counted", counted());
+    }
 }
 
 /// Threads that open many connections, send nothing on them, and replace those that the server closes.
