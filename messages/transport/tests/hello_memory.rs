@@ -95,7 +95,7 @@ fn strangers() -> Vec<(Vec<u8>, &'static str)> {
         (encoded(&claimed(&JOBS[1..3], 4000, |_| "a:1".into())), "both ps/0 and ps/1"),
         (encoded(&claimed(&["ps"], 200, |_| "a".repeat(300))), "at most 255 bytes"),
         (encoded(&claimed(&JOBS[1..3], 100, |at| format!("{}:{}", "a".repeat(63), at + 1))), ""),
-        (encoded(&http(60_000)), "has 60000 bytes, expected at most 264"),
+        (encoded(&http(60_000)), "has 60000 bytes, expected at most 272"),
         (header(&vec![0; 60_000], &rmp_serde::to_vec_named(&http(9)).unwrap()), "at most 0 segment lengths"),
         (encoded(&claimed(&named(JOBS_MAX), 2, |at| format!("a:{}", at + 1))), ""),
         (encoded(&claimed(&named(JOBS_MAX + 1), 0, |_| String::new())), "has 65 jobs, expected at most 64"),

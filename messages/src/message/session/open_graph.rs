@@ -39,7 +39,7 @@ pub struct Home {
     /// The number of CPU devices of each task, in the order of the cluster spec.
     pub cpus: Vec<u32>,
     /// Whether runs of the graph must neither change nor create variables.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub read_only: bool,
 }
 
