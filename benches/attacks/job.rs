@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -39,6 +39,11 @@ pub(crate) struct Job {
 /// Returns a free address on this host.
 fn address() -> anyhow::Result<String> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
+}
+
+/// Returns the file with the log of a task.
+fn log_of(folder: &TempDir, task: TaskId) -> PathBuf {
+    folder.path().join(format!("{}.log", task.job))
 }
 
 /// Writes a file that only its owner can read.
@@ -79,7 +84,7 @@ impl Job {
             }
             // The task ends when its standard input is closed, and so when this process ends.
             command.env("PUSHPULL_ENDS_WITH_PARENT", "5").stdin(Stdio::piped()).stdout(Stdio::null());
-            let log = File::create(started.log(task))?;
+            let log = File::create(log_of(&started.folder, task))?;
             let child = command.stderr(log).spawn().with_context(|| format!("cannot start {task}"))?;
             started.tasks.push(child);
         }
@@ -87,15 +92,14 @@ impl Job {
         while started.version().unwrap_or_default() == 0.0 {
             started.is_well()?;
             if Instant::now() > deadline {
-                bail!("the job does not train:\n{}", fs::read_to_string(started.log(TaskId::CHIEF))?);
+                bail!(
+                    "the job does not train:\n{}",
+                    fs::read_to_string(log_of(&started.folder, TaskId::CHIEF))?
+                );
             }
             sleep(EVERY);
         }
         Ok(started)
-    }
-
-    fn log(&self, task: TaskId) -> std::path::PathBuf {
-        self.folder.path().join(format!("{}.log", task.job))
     }
 
     /// Returns the addresses to attack: the ports of the chief and the ps task, and the chief's endpoint.
@@ -106,10 +110,10 @@ impl Job {
 
     /// Checks that all tasks run.
     pub(crate) fn is_well(&mut self) -> anyhow::Result<()> {
-        for at in 0..self.tasks.len() {
-            if let Some(status) = self.tasks[at].try_wait()? {
-                let log = fs::read_to_string(self.log(TASKS[at]))?;
-                bail!("{} has ended with {status}:\n{log}", TASKS[at]);
+        for (task, child) in TASKS.into_iter().zip(&mut self.tasks) {
+            if let Some(status) = child.try_wait()? {
+                let log = fs::read_to_string(log_of(&self.folder, task))?;
+                bail!("{task} has ended with {status}:\n{log}");
             }
         }
         Ok(())
