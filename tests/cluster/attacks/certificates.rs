@@ -15,7 +15,7 @@ use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 /// The time between the first and the last moment of a certificate.
 const LIFE: Duration = Duration::from_secs(3600);
 
-/// A chain of certificates with a key, which need not be that of the first certificate.
+/// A chain of certificates, and a key, which may belong to another certificate.
 pub(super) struct Certificate {
     pub(super) chain: Vec<CertificateDer<'static>>,
     pub(super) key: PrivatePkcs8KeyDer<'static>,
