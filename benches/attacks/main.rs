@@ -4,6 +4,8 @@
 //!
 //! `cargo bench --bench attacks -- [--rounds N] [--seconds N] [--rate N]`.
 
+#[path = "../../tests/support/anybody.rs"]
+mod anybody;
 mod job;
 mod load;
 #[path = "../support/mod.rs"]

@@ -2,6 +2,9 @@
 //! users and with hostile peers. They depend only on flags, exit statuses, logs, reports and the public
 //! protocol.
 
+#[cfg(target_os = "linux")]
+#[path = "../support/anybody.rs"]
+mod anybody;
 #[path = "../support/browser.rs"]
 mod browser;
 mod harness;

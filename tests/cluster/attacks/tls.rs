@@ -13,13 +13,13 @@ use pushpull_transport::buffer::BufferPool;
 use pushpull_transport::wire::{Incoming, Limits, PREFIX_BYTES, Prefix};
 use rcgen::KeyPair;
 use rustls::client::ResolvesClientCert;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::aws_lc_rs::{default_provider, sign::any_supported_type};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::sign::CertifiedKey;
-use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme, StreamOwned};
+use rustls::{ClientConfig, ClientConnection, SignatureScheme, StreamOwned};
 
 use super::certificates::Certificate;
+use crate::anybody::Anybody;
 use crate::harness::frame;
 
 /// The protocol of tasks that talk.
@@ -162,45 +162,6 @@ fn secret_of(join: &JoinString) -> Vec<u8> {
     let hex = text.split('.').nth(3).expect("a join string has five parts");
     let byte = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).expect("hexadecimal digits");
     (0..hex.len()).step_by(2).map(byte).collect()
-}
-
-/// Trusts every server.
-#[derive(Debug)]
-struct Anybody;
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ECDSA_NISTP256_SHA256]
-    }
 }
 
 /// Shows this certificate.

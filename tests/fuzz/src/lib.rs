@@ -3,6 +3,8 @@
 
 #![forbid(unsafe_code)]
 
+#[path = "../../support/anybody.rs"]
+mod anybody;
 mod authority;
 mod changes;
 mod chief;

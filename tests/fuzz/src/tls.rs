@@ -12,13 +12,13 @@ use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair
 use pushpull_identity::{Authority, Credentials, IdentityError, Proven, Secured};
 use pushpull_messages::cluster::ClusterSpec;
 use pushpull_messages::id::{JobName, TaskId};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::ClientConfig;
 use rustls::crypto::aws_lc_rs::default_provider;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
+use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio_rustls::TlsConnector;
 
+use crate::anybody::Anybody;
 use crate::corpus::Form;
 use crate::limits::Limits;
 use crate::script::Script;
@@ -454,49 +454,10 @@ fn stranger(protocol: &[u8]) -> Arc<ClientConfig> {
     let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()));
     let builder = builder.with_protocol_versions(&[&rustls::version::TLS13]).expect("TLS 1.3 is there");
     let mut config =
-        builder.dangerous().with_custom_certificate_verifier(Arc::new(Trusting)).with_no_client_auth();
+        builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody)).with_no_client_auth();
     config.alpn_protocols = vec![protocol.to_vec()];
     config.enable_sni = false;
     Arc::new(config)
-}
-
-/// A verifier that trusts every server.
-#[derive(Debug)]
-struct Trusting;
-
-impl ServerCertVerifier for Trusting {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        default_provider().signature_verification_algorithms.supported_schemes()
-    }
 }
 
 fn seeds() -> Vec<(String, Vec<u8>)> {
