@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use pushpull_messages::id::{JobName, TaskId};
+use pushpull_messages::id::TaskId;
 use pushpull_messages::message::{
     AccessFiles, FileAccess, FilesAccessed, FilesResult, ListedFile, Refusal, RefusalCode,
 };
@@ -72,13 +72,8 @@ impl PsFiles {
         Self(Arc::new(Shared { own, pool, identity, transport, clients }))
     }
 
-    /// Handles the request of a task of the cluster. Only the chief and ps tasks may send one.
+    /// Handles the request of a chief or a ps task.
     pub(crate) fn serve(&self, peer: &Peer, request: AccessFiles, payload: &Payload, reply: Reply) {
-        if !matches!(peer.task.job, JobName::Chief | JobName::Ps) {
-            let (own, from) = (self.0.identity.task, peer.task);
-            let reason = format!("{own} does not accept AccessFiles from {from}");
-            return reply.refuse(RefusalCode::Malformed, reason);
-        }
         match self.access(peer, request.access, payload) {
             Ok((result, found)) => reply.send(FilesAccessed { result }, found),
             Err(Refusal { code, reason }) => reply.refuse(code, reason),

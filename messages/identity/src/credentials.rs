@@ -15,7 +15,8 @@ use rustls::server::Acceptor;
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, ConnectionCommon, ServerConfig};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{self, Semaphore};
+use tokio::sync;
+use tokio::time::Instant;
 use tokio_rustls::{LazyConfigAcceptor, TlsStream, server};
 
 use crate::authority::{Authority, LIFE};
@@ -30,8 +31,8 @@ use crate::proven::Proven;
 use crate::secured::Secured;
 use crate::verifier::Verifier;
 
-/// The largest number of enrolments that the task with the authority answers at a time.
-const ENROLMENTS_MAX: usize = 64;
+/// The time within which a peer that only looks whether the port is open closes its connection.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// The credentials of a process. Clones are the same credentials.
 #[derive(Clone)]
@@ -47,7 +48,6 @@ struct Shared {
     current: Mutex<Arc<Current>>,
     /// Held while this task enrols, so that it enrols once and not once for each connection.
     enrolling: sync::Mutex<()>,
-    places: Semaphore,
 }
 
 /// The settings that belong to the current certificate.
@@ -79,7 +79,7 @@ enum Wanted {
 }
 
 impl Wanted {
-    /// Returns what the protocols stand for that the other end has offered.
+    /// Returns the purpose that the offered protocols name.
     fn by(mut offered: impl Iterator<Item = impl AsRef<[u8]>>) -> Self {
         let named = |name: &[u8]| match name {
             name if name == ENROLMENT => Some(Self::Enrolment),
@@ -194,9 +194,8 @@ impl Credentials {
         authority: Option<Authority>,
         current: Current,
     ) -> Self {
-        let (current, places) = (Mutex::new(Arc::new(current)), Semaphore::new(ENROLMENTS_MAX));
-        let enrolling = sync::Mutex::default();
-        Self(Arc::new(Shared { join, verifier, place, key, authority, current, enrolling, places }))
+        let (current, enrolling) = (Mutex::new(Arc::new(current)), sync::Mutex::default());
+        Self(Arc::new(Shared { join, verifier, place, key, authority, current, enrolling }))
     }
 
     /// Returns whether this process has the authority, which gives the other tasks their certificates.
@@ -216,8 +215,8 @@ impl Credentials {
 
     /// Enrols at the task that has the authority, if this task is one that asks, and has no certificate or
     /// one that has less than half of its life left. A ps task of a training job never asks: the chief
-    /// connects to it. `connect` connects to an address. If the task has a certificate that is still valid,
-    /// a failure has no effect.
+    /// connects to it. `connect` connects to an address. After an error, a certificate that is still valid
+    /// stays in use.
     ///
     /// # Errors
     /// Returns an error if the other task cannot be reached, does not have the authority of this job, or
@@ -237,14 +236,21 @@ impl Credentials {
         let (name, address) = (self.0.place.authority_name(), self.0.place.authority_address());
         let connected = connect(address.clone());
         let unreachable = |error| IdentityError::NoAuthority { name, address, error };
-        let enrolled = async { self.ask(connected.await.map_err(unreachable)?).await };
-        match enrolled.await {
-            Err(error) if self.is_certified(Duration::ZERO) => {
-                tracing::debug!(%error, "the certificate is not renewed");
-                Ok(())
-            }
-            enrolled => enrolled,
-        }
+        let stream = limited(async { connected.await.map_err(unreachable) }).await?;
+        self.ask(stream).await
+    }
+
+    /// Returns true if this task needs no certificate before it connects: it has one that is still valid, or
+    /// it is not one that asks.
+    pub fn is_enrolled(&self) -> bool {
+        self.has_authority() || !self.0.place.asks() || self.is_certified(Duration::ZERO)
+    }
+
+    /// Returns true if this task has a certificate from another one, and less than a quarter of its life is
+    /// left.
+    pub fn expires_soon(&self) -> bool {
+        let certified = self.0.current.lock().certified.is_some();
+        certified && !self.has_authority() && !self.is_certified(LIFE / 4)
     }
 
     /// Returns whether this task has to ask for a certificate now.
@@ -380,7 +386,6 @@ impl Credentials {
         &self,
         mut stream: server::TlsStream<S>,
     ) -> Result<(), IdentityError> {
-        let _place = self.0.places.try_acquire().map_err(|_| EnrolmentError::Busy)?;
         if self.has_authority() {
             let channel = Channel::of(stream.get_ref().1)?;
             self.grant_on(&mut stream, channel).await
@@ -395,10 +400,13 @@ impl Credentials {
         &self,
         stream: S,
     ) -> Result<Option<(server::TlsStream<S>, Wanted)>, IdentityError> {
+        let began = Instant::now();
         let start = match LazyConfigAcceptor::new(Acceptor::default(), stream).await {
             Ok(start) => start,
-            // Most likely, somebody only looked whether the port is open.
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+            // Most likely, the peer only looked whether the port is open.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                return if began.elapsed() < LOOK { Ok(None) } else { Err(IdentityError::Silent(LOOK)) };
+            }
             Err(error) => return Err(error.into()),
         };
         let wanted = start.client_hello().alpn().map_or(Wanted::Peers, Wanted::by);
@@ -457,7 +465,7 @@ fn wrong_task(expected: TaskId, got: &[TaskId]) -> IdentityError {
 /// Returns the error of an admission as the user of a server understands it.
 fn of_client(error: IdentityError) -> IdentityError {
     match error {
-        IdentityError::NotTrusted => IdentityError::ClientTrustsNot,
+        IdentityError::NotTrusted => IdentityError::ClientDistrusts,
         error => error,
     }
 }

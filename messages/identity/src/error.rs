@@ -26,7 +26,7 @@ pub enum IdentityError {
     NotTrusted,
     /// The client does not accept the certificate of this task.
     #[error("the client does not trust this server: its client string is probably that of another cluster")]
-    ClientTrustsNot,
+    ClientDistrusts,
     /// The peer does not speak TLS.
     #[error(
         "the peer does not speak TLS: it was probably started without the job's join string, or without a client \
@@ -78,6 +78,10 @@ pub enum IdentityError {
     /// The handshake took too long.
     #[error("the peer did not prove who it is within {} s", .0.as_secs())]
     Late(Duration),
+    /// The peer closed the connection before it had begun a handshake. The value is the time after which this
+    /// counts as a fault.
+    #[error("the peer was silent for more than {} ms, and closed the connection", .0.as_millis())]
+    Silent(Duration),
     /// A record cannot be decrypted.
     #[error("a TLS record cannot be decrypted: it is not what the peer has sent on this connection")]
     Changed,
@@ -88,11 +92,19 @@ pub enum IdentityError {
     #[error("the TLS handshake failed: {0}")]
     Tls(String),
     /// The operating system reported an error.
-    #[error("the connection ended during the TLS handshake: {0}; the peer may have no join string")]
+    #[error(
+        "the connection ended during the TLS handshake: {0}; the peer may have no join string, or it refuses \
+             connections of this host for now: see its log"
+    )]
     Io(io::Error),
 }
 
 impl IdentityError {
+    /// Returns true if the peer needs a new certificate from the process with the authority.
+    pub const fn needs_certificate(&self) -> bool {
+        matches!(self, Self::PeerHasNone | Self::Untrusted(Untrusted::Expired | Untrusted::NotYetValid))
+    }
+
     /// Returns true if another attempt cannot succeed, because the two ends were
     /// started with settings that do not fit together.
     pub const fn is_final(&self) -> bool {

@@ -337,8 +337,14 @@ async fn a_certificate_is_renewed_after_half_of_its_life() {
         give(&worker, &authority, WORKER, ago);
         // A chief that cannot be reached does not matter while the certificate is valid.
         let unreachable = |_| async { Err::<DuplexStream, _>(std::io::Error::other("unreachable")) };
-        worker.enrol(unreachable).await.unwrap();
+        assert_eq!(worker.enrol(unreachable).await.is_err(), old);
+        assert!(worker.is_enrolled() && !worker.expires_soon());
         assert_eq!(connect(&worker, &ps).await.0.unwrap().proven, tasks(PS));
+    }
+    give(&worker, &authority, WORKER, LIFE - hour);
+    assert!(worker.is_enrolled() && worker.expires_soon());
+    for old in [Untrusted::Expired, Untrusted::NotYetValid] {
+        assert!(IdentityError::from(old).needs_certificate(), "the chief gives the peer a new one");
     }
     let (granted, asked) = enrol_ps(&chief, &ps).await;
     granted.and(asked).unwrap();
@@ -457,7 +463,7 @@ async fn a_client_knows_the_servers_of_its_cluster() {
     let (near, far) = visit(ClientString::of(&other, ClientRole::Run), &first).await;
     let error = near.unwrap_err();
     assert!(matches!(error, IdentityError::OtherCluster) && error.is_final(), "{error}");
-    assert!(matches!(far, Err(IdentityError::ClientTrustsNot)), "{far:?}");
+    assert!(matches!(far, Err(IdentityError::ClientDistrusts)), "{far:?}");
 }
 
 #[tokio::test]

@@ -106,22 +106,26 @@ async fn serve(
     mut stopping: watch::Receiver<bool>,
 ) -> Result<(), SessionError> {
     let stranger = host.strangers.enter(accepted.peer()).map_err(WireError::from)?;
-    let link = tokio::select! {
-        biased;
-        // This has a time limit of its own.
-        link = accepted.open() => link,
-        _ = stopping.wait_for(|&stop| stop) => return Ok(()),
-    };
-    let Link { mut sender, mut receiver, peer: address, proven } = link;
     let limit = Duration::from_millis(host.config.handshake_ms);
-    receiver.trust(host.hello_limits, None);
+    let shake = async {
+        // This has a time limit of its own.
+        let Link { mut sender, mut receiver, peer: address, proven } = accepted.open().await;
+        receiver.trust(host.hello_limits, None);
+        let shaken = timeout(limit, handshake(host, &mut *sender, &mut *receiver, (address, proven))).await;
+        (shaken.unwrap_or(Err(SessionError::NoHandshake(host.config.handshake_ms))), sender, receiver)
+    };
     let shaken = tokio::select! {
         biased;
-        shaken = timeout(limit, handshake(host, &mut *sender, &mut *receiver, (address, proven))) => shaken,
+        shaken = stranger.unless_displaced(shake) => shaken,
         _ = stopping.wait_for(|&stop| stop) => return Ok(()),
     };
-    let shaken = shaken.map_err(|_| SessionError::NoHandshake(host.config.handshake_ms))?;
-    if matches!(shaken, Ok(_) | Err(SessionError::Unavailable(_))) {
+    let (shaken, sender, mut receiver) = shaken.map_err(WireError::from)?;
+    let passes = match &shaken {
+        // A port that several tasks share has counted already what it refuses.
+        Ok(_) | Err(SessionError::Unavailable(_) | SessionError::Wire(WireError::TooMany(_))) => true,
+        Err(_) => false,
+    };
+    if passes {
         stranger.pass();
     }
     let Some(admitted) = shaken? else { return Ok(()) };

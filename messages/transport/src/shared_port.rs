@@ -22,7 +22,7 @@ use crate::link::{Begun, FrameReceiver, Link};
 use crate::listener::{Listener, accept_all};
 use crate::secure::over;
 use crate::sink::Sink;
-use crate::strangers::{Stranger, Strangers};
+use crate::strangers::{Strangers, TooMany};
 use crate::transport::Transport;
 use crate::warnings::Warnings;
 use crate::wire::{Envelope, Limits, WireError};
@@ -49,6 +49,9 @@ struct Tasks {
     first_frame: Limits,
 }
 
+/// A link, and the first frame that was read from it.
+type Begin = (Link, Result<Option<Envelope>, WireError>);
+
 impl SharedPort {
     /// Begins to accept links from `listener` on the current runtime. `identity` is that of any task of the
     /// process: the first frames of its cluster have about the size of its own.
@@ -62,15 +65,7 @@ impl SharedPort {
             let strangers = Arc::new(Strangers::default());
             let route = |accepted: Accepted| {
                 let (routing, strangers) = (Arc::clone(&routing), Arc::clone(&strangers));
-                async move {
-                    match strangers.enter(accepted.peer()) {
-                        Ok(stranger) => routing.route(accepted.open().await, Some(stranger)).await,
-                        // A task refuses the link, logs the reason and counts it.
-                        Err(error) => {
-                            routing.route(over(accepted.peer().to_owned(), Some(error.into())), None).await
-                        }
-                    }
-                }
+                async move { routing.accept(accepted, &strangers).await }
             };
             accept_all(listener, LINKS_MAX, closed, &Warnings::default(), route).await;
         };
@@ -102,20 +97,35 @@ impl SharedPort {
 }
 
 impl Tasks {
-    /// Reads the first frame of a link, and passes the link on to the task that the frame names, which counts
-    /// it from then on.
-    async fn route(self: Arc<Self>, mut link: Link, stranger: Option<Stranger>) {
-        link.receiver.trust(self.first_frame, None);
-        let first = match timeout(FIRST_FRAME, link.receiver.receive()).await {
-            Ok(Ok(None)) => {
-                stranger.into_iter().for_each(Stranger::pass);
-                return;
-            }
-            Ok(first) => first,
-            Err(_) => Err(WireError::Stalled(FIRST_FRAME.as_secs())),
+    /// Opens a connection, reads its first frame, and passes the link on to the task that the frame names.
+    async fn accept(self: Arc<Self>, accepted: Accepted, strangers: &Arc<Strangers>) {
+        let peer = accepted.peer().to_owned();
+        // A task logs and counts what the port refuses.
+        let refused = |error: TooMany| (over(peer.clone(), Some(error.into())), Err(error.into()));
+        let stranger = match strangers.enter(&peer) {
+            Ok(stranger) => stranger,
+            Err(error) => return self.route(refused(error)).await,
         };
-        if first.is_ok() {
-            stranger.into_iter().for_each(Stranger::pass);
+        let begin = async { self.begin(accepted.open().await).await };
+        let begun = stranger.unless_displaced(begin).await;
+        if matches!(begun, Ok((_, Ok(_)))) {
+            stranger.pass();
+        }
+        self.route(begun.unwrap_or_else(refused)).await;
+    }
+
+    /// Reads the first frame of a link.
+    async fn begin(&self, mut link: Link) -> Begin {
+        link.receiver.trust(self.first_frame, None);
+        let first = timeout(FIRST_FRAME, link.receiver.receive()).await;
+        (link, first.unwrap_or(Err(WireError::Stalled(FIRST_FRAME.as_secs()))))
+    }
+
+    /// Passes a link on to the task that its first frame names. The task counts it from then on.
+    async fn route(&self, (mut link, first): Begin) {
+        if matches!(first, Ok(None)) {
+            // Most likely, the peer only looked whether the port is open.
+            return;
         }
         let request = first.as_ref().ok().and_then(|first| first.as_ref()).map(|first| first.request);
         let Some(queue) = self.queue(&first) else {
@@ -204,7 +214,9 @@ impl Transport for Hosted {
             return self.outside.dial(address);
         }
         let (near, far) = link_pair(address);
-        tokio::spawn(Arc::clone(&self.port.tasks).route(far, None).in_current_span());
+        let tasks = Arc::clone(&self.port.tasks);
+        let route = async move { tasks.route(tasks.begin(far).await).await };
+        tokio::spawn(route.in_current_span());
         std::future::ready(Ok(near)).boxed()
     }
 }

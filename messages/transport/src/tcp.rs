@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::stream::{self, StreamExt};
 use pushpull_identity::{ClientCredentials, Credentials, IdentityError, Proven, Secured};
 use tokio::io::{AsyncRead, AsyncWrite, split};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, lookup_host};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::accepted::Accepted;
 use crate::buffer::BufferPool;
@@ -21,7 +22,7 @@ use crate::listener::Listener;
 use crate::liveness::{LOST_AFTER, LOST_AFTER_MIN};
 #[cfg(target_os = "linux")]
 use crate::local;
-use crate::renewal::{EVERY, Renewal};
+use crate::renewal::{EVERY, RETRY, Renewal, Renewed};
 use crate::retry::dial_pauses;
 use crate::secure::{SecureRead, over};
 use crate::spin::{SPIN, Spin};
@@ -31,6 +32,11 @@ use crate::wire::WireError;
 
 /// The time between two log lines of a task that waits for its certificate.
 const LOG_EVERY: Duration = Duration::from_secs(3);
+
+/// The time within which the certificate of one task is renewed.
+const RENEWAL_MAX: Duration = Duration::from_secs(20);
+/// The largest number of certificates that are renewed at a time.
+const RENEWALS_MAX: usize = 8;
 
 /// The error for a socket that strangers can reach.
 const EXPOSED: &str = "other hosts can reach this address, and nobody has to prove who they are: run `pushpull join new` \
@@ -159,6 +165,9 @@ impl Tcp {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, EXPOSED));
         }
         self.choose_congestion(&socket, address)?;
+        if self.credentials.is_some() {
+            self.keep_renewed();
+        }
         let tcp = Socket { socket, tcp: self.clone() };
         #[cfg(target_os = "linux")]
         if self.is_local() {
@@ -200,6 +209,7 @@ impl Tcp {
     async fn connect(&self, host: &str) -> io::Result<Link> {
         if let Some(credentials) = &self.credentials {
             self.enrol_once(credentials).await.map_err(io::Error::other)?;
+            self.keep_renewed();
         }
         let mut last = no_address();
         for address in lookup_host(host).await? {
@@ -211,15 +221,21 @@ impl Tcp {
         Err(last)
     }
 
-    /// Gets the certificate of this process if it has none, and keeps it valid from now on.
+    /// Gets the certificate of this process if it has none that is valid.
     async fn enrol_once(&self, credentials: &Credentials) -> Result<(), IdentityError> {
-        credentials.enrol(|address| async move { self.connect_to_host(&address).await }).await?;
+        if credentials.is_enrolled() {
+            return Ok(());
+        }
+        credentials.enrol(|address| async move { self.connect_to_host(&address).await }).await
+    }
+
+    /// Renews certificates from now on, before they expire.
+    fn keep_renewed(&self) {
         let tcp = self.detached();
-        self.renewal.start(EVERY, move |addresses| {
+        self.renewal.start(EVERY, RETRY, move |addresses| {
             let tcp = tcp.clone();
             async move { tcp.renew(addresses).await }.boxed()
         });
-        Ok(())
     }
 
     /// Waits until this process has its certificate, if it needs one, and keeps it valid from then on. Logs
@@ -234,7 +250,10 @@ impl Tcp {
         let mut log_at = Instant::now() + LOG_EVERY;
         loop {
             let error = match self.enrol_once(credentials).await {
-                Ok(()) => return Ok(()),
+                Ok(()) => {
+                    self.keep_renewed();
+                    return Ok(());
+                }
                 Err(error) if error.is_final() => return Err(error),
                 Err(error) => error,
             };
@@ -284,7 +303,7 @@ impl Tcp {
     async fn secure(&self, credentials: &Credentials, address: SocketAddr) -> io::Result<Secured<TcpStream>> {
         match credentials.connect(self.connect_to(address).await?).await {
             Ok(secured) if !credentials.must_renew(&secured) => return Ok(secured),
-            Err(IdentityError::PeerHasNone) if credentials.has_authority() => {}
+            Err(error) if credentials.has_authority() && error.needs_certificate() => {}
             Err(error) => return Err(io::Error::other(error)),
             Ok(_) => {}
         }
@@ -300,18 +319,27 @@ impl Tcp {
 
     /// Renews the certificate of this task if it needs that. The process with the authority does so for the
     /// tasks at `addresses`.
-    pub(crate) async fn renew(&self, addresses: Vec<SocketAddr>) {
-        let Some(credentials) = &self.credentials else { return };
-        let own = credentials.enrol(|address| async move { self.connect_to_host(&address).await });
-        if let Err(error) = own.await {
-            tracing::warn!("the certificate of this task has expired and is not renewed: {error}");
+    pub(crate) async fn renew(&self, addresses: Vec<SocketAddr>) -> Renewed {
+        let Some(credentials) = &self.credentials else { return Renewed::default() };
+        let own = credentials.enrol(|address| async move { self.connect_to_host(&address).await }).await;
+        if credentials.expires_soon() {
+            let reason =
+                own.as_ref().err().map_or("the chief did not connect".to_owned(), ToString::to_string);
+            tracing::warn!(reason, "the certificate of this task expires soon, and it is not renewed");
         }
-        for address in addresses {
-            if let Err(error) = self.secure(credentials, address).await {
-                // The task may have ended. If it is lost, others notice.
-                tracing::debug!(%error, %address, "looked at no certificate");
-            }
-        }
+        let renewed = stream::iter(addresses).map(|address| async move {
+            let renewed = timeout(RENEWAL_MAX, self.secure(credentials, address)).await;
+            let error = match renewed {
+                Ok(Ok(_)) => return None,
+                Ok(Err(error)) => error,
+                Err(_) => io::ErrorKind::TimedOut.into(),
+            };
+            // The task may have ended. If it is lost, others notice.
+            tracing::debug!(%error, %address, "looked at no certificate");
+            Some(address)
+        });
+        let failed = renewed.buffer_unordered(RENEWALS_MAX).filter_map(std::future::ready).collect().await;
+        Renewed { is_own_late: own.is_err(), failed }
     }
 
     /// Opens a TCP connection to the first address of a host that answers.
@@ -427,8 +455,8 @@ struct Both {
 impl Listener for Both {
     fn accept(&mut self) -> BoxFuture<'_, io::Result<Accepted>> {
         async move {
+            // Neither comes first: a port that is never idle would shut out the tasks of this host.
             tokio::select! {
-                biased;
                 link = self.tcp.accept() => link,
                 link = self.unix.accept() => link.map(Accepted::from),
             }

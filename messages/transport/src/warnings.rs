@@ -8,6 +8,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use crate::strangers::host_of;
+
 /// The largest number of warnings of one kind about one host that are logged in one period.
 const BURST: u32 = 10;
 /// The length of the period in which warnings of one kind about one host are counted. The period begins with
@@ -83,10 +85,10 @@ impl Periods {
     }
 }
 
-/// Returns the host of an address `host:port`. The port is dropped, because each connection of a host has its
-/// own.
-fn host_of(address: &str) -> &str {
-    address.rsplit_once(':').map_or(address, |(host, _)| host)
+/// Returns the name of the host that a warning about the peer at `address` is about. It has no port, because
+/// each connection of a host has its own.
+fn subject_of(address: &str) -> String {
+    host_of(address).map_or_else(|| address.to_owned(), |host| host.to_string())
 }
 
 impl Warnings {
@@ -94,7 +96,7 @@ impl Warnings {
     /// last minute. Logs how many warnings were left out in earlier minutes.
     pub fn limit(&self, address: &str, kind: &'static str, log: impl FnOnce()) {
         let now = Instant::now();
-        let subject = (host_of(address).to_owned(), kind);
+        let subject = (subject_of(address), kind);
         let (left_out, allowed) = {
             let mut periods = self.0.lock();
             (periods.end(|began| now - began >= PERIOD), periods.allow(subject, now))
@@ -190,10 +192,12 @@ mod tests {
 
     #[test]
     fn all_connections_of_a_host_are_one_subject() {
-        for (address, host) in
-            [("10.0.0.1:99", "10.0.0.1"), ("[::1]:99", "[::1]"), ("this process", "this process")]
-        {
-            assert_eq!(host_of(address), host);
+        for (address, host) in [
+            ("10.0.0.1:99", "10.0.0.1"),
+            ("[2001:db8::1:2]:99", "2001:db8::"),
+            ("this process", "this process"),
+        ] {
+            assert_eq!(subject_of(address), host);
         }
     }
 }

@@ -91,8 +91,7 @@ impl Service for SessionService {
 
     fn call(&self, peer: &Peer, message: Message, payload: Payload, reply: Reply) {
         let state = Arc::clone(&self.state);
-        let from_member = matches!(message, Message::RunPart(_) | Message::Transfer(_) | Message::Abort(_))
-            || matches!(&message, Message::OpenGraph(open) if open.home.is_some())
+        let from_member = matches!(&message, Message::OpenGraph(open) if open.home.is_some())
             || matches!(&message, Message::CloseGraph(close) if close.home.is_some());
         if from_member && peer.guest.is_some() {
             let name = message.name();

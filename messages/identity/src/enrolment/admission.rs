@@ -9,7 +9,7 @@ use crate::client_role::ClientRole;
 use crate::client_string::ClientString;
 use crate::join_string::JoinString;
 
-/// What every client is told that is refused.
+/// The refusal that every client receives.
 const REFUSAL: &str = "its client string is not one of this cluster";
 
 fn proof_of(client: &ClientString, channel: Channel) -> [u8; PROOF_BYTES] {

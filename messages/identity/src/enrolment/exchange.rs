@@ -14,7 +14,7 @@ use crate::join_string::JoinString;
 use crate::place::Place;
 use crate::provider::PUBLIC_KEY_BYTES;
 
-/// What every task is told that is refused.
+/// The refusal that every task receives.
 const REFUSAL: &str = "its role, its index or its join string is not one of this job";
 
 /// What is needed in order to grant certificates.

@@ -49,14 +49,11 @@ pub enum EnrolmentError {
     )]
     ClientRefused(String),
     /// The task is not one that may have a certificate.
-    #[error("{0} proved the join string, but it is none of the tasks that get a certificate here")]
+    #[error("{0} proved the join string, but the cluster spec does not list it, or another process runs it")]
     NotListed(TaskId),
     /// A message cannot be decoded. The value says why.
     #[error("a message of an enrolment is not valid: {0}")]
     Message(&'static str),
-    /// The task with the authority has too many enrolments in progress.
-    #[error("too many tasks ask for a certificate at once")]
-    Busy,
     /// The operating system reported an error.
     #[error("the connection ended during an enrolment: {0}")]
     Io(#[from] io::Error),

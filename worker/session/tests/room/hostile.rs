@@ -113,15 +113,22 @@ fn requests_of_servers_are_refused_from_clients() {
     };
     let open =
         OpenGraph { container: String::new(), soft_placement: false, placement: false, home: Some(home) };
+    // The session refuses a kind of message, and the server one of these fields.
+    let (session, server) = ("does not accept", "is for servers alone");
     let refusals = [
-        Client::refusal(client.call::<PartRan>(part, Payload::EMPTY)),
-        Client::refusal(client.call::<Transferred>(transfer, payload_of([&Tensor::from(vec![1.0f32])]))),
-        Client::refusal(client.call::<PartRan>(Abort { run, reason: "no".into() }, Payload::EMPTY)),
-        Client::refusal(client.call::<GraphOpened>(open, payload_of_bytes([&b"graph"[..]]))),
+        (session, Client::refusal(client.call::<PartRan>(part, Payload::EMPTY))),
+        (
+            session,
+            Client::refusal(client.call::<Transferred>(transfer, payload_of([&Tensor::from(vec![1.0f32])]))),
+        ),
+        (
+            session,
+            Client::refusal(client.call::<PartRan>(Abort { run, reason: "no".into() }, Payload::EMPTY)),
+        ),
+        (server, Client::refusal(client.call::<GraphOpened>(open, payload_of_bytes([&b"graph"[..]])))),
     ];
-    for refusal in refusals {
-        let says = ["does not accept", "is for servers alone"].iter().any(|words| refusal.contains(words));
-        assert!(says, "{refusal}");
+    for (says, refusal) in refusals {
+        assert!(refusal.contains(says), "{refusal}");
     }
     check_served(&cluster);
 }
