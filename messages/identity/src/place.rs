@@ -26,7 +26,8 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Returns the place of a process that trains. A ps task of training never dials, so it does not ask.
+    /// Returns the place of a process that trains. A ps task of training does not dial the chief, so it does
+    /// not ask.
     pub(crate) fn in_training(cluster: ClusterSpec, task: TaskId) -> Self {
         Self { cluster, task, purpose: Purpose::Training, asks: task.job != JobName::Ps }
     }
