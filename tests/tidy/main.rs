@@ -2,6 +2,7 @@
 //! test checks each rule with a small bad example, so that a rule that can no longer fail is noticed. Reads
 //! sources as text, and does not depend on the crates.
 
+mod commands;
 mod contents;
 mod cycles;
 mod file_header;
@@ -16,6 +17,7 @@ mod names;
 mod safety;
 mod seams;
 mod source;
+mod threats;
 mod top_level;
 mod tree;
 mod words;
