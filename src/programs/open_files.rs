@@ -4,6 +4,7 @@
 use anyhow::anyhow;
 use pushpull_messages::cluster::ClusterConfig;
 use pushpull_messages::id::JobName;
+use pushpull_transport::STRANGERS_MAX;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// The number of open files besides connections to other tasks: the standard streams, the sockets that
@@ -17,6 +18,9 @@ const FILES_PER_SHARD: u64 = 8;
 /// The number of open files of the HTTP endpoint when it has its maximum number of connections. The endpoint
 /// also works with fewer files, so a task does not fail if the limit allows only fewer.
 const ENDPOINT_FILES: u64 = 256;
+/// The number of open files of connections that have not proved who they are. While there are fewer left,
+/// strangers may use all of them, and a task cannot accept the connections of others.
+const STRANGER_FILES: u64 = STRANGERS_MAX as u64;
 /// The number of open files that each process of a local cluster needs in the process that starts it: its
 /// socket, both ends of three pipes, and a descriptor of the process.
 const FILES_PER_CHILD: u64 = 8;
@@ -74,7 +78,7 @@ fn connections(cluster: &ClusterConfig) -> u64 {
 pub(crate) fn allow_task(cluster: &ClusterConfig, shards: u32) -> anyhow::Result<()> {
     let connections = connections(cluster);
     let needed = connections + OTHER_FILES + FILES_PER_SHARD * u64::from(shards);
-    let wanted = needed + LOCAL_FILES * connections + ENDPOINT_FILES;
+    let wanted = needed + LOCAL_FILES * connections + ENDPOINT_FILES + STRANGER_FILES;
     allow(&cluster.task().to_string(), needed, wanted)
 }
 

@@ -75,6 +75,7 @@ pub use service::{Arriving, Peer, Service};
 pub use shared_port::SharedPort;
 pub use sink::Sink;
 pub use spin::SPIN;
+pub use strangers::STRANGERS_MAX;
 pub use tcp::Tcp;
 pub use transport::Transport;
 pub use warnings::Warnings;

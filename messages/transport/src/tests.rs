@@ -512,6 +512,43 @@ async fn a_peer_cannot_fill_the_log() {
     }
 }
 
+/// Lets this process open enough files for both ends of many connections.
+#[cfg(target_os = "linux")]
+fn allow_files(files: u64) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current.is_some_and(|current| current < files) {
+        setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
+    }
+}
+
+// Only Linux has more than one address of loopback from the start.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn silent_hosts_keep_no_task_out() {
+    const HOSTS: usize = 18;
+    const EACH: usize = 60;
+    allow_files(2 * (HOSTS * EACH) as u64 + 200);
+    let config = ServerConfig { handshake_ms: 600_000, ..Default::default() };
+    let setup = setup(Box::new(Tcp::default()), "127.0.0.1:0", config).await;
+    let address = setup.address.parse().unwrap();
+    let mut silent = Vec::new();
+    for number in 0..HOSTS * EACH {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind(format!("127.2.0.{}:0", 1 + number / EACH).parse().unwrap()).unwrap();
+        silent.push(socket.connect(address).await.unwrap());
+    }
+    client(&setup, TaskId::worker(0)).await.unwrap();
+    assert!(silent[0].read_u8().await.is_err(), "the oldest one is closed");
+    let (observer, displaced) = (setup.server.observer(), (HOSTS * EACH + 1 - STRANGERS_MAX) as u64);
+    let counted = async {
+        while observer.snapshot().closed.get("too_many") != Some(&displaced) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), counted).await.expect("each of them is counted");
+}
+
 #[tokio::test]
 async fn foreign_bytes_close_their_own_connection() {
     let config = ServerConfig { handshake_ms: 200, ..Default::default() };

@@ -15,6 +15,9 @@ pub(crate) use host::host_of;
 use hosts::{Bounds, Hosts};
 pub(crate) use too_many::TooMany;
 
+/// The largest number of connections of a port that have not proved who they are.
+pub const STRANGERS_MAX: usize = Bounds::USUAL.open_max;
+
 /// The connections of a port that have not proved who they are.
 #[derive(Debug)]
 pub(crate) struct Strangers(Mutex<Hosts>);
