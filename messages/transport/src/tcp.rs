@@ -172,7 +172,7 @@ impl Tcp {
         #[cfg(target_os = "linux")]
         if self.is_local() {
             match local::Listening::new(address, self.local_config()) {
-                Ok(unix) => return Ok(Box::new(Both { tcp, unix })),
+                Ok(unix) => return Ok(Box::new(Both { tcp, unix, unix_first: false })),
                 Err(error) => {
                     tracing::debug!(%error, "cannot listen on a Unix socket; tasks of this host use TCP")
                 }
@@ -449,17 +449,28 @@ impl Listener for Socket {
 struct Both {
     tcp: Socket,
     unix: local::Listening,
+    /// Whether a connection from this host is accepted first, if there is one of each.
+    unix_first: bool,
+}
+
+/// Waits for the first of two results. If both are ready, takes `one`.
+#[cfg(target_os = "linux")]
+async fn first<T>(one: impl Future<Output = T>, other: impl Future<Output = T>) -> T {
+    tokio::select! {
+        biased;
+        one = one => one,
+        other = other => other,
+    }
 }
 
 #[cfg(target_os = "linux")]
 impl Listener for Both {
     fn accept(&mut self) -> BoxFuture<'_, io::Result<Accepted>> {
         async move {
-            // Neither comes first: a port that is never idle would shut out the tasks of this host.
-            tokio::select! {
-                link = self.tcp.accept() => link,
-                link = self.unix.accept() => link.map(Accepted::from),
-            }
+            // They take turns: a port that is never idle would shut out the tasks of this host.
+            self.unix_first = !self.unix_first;
+            let (tcp, unix) = (self.tcp.accept(), self.unix.accept().map(|link| link.map(Accepted::from)));
+            if self.unix_first { first(unix, tcp).await } else { first(tcp, unix).await }
         }
         .boxed()
     }

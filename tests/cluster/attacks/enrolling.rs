@@ -39,7 +39,7 @@ const ATTACKS: &[Attack] = &[
     Attack::unproved(
         12,
         "the join string for the certificate of the chief",
-        "chief/0 proved the join string, but it is none of the tasks that get a certificate here",
+        "chief/0 proved the join string, but the cluster spec does not list it, or another process runs it",
         |attacker| enrol(attacker, &attacker.scene.forger.join, CHIEF),
     )
     .at(&[CHIEF])
@@ -47,7 +47,7 @@ const ATTACKS: &[Attack] = &[
     Attack::unproved(
         13,
         "the join string for a task that the cluster does not list",
-        "ps/9 proved the join string, but it is none of the tasks that get a certificate here",
+        "ps/9 proved the join string, but the cluster spec does not list it, or another process runs it",
         |attacker| enrol(attacker, &attacker.scene.forger.join, TaskId::ps(9)),
     )
     .at(&[CHIEF])

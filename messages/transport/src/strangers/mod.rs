@@ -1,6 +1,7 @@
 //! Bounds what peers can take before they have proved who they are. This module opens and closes no
 //! connection.
 
+mod bounds;
 mod host;
 mod hosts;
 mod too_many;
@@ -11,8 +12,9 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use bounds::Bounds;
 pub(crate) use host::host_of;
-use hosts::{Bounds, Hosts};
+use hosts::Hosts;
 pub(crate) use too_many::TooMany;
 
 /// The largest number of connections of a port that have not proved who they are.

@@ -1,6 +1,6 @@
 //! The reasons why a connection is closed before its other end has proved who it is.
 
-use super::hosts::{Bounds, FAILURE_EVERY};
+use super::bounds::{Bounds, FAILURE_EVERY};
 use crate::wire::WireError;
 
 /// The reason why a connection is closed before its other end has proved who it is.
