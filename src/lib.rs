@@ -47,7 +47,9 @@ pub use pushpull_chief::checkpoint::{CheckpointConfig, MemoryCheckpointConfig};
 pub use pushpull_chief::tensorboard::{EventError, EventWriter, SummaryConfig};
 pub use pushpull_chief::{ChiefConfig, ChiefError, JobEnd, JobProgress, JobReport};
 pub use pushpull_chief::{TrainingSnapshot, WorkerReport};
-pub use pushpull_identity::{ClientRole, ClientString, ClientStringError, JoinString};
+pub use pushpull_identity::{
+    ClientRole, ClientString, ClientStringError, JoinString, TlsFiles, TlsFilesError,
+};
 pub use pushpull_input::{Example, InputError, TfRecordWriter};
 pub use pushpull_messages::cadence::EvalEverySpec;
 #[cfg(feature = "programs")]

@@ -13,6 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use command_fds::{CommandFdExt, FdMapping};
 use parking_lot::Mutex;
+use pushpull_identity::TlsFiles;
 use pushpull_messages::cluster::ClusterSpec;
 use pushpull_messages::id::{JobName, TaskId};
 use rustix::process::{Pid, Signal, kill_process};
@@ -102,6 +103,9 @@ impl Local {
         command.env("TF_CONFIG", cluster.to_tf_config(task)).env(PREFIXED, "1");
         // All tasks are on this host, and none has the authority of the shell's job.
         command.env_remove(JOIN_ENV).env_remove(AUTHORITY_ENV);
+        for file in [TlsFiles::CA_ENV, TlsFiles::CERTIFICATE_ENV, TlsFiles::KEY_ENV] {
+            command.env_remove(file);
+        }
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         end_with_this(&mut command, self.leave());
         match task.job {

@@ -29,7 +29,7 @@ pub(crate) struct Serving {
     pub http: EndpointConfig,
 }
 
-/// Checks that only this host reaches a socket of a server without a join string, unless others may. The name
+/// Checks that only this host reaches a socket of a server without credentials, unless others may. The name
 /// of a host may have turned out to be another address, and a socket that the parent process has opened may
 /// be anywhere.
 fn check_loopback(address: String, insecure: bool) -> Outcome {
@@ -37,7 +37,7 @@ fn check_loopback(address: String, insecure: bool) -> Outcome {
     if reached && !insecure {
         return Err(Failure::Error(anyhow!(
             "the server listens at {address}, where other hosts may reach it, and nobody has to prove who they are: give \
-             it a join string with --join-file, listen on loopback, or pass --insecure"
+             it a join string with --join-file or a certificate with --tls-cert, listen on loopback, or pass --insecure"
         )));
     }
     Ok(())

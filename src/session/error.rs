@@ -1,6 +1,6 @@
 //! The errors of sessions.
 
-use pushpull_identity::{ClientStringError, IdentityError};
+use pushpull_identity::{ClientStringError, IdentityError, TlsFilesError};
 use pushpull_transport::{CallError, DialError};
 
 /// The environment variable that can hold a client string.
@@ -26,6 +26,12 @@ pub enum SessionError {
     /// The client string in the environment cannot be used.
     #[error("{CLIENT_ENV}: {0}")]
     Client(#[from] ClientStringError),
+    /// The files of a certificate cannot be used.
+    #[error(transparent)]
+    Files(#[from] TlsFilesError),
+    /// There are a client string and a certificate.
+    #[error("a client string and a certificate both say who this client is: leave out one of the two")]
+    TwoProofs,
     /// TLS cannot be used.
     #[error("cannot make the credentials of this client: {0}")]
     Credentials(#[from] IdentityError),

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use pushpull_identity::ClientCredentials;
+use pushpull_identity::{ClientCredentials, TlsFiles};
 use pushpull_messages::graph::GraphSpec;
 use pushpull_messages::id::{NodeId, TaskId};
 use pushpull_messages::message::{Cancel, Cancelled, Describe, Described, Fed, Ran, Reset, ResetDone, Run};
@@ -65,7 +65,8 @@ struct Shared {
 impl Session {
     /// Connects to the server at `target`, such as `pushpull://localhost:2222`. Waits a while if the server
     /// does not answer yet. If the servers have a join string, the environment variable `PUSHPULL_CLIENT`
-    /// must hold a client string.
+    /// must hold a client string. If they have certificates that were made elsewhere, `PUSHPULL_TLS_CA`,
+    /// `PUSHPULL_TLS_CERT` and `PUSHPULL_TLS_KEY` must name the files of one.
     ///
     /// # Errors
     /// If the target or the client string is not valid, no server answers there, or it refuses this program.
@@ -78,7 +79,8 @@ impl Session {
     /// # Errors
     /// The same as those of [`connect`](Self::connect).
     pub fn connect_with(target: &str, mut options: SessionOptions) -> Result<Self, SessionError> {
-        if options.client.is_none() {
+        if options.client.is_none() && options.certificate.is_none() {
+            options.certificate = TlsFiles::from_env()?;
             let text = std::env::var(CLIENT_ENV).ok().filter(|text| !text.is_empty());
             options.client = text.map(|text| text.trim().parse()).transpose()?;
         }
@@ -88,7 +90,12 @@ impl Session {
     /// Connects like [`connect_with`](Self::connect_with), but does not look into the environment.
     pub(crate) fn connect_as_told(target: &str, options: SessionOptions) -> Result<Self, SessionError> {
         let address = error::address(target)?;
-        let client = options.client.clone().map(ClientCredentials::new).transpose()?;
+        let client = match (&options.client, &options.certificate) {
+            (None, None) => None,
+            (Some(client), None) => Some(ClientCredentials::new(client.clone())?),
+            (None, Some(files)) => Some(ClientCredentials::with_files(files)?),
+            (Some(_), Some(_)) => return Err(SessionError::TwoProofs),
+        };
         let (io, connection) = Io::connect(address, client, options.connect_timeout)?;
         let (opened, runs, running) = Default::default();
         Ok(Self { shared: Arc::new(Shared { connection, options, opened, runs, running, io }) })

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pushpull_identity::ClientString;
+use pushpull_identity::{ClientString, TlsFiles};
 
 /// The options of a session.
 #[derive(Clone, Debug)]
@@ -20,6 +20,10 @@ pub struct SessionOptions {
     /// The client string, which servers with a join string demand. `pushpull join client` prints one. `None`
     /// for the one in the environment variable `PUSHPULL_CLIENT`, if it is set.
     pub client: Option<ClientString>,
+    /// The files of a certificate that names a client, such as `pushpull://JOB/client/run`, for servers with
+    /// certificates that were made elsewhere. `None` for those in the environment variables
+    /// `PUSHPULL_TLS_CA`, `PUSHPULL_TLS_CERT` and `PUSHPULL_TLS_KEY`, if they are set.
+    pub certificate: Option<TlsFiles>,
 }
 
 impl Default for SessionOptions {
@@ -30,6 +34,7 @@ impl Default for SessionOptions {
             log_placement: false,
             connect_timeout: Duration::from_secs(10),
             client: None,
+            certificate: None,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The key and the certificate of a process. Both stay in memory.
+//! The key and the certificate of a process. They are never written to a file from here.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,6 +10,9 @@ use rustls::sign::CertifiedKey;
 
 use crate::authority::AuthorityError;
 use crate::provider::{KEYS, provider};
+
+/// The largest number of tasks that a log line names.
+const NAMES_MAX: usize = 8;
 
 /// The key of a process. It is made when the process starts, and never leaves the process.
 pub(crate) struct TaskKey(KeyPair);
@@ -74,5 +77,9 @@ impl fmt::Debug for TaskCertificate {
 
 /// Returns the names of tasks, for logs and errors, such as `worker/0 and ps/0`.
 pub(crate) fn names(tasks: &[TaskId]) -> String {
-    tasks.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ")
+    let mut names: Vec<String> = tasks.iter().take(NAMES_MAX).map(ToString::to_string).collect();
+    if tasks.len() > NAMES_MAX {
+        names.push(format!("{} more", tasks.len() - NAMES_MAX));
+    }
+    names.join(" and ")
 }

@@ -1,15 +1,16 @@
 //! The settings of TLS for each kind of connection. The protocol of the connection says which kind it is:
-//! tasks that talk, a task that enrols, a client of a server, or a client of an HTTP endpoint.
+//! tasks that talk, a task that enrols, a client of a server, or a client of an HTTP endpoint. This file
+//! decides nothing about who is trusted.
 
 use std::sync::Arc;
 
 use rustls::client::Resumption;
 use rustls::server::{NoServerSessionStorage, ResolvesServerCert};
-use rustls::{ClientConfig, ServerConfig};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 use crate::certificate::TaskCertificate;
-use crate::provider::{VERSIONS, provider};
-use crate::verifier::{AnyKey, Verifier};
+use crate::provider::{VERSIONS, provider, usual_provider};
+use crate::verifier::{AnyKey, ClientVerifier, Verifier};
 
 /// The protocol of tasks that talk.
 pub(crate) const PEERS: &[u8] = b"pushpull/1";
@@ -17,6 +18,8 @@ pub(crate) const PEERS: &[u8] = b"pushpull/1";
 pub(crate) const ENROLMENT: &[u8] = b"pushpull-enrol/1";
 /// The protocol of a client and a server.
 pub(crate) const CLIENT: &[u8] = b"pushpull-client/1";
+/// The protocol of a client with a certificate and a server.
+pub(crate) const CERTIFIED_CLIENT: &[u8] = b"pushpull-certified-client/1";
 /// The protocol of HTTP endpoints.
 pub(crate) const HTTP: &[u8] = b"http/1.1";
 
@@ -24,6 +27,8 @@ pub(crate) const HTTP: &[u8] = b"http/1.1";
 pub(crate) enum Clients {
     /// Every client must show the certificate of a task.
     Tasks(Verifier),
+    /// Every client must show the certificate of a client.
+    Certified(Verifier),
     /// Clients have no certificates. They prove by other means who they are.
     Strangers,
 }
@@ -32,6 +37,8 @@ pub(crate) enum Clients {
 pub(crate) enum Servers {
     /// The server must show the certificate of a task.
     Tasks(Verifier),
+    /// The server must show the certificate of its host, which one of these authorities has signed.
+    Hosts(Arc<RootCertStore>),
     /// The server has no certificate yet.
     Strangers,
 }
@@ -45,6 +52,7 @@ pub(crate) fn server(
     let builder = ServerConfig::builder_with_provider(provider()).with_protocol_versions(VERSIONS)?;
     let builder = match clients {
         Clients::Tasks(verifier) => builder.with_client_cert_verifier(Arc::new(verifier)),
+        Clients::Certified(verifier) => builder.with_client_cert_verifier(Arc::new(ClientVerifier(verifier))),
         Clients::Strangers => builder.with_no_client_auth(),
     };
     Ok(without_resumption(builder.with_single_cert(certificate.chain, certificate.key)?, protocol))
@@ -71,11 +79,12 @@ pub(crate) fn client(
     certificate: Option<TaskCertificate>,
     protocol: &[u8],
 ) -> Result<Arc<ClientConfig>, rustls::Error> {
-    let builder =
-        ClientConfig::builder_with_provider(provider()).with_protocol_versions(VERSIONS)?.dangerous();
+    let provider = if matches!(servers, Servers::Hosts(_)) { usual_provider() } else { provider() };
+    let builder = ClientConfig::builder_with_provider(provider).with_protocol_versions(VERSIONS)?;
     let builder = match servers {
-        Servers::Tasks(verifier) => builder.with_custom_certificate_verifier(Arc::new(verifier)),
-        Servers::Strangers => builder.with_custom_certificate_verifier(Arc::new(AnyKey)),
+        Servers::Tasks(verifier) => builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier)),
+        Servers::Hosts(roots) => builder.with_root_certificates(roots),
+        Servers::Strangers => builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyKey)),
     };
     let mut config = match certificate {
         Some(TaskCertificate { chain, key }) => builder.with_client_auth_cert(chain, key)?,

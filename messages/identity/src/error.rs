@@ -3,9 +3,11 @@
 use std::io;
 use std::time::Duration;
 
+use pushpull_messages::id::TaskId;
 use rustls::{AlertDescription, CertificateError, Error, OtherError};
 
 use crate::authority::AuthorityError;
+use crate::certificate::names;
 use crate::enrolment::EnrolmentError;
 use crate::untrusted::Untrusted;
 
@@ -22,24 +24,32 @@ pub enum IdentityError {
     #[error("the peer is not trusted: {0}")]
     Untrusted(#[from] Untrusted),
     /// The peer does not accept the certificate of this task.
-    #[error("the peer does not trust this task: its join string is probably that of another job")]
+    #[error(
+        "the peer does not trust this task: its join string or its certificate is probably that of another job, or of \
+         another authority"
+    )]
     NotTrusted,
     /// The client does not accept the certificate of this task.
-    #[error("the client does not trust this server: its client string is probably that of another cluster")]
+    #[error(
+        "the client does not trust this server: its client string or its certificate is probably that of another cluster"
+    )]
     ClientDistrusts,
     /// The peer does not speak TLS.
     #[error(
-        "the peer does not speak TLS: it was probably started without the job's join string, or without a client \
-         string"
+        "the peer does not speak TLS: it was probably started without the job's join string or a certificate, or \
+         without a client string"
     )]
     NotTls,
     /// The peer demands TLS, and this task has no join string.
-    #[error("the peer demands TLS: give this task the job's join string with --join-file FILE")]
+    #[error(
+        "the peer demands TLS: give this task the job's join string with --join-file FILE, or its certificate with \
+         --tls-ca, --tls-cert and --tls-key"
+    )]
     Demanded,
-    /// The server demands TLS, and this client has no client string.
+    /// The server demands TLS, and this client has neither a client string nor a certificate.
     #[error(
         "the server demands a client string: print one with `pushpull join client`, and give it with --client-file FILE \
-         or in PUSHPULL_CLIENT"
+         or in PUSHPULL_CLIENT; or give a certificate with --tls-ca, --tls-cert and --tls-key"
     )]
     ClientDemanded,
     /// The server is one of another cluster than the client string names.
@@ -49,11 +59,38 @@ pub enum IdentityError {
     )]
     OtherCluster,
     /// The server serves no clients, or not yet.
-    #[error("the server has no certificate yet, or it is a task of a training job, which serves no clients")]
+    #[error(
+        "the server has no certificate yet, it expects a client string instead of a certificate or the other way round, \
+         or it is a task of a training job, which serves no clients"
+    )]
     NotServing,
     /// A client has connected to a task that serves none.
-    #[error("a client with a client string has connected, but this task is no pushpull-server")]
+    #[error("a client of sessions has connected, but this task is no pushpull-server")]
     NoServer,
+    /// A task has asked for a certificate, and this one has no authority.
+    #[error(
+        "the peer asks for a certificate, but those of this job come from --tls-cert: give the peer --tls-ca, --tls-cert \
+         and --tls-key instead of a join string"
+    )]
+    NothingToGrant,
+    /// This task has a join string, and the peer a certificate from elsewhere.
+    #[error(
+        "the peer gives and takes no certificates, because it has one from --tls-cert: give this task --tls-ca, \
+         --tls-cert and --tls-key instead of a join string"
+    )]
+    NotEnrolling,
+    /// This task has a certificate from elsewhere, and the peer a join string.
+    #[error(
+        "the peer waits for a certificate, because it has a join string: give it --tls-ca, --tls-cert and --tls-key \
+         instead, as this task has"
+    )]
+    PeerWaits,
+    /// A client has a client string, and this server expects certificates.
+    #[error("a client with a client string has connected, expected one with a certificate")]
+    ClientString,
+    /// A client has a certificate, and this server expects client strings.
+    #[error("a client with a certificate has connected, expected one with a client string")]
+    ClientCertificate,
     /// The task with the authority cannot be reached.
     #[error("cannot reach {name} at {address} for a certificate: {error}")]
     NoAuthority {
@@ -93,7 +130,7 @@ pub enum IdentityError {
     Tls(String),
     /// The operating system reported an error.
     #[error(
-        "the connection ended during the TLS handshake: {0}; the peer may have no join string, or it refuses \
+        "the connection ended during the TLS handshake: {0}; the peer may have no join string and no certificate, or it refuses \
              connections of this host for now: see its log"
     )]
     Io(io::Error),
@@ -108,13 +145,20 @@ impl IdentityError {
     /// Returns true if another attempt cannot succeed, because the two ends were
     /// started with settings that do not fit together.
     pub const fn is_final(&self) -> bool {
+        match self {
+            Self::Untrusted(untrusted) => untrusted.is_final(),
+            _ => self.is_misfit(),
+        }
+    }
+
+    const fn is_misfit(&self) -> bool {
         matches!(
             self,
             Self::Demanded
                 | Self::ClientDemanded
                 | Self::OtherCluster
                 | Self::WrongTask { .. }
-                | Self::Untrusted(Untrusted::Authority | Untrusted::OtherJob | Untrusted::Chain(_))
+                | Self::NotEnrolling
                 | Self::Enrolment(
                     EnrolmentError::Refused(_)
                         | EnrolmentError::AuthorityProof
@@ -168,4 +212,9 @@ impl From<io::Error> for IdentityError {
             None => Self::Io(error),
         }
     }
+}
+
+/// Returns the error for a peer that is not the task `expected`.
+pub(crate) fn wrong_task(expected: TaskId, got: &[TaskId]) -> IdentityError {
+    IdentityError::WrongTask { expected: expected.to_string(), got: names(got) }
 }

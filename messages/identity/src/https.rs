@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::io::{self, Read, Write};
+use std::path::Path;
 use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
@@ -18,6 +19,7 @@ use crate::credentials::Credentials;
 use crate::error::IdentityError;
 use crate::handshake::NO_NAME;
 use crate::join_string::JoinString;
+use crate::tls_files::{self, TlsFilesError};
 use crate::verifier::Verifier;
 
 /// A connection of an HTTP endpoint.
@@ -64,9 +66,13 @@ impl ResolvesServerCert for Newest {
     }
 }
 
-/// The end of HTTPS that dials. It trusts the certificates of one job.
+/// The end of HTTPS that dials. It trusts the certificates of one job, or of the authorities in a file.
 #[derive(Clone, Debug)]
-pub struct HttpsClient(Arc<ClientConfig>);
+pub struct HttpsClient {
+    config: Arc<ClientConfig>,
+    /// Whether the certificate of the other end must name its host.
+    checks_host: bool,
+}
 
 impl HttpsClient {
     /// Returns the client that trusts the authority which the join string names.
@@ -74,16 +80,37 @@ impl HttpsClient {
     /// # Errors
     /// Returns an error if the TLS library refuses the settings, which would be a bug.
     pub fn new(join: &JoinString) -> Result<Self, IdentityError> {
-        Ok(Self(configs::client(Servers::Tasks(Verifier::new(join)), None, HTTP)?))
+        let config = configs::client(Servers::Tasks(Verifier::new(join)), None, HTTP)?;
+        Ok(Self { config, checks_host: false })
     }
 
-    /// Performs the handshake of a new connection, which limits the time itself.
+    /// Returns the client that trusts the authorities in a PEM file, as browsers do: the certificate of the
+    /// other end must name its host.
     ///
     /// # Errors
-    /// Returns an error if the other end does not show that it is a task of the job.
-    pub fn connect<S: Read + Write>(&self, mut stream: S) -> Result<HttpsClientStream<S>, IdentityError> {
-        let name = ServerName::try_from(NO_NAME).map_err(|error| IdentityError::Tls(error.to_string()))?;
-        let mut connection = ClientConnection::new(Arc::clone(&self.0), name)?;
+    /// Returns an error if the file cannot be used.
+    pub fn of_authorities(ca: &Path) -> Result<Self, TlsFilesError> {
+        let roots = tls_files::roots(ca)?;
+        let config = configs::client(Servers::Hosts(roots), None, HTTP);
+        let config =
+            config.map_err(|error| TlsFilesError::Tls { path: ca.to_owned(), reason: error.to_string() })?;
+        Ok(Self { config, checks_host: true })
+    }
+
+    /// Performs the handshake of a new connection to `host`, a name or an address. The connection limits the
+    /// time itself.
+    ///
+    /// # Errors
+    /// Returns an error if the other end does not show that it is a task of the job, or that it is `host`.
+    pub fn connect<S: Read + Write>(
+        &self,
+        host: &str,
+        mut stream: S,
+    ) -> Result<HttpsClientStream<S>, IdentityError> {
+        let name = if self.checks_host { host } else { NO_NAME };
+        let name = name.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let name = ServerName::try_from(name).map_err(|error| IdentityError::Tls(error.to_string()))?;
+        let mut connection = ClientConnection::new(Arc::clone(&self.config), name)?;
         while connection.is_handshaking() {
             connection.complete_io(&mut stream)?;
         }
@@ -120,7 +147,7 @@ mod tests {
         let name = ServerName::try_from(NO_NAME).unwrap();
         let (sent, accepted) = tokio::join!(
             async {
-                let mut stream = TlsConnector::from(Arc::clone(&client.0)).connect(name, near).await?;
+                let mut stream = TlsConnector::from(Arc::clone(&client.config)).connect(name, near).await?;
                 stream.write_all(b"x").await?;
                 stream.flush().await?;
                 Ok(())
@@ -136,6 +163,7 @@ mod tests {
     }
 
     fn certify(authority: &Authority, task: &Credentials, made: Duration) {
+        let task = task.of_join();
         task.install(authority.certify(&[PS], &[], task.public_key(), made).unwrap()).unwrap();
     }
 

@@ -1,5 +1,5 @@
-//! Proves which task is at the other end of a connection: the join string of a job, the authority that makes
-//! certificates, and TLS 1.3 between tasks. Sockets and messages are the matter of the transport.
+//! Proves which task is at the other end of a connection: join strings, the authority of a job, certificates
+//! that are made elsewhere, and TLS 1.3. Sockets and messages are the matter of the transport.
 //!
 //! A process has [`Credentials`]. Every connection between two tasks is secured by them, and each end learns
 //! the tasks that the other end's certificate names. A client of servers has [`ClientCredentials`], and the
@@ -20,14 +20,19 @@ mod handshake;
 mod hex;
 mod https;
 mod join_string;
+mod joined;
 mod name;
 mod place;
 mod proven;
 mod provider;
+mod reloaded;
 mod secret_file;
 mod secured;
+mod settings;
 #[cfg(test)]
 mod tests;
+mod tls_files;
+mod trust;
 mod untrusted;
 mod verifier;
 
@@ -43,4 +48,5 @@ pub use join_string::{JoinString, JoinStringError};
 pub use proven::Proven;
 pub use secret_file::SecretFileError;
 pub use secured::Secured;
+pub use tls_files::{TlsFiles, TlsFilesError};
 pub use untrusted::Untrusted;

@@ -1,7 +1,7 @@
 //! The cryptography of all connections: TLS 1.3 by aws-lc-rs. It is always passed explicitly, because the
 //! program may have other providers, and rustls panics if it has to choose one.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use rcgen::SignatureAlgorithm;
 use rustls::crypto::aws_lc_rs::{cipher_suite, default_provider, kx_group};
@@ -17,6 +17,9 @@ pub(crate) const SIGNATURES: WebPkiSupportedAlgorithms = WebPkiSupportedAlgorith
     all: &[webpki::aws_lc_rs::ECDSA_P256_SHA256],
     mapping: &[(SignatureScheme::ECDSA_NISTP256_SHA256, &[webpki::aws_lc_rs::ECDSA_P256_SHA256])],
 };
+/// The signatures of certificates that are made elsewhere: RSA, ECDSA and Ed25519, as authorities make them.
+pub(crate) static ALL_SIGNATURES: LazyLock<WebPkiSupportedAlgorithms> =
+    LazyLock::new(|| default_provider().signature_verification_algorithms);
 /// The version of TLS.
 pub(crate) const VERSIONS: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13];
 
@@ -32,4 +35,9 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
         signature_verification_algorithms: SIGNATURES,
         ..default_provider()
     })
+}
+
+/// Returns the same, for an end that checks certificates as the TLS library does.
+pub(crate) fn usual_provider() -> Arc<CryptoProvider> {
+    Arc::new(CryptoProvider { signature_verification_algorithms: *ALL_SIGNATURES, ..(*provider()).clone() })
 }

@@ -1,6 +1,6 @@
-//! Files that hold secrets: only their owner may read them.
+//! Files that prove who a task is: who may read and change them.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, metadata};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -9,6 +9,11 @@ use std::path::{Path, PathBuf};
 const MODE: u32 = 0o600;
 /// The permissions that a secret file must not have.
 const OTHERS: u32 = 0o077;
+/// The permissions that the file of a key must not have. Its group may read it: Kubernetes and Vault hand a
+/// key to a process of another user like that.
+const OTHERS_OF_KEYS: u32 = 0o027;
+/// The permissions that a public file must not have.
+const CHANGED_BY_ALL: u32 = 0o002;
 
 /// The reason why a file with a secret cannot be used. The content is never quoted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -31,6 +36,25 @@ pub enum SecretFileError {
         /// Its permissions.
         mode: u32,
     },
+    /// Every user may use the file of a key, or change it.
+    #[error(
+        "{} has mode {mode:04o}, and it holds a key: only its owner, and its group for reading, may use it: run chmod 600",
+        path.display()
+    )]
+    OpenKey {
+        /// The file.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// Every user may change the file.
+    #[error("{} has mode {mode:04o}, so every user can change it: run chmod o-w", path.display())]
+    Changeable {
+        /// The file.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
     /// The file is too large, or is not text.
     #[error("{} is not a file of this kind: expected a text of at most {bytes_max} bytes", path.display())]
     Kind {
@@ -46,18 +70,45 @@ fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Secret
     move |error| SecretFileError::Io { action, path, error: error.to_string() }
 }
 
-/// Reads a file of at most `bytes_max` bytes.
+/// Reads a file of at most `bytes_max` bytes, which only its owner may use.
 pub(crate) fn read(path: &Path, bytes_max: u64) -> Result<String, SecretFileError> {
+    let open = |path, mode| SecretFileError::Open { path, mode };
+    read_if_closed(path, bytes_max, OTHERS, open)
+}
+
+/// Reads a file of at most `bytes_max` bytes that has a key. Its group may read it, too.
+pub(crate) fn read_key(path: &Path, bytes_max: u64) -> Result<String, SecretFileError> {
+    let open = |path, mode| SecretFileError::OpenKey { path, mode };
+    read_if_closed(path, bytes_max, OTHERS_OF_KEYS, open)
+}
+
+/// Reads a file of at most `bytes_max` bytes that is no secret, but decides who is trusted.
+pub(crate) fn read_public(path: &Path, bytes_max: u64) -> Result<String, SecretFileError> {
+    let open = |path, mode| SecretFileError::Changeable { path, mode };
+    read_if_closed(path, bytes_max, CHANGED_BY_ALL, open)
+}
+
+/// Reads a file that has none of the permissions `forbidden`.
+fn read_if_closed(
+    path: &Path,
+    bytes_max: u64,
+    forbidden: u32,
+    open: impl FnOnce(PathBuf, u32) -> SecretFileError,
+) -> Result<String, SecretFileError> {
+    let kind = || SecretFileError::Kind { path: path.to_owned(), bytes_max };
+    // To open a pipe would take until somebody writes to it.
+    if !metadata(path).map_err(failed("read", path))?.is_file() {
+        return Err(kind());
+    }
     let file = File::open(path).map_err(failed("read", path))?;
     // The permissions are those of the open file: a path may lead to another file a moment later.
     let about = file.metadata().map_err(failed("read", path))?;
-    let kind = || SecretFileError::Kind { path: path.to_owned(), bytes_max };
     if !about.is_file() {
         return Err(kind());
     }
     let mode = about.mode() & 0o7777;
-    if mode & OTHERS != 0 {
-        return Err(SecretFileError::Open { path: path.to_owned(), mode });
+    if mode & forbidden != 0 {
+        return Err(open(path.to_owned(), mode));
     }
     let mut bytes = Vec::new();
     file.take(bytes_max + 1).read_to_end(&mut bytes).map_err(failed("read", path))?;
@@ -99,6 +150,36 @@ mod tests {
         assert_eq!(read(&path, 4).unwrap(), "text");
         assert!(matches!(read(&path, 3), Err(SecretFileError::Kind { .. })));
         assert!(matches!(read(dir.path(), 3), Err(SecretFileError::Kind { .. })));
+    }
+
+    #[test]
+    fn a_group_may_read_a_key_and_nobody_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, link) = (dir.path().join("key"), dir.path().join("link"));
+        create(&path, "text").unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        for (mode, key, public) in [
+            (0o600, true, true),
+            (0o440, true, true),
+            (0o640, true, true),
+            (0o660, false, true),
+            (0o644, false, true),
+            (0o604, false, true),
+            (0o606, false, false),
+            (0o601, false, true),
+        ] {
+            set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            for path in [&path, &link] {
+                assert_eq!(read_key(path, 10).is_ok(), key, "{mode:o}");
+                assert_eq!(read_public(path, 10).is_ok(), public, "{mode:o}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_file_is_not_opened() {
+        let error = read_public(Path::new("/dev/zero"), 10).unwrap_err();
+        assert!(matches!(error, SecretFileError::Kind { .. }), "{error}");
     }
 
     #[test]

@@ -1,5 +1,8 @@
 //! The reasons why a certificate proves nothing.
 
+/// The largest number of certificates in a chain: that of the task, and those of intermediate authorities.
+pub(crate) const CHAIN_MAX: usize = 4;
+
 /// The reason why a peer's certificate is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Untrusted {
@@ -12,8 +15,25 @@ pub enum Untrusted {
              the same join string"
     )]
     Authority,
+    /// No authority that is trusted here has signed the certificate.
+    #[error(
+        "no authority that is trusted here has signed its certificate; give all tasks certificates of one \
+             authority, with those of intermediate ones behind them, and that authority as --tls-ca"
+    )]
+    Signer,
+    /// The peer shows too many certificates, or none. The value is their number.
+    #[error(
+        "it shows {0} certificates, expected 1 to {CHAIN_MAX}: its own, and those of intermediate authorities"
+    )]
+    Chains(usize),
+    /// The certificate is not for the use that is made of it.
+    #[error(
+        "its certificate is for another use: its extended key usages must be serverAuth and clientAuth for a \
+             task, and clientAuth for a client"
+    )]
+    Usage,
     /// The certificate is not valid any more.
-    #[error("its certificate has expired; compare the clocks of the hosts, or restart the task")]
+    #[error("its certificate has expired; compare the clocks of the hosts, or give the task a new one")]
     Expired,
     /// The certificate is not valid yet.
     #[error("its certificate is not valid yet; compare the clocks of the hosts")]
@@ -25,4 +45,23 @@ pub enum Untrusted {
     /// The certificate names no task of this job.
     #[error("its certificate names no task of this job; give all tasks of the job the same join string")]
     OtherJob,
+    /// The certificate has other names than those that are expected here.
+    #[error("its certificate names {got}, expected {expected}")]
+    Names {
+        /// What the certificate names.
+        got: String,
+        /// What is expected.
+        expected: String,
+    },
+}
+
+impl Untrusted {
+    /// Returns true if the peer would be refused again, whatever the time.
+    pub(crate) const fn is_final(&self) -> bool {
+        match self {
+            Self::Chain(_) | Self::Chains(_) | Self::Authority | Self::Signer | Self::Usage => true,
+            Self::OtherJob | Self::Names { .. } => true,
+            Self::Expired | Self::NotYetValid | Self::Invalid(_) => false,
+        }
+    }
 }

@@ -155,8 +155,8 @@ pub(crate) fn proves(claimed: TaskId, guest: bool, proven: Option<&Proven>) -> R
             (format!("the certificate of this connection is not that of {claimed}"), details)
         }
         Some(Proven::Client(role)) => {
-            let details = format!("{claimed} connected with a client string of the role {role}");
-            (format!("a client string proves a client only, and not {claimed}"), details)
+            let details = format!("{claimed} connected as a client with the role {role}");
+            (format!("this connection proves a client only, and not {claimed}"), details)
         }
     };
     Err(Rejection { refusal: Refusal::new(RefusalCode::Mismatch, reason), details })
@@ -219,8 +219,8 @@ mod tests {
             proves(guest, true, Some(&client)).unwrap();
             assert_eq!(role_of(Some(&client)), role);
             let Rejection { refusal, details } = proves(TaskId::ps(0), false, Some(&client)).unwrap_err();
-            assert_eq!(refusal.reason, "a client string proves a client only, and not ps/0");
-            assert_eq!(details, format!("ps/0 connected with a client string of the role {role}"));
+            assert_eq!(refusal.reason, "this connection proves a client only, and not ps/0");
+            assert_eq!(details, format!("ps/0 connected as a client with the role {role}"));
         }
         assert_eq!(role_of(None), ClientRole::Run);
         // Not even a guest whose id is in the certificate.

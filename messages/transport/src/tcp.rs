@@ -40,7 +40,8 @@ const RENEWALS_MAX: usize = 8;
 
 /// The error for a socket that strangers can reach.
 const EXPOSED: &str = "other hosts can reach this address, and nobody has to prove who they are: run `pushpull join new` \
-                       and give every task its join string with --join-file FILE, or let everybody in with --insecure";
+                       and give every task its join string with --join-file FILE, give every task its certificate with \
+                       --tls-ca, --tls-cert and --tls-key, or let everybody in with --insecure";
 
 /// The TCP transport. Without credentials, it listens only on loopback, unless it is told otherwise.
 #[derive(Clone, Debug)]
@@ -231,8 +232,9 @@ impl Tcp {
 
     /// Renews certificates from now on, before they expire.
     fn keep_renewed(&self) {
+        let every = self.credentials.as_ref().and_then(Credentials::look_every).unwrap_or(EVERY);
         let tcp = self.detached();
-        self.renewal.start(EVERY, RETRY, move |addresses| {
+        self.renewal.start(every, RETRY, move |addresses| {
             let tcp = tcp.clone();
             async move { tcp.renew(addresses).await }.boxed()
         });

@@ -6,10 +6,13 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::builder::{FalseyValueParser, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
-use pushpull_identity::{Authority, AuthorityError, ClientRole, ClientString, Credentials, JoinString};
+use pushpull_identity::{
+    Authority, AuthorityError, ClientRole, ClientString, Credentials, JoinString, TlsFiles,
+};
 use pushpull_messages::cluster::{ClusterConfig, ClusterSpec};
 use pushpull_messages::id::{JobName, TaskId};
 
+use super::tls::TlsArgs;
 use crate::programs::exit::{Failure, Outcome};
 
 /// The environment variable that can hold the join string instead of a file. A flag must not hold it, because
@@ -32,14 +35,17 @@ pub(super) struct JoinArgs {
     /// file. It has the join string, too
     #[arg(long, env = AUTHORITY_ENV, value_name = "FILE")]
     authority: Option<PathBuf>,
-    /// Let other hosts reach this task although it has no join string: everybody who reaches it can then read
-    /// the model, change it and end the job. Without this flag, such a task listens only on loopback
+    /// Let other hosts reach this task although it has no join string and no certificate: everybody who
+    /// reaches it can then read the model, change it and end the job. Without this flag, such a task listens
+    /// only on loopback
     #[arg(long, env = INSECURE_ENV, value_parser = FalseyValueParser::new())]
     insecure: bool,
+    #[command(flatten)]
+    tls: TlsArgs,
 }
 
 impl JoinArgs {
-    /// Returns the credentials of a server of sessions; `None` without a join string.
+    /// Returns the credentials of a server of sessions; `None` without a join string and a certificate.
     ///
     /// # Errors
     /// The same as those of [`credentials`](Self::credentials). The first task of the cluster needs the
@@ -59,6 +65,10 @@ impl JoinArgs {
         cluster: &ClusterSpec,
         task: TaskId,
     ) -> Result<Option<Credentials>, Failure> {
+        if let Some(files) = self.files(env)? {
+            let credentials = Credentials::of_server_with_files(files, cluster.clone(), task);
+            return credentials.map(Some).map_err(Failure::usage);
+        }
         let first = cluster.first_task();
         let credentials = match self.given(env, task == first)? {
             Given::Nothing => return Ok(None),
@@ -85,7 +95,7 @@ impl JoinArgs {
         self.insecure
     }
 
-    /// Returns the credentials of the task's process; `None` without a join string.
+    /// Returns the credentials of the task's process; `None` without a join string and a certificate.
     ///
     /// # Errors
     /// Returns an error if the join string or the authority is not valid, if others can read their files, if
@@ -105,6 +115,10 @@ impl JoinArgs {
             // It reads checkpoints, and talks to no other task.
             return Ok(None);
         }
+        if let Some(files) = self.files(env)? {
+            let credentials = Credentials::of_task_with_files(files, cluster.cluster().clone(), task);
+            return credentials.map(Some).map_err(Failure::usage);
+        }
         let credentials = match self.given(env, cluster.hosts_chief())? {
             Given::Nothing => return Ok(None),
             Given::UnusedAuthority => {
@@ -121,6 +135,15 @@ impl JoinArgs {
             Given::Join(join) => Credentials::of_task(join, cluster.cluster().clone(), task),
         };
         Ok(Some(credentials.context("cannot make the credentials of this task")?))
+    }
+
+    /// Returns the files of the task's certificate; `None` if it was not made elsewhere.
+    fn files(&self, env: Option<&str>) -> Result<Option<TlsFiles>, Failure> {
+        self.tls.files(&[
+            ("--join-file", self.join_file.is_some()),
+            (JOIN_ENV, env.is_some_and(|text| !text.is_empty())),
+            ("--authority", self.authority.is_some()),
+        ])
     }
 
     /// Returns what this task was given. `leads` is true if it must have the authority.
@@ -307,8 +330,8 @@ mod tests {
             let jobs = [(JobName::Chief, "c:1"), (JobName::Ps, "p:1"), (JobName::Worker, "w:1")];
             let jobs = jobs.map(|(job, address)| (job, vec![address]));
             let cluster = ClusterConfig::new(ClusterSpec::new(jobs).unwrap(), job, Some(0)).unwrap();
-            let credentials =
-                JoinArgs { join_file, authority, insecure: false }.credentials_with(env, &cluster);
+            let credentials = JoinArgs { join_file, authority, insecure: false, tls: TlsArgs::default() }
+                .credentials_with(env, &cluster);
             told(credentials)
         }
 
@@ -318,7 +341,7 @@ mod tests {
             let [a, b] = ["a", "b"].map(|job| job.parse::<JobName>().unwrap());
             let cluster = ClusterSpec::new([(b, vec!["b:1"]), (a, vec!["a:1"])]).unwrap();
             let task = TaskId::new(task.parse().unwrap(), 0);
-            let args = JoinArgs { join_file, authority, insecure: false };
+            let args = JoinArgs { join_file, authority, insecure: false, tls: TlsArgs::default() };
             told(args.server_credentials_with(env, &cluster, task))
         }
     }
@@ -330,6 +353,33 @@ mod tests {
             Err(Failure::Usage(reason)) => Err(reason),
             Err(failure) => panic!("{failure}"),
         }
+    }
+
+    #[test]
+    fn a_program_says_only_once_who_it_is() {
+        let files = Files::new();
+        let path = |name| files.path(name);
+        let tls = TlsFiles { ca: path("ca"), certificate: path("certificate"), key: path("key") };
+        let args = |join_file, authority| JoinArgs {
+            join_file,
+            authority,
+            insecure: false,
+            tls: TlsArgs::of(Some(tls.clone())),
+        };
+        let (join, authority) = (Some(path("join")), Some(path("one")));
+        for (args, env, other) in [
+            (args(join, None), None, "--join-file"),
+            (args(None, None), Some("x"), "PUSHPULL_JOIN"),
+            (args(None, authority), None, "--authority"),
+        ] {
+            let error = args.files(env).unwrap_err().to_string();
+            let expected = "both say who this program is: leave out one of the two";
+            assert_eq!(error, format!("--tls-cert and {other} {expected}"));
+        }
+        assert_eq!(args(None, None).files(Some("")).unwrap(), Some(tls.clone()));
+        let cluster = ClusterSpec::new([(JobName::Ps, vec!["p:1"])]).unwrap();
+        let error = args(None, None).server_credentials_with(None, &cluster, TaskId::ps(0)).unwrap_err();
+        assert!(error.to_string().starts_with("--tls-ca: cannot read "), "{error}");
     }
 
     #[test]

@@ -26,6 +26,7 @@ mod server;
 mod session;
 mod settings;
 mod task;
+mod tls;
 mod tool;
 mod train;
 mod updates;

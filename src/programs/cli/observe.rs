@@ -89,8 +89,8 @@ pub(super) fn carry(command: Command, called_with: &CalledWith) -> Command {
 #[command(next_help_heading = "Observing")]
 pub(crate) struct ObserveArgs {
     /// Address of this process's HTTP endpoint; port 0 takes any free port, none disables the endpoint. At an
-    /// address that other hosts can reach, every request needs the token, and a task with a join string
-    /// speaks HTTPS
+    /// address that other hosts can reach, every request needs the token, and a task with a join string or
+    /// --tls-cert speaks HTTPS
     #[arg(long, value_name = "HOST:PORT|none", default_value = "127.0.0.1:0")]
     http_addr: Listen,
     /// File with the token that a client must send to save or stop the job over HTTP, and to read an endpoint

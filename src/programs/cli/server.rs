@@ -25,9 +25,9 @@ const JOIN_HELP: &str = "File with the cluster's join string, which only its own
     the variable PUSHPULL_JOIN";
 const AUTHORITY_HELP: &str = "File of the cluster's authority, for the first task of the cluster: that is the first one \
     that `pushpull session` shows. `pushpull join new` writes such a file. It has the join string, too";
-const INSECURE_HELP: &str = "Let other hosts reach this server although it has no join string: everybody who reaches it \
-    can then run graphs, read and change variables, and take memory. Without this flag, such a server listens only on \
-    loopback";
+const INSECURE_HELP: &str = "Let other hosts reach this server although it has no join string and no certificate: everybody \
+    who reaches it can then run graphs, read and change variables, and take memory. Without this flag, such a server \
+    listens only on loopback";
 
 /// The cluster of a server that is started without one.
 const DEFAULT_CLUSTER: &str = "local|localhost:2222";
@@ -98,8 +98,8 @@ impl ServerArgs {
             let flag = if self.bind.is_some() { "--bind" } else { "--cluster-spec" };
             return Err(Failure::Usage(format!(
                 "{flag}: the server would listen at {address}, where other hosts may reach it, and nobody has to prove who \
-                 they are: give it a join string with --join-file, listen on loopback, such as localhost:{}, or pass \
-                 --insecure",
+                 they are: give it a join string with --join-file or a certificate with --tls-cert, listen on loopback, such \
+                 as localhost:{}, or pass --insecure",
                 address.port()
             )));
         }
@@ -184,8 +184,8 @@ mod tests {
         assert_eq!(
             error,
             "--cluster-spec: the server would listen at far:7, where other hosts may reach it, and nobody has to prove who \
-             they are: give it a join string with --join-file, listen on loopback, such as localhost:7, or pass \
-             --insecure"
+             they are: give it a join string with --join-file or a certificate with --tls-cert, listen on loopback, such as \
+             localhost:7, or pass --insecure"
         );
         let error = read(&["--cluster-spec=a|localhost:7", "--bind=0.0.0.0:7"]).unwrap_err();
         assert!(error.starts_with("--bind: the server would listen at 0.0.0.0:7"), "{error}");

@@ -11,6 +11,7 @@ use pushpull_input::{Datasets, Reading, TestSet};
 use pushpull_messages::message::{Described, Evaluation, TaskDescription};
 
 use super::flags::read_job;
+use super::tls::TlsArgs;
 use crate::programs::exit::{Failure, Outcome};
 use crate::programs::format::clean;
 use crate::programs::logging::{self, LogFormat};
@@ -40,6 +41,8 @@ pub(super) struct SessionArgs {
     /// Without a file, it is taken from the variable PUSHPULL_CLIENT
     #[arg(long, value_name = "FILE")]
     client_file: Option<PathBuf>,
+    #[command(flatten)]
+    tls: TlsArgs,
     /// Log the device of each operation that --evaluate runs
     #[arg(long, requires = "evaluate")]
     log_placement: bool,
@@ -76,11 +79,15 @@ impl SessionArgs {
 
     fn session(&self) -> Result<Session, Failure> {
         let container = self.container.clone().unwrap_or_default();
-        let client = client_string(self.client_file.as_deref(), std::env::var(CLIENT_ENV).ok().as_deref())?;
+        let env = std::env::var(CLIENT_ENV).ok().filter(|text| !text.is_empty());
+        let others = [("--client-file", self.client_file.is_some()), (CLIENT_ENV, env.is_some())];
+        let certificate = self.tls.files(&others)?;
+        let client = client_string(self.client_file.as_deref(), env.as_deref())?;
         let log_placement = self.log_placement;
-        let options = SessionOptions { container, log_placement, client, ..SessionOptions::default() };
+        let options =
+            SessionOptions { container, log_placement, client, certificate, ..SessionOptions::default() };
         Session::connect_as_told(&self.target, options).map_err(|error| match error {
-            SessionError::Target { .. } => Failure::usage(error),
+            SessionError::Target { .. } | SessionError::Files(_) => Failure::usage(error),
             error => Failure::Error(error.into()),
         })
     }

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
+use pushpull_identity::{HttpsClient, TlsFiles};
 
 use super::checkpoint::CheckpointTool;
 use super::join::{JOIN_ENV, JoinTool, join_string};
@@ -49,7 +50,8 @@ enum Tool {
 
 #[derive(Debug, clap::Args)]
 struct TopArgs {
-    /// HTTP address of the chief, or its URL. With a join string, a chief on another host is asked over HTTPS
+    /// HTTP address of the chief, or its URL. With --join-file or --tls-ca, a chief on another host is asked
+    /// over HTTPS
     #[arg(long, value_name = "HOST:PORT")]
     chief: String,
     /// File with the job's join string, for a chief on another host: the chief must prove that it belongs to
@@ -57,6 +59,11 @@ struct TopArgs {
     /// taken from the variable PUSHPULL_JOIN
     #[arg(long, value_name = "FILE")]
     join_file: Option<PathBuf>,
+    /// File with the certificates of authorities, as PEM, for a chief on another host that was started with
+    /// --tls-cert: its certificate must name the host in --chief, as for a browser. Give the chief's token,
+    /// too
+    #[arg(long, env = TlsFiles::CA_ENV, value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
     /// File with the chief's token, if the chief was given one; without a file, the token is taken from the
     /// variable PUSHPULL_HTTP_TOKEN
     #[arg(long, value_name = "FILE")]
@@ -72,12 +79,20 @@ struct TopArgs {
 impl TopArgs {
     /// Shows the job until it has ended.
     fn run(self) -> Outcome {
-        let Self { chief, join_file, http_token_file, interval_s, once } = self;
+        let Self { chief, join_file, tls_ca, http_token_file, interval_s, once } = self;
         let env = |name| std::env::var(name).ok();
         let join = join_string(join_file.as_deref(), env(JOIN_ENV).as_deref())?;
+        if join.is_some() && tls_ca.is_some() {
+            return Err(Failure::usage(
+                "a join string and --tls-ca both say which chief is trusted: leave out one of the two",
+            ));
+        }
+        let authorities = tls_ca.as_deref().map(HttpsClient::of_authorities);
+        let authorities = authorities.transpose().map_err(Failure::usage)?;
         let token = Token::read(http_token_file.as_deref(), env(TOKEN_ENV).as_deref());
         let token = token.map_err(|error| Failure::Usage(format!("{error:#}")))?;
-        Top { chief, pass: Pass { join, token }, every: Duration::from_secs(interval_s), once }.run()
+        Top { chief, pass: Pass { join, authorities, token }, every: Duration::from_secs(interval_s), once }
+            .run()
     }
 }
 

@@ -17,7 +17,7 @@ pub(crate) struct EndpointConfig {
     /// The token that a request to save or stop the job must carry. If other hosts can reach the endpoint,
     /// every request must carry it. Without a token, the endpoint takes the one of the join string.
     pub token: Option<Token>,
-    /// The credentials of the process; `None` if it has no join string.
+    /// The credentials of the process; `None` if it has no join string and no certificate.
     pub credentials: Option<Credentials>,
     /// Other hosts may read the endpoint although nothing protects it.
     pub insecure: bool,
@@ -46,8 +46,8 @@ impl EndpointConfig {
 
     /// Returns the token of the endpoint. With a join string, there is always one.
     pub(super) fn any_token(&self) -> Option<Token> {
-        let derived = |credentials: &Credentials| Token::of(credentials.join_string());
-        self.token.clone().or_else(|| self.credentials.as_ref().map(derived))
+        let derived = || self.credentials.as_ref().and_then(Credentials::join_string).map(Token::of);
+        self.token.clone().or_else(derived)
     }
 
     /// Returns the protection of the endpoint, where `is_local` says whether it listens at loopback; `None`
@@ -55,8 +55,8 @@ impl EndpointConfig {
     pub(super) fn protection(&self, is_local: bool) -> Option<Protection> {
         Protection::of(Given {
             is_local,
-            is_joined: self.credentials.is_some(),
-            has_token: self.token.is_some(),
+            is_identified: self.credentials.is_some(),
+            has_token: self.any_token().is_some(),
             is_insecure: self.insecure,
         })
     }

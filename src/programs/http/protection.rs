@@ -22,9 +22,9 @@ pub(super) enum Protection {
 pub(super) struct Given {
     /// The endpoint listens at a loopback address.
     pub is_local: bool,
-    /// The process has the job's join string.
-    pub is_joined: bool,
-    /// The process was given a token.
+    /// The process has a certificate, or will get one with its join string.
+    pub is_identified: bool,
+    /// The process was given a token, or has one with its join string.
     pub has_token: bool,
     /// Other hosts may read the endpoint without any protection.
     pub is_insecure: bool,
@@ -35,7 +35,9 @@ impl Protection {
     pub(super) const fn of(given: Given) -> Option<Self> {
         match given {
             Given { is_local: true, .. } => Some(Self::Loopback),
-            Given { is_joined: true, .. } => Some(Self::Https),
+            Given { is_identified: true, has_token: true, .. } => Some(Self::Https),
+            // It would be encrypted, and everybody could read it.
+            Given { is_identified: true, .. } => None,
             Given { has_token: true, .. } => Some(Self::Token),
             Given { is_insecure: true, .. } => Some(Self::Nothing),
             _ => None,
@@ -63,7 +65,7 @@ mod tests {
     fn all() -> impl Iterator<Item = Given> {
         (0..16).map(|bits: u8| Given {
             is_local: bits & 1 != 0,
-            is_joined: bits & 2 != 0,
+            is_identified: bits & 2 != 0,
             has_token: bits & 4 != 0,
             is_insecure: bits & 8 != 0,
         })
@@ -75,9 +77,9 @@ mod tests {
         for given in all() {
             let protection = Protection::of(given);
             let guards = protection.is_some_and(Protection::guards_reading);
-            let identity = given.is_joined || given.has_token;
-            assert_eq!(guards, !given.is_local && identity, "{given:?}");
-            assert_eq!(protection.is_none(), !given.is_local && !identity && !given.is_insecure, "{given:?}");
+            assert_eq!(guards, !given.is_local && given.has_token, "{given:?}");
+            let open = given.is_insecure && !given.is_identified;
+            assert_eq!(protection.is_none(), !given.is_local && !given.has_token && !open, "{given:?}");
         }
     }
 
@@ -91,16 +93,17 @@ mod tests {
             Some(Protection::Nothing) => 0,
         };
         for given in all().filter(|given| Protection::of(*given).is_some()) {
-            assert!(rank(Given { is_joined: true, ..given }) >= rank(given), "{given:?}");
+            assert!(rank(Given { is_identified: true, ..given }) >= rank(given), "{given:?}");
             assert!(rank(Given { has_token: true, ..given }) >= rank(given), "{given:?}");
         }
     }
 
     #[test]
-    fn a_join_string_means_https_off_loopback() {
+    fn a_certificate_means_https_off_loopback() {
         for given in all() {
             let scheme = Protection::of(given).map_or("none", Protection::scheme);
-            assert_eq!(scheme == "https", given.is_joined && !given.is_local, "{given:?}");
+            let https = given.is_identified && given.has_token && !given.is_local;
+            assert_eq!(scheme == "https", https, "{given:?}");
         }
     }
 }

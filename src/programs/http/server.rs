@@ -25,6 +25,7 @@ use super::host::{Hosts, names_loopback};
 use super::protection::Protection;
 use super::routes::{Routes, serve};
 use super::socket::Socket;
+use super::token::TOKEN_ENV;
 use super::views::Views;
 
 /// The time within which the head of a request must arrive.
@@ -64,7 +65,8 @@ impl Server {
         })?;
         let bound = listener.local_addr()?;
         let is_local = bound.ip().to_canonical().is_loopback();
-        let protection = config.protection(is_local).ok_or_else(|| unprotected(address))?;
+        let protection =
+            config.protection(is_local).ok_or_else(|| unprotected(address, config.credentials.is_some()))?;
         let https = match &config.credentials {
             Some(credentials) if protection == Protection::Https => Some(HttpsServer::new(credentials)?),
             _ => None,
@@ -144,8 +146,14 @@ fn listen(address: &str) -> io::Result<TcpListener> {
 }
 
 /// Returns the error for an address that other hosts could reach, in a process that has nothing to protect
-/// its endpoint with.
-fn unprotected(address: &str) -> anyhow::Error {
+/// its endpoint with. `certified` is true if it lacks only a token.
+fn unprotected(address: &str, certified: bool) -> anyhow::Error {
+    if certified {
+        return anyhow!(
+            "--http-addr {address}: other hosts could read this endpoint: a task with --tls-cert needs a token for it, give \
+             one with --http-token-file FILE or in {TOKEN_ENV}, or listen at a loopback address such as 127.0.0.1:0"
+        );
+    }
     anyhow!(
         "--http-addr {address}: other hosts could read this endpoint: give the task the job's join string \
          (--join-file FILE) or a token (--http-token-file FILE), allow it with --insecure, or listen at a \

@@ -27,7 +27,8 @@ impl<In: Transport> Connector<In> for HttpsConnector {
         }
         let mut below = TransportAdapter::new(transport.boxed(), details.current_time.clone());
         below.set_timeout(details.timeout);
-        let stream = self.0.connect(below).map_err(|error| Error::Other(error.into()))?;
+        let host = details.uri.host().unwrap_or_default();
+        let stream = self.0.connect(host, below).map_err(|error| Error::Other(error.into()))?;
         let buffers =
             LazyBuffers::new(details.config.input_buffer_size(), details.config.output_buffer_size());
         Ok(Some(Either::B(HttpsTransport { buffers, stream })))

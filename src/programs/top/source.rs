@@ -69,6 +69,8 @@ pub(super) enum SourceError {
 pub(crate) struct Pass {
     /// The join string of the job.
     pub(crate) join: Option<JoinString>,
+    /// The end of HTTPS that trusts the authorities in a file, if the job has no join string.
+    pub(crate) authorities: Option<HttpsClient>,
     /// The token, if it is not that of the join string.
     pub(crate) token: Option<Token>,
 }
@@ -83,14 +85,14 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Makes the source for a chief at `host:port` or at a URL. With a join string, an address that is not
-    /// loopback speaks HTTPS.
+    /// Makes the source for a chief at `host:port` or at a URL. With a join string or authorities, an address
+    /// that is not loopback speaks HTTPS.
     pub(super) fn new(chief: &str, pass: &Pass) -> Result<Self, BadAddress> {
         let bad = |reason: String| BadAddress { given: clean(chief), reason: clean(&reason) };
         let scheme = |secure| if secure { "https" } else { "http" };
         let url = match chief.contains("://") {
             true => chief.to_owned(),
-            false => format!("{}://{chief}", scheme(pass.join.is_some())),
+            false => format!("{}://{chief}", scheme(pass.join.is_some() || pass.authorities.is_some())),
         };
         let uri: Uri = url.parse().map_err(|error| bad(format!("{error}")))?;
         let authority = uri.authority().ok_or_else(|| bad("it has no host".to_owned()))?;
@@ -109,14 +111,17 @@ impl Source {
             Some("http") => false,
             _ => return Err(bad("only http:// and https:// are supported".to_owned())),
         };
-        let https = match (&pass.join, is_secure) {
-            (Some(join), true) => Some(HttpsClient::new(join).map_err(|error| bad(error.to_string()))?),
-            (None, true) => {
+        let https = match (&pass.join, &pass.authorities) {
+            _ if !is_secure => None,
+            (Some(join), _) => Some(HttpsClient::new(join).map_err(|error| bad(error.to_string()))?),
+            (None, Some(authorities)) => Some(authorities.clone()),
+            (None, None) => {
                 return Err(bad(
-                    "https:// needs the job's join string, give it with --join-file FILE".to_owned()
+                    "https:// needs the job's join string, give it with --join-file FILE, or the authorities of its \
+                     certificates with --tls-ca FILE"
+                        .to_owned(),
                 ));
             }
-            (_, false) => None,
         };
         // The token of the join string never travels unencrypted.
         let derived = pass.join.as_ref().filter(|_| is_secure).map(Token::of);
@@ -135,7 +140,7 @@ impl Source {
             let hint = match &error {
                 // A TLS alert is no HTTP.
                 ureq::Error::Protocol(_) if !self.url.starts_with("https") => {
-                    "; a chief with a join string speaks HTTPS, give the join string with --join-file FILE"
+                    "; a chief with a join string or a certificate speaks HTTPS, give --join-file FILE or --tls-ca FILE"
                 }
                 _ => "",
             };
@@ -228,7 +233,7 @@ mod tests {
     fn a_join_string_means_https_except_on_loopback() {
         let join = Some(pushpull_identity::Authority::new().unwrap().join().clone());
         let derived = join.as_ref().map(|join| Token::of(join).header());
-        let joined = Pass { join, token: None };
+        let joined = Pass { join, ..Pass::default() };
         for (given, url) in [
             ("c0:9100", "https://c0:9100/job"),
             ("https://c0/", "https://c0/job"),
@@ -244,7 +249,7 @@ mod tests {
             assert_eq!(source.authorization, sent, "{given}");
         }
         let token = Token::read(None, Some("s3cret")).unwrap();
-        for pass in [Pass { join: None, token: token.clone() }, Pass { token, ..joined }] {
+        for pass in [Pass { token: token.clone(), ..Pass::default() }, Pass { token, ..joined }] {
             let source = Source::new("c0:9100", &pass).unwrap();
             assert_eq!(source.authorization.as_deref(), Some("Bearer s3cret"));
         }

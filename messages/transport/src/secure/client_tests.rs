@@ -135,7 +135,7 @@ async fn a_client_cannot_say_hello_as_a_task() {
     let client = servers.client(ClientRole::Run);
     let identity = identity(&servers.cluster, SECOND);
     let refused = dial(&client, &servers.address(FIRST), &identity, FIRST, patience()).await.unwrap_err();
-    let expected = "a client string proves a client only, and not ps/1";
+    let expected = "this connection proves a client only, and not ps/1";
     assert!(refused.to_string().ends_with(expected), "{refused}");
     // Nor by a hello of a client that names a task.
     let Link { mut sender, mut receiver, .. } = client.dial(&servers.address(FIRST)).await.unwrap();

@@ -30,7 +30,7 @@ impl Joined {
     }
 
     fn send(&self, request: &str) -> Answer {
-        let mut stream = self.client.connect(connect(&self.endpoint)).unwrap();
+        let mut stream = self.client.connect("localhost", connect(&self.endpoint)).unwrap();
         stream.write_all(request.as_bytes()).unwrap();
         let mut bytes = Vec::new();
         stream.read_to_end(&mut bytes).unwrap();
@@ -47,7 +47,7 @@ fn a_join_string_protects_an_endpoint() {
     assert_eq!(joined.ask("/config", "guess").status, 401);
     assert_eq!(joined.ask("/healthz", "").status, 200, "probes need no token");
     let strangers = HttpsClient::new(Authority::new().unwrap().join()).unwrap();
-    let refused = strangers.connect(connect(&joined.endpoint)).unwrap_err().to_string();
+    let refused = strangers.connect("localhost", connect(&joined.endpoint)).unwrap_err().to_string();
     assert!(refused.contains("another authority"), "{refused}");
     let body = format!("token={}", joined.token);
     let form = "POST /login HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\

@@ -1,5 +1,7 @@
 //! Tests of both ends together, over a pipe in memory: tasks that enrol and talk, and strangers that try to.
 
+mod files;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -319,6 +321,7 @@ async fn an_enrolment_that_stalls_ends() {
 /// Gives a task a certificate that was made this long ago.
 fn give(task: &Credentials, authority: &Authority, id: TaskId, ago: Duration) {
     let made = unix_time().saturating_sub(ago);
+    let task = task.of_join();
     task.install(authority.certify(&[id], &[], task.public_key(), made).unwrap()).unwrap();
 }
 
@@ -359,6 +362,7 @@ async fn a_certificate_is_renewed_after_half_of_its_life() {
 fn a_certificate_of_another_task_is_not_used() {
     let authority = Authority::new().unwrap();
     let worker = task(authority.join(), WORKER);
+    let worker = worker.of_join();
     let other = authority.certify(&[PS], &[], worker.public_key(), unix_time()).unwrap();
     assert!(matches!(worker.install(other), Err(IdentityError::WrongTask { .. })));
 }
