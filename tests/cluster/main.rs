@@ -8,6 +8,8 @@ mod anybody;
 #[path = "../support/browser.rs"]
 mod browser;
 mod harness;
+#[path = "../support/organisation.rs"]
+mod organisation;
 #[path = "../support/promtool.rs"]
 mod promtool;
 #[path = "../support/venv.rs"]
@@ -19,6 +21,7 @@ mod attacks;
 mod bad_data;
 mod bad_flags;
 mod bad_peers;
+mod certified;
 mod checkpoint_tool;
 mod checkpoints;
 mod compressing;

@@ -46,7 +46,10 @@ fn answer(mut stream: impl Read + Write, request: &str) -> String {
 fn ask(client: &HttpsClient, address: &str, request: &str) -> Result<String, String> {
     let stream = TcpStream::connect(address).expect("the endpoint listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket has a time limit");
-    client.connect(stream).map(|stream| answer(stream, request)).map_err(|error| error.to_string())
+    client
+        .connect("localhost", stream)
+        .map(|stream| answer(stream, request))
+        .map_err(|error| error.to_string())
 }
 
 /// Returns the command of a task whose endpoint listens at all addresses, and that has no token.
