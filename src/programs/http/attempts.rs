@@ -1,5 +1,5 @@
-//! Limits how often a client may guess the token. The limit counts failed attempts only, so it never slows a
-//! client that has the token. The caller supplies the time. This module must not depend on HTTP.
+//! Limits how often a client may send a wrong token. Clients behind one address share its limit. The caller
+//! decides whom the limit stops, and supplies the time. This module must not depend on HTTP.
 //!
 //! Wanted properties: (A) in any time t, at most [`BURST`] + t / [`EVERY`] attempts of a client are looked
 //! at; (B) a client that has not failed for [`BURST`] times [`EVERY`] has its whole burst again; (C) at most

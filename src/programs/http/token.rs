@@ -14,7 +14,11 @@ const BYTES_MAX: usize = 4096;
 
 /// A secret token.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Token(String);
+pub(crate) struct Token {
+    text: String,
+    /// True if the token is that of a join string, which has 128 random bits.
+    is_derived: bool,
+}
 
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -30,7 +34,7 @@ impl Token {
             let expected = "expected one word of letters, digits and signs";
             return Err(anyhow!("the token in {place} is not valid, {expected}"));
         }
-        Ok(Self(text.to_owned()))
+        Ok(Self { text: text.to_owned(), is_derived: false })
     }
 
     /// Reads the token from `file`, or takes it from `env` if no file is given. Returns `None` if no file is
@@ -53,17 +57,23 @@ impl Token {
 
     /// Returns the token that clients of a job with this join string send.
     pub(crate) fn of(join: &JoinString) -> Self {
-        Self(join.http_token())
+        Self { text: join.http_token(), is_derived: true }
+    }
+
+    /// Returns true if the token is that of a join string, so that no client can guess it. A token that was
+    /// given to the task may be short.
+    pub(super) const fn is_derived(&self) -> bool {
+        self.is_derived
     }
 
     /// Returns true when a client has sent this token.
     pub(super) fn is(&self, given: &[u8]) -> bool {
-        given.ct_eq(self.0.as_bytes()).into()
+        given.ct_eq(self.text.as_bytes()).into()
     }
 
     /// Returns the value of the `Authorization` header that carries this token.
     pub(crate) fn header(&self) -> String {
-        format!("Bearer {}", self.0)
+        format!("Bearer {}", self.text)
     }
 }
 
@@ -101,7 +111,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("token");
         std::fs::write(&path, "file\n").unwrap();
-        assert_eq!(Token::read(Some(&path), Some("env")).unwrap(), Some(Token("file".into())));
+        assert_eq!(
+            Token::read(Some(&path), Some("env")).unwrap(),
+            Some(Token::new("file", "a test").unwrap())
+        );
         assert_eq!(Token::read(None, Some("")).unwrap(), None);
         assert_eq!(Token::read(None, None).unwrap(), None);
         for text in ["", " \n", "two words", "line\nline", "\u{fc}"] {

@@ -29,6 +29,14 @@ impl Joined {
         self.send(&format!("{head}Authorization: Bearer {token}\r\n\r\n"))
     }
 
+    /// Sends a filled form.
+    fn log_in(&self, token: &str) -> Answer {
+        let body = format!("token={token}");
+        let form = "POST /login HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+                    Content-Type: application/x-www-form-urlencoded\r\n";
+        self.send(&format!("{form}Content-Length: {}\r\n\r\n{body}", body.len()))
+    }
+
     fn send(&self, request: &str) -> Answer {
         let mut stream = self.client.connect("localhost", connect(&self.endpoint)).unwrap();
         stream.write_all(request.as_bytes()).unwrap();
@@ -49,10 +57,7 @@ fn a_join_string_protects_an_endpoint() {
     let strangers = HttpsClient::new(Authority::new().unwrap().join()).unwrap();
     let refused = strangers.connect("localhost", connect(&joined.endpoint)).unwrap_err().to_string();
     assert!(refused.contains("another authority"), "{refused}");
-    let body = format!("token={}", joined.token);
-    let form = "POST /login HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
-                Content-Type: application/x-www-form-urlencoded\r\n";
-    let entered = joined.send(&format!("{form}Content-Length: {}\r\n\r\n{body}", body.len()));
+    let entered = joined.log_in(&joined.token);
     let cookie = entered.header("set-cookie").unwrap();
     assert!(cookie.starts_with("__Host-") && cookie.contains("; Secure"), "{cookie}");
 }
@@ -66,6 +71,17 @@ fn what_is_not_encrypted_is_not_answered() {
     let mut bytes = Vec::new();
     let _ = stream.read_to_end(&mut bytes);
     assert!(!String::from_utf8_lossy(&bytes).contains("HTTP/1.1"), "{bytes:?}");
+}
+
+/// A stranger who shares the address of the token's owner must not lock the owner out.
+#[test]
+fn guesses_never_stop_the_derived_token() {
+    let joined = joined(None);
+    guess_to_the_limit(|| joined.ask("/config", "guess"));
+    assert_eq!(joined.ask("/config", &joined.token).status, 200);
+    let entered = joined.log_in(&joined.token);
+    assert!(entered.status == 303 && entered.header("set-cookie").is_some(), "{}", entered.head);
+    guess_to_the_limit(|| joined.log_in("guess"));
 }
 
 #[test]

@@ -199,6 +199,35 @@ fn get(endpoint: &Endpoint, path: &str) -> Answer {
     ask(endpoint, "GET", path, "")
 }
 
+/// The wrong tokens that a client has sent: how many were looked at, and how many were refused unseen.
+#[derive(Clone, Copy, Debug, Default)]
+struct Guesses {
+    looked_at: u64,
+    unseen: u64,
+}
+
+/// Sends wrong tokens until the client has to wait for seconds. How many that takes depends on the time that
+/// they take, because more of them are looked at as time passes.
+fn guess_to_the_limit(guess: impl Fn() -> Answer) -> Guesses {
+    let (mut guesses, deadline) = (Guesses::default(), Instant::now() + Duration::from_secs(60));
+    loop {
+        assert!(Instant::now() < deadline, "guesses are not limited: {guesses:?}");
+        let answer = guess();
+        match answer.status {
+            401 => guesses.looked_at += 1,
+            429 => {
+                guesses.unseen += 1;
+                let seconds: u64 = answer.header("retry-after").unwrap().parse().unwrap();
+                assert!((1..=6).contains(&seconds), "{seconds}");
+                if seconds > 3 {
+                    return guesses;
+                }
+            }
+            status => panic!("{status}: {}", answer.body),
+        }
+    }
+}
+
 #[test]
 fn every_route_has_its_kind_and_its_policy() {
     let (endpoint, chief) = (endpoint(), chief());
