@@ -14,7 +14,7 @@ use super::attempts::{Attempts, Client};
 use super::connections::Connections;
 use super::cookie::Cookie;
 use super::host::Hosts;
-use super::origin;
+use super::origin::Origin;
 use super::protection::Protection;
 use super::refusals::{Reason, Refusals};
 use super::sessions::{Sessions, new_id};
@@ -138,15 +138,30 @@ impl Access {
         }
         match self.prove(request) {
             Ok(Proof::Token) => Ok(()),
-            Ok(Proof::Session) if origin::is_own(request.headers()) => Ok(()),
-            Ok(Proof::Session) => {
-                self.record(request, Reason::Origin);
-                let reason = "a page of another site has sent this request: use the page of this endpoint, or send \
-                              the token";
-                Err(refusal(StatusCode::FORBIDDEN, reason).into())
-            }
+            Ok(Proof::Session) if self.origin(request) == Origin::Own => Ok(()),
+            Ok(Proof::Session) => Err(self.refuse_page(request)),
             Err(unproved) => Err(self.refuse(request, unproved)),
         }
+    }
+
+    /// Checks that no page of another site has sent this form. If one has, the error refuses the request: such
+    /// a page must not use up the attempts of the user who has opened it.
+    pub(super) fn check_form(&self, request: &HttpRequest) -> Result<(), Refused> {
+        match self.origin(request) {
+            Origin::Own | Origin::Unknown => Ok(()),
+            Origin::Other => Err(self.refuse_page(request)),
+        }
+    }
+
+    fn origin(&self, request: &HttpRequest) -> Origin {
+        Origin::of(request.headers(), self.protection.scheme())
+    }
+
+    /// Refuses a request that a page of another site has sent.
+    fn refuse_page(&self, request: &HttpRequest) -> Refused {
+        self.record(request, Reason::Origin);
+        let reason = "a page of another site has sent this request: use the page of this endpoint, or send the token";
+        refusal(StatusCode::FORBIDDEN, reason).into()
     }
 
     /// Begins a session of a client that has sent `given` as the token, and returns the header that gives the

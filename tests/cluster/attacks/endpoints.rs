@@ -96,10 +96,7 @@ const ATTACKS: &[Attack] = &[
         number: 37,
         name: "a page of another site that stops the job with the user's cookie",
         run: |site, from| {
-            let form = format!("token={}", site.token);
-            let kind = "Content-Type: application/x-www-form-urlencoded\r\n";
-            let head = format!("{kind}Content-Length: {}\r\n", form.len());
-            let entered = site.ask(from, &(request("POST", "/login", &head) + &form));
+            let entered = site.log_in(from, &site.token, "");
             let cookie = entered.lines().find_map(|line| line.strip_prefix("set-cookie: "));
             let cookie = cookie.and_then(|cookie| cookie.split(';').next()).expect("the token was right");
             let more = format!("Cookie: {cookie}\r\nOrigin: https://evil.example\r\nContent-Length: 0\r\n");
@@ -107,6 +104,18 @@ const ATTACKS: &[Attack] = &[
         },
         told: ["HTTP/1.1 403", "a page of another site has sent this request"],
         counted: ("origin", 1),
+        logged: "refused an HTTP request: it came from a page of another site",
+    },
+    Attack {
+        number: 86,
+        name: "a page of another site that uses up the user's attempts",
+        run: |site, from| {
+            let guess = || site.log_in(from, "guess", "Origin: https://evil.example\r\n");
+            (0..BURST).for_each(|_| drop(guess()));
+            guess()
+        },
+        told: ["HTTP/1.1 403", "a page of another site has sent this request"],
+        counted: ("origin", BURST + 1),
         logged: "refused an HTTP request: it came from a page of another site",
     },
     Attack {
@@ -248,6 +257,15 @@ impl Site {
     #[track_caller]
     fn ask(&self, from: Ipv4Addr, request: &str) -> String {
         self.say(from, request.as_bytes())
+    }
+
+    /// Sends the form with a token. `page` has headers that say which page has sent it.
+    #[track_caller]
+    fn log_in(&self, from: Ipv4Addr, token: &str, page: &str) -> String {
+        let form = format!("token={token}");
+        let kind = "Content-Type: application/x-www-form-urlencoded\r\n";
+        let head = format!("{page}{kind}Content-Length: {}\r\n", form.len());
+        self.ask(from, &(request("POST", "/login", &head) + &form))
     }
 
     #[track_caller]

@@ -56,6 +56,9 @@ pub(super) fn css() -> HttpResponse {
 
 /// Answers a request that contains a filled form: begins a session, and leads to the page.
 pub(super) async fn enter(request: &HttpRequest, body: &mut Payload, access: &Access) -> HttpResponse {
+    if let Err(refused) = access.check_form(request) {
+        return *refused;
+    }
     let entered = match timeout(FORM_TIMEOUT, Form::<Entered>::from_request(request, body)).await {
         Ok(Ok(Form(entered))) => entered,
         Ok(Err(_)) => {

@@ -22,9 +22,15 @@ fn guarded() -> Endpoint {
 
 /// Sends a filled form.
 fn log_in(endpoint: &Endpoint, token: &str) -> Answer {
+    log_in_from(endpoint, token, "")
+}
+
+/// Sends a filled form, with headers that say which page it is from.
+fn log_in_from(endpoint: &Endpoint, token: &str, from: &str) -> Answer {
     let body = format!("token={token}");
-    let kind = "Accept: text/html\r\nContent-Type: application/x-www-form-urlencoded";
-    ask(endpoint, "POST", "/login", &format!("{kind}\r\nContent-Length: {}\r\n\r\n{body}", body.len()))
+    let kind = "Accept: text/html\r\nContent-Type: application/x-www-form-urlencoded\r\n";
+    let length = body.len();
+    ask(endpoint, "POST", "/login", &format!("{from}{kind}Content-Length: {length}\r\n\r\n{body}"))
 }
 
 /// Returns the header with the cookie that a browser got.
@@ -159,6 +165,35 @@ fn only_the_page_saves_with_a_cookie() {
         let with_token = format!("{RIGHT}Sec-Fetch-Site: cross-site\r\nContent-Length: 0\r\n");
         assert_eq!(ask(&endpoint, "POST", "/stop", &with_token).status, 202);
     }
+}
+
+#[test]
+fn pages_of_other_sites_use_up_no_attempts() {
+    let endpoint = guarded();
+    for from in [
+        "Sec-Fetch-Site: cross-site\r\n",
+        "Sec-Fetch-Site: same-site\r\nOrigin: http://localhost\r\n",
+        "Sec-Fetch-Site: none\r\n",
+        "Origin: http://evil.example\r\n",
+        "Origin: https://localhost\r\n",
+        "Origin: null\r\n",
+    ] {
+        for token in ["guess", "guess", "s3cret"] {
+            let answer = log_in_from(&endpoint, token, from);
+            assert_eq!((answer.status, answer.header("set-cookie")), (403, None), "{from}: {}", answer.body);
+        }
+    }
+    for from in ["", "Sec-Fetch-Site: same-origin\r\n", "Origin: http://localhost\r\n"] {
+        assert_eq!(log_in_from(&endpoint, "s3cret", from).status, 303, "{from}");
+    }
+    let metrics = ask(&endpoint, "GET", "/metrics", RIGHT).body;
+    for (reason, count) in [("origin", 18), ("wrong_token", 0)] {
+        let expected = format!("\npushpull_http_refused_total{{reason=\"{reason}\"}} {count}\n");
+        assert!(metrics.contains(&expected), "{expected}{metrics}");
+    }
+    // With `no-referrer`, browsers send `Origin: null` with the form.
+    let form = ask(&endpoint, "GET", "/", "Accept: text/html\r\n");
+    assert_eq!(form.header("referrer-policy"), Some("same-origin"));
 }
 
 #[test]
