@@ -1,7 +1,6 @@
 //! Decides which clients may use an endpoint: it was meant for this host, it has the token or the cookie of a
 //! session, and it has not guessed too often. This module must not depend on what the endpoint serves.
 
-use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
 use actix_web::http::StatusCode;
@@ -248,8 +247,7 @@ impl Access {
 /// Returns the client at the other end of the connection. Headers such as `X-Forwarded-For` are ignored,
 /// because a client can set them.
 fn client_of(request: &HttpRequest) -> Client {
-    let unknown = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-    Client::of(request.peer_addr().map_or(unknown, |address| address.ip()))
+    Client::at(request.peer_addr())
 }
 
 fn no_token() -> Refused {

@@ -6,7 +6,7 @@
 //! [`CLIENTS_MAX`] clients are remembered, and the one that would be forgotten first makes room for another.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 /// The number of failed attempts that a client may make at once.
@@ -24,6 +24,12 @@ const NETWORK: u128 = !0 << 64;
 pub(super) struct Client(pub(super) IpAddr);
 
 impl Client {
+    /// Returns the client at the other end of a connection. If the system does not know its address, it is the
+    /// same client as all others without one.
+    pub(super) fn at(address: Option<SocketAddr>) -> Self {
+        Self::of(address.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.ip()))
+    }
+
     pub(super) fn of(address: IpAddr) -> Self {
         Self(match address.to_canonical() {
             IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & NETWORK).into(),

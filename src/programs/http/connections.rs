@@ -1,8 +1,9 @@
-//! The connections of an endpoint. If there are too many, the connections that have been silent for longest
-//! are closed. A client with a request is therefore answered even if many other clients connect and stay
-//! silent. This module must not depend on requests.
+//! The connections of an endpoint. If there are too many, those of the client with the most are closed, the
+//! longest silent ones first. A client with a request is therefore answered even if others open many
+//! connections and stay silent. This module must not depend on requests.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,12 +13,19 @@ use rustix::net::{Shutdown, shutdown};
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
+use super::attempts::Client;
+
 /// The number of connections above which silent connections are closed. It is low enough to bound the memory
 /// and the open files of all connections.
 pub(super) const CONNECTIONS_MAX: usize = 64;
-/// The minimum time that a client gets to send its request. Even if there are too many connections, none is
-/// closed earlier.
+/// The minimum time that a client with many connections gets to send its request. Even if there are too many
+/// connections, none is closed earlier.
 pub(super) const GRACE: Duration = Duration::from_millis(50);
+/// The minimum time for a client with at most [`CROWD`] connections. A request over HTTPS comes a round trip
+/// after its connection, and that takes longer than [`GRACE`] between continents.
+const GRACE_OF_FEW: Duration = Duration::from_millis(300);
+/// The number of connections above which a client gets only [`GRACE`] for each of them.
+const CROWD: usize = CONNECTIONS_MAX / 4;
 /// The time after which a connection is closed, unless it receives events. It is longer than the sum of the
 /// time limits for the request, its body, the tasks' replies and the reading of the response. Without this
 /// bound a client could keep a connection for ever, for example with a body in endless chunks.
@@ -40,8 +48,10 @@ struct Known {
 struct Connection {
     /// The serial number of this connection; later connections have greater numbers.
     came: u64,
+    /// The client at the other end.
+    client: Client,
     /// The time of the last request on the connection. Before the first request, it is the time at which the
-    /// connection was opened.
+    /// connection was opened, or its handshake was over.
     asked: Instant,
     /// A duplicate of the connection's socket, through which it can be closed.
     socket: OwnedFd,
@@ -66,12 +76,12 @@ impl Connections {
 
     /// Adds a connection. Returns `None` if its socket cannot be duplicated, for example because the process
     /// has too many open files.
-    pub(super) fn enter(&self, socket: impl AsFd, now: Instant) -> Option<Place> {
+    pub(super) fn enter(&self, socket: impl AsFd, client: Client, now: Instant) -> Option<Place> {
         let socket = socket.as_fd().try_clone_to_owned().ok()?;
         let mut known = self.known();
         known.came += 1;
         let came = known.came;
-        known.open.push(Connection { came, asked: now, socket, stays: false });
+        known.open.push(Connection { came, client, asked: now, socket, stays: false });
         Some(Place { came, all: self.clone(), end: None, has_asked: Cell::new(false) })
     }
 
@@ -101,22 +111,35 @@ impl Connections {
     /// Closes silent connections until the limit is met, or until no other connection may be closed. Returns
     /// true if there are still too many connections.
     ///
-    /// Wanted properties: (A) if more than [`CONNECTIONS_MAX`] connections remain after `thin_out`, each of
-    /// them was used within [`GRACE`] or receives events; (B) `thin_out` closes a connection only if there
-    /// are too many connections, if the connection was last used at least [`GRACE`] ago, and if no other
-    /// closable connection has been silent for longer; (C) a connection that receives events is not closed;
-    /// (D) every other connection is closed [`LIFE`] after it was opened, or earlier.
+    /// Connections that receive events are not counted for their client. The grace of a connection is
+    /// [`GRACE_OF_FEW`], or [`GRACE`] if its client has more than [`CROWD`] connections.
+    ///
+    /// Wanted properties: (A) if more than [`CONNECTIONS_MAX`] connections remain after `thin_out`, each
+    /// connection of the clients with the most of them was used within its grace; (B) `thin_out` closes a
+    /// connection only if there are too many connections, if no other client has more of them, if the
+    /// connection was last used at least its grace ago, and if no other such connection has been silent for
+    /// longer; (C) a connection that receives events is not closed; (D) every other connection is closed
+    /// [`LIFE`] after it was opened, or earlier.
     pub(super) fn thin_out(&self, now: Instant) -> bool {
         let mut known = self.known();
-        let too_many = known.open.len().saturating_sub(CONNECTIONS_MAX);
-        let silent = |own: &Connection| !own.stays && now.saturating_duration_since(own.asked) >= GRACE;
-        // Connections are closed from the end of this order. It begins with the connections that may not be
-        // closed, and ends with the one that has been silent for longest.
-        known.open.sort_by_key(|own| (silent(own), std::cmp::Reverse((own.asked, own.came))));
-        for _ in 0..too_many {
-            if let Some(own) = known.open.pop_if(|own| silent(own)) {
-                let _ = shutdown(own.socket, Shutdown::Both);
-            }
+        let mut counts: BTreeMap<Client, usize> = BTreeMap::new();
+        for own in known.open.iter().filter(|own| !own.stays) {
+            *counts.entry(own.client).or_default() += 1;
+        }
+        while known.open.len() > CONNECTIONS_MAX {
+            let most = counts.values().copied().max().unwrap_or_default();
+            let grace = if most > CROWD { GRACE } else { GRACE_OF_FEW };
+            let may_go = |own: &Connection| {
+                !own.stays
+                    && counts.get(&own.client) == Some(&most)
+                    && now.saturating_duration_since(own.asked) >= grace
+            };
+            let silent = known.open.iter().enumerate().filter(|(_, own)| may_go(own));
+            let longest = silent.min_by_key(|(_, own)| (own.asked, own.came)).map(|(at, _)| at);
+            let Some(longest) = longest else { break };
+            let own = known.open.swap_remove(longest);
+            counts.entry(own.client).and_modify(|count| *count -= 1);
+            let _ = shutdown(own.socket, Shutdown::Both);
         }
         known.is_thinned = known.open.len() > CONNECTIONS_MAX;
         known.is_thinned
@@ -139,6 +162,11 @@ impl Place {
         };
         self.end = Some(actix_rt::spawn(end).abort_handle());
         self
+    }
+
+    /// Records the time at which the handshake of the connection was over.
+    pub(super) fn has_shaken_hands(&self, now: Instant) {
+        self.change(|own| own.asked = now);
     }
 
     /// Records the time of a request on the connection.
@@ -178,29 +206,51 @@ mod tests {
         matches!(client.read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)
     }
 
+    fn client(number: u8) -> Client {
+        Client::of([10, 0, 0, number].into())
+    }
+
     struct Guest {
         place: Place,
-        client: UnixStream,
+        stream: UnixStream,
         _server: UnixStream,
+        client: Client,
         asked: Instant,
         stays: bool,
+    }
+
+    impl Guest {
+        fn new(connections: &Connections, client: Client, now: Instant) -> Self {
+            let (stream, server) = UnixStream::pair().unwrap();
+            let place = connections.enter(&server, client, now).unwrap();
+            Self { place, stream, _server: server, client, asked: now, stays: false }
+        }
+    }
+
+    /// Returns the number of connections of each client that do not receive events.
+    fn counts(guests: &[Guest]) -> BTreeMap<Client, usize> {
+        let mut counts = BTreeMap::new();
+        for guest in guests.iter().filter(|guest| !guest.stays) {
+            *counts.entry(guest.client).or_default() += 1;
+        }
+        counts
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
 
-        /// Checks that connections are closed until few enough are left or all of those left are in use (A),
-        /// that a connection that has been silent for longer is closed earlier (B), and that those with
-        /// events stay open (C).
+        /// Checks that connections are closed until few enough are left or all that may be closed are in use
+        /// (A), that they are those of the clients with the most, the longest silent ones first (B), and that
+        /// those with events stay open (C).
         #[test]
-        fn the_longest_silent_are_closed_first(
-            turns in prop::collection::vec((0u8..16, any::<prop::sample::Index>(), 0u64..4), 1..300),
+        fn the_longest_silent_of_the_most_are_closed(
+            turns in prop::collection::vec((0u8..16, 0u8..4, any::<prop::sample::Index>(), 0u64..12), 1..300),
         ) {
             let connections = Connections::default();
             let mut now = Instant::now();
             let mut guests: Vec<Guest> = Vec::new();
             let mut thins = false;
-            for (what, which, wait) in turns {
+            for (what, who, which, wait) in turns {
                 now += Duration::from_millis(wait);
                 let at = which.index(guests.len().max(1));
                 match what {
@@ -215,23 +265,31 @@ mod tests {
                     4 if !guests.is_empty() => drop(guests.swap_remove(at)),
                     5 => {
                         let before = guests.len();
+                        let had = counts(&guests);
                         thins = connections.thin_out(now);
                         prop_assert_eq!(thins, connections.known().open.len() > CONNECTIONS_MAX);
-                        let (stay, gone): (Vec<_>, Vec<_>) = guests.into_iter().partition(|guest| is_open(&guest.client));
-                        let may_go = |guest: &Guest| !guest.stays && now - guest.asked >= GRACE;
-                        let has_room = stay.len() <= CONNECTIONS_MAX;
-                        prop_assert!(has_room || !stay.iter().any(may_go), "(A)");
+                        let (stay, gone): (Vec<_>, Vec<_>) = guests.into_iter().partition(|guest| is_open(&guest.stream));
+                        let has = counts(&stay);
+                        let most = has.values().copied().max().unwrap_or_default();
+                        let silence = |guest: &Guest| now - guest.asked;
+                        if stay.len() > CONNECTIONS_MAX {
+                            let grace = if most > CROWD { GRACE } else { GRACE_OF_FEW };
+                            let mut of_most = stay.iter().filter(|guest| !guest.stays && has[&guest.client] == most);
+                            prop_assert!(of_most.all(|guest| silence(guest) < grace), "(A)");
+                        }
                         prop_assert!(gone.is_empty() || stay.len() >= CONNECTIONS_MAX && before > CONNECTIONS_MAX, "(B)");
-                        prop_assert!(gone.iter().all(may_go), "(B) and (C)");
-                        let latest = gone.iter().map(|guest| guest.asked).max();
-                        prop_assert!(stay.iter().filter(|guest| may_go(guest)).all(|guest| Some(guest.asked) >= latest), "(B)");
+                        for guest in &gone {
+                            prop_assert!(!guest.stays, "(C)");
+                            let grace = if had[&guest.client] > CROWD { GRACE } else { GRACE_OF_FEW };
+                            prop_assert!(silence(guest) >= grace, "(B)");
+                            prop_assert!(had[&guest.client] >= most, "(B)");
+                            let its = stay.iter().filter(|other| !other.stays && other.client == guest.client);
+                            prop_assert!(its.into_iter().all(|other| other.asked >= guest.asked), "(B)");
+                        }
                         guests = stay;
                     }
-                    _ => {
-                        let (client, server) = UnixStream::pair().unwrap();
-                        let place = connections.enter(&server, now).unwrap();
-                        guests.push(Guest { place, client, _server: server, asked: now, stays: false });
-                    }
+                    // Most connections are those of one client.
+                    _ => guests.push(Guest::new(&connections, client(if what < 12 { 0 } else { who }), now)),
                 }
                 prop_assert_eq!(connections.known().open.len(), guests.len(), "a place is free again");
                 // `become_many` returns true to only one caller at a time.
@@ -240,5 +298,36 @@ mod tests {
                 thins |= become_many;
             }
         }
+    }
+
+    /// A client far away needs more than [`GRACE`] for its request, while another one opens connections as fast
+    /// as they are closed.
+    #[test]
+    fn a_flood_of_one_client_closes_only_its_own() {
+        let (connections, mut now) = (Connections::default(), Instant::now());
+        let far = Guest::new(&connections, client(1), now);
+        let mut flood: Vec<Guest> = Vec::new();
+        for _ in 0..100 {
+            now += GRACE / 5;
+            flood.extend((0..13).map(|_| Guest::new(&connections, client(2), now)));
+            connections.thin_out(now);
+            flood.retain(|guest| is_open(&guest.stream));
+            assert!(is_open(&far.stream), "after {:?}", now - far.asked);
+            assert!(flood.len() <= 2 * CONNECTIONS_MAX, "{}", flood.len());
+        }
+    }
+
+    #[test]
+    fn many_clients_with_few_connections_have_time() {
+        let (connections, begin) = (Connections::default(), Instant::now());
+        let number = CONNECTIONS_MAX as u8 + 10;
+        let guests: Vec<_> = (0..number).map(|at| Guest::new(&connections, client(at), begin)).collect();
+        assert!(connections.thin_out(begin + GRACE_OF_FEW - Duration::from_millis(1)), "there are too many");
+        assert!(guests.iter().all(|guest| is_open(&guest.stream)));
+        guests[0].place.has_shaken_hands(begin + GRACE);
+        assert!(!connections.thin_out(begin + GRACE_OF_FEW));
+        let open: Vec<_> = guests.iter().map(|guest| is_open(&guest.stream)).collect();
+        assert_eq!(open.iter().filter(|open| **open).count(), CONNECTIONS_MAX);
+        assert!(open[0] && !open[1], "the one with the handshake has been silent for less time");
     }
 }

@@ -19,6 +19,7 @@ use tokio::time::sleep;
 
 use super::about::About;
 use super::access::Access;
+use super::attempts::Client;
 use super::config::EndpointConfig;
 use super::connections::{CONNECTIONS_MAX, Connections, GRACE, Place};
 use super::host::{Hosts, names_loopback};
@@ -229,7 +230,8 @@ impl Door {
     /// handshake.
     async fn enter(self, stream: TcpStream) -> Result<(Socket, Option<SocketAddr>), DispatchError> {
         limit(&stream);
-        let place = self.connections.enter(&stream, Instant::now()).map(Place::end_in_time);
+        let client = Client::at(stream.peer_addr().ok());
+        let place = self.connections.enter(&stream, client, Instant::now()).map(Place::end_in_time);
         if self.connections.become_many() {
             let connections = self.connections.clone();
             actix_rt::spawn(async move {

@@ -6,7 +6,7 @@ use std::io::{IoSlice, Result};
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use actix_web::dev::Extensions;
 use pushpull_identity::{HttpsServer, HttpsStream};
@@ -44,7 +44,13 @@ impl Socket {
         let client = stream.peer_addr().ok();
         let reached = stream.local_addr().ok().map(|address| ReachedAt(address.ip()));
         let stream = match https {
-            Some(https) => Stream::Secured(Box::new(timeout(limit, https.accept(stream)).await??)),
+            Some(https) => {
+                let stream = timeout(limit, https.accept(stream)).await??;
+                if let Some(place) = &place {
+                    place.has_shaken_hands(Instant::now());
+                }
+                Stream::Secured(Box::new(stream))
+            }
             None => Stream::Plain(stream),
         };
         Ok((Self { stream, reached, place: Cell::new(place) }, client))
