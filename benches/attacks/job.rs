@@ -3,8 +3,7 @@
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -15,6 +14,7 @@ use pushpull_identity::Authority;
 use pushpull_messages::id::{JobName, TaskId};
 use tempfile::TempDir;
 
+use crate::secret::write_secret;
 use crate::support::usage::peak_of;
 
 const TASKS: [TaskId; 3] = [TaskId::CHIEF, TaskId::ps(0), TaskId::worker(0)];
@@ -44,12 +44,6 @@ fn address() -> anyhow::Result<String> {
 /// Returns the file with the log of a task.
 fn log_of(folder: &TempDir, task: TaskId) -> PathBuf {
     folder.path().join(format!("{}.log", task.job))
-}
-
-/// Writes a file that only its owner can read.
-fn write_secret(path: &Path, text: &str) -> anyhow::Result<()> {
-    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    Ok(file.write_all(text.as_bytes())?)
 }
 
 impl Job {

@@ -8,6 +8,8 @@
 mod anybody;
 mod job;
 mod load;
+#[path = "../../tests/support/secret.rs"]
+mod secret;
 #[path = "../support/mod.rs"]
 mod support;
 

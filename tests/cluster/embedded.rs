@@ -1,7 +1,6 @@
 //! Tests of embedded clusters through the library. Several clusters can run in one process, and are
 //! independent of each other.
 
-use std::fs;
 use std::net::TcpStream;
 use std::path::Path;
 use std::thread::JoinHandle;
@@ -17,7 +16,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::harness::{ENDLESS, Endpoint, PATIENCE, free_port, wait_until};
+use crate::harness::{ENDLESS, Endpoint, PATIENCE, free_port, wait_until, write_secret};
 
 fn job(seed: u64, steps: u64) -> JobSpec {
     job_called("softmax", seed, steps)
@@ -165,7 +164,7 @@ impl Observed {
     fn start(name: &'static str, dir: &Path, seed: u64) -> Self {
         let token = format!("token-of-{name}");
         let token_file = dir.join(name);
-        fs::write(&token_file, &token).unwrap();
+        write_secret(&token_file, &token);
         let address = format!("127.0.0.1:{}", free_port());
         let flags = [
             name.to_owned(),

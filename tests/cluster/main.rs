@@ -12,6 +12,8 @@ mod harness;
 mod organisation;
 #[path = "../support/promtool.rs"]
 mod promtool;
+#[path = "../support/secret.rs"]
+mod secret;
 #[path = "../support/venv.rs"]
 mod venv;
 

@@ -1,6 +1,5 @@
 //! A cluster whose tasks have a join string, and the files that hold its secrets.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -8,6 +7,7 @@ use pushpull_messages::id::TaskId;
 
 use super::cluster::Cluster;
 use super::program::{Program, tool};
+use crate::secret;
 
 /// Nothing but TCP.
 pub(crate) const TCP: &str = "--transport=tcp";
@@ -63,9 +63,8 @@ impl Joined {
     }
 }
 
-/// Writes a file that only its owner can read.
+/// Writes a new file that only its owner can read.
+#[track_caller]
 pub(crate) fn write_secret(path: &Path, text: &str) {
-    use std::os::unix::fs::OpenOptionsExt;
-    let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-    file.and_then(|mut file| file.write_all(text.as_bytes())).expect("the test's directory can be written");
+    secret::write_secret(path, text).expect("the test's directory can be written");
 }

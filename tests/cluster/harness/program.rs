@@ -86,7 +86,7 @@ pub(crate) fn example_called(name: &str) -> Command {
 pub(crate) fn clean(program: &str) -> Command {
     let mut command = Command::new(program);
     let tasks = ["PUSHPULL_LOG_PREFIXED", "PUSHPULL_ENDS_WITH_PARENT"];
-    let secrets = ["PUSHPULL_JOIN", "PUSHPULL_AUTHORITY", "PUSHPULL_CLIENT"];
+    let secrets = ["PUSHPULL_JOIN", "PUSHPULL_AUTHORITY", "PUSHPULL_CLIENT", "PUSHPULL_INSECURE"];
     let files = ["PUSHPULL_TLS_CA", "PUSHPULL_TLS_CERT", "PUSHPULL_TLS_KEY"];
     let system = ["TF_CONFIG", "RUST_LOG", "LISTEN_FDS", "LISTEN_PID"];
     for variable in system.iter().chain(&tasks).chain(&secrets).chain(&files) {

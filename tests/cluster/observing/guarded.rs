@@ -9,7 +9,9 @@ use std::process::Command;
 use pushpull_identity::{Authority, HttpsClient};
 use pushpull_messages::id::TaskId;
 
-use crate::harness::{Cluster, ENDLESS, Ended, Job, PATIENCE, Program, tool, wait_until, write_secret};
+use crate::harness::{
+    Cluster, ENDLESS, Ended, Job, Joined, PATIENCE, Program, tool, wait_until, write_secret,
+};
 
 const EVERYWHERE: &str = "--http-addr=0.0.0.0:0";
 const PS: TaskId = TaskId::ps(0);
@@ -52,11 +54,14 @@ fn ask(client: &HttpsClient, address: &str, request: &str) -> Result<String, Str
         .map_err(|error| error.to_string())
 }
 
-/// Returns the command of a task whose endpoint listens at all addresses, and that has no token.
-fn role(cluster: &Cluster, task: TaskId) -> Command {
-    let mut command = cluster.role(task);
+/// Lets the endpoint of a task listen at all addresses, and takes its token away.
+fn everywhere(mut command: Command) -> Command {
     command.arg(EVERYWHERE).env_remove("PUSHPULL_HTTP_TOKEN");
     command
+}
+
+fn role(cluster: &Cluster, task: TaskId) -> Command {
+    everywhere(cluster.role(task))
 }
 
 /// Returns the command that shows the job of a chief once.
@@ -73,28 +78,17 @@ fn run(cluster: &Cluster, command: &mut Command) -> Ended {
 
 #[test]
 fn a_join_string_opens_every_endpoint_of_a_job() {
-    let cluster = Cluster::with(1, 1, 1, |dir| Job::with(dir, ENDLESS, &[]));
-    let path = cluster.dir().join("authority");
-    Authority::new().and_then(|made| made.write(&path)).expect("the test's directory can be written");
-    let authority = Authority::read(&path).expect("it was just written");
+    let joined = Joined::new(Cluster::with(1, 1, 1, |dir| Job::with(dir, ENDLESS, &[])));
+    let (cluster, join) = (&joined.cluster, &joined.join);
+    let authority = Authority::read(&joined.authority).expect("it was just written");
     let (text, client) =
         (authority.join().text(), HttpsClient::new(authority.join()).expect("it can be made"));
-    let join = secret(&cluster, "join", &text);
-    let mut programs: Vec<_> = cluster
-        .spec
-        .tasks()
-        .map(|(task, _)| {
-            let mut command = role(&cluster, task);
-            match task == TaskId::CHIEF {
-                true => command.arg("--authority").arg(&path),
-                false => command.arg("--join-file").arg(&join),
-            };
-            cluster.spawn(task, &mut command)
-        })
-        .collect();
+    let tasks = cluster.spec.tasks();
+    let mut programs: Vec<_> =
+        tasks.map(|(task, _)| cluster.spawn(task, &mut everywhere(joined.role(task)))).collect();
 
     let mut printed = tool();
-    printed.args(["join", "token", "--join-file"]).arg(&join);
+    printed.args(["join", "token", "--join-file"]).arg(join);
     let printed = Program::run(cluster.dir(), "token", &mut printed).expect(0).out;
     let token = printed.trim();
     assert!(token.len() == 64 && !text.contains(token), "it is not the secret");
@@ -121,10 +115,10 @@ fn a_join_string_opens_every_endpoint_of_a_job() {
 
     // `pushpull top` needs the same file, and checks who answers.
     let url = format!("https://{chief}");
-    for known in [top(&url).arg("--join-file").arg(&join), top(&url).env("PUSHPULL_JOIN", &text)] {
-        assert!(run(&cluster, known).expect(0).out.contains("WORKER"), "it shows the job");
+    for known in [top(&url).arg("--join-file").arg(join), top(&url).env("PUSHPULL_JOIN", &text)] {
+        assert!(run(cluster, known).expect(0).out.contains("WORKER"), "it shows the job");
     }
-    run(&cluster, &mut top(&url)).expect(2).says("https:// needs the job's join string");
+    run(cluster, &mut top(&url)).expect(2).says("https:// needs the job's join string");
     let other = Authority::new().expect("it can be made");
     run(&cluster, top(&url).env("PUSHPULL_JOIN", other.join().text()))
         .expect_failure()
