@@ -46,7 +46,7 @@ pub use error::IdentityError;
 pub use https::{HttpsClient, HttpsClientStream, HttpsServer, HttpsStream};
 pub use join_string::{JoinString, JoinStringError};
 pub use proven::Proven;
-pub use secret_file::SecretFileError;
+pub use secret_file::{SecretFileError, read as read_secret_file};
 pub use secured::Secured;
 pub use tls_files::{TlsFiles, TlsFilesError};
 pub use untrusted::Untrusted;

@@ -71,7 +71,10 @@ fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Secret
 }
 
 /// Reads a file of at most `bytes_max` bytes, which only its owner may use.
-pub(crate) fn read(path: &Path, bytes_max: u64) -> Result<String, SecretFileError> {
+///
+/// # Errors
+/// Returns an error if the file cannot be read, if others can use it, if it is larger or if it is no text.
+pub fn read(path: &Path, bytes_max: u64) -> Result<String, SecretFileError> {
     let open = |path, mode| SecretFileError::Open { path, mode };
     read_if_closed(path, bytes_max, OTHERS, open)
 }

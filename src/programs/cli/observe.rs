@@ -94,8 +94,9 @@ pub(crate) struct ObserveArgs {
     #[arg(long, value_name = "HOST:PORT|none", default_value = "127.0.0.1:0")]
     http_addr: Listen,
     /// File with the token that a client must send to save or stop the job over HTTP, and to read an endpoint
-    /// that other hosts can reach; without a file, the token is taken from the variable PUSHPULL_HTTP_TOKEN,
-    /// or is the one that `pushpull join token` prints for the task's join string
+    /// that other hosts can reach; only its owner may be able to read the file. Without a file, the token is
+    /// taken from the variable PUSHPULL_HTTP_TOKEN, or is the one that `pushpull join token` prints for the
+    /// task's join string
     #[arg(long, value_name = "FILE")]
     http_token_file: Option<PathBuf>,
     /// Further host names or addresses in the URLs of HTTP requests, such as that of a proxy, with commas

@@ -4,13 +4,16 @@
 use std::fmt;
 use std::path::Path;
 
-use anyhow::{Context, anyhow};
-use pushpull_identity::JoinString;
+use anyhow::anyhow;
+use pushpull_identity::{JoinString, read_secret_file};
 use subtle::ConstantTimeEq;
 
 /// The environment variable that can hold the token instead of a file.
 pub(crate) const TOKEN_ENV: &str = "PUSHPULL_HTTP_TOKEN";
+/// The size of the longest token, in bytes.
 const BYTES_MAX: usize = 4096;
+/// The size of the largest file that is read as a token, in bytes: there may be spaces around the token.
+const FILE_BYTES_MAX: u64 = BYTES_MAX as u64 + 64;
 
 /// A secret token.
 #[derive(Clone, PartialEq, Eq)]
@@ -30,24 +33,29 @@ impl Token {
     /// Makes a token from a text. `place` is the origin of the text, for errors.
     fn new(text: &str, place: &str) -> anyhow::Result<Self> {
         let text = text.trim();
-        if text.is_empty() || text.len() > BYTES_MAX || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        if text.len() > BYTES_MAX {
+            let bytes = text.len();
+            return Err(anyhow!("the token in {place} has {bytes} bytes, expected at most {BYTES_MAX}"));
+        }
+        if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             let expected = "expected one word of letters, digits and signs";
             return Err(anyhow!("the token in {place} is not valid, {expected}"));
         }
         Ok(Self { text: text.to_owned(), is_derived: false })
     }
 
-    /// Reads the token from `file`, or takes it from `env` if no file is given. Returns `None` if no file is
-    /// given and `env` is unset or empty.
+    /// Reads the token from `file`, which only its owner may use, or takes it from `env` if no file is given.
+    /// Returns `None` if no file is given and `env` is unset or empty.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be read, or if the text is not a single word.
+    /// Returns an error if the file cannot be read, if others can use it, or if the text is not a single word
+    /// of at most [`BYTES_MAX`] bytes.
     pub(crate) fn read(file: Option<&Path>, env: Option<&str>) -> anyhow::Result<Option<Self>> {
         match (file, env.filter(|text| !text.is_empty())) {
             (Some(path), _) => {
                 let shown = path.display();
-                let text = std::fs::read_to_string(path)
-                    .with_context(|| format!("--http-token-file: cannot read {shown}"))?;
+                let text = read_secret_file(path, FILE_BYTES_MAX)
+                    .map_err(|error| anyhow!("--http-token-file: {error}"))?;
                 Self::new(&text, &format!("--http-token-file {shown}")).map(Some)
             }
             (None, Some(text)) => Self::new(text, TOKEN_ENV).map(Some),
@@ -85,6 +93,9 @@ pub(super) fn bearer(header: &[u8]) -> Option<&[u8]> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{Permissions, set_permissions};
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -111,6 +122,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("token");
         std::fs::write(&path, "file\n").unwrap();
+        set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
         assert_eq!(
             Token::read(Some(&path), Some("env")).unwrap(),
             Some(Token::new("file", "a test").unwrap())
@@ -122,6 +134,20 @@ mod tests {
             let error = Token::read(Some(&path), None).unwrap_err().to_string();
             assert!(error.contains("is not valid") && !error.contains('\n'), "{error}");
         }
+        for (bytes, words) in
+            [(BYTES_MAX + 1, "has 4097 bytes"), (1 << 20, "expected a text of at most 4160")]
+        {
+            std::fs::write(&path, "x".repeat(bytes)).unwrap();
+            let error = Token::read(Some(&path), None).unwrap_err().to_string();
+            assert!(error.contains(words) && error.contains("--http-token-file"), "{error}");
+        }
+        std::fs::write(&path, "x".repeat(BYTES_MAX)).unwrap();
+        assert!(Token::read(Some(&path), None).unwrap().is_some());
+        set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        let error = Token::read(Some(&path), None).unwrap_err().to_string();
+        assert!(error.contains("--http-token-file") && error.contains("has mode 0644"), "{error}");
+        let error = Token::read(Some(Path::new("/dev/zero")), None).unwrap_err().to_string();
+        assert!(error.contains("/dev/zero is not a file of this kind"), "{error}");
         let error = Token::read(Some(&dir.path().join("none")), None).unwrap_err().to_string();
         assert!(error.starts_with("--http-token-file: cannot read "), "{error}");
     }
