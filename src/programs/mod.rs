@@ -10,6 +10,7 @@ mod http;
 mod listen;
 mod local;
 mod logging;
+mod loopback;
 mod open_files;
 mod parent;
 mod progress;

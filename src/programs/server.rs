@@ -1,6 +1,5 @@
 //! Runs a server of sessions as a process, until a signal ends it.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
@@ -11,7 +10,7 @@ use pushpull_transport::buffer::BufferPool;
 use pushpull_transport::{Identity, Listener, Tcp, Transport, TransportError};
 
 use crate::incarnation::{incarnation, nonce};
-use crate::programs::exit::{Failure, Outcome};
+use crate::programs::exit::Outcome;
 use crate::programs::http::{About, Endpoint, EndpointConfig};
 use crate::programs::parent::end_with_parent;
 use crate::programs::signals::Signals;
@@ -27,20 +26,6 @@ pub(crate) struct Serving {
     pub insecure: bool,
     pub options: ServerOptions,
     pub http: EndpointConfig,
-}
-
-/// Checks that only this host reaches a socket of a server without credentials, unless others may. The name
-/// of a host may have turned out to be another address, and a socket that the parent process has opened may
-/// be anywhere.
-fn check_loopback(address: String, insecure: bool) -> Outcome {
-    let reached = address.parse::<SocketAddr>().is_ok_and(|address| !address.ip().is_loopback());
-    if reached && !insecure {
-        return Err(Failure::Error(anyhow!(
-            "the server listens at {address}, where other hosts may reach it, and nobody has to prove who they are: give \
-             it a join string with --join-file or a certificate with --tls-cert, listen on loopback, or pass --insecure"
-        )));
-    }
-    Ok(())
 }
 
 /// Returns the socket that the parent process has passed on or, without one, listens at `address`.
@@ -65,7 +50,6 @@ pub(crate) async fn serve(serving: Serving) -> Outcome {
     let proved = credentials.is_some();
     let tcp = Tcp::new(BufferPool::default()).with_insecure(insecure).with_credentials(credentials);
     let listener = listen(&tcp, task, &address).await?;
-    check_loopback(listener.address(), insecure || proved)?;
     let http = endpoint.advertised();
     let identity = Identity { task, incarnation: incarnation(), cluster, graph: None, http, nonce: nonce() };
     let server = session_server(identity, listener, Arc::new(tcp.clone()), options)

@@ -1,6 +1,5 @@
 //! The program `pushpull-server` and its flags.
 
-use std::net::IpAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -17,6 +16,7 @@ use super::parse::main;
 use super::task::run;
 use crate::programs::exit::Failure;
 use crate::programs::logging;
+use crate::programs::loopback::names_loopback;
 use crate::programs::server::{Serving, serve};
 use crate::server::ServerOptions;
 
@@ -94,7 +94,7 @@ impl ServerArgs {
     fn address(&self, cluster: &ClusterSpec, task: TaskId, proved: bool) -> Result<Address, Failure> {
         let own = cluster.address(task).expect("the task is in its cluster");
         let address = self.bind.clone().unwrap_or_else(|| own.clone());
-        if !proved && !self.join.insecure() && !is_loopback(&address) {
+        if !proved && !self.join.insecure() && !names_loopback(address.host()) {
             let flag = if self.bind.is_some() { "--bind" } else { "--cluster-spec" };
             return Err(Failure::Usage(format!(
                 "{flag}: the server would listen at {address}, where other hosts may reach it, and nobody has to prove who \
@@ -105,12 +105,6 @@ impl ServerArgs {
         }
         Ok(address)
     }
-}
-
-/// Returns true if only this host can reach the address.
-fn is_loopback(address: &Address) -> bool {
-    let host = address.host().trim_start_matches('[').trim_end_matches(']');
-    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 /// Runs the program `pushpull-server`.

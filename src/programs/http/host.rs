@@ -5,6 +5,8 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use crate::programs::loopback::names_loopback;
+
 /// The names and addresses under which an endpoint may be used, beside those of loopback.
 pub(super) struct Hosts {
     /// Names in lower case, without a dot at the end.
@@ -71,14 +73,6 @@ fn host_of(header: &str) -> Option<&str> {
     }
 }
 
-/// Returns true when a host name or address is loopback. An IPv6 address must have no brackets.
-pub(super) fn names_loopback(host: &str) -> bool {
-    let host = host.strip_suffix('.').unwrap_or(host);
-    let name = host.eq_ignore_ascii_case("localhost")
-        || host.len() > ".localhost".len() && host.to_ascii_lowercase().ends_with(".localhost");
-    name || host.parse().is_ok_and(|ip: IpAddr| ip.to_canonical().is_loopback())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,7 +98,6 @@ mod tests {
         ] {
             assert!(!hosts.accept(host, own), "{host}");
         }
-        assert!(names_loopback("::1") && names_loopback("localhost") && !names_loopback("w0"));
     }
 
     #[test]

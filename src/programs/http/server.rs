@@ -22,12 +22,13 @@ use super::access::Access;
 use super::attempts::Client;
 use super::config::EndpointConfig;
 use super::connections::{CONNECTIONS_MAX, Connections, GRACE, Place};
-use super::host::{Hosts, names_loopback};
+use super::host::Hosts;
 use super::protection::Protection;
 use super::routes::{Routes, serve};
 use super::socket::Socket;
 use super::token::TOKEN_ENV;
 use super::views::Views;
+use crate::programs::loopback::names_loopback;
 
 /// The time within which the head of a request must arrive.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(3);

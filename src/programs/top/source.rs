@@ -1,7 +1,6 @@
 //! Fetches snapshots from the chief's HTTP endpoint, with bounds on time and size. This module must not
 //! depend on how snapshots are shown.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use pushpull_identity::{HttpsClient, JoinString};
@@ -14,6 +13,7 @@ use ureq::unversioned::transport::{Connector, TcpConnector};
 use super::https::HttpsConnector;
 use crate::programs::format::clean;
 use crate::programs::http::Token;
+use crate::programs::loopback::names_loopback;
 
 /// The time limit for the whole answer to arrive.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
@@ -80,8 +80,9 @@ pub(crate) struct Pass {
 pub(super) struct Source {
     agent: Agent,
     url: String,
-    /// The value of the header `Authorization`.
-    authorization: Option<String>,
+    token: Option<Token>,
+    /// True if the client knows the authority of the job.
+    is_identified: bool,
 }
 
 impl Source {
@@ -107,7 +108,7 @@ impl Source {
         }
         let is_secure = match uri.scheme_str() {
             // A chief on loopback speaks HTTP even if it has a join string.
-            Some("https") => chief.contains("://") || !is_loopback(authority.host()),
+            Some("https") => chief.contains("://") || !names_loopback(authority.host()),
             Some("http") => false,
             _ => return Err(bad("only http:// and https:// are supported".to_owned())),
         };
@@ -125,10 +126,10 @@ impl Source {
         };
         // The token of the join string never travels unencrypted.
         let derived = pass.join.as_ref().filter(|_| is_secure).map(Token::of);
-        let authorization = pass.token.clone().or(derived).map(|token| token.header());
+        let token = pass.token.clone().or(derived);
         let path = uri.path().trim_end_matches('/').trim_end_matches("/job");
         let url = format!("{}://{authority}{path}/job", scheme(is_secure));
-        Ok(Self { agent: agent(https), url, authorization })
+        Ok(Self { agent: agent(https), url, token, is_identified: pass.join.is_some() || pass.authorities.is_some() })
     }
 
     /// Fetches the job's current snapshot.
@@ -139,17 +140,20 @@ impl Source {
         let unreachable = |error: ureq::Error| {
             let hint = match &error {
                 // A TLS alert is no HTTP.
-                ureq::Error::Protocol(_) if !self.url.starts_with("https") => {
-                    "; a chief with a join string or a certificate speaks HTTPS, give --join-file FILE or --tls-ca FILE"
-                }
+                ureq::Error::Protocol(_) if !self.url.starts_with("https") => match self.is_identified {
+                    true => "; a chief that other hosts can reach speaks HTTPS, use https://HOST:PORT",
+                    false => {
+                        "; a chief with a join string or a certificate speaks HTTPS, give --join-file FILE or --tls-ca FILE"
+                    }
+                },
                 _ => "",
             };
             SourceError::Unreachable { url: url(), reason: clean(&error.to_string()) + hint }
         };
         let no_chief = |reason: String| SourceError::NoChief { url: url(), reason: clean(&reason) };
         let mut request = self.agent.get(&self.url);
-        if let Some(authorization) = &self.authorization {
-            request = request.header("Authorization", authorization);
+        if let Some(token) = &self.token {
+            request = request.header("Authorization", token.header());
         }
         let mut answer = request.call().map_err(unreachable)?;
         match answer.status().as_u16() {
@@ -186,12 +190,6 @@ fn agent(https: Option<HttpsClient>) -> Agent {
         }
         None => config.new_agent(),
     }
-}
-
-/// Returns true if a host of a URL is an address or the name of loopback.
-fn is_loopback(host: &str) -> bool {
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
 }
 
 #[cfg(test)]
@@ -232,7 +230,7 @@ mod tests {
     #[test]
     fn a_join_string_means_https_except_on_loopback() {
         let join = Some(pushpull_identity::Authority::new().unwrap().join().clone());
-        let derived = join.as_ref().map(|join| Token::of(join).header());
+        let derived = join.as_ref().map(Token::of);
         let joined = Pass { join, ..Pass::default() };
         for (given, url) in [
             ("c0:9100", "https://c0:9100/job"),
@@ -246,17 +244,22 @@ mod tests {
             assert_eq!(source.url, url);
             // The derived token never travels unencrypted.
             let sent = derived.clone().filter(|_| url.starts_with("https"));
-            assert_eq!(source.authorization, sent, "{given}");
+            assert_eq!(source.token, sent, "{given}");
         }
         let token = Token::read(None, Some("s3cret")).unwrap();
         for pass in [Pass { token: token.clone(), ..Pass::default() }, Pass { token, ..joined }] {
             let source = Source::new("c0:9100", &pass).unwrap();
-            assert_eq!(source.authorization.as_deref(), Some("Bearer s3cret"));
+            assert_eq!(source.token.as_ref().unwrap().header(), "Bearer s3cret");
+            assert!(!format!("{source:?}").contains("s3cret"));
         }
     }
 
     /// Starts a server that replies with `answer`, and fetches a snapshot from it.
     fn answered(answer: &'static str) -> Result<ChiefSnapshot, String> {
+        answered_to(&Pass::default(), answer)
+    }
+
+    fn answered_to(pass: &Pass, answer: &'static str) -> Result<ChiefSnapshot, String> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let server = std::thread::spawn(move || {
@@ -267,8 +270,7 @@ mod tests {
                 answer.replacen("\r\n", &format!("\r\nContent-Length: {length}\r\nConnection: close\r\n"), 1);
             let _ = stream.write_all(answer.as_bytes());
         });
-        let fetched =
-            Source::new(&address, &Pass::default()).unwrap().fetch().map_err(|error| error.to_string());
+        let fetched = Source::new(&address, pass).unwrap().fetch().map_err(|error| error.to_string());
         server.join().unwrap();
         fetched
     }
@@ -301,6 +303,19 @@ mod tests {
         let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let error = Source::new(&closed.to_string(), &Pass::default()).unwrap().fetch().unwrap_err();
         assert!(matches!(error, SourceError::Unreachable { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_chief_that_speaks_https_is_named() {
+        let alert = "\x15\x03\x03\x00\x02\x02\x46\r\n\r\n";
+        let join = Some(pushpull_identity::Authority::new().unwrap().join().clone());
+        for (pass, hint) in [
+            (Pass::default(), "give the join string with --join-file FILE"),
+            (Pass { join, ..Pass::default() }, "use https://HOST:PORT"),
+        ] {
+            let error = answered_to(&pass, alert).unwrap_err();
+            assert!(error.contains(hint) && !error.contains('\n'), "{error}");
+        }
     }
 
     #[test]

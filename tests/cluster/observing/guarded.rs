@@ -120,7 +120,9 @@ fn a_join_string_opens_every_endpoint_of_a_job() {
     }
     run(cluster, &mut top(&url)).expect(2).says("https:// needs the job's join string");
     let other = Authority::new().expect("it can be made");
-    run(&cluster, top(&url).env("PUSHPULL_JOIN", other.join().text()))
+    // Without its scheme, this address is taken for that of an endpoint on loopback.
+    run(cluster, top(chief).arg("--join-file").arg(join)).expect_failure().says("use https://HOST:PORT");
+    run(cluster, top(&url).env("PUSHPULL_JOIN", other.join().text()))
         .expect_failure()
         .says("another authority");
     for program in &mut programs {
