@@ -1,6 +1,5 @@
 //! The identity that a process presents to its cluster, and the address that it listens at.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
@@ -8,12 +7,9 @@ use pushpull_messages::cluster::ClusterConfig;
 use pushpull_messages::graph::GraphSpec;
 use pushpull_messages::message::RefusalCode;
 use pushpull_transport::{DialError, Identity, Listener, Patience, Tcp, Transport, TransportError, dial};
-use tracing::Instrument;
 
+use super::exposure::Exposure;
 use crate::incarnation::{incarnation, nonce};
-
-/// The time between two reminders that everybody can reach this task.
-const REMIND_EVERY: Duration = Duration::from_secs(3600);
 
 /// Returns the identity that this task presents to its peers. `graph` is the model that the task was started
 /// with, if any; `http` is the address of the task's endpoint, if it has one.
@@ -30,44 +26,30 @@ pub(crate) fn identity(config: &ClusterConfig, graph: Option<&GraphSpec>, http: 
 
 /// Listens on the socket that the parent process has passed on. Without such a socket, listens at `bind` if
 /// it is given, and otherwise at this task's address in the cluster. A host needs `bind` if its name in the
-/// cluster spec does not resolve to an address of the host itself.
+/// cluster spec does not resolve to an address of the host itself. Records in `exposure` whether other hosts
+/// can reach the task.
 ///
 /// # Errors
-/// Returns an error of one line if the address cannot be used, or if other hosts can reach it and nobody has
-/// to prove who they are, unless `tcp` allows that. If another program uses the address, the error names that
-/// program. If this host does not have the address and `bind` is `None`, the error suggests a value for
+/// Returns an error of one line if the address cannot be used, or if other hosts can reach it and need
+/// no proof of who they are, unless `tcp` allows that. If another program uses the address, the error names
+/// that program. If this host does not have the address and `bind` is `None`, the error suggests a value for
 /// `--bind`.
 pub(crate) async fn listen(
     tcp: &Tcp,
     config: &ClusterConfig,
     identity: &Identity,
     bind: Option<&str>,
+    exposure: &Exposure,
 ) -> anyhow::Result<Box<dyn Listener>> {
     let inherited = listenfd::ListenFd::from_env().take_tcp_listener(0);
     let listener = match inherited.context("cannot use the socket in LISTEN_FDS")? {
         Some(socket) => tcp.listen_on(socket).context("cannot use the socket in LISTEN_FDS")?,
         None => bound(tcp, config, identity, bind).await?,
     };
-    warn_of_strangers(tcp, listener.address());
-    Ok(listener)
-}
-
-/// Warns, now and every hour, if other hosts can reach this task and nobody has to prove who they are.
-fn warn_of_strangers(tcp: &Tcp, address: String) {
-    let reached =
-        address.parse::<SocketAddr>().is_ok_and(|address| !address.ip().to_canonical().is_loopback());
-    if !reached || tcp.demands_proof() {
-        return;
+    if !tcp.demands_proof() {
+        exposure.listens(listener.address(), "read the model, change it and end the job");
     }
-    let remind = async move {
-        loop {
-            tracing::warn!(
-                "everybody who reaches {address} can read the model, change it and end the job (--insecure)"
-            );
-            tokio::time::sleep(REMIND_EVERY).await;
-        }
-    };
-    tokio::spawn(remind.in_current_span());
+    Ok(listener)
 }
 
 /// Listens at `bind` or, without it, at the task's own address.

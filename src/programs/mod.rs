@@ -5,6 +5,7 @@
 mod checkpoint;
 mod cli;
 mod exit;
+mod exposure;
 mod format;
 mod http;
 mod listen;

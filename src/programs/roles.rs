@@ -179,9 +179,9 @@ async fn run_ps(
     let tcp = network.tcp(&pool);
     let config = PsConfig { peers: Some(PeerTransport::new(Arc::new(tcp.clone()))), ..config };
     let (cluster, bind, interrupt) = (cluster.clone(), network.bind.clone(), signals.interrupt.clone());
-    let (io, observers) = (Arbiter::new(), endpoint.observers());
+    let (io, observers, exposure) = (Arbiter::new(), endpoint.observers(), endpoint.exposure());
     let result = run_on(&io, move || async move {
-        let listener = listen(&tcp, &cluster, &identity, bind.as_deref()).await?;
+        let listener = listen(&tcp, &cluster, &identity, bind.as_deref(), &exposure).await?;
         let ps = Ps::start(config, identity, listener, &pool)?;
         observers.add(Arc::new(ps.view()));
         anyhow::Ok(ps.run(interrupt).await)
@@ -231,7 +231,7 @@ async fn run_worker(
     let (pool, identity) = (network.pool(cluster), identity(cluster, graph, endpoint.advertised()));
     let tcp = network.tcp(&pool);
     // The port is opened before any task starts, so that an address in use is reported at once.
-    let port = WorkerPort::open(cluster, &identity, &tcp, network.bind.as_deref()).await?;
+    let port = WorkerPort::open(cluster, &identity, &tcp, network.bind.as_deref(), endpoint).await?;
     let transport = port.as_ref().map_or_else(|| Arc::new(tcp.clone()) as _, |port| port.transport(&tcp));
     let (shared, interrupt) = (Arc::clone(&transport), signals.interrupt.clone());
     let worker = Worker::new(config, identity.clone(), shared, pool.clone(), interrupt);
@@ -288,7 +288,8 @@ pub(crate) async fn chief(cluster: &ClusterConfig, network: &Network, orders: Ch
     let endpoint = network.endpoint(cluster)?;
     let identity = identity(cluster, Some(&orders.job.graph), endpoint.advertised());
     let tcp = network.tcp(&BufferPool::default());
-    let listener = listen(&tcp, cluster, &identity, network.bind.as_deref()).await?;
+    let (bind, exposure) = (network.bind.as_deref(), endpoint.exposure());
+    let listener = listen(&tcp, cluster, &identity, bind, &exposure).await?;
     let transport = Arc::new(tcp);
     let outcome = run_chief(cluster, listener, transport, &identity, orders, &endpoint, &signals).await;
     closed(endpoint, cluster.task(), outcome, &signals).await

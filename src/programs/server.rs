@@ -47,20 +47,16 @@ pub(crate) async fn serve(serving: Serving) -> Outcome {
     end_with_parent()?;
     let endpoint = Endpoint::bind(&http, About::new([task], Some(&cluster)))?;
     endpoint.announce(false);
-    let proved = credentials.is_some();
     let tcp = Tcp::new(BufferPool::default()).with_insecure(insecure).with_credentials(credentials);
     let listener = listen(&tcp, task, &address).await?;
+    if !tcp.demands_proof() {
+        endpoint.exposure().listens(listener.address(), "run graphs and change variables");
+    }
     let http = endpoint.advertised();
     let identity = Identity { task, incarnation: incarnation(), cluster, graph: None, http, nonce: nonce() };
     let server = session_server(identity, listener, Arc::new(tcp.clone()), options)
         .map_err(|reason| anyhow!(reason))?;
     endpoint.observers().add(Arc::new(server.view()));
-    if insecure && !proved {
-        tracing::warn!(
-            "everybody who reaches {} can run graphs and change variables (--insecure)",
-            server.address()
-        );
-    }
     tokio::select! {
         biased;
         () = signals.interrupt.cancelled() => {}

@@ -42,6 +42,7 @@ impl WorkerPort {
         identity: &Identity,
         tcp: &Tcp,
         bind: Option<&str>,
+        endpoint: &Endpoint,
     ) -> anyhow::Result<Option<Self>> {
         if !cluster.hosts_ps() && !cluster.hosts_chief() {
             return Ok(None);
@@ -50,9 +51,9 @@ impl WorkerPort {
         let (task, own) = (cluster.task(), cluster.cluster().address(cluster.task()));
         let own = own.expect("a worker is in its cluster").to_string();
         let (cluster, identity, tcp) = (cluster.clone(), identity.clone(), tcp.clone());
-        let bind = bind.map(ToOwned::to_owned);
+        let (bind, exposure) = (bind.map(ToOwned::to_owned), endpoint.exposure());
         let open = move || async move {
-            let listener = listen(&tcp, &cluster, &identity, bind.as_deref()).await?;
+            let listener = listen(&tcp, &cluster, &identity, bind.as_deref(), &exposure).await?;
             anyhow::Ok(SharedPort::open(listener, &identity))
         };
         let port = panicked(run_on(&io, open).await)??;

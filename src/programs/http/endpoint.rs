@@ -12,6 +12,7 @@ use super::config::EndpointConfig;
 use super::server::Server;
 use super::views::Views;
 use crate::embedded::Observers;
+use crate::programs::exposure::Exposure;
 
 /// The HTTP endpoint of a process. It stops answering when it is dropped.
 #[derive(Default)]
@@ -66,6 +67,11 @@ impl Endpoint {
     /// Returns the observers through which tasks are added to the endpoint.
     pub(crate) fn observers(&self) -> Arc<dyn Observers> {
         Arc::new(self.views.clone())
+    }
+
+    /// Returns where the process records whether other hosts reach it without a proof of who they are.
+    pub(crate) fn exposure(&self) -> Exposure {
+        self.views.exposure().clone()
     }
 
     /// Records that a task ended with an error.

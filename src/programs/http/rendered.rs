@@ -7,6 +7,8 @@ use parking_lot::Mutex;
 use pushpull_messages::observe::ChiefSnapshot;
 use serde::Serialize;
 
+use crate::programs::exposure::Exposure;
+
 /// The newest value that was rendered, and its JSON.
 pub(super) struct Rendered<T>(Mutex<Option<(Arc<T>, Bytes)>>);
 
@@ -35,20 +37,20 @@ impl<T> Rendered<T> {
 /// The chief's snapshot of the job as JSON.
 pub(super) struct JobText {
     accepts_wishes: bool,
-    insecure: bool,
+    exposure: Exposure,
     rendered: Rendered<ChiefSnapshot>,
 }
 
 impl JobText {
     /// Makes an empty cache. `accepts_wishes` is true if clients may request to save or stop the job, and
-    /// `insecure` if other hosts may reach the chief without a proof of who they are.
-    pub(super) fn new(accepts_wishes: bool, insecure: bool) -> Self {
-        Self { accepts_wishes, insecure, rendered: Rendered::default() }
+    /// `exposure` tells whether other hosts reach the chief without a proof of who they are.
+    pub(super) fn new(accepts_wishes: bool, exposure: Exposure) -> Self {
+        Self { accepts_wishes, exposure, rendered: Rendered::default() }
     }
 
     /// Returns the snapshot as JSON.
     pub(super) fn of(&self, job: &Arc<ChiefSnapshot>) -> Bytes {
-        let &Self { accepts_wishes, insecure, .. } = self;
+        let (accepts_wishes, insecure) = (self.accepts_wishes, self.exposure.is_exposed());
         self.rendered.of(job, |job| ChiefSnapshot { accepts_wishes, insecure, ..job.clone() })
     }
 }

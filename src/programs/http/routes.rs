@@ -45,8 +45,8 @@ pub(super) struct Routes {
     log: Log,
     /// The endpoint's own address, as the chief lists it.
     address: String,
-    /// Whether other hosts may reach the process's tasks without a proof of who they are.
-    insecure: bool,
+    /// True if the process makes the certificates of the job's tasks.
+    certifies: bool,
     job: Arc<JobText>,
     curves: Rendered<Vec<CurvePoint>>,
     placement: Rendered<Vec<PlacementRow>>,
@@ -61,16 +61,16 @@ impl Routes {
         about: About,
         log: Log,
         address: String,
-        insecure: bool,
+        certifies: bool,
     ) -> Self {
         Self {
+            job: Arc::new(JobText::new(access.has_token(), views.exposure().clone())),
             views,
-            insecure,
-            job: Arc::new(JobText::new(access.has_token(), insecure)),
             access,
             about,
             log,
             address,
+            certifies,
             curves: Rendered::default(),
             placement: Rendered::default(),
             targets: Rendered::default(),
@@ -144,7 +144,9 @@ async fn answer(request: &HttpRequest, body: web::Payload, routes: &web::Data<Ro
         {
             wrong_method(&Method::GET)
         }
-        ("/metrics", _) => metrics::answer(&views.seen().await, &routes.access, routes.insecure),
+        ("/metrics", _) => {
+            metrics::answer(&views.seen().await, &routes.access, views.exposure().is_exposed())
+        }
         ("/actors", _) => {
             let seen = views.seen().await;
             told(seen.written.actors.get_or_init(|| json(&actors(&seen.tasks))).clone())
@@ -165,7 +167,8 @@ async fn answer(request: &HttpRequest, body: web::Payload, routes: &web::Data<Ro
         ("/curves", Some(chief)) => told(routes.curves.of(&chief.curves(), Clone::clone)),
         ("/placement", Some(chief)) => told(routes.placement.of(&chief.placement(), Clone::clone)),
         ("/targets", Some(chief)) => {
-            told(routes.targets.of(&newest(&chief), |job| targets::targets(job, &routes.address)))
+            let list = |job: &ChiefSnapshot| targets::targets(job, &routes.address, routes.certifies);
+            told(routes.targets.of(&newest(&chief), list))
         }
         ("/events", Some(chief)) => {
             let (job, log) = (Arc::clone(&routes.job), Arc::clone(&routes.log.recent));

@@ -12,7 +12,7 @@ use actix_service::{IntoServiceFactory, ServiceFactoryExt, fn_service, map_confi
 use actix_web::dev::{self, AppConfig, ServerHandle};
 use actix_web::{App, web};
 use anyhow::{Context, anyhow};
-use pushpull_identity::HttpsServer;
+use pushpull_identity::{Credentials, HttpsServer};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
@@ -89,10 +89,13 @@ impl Server {
         let log = config.log.clone();
         let span = log.span();
         let hosts = hosts(config, bound.ip(), about.host());
+        if protection == Protection::Nothing {
+            views.exposure().expose();
+        }
         let (connections, token) = (Connections::default(), config.any_token());
         let access = Access::new(protection, token, hosts, bound.port(), connections.clone());
-        let routes =
-            web::Data::new(Routes::new(views.clone(), access, about, log, listed, config.is_insecure()));
+        let certifies = config.credentials.as_ref().is_some_and(Credentials::has_authority);
+        let routes = web::Data::new(Routes::new(views.clone(), access, about, log, listed, certifies));
         let door = Door { connections, https };
         let (started, starting) = mpsc::channel();
         let (end, ended) = oneshot::channel();

@@ -18,6 +18,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
 
 use crate::embedded::Observers;
+use crate::programs::exposure::Exposure;
 
 /// The maximum age of snapshots that are still used for new requests.
 pub(super) const FRESH: Duration = Duration::from_millis(250);
@@ -36,6 +37,8 @@ struct Shared {
     seen: watch::Sender<Seen>,
     /// The address at which other hosts reach the endpoint; unset if they cannot.
     http: OnceLock<String>,
+    /// Whether other hosts reach the process without a proof of who they are.
+    exposure: Exposure,
 }
 
 #[derive(Default)]
@@ -76,6 +79,11 @@ impl Views {
     pub(super) fn set_http(&self, address: String) {
         // An endpoint is bound only once, so the address is not set already.
         let _ = self.0.http.set(address);
+    }
+
+    /// Returns whether other hosts reach the process without a proof of who they are.
+    pub(super) fn exposure(&self) -> &Exposure {
+        &self.0.exposure
     }
 
     /// Returns the tasks that ended with an error, and their errors.
