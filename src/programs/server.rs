@@ -45,7 +45,7 @@ pub(crate) async fn serve(serving: Serving) -> Outcome {
     let Serving { cluster, task, address, credentials, insecure, options, http } = serving;
     let signals = Signals::listen()?;
     end_with_parent()?;
-    let endpoint = Endpoint::bind(&http, About::new([task], Some(&cluster)))?;
+    let endpoint = Endpoint::bind(&http, About::server(task, &cluster))?;
     endpoint.announce(false);
     let tcp = Tcp::new(BufferPool::default()).with_insecure(insecure).with_credentials(credentials);
     let listener = listen(&tcp, task, &address).await?;

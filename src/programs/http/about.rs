@@ -50,6 +50,12 @@ impl About {
         Self { host, ..Self::new(std::iter::once(task).chain(chief).chain(ps), Some(cluster)) }
     }
 
+    /// Makes the description of a process that runs a server of sessions.
+    pub(crate) fn server(task: TaskId, cluster: &ClusterSpec) -> Self {
+        let host = cluster.address(task).map(|address| address.host().to_owned());
+        Self { host, ..Self::new([task], Some(cluster)) }
+    }
+
     /// Adds the program's name and its flags.
     #[must_use]
     pub(super) fn with(self, Settings { program, flags }: Settings) -> Self {
@@ -64,5 +70,17 @@ impl About {
 
     pub(super) fn tasks(&self) -> &[String] {
         &self.tasks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_of_sessions_has_the_host_of_its_cluster() {
+        let cluster = ClusterSpec::new([("ps".parse().unwrap(), vec!["p0.example:2222"])]).unwrap();
+        let about = About::server(TaskId::ps(0), &cluster);
+        assert_eq!((about.host(), about.tasks()), (Some("p0.example"), &["ps/0".to_owned()][..]));
     }
 }

@@ -73,10 +73,7 @@ impl Server {
             Some(credentials) if protection == Protection::Https => Some(HttpsServer::new(credentials)?),
             _ => None,
         };
-        let address = match bound.ip().is_unspecified() {
-            true => reached_as(about.host(), bound.port()),
-            false => bound.to_string(),
-        };
+        let address = address_of(bound, protection, about.host());
         // On another host, a loopback address refers to that host. A loopback address is therefore
         // advertised only if all tasks are on this machine: if there is no cluster, or if this host's name
         // in the cluster is loopback, too.
@@ -249,8 +246,18 @@ impl Door {
     }
 }
 
-/// Returns the address of a server that listens at every address of this host. The address contains the
-/// host's name in the cluster or, without a cluster, the host name that the operating system reports.
+/// Returns the address to open in a browser, for a server that listens at `bound`. `host` is the host name of
+/// the task in its cluster.
+fn address_of(bound: SocketAddr, protection: Protection, host: Option<&str>) -> String {
+    // A certificate has the name of the task's host, and not each of the host's addresses.
+    match bound.ip().is_unspecified() || protection == Protection::Https {
+        true => reached_as(host, bound.port()),
+        false => bound.to_string(),
+    }
+}
+
+/// Returns the address at which other hosts reach a server by the name of this host: the name in the cluster
+/// or, without a cluster, the one that the operating system reports.
 fn reached_as(host: Option<&str>, port: u16) -> String {
     let system = rustix::system::uname();
     let host = host.unwrap_or_else(|| system.nodename().to_str().unwrap_or("localhost"));
@@ -263,4 +270,24 @@ fn limit(stream: &TcpStream) {
     let _ = rustix::net::sockopt::set_socket_send_buffer_size(stream, SEND_BUFFER);
     #[cfg(target_os = "linux")]
     let _ = rustix::net::sockopt::set_tcp_user_timeout(stream, UNREAD_MS_MAX);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_with_https_has_the_name_of_its_host() {
+        for (bound, protection, host, address) in [
+            ("10.0.0.7:9400", Protection::Https, "c0", "c0:9400"),
+            ("0.0.0.0:9400", Protection::Https, "c0", "c0:9400"),
+            ("[2001:db8::7]:9400", Protection::Https, "10.0.0.7", "10.0.0.7:9400"),
+            ("10.0.0.7:9400", Protection::Token, "c0", "10.0.0.7:9400"),
+            ("0.0.0.0:9400", Protection::Token, "c0", "c0:9400"),
+            ("127.0.0.1:9400", Protection::Loopback, "c0", "127.0.0.1:9400"),
+        ] {
+            let told = address_of(bound.parse().unwrap(), protection, Some(host));
+            assert_eq!(told, address, "{bound} {protection:?}");
+        }
+    }
 }

@@ -241,6 +241,9 @@ fn an_endpoint_answers_only_to_names_of_its_host() {
             assert!(status == 200 || answer.body.contains("--http-host NAME"), "{}", answer.body);
         }
     }
+    let server = Endpoint::bind(&config, About::server(TaskId::worker(0), &cluster())).unwrap();
+    let request = b"GET /healthz HTTP/1.1\r\nHost: w:9400\r\nConnection: close\r\n\r\n";
+    assert_eq!(send(&server, request).status, 200, "a server of sessions has its host's name, too");
     let metrics = get(&endpoint, "/metrics").body;
     assert!(metrics.contains("pushpull_http_refused_total{reason=\"host\"} 9\n"), "{metrics}");
 }
