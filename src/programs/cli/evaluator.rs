@@ -87,7 +87,7 @@ pub fn evaluator_main() -> ExitCode {
 pub fn evaluator_main_with(datasets: Datasets) -> ExitCode {
     main(|args: EvaluatorArgs| {
         let log = logging::start("evaluator/0", args.observe.log_format());
-        let http = args.observe.endpoint(&log)?.identified(None, args.insecure);
+        let http = args.observe.endpoint(&log)?.alone(args.insecure);
         let threads = args.threads.map_or_else(|| threads_per_worker(1), usize::from);
         let device = args.device.config(threads, false)?;
         let (data_dir, hung_after) = (args.data_dir, args.hang.after());

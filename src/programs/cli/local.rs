@@ -88,7 +88,8 @@ impl LocalArgs {
         let has_one_worker = job.strategy.is_some_and(DistributionSpec::has_one_worker);
         let workers = self.workers.unwrap_or(if has_one_worker { 1 } else { 2 });
         job.validate_on(&Embedded::new(ps, workers).cluster()?).map_err(Failure::usage)?;
-        self.observe.endpoint(&Log::default())?;
+        let http = self.observe.endpoint(&Log::default())?.alone(self.insecure);
+        http.check().map_err(Failure::Error)?;
         let (chief_observe, observe) = self.observe.to_flags()?;
         let local = Local {
             ps,

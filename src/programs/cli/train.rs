@@ -366,7 +366,7 @@ impl TrainArgs {
         job.validate_on(&cluster).map_err(Failure::usage)?;
         let about = About::new(cluster.tasks_and_hosted().map(|(task, _)| task), Some(&cluster));
         // The tasks of one process need no join string.
-        let http = self.observe.endpoint(log)?.identified(None, self.cluster.insecure());
+        let http = self.observe.endpoint(log)?.alone(self.cluster.insecure());
         let endpoint = Endpoint::bind(&http, about)?;
         endpoint.announce(true);
         let ending = signals.interrupt.clone();

@@ -1,7 +1,9 @@
 //! The settings of an endpoint. This module opens no socket.
 
+use std::net::ToSocketAddrs;
 use std::time::Duration;
 
+use anyhow::anyhow;
 use pushpull_identity::Credentials;
 
 use super::protection::{Given, Protection};
@@ -19,6 +21,8 @@ pub(crate) struct EndpointConfig {
     pub token: Option<Token>,
     /// The credentials of the process; `None` if it has no join string and no certificate.
     pub credentials: Option<Credentials>,
+    /// True if the process can have a join string.
+    pub can_join: bool,
     /// Other hosts may read the endpoint although nothing protects it.
     pub insecure: bool,
     /// Further host names and addresses that requests may name.
@@ -36,12 +40,13 @@ impl EndpointConfig {
     /// the endpoint although nothing protects it.
     #[must_use]
     pub(crate) fn identified(self, credentials: Option<Credentials>, insecure: bool) -> Self {
-        Self { credentials, insecure, ..self }
+        Self { credentials, can_join: true, insecure, ..self }
     }
 
-    /// Returns whether other hosts may reach the process without a proof of who they are.
-    pub(super) const fn is_insecure(&self) -> bool {
-        self.insecure && self.credentials.is_none()
+    /// Returns these settings, for a process that can have no join string, because it talks to no other task.
+    #[must_use]
+    pub(crate) fn alone(self, insecure: bool) -> Self {
+        Self { credentials: None, can_join: false, insecure, ..self }
     }
 
     /// Returns the token of the endpoint. With a join string, there is always one.
@@ -50,9 +55,43 @@ impl EndpointConfig {
         self.token.clone().or_else(derived)
     }
 
+    /// Checks the settings before another process listens with them. It has no join string.
+    ///
+    /// # Errors
+    /// Returns an error if other hosts could reach the endpoint, and nothing protects it.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        let Some(address) = &self.address else { return Ok(()) };
+        // The process that listens reports an address that cannot be resolved.
+        let Ok(found) = address.to_socket_addrs() else { return Ok(()) };
+        let is_local = found.into_iter().all(|address| address.ip().to_canonical().is_loopback());
+        self.protected(address, is_local).map(drop)
+    }
+
+    /// Returns the protection of the endpoint at `address`, where `is_local` says whether that is loopback.
+    ///
+    /// # Errors
+    /// Returns an error that names the ways on, if nothing protects the endpoint from other hosts.
+    pub(super) fn protected(&self, address: &str, is_local: bool) -> anyhow::Result<Protection> {
+        let ways = match (&self.credentials, self.can_join) {
+            // With a join string, there is a token.
+            (Some(_), _) => "a task with --tls-cert needs a token for it (--http-token-file FILE)",
+            (None, true) => {
+                "give the task the job's join string (--join-file FILE) or a token (--http-token-file FILE), allow it with \
+                 --insecure"
+            }
+            (None, false) => "give it a token (--http-token-file FILE), allow it with --insecure",
+        };
+        self.protection(is_local).ok_or_else(|| {
+            anyhow!(
+                "--http-addr {address}: other hosts could read this endpoint: {ways}, or listen at a loopback address such \
+                 as 127.0.0.1:0"
+            )
+        })
+    }
+
     /// Returns the protection of the endpoint, where `is_local` says whether it listens at loopback; `None`
     /// if nothing protects it from other hosts.
-    pub(super) fn protection(&self, is_local: bool) -> Option<Protection> {
+    fn protection(&self, is_local: bool) -> Option<Protection> {
         Protection::of(Given {
             is_local,
             is_identified: self.credentials.is_some(),

@@ -26,7 +26,6 @@ use super::host::Hosts;
 use super::protection::Protection;
 use super::routes::{Routes, serve};
 use super::socket::Socket;
-use super::token::TOKEN_ENV;
 use super::views::Views;
 use crate::programs::loopback::names_loopback;
 
@@ -67,8 +66,7 @@ impl Server {
         })?;
         let bound = listener.local_addr()?;
         let is_local = bound.ip().to_canonical().is_loopback();
-        let protection =
-            config.protection(is_local).ok_or_else(|| unprotected(address, config.credentials.is_some()))?;
+        let protection = config.protected(address, is_local)?;
         let https = match &config.credentials {
             Some(credentials) if protection == Protection::Https => Some(HttpsServer::new(credentials)?),
             _ => None,
@@ -145,22 +143,6 @@ fn listen(address: &str) -> io::Result<TcpListener> {
     // system retries after a second.
     rustix::net::listen(&listener, BACKLOG)?;
     Ok(listener)
-}
-
-/// Returns the error for an address that other hosts could reach, in a process that has nothing to protect
-/// its endpoint with. `certified` is true if it lacks only a token.
-fn unprotected(address: &str, certified: bool) -> anyhow::Error {
-    if certified {
-        return anyhow!(
-            "--http-addr {address}: other hosts could read this endpoint: a task with --tls-cert needs a token for it, give \
-             one with --http-token-file FILE or in {TOKEN_ENV}, or listen at a loopback address such as 127.0.0.1:0"
-        );
-    }
-    anyhow!(
-        "--http-addr {address}: other hosts could read this endpoint: give the task the job's join string \
-         (--join-file FILE) or a token (--http-token-file FILE), allow it with --insecure, or listen at a \
-         loopback address such as 127.0.0.1:0"
-    )
 }
 
 /// Returns the hosts that requests may name. `host` is the host name of the task in its cluster.

@@ -41,13 +41,28 @@ fn cookie(answer: &Answer) -> String {
 
 #[test]
 fn an_endpoint_for_other_hosts_needs_identity() {
-    let Err(error) = Endpoint::bind(&everywhere(), About::default()) else { panic!("nothing protects it") };
-    let line = format!("{error:#}");
-    for way in ["--join-file FILE", "--http-token-file FILE", "--insecure", "loopback", "0.0.0.0:0"] {
-        assert!(line.contains(way) && !line.contains('\n'), "{line}");
+    for (config, can_join) in
+        [(everywhere().identified(None, false), true), (everywhere().alone(false), false)]
+    {
+        let Err(error) = Endpoint::bind(&config, About::default()) else { panic!("nothing protects it") };
+        let line = format!("{error:#}");
+        for way in ["--http-token-file FILE", "--insecure", "loopback", "0.0.0.0:0"] {
+            assert!(line.contains(way) && !line.contains('\n'), "{line}");
+        }
+        assert_eq!(line.contains("--join-file FILE"), can_join, "{line}");
+        assert_eq!(config.check().unwrap_err().to_string(), line);
     }
+    let local = EndpointConfig { address: Some("localhost:0".into()), ..Default::default() };
+    local.check().unwrap();
     let open = Endpoint::bind(&EndpointConfig { insecure: true, ..everywhere() }, About::default()).unwrap();
     assert_eq!(get(&open, "/config").status, 200);
+    assert!(get(&open, "/metrics").body.contains("\npushpull_insecure 1\n"));
+    let local = EndpointConfig { insecure: true, ..local };
+    let closed = Endpoint::bind(&local, About::default()).unwrap();
+    assert!(get(&closed, "/metrics").body.contains("\npushpull_insecure 0\n"), "no other host reaches it");
+    let exposed = Endpoint::bind(&local, About::default()).unwrap();
+    exposed.exposure().expose();
+    assert!(get(&exposed, "/metrics").body.contains("\npushpull_insecure 1\n"), "its task is reached");
     assert_eq!(log_in(&open, "s3cret").status, 403, "there is no token");
 }
 
