@@ -28,8 +28,8 @@ pub(super) type Refused = Box<HttpResponse>;
 enum Proof {
     /// It has sent the token with this request.
     Token,
-    /// It has the cookie of a session, which began with the token.
-    Session,
+    /// It has the cookie of a session, which began with the token and ends at this time.
+    Session(Instant),
 }
 
 /// The reason why a client has not shown that it has the token.
@@ -114,6 +114,20 @@ impl Access {
         self.prove(request).map(drop).map_err(|unproved| self.refuse(request, unproved))
     }
 
+    /// Returns the time at which a client that may read now may read no more; `None` if there is no such
+    /// time.
+    pub(super) fn reads_until(&self, request: &HttpRequest) -> Option<Instant> {
+        if !self.protection.guards_reading() {
+            return None;
+        }
+        match self.prove(request) {
+            Ok(Proof::Token) => None,
+            Ok(Proof::Session(end)) => Some(end),
+            // The session has just ended.
+            Err(_) => Some(Instant::now()),
+        }
+    }
+
     /// Returns true if the client may read the details of an answer for probes. A probe without a token is no
     /// refusal, but one with a wrong token is: it must be no other way to guess.
     pub(super) fn reads_details(&self, request: &HttpRequest) -> bool {
@@ -137,14 +151,14 @@ impl Access {
         }
         match self.prove(request) {
             Ok(Proof::Token) => Ok(()),
-            Ok(Proof::Session) if self.origin(request) == Origin::Own => Ok(()),
-            Ok(Proof::Session) => Err(self.refuse_page(request)),
+            Ok(Proof::Session(_)) if self.origin(request) == Origin::Own => Ok(()),
+            Ok(Proof::Session(_)) => Err(self.refuse_page(request)),
             Err(unproved) => Err(self.refuse(request, unproved)),
         }
     }
 
-    /// Checks that no page of another site has sent this form. If one has, the error refuses the request: such
-    /// a page must not use up the attempts of the user who has opened it.
+    /// Checks that no page of another site has sent this form. If one has, the error refuses the request:
+    /// such a page must not use up the attempts of the user who has opened it.
     pub(super) fn check_form(&self, request: &HttpRequest) -> Result<(), Refused> {
         match self.origin(request) {
             Origin::Own | Origin::Unknown => Ok(()),
@@ -189,10 +203,8 @@ impl Access {
             return Err(Unproved::Refused(Reason::NoToken));
         }
         let (sessions, now) = (self.sessions.lock(), Instant::now());
-        if ids.any(|id| sessions.knows(id, now)) {
-            return Ok(Proof::Session);
-        }
-        Err(Unproved::Refused(Reason::Session))
+        let end = ids.filter_map(|id| sessions.end_of(id, now)).max();
+        end.map(Proof::Session).ok_or(Unproved::Refused(Reason::Session))
     }
 
     /// Compares what a client has sent with the token. The limit on attempts never stops a client that sends

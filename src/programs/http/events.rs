@@ -49,8 +49,8 @@ impl Default for Events {
 
 impl Events {
     /// Begins to send events to a client, or refuses the request if [`CLIENTS_MAX`] clients already receive
-    /// events.
-    pub(super) fn answer(&self, request: &HttpRequest, source: Source) -> HttpResponse {
+    /// events. The answer ends at the time `end`, if there is one.
+    pub(super) fn answer(&self, request: &HttpRequest, source: Source, end: Option<Instant>) -> HttpResponse {
         let Ok(permit) = Arc::clone(&self.clients).try_acquire_owned() else {
             let reason =
                 format!("{CLIENTS_MAX} clients already receive events: try again later, or read /job");
@@ -65,6 +65,7 @@ impl Events {
             point: None,
             line: source.log.newest(),
             source,
+            end,
             over: false,
             _permit: permit,
         };
@@ -89,12 +90,15 @@ struct Told {
     point: Option<u64>,
     /// The number of the newest log line that was sent.
     line: u64,
+    /// The time at which the client's session ends.
+    end: Option<Instant>,
     over: bool,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Told {
-    /// Waits for the next events and returns them. Returns `None` if the job's end has been sent already.
+    /// Waits for the next events and returns them. Returns `None` if the job's end has been sent already, or
+    /// if the client may receive no more.
     async fn next(&mut self) -> Option<Bytes> {
         if self.over {
             return None;
@@ -108,7 +112,11 @@ impl Told {
             }
             None => text.extend(format!("retry: {RETRY_MS}\n").bytes()),
         }
-        self.last = Some(Instant::now());
+        let now = Instant::now();
+        if self.end.is_some_and(|end| now >= end) {
+            return None;
+        }
+        self.last = Some(now);
         // The end of the chief is checked before the snapshot is read. If the chief has ended at the check,
         // the snapshot that is then read is certainly the last one.
         self.over = self.snapshots.has_changed().is_err();

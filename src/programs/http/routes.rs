@@ -172,7 +172,8 @@ async fn answer(request: &HttpRequest, body: web::Payload, routes: &web::Data<Ro
         }
         ("/events", Some(chief)) => {
             let (job, log) = (Arc::clone(&routes.job), Arc::clone(&routes.log.recent));
-            routes.events.answer(request, Source { chief, job, log })
+            let end = routes.access.reads_until(request);
+            routes.events.answer(request, Source { chief, job, log }, end.map(Into::into))
         }
         ("/save" | "/stop", Some(_)) if request.method() != Method::POST => wrong_method(&Method::POST),
         ("/save", Some(chief)) => {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use subtle::ConstantTimeEq;
 
-/// How long a session lasts.
+/// The time for which a session lasts.
 pub(super) const LIFE: Duration = Duration::from_secs(12 * 3600);
 /// The maximum number of sessions. When another one begins, the oldest one ends.
 const SESSIONS_MAX: usize = 64;
@@ -31,12 +31,14 @@ impl Sessions {
         self.0.push_back((id, now));
     }
 
-    /// Returns true if this is the id of a session. Ids are compared in constant time.
-    pub(super) fn knows(&self, id: &str, now: Instant) -> bool {
+    /// Returns the time at which the session with this id ends; `None` if there is no such session. Ids are
+    /// compared in constant time.
+    pub(super) fn end_of(&self, id: &str, now: Instant) -> Option<Instant> {
         let is_alive = |began: &Instant| now.saturating_duration_since(*began) < LIFE;
         let is_id = |own: &str| bool::from(own.as_bytes().ct_eq(id.as_bytes()));
         // All of them are compared, so the time does not tell which one it is.
-        self.0.iter().filter(|(own, began)| is_alive(began) & is_id(own)).count() > 0
+        let found = self.0.iter().filter(|(own, began)| is_alive(began) & is_id(own));
+        found.map(|(_, began)| *began + LIFE).max()
     }
 }
 
@@ -60,9 +62,11 @@ mod tests {
     fn a_session_has_an_end() {
         let (begin, mut sessions) = (Instant::now(), Sessions::default());
         sessions.begin("a".into(), begin);
-        assert!(sessions.knows("a", begin) && !sessions.knows("b", begin) && !sessions.knows("", begin));
+        assert_eq!(sessions.end_of("a", begin), Some(begin + LIFE));
+        assert_eq!([sessions.end_of("b", begin), sessions.end_of("", begin)], [None; 2]);
         let almost = begin + LIFE - Duration::from_secs(1);
-        assert!(sessions.knows("a", almost) && !sessions.knows("a", begin + LIFE));
+        assert_eq!(sessions.end_of("a", almost), Some(begin + LIFE));
+        assert_eq!(sessions.end_of("a", begin + LIFE), None);
     }
 
     #[test]
@@ -72,8 +76,8 @@ mod tests {
             sessions.begin(number.to_string(), now);
         }
         assert_eq!(sessions.0.len(), SESSIONS_MAX);
-        assert!(!sessions.knows("0", now) && sessions.knows("1", now));
-        assert!(sessions.knows(&SESSIONS_MAX.to_string(), now));
+        let knows = |number: usize| sessions.end_of(&number.to_string(), now).is_some();
+        assert!(!knows(0) && knows(1) && knows(SESSIONS_MAX));
     }
 
     #[test]

@@ -25,8 +25,11 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::connections::LIFE;
-use super::events::CLIENTS_MAX;
+use super::events::{CLIENTS_MAX, Events, Source};
+use super::rendered::JobText;
 use super::{About, Endpoint, EndpointConfig, Token};
+use crate::programs::exposure::Exposure;
+use crate::programs::logging::Log;
 
 /// A task that counts the requests for its snapshot.
 struct Task {
@@ -563,6 +566,24 @@ fn events_follow_the_job_to_its_end() {
         events.contains(&"job".to_owned()) && events.last().map(String::as_str) == Some("end"),
         "{events:?}"
     );
+}
+
+#[tokio::test]
+async fn events_end_with_the_session_of_their_client() {
+    let (events, chief, life) = (Events::default(), chief(), Duration::from_millis(600));
+    let source = Source {
+        chief: chief.view(),
+        job: Arc::new(JobText::new(true, Exposure::default())),
+        log: Log::default().recent,
+    };
+    let request = actix_web::test::TestRequest::default().to_http_request();
+    let began = tokio::time::Instant::now();
+    let answer = events.answer(&request, source, Some(began + life));
+    let bytes = actix_web::body::to_bytes(answer.into_body()).await.unwrap();
+    assert!(began.elapsed() >= life, "{:?}", began.elapsed());
+    let text = String::from_utf8(bytes.to_vec()).unwrap();
+    assert!(text.contains("event: job\n"), "{text}");
+    assert!(!text.contains("event: end"), "the job goes on: {text}");
 }
 
 #[test]
