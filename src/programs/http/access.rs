@@ -251,6 +251,13 @@ impl Access {
         answer.into()
     }
 
+    /// Counts a request of a client that may make it, if it was answered with a status that refuses it.
+    pub(super) fn count(&self, request: &HttpRequest, status: StatusCode) {
+        if let Some(reason) = Reason::of(status) {
+            self.record(request, reason);
+        }
+    }
+
     fn record(&self, request: &HttpRequest, reason: Reason) {
         self.refusals.record(client_of(request), reason, Instant::now());
     }

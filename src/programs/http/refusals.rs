@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use actix_web::http::StatusCode;
 use parking_lot::Mutex;
 
 use super::attempts::Client;
@@ -18,7 +19,7 @@ const PERIOD: Duration = Duration::from_secs(60);
 /// The maximum number of clients that have lines of their own.
 const CLIENTS_MAX: usize = 1024;
 
-/// Why a request was refused.
+/// The reason why a request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reason {
     /// The `Host` header names another host.
@@ -33,11 +34,39 @@ pub(super) enum Reason {
     Origin,
     /// The client has sent too many wrong tokens.
     TooMany,
+    /// The endpoint does not have the path.
+    Path,
+    /// The path does not accept the method.
+    Method,
+    /// The body is too long, came too slowly, or is not what the path expects.
+    Body,
 }
 
 impl Reason {
-    pub(super) const ALL: [Self; 6] =
-        [Self::Host, Self::WrongToken, Self::NoToken, Self::Session, Self::Origin, Self::TooMany];
+    pub(super) const ALL: [Self; 9] = [
+        Self::Host,
+        Self::WrongToken,
+        Self::NoToken,
+        Self::Session,
+        Self::Origin,
+        Self::TooMany,
+        Self::Path,
+        Self::Method,
+        Self::Body,
+    ];
+
+    /// Returns the reason for which a request has got this status although its client may make it; `None` if
+    /// the status refuses nothing.
+    pub(super) fn of(status: StatusCode) -> Option<Self> {
+        match status {
+            StatusCode::NOT_FOUND => Some(Self::Path),
+            StatusCode::METHOD_NOT_ALLOWED => Some(Self::Method),
+            StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE | StatusCode::REQUEST_TIMEOUT => {
+                Some(Self::Body)
+            }
+            _ => None,
+        }
+    }
 
     /// Returns the label of the reason in the metric.
     pub(super) const fn label(self) -> &'static str {
@@ -48,18 +77,21 @@ impl Reason {
             Self::Session => "session",
             Self::Origin => "origin",
             Self::TooMany => "too_many",
+            Self::Path => "path",
+            Self::Method => "method",
+            Self::Body => "body",
         }
     }
 
     /// Returns the reason in words, for the log; `None` if it is no sign of an attack: a browser without a
-    /// token, or with a cookie of yesterday, gets the login form.
+    /// token, or with a cookie of yesterday, gets the login form, and a mistake in a request is answered.
     const fn says(self) -> Option<&'static str> {
         match self {
             Self::Host => Some("the Host header names another host"),
             Self::WrongToken => Some("the token is wrong"),
             Self::Origin => Some("it came from a page of another site"),
             Self::TooMany => Some("too many wrong tokens"),
-            Self::NoToken | Self::Session => None,
+            Self::NoToken | Self::Session | Self::Path | Self::Method | Self::Body => None,
         }
     }
 }

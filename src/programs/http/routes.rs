@@ -89,6 +89,7 @@ pub(super) async fn serve(
         place.asks(Instant::now());
     }
     let mut answer = admit(&request, body, &routes).instrument(routes.log.span()).await;
+    routes.access.count(&request, answer.status());
     let headers = answer.headers_mut();
     for (name, value) in [
         (header::CONTENT_SECURITY_POLICY, POLICY),
@@ -115,7 +116,8 @@ async fn admit(request: &HttpRequest, body: web::Payload, routes: &web::Data<Rou
         "/login" if request.method() == Method::POST => {
             return login::enter(request, &mut body.into_inner(), access).await;
         }
-        "/login" => return login::to_page(),
+        "/login" if reads(request) => return login::to_page(),
+        "/login" => return wrong_method("GET, POST"),
         "/healthz" | "/readyz" if !access.reads_details(request) => {
             return health::brief(&answer(request, body, routes).await);
         }
@@ -132,17 +134,17 @@ async fn admit(request: &HttpRequest, body: web::Payload, routes: &web::Data<Rou
 async fn answer(request: &HttpRequest, body: web::Payload, routes: &web::Data<Routes>) -> HttpResponse {
     let (path, views) = (request.path(), &routes.views);
     let chief = views.chief();
-    let reads = [Method::GET, Method::HEAD].contains(request.method());
+    let reads = reads(request);
     match (path, chief) {
         ("/metrics" | "/actors" | "/tasks" | "/healthz" | "/readyz" | "/config" | "/log" | "/", _)
             if !reads =>
         {
-            wrong_method(&Method::GET)
+            wrong_method("GET")
         }
         ("/job" | "/curves" | "/placement" | "/targets" | "/events" | "/page.css" | "/page.js", Some(_))
             if !reads =>
         {
-            wrong_method(&Method::GET)
+            wrong_method("GET")
         }
         ("/metrics", _) => {
             metrics::answer(&views.seen().await, &routes.access, views.exposure().is_exposed())
@@ -175,7 +177,7 @@ async fn answer(request: &HttpRequest, body: web::Payload, routes: &web::Data<Ro
             let end = routes.access.reads_until(request);
             routes.events.answer(request, Source { chief, job, log }, end.map(Into::into))
         }
-        ("/save" | "/stop", Some(_)) if request.method() != Method::POST => wrong_method(&Method::POST),
+        ("/save" | "/stop", Some(_)) if request.method() != Method::POST => wrong_method("POST"),
         ("/save", Some(chief)) => {
             control::answer(request, body, &routes.access, &chief, |_| Command::Save).await
         }
@@ -185,6 +187,11 @@ async fn answer(request: &HttpRequest, body: web::Payload, routes: &web::Data<Ro
         }
         _ => refusal(StatusCode::NOT_FOUND, "unknown path; open / to see what this endpoint serves"),
     }
+}
+
+/// Returns true if the request's method is one that changes nothing.
+fn reads(request: &HttpRequest) -> bool {
+    [Method::GET, Method::HEAD].contains(request.method())
 }
 
 fn newest(chief: &ChiefView) -> Arc<ChiefSnapshot> {

@@ -27,7 +27,7 @@ pub(super) const FAMILIES: &[(&str, Kind, &str)] = &[
     ("pushpull_actor_handling_seconds", Histogram, "How long the actor took to handle a message."),
     ("pushpull_actor_busy_seconds", Gauge, "How long the actor has been handling its current message; 0 if it handles none."),
     // The process.
-    ("pushpull_http_refused_total", Counter, "HTTP requests that the endpoint refused because the client has no right to make them or did not complete them, by reason."),
+    ("pushpull_http_refused_total", Counter, "HTTP requests that the endpoint refused, by reason."),
     // Traffic of ps and worker tasks.
     ("pushpull_messages_total", Counter, "Messages by direction, without heartbeats."),
     ("pushpull_payload_bytes_total", Counter, "Bytes of tensors by direction, without headers."),

@@ -283,6 +283,29 @@ fn every_route_has_its_kind_and_its_policy() {
     assert_eq!((none.status, none.header("content-type")), (404, Some("application/json")));
     assert!(none.json()["error"].is_string());
     assert_eq!(ask(&endpoint, "BREW", "/metrics", "").status, 405);
+    for method in ["PUT", "DELETE", "PATCH"] {
+        let wrong = ask(&endpoint, method, "/login", "Content-Length: 0\r\n");
+        assert_eq!((wrong.status, wrong.header("allow")), (405, Some("GET, POST")), "{method}");
+    }
+}
+
+#[test]
+fn requests_that_nothing_answers_are_counted() {
+    let (endpoint, chief) = (endpoint_with(Some("s3cret")), chief());
+    endpoint.observers().lead(chief.view());
+    for path in ["/none", "/../etc/passwd", "//etc/passwd"] {
+        assert_eq!(get(&endpoint, path).status, 404, "{path}");
+    }
+    assert_eq!(ask(&endpoint, "PUT", "/job", "Content-Length: 0\r\n").status, 405);
+    let right = "Authorization: Bearer s3cret\r\n";
+    let long = format!("{right}Content-Length: 5000\r\n\r\n{}", "x".repeat(5000));
+    assert_eq!(ask(&endpoint, "POST", "/stop", &long).status, 413);
+    assert_eq!(ask(&endpoint, "POST", "/login", "Content-Length: 0\r\n").status, 400);
+    let metrics = get(&endpoint, "/metrics").body;
+    for (reason, count) in [("path", 3), ("method", 1), ("body", 2)] {
+        let expected = format!("\npushpull_http_refused_total{{reason=\"{reason}\"}} {count}\n");
+        assert!(metrics.contains(&expected), "{expected}{metrics}");
+    }
 }
 
 #[test]
