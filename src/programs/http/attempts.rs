@@ -1,9 +1,5 @@
 //! Limits how often a client may send a wrong token. Clients behind one address share its limit. The caller
 //! decides whom the limit stops, and supplies the time. This module must not depend on HTTP.
-//!
-//! Wanted properties: (A) in any time t, at most [`BURST`] + t / [`EVERY`] attempts of a client are looked
-//! at; (B) a client that has not failed for [`BURST`] times [`EVERY`] has its whole burst again; (C) at most
-//! [`CLIENTS_MAX`] clients are remembered, and the one that would be forgotten first makes room for another.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -24,8 +20,8 @@ const NETWORK: u128 = !0 << 64;
 pub(super) struct Client(pub(super) IpAddr);
 
 impl Client {
-    /// Returns the client at the other end of a connection. If the system does not know its address, it is the
-    /// same client as all others without one.
+    /// Returns the client at the other end of a connection. If the system does not know its address, it is
+    /// the same client as all others without one.
     pub(super) fn at(address: Option<SocketAddr>) -> Self {
         Self::of(address.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.ip()))
     }
@@ -38,29 +34,39 @@ impl Client {
     }
 }
 
-/// The recent failed attempts of all clients. For each client, this is the time at which they are all
-/// forgotten: each failed attempt delays it by [`EVERY`].
+/// The recent failed attempts of all clients; `None` stands for all clients that do not fit. For each client,
+/// this is the time at which they are all forgotten: each failed attempt delays it by [`EVERY`].
+///
+/// Wanted properties: (A) in any time t, at most [`BURST`] + t / [`EVERY`] attempts of a client are looked
+/// at, and at most [`CLIENTS_MAX`] + 1 times as many of all clients together; (B) a client that has not
+/// failed for [`BURST`] times [`EVERY`] has its whole burst again; (C) at most [`CLIENTS_MAX`] clients are
+/// told apart. If that many have failed recently, all others share the attempts of one client.
 #[derive(Debug, Default)]
-pub(super) struct Attempts(BTreeMap<Client, Instant>);
+pub(super) struct Attempts(BTreeMap<Option<Client>, Instant>);
 
 impl Attempts {
     /// Returns how long a client has to wait before its next attempt is looked at; `None` if it may try now.
-    pub(super) fn wait(&self, client: Client, now: Instant) -> Option<Duration> {
-        let forgotten = self.0.get(&client)?.saturating_duration_since(now);
+    pub(super) fn wait(&mut self, client: Client, now: Instant) -> Option<Duration> {
+        let who = self.place_of(client, now);
+        let forgotten = self.0.get(&who)?.saturating_duration_since(now);
         forgotten.checked_sub(EVERY * (BURST - 1)).filter(|wait| !wait.is_zero())
     }
 
     /// Records a failed attempt.
     pub(super) fn fail(&mut self, client: Client, now: Instant) {
-        if !self.0.contains_key(&client) && self.0.len() >= CLIENTS_MAX {
-            self.0.retain(|_, forgotten| *forgotten > now);
-            let first = self.0.iter().min_by_key(|(_, forgotten)| **forgotten).map(|(client, _)| *client);
-            if let Some(first) = first.filter(|_| self.0.len() >= CLIENTS_MAX) {
-                self.0.remove(&first);
-            }
-        }
-        let forgotten = self.0.entry(client).or_insert(now);
+        let who = self.place_of(client, now);
+        let forgotten = self.0.entry(who).or_insert(now);
         *forgotten = now.max(*forgotten) + EVERY;
+    }
+
+    /// Returns the client under which the attempts of a client are counted.
+    fn place_of(&mut self, client: Client, now: Instant) -> Option<Client> {
+        let who = Some(client);
+        if self.0.contains_key(&who) || self.0.len() < CLIENTS_MAX {
+            return who;
+        }
+        self.0.retain(|_, forgotten| *forgotten > now);
+        who.filter(|_| self.0.len() < CLIENTS_MAX)
     }
 }
 
@@ -103,20 +109,27 @@ mod tests {
         }
     }
 
-    /// Checks (C).
+    /// Checks (A) and (C).
     #[test]
-    fn the_number_of_clients_is_bounded() {
+    fn clients_that_do_not_fit_share_their_attempts() {
         let (now, mut attempts) = (Instant::now(), Attempts::default());
-        for _ in 0..BURST {
-            attempts.fail(client(0), now);
+        let mut looked_at = 0;
+        for number in 0..5 * CLIENTS_MAX as u32 {
+            for _ in 0..2 * BURST {
+                if attempts.wait(client(number), now).is_none() {
+                    attempts.fail(client(number), now);
+                    looked_at += 1;
+                }
+            }
+            assert!(attempts.0.len() <= CLIENTS_MAX + 1);
         }
-        for number in 1..5000 {
-            attempts.fail(client(number), now);
-            assert!(attempts.0.len() <= CLIENTS_MAX);
-        }
-        assert!(attempts.wait(client(0), now).is_some(), "the one with the most failures is not forgotten");
-        attempts.fail(client(5000), now + EVERY * 2);
-        assert_eq!(attempts.0.len(), 2, "those that count no more are forgotten first");
+        assert_eq!(looked_at, (CLIENTS_MAX + 1) * BURST as usize, "(A)");
+        let [first, other] = [0, 10_000].map(|number| attempts.wait(client(number), now));
+        assert!(first.is_some() && other.is_some(), "no client is forgotten");
+        let later = now + EVERY * BURST;
+        assert_eq!(attempts.wait(client(10_000), later), None, "(B)");
+        attempts.fail(client(10_000), later);
+        assert!(attempts.0.len() <= 2, "those that count no more are forgotten");
     }
 
     #[test]
