@@ -21,7 +21,7 @@ pub(crate) struct Serving {
     pub cluster: ClusterSpec,
     pub task: TaskId,
     pub address: Address,
-    /// `None` if nobody has to prove who they are.
+    /// `None` if peers need no proof of who they are.
     pub credentials: Option<Credentials>,
     pub insecure: bool,
     pub options: ServerOptions,

@@ -215,7 +215,7 @@ fn an_endpoint_with_a_certificate_needs_a_token() {
     let mut without = certified.role(CHIEF, &files);
     without.arg("--http-addr=0.0.0.0:0").env_remove("PUSHPULL_HTTP_TOKEN");
     let ended = certified.cluster.spawn(CHIEF, &mut without).wait_within(PROMPT).expect_failure();
-    let expected = "a task with --tls-cert needs a token for it, give one with --http-token-file FILE";
+    let expected = "a task with --tls-cert needs a token for it (--http-token-file FILE)";
     assert!(ended.last_line().contains(expected), "{}", ended.err);
 
     let mut chief = certified.role(CHIEF, &files);

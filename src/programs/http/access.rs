@@ -23,7 +23,7 @@ use super::token::{TOKEN_ENV, Token, bearer};
 /// The response that refuses a request.
 pub(super) type Refused = Box<HttpResponse>;
 
-/// How a client has shown that it has the token.
+/// The proof that a client has the token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Proof {
     /// It has sent the token with this request.
@@ -173,7 +173,8 @@ impl Access {
     /// Refuses a request that a page of another site has sent.
     fn refuse_page(&self, request: &HttpRequest) -> Refused {
         self.record(request, Reason::Origin);
-        let reason = "a page of another site has sent this request: use the page of this endpoint, or send the token";
+        let reason =
+            "a page of another site has sent this request: use the page of this endpoint, or send the token";
         refusal(StatusCode::FORBIDDEN, reason).into()
     }
 
@@ -208,9 +209,10 @@ impl Access {
     }
 
     /// Compares what a client has sent with the token. The limit on attempts never stops a client that sends
-    /// the right token of a join string: nobody can guess it, and a stranger behind the same address must not
-    /// lock out a client that knows it. A token that was given to the task may be short, so at the limit it
-    /// is refused even if it is right: otherwise, a client that guesses on would learn which guess is right.
+    /// the right token of a join string: it cannot be guessed, and a stranger behind the same address must
+    /// not lock out a client that knows it. A token that was given to the task may be short, so at the limit
+    /// it is refused even if it is right: otherwise, a client that guesses on would learn which guess is
+    /// right.
     fn check(&self, request: &HttpRequest, token: &Token, given: &[u8]) -> Result<(), Unproved> {
         let is_right = token.is(given);
         if is_right && token.is_derived() {

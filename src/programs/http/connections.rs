@@ -300,8 +300,8 @@ mod tests {
         }
     }
 
-    /// A client far away needs more than [`GRACE`] for its request, while another one opens connections as fast
-    /// as they are closed.
+    /// A client far away needs more than [`GRACE`] for its request, while another one opens connections as
+    /// fast as they are closed.
     #[test]
     fn a_flood_of_one_client_closes_only_its_own() {
         let (connections, mut now) = (Connections::default(), Instant::now());

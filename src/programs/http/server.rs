@@ -200,7 +200,7 @@ async fn run(
     }
 }
 
-/// What a new connection passes before its first request.
+/// The checks that a new connection passes before its first request.
 #[derive(Clone)]
 struct Door {
     connections: Connections,

@@ -107,7 +107,7 @@ fn on_loopback_only_control_needs_the_derived_token() {
 
 /// Opens many connections and begins no handshake on them. Checks that a client still gets its answer.
 #[test]
-fn handshakes_that_stall_delay_nobody() {
+fn stalled_handshakes_delay_no_client() {
     let joined = joined(None);
     let crowd = Crowd::at(&joined.endpoint);
     for _ in 0..10 {

@@ -726,7 +726,7 @@ impl Crowd {
 /// client that sends a request still gets its answer, and that a client that receives events keeps receiving
 /// them.
 #[test]
-fn who_asks_finds_room_among_those_who_say_nothing() {
+fn a_request_finds_room_among_silent_connections() {
     let (endpoint, chief) = (endpoint(), chief());
     endpoint.observers().lead(chief.view());
     let (status, mut reader) = listen(&endpoint);
@@ -775,7 +775,7 @@ async fn it_ends_with_its_tasks_or_answers_for_a_while_longer() {
     let ended = Endpoint::bind(&config, About::default()).unwrap();
     let address = ended.advertised().unwrap();
     ended.close(&interrupt).await;
-    assert!(TcpStream::connect(address).is_err(), "nobody listens there any more");
+    assert!(TcpStream::connect(address).is_err(), "no socket listens there any more");
 
     config.linger = Duration::from_secs(3600);
     let lingers = Endpoint::bind(&config, About::default()).unwrap();
