@@ -129,7 +129,12 @@ impl Source {
         let token = pass.token.clone().or(derived);
         let path = uri.path().trim_end_matches('/').trim_end_matches("/job");
         let url = format!("{}://{authority}{path}/job", scheme(is_secure));
-        Ok(Self { agent: agent(https), url, token, is_identified: pass.join.is_some() || pass.authorities.is_some() })
+        Ok(Self {
+            agent: agent(https),
+            url,
+            token,
+            is_identified: pass.join.is_some() || pass.authorities.is_some(),
+        })
     }
 
     /// Fetches the job's current snapshot.
@@ -310,7 +315,7 @@ mod tests {
         let alert = "\x15\x03\x03\x00\x02\x02\x46\r\n\r\n";
         let join = Some(pushpull_identity::Authority::new().unwrap().join().clone());
         for (pass, hint) in [
-            (Pass::default(), "give the join string with --join-file FILE"),
+            (Pass::default(), "give --join-file FILE or --tls-ca FILE"),
             (Pass { join, ..Pass::default() }, "use https://HOST:PORT"),
         ] {
             let error = answered_to(&pass, alert).unwrap_err();
