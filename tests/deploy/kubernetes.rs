@@ -152,7 +152,7 @@ fn secrets_of_jobs_stay_out_of_images_and_commits() {
     let top = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let [for_images, for_commits] = [".dockerignore", ".gitignore"].map(|name| read(&top.join(name)));
     // The names that the book gives to files with secrets, and the folder of the script for Slurm.
-    for secret in ["*.authority", "*.join", "*.token", "*.client", "secrets-*/"] {
+    for secret in ["*.authority", "*.join", "*.token", "*.client", "*.key", "secrets-*/"] {
         assert!(for_commits.lines().any(|line| line == secret), "{secret} may be committed");
         let below = format!("**/{}", secret.trim_end_matches('/'));
         assert!(for_images.lines().any(|line| line == below), "{below} is sent to the builder");
