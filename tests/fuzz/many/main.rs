@@ -1,7 +1,7 @@
 //! Checks many inputs of a target without a fuzzer: `many TARGET [INPUTS] [SEED] [FIRST]`. A seed and a
 //! number determine an input. One that causes a panic, or costs more than it may, is written to a file, and
-//! the program fails. `many --list [SCALE]` lists the targets and their inputs in a night, and `many --table
-//! FILE...` adds up the output of several runs.
+//! the program fails. `many --list [SCALE]` lists the targets and their inputs in a night, `many --about` the
+//! code that each of them checks, and `many --table FILE...` adds up the output of several runs.
 
 use std::alloc::System;
 use std::collections::BTreeMap;
@@ -56,6 +56,10 @@ fn run() -> Result<(), String> {
         for target in Target::ALL {
             println!("{} {:.0}", target.name, (target.class.inputs() as f64 * scale).ceil());
         }
+        return Ok(());
+    }
+    if name == "--about" {
+        Target::ALL.iter().for_each(|target| println!("{} {}", target.name, target.about.join(" ")));
         return Ok(());
     }
     if name == "--table" {
@@ -143,19 +147,19 @@ fn processor_time() -> Duration {
 
 impl Job {
     fn run(&self) -> Result<(), String> {
-        // Decoders of other projects panic, too, and that is caught: only the last panic counts.
-        std::panic::set_hook(Box::new(|panic| {
-            *LAST_PANIC.lock().unwrap_or_else(PoisonError::into_inner) = panic.to_string();
-        }));
         let &Self { target, count, seed, first } = self;
         let folder = std::env::current_dir().map_err(|error| error.to_string())?;
         let corpus = target.corpus().map_err(|error| format!("the corpus of {}: {error}", target.name))?;
         let (mut reached, mut slowest, mut largest) =
             (vec![0u64; target.stages.len()], (Duration::ZERO, 0), (0, 0));
-        // Makes what a target makes once for all inputs.
-        corpus.inputs().take(1).for_each(|input| {
+        // The first one makes what a target makes once for all inputs.
+        corpus.inputs().for_each(|input| {
             (target.check)(input);
         });
+        // Decoders of other projects panic, too, and that is caught: only the last panic counts.
+        std::panic::set_hook(Box::new(|panic| {
+            *LAST_PANIC.lock().unwrap_or_else(PoisonError::into_inner) = panic.to_string();
+        }));
         let progress = watch(target.name, seed);
         let (began, mut input) = (Instant::now(), Vec::new());
         for number in first..first + count {

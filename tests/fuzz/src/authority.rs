@@ -8,6 +8,7 @@ use crate::target::{Target, check_error};
 
 pub(crate) const TARGET: Target = Target {
     name: "authority",
+    about: &["messages/identity/src/authority.rs"],
     check,
     stages: &["no text", "no join string", "no key", "an authority"],
     seeds,

@@ -8,6 +8,7 @@ use crate::target::{Class, Target};
 pub(crate) const TARGET: Target = Target {
     name: "chief",
     class: Class::State,
+    about: &["chief/src/job"],
     check: pushpull_chief::fuzz::check,
     stages: &pushpull_chief::fuzz::STAGES,
     form: Form::Script,

@@ -9,6 +9,7 @@ use crate::target::{Target, check_error};
 
 pub(crate) const TARGET: Target = Target {
     name: "cluster",
+    about: &["messages/src/cluster"],
     check,
     stages: &["refused", "an address", "a cluster", "a cluster and a task"],
     seeds,

@@ -9,8 +9,9 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use pushpull_input::{Column, Dataset, Datasets, InputError, Reading, TfRecordWriter, load, open};
 use pushpull_messages::input::{
-    CategorySpec, CsvColumnSpec, CsvFieldsSpec, CsvSpec, DatasetSpec, FeatureKind, FeatureSpec, ListKind,
-    ListSpec, NumberSpec, TableColumnSpec, TableFieldsSpec, TableSpec, TextSpec, TfRecordSpec, WindowsSpec,
+    CategorySpec, CsvColumnSpec, CsvFieldsSpec, CsvSpec, DatasetSpec, FeatureKind, FeatureSpec, FieldSpec,
+    ListKind, ListSpec, NumberSpec, TableColumnSpec, TableFieldsSpec, TableSpec, TextSpec, TfRecordSpec,
+    VocabularySpec, WindowsSpec,
 };
 use tempfile::TempDir;
 
@@ -24,17 +25,24 @@ const STAGES: &[&str] = &["refused", "opened", "an example", "all examples"];
 /// What a file of a few kilobytes may cost: buffers of a megabyte are allocated for each.
 const LIMITS: Limits = Limits { allocated_bytes: 256 << 20, ..Limits::usual() };
 
-pub(crate) const IDX: Target =
-    Target { name: "idx", check: |bytes| read(bytes, &idx), seeds: idx_seeds, ..USUAL };
+pub(crate) const IDX: Target = Target {
+    name: "idx",
+    about: &["worker/input/src/formats/idx"],
+    check: check_idx,
+    seeds: idx_seeds,
+    ..USUAL
+};
 pub(crate) const CIFAR10: Target = Target {
     name: "cifar10",
+    about: &["worker/input/src/formats/cifar10"],
     check: |bytes| read(bytes, &|file| DatasetSpec::Cifar10 { files: vec![file] }),
     seeds: cifar_seeds,
     ..USUAL
 };
 pub(crate) const CSV: Target = Target {
     name: "csv",
-    check: |bytes| read(bytes, &csv),
+    about: &["worker/input/src/formats/csv"],
+    check: |bytes| read(bytes, &|file| csv(file, bytes.len() / 2)),
     seeds: csv_seeds,
     words: &[
         b"\"",
@@ -53,24 +61,46 @@ pub(crate) const CSV: Target = Target {
     ],
     ..USUAL
 };
-pub(crate) const TF_RECORD: Target =
-    Target { name: "tf_record", check: check_tf_record, seeds: tf_record_seeds, ..USUAL };
+pub(crate) const TF_RECORD: Target = Target {
+    name: "tf_record",
+    about: &["worker/input/src/formats/tf_record"],
+    check: check_tf_record,
+    seeds: tf_record_seeds,
+    ..USUAL
+};
 pub(crate) const PARQUET: Target = Target {
     name: "parquet",
-    check: |bytes| read(bytes, &|file| DatasetSpec::Parquet(table(file))),
-    seeds: || table_seeds(&["pyarrow.parquet"]),
+    about: &[
+        "worker/input/src/formats/columnar/cells.rs",
+        "worker/input/src/formats/columnar/lists.rs",
+        "worker/input/src/formats/columnar/numbers.rs",
+        "worker/input/src/formats/columnar/reader.rs",
+        "worker/input/src/formats/columnar/row_groups",
+        "worker/input/src/formats/columnar/selection.rs",
+    ],
+    check: |bytes| read(bytes, &|file| DatasetSpec::Parquet(table(file, bytes.len() / 2))),
+    seeds: || table_seeds(&["pyarrow.parquet", "pyarrow-delta.parquet", "pyarrow-plain.parquet"]),
     words: &[b"PAR1"],
     ..USUAL
 };
 pub(crate) const ARROW: Target = Target {
     name: "arrow",
-    check: |bytes| read(bytes, &|file| DatasetSpec::Arrow(table(file))),
+    about: &[
+        "worker/input/src/formats/columnar/cells.rs",
+        "worker/input/src/formats/columnar/ipc.rs",
+        "worker/input/src/formats/columnar/lists.rs",
+        "worker/input/src/formats/columnar/numbers.rs",
+        "worker/input/src/formats/columnar/reader.rs",
+        "worker/input/src/formats/columnar/selection.rs",
+    ],
+    check: |bytes| read(bytes, &|file| DatasetSpec::Arrow(table(file, bytes.len() / 2))),
     seeds: || table_seeds(&["pyarrow.feather", "pyarrow.arrows"]),
     words: &[b"ARROW1", b"\xff\xff\xff\xff"],
     ..USUAL
 };
 pub(crate) const PACKED: Target = Target {
     name: "packed",
+    about: &["worker/input/src/formats/windows", "worker/input/src/unpacked.rs", "worker/input/src/zstd.rs"],
     check: check_packed,
     seeds: packed_seeds,
     words: &[b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd", b"\x50\x2a\x4d\x18"],
@@ -110,16 +140,18 @@ fn file(name: &str) -> PathBuf {
     })
 }
 
-/// Reads all examples of a file with these bytes. One of two inputs begins behind the first examples.
+/// Reads all examples of a file with these bytes. One of two inputs begins behind the first examples, and one
+/// of four fails at the first bad record. The number of bytes selects them, so that a file is used as it is.
 fn read(bytes: &[u8], spec: &dyn Fn(PathBuf) -> DatasetSpec) -> usize {
     let path = file("data");
     std::fs::write(&path, bytes).expect("memory does not fail");
-    read_set(&spec(path), bytes.len() % 2 == 0)
+    let skip_bad_records = if bytes.len() % 8 < 6 { 2 } else { 0 };
+    read_set(&spec(path), bytes.len().is_multiple_of(2), skip_bad_records)
 }
 
-fn read_set(spec: &DatasetSpec, skips: bool) -> usize {
+fn read_set(spec: &DatasetSpec, skips: bool, skip_bad_records: u64) -> usize {
     let custom = Datasets::default();
-    let reading = Reading { skip_bad_records: 2, ..Reading::plain(&custom) };
+    let reading = Reading { skip_bad_records, ..Reading::plain(&custom) };
     let set = match open(spec, &reading) {
         Ok(set) => set,
         Err(error) => {
@@ -160,18 +192,30 @@ fn read_examples(set: &dyn Dataset, skips: bool) -> Result<usize, InputError> {
     Ok(all)
 }
 
-fn idx(images: PathBuf) -> DatasetSpec {
-    let labels = file("labels");
-    if !labels.exists() {
-        std::fs::write(&labels, [&[0, 0, 8, 1, 0, 0, 0, 2][..], &[3, 7]].concat())
-            .expect("memory does not fail");
+/// The header of a file of two images, each of 3 rows and 2 columns.
+const IMAGES: [u8; 16] = [0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 2];
+/// The file of two labels.
+const LABELS: [u8; 10] = [0, 0, 8, 1, 0, 0, 0, 2, 3, 7];
+
+/// Reads a file of images or, if it begins as one, a file of labels, together with a valid file of the other
+/// kind.
+fn check_idx(bytes: &[u8]) -> usize {
+    let is_labels = bytes.get(3) == Some(&LABELS[3]);
+    let (name, content) =
+        if is_labels { ("images", [&IMAGES[..], &[9; 12]].concat()) } else { ("labels", LABELS.to_vec()) };
+    let other = file(name);
+    if !other.exists() {
+        std::fs::write(&other, content).expect("memory does not fail");
     }
-    DatasetSpec::Idx { images, labels }
+    read(bytes, &|data| match is_labels {
+        true => DatasetSpec::Idx { images: other.clone(), labels: data },
+        false => DatasetSpec::Idx { images: data, labels: other.clone() },
+    })
 }
 
 fn idx_seeds() -> Vec<(String, Vec<u8>)> {
-    let header = [0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 2];
-    vec![("images".to_owned(), [&header[..], &[9; 12]].concat())]
+    let images = [&IMAGES[..], &[9; 12]].concat();
+    vec![("images".to_owned(), images), ("labels".to_owned(), LABELS.to_vec())]
 }
 
 fn cifar_seeds() -> Vec<(String, Vec<u8>)> {
@@ -181,19 +225,30 @@ fn cifar_seeds() -> Vec<(String, Vec<u8>)> {
     vec![("packed".to_owned(), packed.finish().expect("memory does not fail")), ("plain".to_owned(), example)]
 }
 
-fn csv(file: PathBuf) -> DatasetSpec {
-    let number = |field: u32| NumberSpec { missing: Some(0.5), ..NumberSpec::new(field) };
+/// Returns how a CSV file is read. `how` selects the settings, the usual ones mostly.
+fn csv(file: PathBuf, how: usize) -> DatasetSpec {
+    let header = how % 4 != 3;
+    let field = |index: u32, name: &str| if header { FieldSpec::from(name) } else { index.into() };
+    let numbers =
+        vec![NumberSpec { missing: Some(0.5), ..NumberSpec::new(0) }, NumberSpec::new(field(1, "width"))];
+    let mut colour = CategorySpec::new(field(2, "colour"), &["red", "blue"], Some(2));
+    colour.vocabulary = match how / 4 % 4 {
+        0 => VocabularySpec::Ids,
+        1 => VocabularySpec::Map([("red".to_owned(), -1), ("blue".to_owned(), 7)].into()),
+        _ => colour.vocabulary,
+    };
     let columns = vec![
-        CsvColumnSpec {
-            name: "x".into(),
-            fields: CsvFieldsSpec::Numbers(vec![number(0), NumberSpec::new("width")]),
-        },
-        CsvColumnSpec {
-            name: "label".into(),
-            fields: CsvFieldsSpec::Category(CategorySpec::new("colour", &["red", "blue"], Some(2))),
-        },
+        CsvColumnSpec { name: "x".into(), fields: CsvFieldsSpec::Numbers(numbers) },
+        CsvColumnSpec { name: "label".into(), fields: CsvFieldsSpec::Category(colour) },
     ];
-    DatasetSpec::Csv(CsvSpec { files: vec![file], columns, header: true, trim: true, ..CsvSpec::default() })
+    DatasetSpec::Csv(CsvSpec {
+        files: vec![file],
+        columns,
+        header,
+        trim: how % 3 != 1,
+        skip_lines: u32::from(how % 16 == 9),
+        delimiter: if how % 16 == 5 { ';' } else { ',' },
+    })
 }
 
 fn csv_seeds() -> Vec<(String, Vec<u8>)> {
@@ -204,11 +259,12 @@ fn csv_seeds() -> Vec<(String, Vec<u8>)> {
 /// Reads a file of records. If the first byte is even, the checksums are corrected first.
 fn check_tf_record(bytes: &[u8]) -> usize {
     let Some((&how, content)) = bytes.split_first() else { return 0 };
-    let content = if how % 2 == 0 { corrected(content) } else { content.to_vec() };
+    let content = if how.is_multiple_of(2) { corrected(content) } else { content.to_vec() };
     let features = vec![
         FeatureSpec::new("x", "x", FeatureKind::Float, [2]),
         FeatureSpec::new("label", "label", FeatureKind::Int64, [1]),
         FeatureSpec::new("image", "image", FeatureKind::Pixels, [2, 2]),
+        FeatureSpec::new("image", "bytes", FeatureKind::Bytes, [4]),
     ];
     read(&content, &|file| {
         DatasetSpec::TfRecord(TfRecordSpec { files: vec![file], features: features.clone() })
@@ -246,13 +302,14 @@ fn tf_record_seeds() -> Vec<(String, Vec<u8>)> {
     ]
 }
 
-/// Returns the columns of the tables that pyarrow has written for the tests of `pushpull-input`.
-fn table(file: PathBuf) -> TableSpec {
+/// Returns the columns of the tables that pyarrow has written for the tests of `pushpull-input`. An even
+/// `how` adds columns of the other kinds.
+fn table(file: PathBuf, how: usize) -> TableSpec {
     let list = |kind, shape: &[usize], field: &str| {
         TableFieldsSpec::List(ListSpec::new(field, kind, shape.to_vec()))
     };
     let gap = NumberSpec { missing: Some(-1.0), ..NumberSpec::new("gap") };
-    let columns = vec![
+    let mut columns = vec![
         TableColumnSpec::new(
             "features",
             TableFieldsSpec::Numbers(vec![NumberSpec::new("x"), NumberSpec::new("flag"), gap]),
@@ -264,6 +321,16 @@ fn table(file: PathBuf) -> TableSpec {
         TableColumnSpec::new("image", list(ListKind::Pixels, &[2, 2], "image")),
         TableColumnSpec::new("pairs", list(ListKind::Integer, &[2, 2], "pairs")),
     ];
+    if how % 2 == 0 {
+        let mut ids = CategorySpec::new("gap", &[], Some(-1));
+        ids.vocabulary = VocabularySpec::Ids;
+        columns.extend([
+            TableColumnSpec::new("number", TableFieldsSpec::Number(NumberSpec::new("x"))),
+            TableColumnSpec::new("ids", TableFieldsSpec::Categories(vec![ids])),
+            TableColumnSpec::new("flat", list(ListKind::Bytes, &[4], "image")),
+            TableColumnSpec::new("floats", list(ListKind::Float, &[4], "image")),
+        ]);
+    }
     TableSpec { files: vec![file], columns }
 }
 
@@ -280,7 +347,11 @@ fn table_seeds(names: &[&str]) -> Vec<(String, Vec<u8>)> {
 fn check_packed(bytes: &[u8]) -> usize {
     let path = file("text");
     std::fs::write(&path, bytes).expect("memory does not fail");
-    let text = TextSpec { file: path, windows: WindowsSpec::apart(8, 0.0, 1.0) };
+    let windows = match bytes.len() % 4 {
+        3 => WindowsSpec::every(3, 0.25, 0.75),
+        _ => WindowsSpec::apart(8, 0.0, 1.0),
+    };
+    let text = TextSpec { file: path, windows };
     match load(&DatasetSpec::Text(text), None) {
         Ok(set) => {
             let mut columns: Vec<Column> = Vec::new();

@@ -11,6 +11,7 @@ use crate::target::{Target, check_error};
 
 pub(crate) const TARGET: Target = Target {
     name: "evaluation",
+    about: &["messages/storage/src/evaluation.rs", "messages/src/checkpoint/name.rs"],
     check,
     stages: &["no record", "breaks a rule", "valid"],
     seeds,

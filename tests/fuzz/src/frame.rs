@@ -16,6 +16,7 @@ const PAYLOAD_BYTES_MAX: usize = 1 << 14;
 
 pub(crate) const TARGET: Target = Target {
     name: "frame",
+    about: &["messages/transport/src/wire"],
     check,
     stages: &["prefix refused", "header refused", "message decoded", "payload accepted"],
     seeds,

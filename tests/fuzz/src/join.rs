@@ -7,6 +7,7 @@ use crate::target::{Target, check_error};
 
 pub(crate) const TARGET: Target = Target {
     name: "join",
+    about: &["messages/identity/src/join_string.rs", "messages/identity/src/hex.rs"],
     check,
     stages: &["no join string", "wrong parts", "wrong digits", "wrong checksum", "valid"],
     seeds,

@@ -12,6 +12,7 @@ use crate::target::{Target, check_error};
 
 pub(crate) const TARGET: Target = Target {
     name: "manifest",
+    about: &["messages/storage/src/manifest.rs", "messages/src/placement.rs", "messages/src/checkpoint"],
     check,
     stages: &["no manifest", "wrong checksum or format", "contradicts itself", "valid"],
     seeds,

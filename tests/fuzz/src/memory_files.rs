@@ -20,6 +20,7 @@ const NAMES: [&str; 5] = ["a", "b", "s/a", "s/b", "t/a"];
 pub(crate) const TARGET: Target = Target {
     name: "memory_files",
     class: Class::State,
+    about: &["messages/storage/src/memory/files.rs"],
     check,
     stages: &["nothing kept", "an upload", "a file"],
     form: Form::Script,

@@ -12,6 +12,7 @@ const SEGMENTS_MAX: usize = 7;
 
 pub(crate) const TARGET: Target = Target {
     name: "message",
+    about: &["messages/src/message"],
     check,
     stages: &["undecodable", "breaks a rule", "decoded"],
     seeds,

@@ -8,6 +8,7 @@ use crate::target::{Target, check_error};
 
 pub(crate) const TARGET: Target = Target {
     name: "record",
+    about: &["messages/storage/src/record.rs", "worker/input/src/formats/tf_record/example.rs"],
     check,
     stages: &["head refused", "data refused", "a record", "an example"],
     seeds,

@@ -20,6 +20,18 @@ const NODES_MAX: usize = 256;
 pub(crate) const TARGET: Target = Target {
     name: "session",
     class: Class::State,
+    about: &[
+        "messages/src/graph/arity.rs",
+        "messages/src/graph/device_scopes.rs",
+        "messages/src/graph/infer",
+        "messages/src/graph/op.rs",
+        "messages/src/graph/session.rs",
+        "messages/src/graph/session_op.rs",
+        "messages/src/graph/spec.rs",
+        "worker/engine/src/cut",
+        "worker/engine/src/autodiff.rs",
+        "worker/engine/src/lower.rs",
+    ],
     check: |bytes| check(bytes) as usize,
     stages: &["no graph", "not valid", "valid", "inferred", "compiled"],
     seeds,

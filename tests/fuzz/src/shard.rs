@@ -8,6 +8,7 @@ use crate::target::{Class, Target};
 pub(crate) const TARGET: Target = Target {
     name: "shard",
     class: Class::State,
+    about: &["ps/src/claims", "ps/src/shard", "ps/src/sync"],
     check: pushpull_ps::fuzz::check,
     stages: &pushpull_ps::fuzz::STAGES,
     form: Form::Script,

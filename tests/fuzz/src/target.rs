@@ -41,6 +41,8 @@ pub struct Target {
     pub name: &'static str,
     /// What an input costs.
     pub class: Class,
+    /// The files and folders whose code it checks, below the root of the repository.
+    pub about: &'static [&'static str],
     /// Checks an input. Returns how far it came, as a position in `stages`. Panics if the checked code has a
     /// fault.
     pub check: fn(&[u8]) -> usize,
@@ -65,6 +67,7 @@ impl Target {
     pub(crate) const USUAL: Self = Self {
         name: "",
         class: Class::Codec,
+        about: &[],
         check: |_| 0,
         stages: &[],
         seeds: Vec::new,

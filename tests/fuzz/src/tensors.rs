@@ -19,6 +19,7 @@ const TENSOR_BYTES: usize = 24;
 pub(crate) const TARGET: Target = Target {
     name: "tensors",
     class: Class::File,
+    about: &["messages/storage/src/file.rs", "messages/storage/src/read.rs"],
     check,
     stages: &["no header", "a header", "the tensors", "the saved values"],
     seeds,

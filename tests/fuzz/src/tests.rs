@@ -1,6 +1,7 @@
 //! A small run of each target: its valid inputs come as far as they can, and some thousand others cause no
 //! panic.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::Target;
@@ -43,4 +44,15 @@ fn an_input_is_determined_by_its_seed_and_number() {
     };
     assert_eq!(draw(1, 7), draw(1, 7));
     assert!((0..20).any(|number| draw(1, number) != draw(2, number)));
+}
+
+#[test]
+fn what_a_target_is_about_exists() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    for target in Target::ALL {
+        assert!(!target.about.is_empty(), "{} is about some code", target.name);
+        for path in target.about {
+            assert!(root.join(path).exists(), "{}: {path} does not exist", target.name);
+        }
+    }
 }

@@ -40,6 +40,16 @@ const OTHER: TaskId = TaskId::new(JobName::Evaluator, 1);
 pub(crate) const TARGET: Target = Target {
     name: "tls",
     class: Class::Tls,
+    about: &[
+        "messages/identity/src/certificate.rs",
+        "messages/identity/src/configs.rs",
+        "messages/identity/src/credentials.rs",
+        "messages/identity/src/enrolment",
+        "messages/identity/src/handshake.rs",
+        "messages/identity/src/name.rs",
+        "messages/identity/src/place.rs",
+        "messages/identity/src/verifier.rs",
+    ],
     check,
     stages: &["refused", "one end secured", "both ends secured", "a certificate"],
     seeds,

@@ -20,6 +20,15 @@ use crate::Column;
 //     feather.write_feather(table, "pyarrow.feather", compression="lz4", chunksize=4)
 //     with pa.ipc.new_stream("pyarrow.arrows", table.schema) as out:
 //         out.write_table(table, max_chunksize=4)
+//     plain = table.set_column(2, "word", table["word"].cast(pa.string()))
+//     how = dict(write_statistics=False, use_dictionary=False, store_schema=False)
+//     delta = {"x": "BYTE_STREAM_SPLIT", "flag": "RLE", "word": "DELTA_BYTE_ARRAY"}
+//     lists = ["image.list.element", "pairs.list.element.list.element", "gap"]
+//     delta |= {name: "DELTA_BINARY_PACKED" for name in lists}
+//     pq.write_table(plain, "pyarrow-delta.parquet", row_group_size=4, compression="none",
+//         column_encoding=delta, data_page_version="2.0", **how)
+//     pq.write_table(plain, "pyarrow-plain.parquet", row_group_size=6, compression="snappy",
+//         column_encoding={"word": "DELTA_LENGTH_BYTE_ARRAY"}, **how)
 
 fn table(name: &str) -> TableSpec {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/formats/columnar/testdata").join(name);
@@ -54,6 +63,8 @@ fn files_of_pyarrow_are_read() {
     };
     for set in [
         DatasetSpec::Parquet(table("pyarrow.parquet")),
+        DatasetSpec::Parquet(table("pyarrow-delta.parquet")),
+        DatasetSpec::Parquet(table("pyarrow-plain.parquet")),
         DatasetSpec::Arrow(table("pyarrow.feather")),
         DatasetSpec::Arrow(table("pyarrow.arrows")),
     ] {
