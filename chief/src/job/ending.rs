@@ -312,7 +312,7 @@ impl<R> JobState<R> {
     }
 
     /// Refuses the workers that have registered since the job was evaluated: it does not roll back any more.
-    fn refuse_waiting(&mut self) -> Vec<Effect<R>> {
+    pub(super) fn refuse_waiting(&mut self) -> Vec<Effect<R>> {
         let waiting = self.in_state(|state| matches!(state, MemberState::Registered(_)));
         let replies = waiting.into_iter().filter_map(|index| self.member(index).put(MemberState::Left));
         replies.map(|reply| refuse(reply, TRAINED)).collect()

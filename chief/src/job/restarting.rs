@@ -34,7 +34,11 @@ impl<R> JobState<R> {
                 effects.push(Effect::Order(MembershipOrder::Appoint(index, incarnation)));
             }
         }
-        effects.extend(self.take_on_waiting());
+        // A worker that has registered since the training ended waits for a rollback, which does not come.
+        effects.extend(match self.phase {
+            Phase::Evaluating(_) | Phase::Settling(_) => self.refuse_waiting(),
+            _ => self.take_on_waiting(),
+        });
         effects.extend(self.proceed());
         if matches!(self.phase, Phase::Evaluating(_) | Phase::Settling(_)) {
             effects.push(Effect::SaveAgain(self.last_step()));

@@ -133,6 +133,19 @@ fn a_host_that_evaluates_and_comes_back_waits_too() {
 }
 
 #[test]
+fn a_finished_host_is_refused_if_no_rollback_comes() {
+    let mut play = settling();
+    play.away(1, 1, 1);
+    let waits = play.say(1, 2, Register::default());
+    play.suspend();
+    play.log();
+    play.resume();
+    assert_eq!(play.log(), format!("{waits}:Refusal({TRAINED}) save-again"));
+    play.say(1, 2, Ready::default());
+    assert!(play.log().contains("Refusal"), "it must not wait for a training that does not begin");
+}
+
+#[test]
 fn a_host_that_comes_back_after_the_last_save_is_refused() {
     let mut play = settling();
     play.away(1, 1, 1);
