@@ -30,7 +30,7 @@ impl Policy for Asynchronous {
     }
 
     fn admit(&mut self, push: Candidate, version: Version, members: &mut Members) -> Admission {
-        members.pushed(push.worker, members.next(push.worker).next());
+        members.pushed(push.worker, members.following(push.worker));
         let learning_rate_factor = factor(self.staleness_lr, version.0 - push.read.0);
         Admission::Apply { learning_rate_factor }
     }

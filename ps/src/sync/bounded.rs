@@ -26,7 +26,7 @@ impl Policy for Bounded {
     }
 
     fn admit(&mut self, push: Candidate, _: Version, members: &mut Members) -> Admission {
-        members.pushed(push.worker, members.next(push.worker).next());
+        members.pushed(push.worker, members.following(push.worker));
         Admission::Apply { learning_rate_factor: 1.0 }
     }
 

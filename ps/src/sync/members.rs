@@ -102,6 +102,12 @@ impl Members {
         }
     }
 
+    /// Returns the step after a member's next step. A job may have as many steps as a number can count, and a
+    /// worker may wait for the last of them at once, so that step is followed by itself.
+    pub(crate) fn following(&self, worker: u32) -> GlobalStep {
+        GlobalStep(self.next(worker).0.saturating_add(1))
+    }
+
     /// Records that a shard accepted a member's gradient. The member's next step becomes `next`.
     pub(crate) fn pushed(&mut self, worker: u32, next: GlobalStep) {
         self.furthest = self.furthest.max(self.next(worker));
@@ -249,6 +255,17 @@ mod tests {
         here: Option<u64>,
         /// Whether it has joined or left.
         came: bool,
+    }
+
+    #[test]
+    fn the_last_step_of_all_is_followed_by_itself() {
+        let mut members = Members::new(1);
+        members.appoint(0, Incarnation(1), 1).unwrap();
+        members.join(0, Incarnation(1), |_| GlobalStep(0)).unwrap();
+        assert_eq!(members.following(0), GlobalStep(1));
+        members.raise(0, GlobalStep(u64::MAX));
+        members.pushed(0, members.following(0));
+        assert_eq!((members.next(0), members.furthest()), (GlobalStep(u64::MAX), GlobalStep(u64::MAX)));
     }
 
     proptest! {
