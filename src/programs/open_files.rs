@@ -21,6 +21,8 @@ const ENDPOINT_FILES: u64 = 256;
 /// The number of open files of connections that have not proved who they are. While there are fewer left,
 /// strangers may use all of them, and a task cannot accept the connections of others.
 const STRANGER_FILES: u64 = STRANGERS_MAX as u64;
+/// The number of open files of a server of sessions for its clients and the other servers.
+const CLIENT_FILES: u64 = 1024;
 /// The number of open files that each process of a local cluster needs in the process that starts it: its
 /// socket, both ends of three pipes, and a descriptor of the process.
 const FILES_PER_CHILD: u64 = 8;
@@ -80,6 +82,14 @@ pub(crate) fn allow_task(cluster: &ClusterConfig, shards: u32) -> anyhow::Result
     let needed = connections + OTHER_FILES + FILES_PER_SHARD * u64::from(shards);
     let wanted = needed + LOCAL_FILES * connections + ENDPOINT_FILES + STRANGER_FILES;
     allow(&cluster.task().to_string(), needed, wanted)
+}
+
+/// Lets a server of sessions open files for its clients, its endpoint and strangers, if it may.
+///
+/// # Errors
+/// If the limit is too low for a server, and cannot be raised.
+pub(crate) fn allow_server() -> anyhow::Result<()> {
+    allow("pushpull-server", OTHER_FILES, OTHER_FILES + CLIENT_FILES + ENDPOINT_FILES + STRANGER_FILES)
 }
 
 /// Makes sure that this process may open enough files to start `children` processes of a local cluster.

@@ -12,6 +12,7 @@ use pushpull_transport::{Identity, Listener, Tcp, Transport, TransportError};
 use crate::incarnation::{incarnation, nonce};
 use crate::programs::exit::Outcome;
 use crate::programs::http::{About, Endpoint, EndpointConfig};
+use crate::programs::open_files;
 use crate::programs::parent::end_with_parent;
 use crate::programs::signals::Signals;
 use crate::server::{ServerOptions, session_server};
@@ -43,6 +44,7 @@ async fn listen(tcp: &Tcp, task: TaskId, address: &Address) -> anyhow::Result<Bo
 /// Serves until a signal arrives. Then begins no more runs, waits for those in progress, and ends.
 pub(crate) async fn serve(serving: Serving) -> Outcome {
     let Serving { cluster, task, address, credentials, insecure, options, http } = serving;
+    open_files::allow_server()?;
     let signals = Signals::listen()?;
     end_with_parent()?;
     let endpoint = Endpoint::bind(&http, About::server(task, &cluster))?;

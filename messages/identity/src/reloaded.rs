@@ -28,6 +28,8 @@ pub(crate) struct Reloaded {
     job: String,
     current: Mutex<Arc<Settings>>,
     looks: Mutex<Looks>,
+    /// The time of the last warning that the certificate in use is not valid.
+    time_warned: Mutex<Option<Instant>>,
 }
 
 /// What was found at the last look.
@@ -65,7 +67,7 @@ impl Reloaded {
         let job = material.verifier.job().to_owned();
         let current = Mutex::new(Arc::new(settings(&files, material)?));
         let looks = Looks { at: Instant::now(), used: contents.digest(), failed: false, warned: None };
-        Ok(Self { files, place, job, current, looks: Mutex::new(looks) })
+        Ok(Self { files, place, job, current, looks: Mutex::new(looks), time_warned: Mutex::default() })
     }
 
     /// Returns the current settings. Before that, reads the files again if it is time to.
@@ -96,7 +98,7 @@ impl Reloaded {
             Err(error) => {
                 // The first failure may be that of files that are being replaced.
                 let again = std::mem::replace(&mut looks.failed, true);
-                let warned = again && looks.may_warn(now);
+                let warned = again && may_warn(&mut looks.warned, now);
                 if warned {
                     tracing::warn!(
                         "the files of this task's certificate cannot be used, the old ones stay in use: {error}"
@@ -112,7 +114,7 @@ impl Reloaded {
         let current = Arc::clone(&self.current.lock());
         let Some(certified) = &current.certified else { return };
         let Err(error) = current.verifier.check(&certified.chain, unix_time()) else { return };
-        if self.looks.lock().may_warn(now) {
+        if may_warn(&mut self.time_warned.lock(), now) {
             tracing::warn!("other tasks refuse this one from now on: {error}");
         }
     }
@@ -136,15 +138,13 @@ impl Reloaded {
     }
 }
 
-impl Looks {
-    /// Returns whether a warning may be logged now. If so, the next one has to wait.
-    fn may_warn(&mut self, now: Instant) -> bool {
-        let may = self.warned.is_none_or(|at| now.saturating_duration_since(at) >= WARN_EVERY);
-        if may {
-            self.warned = Some(now);
-        }
-        may
+/// Returns whether a warning may be logged now. If so, the next one of its kind has to wait.
+fn may_warn(warned: &mut Option<Instant>, now: Instant) -> bool {
+    let may = warned.is_none_or(|at| now.saturating_duration_since(at) >= WARN_EVERY);
+    if may {
+        *warned = Some(now);
     }
+    may
 }
 
 /// Checks the files of the process at `place`.
