@@ -321,7 +321,7 @@ fn table(file: PathBuf, how: usize) -> TableSpec {
         TableColumnSpec::new("image", list(ListKind::Pixels, &[2, 2], "image")),
         TableColumnSpec::new("pairs", list(ListKind::Integer, &[2, 2], "pairs")),
     ];
-    if how % 2 == 0 {
+    if how.is_multiple_of(2) {
         let mut ids = CategorySpec::new("gap", &[], Some(-1));
         ids.vocabulary = VocabularySpec::Ids;
         columns.extend([
