@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::excerpt::excerpt;
 use crate::id::GlobalStep;
 
 /// The maximum length of a tag, in bytes.
@@ -130,8 +131,7 @@ impl SummarySpec {
     pub fn validate(&self) -> Result<(), SummaryError> {
         let tag = &self.tag;
         if tag.is_empty() || tag.len() > TAG_BYTES_MAX || tag.chars().any(char::is_control) {
-            let shown = tag.chars().filter(|letter| !letter.is_control()).take(64).collect();
-            return Err(SummaryError::Tag(shown));
+            return Err(SummaryError::Tag(excerpt(tag, 64)));
         }
         let bytes = self.bytes();
         if bytes > SUMMARY_BYTES_MAX {

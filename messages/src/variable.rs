@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::excerpt::excerpt;
 use crate::id::{JobName, ShardId};
 use crate::tensor::{DType, Shape, TensorSpec};
 
@@ -125,7 +126,7 @@ impl VariableSpec {
         let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-/".contains(&byte);
         if self.name.is_empty() || self.name.len() > VARIABLE_NAME_BYTES_MAX || !self.name.bytes().all(letter)
         {
-            return Err(VariableError::Name(self.name.chars().take(64).collect()));
+            return Err(VariableError::Name(excerpt(&self.name, 64)));
         }
         if self.name == RESERVED_NAME {
             return Err(VariableError::Reserved);

@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Numbers, OptimizerError, OptimizerSpec, UpdateSpec};
+use crate::excerpt::excerpt;
 use crate::pattern::matches;
 use crate::variable::{VARIABLE_NAME_BYTES_MAX, VariableSpec};
 
@@ -184,7 +185,7 @@ pub enum GroupError {
 pub(crate) fn check_pattern(pattern: &str) -> Result<(), GroupError> {
     let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-/*?".contains(&byte);
     let valid = (1..=VARIABLE_NAME_BYTES_MAX).contains(&pattern.len()) && pattern.bytes().all(letter);
-    if valid { Ok(()) } else { Err(GroupError::Pattern(pattern.chars().take(64).collect())) }
+    if valid { Ok(()) } else { Err(GroupError::Pattern(excerpt(pattern, 64))) }
 }
 
 pub(crate) fn check_length(what: &'static str, found: usize) -> Result<(), GroupError> {
@@ -440,6 +441,9 @@ mod tests {
         assert!(reason.contains("'*/bias' selects no variable"), "{reason}");
         for pattern in ["", "a b", "ä", &"a".repeat(VARIABLE_NAME_BYTES_MAX + 1)] {
             assert!(refused(vec![GroupSpec::new(pattern)]).contains("is not valid, expected 1 to 256 bytes"));
+        }
+        for pattern in ["a\x1b[31mb", "a\nb"] {
+            assert!(!refused(vec![GroupSpec::new(pattern)]).contains(char::is_control), "{pattern:?}");
         }
         let reason = refused(vec![GroupSpec::new("*"); GROUPS_MAX + 1]);
         assert!(reason.contains("groups has 65 entries, expected at most 64"), "{reason}");
