@@ -11,6 +11,7 @@ const PROGRAMS: &[&str] = &["src/programs/", "src/bin/"];
 /// The one place of each room where threads are started.
 const THREADS: &[&str] = &[
     "chief/src/threads.rs",
+    "messages/identity/src/blocking.rs",
     "messages/storage/src/blocking.rs",
     "ps/src/threads.rs",
     "src/threads.rs",

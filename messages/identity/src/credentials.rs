@@ -11,7 +11,7 @@ use pushpull_messages::id::TaskId;
 use rustls::server::Acceptor;
 use rustls::sign::CertifiedKey;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tokio_rustls::{LazyConfigAcceptor, TlsStream, server};
 
 use crate::authority::Authority;
@@ -29,6 +29,8 @@ use crate::tls_files::{TlsFiles, TlsFilesError};
 
 /// The time within which a peer that only looks whether the port is open closes its connection.
 const LOOK: Duration = Duration::from_millis(500);
+/// The time after which a look at the files is not waited for any more.
+const LOOK_MAX: Duration = Duration::from_secs(10);
 /// How often the files of a certificate are looked at if there are no new connections.
 const LOOKED_AT_EVERY: Duration = Duration::from_secs(30);
 
@@ -41,7 +43,7 @@ enum Origin {
     /// From the authority of its join string.
     Joined(Box<Joined>),
     /// From files.
-    Files(Box<Reloaded>),
+    Files(Arc<Reloaded>),
 }
 
 impl Credentials {
@@ -114,7 +116,7 @@ impl Credentials {
     }
 
     fn in_files(files: Reloaded) -> Self {
-        Self(Arc::new(Origin::Files(Box::new(files))))
+        Self(Arc::new(Origin::Files(Arc::new(files))))
     }
 
     /// Returns whether this process has the authority, which gives the other tasks their certificates.
@@ -172,9 +174,10 @@ impl Credentials {
         match &*self.0 {
             Origin::Joined(joined) => joined.enrol(connect).await,
             Origin::Files(files) => {
-                let now = Instant::now();
-                let _ = files.look(now);
-                files.check_time(now);
+                if let Some(look) = files.begin_look() {
+                    let _ = timeout(LOOK_MAX, look).await;
+                }
+                files.check_time(Instant::now());
                 Ok(())
             }
         }

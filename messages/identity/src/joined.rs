@@ -11,7 +11,7 @@ use rustls::ConnectionCommon;
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync;
-use tokio_rustls::server;
+use tokio_rustls::{client, server};
 
 use crate::authority::{Authority, LIFE};
 use crate::certificate::{TaskCertificate, TaskKey, names};
@@ -113,15 +113,22 @@ impl Joined {
 
     /// Asks the task at the other end of a new connection for a certificate.
     async fn ask<S: AsyncRead + AsyncWrite + Unpin>(&self, stream: S) -> Result<(), IdentityError> {
-        let current = self.current()?;
-        let config = Arc::clone(&enrolment(&current)?.client);
-        let mut stream = handshake(config, stream).await.map_err(|error| match error {
+        let mut stream = self.dial_enrolment(stream).await?;
+        let channel = self.authority_channel(stream.get_ref().1)?;
+        self.ask_on(&mut stream, channel).await
+    }
+
+    /// Performs the handshake of an enrolment on a new connection.
+    async fn dial_enrolment<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        stream: S,
+    ) -> Result<client::TlsStream<S>, IdentityError> {
+        let config = Arc::clone(&enrolment(&*self.current()?)?.client);
+        handshake(config, stream).await.map_err(|error| match error {
             // Every task with a join string enrols others, or is enrolled.
             IdentityError::PeerHasNone => IdentityError::NotEnrolling,
             error => error,
-        })?;
-        let channel = self.authority_channel(stream.get_ref().1)?;
-        self.ask_on(&mut stream, channel).await
+        })
     }
 
     /// Asks on a connection whose other end has proved that it has the authority.
@@ -163,12 +170,7 @@ impl Joined {
         &self,
         stream: S,
     ) -> Result<(), IdentityError> {
-        let current = self.current()?;
-        let config = Arc::clone(&enrolment(&current)?.client);
-        let mut stream = handshake(config, stream).await.map_err(|error| match error {
-            IdentityError::PeerHasNone => IdentityError::NotEnrolling,
-            error => error,
-        })?;
+        let mut stream = self.dial_enrolment(stream).await?;
         let channel = Channel::of(stream.get_ref().1)?;
         self.grant_on(&mut stream, channel).await
     }

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod authority;
+mod blocking;
 mod certificate;
 mod client_credentials;
 mod client_role;

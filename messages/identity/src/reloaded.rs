@@ -1,16 +1,19 @@
 //! The identity of a process whose certificate was made elsewhere. The files are read again when connections
 //! are made, so that a new certificate is used without a restart. Wanted properties: (A) new files are used
 //! if they could have been given at the start, and are of the same job; (B) otherwise the old ones stay in
-//! use; (C) files are read at most once in [`EVERY`]; (D) at most one warning is logged in [`WARN_EVERY`],
-//! and none about files that were only being replaced.
+//! use; (C) files are read at most once in [`EVERY`], and no connection waits for that; (D) at most one
+//! warning is logged in [`WARN_EVERY`], and none about files that were only being replaced.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use pushpull_messages::observe::unix_time;
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::blocking;
 use crate::place::Place;
 use crate::settings::Settings;
 use crate::tls_files::{Contents, Material, TlsFiles, TlsFilesError};
@@ -30,6 +33,8 @@ pub(crate) struct Reloaded {
     looks: Mutex<Looks>,
     /// The time of the last warning that the certificate in use is not valid.
     time_warned: Mutex<Option<Instant>>,
+    /// Taken while the files are being read.
+    reading: Arc<Semaphore>,
 }
 
 /// What was found at the last look.
@@ -67,19 +72,40 @@ impl Reloaded {
         let job = material.verifier.job().to_owned();
         let current = Mutex::new(Arc::new(settings(&files, material)?));
         let looks = Looks { at: Instant::now(), used: contents.digest(), failed: false, warned: None };
-        Ok(Self { files, place, job, current, looks: Mutex::new(looks), time_warned: Mutex::default() })
+        Ok(Self {
+            files,
+            place,
+            job,
+            current,
+            looks: Mutex::new(looks),
+            time_warned: Mutex::default(),
+            reading: Arc::new(Semaphore::new(1)),
+        })
     }
 
-    /// Returns the current settings. Before that, reads the files again if it is time to.
-    pub(crate) fn current(&self) -> Arc<Settings> {
-        let _ = self.look(Instant::now());
+    /// Returns the current settings. If it is time to, begins to read the files again: what is new is used
+    /// for the connections after this one.
+    pub(crate) fn current(self: &Arc<Self>) -> Arc<Settings> {
+        let _ = self.begin_look();
         Arc::clone(&self.current.lock())
+    }
+
+    /// Begins to read the files again if it is time to, on a thread for blocking work: a network file system
+    /// may hang, and the connections of this task must not. At most one look is in progress.
+    pub(crate) fn begin_look(self: &Arc<Self>) -> Option<JoinHandle<()>> {
+        let is_time = self.looks.try_lock()?.is_time(Instant::now());
+        let place = Arc::clone(&self.reading).try_acquire_owned().ok().filter(|_| is_time)?;
+        let files = Arc::clone(self);
+        blocking::begin(move || {
+            let _place = place;
+            files.look(Instant::now());
+        })
     }
 
     /// Reads the files again, unless that was done a moment ago or is being done.
     pub(crate) fn look(&self, now: Instant) -> Found {
         let Some(mut looks) = self.looks.try_lock() else { return Found::TooEarly };
-        if now.saturating_duration_since(looks.at) < EVERY {
+        if !looks.is_time(now) {
             return Found::TooEarly;
         }
         looks.at = now;
@@ -135,6 +161,13 @@ impl Reloaded {
             });
         }
         Ok(Some((settings(&self.files, material)?, digest)))
+    }
+}
+
+impl Looks {
+    /// Returns whether the last look is long ago.
+    fn is_time(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.at) >= EVERY
     }
 }
 
