@@ -10,9 +10,10 @@ const TASKS: &[(&str, &[&str])] = &[
     ("pushpull-server", EITHER),
     ("pushpull-worker", EITHER),
 ];
-const AUTHORITY: &[&str] = &["--authority", "PUSHPULL_AUTHORITY"];
-const JOIN: &[&str] = &["--join-file", "PUSHPULL_JOIN"];
-const EITHER: &[&str] = &["--authority", "PUSHPULL_AUTHORITY", "--join-file", "PUSHPULL_JOIN"];
+const AUTHORITY: &[&str] = &["--authority", "PUSHPULL_AUTHORITY", "--tls-cert", "PUSHPULL_TLS_CERT"];
+const JOIN: &[&str] = &["--join-file", "PUSHPULL_JOIN", "--tls-cert", "PUSHPULL_TLS_CERT"];
+const EITHER: &[&str] =
+    &["--authority", "PUSHPULL_AUTHORITY", "--join-file", "PUSHPULL_JOIN", "--tls-cert", "PUSHPULL_TLS_CERT"];
 const INSECURE: &[&str] = &["--insecure", "PUSHPULL_INSECURE"];
 /// The signs of a task in a command of another program, such as an example.
 const CLUSTER: &[&str] = &["TF_CONFIG=", "--cluster-spec", "--worker-hosts"];
@@ -34,16 +35,17 @@ fn a_task_without_a_join_string_is_noticed() {
     let text = "```sh\nC='chief|c:2222' # the job's\nc0$ pushpull-chief --cluster-spec \"$C\" --join-file f\n\
                 pushpull-ps --cluster-spec \"$C\"\npushpull-worker --ps-hosts 127.0.0.1:2222 --devices cuda:0\n\
                 w0$ TF_CONFIG='{\"cluster\":\n  1}' \\\n  mnist\nw1$ bin/pushpull-worker --insecure\n\
+                w3$ pushpull-worker --cluster-spec \"$C\" --tls-cert w3.crt\n\
                 w2$ ls\n  ```\n`pushpull-server --cluster_spec='local|localhost:2222'`, and\n\
                 `pushpull-server --cluster-spec 'x|h:2222'`, `--cluster-spec 'x|h:2222'`\n\
                 ```text\np0$ pushpull-ps\n```\n";
     assert_eq!(
         complaints(&[File::new("a.md", text), File::new("a.rs", text)], unproved),
         [
-            "a.md:3: pushpull-chief needs --authority",
-            "a.md:4: pushpull-ps needs --join-file",
-            "a.md:6: the task needs --authority or --join-file",
-            "a.md:13: pushpull-server needs --authority or --join-file",
+            "a.md:3: pushpull-chief needs --authority or --tls-cert",
+            "a.md:4: pushpull-ps needs --join-file or --tls-cert",
+            "a.md:6: the task needs --authority or --join-file or --tls-cert",
+            "a.md:14: pushpull-server needs --authority or --join-file or --tls-cert",
         ]
     );
 }

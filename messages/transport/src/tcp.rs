@@ -39,9 +39,9 @@ const RENEWAL_MAX: Duration = Duration::from_secs(20);
 const RENEWALS_MAX: usize = 8;
 
 /// The error for a socket that strangers can reach.
-const EXPOSED: &str = "other hosts can reach this address, and nobody has to prove who they are: run `pushpull join new` \
-                       and give every task its join string with --join-file FILE, give every task its certificate with \
-                       --tls-ca, --tls-cert and --tls-key, or let everybody in with --insecure";
+const EXPOSED: &str = "other hosts can reach this address, and peers need no proof of identity: run `pushpull join new --authority \
+                       FILE > JOIN`, give the chief --authority FILE and every other task --join-file JOIN, or give \
+                       every task its certificate with --tls-ca, --tls-cert and --tls-key, or admit every program with --insecure";
 
 /// The TCP transport. Without credentials, it listens only on loopback, unless it is told otherwise.
 #[derive(Clone, Debug)]
@@ -495,7 +495,10 @@ mod tests {
             assert!(tcp.listen(loopback).await.is_ok(), "{loopback}");
         }
         let error = tcp.listen("0.0.0.0:0").await.err().unwrap().to_string();
-        assert!(error.contains("give every task its join string") && error.contains("--insecure"), "{error}");
+        assert!(
+            error.contains("--join-file") && error.contains("--authority") && error.contains("--insecure"),
+            "{error}"
+        );
         let socket = std::net::TcpListener::bind("0.0.0.0:0").unwrap();
         assert_eq!(tcp.listen_on(socket).err().unwrap().kind(), io::ErrorKind::PermissionDenied);
         assert!(tcp.with_insecure(true).listen("0.0.0.0:0").await.is_ok());

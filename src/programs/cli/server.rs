@@ -97,8 +97,8 @@ impl ServerArgs {
         if !proved && !self.join.insecure() && !names_loopback(address.host()) {
             let flag = if self.bind.is_some() { "--bind" } else { "--cluster-spec" };
             return Err(Failure::Usage(format!(
-                "{flag}: the server would listen at {address}, where other hosts may reach it, and nobody has to prove who \
-                 they are: give it a join string with --join-file or a certificate with --tls-cert, listen on loopback, such \
+                "{flag}: the server would listen at {address}, where other hosts may reach it, and peers need no proof \
+                 of identity: give it a join string with --join-file or a certificate with --tls-cert, listen on loopback, such \
                  as localhost:{}, or pass --insecure",
                 address.port()
             )));
@@ -177,8 +177,8 @@ mod tests {
         let error = read(&["--cluster-spec=a|far:7"]).unwrap_err();
         assert_eq!(
             error,
-            "--cluster-spec: the server would listen at far:7, where other hosts may reach it, and nobody has to prove who \
-             they are: give it a join string with --join-file or a certificate with --tls-cert, listen on loopback, such as \
+            "--cluster-spec: the server would listen at far:7, where other hosts may reach it, and peers need no proof \
+             of identity: give it a join string with --join-file or a certificate with --tls-cert, listen on loopback, such as \
              localhost:7, or pass --insecure"
         );
         let error = read(&["--cluster-spec=a|localhost:7", "--bind=0.0.0.0:7"]).unwrap_err();
