@@ -8,6 +8,7 @@
 mod chunk;
 mod delta;
 mod footer;
+mod levels;
 mod pages;
 mod thrift;
 

@@ -13,6 +13,7 @@ use parquet::file::serialized_reader::SerializedPageReader;
 
 use super::chunk::{Chunk, Source};
 use super::delta::lengths_fit;
+use super::levels::{has_levels, has_packed_levels};
 
 /// The maximum number of values of a page. Even a page of few bytes may declare many values.
 const PAGE_VALUES_MAX: u32 = 1 << 26;
@@ -61,6 +62,7 @@ impl Pages {
         let more = if leaf.is_list { 2 * u64::from(PAGE_VALUES_MAX) } else { 0 };
         let limits = Limits {
             left,
+            lists: u16::try_from(column.max_rep_level()).unwrap_or(0),
             levels: usize::from(column.max_rep_level() > 0) + usize::from(column.max_def_level() > 0),
             strings: column.physical_type() == Type::BYTE_ARRAY,
             decoded: leaf.batch.saturating_add(more).min(left),
@@ -82,6 +84,8 @@ impl Pages {
 struct Limits {
     /// The number of values in the chunk's remaining pages.
     left: u64,
+    /// The largest level of a list, which is the number of lists that contain each other.
+    lists: u16,
     /// The number of lists of levels at the beginning of a page of version 1.
     levels: usize,
     /// True if the values are strings, whose lengths are stored with them.
@@ -116,6 +120,9 @@ impl Limits {
                     self.left
                 )));
             }
+        }
+        if self.lists > 0 && self.has_list_levels(page, values.into()) != Some(true) {
+            return Err(bad(format!("a page of {values} values has fewer levels of lists")));
         }
         if batch != self.batch {
             (self.batch, self.used) = (batch, 0);
@@ -160,6 +167,23 @@ impl Limits {
             ))),
             false => Ok(()),
         }
+    }
+
+    /// Returns whether the page has as many levels of lists as values; `None` if it ends too early.
+    fn has_list_levels(&self, page: &Page, values: u64) -> Option<bool> {
+        let (levels, has): (_, fn(&[u8], u16, u64) -> bool) = match page {
+            Page::DataPageV2 { buf, rep_levels_byte_len, .. } => {
+                (buf.get(..*rep_levels_byte_len as usize)?, has_levels)
+            }
+            Page::DataPage { buf, rep_level_encoding: Encoding::RLE, .. } => {
+                let (length, levels) = buf.split_first_chunk()?;
+                (levels.get(..u32::from_le_bytes(*length) as usize)?, has_levels)
+            }
+            // The older encoding has neither runs nor a length.
+            Page::DataPage { buf, .. } => (&buf[..], has_packed_levels),
+            Page::DictionaryPage { .. } => return Some(true),
+        };
+        Some(has(levels, self.lists, values))
     }
 
     /// Returns the bytes of a page that follow its levels; `None` if the page ends too early.
@@ -245,7 +269,7 @@ mod tests {
     }
 
     fn limits(left: u64) -> Limits {
-        Limits { left, levels: 0, strings: false, decoded: 1024, most: u64::MAX, used: 0, batch: 0 }
+        Limits { left, lists: 0, levels: 0, strings: false, decoded: 1024, most: u64::MAX, used: 0, batch: 0 }
     }
 
     #[test]
@@ -260,6 +284,18 @@ mod tests {
         let error =
             limits.check(&page(PAGE_VALUES_MAX + 1, Encoding::PLAIN, &[]), 0).unwrap_err().to_string();
         assert!(error.contains("expected at most 67108864"), "{error}");
+    }
+
+    #[test]
+    fn pages_of_lists_have_a_level_for_each_value() {
+        let limits = || Limits { lists: 1, levels: 1, ..limits(99) };
+        // A run of ten levels, and its length.
+        let bytes = [2, 0, 0, 0, 20, 1];
+        limits().check(&page(10, Encoding::PLAIN, &bytes), 0).unwrap();
+        for page in [page(11, Encoding::PLAIN, &bytes), page(10, Encoding::PLAIN, &bytes[..5])] {
+            let error = limits().check(&page, 0).unwrap_err().to_string();
+            assert!(error.contains("values has fewer levels of lists"), "{error}");
+        }
     }
 
     #[test]
