@@ -171,19 +171,17 @@ impl Limits {
 
     /// Returns whether the page has as many levels of lists as values; `None` if it ends too early.
     fn has_list_levels(&self, page: &Page, values: u64) -> Option<bool> {
-        let (levels, has): (_, fn(&[u8], u16, u64) -> bool) = match page {
-            Page::DataPageV2 { buf, rep_levels_byte_len, .. } => {
-                (buf.get(..*rep_levels_byte_len as usize)?, has_levels)
-            }
+        let runs = match page {
+            Page::DataPageV2 { buf, rep_levels_byte_len, .. } => buf.get(..*rep_levels_byte_len as usize)?,
             Page::DataPage { buf, rep_level_encoding: Encoding::RLE, .. } => {
                 let (length, levels) = buf.split_first_chunk()?;
-                (levels.get(..u32::from_le_bytes(*length) as usize)?, has_levels)
+                levels.get(..u32::from_le_bytes(*length) as usize)?
             }
             // The older encoding has neither runs nor a length.
-            Page::DataPage { buf, .. } => (&buf[..], has_packed_levels),
+            Page::DataPage { buf, .. } => return Some(has_packed_levels(buf, self.lists, values)),
             Page::DictionaryPage { .. } => return Some(true),
         };
-        Some(has(levels, self.lists, values))
+        Some(has_levels(runs, self.lists, values))
     }
 
     /// Returns the bytes of a page that follow its levels; `None` if the page ends too early.
