@@ -3,6 +3,10 @@
 use std::path::PathBuf;
 
 use super::NAME_BYTES_MAX;
+use crate::excerpt::excerpt;
+
+/// The largest number of characters of a part of an error.
+const PART_CHARS_MAX: usize = 400;
 
 /// An error in an input spec.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -39,9 +43,7 @@ impl InputSpecError {
         if (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.chars().any(char::is_control) {
             return Ok(());
         }
-        // The name is escaped and shortened, so that the error stays one short line.
-        let got = name.chars().take(64).flat_map(char::escape_debug).collect();
-        Err(Self::Name { what: what(), got })
+        Err(Self::Name { what: shown(&what()), got: excerpt(name, 64) })
     }
 
     /// Returns the error for a setting that is out of range.
@@ -50,6 +52,15 @@ impl InputSpecError {
         expected: impl Into<String>,
         got: impl ToString,
     ) -> Result<(), Self> {
-        Err(Self::Range { what: what.into(), expected: expected.into(), got: got.to_string() })
+        Err(Self::Range {
+            what: shown(&what.into()),
+            expected: expected.into(),
+            got: shown(&got.to_string()),
+        })
     }
+}
+
+/// Returns a part of an error, which may quote names and words of a job file.
+fn shown(text: &str) -> String {
+    excerpt(text, PART_CHARS_MAX)
 }

@@ -71,6 +71,9 @@ fn invalid_tables_are_refused() {
     assert!(refused(x(list(&[1 << 20, 1 << 20]))).contains("the shape of column 'x'"));
     assert!(refused(x(TableFieldsSpec::Number(bad_number))).contains("the value of an empty field 'f'"));
     assert!(refused(x(TableFieldsSpec::Category(twice))).contains("'a' twice"));
+    let escape = CategorySpec::new("f", &["a\x1b[31m", "a\x1b[31m"], None);
+    let error = refused(x(TableFieldsSpec::Category(escape)));
+    assert!(error.contains("'a\\u{1b}[31m' twice") && !error.contains(char::is_control), "{error}");
     assert!(refused(x(TableFieldsSpec::Number(number("a\nb")))).contains("a field of column 'x'"));
     let fields = TableFieldsSpec::Number(number("f"));
     assert!(refused(vec![TableColumnSpec::new("", fields)]).contains("the name of column 0"));
