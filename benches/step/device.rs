@@ -4,8 +4,8 @@ use std::str::FromStr;
 use std::time::Instant;
 
 use anyhow::{Context, anyhow};
-use pushpull_cuda::{Card, Compiler, Driver, Emulator, Epilogue, Operation, Places, StepNumbers};
-use pushpull_engine::CudaDevice;
+use pushpull_cuda::{Card, Compiler, Driver, Emulator, Epilogue, Operation, Places, Precision, StepNumbers};
+use pushpull_engine::{CudaDevice, Target};
 use pushpull_kernels::cpu::Product;
 
 /// The number of rows and columns of the matrices whose product is the measure of a card.
@@ -48,19 +48,19 @@ pub(crate) enum Device {
 
 impl Device {
     /// Opens a device. `threads` is the number of threads of the processor.
-    pub(crate) fn open(name: DeviceName, threads: usize) -> anyhow::Result<Self> {
+    pub(crate) fn open(name: DeviceName, threads: usize, precision: Precision) -> anyhow::Result<Self> {
         Ok(match name {
             DeviceName::Cpu => Self::Cpu(threads),
-            DeviceName::Cuda(index) => Self::cuda(Box::new(Card::open(index)?))?,
+            DeviceName::Cuda(index) => Self::cuda(Box::new(Card::open(index)?), precision)?,
             DeviceName::Emulated => {
                 let folder = std::env::temp_dir().join("pushpull-emulator-bench");
-                Self::cuda(Box::new(Emulator::start(&Compiler::find(folder)?, 1)?))?
+                Self::cuda(Box::new(Emulator::start(&Compiler::find(folder)?, 1)?.with_library()), precision)?
             }
         })
     }
 
-    fn cuda(driver: Box<dyn Driver + Send>) -> anyhow::Result<Self> {
-        Ok(Self::Cuda(Box::new(CudaDevice::new(driver, 1.0)?)))
+    fn cuda(driver: Box<dyn Driver + Send>, precision: Precision) -> anyhow::Result<Self> {
+        Ok(Self::Cuda(Box::new(CudaDevice::new(driver, 1.0, precision)?)))
     }
 
     /// Returns what the device calls itself.
@@ -76,10 +76,11 @@ impl Device {
     /// processor, which `cargo bench --bench kernels` measures.
     pub(crate) fn matrix_tflop_s(&mut self, tiny: bool) -> anyhow::Result<Option<f64>> {
         let Self::Cuda(device) = self else { return Ok(None) };
+        let Target::Cuda(multiplier) = device.target() else { unreachable!("the target of a CUDA device") };
         let driver = device.driver();
         let size = if tiny { MATRIX_TINY } else { MATRIX };
         let product = Product::new([size; 3], false, false).context("a product of square matrices")?;
-        let operation = Operation::product(&product, Epilogue::Bare);
+        let operation = Operation::product(&product, Epilogue::Bare, multiplier);
         driver.load(&Operation::source("matrix", [&operation]))?;
         let numbers: Vec<u8> =
             (0..size * size).flat_map(|at| ((at % 7) as f32 - 3.0).to_le_bytes()).collect();

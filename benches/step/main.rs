@@ -1,6 +1,6 @@
 //! Measures the training step of one replica without a cluster: forward, backward and, on a device, the
 //! copies of values and gradients. `cargo bench --bench step -- [--device cpu|cuda:N|emulated] [--models
-//! LIST] [--tiny] [--threads N] [--rounds N] [--seconds X] [--json FILE]`. An emulated device says nothing
+//! LIST] [--precision fp32|tf32|bf16] [--resident] [--tiny] [--threads N] [--rounds N] [--seconds X] [--json FILE]`. An emulated device says nothing
 //! about speed; it shows that the benchmark itself works on a machine without a card.
 
 mod device;
@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::Parser;
+use pushpull_cuda::Precision;
 use serde::Serialize;
 
 use device::{Device, DeviceName};
@@ -37,6 +38,12 @@ struct Args {
     /// Models to train, separated by commas
     #[arg(long, value_enum, value_delimiter = ',', default_value = "cnn,mlp,transformer")]
     models: Vec<Kind>,
+    /// Precision of the factors of products on a CUDA device
+    #[arg(long, default_value_t = Precision::F32)]
+    precision: Precision,
+    /// Leave the values and the gradients on the CUDA device, and copy only the batch and the loss
+    #[arg(long)]
+    resident: bool,
     /// Use a few examples and narrow layers, as an emulated device always does
     #[arg(long)]
     tiny: bool,
@@ -64,7 +71,7 @@ struct Figures {
     model: &'static str,
     device: String,
     /// How numbers are multiplied and added.
-    precision: &'static str,
+    precision: String,
     tiny: bool,
     batch: usize,
     step_ms: Spread,
@@ -96,15 +103,24 @@ struct Measured {
 
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
-    let tiny = args.tiny || args.device == DeviceName::Emulated;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = args.threads.unwrap_or(cores).max(1);
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
-    pool.install(|| measure_all(&args, tiny, threads))
+    pool.install(|| measure_all(&args, threads))
 }
 
-fn measure_all(args: &Args, tiny: bool, threads: usize) -> anyhow::Result<()> {
-    let mut device = Device::open(args.device, threads)?;
+impl Args {
+    fn is_tiny(&self) -> bool {
+        self.tiny || self.device == DeviceName::Emulated
+    }
+}
+
+fn measure_all(args: &Args, threads: usize) -> anyhow::Result<()> {
+    let tiny = args.is_tiny();
+    if args.resident && args.device == DeviceName::Cpu {
+        bail!("--resident needs a CUDA device: the processor has no copies");
+    }
+    let mut device = Device::open(args.device, threads, args.precision)?;
     println!("device: {}", device.name());
     let matrix_tflop_s = device.matrix_tflop_s(tiny)?;
     if let Some(rate) = matrix_tflop_s {
@@ -124,7 +140,7 @@ fn measure_all(args: &Args, tiny: bool, threads: usize) -> anyhow::Result<()> {
     }
     for _ in 0..args.rounds.max(1) {
         for Measured { replica, step_ms, .. } in &mut all {
-            step_ms.push(round(replica, &mut device, args.seconds)?);
+            step_ms.push(round(replica, &mut device, args)?);
         }
     }
     println!(
@@ -133,7 +149,7 @@ fn measure_all(args: &Args, tiny: bool, threads: usize) -> anyhow::Result<()> {
     );
     let mut figures = Vec::new();
     for measured in all {
-        let own = measured.figures(&mut device, tiny, matrix_tflop_s)?;
+        let own = measured.figures(&mut device, args, matrix_tflop_s)?;
         own.print();
         figures.push(own);
     }
@@ -145,11 +161,14 @@ fn measure_all(args: &Args, tiny: bool, threads: usize) -> anyhow::Result<()> {
 }
 
 /// Returns the mean duration of the steps of one round, in milliseconds.
-fn round(replica: &mut Replica, device: &mut Device, seconds: f64) -> anyhow::Result<f64> {
-    let (began, least) = (Instant::now(), Duration::from_secs_f64(seconds.max(0.0)));
+fn round(replica: &mut Replica, device: &mut Device, args: &Args) -> anyhow::Result<f64> {
+    let (began, least) = (Instant::now(), Duration::from_secs_f64(args.seconds.max(0.0)));
     let mut steps = 0;
     while steps < STEPS_MIN || began.elapsed() < least {
-        replica.step(device, false)?;
+        match args.resident {
+            true => replica.repeat(device)?,
+            false => replica.step(device, false)?,
+        };
         steps += 1;
     }
     Ok(began.elapsed().as_secs_f64() * 1e3 / steps as f64)
@@ -160,7 +179,7 @@ impl Measured {
     fn figures(
         mut self,
         device: &mut Device,
-        tiny: bool,
+        args: &Args,
         matrix_tflop_s: Option<f64>,
     ) -> anyhow::Result<Figures> {
         self.replica.step(device, true)?;
@@ -169,11 +188,11 @@ impl Measured {
         let step_ms = Spread::of(step_ms);
         let tflop_s = replica.flops() as f64 / (step_ms.median * 1e9);
         let figures = Figures {
-            system: "pushpull",
+            system: if args.resident { "pushpull, values and gradients stay" } else { "pushpull" },
             model: model.name,
             device: device.name(),
-            precision: "fp32",
-            tiny,
+            precision: args.precision.to_string(),
+            tiny: args.is_tiny(),
             batch: model.batch,
             step_ms,
             examples_per_second: model.batch as f64 / step_ms.median * 1e3,

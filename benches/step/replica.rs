@@ -59,7 +59,7 @@ impl Replica {
         let target = match device {
             Device::Cpu(1) => Target::Cpu(Threads::One),
             Device::Cpu(threads) => Target::Cpu(Threads::Pool(*threads)),
-            Device::Cuda(_) => Target::Cuda,
+            Device::Cuda(device) => device.target(),
         };
         let began = Instant::now();
         let program = Program::training(&model.graph, model.batch, &specs, target)?;
@@ -91,6 +91,17 @@ impl Replica {
         };
         black_box(&self.gradients);
         Ok(loss)
+    }
+
+    /// Makes one step with the values that are on the device, where it leaves the gradients. Returns the loss.
+    pub(crate) fn repeat(&mut self, device: &mut Device) -> anyhow::Result<f32> {
+        let Self { executor, values, columns, examples, .. } = self;
+        match (executor, device) {
+            (AnyExecutor::Cuda(executor), Device::Cuda(device)) => {
+                Ok(executor.repeat(device, Feed::whole(columns, *examples), values)?)
+            }
+            _ => unreachable!("only CUDA devices keep values"),
+        }
     }
 
     /// Returns the times of the last step, the longest first; none if it was not timed.

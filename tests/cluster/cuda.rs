@@ -8,7 +8,7 @@ use pushpull::{
     DatasetSpec, Embedded, GraphBuilder, GraphSpec, InputSpec, JobProgress, JobReport, JobSpec, MakeDevice,
     OptimizerSpec, SyncSpec,
 };
-use pushpull_cuda::{Compiler, Driver, Emulator};
+use pushpull_cuda::{Compiler, Driver, Emulator, Precision};
 use pushpull_worker::CudaReplica;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -56,7 +56,12 @@ fn train(emulated: Option<(Role, &Compiler)>) -> JobReport {
         match role {
             Role::Worker => {
                 cluster.worker_config.replica = Arc::new(move |config| {
-                    Ok(Box::new(CudaReplica::new(config, Box::new(Emulator::start(&compiler, 1)?), 1.0)?))
+                    Ok(Box::new(CudaReplica::new(
+                        config,
+                        Box::new(Emulator::start(&compiler, 1)?),
+                        1.0,
+                        Precision::F32,
+                    )?))
                 });
             }
             Role::Ps => {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use pushpull_cuda::Precision;
 use pushpull_input::Datasets;
 use pushpull_messages::message::{REPORT_EVERY_MAX, REPORT_EVERY_MIN};
 use pushpull_messages::out_of_range::OutOfRange;
@@ -87,7 +88,7 @@ impl Default for WorkerConfig {
             in_flight_bytes_max: 1 << 30,
             report_every: Duration::from_secs(1),
             hung_after: Duration::from_secs(60),
-            replica: engine_replicas(1.0),
+            replica: engine_replicas(1.0, Precision::F32),
             hooks: Vec::new(),
         }
     }

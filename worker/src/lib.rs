@@ -24,6 +24,8 @@ mod telemetry;
 mod threads;
 mod training;
 
+pub use pushpull_cuda::Precision;
+
 pub use client::{
     Acknowledgement, ClientConfig, ClientError, Exchange, ExchangeInFlight, Gradients, Layout, Parameters,
     Values, ValuesError,

@@ -181,6 +181,12 @@ pub trait Driver {
     /// If the device has failed.
     fn memory_info(&mut self) -> Result<[u64; 2], DriverError>;
 
+    /// Returns whether the device has a library for products of matrices: see
+    /// [`Multiplier::Library`](crate::Multiplier).
+    fn has_library(&mut self) -> bool {
+        false
+    }
+
     /// Compiles kernels and makes them available. A kernel replaces an earlier one of its name in the
     /// launches that follow.
     ///

@@ -7,6 +7,7 @@ mod card;
 mod driver;
 mod emulator;
 mod ledger;
+mod multiplication;
 mod nvrtc;
 mod operation;
 mod optimizer;
@@ -18,6 +19,7 @@ pub use driver::{
     Argument, Driver, DriverError, Event, Graph, Grid, Launch, Memory, Place, Stream, Transfer,
 };
 pub use emulator::{Compiler, Emulator};
+pub use multiplication::{Multiplier, NoPrecision, Precision};
 pub use nvrtc::{ARCHITECTURES, Architecture, Nvrtc};
 pub use operation::{Epilogue, Operation, Places, Span, StepNumbers};
 pub use optimizer::{Elements, average, optimizer_scratch_bytes};

@@ -56,7 +56,7 @@ impl Parameter {
 /// If a parameter has a type for which there are no arguments.
 pub(crate) fn signatures(source: &Source) -> Result<Vec<(String, Vec<Parameter>)>, DriverError> {
     let fault = |reason| DriverError::Source { name: source.name().to_owned(), reason };
-    source.text().split(KERNEL).skip(1).map(signature).collect::<Result<_, String>>().map_err(fault)
+    source.whole_text().split(KERNEL).skip(1).map(signature).collect::<Result<_, String>>().map_err(fault)
 }
 
 /// Returns the name and the parameters of the kernel with which a text begins.

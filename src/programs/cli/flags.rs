@@ -15,7 +15,7 @@ use pushpull_messages::placement::SHARDS_PER_TASK_MAX;
 use pushpull_ps::{MakeDevice, PsConfig, PsDevice};
 use pushpull_storage::Stores;
 use pushpull_transport::{Congestion, SPIN};
-use pushpull_worker::{DeviceChoice, DeviceList, ReplicaError, WorkerConfig, engine_replicas};
+use pushpull_worker::{DeviceChoice, DeviceList, Precision, ReplicaError, WorkerConfig, engine_replicas};
 
 use super::join::JoinArgs;
 use crate::programs::exit::Failure;
@@ -241,6 +241,10 @@ pub(crate) struct DeviceArgs {
     /// only what its batches need
     #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = memory_fraction)]
     pub gpu_memory_fraction: f64,
+    /// Precision of the factors of products on CUDA devices: fp32, tf32 or bf16. Sums, variables and gradients
+    /// are always fp32. tf32 and bf16 use tensor cores, and need NVIDIA's library cuBLASLt
+    #[arg(long, value_name = "NAME", default_value_t = Precision::F32)]
+    pub precision: Precision,
     /// What to do if an operation requests a different device than that of its clone: true runs it on the
     /// clone's device, false refuses the job
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
@@ -251,19 +255,26 @@ impl DeviceArgs {
     /// Returns the devices, after looking for the cards among them.
     ///
     /// # Errors
-    /// If the host lacks one of them.
+    /// If the host lacks one of them, or if none of them has the precision.
     pub(crate) fn resolve(&self) -> Result<DeviceList, Failure> {
         let unusable = |error: ReplicaError| Failure::Error(anyhow!("--devices={}: {error}", self.devices));
-        self.devices.clone().resolve().map_err(unusable)
+        let devices = self.devices.clone().resolve().map_err(unusable)?;
+        match devices.first_card() {
+            None if self.precision != Precision::F32 => Err(Failure::Usage(format!(
+                "--precision={} is for CUDA devices, but --devices={} has none; processors compute in fp32",
+                self.precision, self.devices
+            ))),
+            _ => Ok(devices),
+        }
     }
 
     /// Returns the settings of a worker with these flags.
     ///
     /// # Errors
-    /// If the host lacks one of the devices.
+    /// If the host lacks one of the devices, or if none of them has the precision.
     pub(crate) fn config(&self, threads: usize, log_placement: bool) -> Result<WorkerConfig, Failure> {
         let (devices, soft_placement) = (self.resolve()?, self.soft_placement);
-        let replica = engine_replicas(self.gpu_memory_fraction);
+        let replica = engine_replicas(self.gpu_memory_fraction, self.precision);
         Ok(WorkerConfig { threads, devices, soft_placement, log_placement, replica, ..Default::default() })
     }
 }

@@ -148,6 +148,7 @@ impl LocalArgs {
             format!("--threads={threads}"),
             format!("--devices={}", self.device.resolve()?),
             format!("--gpu-memory-fraction={}", self.device.gpu_memory_fraction),
+            format!("--precision={}", self.device.precision),
             format!("--soft-placement={}", self.device.soft_placement),
             format!("--hung-after-s={}", self.hang.hung_after_s),
         ]);

@@ -1,16 +1,16 @@
 //! The operation of a CUDA device that computes a kernel. This module must not depend on memory.
 
-use pushpull_cuda::{Epilogue as CudaEpilogue, Operation};
+use pushpull_cuda::{Epilogue as CudaEpilogue, Multiplier, Operation};
 
 use super::ir::{Epilogue, Kernel};
 use super::memory::Sizes;
 
 /// Returns the operation that computes a kernel for values of these sizes. Its inputs and outputs are those
-/// of the kernel.
+/// of the kernel. `multiplier` multiplies matrices.
 ///
 /// # Panics
 /// If the kernel is never an instruction.
-pub(super) fn operation(kernel: &Kernel, sizes: &Sizes) -> Operation {
+pub(super) fn operation(kernel: &Kernel, sizes: &Sizes, multiplier: Multiplier) -> Operation {
     let Sizes { inputs, outputs } = sizes;
     // The number of rows of a matrix of the size of the first output.
     let rows = |width: usize| outputs[0].checked_div(width).unwrap_or(0);
@@ -32,8 +32,10 @@ pub(super) fn operation(kernel: &Kernel, sizes: &Sizes) -> Operation {
         Kernel::Concat { shape, parts } => Operation::concat(shape, parts),
         Kernel::Slice { shape, part } => Operation::slice(shape, *part),
         Kernel::Paste { shape, part } => Operation::paste(shape, *part),
-        Kernel::Product(factors, end) => Operation::product(&factors.product(), epilogue(*end)),
-        Kernel::BatchedProduct(batch, factors) => Operation::batched_product(*batch, &factors.product()),
+        Kernel::Product(factors, end) => Operation::product(&factors.product(), epilogue(*end), multiplier),
+        Kernel::BatchedProduct(batch, factors) => {
+            Operation::batched_product(*batch, &factors.product(), multiplier)
+        }
         Kernel::Gather { width } => {
             Operation::gather(inputs[0].checked_div(*width).unwrap_or(0), *width, inputs[1])
         }

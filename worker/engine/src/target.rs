@@ -1,6 +1,7 @@
 //! What a program is compiled for. It decides how much scratch memory kernels need. This module must not
 //! depend on the memory plan.
 
+use pushpull_cuda::Multiplier;
 use pushpull_kernels::cpu::Threads;
 
 use super::arena::ARENA_ELEMENTS_MAX;
@@ -14,8 +15,9 @@ use super::operation::operation;
 pub enum Target {
     /// The processor, with this number of threads.
     Cpu(Threads),
-    /// A device that runs CUDA kernels.
-    Cuda,
+    /// A device that runs CUDA kernels, with what multiplies matrices there: see
+    /// [`CudaDevice::target`](crate::CudaDevice::target).
+    Cuda(Multiplier),
 }
 
 impl From<Threads> for Target {
@@ -30,7 +32,7 @@ impl Target {
     pub(super) const fn elements_max(self) -> usize {
         match self {
             Self::Cpu(_) => ARENA_ELEMENTS_MAX,
-            Self::Cuda => usize::MAX / 8,
+            Self::Cuda(_) => usize::MAX / 8,
         }
     }
 
@@ -38,7 +40,9 @@ impl Target {
     pub(super) fn scratch(self, kernel: &Kernel, sizes: &Sizes) -> usize {
         match self {
             Self::Cpu(threads) => execute::scratch(kernel, threads),
-            Self::Cuda => operation(kernel, sizes).scratch_bytes().div_ceil(4) as usize,
+            Self::Cuda(multiplier) => {
+                operation(kernel, sizes, multiplier).scratch_bytes().div_ceil(4) as usize
+            }
         }
     }
 }

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use pushpull_cuda::Driver;
-use pushpull_engine::{CudaDevice, CudaExecutor, Feed, OpTime, Program, Target};
+use pushpull_cuda::{Driver, Precision};
+use pushpull_engine::{CudaDevice, CudaExecutor, Feed, OpTime, Program};
 use pushpull_input::Batch;
 use pushpull_messages::graph::GraphSpec;
 use pushpull_messages::input::ColumnSpec;
@@ -27,19 +27,21 @@ pub struct CudaReplica {
 }
 
 impl CudaReplica {
-    /// Compiles the graph for a device. The replica takes at most `memory_fraction` of the device's memory.
+    /// Compiles the graph for a device. The replica takes at most `memory_fraction` of the device's memory, and
+    /// rounds the factors of products to `precision`.
     ///
     /// # Errors
     /// If the graph cannot be compiled, if the data lack one of the graph's inputs, or if the device has
-    /// failed.
+    /// failed or cannot multiply with the precision.
     pub fn new(
         config: ReplicaConfig<'_>,
         driver: Box<dyn Driver + Send>,
         memory_fraction: f64,
+        precision: Precision,
     ) -> Result<Self, ReplicaError> {
         let ReplicaConfig { graph, examples, columns, fetches, .. } = config;
-        let compiled = Some(Program::training_with(graph, examples, columns, Target::Cuda, fetches)?);
-        let device = CudaDevice::new(driver, memory_fraction)?;
+        let device = CudaDevice::new(driver, memory_fraction, precision)?;
+        let compiled = Some(Program::training_with(graph, examples, columns, device.target(), fetches)?);
         let (graph, columns) = (graph.clone(), columns.to_vec());
         Ok(Self { device, graph, compiled, training: None, columns, evaluation: BTreeMap::new() })
     }
@@ -81,7 +83,7 @@ impl Replica for CudaReplica {
 
     fn prepare(&mut self, examples: usize) -> Result<(), ReplicaError> {
         if !self.evaluation.contains_key(&examples) {
-            let program = Program::evaluation(&self.graph, examples, &self.columns, Target::Cuda)?;
+            let program = Program::evaluation(&self.graph, examples, &self.columns, self.device.target())?;
             self.evaluation.insert(examples, CudaExecutor::new(program, &mut self.device)?);
         }
         Ok(())

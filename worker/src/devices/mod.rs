@@ -21,7 +21,7 @@ use std::sync::Arc;
 use actix::Addr;
 use actix_rt::Arbiter;
 use futures_util::future::{join_all, try_join_all};
-use pushpull_cuda::Card;
+use pushpull_cuda::{Card, Precision};
 use pushpull_engine::OpTime;
 use pushpull_input::Batch;
 use pushpull_messages::device::DeviceKind;
@@ -46,13 +46,14 @@ use crate::fetches::FetchedPart;
 use crate::threads::arbiter;
 
 /// Returns a function that creates replicas which run pushpull's own engine, on the processor or on a card. A
-/// replica takes at most `memory_fraction` of the memory of its card.
-pub fn engine_replicas(memory_fraction: f64) -> MakeReplica {
+/// replica takes at most `memory_fraction` of the memory of its card, and rounds the factors of products to
+/// `precision` there.
+pub fn engine_replicas(memory_fraction: f64, precision: Precision) -> MakeReplica {
     Arc::new(move |config| match config.device.kind {
         DeviceKind::Cpu => Ok(Box::new(GraphReplica::new(config)?)),
         DeviceKind::Gpu => {
             let card = Card::open(config.device.index as usize)?;
-            Ok(Box::new(CudaReplica::new(config, Box::new(card), memory_fraction)?))
+            Ok(Box::new(CudaReplica::new(config, Box::new(card), memory_fraction, precision)?))
         }
     })
 }

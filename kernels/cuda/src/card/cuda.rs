@@ -2,12 +2,14 @@
 //! context is bound to the thread; a piece of pinned memory is not used until the copy of it is done; and
 //! all is done before anything but a stream's own order needs it is dropped.
 //!
-//! This is the only file about cards with unsafe code.
+//! Beside cublas.rs, this is the only file about cards with unsafe code.
 
 use std::ffi::{CString, c_void};
 use std::ops::Range;
+use std::time::{Duration, Instant};
 
 use cudarc::driver::{result, sys};
+use rayon::prelude::*;
 
 use crate::driver::Grid;
 
@@ -190,23 +192,32 @@ impl Pinned {
     /// Copies bytes into a part that no copy uses.
     pub fn write(&mut self, range: Range<usize>, bytes: &[u8]) {
         assert_eq!(bytes.len(), range.len(), "the part has the length of the bytes");
-        let to = self.part(&range);
-        // SAFETY: the part lies in the memory, has as many bytes, and is not borrowed by anything else.
+        // SAFETY: the part lies in the memory, which was initialised, and is not borrowed by anything else.
         #[expect(unsafe_code)]
-        unsafe {
-            to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
-        }
+        let part = unsafe { std::slice::from_raw_parts_mut(self.part(&range), range.len()) };
+        copy(part, bytes);
     }
 
     /// Copies bytes from the beginning, to which no copy writes.
     pub fn read(&self, bytes: &mut [u8]) {
-        let from = self.part(&(0..bytes.len()));
-        // SAFETY: the part lies in the memory, has as many bytes, and was initialised.
+        // SAFETY: the part lies in the memory, which was initialised, and nothing writes to it.
         #[expect(unsafe_code)]
-        unsafe {
-            from.copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len());
-        }
+        let part = unsafe { std::slice::from_raw_parts(self.part(&(0..bytes.len())), bytes.len()) };
+        copy(bytes, part);
     }
+}
+
+/// The number of bytes that one thread copies at once. One thread is several times slower than the bus to a
+/// card.
+const COPIED_AT_ONCE: usize = 512 << 10;
+
+/// Copies bytes, with several threads if they are many.
+fn copy(to: &mut [u8], from: &[u8]) {
+    if to.len() < 2 * COPIED_AT_ONCE {
+        return to.copy_from_slice(from);
+    }
+    let parts = to.par_chunks_mut(COPIED_AT_ONCE).zip(from.par_chunks(COPIED_AT_ONCE));
+    parts.for_each(|(to, from)| to.copy_from_slice(from));
 }
 
 impl Drop for Pinned {
@@ -216,6 +227,9 @@ impl Drop for Pinned {
         let _ = unsafe { result::free_host(self.bytes.0.cast()) };
     }
 }
+
+/// How long a thread looks whether an event is done before it sleeps.
+const LOOKED_FOR: Duration = Duration::from_micros(50);
 
 /// An event.
 #[derive(Debug)]
@@ -246,8 +260,16 @@ impl Mark {
         }
     }
 
-    /// Waits until all before the mark is done.
+    /// Waits until all before the mark is done. The thread looks for a moment, and then sleeps: to be woken
+    /// takes it longer than most operations take.
     pub fn synchronise(&self) -> Asked<()> {
+        let began = Instant::now();
+        while began.elapsed() < LOOKED_FOR {
+            if self.is_done()? {
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
         // SAFETY: the event was created, and is destroyed only when `self` is dropped.
         #[expect(unsafe_code)]
         unsafe {
@@ -329,6 +351,11 @@ impl Queue {
     pub fn create() -> Asked<Self> {
         let stream = result::stream::create(result::stream::StreamKind::NonBlocking)?;
         Ok(Self(Handle(stream)))
+    }
+
+    /// Returns the driver's pointer to the stream, for libraries.
+    pub const fn pointer(&self) -> *mut sys::CUstream_st {
+        self.0.0
     }
 
     /// Waits until all is done that was requested. The stream must not be captured. The thread spins, unless

@@ -2,8 +2,10 @@
 
 use cudarc::driver::sys::CUresult;
 
+use super::cublas::{self, StartFault};
 use super::cuda::Fault;
 use crate::driver::DriverError;
+use crate::multiplication::Multiplication;
 
 /// Says which cards are visible, if a variable of the environment selects them.
 pub(super) fn visible() -> String {
@@ -120,4 +122,32 @@ pub(super) fn failed(what: &str, fault: &Fault) -> DriverError {
         | CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED => DriverError::Refused(reason),
         _ => DriverError::Failed(reason),
     }
+}
+
+/// Returns why the library for products cannot be used.
+pub(super) fn cannot_start_library(fault: &StartFault) -> DriverError {
+    DriverError::Unavailable(match fault {
+        StartFault::Library(fault) => format!("cuBLASLt cannot be used: {fault}"),
+        StartFault::Memory(fault) => format!("cuBLASLt cannot be used: {}", describe(fault)),
+    })
+}
+
+/// Returns why the library cannot compute a product.
+pub(super) fn cannot_multiply(multiplication: &Multiplication, fault: &cublas::Fault) -> DriverError {
+    let Multiplication { batch, sizes: [rows, terms, columns], precision, .. } = multiplication;
+    DriverError::Refused(format!(
+        "cuBLASLt cannot multiply {batch} times {rows}×{terms} by {terms}×{columns} in {precision}: {fault}"
+    ))
+}
+
+/// Returns the error of a machine without the library for products.
+pub(super) fn no_library() -> DriverError {
+    let reason = "there is no libcublasLt, expected one of CUDA 13 or 12 in the library path; NVIDIA has it as the \
+                  package nvidia-cublas for Python";
+    DriverError::Unavailable(reason.to_owned())
+}
+
+/// Returns the error of a product that the library has not begun.
+pub(super) fn failed_product(name: &str, fault: &cublas::Fault) -> DriverError {
+    DriverError::Failed(format!("cannot begin the product '{name}': {fault}"))
 }

@@ -1,6 +1,7 @@
 //! A real card. Kernels are compiled for its architecture when they are loaded; copies go through pinned
 //! memory. A machine needs the driver's `libcuda` and a `libnvrtc` only to run this, not to build it.
 
+mod cublas;
 mod cuda;
 mod error;
 mod marks;
@@ -11,6 +12,7 @@ mod staging;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use self::cublas::{Library, Plan};
 use self::cuda::{Asked, Buffer, Context, Device, Executable, Function, Mark, Module, Pinned, Queue};
 use self::error::{cannot_open, cannot_start, no_card, visible};
 use self::marks::Marks;
@@ -59,6 +61,10 @@ pub struct Card {
     buffers: BTreeMap<u64, Buffer>,
     /// The sources that were loaded, with their kernels.
     modules: Vec<(Module, BTreeMap<String, Function>)>,
+    /// How the library computes what it computes instead of kernels, by their names.
+    plans: BTreeMap<String, Plan>,
+    /// The library for products, after it was needed.
+    library: Option<Library>,
     queues: [Queue; 3],
     // Fields are dropped in this order, and all before need the context.
     context: Context,
@@ -160,6 +166,8 @@ impl Card {
             marks: Marks::default(),
             buffers: BTreeMap::new(),
             modules: Vec::new(),
+            plans: BTreeMap::new(),
+            library: None,
             queues: [Queue::create()?, Queue::create()?, Queue::create()?],
             context,
         })

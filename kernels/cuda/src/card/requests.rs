@@ -4,8 +4,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ffi::CString;
 use std::sync::Arc;
 
+use super::cublas::{self, Library};
 use super::cuda::{Asked, Buffer, Context, Fault, Module, Queue};
-use super::error::{CopyFault, cannot_copy, cannot_load, failed, is_out_of_memory};
+use super::error::{
+    CopyFault, cannot_copy, cannot_load, cannot_multiply, cannot_start_library, failed, failed_product,
+    is_out_of_memory, no_library,
+};
 use super::programs::{Key, PROGRAMS};
 use super::{Card, Copied, Part};
 use crate::driver::{
@@ -13,7 +17,7 @@ use crate::driver::{
 };
 use crate::ledger::{out_of_memory, places};
 use crate::signature::signatures;
-use crate::source::Source;
+use crate::source::{Source, StandIn};
 
 /// A download is copied in pieces of this number of bytes, two of them at a time.
 const DOWNLOADED_AT_ONCE: usize = 8 << 20;
@@ -59,6 +63,30 @@ impl Card {
             ptx.push(0);
             Ok(ptx)
         })
+    }
+
+    /// Returns the library for products.
+    fn library(&mut self) -> Result<&Library, DriverError> {
+        if self.library.is_none() {
+            if !cublas::is_present() {
+                return Err(no_library());
+            }
+            self.library =
+                Some(Library::start(Buffer::allocate).map_err(|fault| cannot_start_library(&fault))?);
+        }
+        Ok(self.library.as_ref().expect("just started"))
+    }
+
+    /// Decides how the library computes what it computes instead of kernels of a source.
+    fn plan(&mut self, source: &Source) -> Result<(), DriverError> {
+        for StandIn { kernel, multiplication, .. } in source.stand_ins() {
+            if !self.plans.contains_key(kernel) {
+                let plan = self.library()?.plan(multiplication);
+                let plan = plan.map_err(|fault| cannot_multiply(multiplication, &fault))?;
+                self.plans.insert(kernel.clone(), plan);
+            }
+        }
+        Ok(())
     }
 
     /// Waits until the streams of this card are done, none of which may be captured.
@@ -148,13 +176,10 @@ impl Card {
         Ok(())
     }
 
-    /// Launches a kernel, or captures the launch.
+    /// Launches a kernel or what the library computes instead of it, or captures the launch.
     fn launch_kernel(&mut self, launch: Launch<'_>) -> Result<(), DriverError> {
         let module = self.ledger.check(&launch)?.module;
         self.ledger.in_order()?;
-        let Some(&function) = self.modules.get(module).and_then(|(_, all)| all.get(launch.kernel)) else {
-            return Err(DriverError::Refused(format!("there is no kernel '{}'", launch.kernel)));
-        };
         let mut arguments = Vec::new();
         for argument in launch.arguments {
             arguments.push(match *argument {
@@ -173,6 +198,13 @@ impl Card {
                 self.capture.is_open = true;
             }
         }
+        if let (Some(plan), Some(library)) = (self.plans.get(launch.kernel), &self.library) {
+            let multiplied = library.multiply(plan, self.queue(), &arguments);
+            return multiplied.map_err(|fault| failed_product(launch.kernel, &fault));
+        }
+        let Some(&function) = self.modules.get(module).and_then(|(_, all)| all.get(launch.kernel)) else {
+            return Err(DriverError::Refused(format!("there is no kernel '{}'", launch.kernel)));
+        };
         self.queue().launch(function, launch.grid, &mut arguments).map_err(cannot)
     }
 
@@ -203,15 +235,20 @@ impl Driver for Card {
         Context::memory().map_err(|fault| failed("ask for the free memory", &fault))
     }
 
+    fn has_library(&mut self) -> bool {
+        cublas::is_present()
+    }
+
     fn load(&mut self, source: &Source) -> Result<(), DriverError> {
         self.ledger.outside_capture("load kernels")?;
         self.bind()?;
         let kernels = signatures(source)?;
+        self.plan(source)?;
         let program = self.compile(source)?;
         let cannot = |fault: Fault| cannot_load(source.name(), &fault, self.version, self.nvrtc.version());
         let module = Module::load(&program).map_err(cannot)?;
         let mut functions = BTreeMap::new();
-        for (name, _) in &kernels {
+        for (name, _) in kernels.iter().filter(|(name, _)| !self.plans.contains_key(name)) {
             let text = CString::new(name.as_str()).map_err(|error| DriverError::Source {
                 name: source.name().to_owned(),
                 reason: error.to_string(),

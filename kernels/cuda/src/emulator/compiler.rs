@@ -85,8 +85,10 @@ impl Compiler {
 
     /// Returns the path of a library with the kernels of a source.
     pub(super) fn library(&self, source: &Source) -> Result<PathBuf, DriverError> {
-        let kernels: String = source.kernels().map(|kernel| format!("EMULATE({kernel})\n")).collect();
-        let (name, text) = (source.name(), source.text());
+        let stand_ins = source.stand_ins().iter().map(|own| &*own.kernel);
+        let kernels = source.kernels().chain(stand_ins);
+        let kernels: String = kernels.map(|kernel| format!("EMULATE({kernel})\n")).collect();
+        let (name, text) = (source.name(), source.whole_text());
         let text = format!("{HEADER}\n#line 1 \"{name}.cu\"\n{text}\n{kernels}");
         // Without the last flag, a kernel with the name of a function of the C library would not be called.
         self.compile(name, &text, &["-shared", "-fPIC", "-Wl,-Bsymbolic"])

@@ -121,6 +121,12 @@ struct __align__(16) float4 {
     float x, y, z, w;
 };
 
+struct __align__(8) uint2 {
+    unsigned x, y;
+};
+
+inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
+
 inline void __syncthreads() { emulator::wait_for_block(); }
 
 template <class T>

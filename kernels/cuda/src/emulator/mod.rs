@@ -46,6 +46,7 @@ pub struct Emulator {
     captured: Vec<Captured>,
     graphs: BTreeMap<u64, Vec<Captured>>,
     transfers: BTreeMap<u64, Arriving>,
+    has_library: bool,
 }
 
 /// A transfer that was not finished.
@@ -82,7 +83,14 @@ impl Emulator {
             captured: Vec::new(),
             graphs: BTreeMap::new(),
             transfers: BTreeMap::new(),
+            has_library: false,
         })
+    }
+
+    /// Returns the device with a library for products, for which kernels stand in.
+    #[must_use]
+    pub fn with_library(self) -> Self {
+        Self { has_library: true, ..self }
     }
 
     /// Ends the device.

@@ -117,6 +117,10 @@ impl Driver for Emulator {
         Ok([MEMORY_BYTES - used, MEMORY_BYTES])
     }
 
+    fn has_library(&mut self) -> bool {
+        self.has_library
+    }
+
     fn load(&mut self, source: &Source) -> Result<(), DriverError> {
         self.ledger.outside_capture("load kernels")?;
         let kernels = signatures(source)?;

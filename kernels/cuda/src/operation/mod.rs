@@ -10,6 +10,7 @@ mod dropout;
 mod element;
 mod embedding;
 mod lanes;
+mod library;
 mod loss;
 mod mean;
 mod metric;
@@ -25,7 +26,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 pub use self::tile::Epilogue;
 use crate::driver::{Argument, Driver, DriverError, Grid, Launch, Place};
-use crate::source::{LANES, Library, Source};
+use crate::multiplication::{Multiplication, Precision};
+use crate::source::{LANES, Library, Source, StandIn};
 
 /// An operation for tensors of given sizes. Its comment says which inputs it reads and which outputs it
 /// writes, in their order.
@@ -50,6 +52,8 @@ struct Text {
     library: Library,
     /// The text of a kernel that was generated; `None` if the kernel is in the library.
     generated: Option<String>,
+    /// What a device with a library of its own computes with it, instead of this kernel.
+    multiplication: Option<Multiplication>,
 }
 
 /// An argument of a kernel, before memory is known.
@@ -120,7 +124,7 @@ impl Operation {
 
     /// Adds a kernel of a library.
     fn then(mut self, library: Library, kernel: &str, grid: Grid, arguments: &[Slot]) -> Self {
-        let text = Text { library, generated: None };
+        let text = Text { library, generated: None, multiplication: None };
         self.stages.push(Stage { kernel: kernel.to_owned(), text, grid, arguments: arguments.to_vec() });
         self
     }
@@ -136,11 +140,31 @@ impl Operation {
         grid: Grid,
         arguments: &[Slot],
     ) -> Self {
-        let mut hasher = DefaultHasher::new();
-        (parameters, body).hash(&mut hasher);
-        let kernel = format!("{kind}_{:016x}", hasher.finish());
-        let generated = format!("\nextern \"C\" __global__ void {kernel}({parameters}) {{\n{body}}}\n");
-        let text = Text { library, generated: Some(generated) };
+        let (kernel, generated) = generated(kind, parameters, body);
+        let text = Text { library, generated: Some(generated), multiplication: None };
+        self.stages.push(Stage { kernel, text, grid, arguments: arguments.to_vec() });
+        self
+    }
+
+    /// Adds products that the device's library computes. Its arguments are the results, a, b, and the bias if
+    /// there is one. The grid is that of the kernel that stands in for a library.
+    fn then_library(mut self, multiplication: &Multiplication, grid: Grid, arguments: &[Slot]) -> Self {
+        let &Multiplication { batch, sizes, transposed: [a, b], precision, epilogue } = multiplication;
+        let [rows, terms, columns] = sizes;
+        let factor = if precision == Precision::Bf16 { "unsigned short" } else { "float" };
+        let (bias, argument) =
+            if epilogue == Epilogue::Bare { ("", "nullptr") } else { (", const float* bias", "bias") };
+        let parameters = format!("float* to, const {factor}* a, const {factor}* b{bias}");
+        let body = format!(
+            "    multiply::multiply<{batch}, {rows}, {terms}, {columns}, {a}, {b}, \
+             multiply::Precision::{precision:?}, multiply::Epilogue::{epilogue:?}>(to, a, b, {argument});\n"
+        );
+        let (kernel, generated) = generated("multiply", &parameters, &body);
+        let text = Text {
+            library: Library::Multiply,
+            generated: Some(generated),
+            multiplication: Some(*multiplication),
+        };
         self.stages.push(Stage { kernel, text, grid, arguments: arguments.to_vec() });
         self
     }
@@ -158,19 +182,24 @@ impl Operation {
 
     /// Returns the kernels of some operations as one source.
     pub fn source<'a>(name: impl Into<String>, operations: impl IntoIterator<Item = &'a Self>) -> Source {
-        let (mut libraries, mut kernels) = (Vec::new(), BTreeMap::new());
-        for stage in operations.into_iter().flat_map(|operation| &operation.stages) {
-            libraries.push(stage.text.library);
-            libraries.extend_from_slice(stage.text.library.needs());
-            if let Some(text) = &stage.text.generated {
-                kernels.insert(&stage.kernel, text);
+        let (mut libraries, mut kernels, mut stand_ins) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+        for Stage { kernel, text, .. } in operations.into_iter().flat_map(|operation| &operation.stages) {
+            libraries.push(text.library);
+            libraries.extend_from_slice(text.library.needs());
+            match (&text.generated, text.multiplication) {
+                (Some(text), None) => drop(kernels.insert(kernel, text)),
+                (Some(text), Some(multiplication)) => {
+                    let (kernel, text) = (kernel.clone(), text.clone());
+                    stand_ins.insert(kernel.clone(), StandIn { kernel, text, multiplication });
+                }
+                (None, _) => {}
             }
         }
         libraries.sort_unstable();
         libraries.dedup();
         let mut text: String = libraries.into_iter().map(Library::text).collect();
         text.extend(kernels.into_values().map(String::as_str));
-        Source::new(name, &text)
+        Source::new(name, &text).with_stand_ins(stand_ins.into_values().collect())
     }
 
     /// Returns the operation with at most this number of blocks in each kernel. It computes the same. For
@@ -213,6 +242,15 @@ impl Operation {
         }
         Ok(())
     }
+}
+
+/// Returns the name and the text of a kernel that is generated.
+fn generated(kind: &str, parameters: &str, body: &str) -> (String, String) {
+    let mut hasher = DefaultHasher::new();
+    (parameters, body).hash(&mut hasher);
+    let kernel = format!("{kind}_{:016x}", hasher.finish());
+    let text = format!("\nextern \"C\" __global__ void {kernel}({parameters}) {{\n{body}}}\n");
+    (kernel, text)
 }
 
 /// Returns a grid with one block for each of `count` items, or with fewer that work on several items each.

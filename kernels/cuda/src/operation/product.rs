@@ -4,23 +4,30 @@ use pushpull_kernels::cpu::Product;
 
 use super::Operation;
 use super::tile::{Epilogue, Products};
+use crate::multiplication::Multiplier;
 
 impl Operation {
     /// a, b, and the bias if the epilogue has one → epilogue(a · b). It computes what
     /// [`matmul`](pushpull_kernels::cpu::matmul) computes.
-    pub fn product(product: &Product, epilogue: Epilogue) -> Self {
-        products(1, product, epilogue)
+    pub fn product(product: &Product, epilogue: Epilogue, multiplier: Multiplier) -> Self {
+        products(1, product, epilogue, multiplier)
     }
 
     /// `batch` matrices a, as many matrices b → the product of each pair. It computes what
     /// [`batched_matmul`](pushpull_kernels::cpu::batched_matmul) computes.
-    pub fn batched_product(batch: usize, product: &Product) -> Self {
-        products(batch, product, Epilogue::Bare)
+    pub fn batched_product(batch: usize, product: &Product, multiplier: Multiplier) -> Self {
+        products(batch, product, Epilogue::Bare, multiplier)
     }
 }
 
-fn products(batch: usize, product: &Product, epilogue: Epilogue) -> Operation {
+fn products(batch: usize, product: &Product, epilogue: Epilogue, multiplier: Multiplier) -> Operation {
     let [rows, terms, columns] = product.sizes();
+    // A library has no sums of nothing.
+    if let Multiplier::Library(precision) = multiplier
+        && batch * rows * terms * columns > 0
+    {
+        return Operation::library_product(batch, product, precision, epilogue);
+    }
     let [transpose_a, transpose_b] = product.transposed();
     let products = Products {
         kind: "product",

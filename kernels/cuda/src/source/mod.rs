@@ -1,5 +1,7 @@
 //! The source of kernels, which a device compiles when it loads them.
 
+use crate::multiplication::Multiplication;
+
 /// The number of threads in a block of our kernels.
 pub(crate) const LANES: u32 = 256;
 
@@ -8,6 +10,16 @@ pub(crate) const LANES: u32 = 256;
 pub struct Source {
     name: String,
     text: String,
+    stand_ins: Vec<StandIn>,
+}
+
+/// A kernel that stands in for a library. Only devices without one compile it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StandIn {
+    pub kernel: String,
+    pub text: String,
+    /// What the library computes.
+    pub multiplication: Multiplication,
 }
 
 /// The text before the name of each kernel.
@@ -40,6 +52,8 @@ pub(crate) enum Library {
     Dropout,
     /// Products of matrices, and convolutions.
     Product,
+    /// The products of libraries.
+    Multiply,
 }
 
 impl Library {
@@ -58,6 +72,7 @@ impl Library {
             Self::Embeddings => include_str!("embedding.cu"),
             Self::Dropout => include_str!("dropout.cu"),
             Self::Product => include_str!("product.cu"),
+            Self::Multiply => include_str!("multiply.cu"),
         }
     }
 
@@ -76,7 +91,27 @@ impl Source {
     /// Returns a source with this name and this text behind the prelude.
     pub(crate) fn new(name: impl Into<String>, text: &str) -> Self {
         let prelude = [include_str!("prelude.cu"), include_str!("block.cu")].concat();
-        Self { name: name.into(), text: format!("#define LANES {LANES}\n{prelude}\n{text}") }
+        Self {
+            name: name.into(),
+            text: format!("#define LANES {LANES}\n{prelude}\n{text}"),
+            stand_ins: Vec::new(),
+        }
+    }
+
+    /// Returns the source with these kernels that stand in for a library.
+    pub(crate) fn with_stand_ins(self, stand_ins: Vec<StandIn>) -> Self {
+        Self { stand_ins, ..self }
+    }
+
+    /// Returns the kernels that stand in for a library.
+    pub(crate) fn stand_ins(&self) -> &[StandIn] {
+        &self.stand_ins
+    }
+
+    /// Returns the text with the kernels that stand in for a library.
+    pub(crate) fn whole_text(&self) -> String {
+        let stand_ins = self.stand_ins.iter().map(|own| own.text.as_str());
+        std::iter::once(&*self.text).chain(stand_ins).collect()
     }
 
     /// Returns the kernels of all optimizers.
@@ -108,6 +143,10 @@ impl Source {
     #[must_use]
     pub fn with(&self, from: &str, to: &str) -> Self {
         assert_eq!(self.text.matches(from).count(), 1, "{} has '{from}' once", self.name);
-        Self { name: format!("{}-changed", self.name), text: self.text.replacen(from, to, 1) }
+        Self {
+            name: format!("{}-changed", self.name),
+            text: self.text.replacen(from, to, 1),
+            stand_ins: self.stand_ins.clone(),
+        }
     }
 }

@@ -135,10 +135,16 @@ pub(crate) fn source_of(cases: &[Case]) -> Source {
 /// Checks that the processor and every device agree on all cases. `seed` decides the order of threads.
 #[track_caller]
 pub(crate) fn agree(cases: &[Case], seed: u64) {
+    agree_on(devices(seed), cases);
+}
+
+/// Checks that the processor and these devices agree on all cases.
+#[track_caller]
+pub(crate) fn agree_on(devices: Vec<(&'static str, Box<dyn Driver>)>, cases: &[Case]) {
     for case in cases {
         case.check("cpu", &case.outputs);
     }
-    for (name, mut device) in devices(seed) {
+    for (name, mut device) in devices {
         let fault = |case: &Case, error: DriverError| panic!("{} on {name}: {error}", case.name);
         device.load(&source_of(cases)).expect("our kernels compile");
         for (number, case) in cases.iter().enumerate() {

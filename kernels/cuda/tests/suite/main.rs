@@ -11,6 +11,7 @@ mod dropouts;
 mod elements;
 mod embeddings;
 mod faults;
+mod libraries;
 mod losses;
 mod metrics;
 mod mutations;

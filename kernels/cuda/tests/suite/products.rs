@@ -1,6 +1,6 @@
 //! Products of matrices agree with those of the processor, on every device.
 
-use pushpull_cuda::{Epilogue, Operation};
+use pushpull_cuda::{Epilogue, Multiplier, Operation};
 use pushpull_kernels::cpu::{self, Product, Threads};
 
 use crate::case::{Case, Data, agree};
@@ -43,7 +43,7 @@ fn case(sizes: [usize; 3], transposed: [bool; 2], epilogue: Epilogue, inputs: [&
         inputs.push(Data::F32(bias.to_vec()));
     }
     let name = format!("{sizes:?}, transposed {transposed:?}, {epilogue:?}");
-    let operation = Operation::product(&product, epilogue);
+    let operation = Operation::product(&product, epilogue, Multiplier::Own);
     let case = Case::new(name, operation, inputs, vec![Data::F32(output)]);
     Case { tolerance: tolerance(k), ..case }
 }
@@ -75,7 +75,7 @@ fn batch(numbers: &mut Numbers, batch: usize, sizes: [usize; 3], transposed: [bo
     let mut scratch = vec![f32::NAN; cpu::batched_matmul_scratch(batch, &product, Threads::One)];
     cpu::batched_matmul(&mut output, &a, &b, batch, &product, &mut scratch, Threads::One);
     let name = format!("{batch} times {sizes:?}, transposed {transposed:?}");
-    let operation = Operation::batched_product(batch, &product);
+    let operation = Operation::batched_product(batch, &product, Multiplier::Own);
     let case = Case::new(name, operation, vec![Data::F32(a), Data::F32(b)], vec![Data::F32(output)]);
     Case { tolerance: tolerance(k), ..case }
 }
@@ -138,10 +138,14 @@ pub(crate) fn layers() -> Vec<Operation> {
         ([1 << 16, 512, 1 << 17], TRANSPOSED[0], Epilogue::Bias),
     ];
     let operation = |(sizes, [transpose_a, transpose_b], epilogue): ([usize; 3], [bool; 2], Epilogue)| {
-        Operation::product(&Product::new(sizes, transpose_a, transpose_b).unwrap(), epilogue)
+        Operation::product(&Product::new(sizes, transpose_a, transpose_b).unwrap(), epilogue, Multiplier::Own)
     };
     let attention = Product::new([128, 64, 128], false, true).unwrap();
-    layers.into_iter().map(operation).chain([Operation::batched_product(96, &attention)]).collect()
+    layers
+        .into_iter()
+        .map(operation)
+        .chain([Operation::batched_product(96, &attention, Multiplier::Own)])
+        .collect()
 }
 
 /// Returns all cases.

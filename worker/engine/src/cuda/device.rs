@@ -1,12 +1,13 @@
 //! A device, and the memory that the programs of one clone share on it. This module must not depend on
 //! operations.
 
-use pushpull_cuda::{Driver, DriverError};
+use pushpull_cuda::{Driver, DriverError, Multiplier, Precision};
 
 use super::error::CudaError;
 use super::memory::DeviceMemory;
 use super::need::{MemoryNeed, TooLittleMemory};
 use crate::program::Program;
+use crate::target::Target;
 
 /// A device for the programs of one clone of a graph, which run one at a time.
 pub struct CudaDevice {
@@ -14,17 +15,38 @@ pub struct CudaDevice {
     pub(crate) memory: DeviceMemory,
     /// The number of bytes that the programs may take.
     bytes_max: u64,
+    multiplier: Multiplier,
 }
 
 impl CudaDevice {
-    /// Returns a device whose programs take at most `memory_fraction` of its memory, from 0 to 1.
+    /// Returns a device whose programs take at most `memory_fraction` of its memory, from 0 to 1, and round
+    /// the factors of products to `precision`.
     ///
     /// # Errors
-    /// If the device has failed.
-    pub fn new(mut driver: Box<dyn Driver + Send>, memory_fraction: f64) -> Result<Self, DriverError> {
+    /// If the device has failed, or lacks the library that multiplies with less precision than `f32`.
+    pub fn new(
+        mut driver: Box<dyn Driver + Send>,
+        memory_fraction: f64,
+        precision: Precision,
+    ) -> Result<Self, DriverError> {
         let [_, total] = driver.memory_info()?;
         let bytes_max = (total as f64 * memory_fraction) as u64;
-        Ok(Self { driver, memory: DeviceMemory::default(), bytes_max })
+        let multiplier = match (driver.has_library(), precision) {
+            (true, precision) => Multiplier::Library(precision),
+            (false, Precision::F32) => Multiplier::Own,
+            (false, precision) => {
+                return Err(DriverError::Unavailable(format!(
+                    "products in {precision} need cuBLASLt, but there is no libcublasLt in the library path; NVIDIA \
+                     has it as the package nvidia-cublas for Python"
+                )));
+            }
+        };
+        Ok(Self { driver, memory: DeviceMemory::default(), bytes_max, multiplier })
+    }
+
+    /// Returns the target for which programs for this device are compiled.
+    pub const fn target(&self) -> Target {
+        Target::Cuda(self.multiplier)
     }
 
     /// Returns the driver of the device, for work beside the programs.
@@ -42,7 +64,7 @@ impl CudaDevice {
     /// # Errors
     /// If the device has too little memory, or has failed.
     pub(super) fn fit(&mut self, program: &Program) -> Result<(), CudaError> {
-        let Self { driver, memory, bytes_max } = self;
+        let Self { driver, memory, bytes_max, .. } = self;
         let missing = memory.missing(program);
         if missing.is_empty() {
             return Ok(());

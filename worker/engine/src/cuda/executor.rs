@@ -75,8 +75,18 @@ struct Asked<'a> {
     feed: Feed<'a>,
     values: &'a dyn ValueSource,
     groups: Groups,
+    /// Whether the values are copied to the device.
+    arrives: bool,
     /// Whether gradients leave.
     trains: bool,
+}
+
+/// What a step computes with.
+struct Given<'a> {
+    feed: Feed<'a>,
+    values: &'a dyn ValueSource,
+    /// Whether the values are copied to the device.
+    arrives: bool,
 }
 
 impl CudaExecutor {
@@ -86,8 +96,9 @@ impl CudaExecutor {
     /// If the device cannot compile the kernels, or has too little memory.
     ///
     /// # Panics
-    /// If the program was compiled for another target than [`Target::Cuda`].
+    /// If the program was compiled for another target than [`CudaDevice::target`].
     pub fn new(program: Program, device: &mut CudaDevice) -> Result<Self, CudaError> {
+        assert_eq!(program.target, device.target(), "the program is for another target");
         device.fit(&program)?;
         device.driver.load(&Operation::source("program", &Self::operations(&program)))?;
         Self::loaded(program, device)
@@ -95,7 +106,7 @@ impl CudaExecutor {
 
     /// Returns an executor for a program whose kernels were loaded.
     pub(crate) fn loaded(program: Program, device: &mut CudaDevice) -> Result<Self, CudaError> {
-        assert_eq!(program.target, Target::Cuda, "the program is for another target");
+        assert_eq!(program.target, device.target(), "the program is for another target");
         device.fit(&program)?;
         let operations = Self::operations(&program);
         let results = Vec::with_capacity(program.result_elements().sum());
@@ -106,7 +117,8 @@ impl CudaExecutor {
 
     /// Returns the operation of each instruction.
     pub(crate) fn operations(program: &Program) -> Vec<Operation> {
-        program.instructions.iter().map(|own| operation(&own.kernel, &own.sizes)).collect()
+        let Target::Cuda(multiplier) = program.target else { unreachable!("the program is for a device") };
+        program.instructions.iter().map(|own| operation(&own.kernel, &own.sizes, multiplier)).collect()
     }
 
     /// Returns the program.
@@ -134,7 +146,26 @@ impl CudaExecutor {
             gradients.variable_mut(variable).fill(0.0);
             gradients.complete(variable);
         }
-        self.run(device, feed, values, Some(gradients))?;
+        self.run(device, Given { feed, values, arrives: true }, Some(gradients))?;
+        Ok(self.results[0])
+    }
+
+    /// Runs a training program forward and backward on the values of the last step, which are on the device,
+    /// and leaves the gradients there. Returns the loss. `values` are those of the last step. So a benchmark
+    /// tells the time of a step from that of its copies.
+    ///
+    /// # Errors
+    /// See [`train`](Self::train).
+    ///
+    /// # Panics
+    /// See [`train`](Self::train).
+    pub fn repeat(
+        &mut self,
+        device: &mut CudaDevice,
+        feed: Feed<'_>,
+        values: &dyn ValueSource,
+    ) -> Result<f32, CudaError> {
+        self.run(device, Given { feed, values, arrives: false }, None)?;
         Ok(self.results[0])
     }
 
@@ -162,15 +193,14 @@ impl CudaExecutor {
         feed: Feed<'_>,
         values: &dyn ValueSource,
     ) -> Result<&[f32], CudaError> {
-        self.run(device, feed, values, None)?;
+        self.run(device, Given { feed, values, arrives: true }, None)?;
         Ok(&self.results)
     }
 
     fn run(
         &mut self,
         device: &mut CudaDevice,
-        feed: Feed<'_>,
-        values: &dyn ValueSource,
+        Given { feed, values, arrives }: Given<'_>,
         gradients: Option<&mut dyn GradientSink>,
     ) -> Result<(), CudaError> {
         assert!(
@@ -180,7 +210,7 @@ impl CudaExecutor {
         let groups = feed.groups.with(Groups::ALWAYS);
         let faulty = self.check(feed, groups)?;
         self.times.clear();
-        let asked = Asked { feed, values, groups, trains: gradients.is_some() };
+        let asked = Asked { feed, values, groups, arrives, trains: gradients.is_some() };
         let mut leaving = Leaving::new();
         let begun = self.begin(device, asked, &mut leaving);
         device.driver.select(Stream::Compute);
@@ -246,7 +276,7 @@ impl CudaExecutor {
         }
         for position in 0..self.segments.len() {
             device.driver.select(Stream::Upload);
-            for &variable in &self.segments[position].needs {
+            for &variable in self.segments[position].needs.iter().filter(|_| asked.arrives) {
                 let place = device.memory.address(&Place::Variable(variable));
                 device.driver.upload(place, bytemuck::cast_slice(asked.values.variable(variable)))?;
             }

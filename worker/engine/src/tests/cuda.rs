@@ -3,9 +3,9 @@
 //!
 //! Tolerance: 10⁻⁴ of the largest number of a tensor (but at least 10⁻⁵).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use pushpull_cuda::{Card, Compiler, DriverError, Emulator, Operation};
+use pushpull_cuda::{Card, Compiler, DriverError, Emulator, Multiplier, Operation, Precision};
 use pushpull_kernels::cpu::Threads;
 use pushpull_messages::graph::GraphBuilder;
 use pushpull_messages::id::NodeId;
@@ -122,10 +122,10 @@ fn assert_trained(what: &str, got: &Trained, expected: &Trained) {
 }
 
 /// Compiles a graph for a whole batch, for a part of one, and for an evaluation.
-fn programs_of(seed: u64, trial: &Trial) -> [Program; 3] {
+fn programs_of(seed: u64, trial: &Trial, target: Target) -> [Program; 3] {
     let Trial { graph, columns, .. } = trial;
-    let train = |examples| Program::training(graph, examples, columns, Target::Cuda).unwrap();
-    let evaluation = Program::evaluation(graph, EXAMPLES, columns, Target::Cuda).unwrap();
+    let train = |examples| Program::training(graph, examples, columns, target).unwrap();
+    let evaluation = Program::evaluation(graph, EXAMPLES, columns, target).unwrap();
     [train(EXAMPLES), train(EXAMPLES - first_of_part(seed)), evaluation]
 }
 
@@ -146,13 +146,23 @@ fn found<T>(kind: &str, find: impl FnOnce() -> Result<T, DriverError>) -> Option
     None
 }
 
-/// Returns an emulated device; `None`, after a warning, if there can be none.
-fn device(memory_fraction: f64) -> Option<CudaDevice> {
+/// Returns an emulator; `None`, after a warning, if there can be none.
+fn emulator() -> Option<Emulator> {
     // The folder of this program is below the folder for what cargo builds.
     let folder = std::env::current_exe().unwrap().with_file_name("emulator");
     let compiler = found("emulated", || Compiler::find(folder))?;
-    let driver = Box::new(Emulator::start(&compiler, 3).unwrap());
-    Some(CudaDevice::new(driver, memory_fraction).unwrap())
+    Some(Emulator::start(&compiler, 3).unwrap())
+}
+
+/// Returns an emulated device without a library; `None`, after a warning, if there can be none.
+fn device(memory_fraction: f64) -> Option<CudaDevice> {
+    Some(CudaDevice::new(Box::new(emulator()?), memory_fraction, Precision::F32).unwrap())
+}
+
+/// Returns an emulated device whose library multiplies with this precision; `None`, after a warning, if there
+/// can be none.
+fn library(precision: Precision) -> Option<CudaDevice> {
+    Some(CudaDevice::new(Box::new(emulator()?.with_library()), 1.0, precision).unwrap())
 }
 
 /// Returns the same trial with another batch, other values and other random numbers.
@@ -173,7 +183,8 @@ fn another(trial: &Trial) -> Trial {
 fn too_little_memory_is_an_error_that_says_who_takes_it() {
     let Some(mut device) = self::device(1.0) else { return };
     let trial = drawn(0).unwrap();
-    let program = || Program::training(&trial.graph, EXAMPLES, &trial.columns, Target::Cuda).unwrap();
+    let target = device.target();
+    let program = || Program::training(&trial.graph, EXAMPLES, &trial.columns, target).unwrap();
     CudaExecutor::new(program(), &mut device).unwrap();
     let bytes = device.bytes();
     assert!(bytes > 4 * trial.variables.iter().map(Vec::len).sum::<usize>() as u64);
@@ -193,7 +204,8 @@ fn too_little_memory_is_an_error_that_says_who_takes_it() {
 fn graphs_are_captured_again_when_memory_has_grown() {
     let Some(mut device) = device(1.0) else { return };
     let trial = drawn(0).unwrap();
-    let program = |examples| Program::training(&trial.graph, examples, &trial.columns, Target::Cuda).unwrap();
+    let target = device.target();
+    let program = |examples| Program::training(&trial.graph, examples, &trial.columns, target).unwrap();
     let mut part = CudaExecutor::new(program(EXAMPLES - 1), &mut device).unwrap();
     let (other, generation) = (another(&trial), device.memory.generation());
     for trial in [&trial, &other, &trial] {
@@ -218,7 +230,7 @@ fn a_bad_label_is_the_error_of_the_processor() {
     let loss = g.softmax_cross_entropy(logits, labels);
     let graph = g.finish(loss, &[]).unwrap();
     let mut trial = Trial::new(&graph, &Bounds::new(), EXAMPLES, 1.0, 1);
-    let program = Program::training(&graph, EXAMPLES, &trial.columns, Target::Cuda).unwrap();
+    let program = Program::training(&graph, EXAMPLES, &trial.columns, device.target()).unwrap();
     let mut executor = CudaExecutor::new(program, &mut device).unwrap();
     let good = trial.clone();
     trial.batch.columns[1] = Column::I32(vec![0, 1, 2, 0]);
@@ -243,7 +255,7 @@ fn fetches_and_times_are_those_of_the_processor() {
     let fetch = |node: NodeId| Fetch { node, groups: Groups::only(node.0 % 2) };
     let fetches: Vec<Fetch> = nodes.map(fetch).collect();
     let compiled = |target| Program::training_with(graph, EXAMPLES, columns, target, &fetches).unwrap();
-    let mut on_device = CudaExecutor::new(compiled(Target::Cuda), &mut device).unwrap();
+    let mut on_device = CudaExecutor::new(compiled(device.target()), &mut device).unwrap();
     let mut on_processor = Executor::new(compiled(Target::Cpu(Threads::One)));
     let (values, none) = (trial.values(), Groups::NONE);
     let [even, odd] = [0, 1].map(Groups::only);
@@ -263,14 +275,18 @@ fn fetches_and_times_are_those_of_the_processor() {
     }
 }
 
+/// Returns the names of the kernels that some programs run.
+fn kernels_of(programs: &[Program]) -> BTreeSet<String> {
+    let instructions = programs.iter().flat_map(|program| &program.instructions);
+    instructions.map(|instruction| instruction.kernel.name()).collect()
+}
+
 /// Draws graphs that together have all kernels.
 fn trials() -> Vec<(u64, Trial)> {
     let (mut ran, mut trials) = (BTreeSet::new(), Vec::new());
     for seed in 0..DRAWN {
         let Some(trial) = drawn(seed) else { continue };
-        let programs = programs_of(seed, &trial);
-        let instructions = programs.iter().flat_map(|program| &program.instructions);
-        let kernels: BTreeSet<String> = instructions.map(|instruction| instruction.kernel.name()).collect();
+        let kernels = kernels_of(&programs_of(seed, &trial, Target::Cuda(Multiplier::Own)));
         if seed < GRAPHS || !kernels.is_subset(&ran) {
             ran.extend(kernels);
             trials.push((seed, trial));
@@ -280,10 +296,31 @@ fn trials() -> Vec<(u64, Trial)> {
     trials
 }
 
+/// Draws graphs with products.
+fn trials_of_products() -> Vec<(u64, Trial)> {
+    let mut wanted = BTreeMap::from([("Product", 3), ("BatchedProduct", 2)]);
+    let mut trials = Vec::new();
+    for seed in 0..DRAWN {
+        let Some(trial) = drawn(seed) else { continue };
+        let kernels = kernels_of(&programs_of(seed, &trial, Target::Cuda(Multiplier::Own)));
+        let has = |(kernel, count): (&&str, &mut usize)| {
+            let counts = *count > 0 && kernels.contains(*kernel);
+            *count -= usize::from(counts);
+            counts
+        };
+        if wanted.iter_mut().filter_map(|one| has(one).then_some(())).count() > 0 {
+            trials.push((seed, trial));
+        }
+    }
+    assert!(wanted.values().all(|&count| count == 0), "not drawn: {wanted:?}");
+    trials
+}
+
 /// Checks that a device computes what the processor computes.
-fn agree(device: &mut CudaDevice) {
-    let trials = trials();
-    let programs: Vec<[Program; 3]> = trials.iter().map(|(seed, trial)| programs_of(*seed, trial)).collect();
+fn agree(device: &mut CudaDevice, trials: &[(u64, Trial)]) {
+    let target = device.target();
+    let programs: Vec<[Program; 3]> =
+        trials.iter().map(|(seed, trial)| programs_of(*seed, trial, target)).collect();
     // One compilation of all kernels takes less time than one for each program.
     let operations: Vec<Operation> = programs.iter().flatten().flat_map(CudaExecutor::operations).collect();
     let source = Operation::source("programs", &operations);
@@ -313,11 +350,58 @@ fn agree(device: &mut CudaDevice) {
 #[test]
 fn an_emulated_card_computes_what_the_processor_computes() {
     let Some(mut device) = device(1.0) else { return };
-    agree(&mut device);
+    agree(&mut device, &trials());
+}
+
+#[test]
+fn an_emulated_library_computes_what_the_processor_computes() {
+    let Some(mut device) = library(Precision::F32) else { return };
+    agree(&mut device, &trials_of_products());
+}
+
+#[test]
+fn factors_of_less_precision_change_little() {
+    let trial = products();
+    let expected = trial.train();
+    // Factors have 10 and 7 bits behind the point. `f32` has 23.
+    for (precision, [least, most]) in [(Precision::Tf32, [1e-6, 2e-3]), (Precision::Bf16, [1e-4, 2e-2])] {
+        let Some(mut device) = library(precision) else { return };
+        let program = Program::training(&trial.graph, EXAMPLES, &trial.columns, device.target()).unwrap();
+        let mut executor = CudaExecutor::new(program, &mut device).unwrap();
+        for _ in 0..3 {
+            let got = train(&mut executor, &mut device, &trial, 0);
+            let [got, expected] = [&got, &expected].map(|own| own.gradients.concat());
+            let largest = expected.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+            let off = got.iter().zip(&expected).fold(0.0f32, |most, (a, b)| most.max((a - b).abs()));
+            assert!((least * largest..most * largest).contains(&off), "{precision}: {off} of {largest}");
+        }
+    }
+}
+
+#[test]
+fn less_precision_needs_a_library() {
+    let Some(emulator) = emulator() else { return };
+    let error = CudaDevice::new(Box::new(emulator), 1.0, Precision::Bf16).err().unwrap().to_string();
+    assert!(error.contains("products in bf16 need cuBLASLt"), "{error}");
+}
+
+/// Returns a trial of two layers, which are larger than those of drawn graphs.
+fn products() -> Trial {
+    let mut g = GraphBuilder::new("products");
+    let mut x = g.input("x", [40]);
+    let labels = g.labels("labels");
+    for (name, sizes) in [("first", [40, 33]), ("second", [33, 5])] {
+        let kernel = g.variable(name, sizes, InitializerSpec::Zeros);
+        x = g.matmul(x, kernel);
+        x = g.relu(x);
+    }
+    let loss = g.softmax_cross_entropy(x, labels);
+    let graph = g.finish(loss, &[]).unwrap();
+    Trial::new(&graph, &Bounds::new(), EXAMPLES, 1.0, 1)
 }
 
 #[test]
 fn a_card_computes_what_the_processor_computes() {
     let Some(card) = found("cuda", || Card::open(0)) else { return };
-    agree(&mut CudaDevice::new(Box::new(card), 1.0).unwrap());
+    agree(&mut CudaDevice::new(Box::new(card), 1.0, Precision::F32).unwrap(), &trials());
 }

@@ -1,0 +1,69 @@
+//! Products that a device may leave to a library. This module must not depend on which library that is.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::operation::Epilogue;
+
+/// How factors are rounded before they are multiplied. Sums are always `f32`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Precision {
+    /// Not at all.
+    #[default]
+    F32,
+    /// To 10 bits behind the point, with the exponents of `f32`. Cards with tensor cores multiply such numbers
+    /// several times faster.
+    Tf32,
+    /// To `bf16`, which has 7 bits behind the point and the exponents of `f32`.
+    Bf16,
+}
+
+impl fmt::Display for Precision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::F32 => "fp32",
+            Self::Tf32 => "tf32",
+            Self::Bf16 => "bf16",
+        })
+    }
+}
+
+/// The error for the name of another precision.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no precision '{0}', expected fp32, tf32 or bf16")]
+pub struct NoPrecision(String);
+
+impl FromStr for Precision {
+    type Err = NoPrecision;
+
+    fn from_str(text: &str) -> Result<Self, NoPrecision> {
+        let all = [Self::F32, Self::Tf32, Self::Bf16];
+        all.into_iter().find(|own| own.to_string() == text).ok_or_else(|| NoPrecision(text.to_owned()))
+    }
+}
+
+/// What multiplies matrices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Multiplier {
+    /// Our own kernels, in `f32`.
+    #[default]
+    Own,
+    /// The device's library: see [`Driver::has_library`](crate::Driver::has_library).
+    Library(Precision),
+}
+
+/// `batch` products epilogue(a · b) of matrices in row-major order, which lie side by side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Multiplication {
+    /// The number of products, at least 1.
+    pub batch: usize,
+    /// The number of rows of a result, the number of terms of each sum, and the number of columns; each of
+    /// them is at least 1.
+    pub sizes: [usize; 3],
+    /// Whether a is stored as `[terms, rows]`, and b as `[columns, terms]`.
+    pub transposed: [bool; 2],
+    /// How the factors are rounded. With [`Precision::Bf16`], they are stored in two bytes each.
+    pub precision: Precision,
+    /// What is done with a sum before it is stored.
+    pub epilogue: Epilogue,
+}
