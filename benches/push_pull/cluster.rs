@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::Context;
-use pushpull::{ClusterSpec, InitializerSpec, SyncSpec};
+use pushpull::{ClusterSpec, InitializerSpec, PsDevice, SyncSpec};
 use pushpull_identity::{Authority, Credentials};
 use pushpull_messages::id::{GlobalStep, Incarnation, JobName, PlacementEpoch, ShardId, TaskId, VariableId};
 use pushpull_messages::message::{Appoint, Appointed, Claim, Claimed, CreateShard, ShardCreated};
@@ -147,8 +147,16 @@ impl Setup {
     }
 }
 
-fn start_ps(setup: &Setup) -> anyhow::Result<Child> {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pushpull-ps"));
+/// How a ps process is started.
+#[derive(Clone, Debug)]
+pub(crate) struct PsProgram {
+    pub path: PathBuf,
+    pub device: PsDevice,
+}
+
+fn start_ps(setup: &Setup, program: &PsProgram) -> anyhow::Result<Child> {
+    let mut command = Command::new(&program.path);
+    command.arg(format!("--ps-device={}", program.device));
     command.arg(format!("--tcp-congestion={}", congestion()));
     command.args((!setup.case.spins).then_some("--spin-us=0"));
     command.arg(if setup.case.transport == Wire::Shared { "--transport=auto" } else { "--transport=tcp" });
@@ -161,7 +169,7 @@ fn start_ps(setup: &Setup) -> anyhow::Result<Child> {
 }
 
 /// Measures a case for about this time.
-pub(crate) async fn measure(case: &Case, seconds: f64) -> anyhow::Result<Exchanged> {
+pub(crate) async fn measure(case: &Case, program: &PsProgram, seconds: f64) -> anyhow::Result<Exchanged> {
     let dir = tempfile::tempdir()?;
     let setup = Setup::new(*case, dir.path())?;
     if case.transport == Wire::InProcess {
@@ -170,7 +178,7 @@ pub(crate) async fn measure(case: &Case, seconds: f64) -> anyhow::Result<Exchang
         let workers = child::measure(&mut process, seconds).await?;
         return Ok(Exchanged { workers, ps_cpu_s: 0.0, ps_peak_bytes: 0 });
     }
-    let ps = start_ps(&setup)?;
+    let ps = start_ps(&setup, program)?;
     let id = ps.id().context("the ps runs")?.to_string();
     let transport = setup.tcp(BufferPool::default(), TaskId::CHIEF)?;
     let _chief = setup.lead(&transport).await?;

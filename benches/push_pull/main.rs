@@ -3,7 +3,7 @@
 //! ping-pong and a copy in memory. Ratios are formed within a round, so that a slower minute changes both.
 //!
 //! `cargo bench --bench push_pull -- [--rounds N] [--only TEXT] [--seconds X] [--congestion NAME]
-//! [--tcp-congestion NAME] [--peer-python FILE] [--json FILE]`.
+//! [--tcp-congestion NAME] [--ps-device cpu|cuda:N] [--peer-python FILE] [--json FILE]`.
 
 mod case;
 mod child;
@@ -26,7 +26,9 @@ use anyhow::{Context, bail};
 use case::{Case, Limit};
 use child::Task;
 use clap::Parser;
+use cluster::PsProgram;
 use figures::Table;
+use pushpull::PsDevice;
 use pushpull_transport::Congestion;
 
 #[global_allocator]
@@ -50,6 +52,12 @@ struct Args {
     /// loopback), host, or a name; with `--congestion`, the default is host
     #[arg(long, default_value = "auto")]
     tcp_congestion: Congestion,
+    /// Device on which the ps tasks apply updates, but those within the worker's process: cpu or cuda:N
+    #[arg(long, default_value_t)]
+    ps_device: PsDevice,
+    /// Program of the ps tasks; default: the one that was built with this benchmark
+    #[arg(long)]
+    ps_program: Option<PathBuf>,
     /// Python of an environment with TensorFlow, whose parameter server is then measured in each round
     #[arg(long)]
     peer_python: Option<PathBuf>,
@@ -62,6 +70,13 @@ struct Args {
     /// Ignored: `cargo bench` adds this flag
     #[arg(long, hide = true)]
     bench: bool,
+}
+
+impl Args {
+    fn ps(&self) -> PsProgram {
+        let built = || PathBuf::from(env!("CARGO_BIN_EXE_pushpull-ps"));
+        PsProgram { path: self.ps_program.clone().unwrap_or_else(built), device: self.ps_device }
+    }
 }
 
 /// Parses the duration of a measurement.
@@ -107,7 +122,7 @@ async fn measure(args: &Args) -> anyhow::Result<()> {
             table.peer(peer::measure(python, args.seconds).await.context("cannot measure TensorFlow")?);
         }
         for case in &cases {
-            let measured = cluster::measure(case, args.seconds).await;
+            let measured = cluster::measure(case, &args.ps(), args.seconds).await;
             table.case(case, &measured.with_context(|| format!("cannot measure {}", case.name()))?);
         }
     }

@@ -2,6 +2,7 @@
 //! among each other only where events give them one. This module must not depend on what the kernels compute.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use crate::source::{LANES, Source};
 
@@ -153,6 +154,17 @@ impl Transfer {
     }
 }
 
+/// A time during which a stream carried out a request: a copy, a launch, or the replay of a graph.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Worked {
+    /// The stream.
+    pub stream: Stream,
+    /// When it began.
+    pub began: Instant,
+    /// When it ended.
+    pub ended: Instant,
+}
+
 /// Requests that a device has captured, and carries out at each [`Driver::replay`].
 #[derive(Debug, PartialEq, Eq)]
 pub struct Graph {
@@ -274,6 +286,24 @@ pub trait Driver {
     /// # Errors
     /// If any of it has failed.
     fn synchronise(&mut self) -> Result<(), DriverError>;
+
+    /// Records from now on when the streams work, for [`watched`](Self::watched), of up to 4096 requests. All
+    /// that was asked before is done then. A device that has no clock records nothing.
+    ///
+    /// # Errors
+    /// If the device has failed.
+    fn watch(&mut self) -> Result<(), DriverError> {
+        Ok(())
+    }
+
+    /// Returns when the streams worked since [`watch`](Self::watch), in the order of the requests, and ends
+    /// the record. All that was asked is done then.
+    ///
+    /// # Errors
+    /// If the device has failed.
+    fn watched(&mut self) -> Result<Vec<Worked>, DriverError> {
+        Ok(Vec::new())
+    }
 
     /// Captures what follows instead of carrying it out. The stream of kernels must be selected. Only
     /// launches and events can be captured, and waits for events of the same capture; all other requests are

@@ -16,7 +16,7 @@ mod source;
 
 pub use card::{Card, CardInfo, cards};
 pub use driver::{
-    Argument, Driver, DriverError, Event, Graph, Grid, Launch, Memory, Place, Stream, Transfer,
+    Argument, Driver, DriverError, Event, Graph, Grid, Launch, Memory, Place, Stream, Transfer, Worked,
 };
 pub use emulator::{Compiler, Emulator};
 pub use multiplication::{Multiplier, NoPrecision, Precision};

@@ -21,11 +21,13 @@ pub struct Feed<'a> {
     pub groups: Groups,
     /// Whether a training step records the time of each operation.
     pub timed: bool,
+    /// Whether a training step on a device records when the device copies and computes.
+    pub traced: bool,
 }
 
 impl<'a> Feed<'a> {
     /// Returns the feed for a whole batch, with the seed 0, without fetches and without times.
     pub const fn whole(columns: &'a [Column], examples: usize) -> Self {
-        Self { columns, examples, first: 0, random: 0, groups: Groups::NONE, timed: false }
+        Self { columns, examples, first: 0, random: 0, groups: Groups::NONE, timed: false, traced: false }
     }
 }

@@ -34,6 +34,12 @@ impl Readers {
     pub fn of(&self, value: Value) -> usize {
         self.0[value.node][value.output]
     }
+
+    /// Adds the only output of the node behind the last one, which something reads.
+    pub fn add(&mut self, value: Value) {
+        assert_eq!(value, Value { node: self.0.len(), output: 0 }, "the node behind the last one");
+        self.0.push(vec![1]);
+    }
 }
 
 /// The maximum number of steps in one pass. With more steps, the operands might not fit into the cache

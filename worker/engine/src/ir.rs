@@ -69,6 +69,10 @@ pub(super) enum Kernel {
     /// Several matrices a, as many matrices b → the product of each pair. The fields are the number of
     /// products, and the sizes of one product.
     BatchedProduct(usize, Factors),
+    /// x → x as `bf16`, two numbers in 4 bytes. Only [`narrow`](super::narrow) creates this kernel.
+    Narrow {
+        elements: usize,
+    },
     /// Embedding table, ids → the rows with these ids.
     Gather {
         width: usize,
@@ -220,7 +224,7 @@ pub(super) struct Node {
 }
 
 /// A list of nodes. Each node comes after the nodes whose outputs it reads.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Ir {
     pub nodes: Vec<Node>,
     known: BTreeMap<(String, Vec<Value>), usize>,

@@ -21,6 +21,7 @@ mod gradients;
 mod ir;
 mod lower;
 mod memory;
+mod narrow;
 mod op_time;
 mod operation;
 mod plan;

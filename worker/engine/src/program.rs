@@ -3,6 +3,7 @@
 
 use std::time::Instant;
 
+use pushpull_cuda::{Multiplier, Precision};
 use pushpull_kernels::cpu::Threads;
 use pushpull_messages::graph::GraphSpec;
 use pushpull_messages::id::{NodeId, VariableId};
@@ -16,6 +17,7 @@ use super::fuse::fuse;
 use super::ir::{Ir, Kernel, Value};
 use super::lower::{Lowered, Mode, lower};
 use super::memory::{Instruction, Memory, Place, lay_out};
+use super::narrow::narrow;
 use super::op_time::OpTime;
 use super::target::Target;
 use super::training::Training;
@@ -205,6 +207,14 @@ impl Program {
         let gradient = |&(_, value): &(VariableId, Value)| (value, Groups::ALWAYS);
         let targets: Vec<_> = results.iter().copied().chain(gradients.iter().map(gradient)).collect();
         let fused = fuse(ir, &targets);
+        let (narrowed, fused) = match target {
+            Target::Cuda(Multiplier::Library(Precision::Bf16)) => {
+                let (ir, fused) = narrow(ir, fused);
+                (Some(ir), fused)
+            }
+            _ => (None, fused),
+        };
+        let ir = narrowed.as_ref().unwrap_or(ir);
         let Memory { instructions, arena, results: places } =
             lay_out(ir, fused, results, gradients, |kernel, sizes| target.scratch(kernel, sizes));
         let mut read = vec![None; columns.len()];

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use pushpull_cuda::{Driver, Precision};
+use pushpull_cuda::{Driver, Precision, Worked};
 use pushpull_engine::{CudaDevice, CudaExecutor, Feed, OpTime, Program};
 use pushpull_input::Batch;
 use pushpull_messages::graph::GraphSpec;
@@ -72,6 +72,10 @@ impl Replica for CudaReplica {
 
     fn op_times(&self) -> Vec<OpTime> {
         self.training.iter().flat_map(CudaExecutor::op_times).collect()
+    }
+
+    fn worked(&self) -> Vec<Worked> {
+        self.training.as_ref().map_or_else(Vec::new, |training| training.worked().to_vec())
     }
 
     fn prepare_training(&mut self) -> Result<(), ReplicaError> {

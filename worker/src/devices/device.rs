@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use actix::{Actor, Addr, Context, Handler, MessageResult};
 use actix_rt::ArbiterHandle;
+use pushpull_cuda::Worked;
 use pushpull_engine::{Feed, Groups, OpTime};
 use pushpull_input::Batch;
 use pushpull_messages::observe::{self, Queued};
@@ -45,6 +46,8 @@ pub(crate) struct ComputeGradients {
     pub groups: Groups,
     /// Whether the time of each operation is recorded.
     pub timed: bool,
+    /// Whether it is recorded when the device copies and computes.
+    pub traced: bool,
     pub values: Arc<Values>,
     pub gradients: Gradients,
     pub queued: Queued,
@@ -59,6 +62,8 @@ pub(crate) struct DeviceGradients {
     pub fetched: Vec<f32>,
     /// The time of each operation; empty unless it was requested.
     pub op_times: Vec<OpTime>,
+    /// When the device copied and computed; empty unless it was requested.
+    pub worked: Vec<Worked>,
     /// When the computation began and ended.
     pub took: [Instant; 2],
 }
@@ -67,18 +72,21 @@ impl Handler<ComputeGradients> for Device {
     type Result = MessageResult<ComputeGradients>;
 
     fn handle(&mut self, step: ComputeGradients, _: &mut Self::Context) -> Self::Result {
-        let ComputeGradients { batch, first, random, groups, timed, values, mut gradients, queued } = step;
+        let ComputeGradients { batch, first, random, groups, timed, traced, values, mut gradients, queued } =
+            step;
         let handling = queued.handle();
-        let feed = Feed { columns: &batch.columns, examples: batch.examples, first, random, groups, timed };
+        let (columns, examples) = (&batch.columns, batch.examples);
+        let feed = Feed { columns, examples, first, random, groups, timed, traced };
         let loss = self.replica.step(feed, &values, &mut gradients, &mut Gradients::complete);
         if loss.is_ok() {
             gradients.complete_all();
         }
         let fetched = if groups.is_empty() { Vec::new() } else { self.replica.fetched().to_vec() };
         let op_times = if timed { self.replica.op_times() } else { Vec::new() };
+        let worked = if traced { self.replica.worked() } else { Vec::new() };
         drop((batch, values));
         let took = [handling.began(), observe::now()];
-        MessageResult(DeviceGradients { loss, gradients, fetched, op_times, took })
+        MessageResult(DeviceGradients { loss, gradients, fetched, op_times, worked, took })
     }
 }
 

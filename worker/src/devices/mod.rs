@@ -160,6 +160,7 @@ impl Devices {
                 random,
                 groups,
                 timed,
+                traced,
                 values: Arc::clone(values),
                 gradients,
                 queued: meter.queue(),
@@ -170,11 +171,13 @@ impl Devices {
         let (mut loss, mut all) = (0.0, Vec::with_capacity(self.actors.len()));
         let (mut failed, mut work, mut fetched) = (None, Vec::new(), Vec::new());
         for (device, (stepped, part)) in join_all(steps).await.into_iter().zip(&self.parts).enumerate() {
-            let DeviceGradients { loss: own, gradients, fetched: values, op_times, took } = stepped?;
+            let DeviceGradients { loss: own, gradients, fetched: values, op_times, worked, took } = stepped?;
             if traced {
                 let [began, ended] = took;
-                work.push(Work { device, name: "forward and backward".into(), began, ended });
+                let name = "forward and backward".into();
+                work.push(Work { device, stream: None, name, began, ended });
                 work.extend(op_times.into_iter().map(|op| self.work_of(device, op)));
+                work.extend(worked.into_iter().map(|worked| Work::of_stream(device, worked)));
             }
             match own {
                 Ok(own) => loss += own * (part.len() as f32 / batch.examples as f32),
@@ -197,7 +200,7 @@ impl Devices {
         let OpTime { node, kind, backward, began, ended } = op;
         let node = self.nodes.get(node.index()).map_or("", String::as_str);
         let pass = if backward { " (backward)" } else { "" };
-        Work { device, name: format!("{kind}{pass} {node}").into(), began, ended }
+        Work { device, stream: None, name: format!("{kind}{pass} {node}").into(), began, ended }
     }
 
     /// Sums the gradients of all devices in a tree. In each round, the gradients are added in pairs: the
@@ -223,7 +226,7 @@ impl Devices {
             for (sum, took) in try_join_all(pairs).await? {
                 gradients.push(sum);
                 if let (Some(work), Some((device, [began, ended]))) = (&mut work, took) {
-                    work.push(Work { device, name: "reduce".into(), began, ended });
+                    work.push(Work { device, stream: None, name: "reduce".into(), began, ended });
                 }
             }
         }

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use pushpull_cuda::Worked;
 use pushpull_engine::{Feed, Fetch, OpTime};
 use pushpull_input::Batch;
 use pushpull_messages::device::Device;
@@ -49,6 +50,12 @@ pub trait Replica: Send {
     /// Returns the time of each operation of the most recent call of `step`, if the feed of that call
     /// requested these times. An engine that does not measure them returns an empty list.
     fn op_times(&self) -> Vec<OpTime> {
+        Vec::new()
+    }
+
+    /// Returns when the device copied and computed in the most recent call of `step`, if the feed of that
+    /// call requested it. A replica on a processor, which copies nothing, returns an empty list.
+    fn worked(&self) -> Vec<Worked> {
         Vec::new()
     }
 

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::time::Instant;
 
+use pushpull_cuda::{Stream, Worked};
 use pushpull_engine::Groups;
 
 /// What is recorded of a step in addition to its loss and its gradients.
@@ -21,7 +22,32 @@ pub(crate) struct Recorded {
 #[derive(Clone, Debug)]
 pub(crate) struct Work {
     pub device: usize,
+    /// The stream of the device that has done it, which works beside the others; `None` for what a device does
+    /// on its own thread.
+    pub stream: Option<Stream>,
     pub name: Cow<'static, str>,
     pub began: Instant,
     pub ended: Instant,
+}
+
+impl Work {
+    /// Returns the work of a stream.
+    pub fn of_stream(device: usize, Worked { stream, began, ended }: Worked) -> Self {
+        let name = match stream {
+            Stream::Compute => "compute",
+            Stream::Upload => "copy to the device",
+            Stream::Download => "copy from the device",
+        };
+        Self { device, stream: Some(stream), name: name.into(), began, ended }
+    }
+
+    /// Returns the name of the row of a timeline that shows this work.
+    pub fn lane(&self) -> String {
+        match self.stream {
+            None => format!("device/{}", self.device),
+            Some(Stream::Compute) => format!("device/{} kernels", self.device),
+            Some(Stream::Upload) => format!("device/{} in", self.device),
+            Some(Stream::Download) => format!("device/{} out", self.device),
+        }
+    }
 }

@@ -134,9 +134,7 @@ impl Tracer {
         let trainer = |name, times| own("trainer".to_owned(), name, times);
         let mut spans = vec![trainer("step", [step.moments.begun, step.moments.ended])];
         spans.extend(step.moments.parts().map(|(name, from, until)| trainer(name, [from, until])));
-        let work = |work: &Work| {
-            own(format!("device/{}", work.device), within(&work.name), [work.began, work.ended])
-        };
+        let work = |work: &Work| own(work.lane(), within(&work.name), [work.began, work.ended]);
         spans.extend(Self::shown(&step.work).into_iter().map(work));
         for push in &step.pushes {
             let lane = match push.id.sequence.0 % u64::from(self.pipeline) {
@@ -296,9 +294,9 @@ pub(crate) mod tests {
             let (filtered, answered) = ((!early).then_some(filtered), Some(answered));
             let moments = Moments { begun, fed, started, computed, filtered, answered, ended, hooks: true };
             let work = vec![
-                Work { device: 0, name: "forward and backward".into(), began: started, ended: computed },
-                Work { device: 0, name: "ä".repeat(99).into(), began: started, ended: computed },
-                Work { device: 0, name: "reduce".into(), began: computed, ended: computed },
+                Work { device: 0, stream: None, name: "forward and backward".into(), began: started, ended: computed },
+                Work { device: 0, stream: None, name: "ä".repeat(99).into(), began: started, ended: computed },
+                Work { device: 0, stream: None, name: "reduce".into(), began: computed, ended: computed },
             ];
             let spans = Spans::default();
             let mut tracer = Tracer::new(TraceSpec::every(2), TaskId::worker(3), clock, spans.clone());
@@ -318,7 +316,7 @@ pub(crate) mod tests {
         let mut tracer = Tracer::new(spec, TaskId::worker(0), clock, spans.clone());
         let work = |number: u64| {
             let ended = now + Duration::from_micros(number);
-            Work { device: 0, name: format!("op {number}").into(), began: now, ended }
+            Work { device: 0, stream: None, name: format!("op {number}").into(), began: now, ended }
         };
         let moments = Moments {
             begun: now,

@@ -6,6 +6,7 @@
 
 use std::ffi::{CString, c_void};
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use cudarc::driver::{result, sys};
@@ -189,13 +190,48 @@ impl Pinned {
         self.bytes.0.wrapping_add(range.start)
     }
 
-    /// Copies bytes into a part that no copy uses.
-    pub fn write(&mut self, range: Range<usize>, bytes: &[u8]) {
+    /// Copies bytes into a part that no copy uses, piece by piece. `there` gets the range of each piece, in
+    /// their order, as soon as it is there, while several threads go on with the next ones. The first error
+    /// of it is returned.
+    pub fn write(
+        &self,
+        range: &Range<usize>,
+        bytes: &[u8],
+        mut there: impl FnMut(Range<usize>) -> Asked<()>,
+    ) -> Asked<()> {
         assert_eq!(bytes.len(), range.len(), "the part has the length of the bytes");
-        // SAFETY: the part lies in the memory, which was initialised, and is not borrowed by anything else.
+        // SAFETY: the part lies in the memory, which was initialised, and only this function uses it until a
+        // piece is there.
         #[expect(unsafe_code)]
-        let part = unsafe { std::slice::from_raw_parts_mut(self.part(&range), range.len()) };
-        copy(part, bytes);
+        let part = unsafe { std::slice::from_raw_parts_mut(self.part(range), range.len()) };
+        if bytes.len() < SHARED_FROM {
+            part.copy_from_slice(bytes);
+            return there(range.clone());
+        }
+        // The number of parts of each piece that are missing.
+        let missing: Vec<AtomicUsize> =
+            bytes.chunks(PIECE).map(|piece| AtomicUsize::new(piece.len().div_ceil(COPIED_AT_ONCE))).collect();
+        let copied = |(number, (to, from)): (usize, (&mut [u8], &[u8]))| {
+            to.copy_from_slice(from);
+            missing[number * COPIED_AT_ONCE / PIECE].fetch_sub(1, Ordering::Release);
+        };
+        rayon::in_place_scope(|scope| {
+            // The threads wake each other, which this thread would take long to do.
+            scope.spawn(|_| {
+                let parts = part.par_chunks_mut(COPIED_AT_ONCE).zip(bytes.par_chunks(COPIED_AT_ONCE));
+                parts.enumerate().for_each(copied);
+            });
+            for (number, missing) in missing.iter().enumerate() {
+                while missing.load(Ordering::Acquire) > 0 {
+                    if rayon::yield_now() != Some(rayon::Yield::Executed) {
+                        std::thread::yield_now();
+                    }
+                }
+                let first = range.start + number * PIECE;
+                there(first..range.end.min(first + PIECE))?;
+            }
+            Ok(())
+        })
     }
 
     /// Copies bytes from the beginning, to which no copy writes.
@@ -209,11 +245,15 @@ impl Pinned {
 
 /// The number of bytes that one thread copies at once. One thread is several times slower than the bus to a
 /// card.
-const COPIED_AT_ONCE: usize = 512 << 10;
+const COPIED_AT_ONCE: usize = 128 << 10;
+/// The number of bytes from which on several threads share a copy.
+const SHARED_FROM: usize = 256 << 10;
+/// The number of bytes that a card copies at once, while threads go on with the next ones.
+const PIECE: usize = 2 << 20;
 
 /// Copies bytes, with several threads if they are many.
 fn copy(to: &mut [u8], from: &[u8]) {
-    if to.len() < 2 * COPIED_AT_ONCE {
+    if to.len() < SHARED_FROM {
         return to.copy_from_slice(from);
     }
     let parts = to.par_chunks_mut(COPIED_AT_ONCE).zip(from.par_chunks(COPIED_AT_ONCE));
@@ -240,10 +280,14 @@ impl Mark {
     /// by default it would spin, and take a core from the tasks of the same host that have work for it.
     pub fn create() -> Asked<Self> {
         use sys::CUevent_flags::{CU_EVENT_BLOCKING_SYNC as SLEEP, CU_EVENT_DISABLE_TIMING as NO_TIME};
+        Self::with(SLEEP as u32 | NO_TIME as u32)
+    }
+
+    fn with(flags: u32) -> Asked<Self> {
         let mut event = std::ptr::null_mut();
         // SAFETY: the pointer is to a handle of the type that the function writes.
         #[expect(unsafe_code)]
-        let answer = unsafe { sys::cuEventCreate(&raw mut event, SLEEP as u32 | NO_TIME as u32) };
+        let answer = unsafe { sys::cuEventCreate(&raw mut event, flags) };
         answer.result()?;
         Ok(Self(Handle(event)))
     }
@@ -283,6 +327,35 @@ impl Drop for Mark {
         // SAFETY: the event was created. The driver keeps it for as long as a stream still needs it.
         #[expect(unsafe_code)]
         let _ = unsafe { result::event::destroy(self.0.0) };
+    }
+}
+
+/// An event that measures time.
+#[derive(Debug)]
+pub(super) struct TimedMark(Mark);
+
+impl TimedMark {
+    pub fn create() -> Asked<Self> {
+        Mark::with(sys::CUevent_flags::CU_EVENT_BLOCKING_SYNC as u32).map(Self)
+    }
+
+    /// Records the mark after all that was requested of a stream.
+    pub fn record(&self, queue: &Queue) -> Asked<()> {
+        queue.record(&self.0)
+    }
+
+    /// Waits until all before the mark is done.
+    pub fn synchronise(&self) -> Asked<()> {
+        self.0.synchronise()
+    }
+
+    /// Returns the time between an earlier mark and this one in seconds, at least 0. Both must be done, and the
+    /// driver must support CUDA 12.8 or newer.
+    pub fn seconds_since(&self, earlier: &Self) -> Asked<f64> {
+        // SAFETY: both events were recorded, measure time, and exist until their owners are dropped.
+        #[expect(unsafe_code)]
+        let ms = unsafe { result::event::elapsed(earlier.0.0.0, self.0.0.0) }?;
+        Ok(f64::from(ms.max(0.0)) / 1e3)
     }
 }
 

@@ -9,6 +9,7 @@ mod programs;
 mod requests;
 mod ring;
 mod staging;
+mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,6 +18,7 @@ use self::cuda::{Asked, Buffer, Context, Device, Executable, Function, Mark, Mod
 use self::error::{cannot_open, cannot_start, no_card, visible};
 use self::marks::Marks;
 use self::staging::{Downloads, Uploads};
+use self::watch::Watch;
 use crate::driver::DriverError;
 use crate::ledger::Ledger;
 use crate::nvrtc::{Architecture, Nvrtc};
@@ -26,6 +28,9 @@ use crate::nvrtc::{Architecture, Nvrtc};
 /// the newest one is `cuGraphInstantiateWithFlags`; so drivers that are older than the headers of `cudarc`
 /// can be used from this version on.
 const VERSION_MIN: [i32; 2] = [11, 4];
+
+/// The oldest driver that says when streams work: `cudarc` asks it with a function that older ones lack.
+const VERSION_WATCHED: [i32; 2] = [12, 8];
 
 /// A description of a card, which the driver gives before the card is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +63,8 @@ pub struct Card {
     uploads: Uploads,
     downloads: Downloads,
     marks: Marks,
+    /// When the streams work, if that is recorded.
+    watch: Option<Watch>,
     buffers: BTreeMap<u64, Buffer>,
     /// The sources that were loaded, with their kernels.
     modules: Vec<(Module, BTreeMap<String, Function>)>,
@@ -164,6 +171,7 @@ impl Card {
             uploads: Uploads::new(),
             downloads: Downloads::default(),
             marks: Marks::default(),
+            watch: None,
             buffers: BTreeMap::new(),
             modules: Vec::new(),
             plans: BTreeMap::new(),

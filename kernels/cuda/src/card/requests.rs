@@ -11,9 +11,10 @@ use super::error::{
     is_out_of_memory, no_library,
 };
 use super::programs::{Key, PROGRAMS};
-use super::{Card, Copied, Part};
+use super::watch::Watch;
+use super::{Card, Copied, Part, VERSION_WATCHED};
 use crate::driver::{
-    Argument, Driver, DriverError, Event, Graph, Launch, Memory, Place, Stream, Transfer, unique,
+    Argument, Driver, DriverError, Event, Graph, Launch, Memory, Place, Stream, Transfer, Worked, unique,
 };
 use crate::ledger::{out_of_memory, places};
 use crate::signature::signatures;
@@ -116,10 +117,11 @@ impl Card {
     /// Begins to copy bytes from the card.
     fn begin(&mut self, address: u64, bytes: usize) -> Result<Copied, CopyFault> {
         let mut memory = self.downloads.take(bytes)?;
-        let queue = &self.queues[self.ledger.selected().index()];
+        let stream = self.ledger.selected();
+        let queue = &self.queues[stream.index()];
         let begun = match bytes {
             0 => Ok(()),
-            _ => queue.download(&mut memory, address, bytes),
+            _ => watching(&mut self.watch, stream, queue, || queue.download(&mut memory, address, bytes)),
         };
         match settled(&self.queues, begun.and_then(|()| self.marks.mark(queue))) {
             Ok(mark) => Ok(Copied { memory, bytes, mark }),
@@ -198,14 +200,22 @@ impl Card {
                 self.capture.is_open = true;
             }
         }
-        if let (Some(plan), Some(library)) = (self.plans.get(launch.kernel), &self.library) {
-            let multiplied = library.multiply(plan, self.queue(), &arguments);
-            return multiplied.map_err(|fault| failed_product(launch.kernel, &fault));
+        let stream = self.ledger.selected();
+        let queue = &self.queues[stream.index()];
+        // What is captured is recorded when it is replayed.
+        let watch = if self.ledger.captures() { &mut None } else { &mut self.watch };
+        if let Some(watch) = watch {
+            watch.before(stream, queue).map_err(cannot)?;
         }
-        let Some(&function) = self.modules.get(module).and_then(|(_, all)| all.get(launch.kernel)) else {
+        if let (Some(plan), Some(library)) = (self.plans.get(launch.kernel), &self.library) {
+            let multiplied = library.multiply(plan, queue, &arguments);
+            multiplied.map_err(|fault| failed_product(launch.kernel, &fault))?;
+        } else if let Some(function) = self.modules.get(module).and_then(|(_, all)| all.get(launch.kernel)) {
+            queue.launch(*function, launch.grid, &mut arguments).map_err(cannot)?;
+        } else {
             return Err(DriverError::Refused(format!("there is no kernel '{}'", launch.kernel)));
-        };
-        self.queue().launch(function, launch.grid, &mut arguments).map_err(cannot)
+        }
+        watch.as_mut().map_or(Ok(()), |watch| watch.after(queue)).map_err(cannot)
     }
 
     /// Ends a part of the capture, and adds an event behind it.
@@ -296,9 +306,11 @@ impl Driver for Card {
         self.ledger.outside_capture("upload")?;
         let address = self.address(to, bytes.len() as u64)?;
         self.bind()?;
-        let queue = &self.queues[self.ledger.selected().index()];
-        let uploaded = self.uploads.upload(&mut self.marks, queue, address, bytes);
-        let uploaded = settled(&self.queues, uploaded);
+        let stream = self.ledger.selected();
+        let queue = &self.queues[stream.index()];
+        let (uploads, marks) = (&mut self.uploads, &mut self.marks);
+        let upload = || uploads.upload(marks, queue, address, bytes);
+        let uploaded = settled(&self.queues, watching(&mut self.watch, stream, queue, upload));
         uploaded.map_err(|fault| cannot_copy(&format!("upload {} bytes", bytes.len()), &fault))
     }
 
@@ -349,6 +361,22 @@ impl Driver for Card {
     fn launch(&mut self, launch: Launch<'_>) -> Result<(), DriverError> {
         let launched = self.launch_kernel(launch);
         self.ledger.captured(launched)
+    }
+
+    fn watch(&mut self) -> Result<(), DriverError> {
+        if self.version < VERSION_WATCHED {
+            return Ok(());
+        }
+        self.synchronise()?;
+        let watch = Watch::begin(&self.queues[Stream::Compute.index()]);
+        self.watch = Some(watch.map_err(|fault| failed("record times", &fault))?);
+        Ok(())
+    }
+
+    fn watched(&mut self) -> Result<Vec<Worked>, DriverError> {
+        let Some(watch) = self.watch.take() else { return Ok(Vec::new()) };
+        self.synchronise()?;
+        watch.end().map_err(|fault| failed("read recorded times", &fault))
     }
 
     fn record(&mut self) -> Result<Event, DriverError> {
@@ -408,7 +436,9 @@ impl Driver for Card {
         let queue = &self.queues[stream];
         for part in &captured.parts {
             let replayed = match part {
-                Part::Launches(executable) => queue.replay(executable),
+                Part::Launches(executable) => {
+                    watching(&mut self.watch, Stream::Compute, queue, || queue.replay(executable))
+                }
                 Part::Event(event) => {
                     let number = self.ledger.record_again(*event);
                     self.marks.record(stream, queue, number)
@@ -432,6 +462,23 @@ impl Driver for Card {
         drop(captured);
         Ok(())
     }
+}
+
+/// Makes a request of a stream, and records when the stream carries it out if that is wanted.
+fn watching<T, E>(
+    watch: &mut Option<Watch>,
+    stream: Stream,
+    queue: &Queue,
+    request: impl FnOnce() -> Result<T, E>,
+) -> Result<T, E>
+where
+    E: From<Fault>,
+{
+    let Some(watch) = watch else { return request() };
+    watch.before(stream, queue)?;
+    let made = request()?;
+    watch.after(queue)?;
+    Ok(made)
 }
 
 /// Returns a number that begins with these bytes in memory.

@@ -18,10 +18,9 @@ pub(super) struct Uploads {
 impl Uploads {
     /// The size of the memory. Uploads that are larger wait for a part of themselves.
     const BYTES: usize = 64 << 20;
-    /// The largest number of bytes that are copied at once. While a card copies them, the next ones are put
-    /// in.
-    const PIECE: usize = 8 << 20;
-    /// The largest number of copies that are under way.
+    /// The largest number of bytes that are put in at once.
+    const PIECE: usize = 16 << 20;
+    /// The largest number of pieces that are under way.
     const COPIES: usize = 256;
 
     pub const fn new() -> Self {
@@ -49,9 +48,13 @@ impl Uploads {
                     None => most = self.ring.pieces() - 1,
                 }
             };
-            memory.write(range.clone(), piece);
-            queue.upload(to + (number * Self::PIECE) as u64, memory, &range)?;
+            let first = to + (number * Self::PIECE) as u64;
+            let begun = memory.write(&range, piece, |there| {
+                queue.upload(first + (there.start - range.start) as u64, memory, &there)
+            });
+            // After an error, a part of the piece may be under way.
             self.ring.add(range, marks.mark(queue)?);
+            begun?;
         }
         Ok(())
     }

@@ -6,9 +6,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use pushpull_cuda::{
-    Argument, Card, CardInfo, Driver, DriverError, Grid, Launch, Place, Source, Stream, cards,
+    Argument, Card, CardInfo, Driver, DriverError, Grid, Launch, Place, Source, Stream, Worked, cards,
 };
 
 use crate::devices::{DEVICES, card, folder};
@@ -156,7 +157,7 @@ fn errors_of_the_driver_are_one_line_that_says_what_to_do() {
     );
     says(
         &[("STUB_FAULT", "too new")],
-        "error: the NVIDIA driver supports CUDA 12.4 and does not load kernels that the NVRTC of CUDA 13.5 has \
+        "error: the NVIDIA driver supports CUDA 12.8 and does not load kernels that the NVRTC of CUDA 13.5 has \
          compiled (CUDA_ERROR_PTX: what the driver says); update the driver",
     );
 }
@@ -275,6 +276,50 @@ fn alone_cards_that_share_a_context() {
 }
 
 #[test]
+fn alone_says_when_its_streams_work() {
+    if std::env::var_os(ALONE).is_none() {
+        return;
+    }
+    let mut card = opened();
+    let memory = card.allocate(4).unwrap();
+    let places = [memory.place(); 3];
+    card.upload(places[0], &bytes(&[3.0])).unwrap();
+    assert_eq!(card.watched(), Ok(Vec::new()), "nothing was recorded");
+    card.begin_capture().unwrap();
+    average(&mut card, places, 0.0).unwrap();
+    let graph = card.end_capture().unwrap();
+    let before = Instant::now();
+    card.watch().unwrap();
+    let began = Instant::now();
+    card.select(Stream::Upload);
+    card.upload(places[0], &bytes(&[3.0])).unwrap();
+    let arrived = card.record().unwrap();
+    card.select(Stream::Compute);
+    card.wait(arrived).unwrap();
+    average(&mut card, places, 0.0).unwrap();
+    card.replay(&graph).unwrap();
+    let computed = card.record().unwrap();
+    card.select(Stream::Download);
+    card.wait(computed).unwrap();
+    let transfer = card.begin_download(places[0], 4).unwrap();
+    card.finish(transfer, &mut [0; 4]).unwrap();
+    let worked = card.watched().unwrap();
+    let streams: Vec<Stream> = worked.iter().map(|worked| worked.stream).collect();
+    assert_eq!(streams, [Stream::Upload, Stream::Compute, Stream::Compute, Stream::Download]);
+    let mut last = before;
+    for Worked { began, ended, .. } in worked {
+        assert!(last <= began && began < ended, "each request begins after the one for which it waits");
+        last = ended;
+    }
+    // Each request of the stub takes a millisecond.
+    assert!(last >= began + Duration::from_millis(4) && last < began + Duration::from_secs(1));
+    assert_eq!(card.watched(), Ok(Vec::new()), "the record has ended");
+    card.select(Stream::Compute);
+    card.discard(graph).unwrap();
+    card.release(memory).unwrap();
+}
+
+#[test]
 fn alone_a_failed_capture_ends() {
     if std::env::var_os(ALONE).is_none() {
         return;
@@ -345,6 +390,7 @@ fn a_card_does_what_the_suite_expects_on_the_stub() {
     let tests = [
         "card::alone_copies_more_than_the_staging_holds",
         "card::alone_a_failed_capture_ends",
+        "card::alone_says_when_its_streams_work",
         "card::alone_cards_that_share_a_context",
         "card::the_programs_of_the_suite_run_on_a_card",
         "order::a_capture",
@@ -359,6 +405,6 @@ fn a_card_does_what_the_suite_expects_on_the_stub() {
     for eager in ["0", "1"] {
         let variables = [("STUB_EAGER", eager), ("STUB_FAULT", "a captured launch")];
         let Some(text) = run(&tests, &variables) else { return };
-        assert!(text.contains("copied") && text.contains("15 passed") && !text.contains("SKIPPED"), "{text}");
+        assert!(text.contains("copied") && text.contains("16 passed") && !text.contains("SKIPPED"), "{text}");
     }
 }

@@ -45,7 +45,7 @@ impl Case {
     }
 
     /// Runs the case on a device to which the operation's kernels were loaded.
-    fn run(&self, driver: &mut dyn Driver, in_place: bool) -> Result<Vec<Data>, DriverError> {
+    pub(crate) fn run(&self, driver: &mut dyn Driver, in_place: bool) -> Result<Vec<Data>, DriverError> {
         let upload = |driver: &mut dyn Driver, bytes: &[u8]| {
             let memory = driver.allocate(bytes.len() as u64)?;
             driver.upload(memory.place(), bytes)?;

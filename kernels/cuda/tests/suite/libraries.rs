@@ -4,7 +4,7 @@
 use pushpull_cuda::{Epilogue, Multiplier, Operation, Precision};
 use pushpull_kernels::cpu::{self, Product, Threads};
 
-use crate::case::{Case, Data, agree_on};
+use crate::case::{Case, Data, agree_on, source_of};
 use crate::devices::devices;
 use crate::mutations::{Mutation, find_all_in};
 use crate::numbers::Numbers;
@@ -18,18 +18,23 @@ const TRANSPOSED: [[bool; 2]; 4] = [[false, false], [true, false], [false, true]
 
 /// Returns a number rounded to this number of bits behind the point, to an even one if two are equally near.
 fn rounded(number: f32, bits: u32) -> f32 {
-    let (bits, last) = (23 - bits, f64::from(number));
-    if !number.is_finite() {
+    if !number.is_finite() || number == 0.0 {
         return number;
     }
+    let wide = f64::from(number);
     // The distance of two such numbers that are as large as this one.
-    let exponent = if number == 0.0 { 0 } else { last.abs().log2().floor() as i32 };
-    let step = 2f64.powi(exponent - 23 + bits as i32);
-    ((last / step).round_ties_even() * step) as f32
+    let step = 2f64.powi(wide.abs().log2().floor() as i32 - bits.cast_signed());
+    ((wide / step).round_ties_even() * step) as f32
 }
 
-/// Returns the case of products of these factors. The library gets the factors as they are; they are rounded
-/// for the processor.
+/// Returns numbers as `bf16`.
+fn narrow(numbers: &[f32]) -> Vec<u8> {
+    let half = |&number: &f32| ((rounded(number, 7).to_bits() >> 16) as u16).to_le_bytes();
+    numbers.iter().flat_map(half).collect()
+}
+
+/// Returns the case of products of these factors, which are rounded for the processor. The library gets them
+/// as they are, or as `bf16`.
 fn case(
     batch: usize,
     sizes: [usize; 3],
@@ -41,8 +46,9 @@ fn case(
     let [m, k, n] = sizes;
     let bits = match precision {
         Precision::F32 => 23,
-        Precision::Tf32 => 10,
-        Precision::Bf16 => 7,
+        // Batches are never in `bf16`.
+        Precision::Bf16 if batch == 1 => 7,
+        Precision::Tf32 | Precision::Bf16 => 10,
     };
     let [of_a, of_b] = [&a, &b].map(|all| all.iter().map(|&x| rounded(x, bits)).collect::<Vec<f32>>());
     let mut output = vec![f32::NAN; batch * m * n];
@@ -60,7 +66,10 @@ fn case(
     }
     let name = format!("{batch} times {sizes:?}, transposed {transposed:?}, {epilogue:?}, {precision}");
     let multiplier = Multiplier::Library(precision);
-    let mut inputs = vec![Data::F32(a), Data::F32(b)];
+    let mut inputs = match precision {
+        Precision::Bf16 if batch == 1 => [a, b].map(|factor| Data::U8(narrow(&factor))).to_vec(),
+        _ => vec![Data::F32(a), Data::F32(b)],
+    };
     let operation = match batch {
         1 => Operation::product(&product, epilogue, multiplier),
         _ => Operation::batched_product(batch, &product, multiplier),
@@ -80,7 +89,7 @@ fn drawn(
 ) -> Case {
     let [m, k, n] = sizes;
     let mut inputs = [batch * m * k, batch * k * n, n].map(|count| numbers.between(-1.0, 1.0, count));
-    if how.0 == Precision::Tf32 {
+    if how.0 != Precision::F32 && (how.0 == Precision::Tf32 || batch > 1) {
         inputs.iter_mut().flatten().for_each(|number| *number = rounded(*number, 10));
     }
     case(batch, sizes, transposed, how, inputs)
@@ -107,7 +116,47 @@ fn cases(precision: Precision) -> Vec<Case> {
 pub(crate) fn operations() -> Vec<Operation> {
     let product = Product::new([64, 64, 64], false, false).unwrap();
     let operation = |precision| Operation::product(&product, Epilogue::Bare, Multiplier::Library(precision));
-    [Precision::F32, Precision::Tf32, Precision::Bf16].map(operation).to_vec()
+    let products = [Precision::F32, Precision::Tf32, Precision::Bf16].map(operation);
+    products.into_iter().chain([Operation::narrow(1000)]).collect()
+}
+
+/// Returns the case of numbers that are stored as `bf16`.
+fn narrowed(name: &str, numbers: Vec<f32>) -> Case {
+    let (operation, output) = (Operation::narrow(numbers.len()), Data::U8(narrow(&numbers)));
+    Case::new(name, operation, vec![Data::F32(numbers)], vec![output])
+}
+
+/// Returns cases of numbers, of which some are not finite, or as near to two others.
+fn all_narrowed() -> Vec<Case> {
+    let mut numbers = Numbers(52);
+    let drawn = [0, 1, 3, 4, 5, 1000, 4099].map(|count| {
+        let mut drawn = numbers.between(-3.0, 3.0, count);
+        let special =
+            [f32::INFINITY, f32::NEG_INFINITY, f32::MAX, 1.0 + 1.0 / 256.0, 1.0 + 3.0 / 256.0, -0.0, 1e-3];
+        drawn.iter_mut().zip(special).for_each(|(number, special)| *number = special);
+        narrowed(&format!("{count} numbers as bf16"), drawn)
+    });
+    drawn.to_vec()
+}
+
+/// Checks that what is not a number stays so, on each device.
+#[test]
+fn what_is_not_a_number_stays_so_in_bf16() {
+    for bits in [0x7F80_0001, 0x7FC0_0000, 0xFFFF_FFFF] {
+        for (name, mut device) in devices(53) {
+            let case = Case::new(
+                "NaN",
+                Operation::narrow(1),
+                vec![Data::F32(vec![f32::from_bits(bits)])],
+                vec![Data::U8(vec![0; 2])],
+            );
+            device.load(&source_of(std::slice::from_ref(&case))).expect("our kernels compile");
+            let outputs = case.run(&mut *device, false).expect("the kernel runs");
+            let bytes = outputs[0].bytes();
+            let half = u32::from(u16::from_le_bytes([bytes[0], bytes[1]])) << 16;
+            assert!(f32::from_bits(half).is_nan(), "{bits:x} on {name}: {half:x}");
+        }
+    }
 }
 
 /// Checks that all devices with a library agree.
@@ -119,7 +168,8 @@ fn agree(precision: Precision) {
             false => println!("SKIPPED: {name} has no libcublasLt, so its products are NOT tested."),
         }
     }
-    agree_on(found, &cases(precision));
+    let narrowed = if precision == Precision::Bf16 { all_narrowed() } else { Vec::new() };
+    agree_on(found, &[cases(precision), narrowed].concat());
 }
 
 #[test]
@@ -153,9 +203,9 @@ const OF_BF16: [Mutation; 5] = [
         to: "return bits & ~LAST;",
     },
     Mutation {
-        name: "what is not a number becomes infinite",
-        from: "return (bits | 0x00400000) & ~LAST;",
-        to: "return bits & 0xFF800000;",
+        name: "two equally near numbers of which the larger one is taken",
+        from: "LAST / 2 + (bits >> BITS & 1)",
+        to: "LAST / 2 + 1",
     },
     Mutation {
         name: "no last numbers",
@@ -172,9 +222,7 @@ const OF_BF16: [Mutation; 5] = [
 
 #[test]
 fn every_mutation_of_bf16_is_found() {
-    let mut numbers = Numbers(51);
-    let [mut a, b, bias] = [15, 18, 6].map(|count| numbers.between(-1.0, 1.0, count));
-    a[3] = f32::from_bits(0x7F80_0001);
-    let cases = vec![case(1, [5, 3, 6], TRANSPOSED[0], (Precision::Bf16, Epilogue::Bare), [a, b, bias])];
-    find_all_in(cases, &OF_BF16);
+    let mut numbers = Numbers(51).between(-1.0, 1.0, 14);
+    numbers.extend([1.0 + 1.0 / 256.0, 1.0 + 3.0 / 256.0, f32::MAX]);
+    find_all_in(vec![narrowed("numbers", numbers)], &OF_BF16);
 }

@@ -16,7 +16,12 @@ pub struct CudaDevice {
     /// The number of bytes that the programs may take.
     bytes_max: u64,
     multiplier: Multiplier,
+    /// The least number of bytes of variables that are waited for at once.
+    pub(crate) segment_bytes: u64,
 }
+
+/// A card copies this number of bytes in about the time that it takes the host to begin a graph and a copy.
+const SEGMENT_BYTES: u64 = 1 << 20;
 
 impl CudaDevice {
     /// Returns a device whose programs take at most `memory_fraction` of its memory, from 0 to 1, and round
@@ -41,7 +46,8 @@ impl CudaDevice {
                 )));
             }
         };
-        Ok(Self { driver, memory: DeviceMemory::default(), bytes_max, multiplier })
+        let (memory, segment_bytes) = (DeviceMemory::default(), SEGMENT_BYTES);
+        Ok(Self { driver, memory, bytes_max, multiplier, segment_bytes })
     }
 
     /// Returns the target for which programs for this device are compiled.

@@ -2,10 +2,12 @@
 //! which instructions need them, and gradients leave on another one, while instructions run. This module must
 //! not depend on what a kernel computes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
-use pushpull_cuda::{DriverError, Event, Graph, Operation, Places, Span, StepNumbers, Stream, Transfer};
+use pushpull_cuda::{
+    DriverError, Event, Graph, Operation, Places, Span, StepNumbers, Stream, Transfer, Worked,
+};
 use pushpull_messages::id::VariableId;
 use pushpull_messages::input::Column;
 use pushpull_messages::observe;
@@ -39,19 +41,25 @@ pub struct CudaExecutor {
     segments: Vec<Segment>,
     /// The size of each buffer that the program needs, in bytes.
     sizes: BTreeMap<Key, u64>,
-    graphs: Graphs,
+    /// The graphs of the groups that a step may ask for, those of the latest step last.
+    graphs: VecDeque<(Groups, Graphs)>,
     results: Vec<f32>,
     /// For each instruction that the last step ran: its index, and when it began and ended. Empty if that
     /// step was not timed.
     times: Vec<(usize, [Instant; 2])>,
+    /// When the streams worked in the last step; empty if that step was not traced.
+    worked: Vec<Worked>,
 }
 
-/// The segments as graphs.
+/// The largest number of different groups whose graphs are kept. A step with other fetches captures again.
+const GROUPS_MAX: usize = 4;
+
+/// The segments as graphs, for steps that ask for the same groups.
 #[derive(Debug)]
 enum Graphs {
-    /// No step has run that can use graphs.
+    /// No such step has run.
     Cold,
-    /// The next step that can use graphs captures them.
+    /// The next such step captures them.
     Warm,
     /// Each segment, captured when the memory had this generation.
     Captured(Vec<Captured>, u64),
@@ -110,9 +118,11 @@ impl CudaExecutor {
         device.fit(&program)?;
         let operations = Self::operations(&program);
         let results = Vec::with_capacity(program.result_elements().sum());
-        let (segments, sizes) = (segments(&program.instructions), buffers(&program));
-        let (graphs, times) = (Graphs::Cold, Vec::new());
-        Ok(Self { program, operations, segments, sizes, graphs, results, times })
+        let sizes = buffers(&program);
+        let bytes = |variable: VariableId| sizes[&Key::Variable(variable.index())];
+        let segments = segments(&program.instructions, bytes, device.segment_bytes);
+        let (graphs, times, worked) = (VecDeque::new(), Vec::new(), Vec::new());
+        Ok(Self { program, operations, segments, sizes, graphs, results, times, worked })
     }
 
     /// Returns the operation of each instruction.
@@ -180,6 +190,11 @@ impl CudaExecutor {
         self.program.op_times(&self.times)
     }
 
+    /// Returns when the device's streams worked in the last step; empty if the step was not traced.
+    pub fn worked(&self) -> &[Worked] {
+        &self.worked
+    }
+
     /// Runs an evaluation or prediction program: see [`Executor::evaluate`](crate::Executor::evaluate).
     ///
     /// # Errors
@@ -210,6 +225,10 @@ impl CudaExecutor {
         let groups = feed.groups.with(Groups::ALWAYS);
         let faulty = self.check(feed, groups)?;
         self.times.clear();
+        self.worked.clear();
+        if feed.traced {
+            device.driver.watch()?;
+        }
         let asked = Asked { feed, values, groups, arrives, trains: gradients.is_some() };
         let mut leaving = Leaving::new();
         let begun = self.begin(device, asked, &mut leaving);
@@ -220,6 +239,9 @@ impl CudaExecutor {
             let _ = device.driver.abandon(transfer);
         }
         let done = device.driver.synchronise();
+        if feed.traced {
+            self.worked = device.driver.watched()?;
+        }
         Ok(ended.and(done)?)
     }
 
@@ -269,10 +291,10 @@ impl CudaExecutor {
     ) -> Result<(), DriverError> {
         device.driver.select(Stream::Upload);
         self.upload_batch(device, asked.feed)?;
-        // A graph has the instructions of every step.
-        let usual = asked.groups == Groups::ALWAYS && !asked.feed.timed;
+        // The time of an operation is that of its launch, so a step that is timed has no graphs.
+        let usual = !asked.feed.timed;
         if usual {
-            self.prepare_graphs(device);
+            self.prepare_graphs(device, asked.groups);
         }
         for position in 0..self.segments.len() {
             device.driver.select(Stream::Upload);
@@ -283,8 +305,8 @@ impl CudaExecutor {
             let arrived = device.driver.record()?;
             device.driver.select(Stream::Compute);
             device.driver.wait(arrived)?;
-            let completed = match &self.graphs {
-                Graphs::Captured(graphs, _) if usual => {
+            let completed = match self.graphs.back() {
+                Some((_, Graphs::Captured(graphs, _))) if usual => {
                     device.driver.replay(&graphs[position].graph)?;
                     graphs[position].completed.clone()
                 }
@@ -300,30 +322,41 @@ impl CudaExecutor {
         Ok(())
     }
 
-    /// Captures the segments as graphs in the second step that can use them, and again when the memory was
-    /// replaced. If that fails, instructions are launched one by one.
-    fn prepare_graphs(&mut self, device: &mut CudaDevice) {
+    /// Captures the segments as graphs in the second step that asks for these groups, and again when the memory
+    /// was replaced. If that fails, instructions are launched one by one. The graphs of the groups are the
+    /// last ones then.
+    fn prepare_graphs(&mut self, device: &mut CudaDevice, groups: Groups) {
+        let known = self.graphs.iter().position(|(own, _)| *own == groups);
+        let (_, own) = known.and_then(|at| self.graphs.remove(at)).unwrap_or((groups, Graphs::Cold));
         let generation = device.memory.generation();
-        if let Graphs::Captured(_, own) = self.graphs
-            && own != generation
-            && let Graphs::Captured(graphs, _) = std::mem::replace(&mut self.graphs, Graphs::Warm)
-        {
-            discard(device, graphs);
-        }
-        match self.graphs {
-            Graphs::Cold => self.graphs = Graphs::Warm,
-            Graphs::Warm => {
-                device.driver.select(Stream::Compute);
-                let mut graphs = Vec::new();
-                self.graphs = match self.capture(device, &mut graphs) {
-                    Ok(()) => Graphs::Captured(graphs, generation),
-                    Err(_) => {
-                        discard(device, graphs);
-                        Graphs::Refused
-                    }
-                };
+        let own = match own {
+            Graphs::Cold => Graphs::Warm,
+            Graphs::Captured(graphs, made) if made == generation => Graphs::Captured(graphs, made),
+            Graphs::Refused => Graphs::Refused,
+            Graphs::Captured(old, _) => {
+                discard(device, old);
+                self.captured(device, groups)
             }
-            Graphs::Captured(..) | Graphs::Refused => {}
+            Graphs::Warm => self.captured(device, groups),
+        };
+        self.graphs.push_back((groups, own));
+        if self.graphs.len() > GROUPS_MAX
+            && let Some((_, Graphs::Captured(oldest, _))) = self.graphs.pop_front()
+        {
+            discard(device, oldest);
+        }
+    }
+
+    /// Captures the segments of steps that ask for these groups.
+    fn captured(&self, device: &mut CudaDevice, groups: Groups) -> Graphs {
+        device.driver.select(Stream::Compute);
+        let mut graphs = Vec::new();
+        match self.capture(device, groups, &mut graphs) {
+            Ok(()) => Graphs::Captured(graphs, device.memory.generation()),
+            Err(_) => {
+                discard(device, graphs);
+                Graphs::Refused
+            }
         }
     }
 
@@ -346,10 +379,15 @@ impl CudaExecutor {
     }
 
     /// Captures each segment as a graph.
-    fn capture(&self, device: &mut CudaDevice, graphs: &mut Vec<Captured>) -> Result<(), DriverError> {
+    fn capture(
+        &self,
+        device: &mut CudaDevice,
+        groups: Groups,
+        graphs: &mut Vec<Captured>,
+    ) -> Result<(), DriverError> {
         for segment in &self.segments {
             device.driver.begin_capture()?;
-            let completed = self.launch_usual(device, segment);
+            let completed = self.launch_asked(device, segment, groups);
             let graph = device.driver.end_capture();
             let graph = graph.map(|graph| Captured { graph, completed: Vec::new() });
             match (graph, completed) {
@@ -364,15 +402,16 @@ impl CudaExecutor {
         Ok(())
     }
 
-    /// Runs the instructions of a segment that every step needs, and returns an event for each gradient that
+    /// Runs the instructions of a segment that these groups need, and returns an event for each gradient that
     /// they complete.
-    fn launch_usual(
+    fn launch_asked(
         &self,
         device: &mut CudaDevice,
         segment: &Segment,
+        groups: Groups,
     ) -> Result<Vec<(VariableId, Event)>, DriverError> {
-        let usual = |&index: &usize| self.program.instructions[index].groups.meets(Groups::ALWAYS);
-        let instructions = segment.instructions.clone().filter(usual);
+        let asked = |&index: &usize| self.program.instructions[index].groups.meets(groups);
+        let instructions = segment.instructions.clone().filter(asked);
         instructions.filter_map(|index| self.launch(device, index).transpose()).collect()
     }
 

@@ -120,8 +120,8 @@ impl<'a> Call<'a> {
 /// is lost.
 pub(super) fn execute(call: &Call<'_>, outputs: Outputs<'_>) -> Result<(), StepFault> {
     match &call.instruction.kernel {
-        kernel @ (Kernel::Column(_) | Kernel::Variable(_) | Kernel::View) => {
-            unreachable!("{kernel:?} is never an instruction")
+        kernel @ (Kernel::Column(_) | Kernel::Variable(_) | Kernel::View | Kernel::Narrow { .. }) => {
+            unreachable!("{kernel:?} is never an instruction of the processor")
         }
         Kernel::Constant(..)
         | Kernel::Share

@@ -156,7 +156,10 @@ fn emulator() -> Option<Emulator> {
 
 /// Returns an emulated device without a library; `None`, after a warning, if there can be none.
 fn device(memory_fraction: f64) -> Option<CudaDevice> {
-    Some(CudaDevice::new(Box::new(emulator()?), memory_fraction, Precision::F32).unwrap())
+    let mut device = CudaDevice::new(Box::new(emulator()?), memory_fraction, Precision::F32).unwrap();
+    // So small programs have several segments.
+    device.segment_bytes = 0;
+    Some(device)
 }
 
 /// Returns an emulated device whose library multiplies with this precision; `None`, after a warning, if there
@@ -252,15 +255,17 @@ fn fetches_and_times_are_those_of_the_processor() {
         graph.infer(EXAMPLES).unwrap()[node.index()].dtype == pushpull_messages::tensor::DType::F32
     };
     let nodes = (0..graph.nodes.len() as u32).map(NodeId).filter(is_float);
-    let fetch = |node: NodeId| Fetch { node, groups: Groups::only(node.0 % 2) };
+    let fetch = |node: NodeId| Fetch { node, groups: Groups::only(node.0 % 3) };
     let fetches: Vec<Fetch> = nodes.map(fetch).collect();
     let compiled = |target| Program::training_with(graph, EXAMPLES, columns, target, &fetches).unwrap();
     let mut on_device = CudaExecutor::new(compiled(device.target()), &mut device).unwrap();
     let mut on_processor = Executor::new(compiled(Target::Cpu(Threads::One)));
     let (values, none) = (trial.values(), Groups::NONE);
-    let [even, odd] = [0, 1].map(Groups::only);
-    for (groups, timed) in [(none, false), (even, false), (even.with(odd), true), (none, false), (odd, false)]
-    {
+    let [a, b, c] = [0, 1, 2].map(Groups::only);
+    // More sets of groups than have graphs at a time. Some are asked for in successive steps.
+    let sets = [none, a, b, c, a.with(b), b.with(c)];
+    let steps = (0..30).map(|step| (sets[step * step / 7 % 6], step % 9 == 8));
+    for (groups, timed) in steps {
         let feed = Feed { groups, timed, random: trial.random, ..trial.feed() };
         let (mut here, mut there) = (trial.gradients(), trial.gradients());
         on_processor.train(feed, &values, &mut here).unwrap();
