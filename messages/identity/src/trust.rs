@@ -14,7 +14,7 @@ use webpki::{EndEntityCert, Error, KeyUsage, anchor_from_trusted_cert};
 use crate::authority::hash_of;
 use crate::join_string::HASH_BYTES;
 use crate::provider::{ALL_SIGNATURES, SIGNATURES};
-use crate::untrusted::{CHAIN_MAX, Untrusted};
+use crate::untrusted::{CHAIN_MAX, Untrusted, fault};
 
 /// What a certificate is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,10 +39,10 @@ impl Trust {
     ///
     /// # Errors
     /// Returns an error if one of them cannot be read.
-    pub(crate) fn in_authorities(certificates: &[CertificateDer<'_>]) -> Result<Self, Untrusted> {
-        let anchors = certificates.iter().map(|certificate| {
-            anchor_from_trusted_cert(certificate).map(|anchor| anchor.to_owned()).map_err(invalid)
-        });
+    pub(crate) fn in_authorities(certificates: &[CertificateDer<'_>]) -> Result<Self, Error> {
+        let anchors = certificates
+            .iter()
+            .map(|certificate| anchor_from_trusted_cert(certificate).map(|anchor| anchor.to_owned()));
         Ok(Self::Anchors(anchors.collect::<Result<_, _>>()?))
     }
 
@@ -114,6 +114,6 @@ fn invalid(error: Error) -> Untrusted {
         Error::CertExpired { .. } => Untrusted::Expired,
         Error::CertNotValidYet { .. } => Untrusted::NotYetValid,
         Error::RequiredEkuNotFoundContext(_) => Untrusted::Usage,
-        error => Untrusted::Invalid(error.to_string()),
+        error => Untrusted::Invalid(fault(&error)),
     }
 }

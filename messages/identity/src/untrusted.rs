@@ -1,7 +1,49 @@
 //! The reasons why a certificate proves nothing.
 
+use webpki::Error;
+
 /// The largest number of certificates in a chain: that of the task, and those of intermediate authorities.
 pub(crate) const CHAIN_MAX: usize = 4;
+
+/// Returns what is wrong with a certificate, in words. The library's errors have only the names of its code.
+pub(crate) fn fault(error: &Error) -> String {
+    let words = match error {
+        Error::CaUsedAsEndEntity => {
+            "it is that of an authority, expected one that an authority has signed for a task"
+        }
+        Error::EndEntityUsedAsCa => "one of the authorities above it is no authority: it has no CA:TRUE",
+        Error::BadDer
+        | Error::BadDerTime
+        | Error::TrailingData(_)
+        | Error::ExtensionValueInvalid
+        | Error::MalformedExtensions => "it is damaged: a part of it cannot be read",
+        Error::InvalidCertValidity => "it ends before it begins",
+        Error::InvalidSerialNumber => "its serial number is not valid",
+        Error::EmptyEkuExtension => "its extended key usages are empty",
+        Error::NameConstraintViolation => "its authority may not sign for its names",
+        Error::InvalidNetworkMaskConstraint | Error::MalformedNameConstraint | Error::UnsupportedNameType => {
+            "its authority has name constraints that cannot be checked"
+        }
+        Error::PathLenConstraintViolated => "its authority may not have authorities below it (pathlen)",
+        Error::MaximumPathDepthExceeded
+        | Error::MaximumPathBuildCallsExceeded
+        | Error::MaximumSignatureChecksExceeded
+        | Error::MaximumNameConstraintComparisonsExceeded => {
+            "its chain of authorities takes too long to check"
+        }
+        Error::UnsupportedCertVersion => "its version is not 3",
+        Error::UnsupportedCriticalExtension => "it has a critical extension that is unknown here",
+        Error::UnknownIssuer => "no authority that is trusted here has signed it",
+        Error::InvalidSignatureForPublicKey => "its signature is wrong",
+        Error::SignatureAlgorithmMismatch
+        | Error::UnsupportedSignatureAlgorithmContext(_)
+        | Error::UnsupportedSignatureAlgorithmForPublicKeyContext(_) => {
+            "its signature is of a kind that is not accepted, expected RSA, ECDSA or Ed25519 with SHA-2"
+        }
+        error => return format!("it cannot be used ({error})"),
+    };
+    words.to_owned()
+}
 
 /// The reason why a peer's certificate is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -10,7 +10,7 @@ use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
-use webpki::EndEntityCert;
+use webpki::{EndEntityCert, anchor_from_trusted_cert};
 
 use super::error::TlsFilesError;
 use super::{Contents, FILE_BYTES_MAX, TlsFiles};
@@ -19,7 +19,7 @@ use crate::client_role::ClientRole;
 use crate::name::{client_uri, job_of, uri};
 use crate::secret_file;
 use crate::trust::Trust;
-use crate::untrusted::{CHAIN_MAX, Untrusted};
+use crate::untrusted::{CHAIN_MAX, Untrusted, fault};
 use crate::verifier::{Verifier, own_uris};
 
 /// The largest number of authorities in a file. While one replaces another, there are two.
@@ -80,7 +80,7 @@ impl Material {
         let trust = Trust::in_authorities(&authorities).map_err(|error| TlsFilesError::Certificate {
             flag: "--tls-ca",
             path: files.ca.clone(),
-            reason: error.to_string(),
+            reason: fault(&error),
         })?;
         let job = job(files, &chain[0], expected)?;
         let no_key = || TlsFilesError::Key(files.key.clone());
@@ -101,11 +101,12 @@ pub(crate) fn roots(ca: &Path) -> Result<Arc<RootCertStore>, TlsFilesError> {
     let text = text.map_err(|error| TlsFilesError::File { flag: "--tls-ca", error })?;
     let mut roots = RootCertStore::empty();
     for certificate in certificates("--tls-ca", ca, &text, AUTHORITIES_MAX)? {
-        roots.add(certificate).map_err(|error| TlsFilesError::Certificate {
+        let anchor = anchor_from_trusted_cert(&certificate).map_err(|error| TlsFilesError::Certificate {
             flag: "--tls-ca",
             path: ca.to_owned(),
-            reason: error.to_string(),
+            reason: fault(&error),
         })?;
+        roots.roots.push(anchor.to_owned());
     }
     Ok(Arc::new(roots))
 }
@@ -143,7 +144,7 @@ fn job(
     let leaf = EndEntityCert::try_from(leaf).map_err(|error| TlsFilesError::Certificate {
         flag: "--tls-cert",
         path: files.certificate.clone(),
-        reason: error.to_string(),
+        reason: fault(&error),
     })?;
     let mut uris = own_uris(&leaf);
     let Some(first) = uris.next() else {
