@@ -71,7 +71,17 @@ fn workers_that_store_the_variables_have_one_certificate_each() {
         let cluster = || Cluster::with(chiefs, 0, 2, |dir| Job::with(dir, 60, &flags));
         let (plain, joined) = (cluster(), Joined::new(cluster()));
         all_end(plain.start_all());
-        all_end(joined.start_all());
+        let mut programs = joined.start_all();
+        let mut last = programs.pop().unwrap();
+        all_end(programs);
+        last.wait().expect(0);
+        let log = last.err();
+        let line = " has given this task a certificate";
+        assert_eq!(
+            log.matches(line).count(),
+            1,
+            "although it asks, and the chief connects to its ps task:\n{log}"
+        );
         let bits = joined.cluster.finished().variables_crc32c();
         assert_eq!(bits, plain.finished().variables_crc32c());
     }
