@@ -233,11 +233,7 @@ impl Access {
         let (reason, mut answer, name, value) = match unproved {
             Unproved::Refused(reason) => (
                 reason,
-                refusal(
-                    StatusCode::UNAUTHORIZED,
-                    "the token is missing or wrong, expected 'Authorization: Bearer TOKEN' with the token of the \
-                     task; `pushpull join token` prints it for a job with a join string",
-                ),
+                refusal(StatusCode::UNAUTHORIZED, self.expected_token()),
                 header::WWW_AUTHENTICATE,
                 HeaderValue::from_static("Bearer"),
             ),
@@ -253,11 +249,29 @@ impl Access {
         answer.into()
     }
 
+    /// Returns the reason why a request without the right token is refused, with the place of that token.
+    fn expected_token(&self) -> &'static str {
+        if self.token.as_ref().is_some_and(Token::is_derived) {
+            "the token is missing or wrong, expected 'Authorization: Bearer TOKEN' with the token of the job's join \
+             string; `pushpull join token` prints it"
+        } else {
+            "the token is missing or wrong, expected 'Authorization: Bearer TOKEN' with the token that the task was \
+             given by --http-token-file or PUSHPULL_HTTP_TOKEN"
+        }
+    }
+
     /// Counts a request of a client that may make it, if it was answered with a status that refuses it.
     pub(super) fn count(&self, request: &HttpRequest, status: StatusCode) {
         if let Some(reason) = Reason::of(status) {
             self.record(request, reason);
         }
+    }
+
+    /// Refuses a further request on a connection.
+    pub(super) fn refuse_second(&self, request: &HttpRequest) -> HttpResponse {
+        self.record(request, Reason::Second);
+        let reason = "a connection is for one request: open another one, without pipelining";
+        refusal(StatusCode::BAD_REQUEST, reason)
     }
 
     fn record(&self, request: &HttpRequest, reason: Reason) {

@@ -14,6 +14,8 @@ mod control;
 mod cookie;
 mod endpoint;
 mod events;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 mod health;
 mod host;
 mod login;
@@ -24,6 +26,8 @@ mod protection;
 mod refusals;
 mod rendered;
 mod routes;
+#[cfg(any(test, feature = "fuzz"))]
+mod sample;
 mod server;
 mod sessions;
 mod socket;

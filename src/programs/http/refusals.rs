@@ -40,10 +40,12 @@ pub(super) enum Reason {
     Method,
     /// The body is too long, came too slowly, or is not what the path expects.
     Body,
+    /// The connection has had a request already.
+    Second,
 }
 
 impl Reason {
-    pub(super) const ALL: [Self; 9] = [
+    pub(super) const ALL: [Self; 10] = [
         Self::Host,
         Self::WrongToken,
         Self::NoToken,
@@ -53,6 +55,7 @@ impl Reason {
         Self::Path,
         Self::Method,
         Self::Body,
+        Self::Second,
     ];
 
     /// Returns the reason for which a request has got this status although its client may make it; `None` if
@@ -80,6 +83,7 @@ impl Reason {
             Self::Path => "path",
             Self::Method => "method",
             Self::Body => "body",
+            Self::Second => "second",
         }
     }
 
@@ -91,7 +95,7 @@ impl Reason {
             Self::WrongToken => Some("the token is wrong"),
             Self::Origin => Some("it came from a page of another site"),
             Self::TooMany => Some("too many wrong tokens"),
-            Self::NoToken | Self::Session | Self::Path | Self::Method | Self::Body => None,
+            Self::NoToken | Self::Session | Self::Path | Self::Method | Self::Body | Self::Second => None,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Contains the table that maps each request to its response, and sets the headers of every response. This
 //! module must not depend on sockets or on tasks.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -40,7 +41,7 @@ const INDEX: &[(&str, &str)] = &[
 /// The data from which requests are answered.
 pub(super) struct Routes {
     views: Views,
-    access: Access,
+    pub(super) access: Access,
     about: About,
     log: Log,
     /// The endpoint's own address, as the chief lists it.
@@ -79,6 +80,11 @@ impl Routes {
     }
 }
 
+/// Whether a connection has had a request. A client may send several at once, and after each answer the
+/// connection would end, but the server's library handles what it has received already.
+#[derive(Default)]
+pub(super) struct FirstRequest(Cell<bool>);
+
 /// Answers a request for any path.
 pub(super) async fn serve(
     request: HttpRequest,
@@ -88,8 +94,15 @@ pub(super) async fn serve(
     if let Some(place) = request.conn_data::<Place>() {
         place.asks(Instant::now());
     }
-    let mut answer = admit(&request, body, &routes).instrument(routes.log.span()).await;
-    routes.access.count(&request, answer.status());
+    let is_first = request.conn_data::<FirstRequest>().is_none_or(|first| !first.0.replace(true));
+    let mut answer = match is_first {
+        true => {
+            let answer = admit(&request, body, &routes).instrument(routes.log.span()).await;
+            routes.access.count(&request, answer.status());
+            answer
+        }
+        false => routes.access.refuse_second(&request),
+    };
     let headers = answer.headers_mut();
     for (name, value) in [
         (header::CONTENT_SECURITY_POLICY, POLICY),

@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 
 use actix_http::error::DispatchError;
 use actix_http::{HttpService, KeepAlive};
-use actix_service::{IntoServiceFactory, ServiceFactoryExt, fn_service, map_config};
-use actix_web::dev::{self, AppConfig, ServerHandle};
+use actix_service::{IntoServiceFactory, ServiceFactory, ServiceFactoryExt, fn_service, map_config};
+use actix_web::dev::{self, AppConfig, Extensions, ServerHandle};
 use actix_web::{App, web};
 use anyhow::{Context, anyhow};
 use pushpull_identity::{Credentials, HttpsServer};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
@@ -24,7 +25,7 @@ use super::config::EndpointConfig;
 use super::connections::{CONNECTIONS_MAX, Connections, GRACE, Place};
 use super::host::Hosts;
 use super::protection::Protection;
-use super::routes::{Routes, serve};
+use super::routes::{FirstRequest, Routes, serve};
 use super::socket::Socket;
 use super::views::Views;
 use crate::programs::loopback::names_loopback;
@@ -166,16 +167,7 @@ async fn run(
     started: &mpsc::Sender<io::Result<ServerHandle>>,
 ) {
     let service = move || {
-        let app = App::new().app_data(routes.clone()).default_service(web::to(serve));
-        let app = app.into_factory().map_err(|error: actix_web::Error| error.error_response());
-        let http = HttpService::build()
-            .client_request_timeout(HEAD_TIMEOUT)
-            .client_disconnect_timeout(Duration::from_secs(1))
-            // With keep-alive the second request of a connection would have no time limit.
-            .keep_alive(KeepAlive::Disabled)
-            .on_connect_ext(Socket::tell)
-            .h1(map_config(app, |()| AppConfig::default()));
-        let door = door.clone();
+        let (door, http) = (door.clone(), http(routes.clone(), Socket::tell));
         fn_service(move |stream| door.clone().enter(stream)).and_then(http)
     };
     let server = dev::Server::build()
@@ -198,6 +190,34 @@ async fn run(
     if let Err(error) = server.await {
         tracing::warn!("the endpoint stopped answering: {error}");
     }
+}
+
+/// Returns the service that reads the requests of connections, and answers them. `tell` passes what is known
+/// about a connection on to its requests.
+pub(super) fn http<T: AsyncRead + AsyncWrite + Unpin + 'static>(
+    routes: web::Data<Routes>,
+    tell: fn(&T, &mut Extensions),
+) -> impl ServiceFactory<
+    (T, Option<SocketAddr>),
+    Config = (),
+    Response = (),
+    Error = DispatchError,
+    InitError = (),
+    Service: 'static,
+    Future: 'static,
+> {
+    let app = App::new().app_data(routes).default_service(web::to(serve));
+    let app = app.into_factory().map_err(|error: actix_web::Error| error.error_response());
+    HttpService::build()
+        .client_request_timeout(HEAD_TIMEOUT)
+        .client_disconnect_timeout(Duration::from_secs(1))
+        // With keep-alive the second request of a connection would have no time limit.
+        .keep_alive(KeepAlive::Disabled)
+        .on_connect_ext(move |connection, extensions| {
+            extensions.insert(FirstRequest::default());
+            tell(connection, extensions);
+        })
+        .h1(map_config(app, |()| AppConfig::default()))
 }
 
 /// The checks that a new connection passes before its first request.

@@ -12,21 +12,18 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use pushpull_chief::checkpoint::CheckpointConfig;
-use pushpull_chief::{Chief, ChiefConfig, JobProgress};
+use pushpull_chief::{Chief, ChiefConfig};
 use pushpull_messages::cluster::{ClusterConfig, ClusterSpec};
 use pushpull_messages::id::{Incarnation, JobName, TaskId};
-use pushpull_messages::input::{DatasetSpec, InputSpec};
-use pushpull_messages::job::JobSpec;
 use pushpull_messages::observe::{
     ActorSnapshot, Observed, PsSnapshot, RoleSnapshot, TaskSnapshot, TaskState, TimeHistogram, WorkerSnapshot,
 };
-use pushpull_transport::{Identity, InProcess};
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::connections::LIFE;
 use super::events::{CLIENTS_MAX, Events, Source};
 use super::rendered::JobText;
+use super::sample::{chief_that, cluster};
 use super::{About, Endpoint, EndpointConfig, Token};
 use crate::programs::exposure::Exposure;
 use crate::programs::logging::Log;
@@ -117,31 +114,6 @@ fn endpoint() -> Endpoint {
 
 fn chief() -> Chief {
     chief_that(ChiefConfig::default())
-}
-
-fn chief_that(config: ChiefConfig) -> Chief {
-    let mut graph = pushpull_messages::graph::GraphBuilder::new("plane");
-    let x = graph.input("features", [1]);
-    let loss = graph.l2_loss(x);
-    let points = || DatasetSpec::Linear { seed: 0, examples: 9, weights: vec![1.0], bias: 0.0, noise: 0.0 };
-    let job = JobSpec::new(graph.finish(loss, &[]).unwrap(), InputSpec::new(points(), points()), 5);
-    let cluster = cluster();
-    let identity = Identity {
-        task: TaskId::CHIEF,
-        incarnation: Incarnation(1),
-        cluster,
-        graph: None,
-        http: None,
-        nonce: 0,
-    };
-    let (progress, transport) = (watch::channel(JobProgress::default()).0, Arc::new(InProcess::new()));
-    Chief::new(config, identity, transport, job, progress, CancellationToken::new())
-}
-
-fn cluster() -> ClusterSpec {
-    let one = |host: &str| vec![format!("{host}:1")];
-    ClusterSpec::new([(JobName::Chief, one("c")), (JobName::Ps, one("p")), (JobName::Worker, one("w"))])
-        .unwrap()
 }
 
 /// Returns the address of an endpoint on loopback. An endpoint at all addresses is reached there, too.
@@ -306,6 +278,24 @@ fn requests_that_nothing_answers_are_counted() {
         let expected = format!("\npushpull_http_refused_total{{reason=\"{reason}\"}} {count}\n");
         assert!(metrics.contains(&expected), "{expected}{metrics}");
     }
+}
+
+/// A client may send several requests before it reads the first answer, which ends the connection.
+#[test]
+fn a_connection_is_for_one_request() {
+    let (endpoint, chief) = (endpoint_with(Some("s3cret")), chief());
+    endpoint.observers().lead(chief.view());
+    let save =
+        "POST /stop HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer s3cret\r\nContent-Length: 0\r\n\r\n";
+    let mut stream = connect(&endpoint);
+    stream.write_all(format!("GET /config HTTP/1.1\r\nHost: localhost\r\n\r\n{save}").as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let statuses: Vec<_> = text.match_indices("HTTP/1.1 ").map(|(at, _)| &text[at + 9..at + 12]).collect();
+    assert_eq!(statuses, ["200", "400"], "{text}");
+    assert!(text.contains("a connection is for one request"), "{text}");
+    let metrics = get(&endpoint, "/metrics").body;
+    assert!(metrics.contains("pushpull_http_refused_total{reason=\"second\"} 1\n"), "{metrics}");
 }
 
 #[test]
