@@ -37,6 +37,8 @@ pub use error::Error;
 pub use hooks::Hooks;
 pub use job::Job;
 pub use model::{Examples, Model, Predictions, TensorView};
+#[cfg(feature = "fuzz")]
+pub use programs::fuzz;
 #[cfg(feature = "programs")]
 pub use programs::{
     Defaults, Failure, Outcome, TrainArgs, chief_main, evaluator_main, evaluator_main_with, local_main, main,

@@ -30,3 +30,5 @@ pub use cli::{
     main_with, ps_main, server_main, worker_main, worker_main_with,
 };
 pub use exit::{Failure, Outcome};
+#[cfg(feature = "fuzz")]
+pub use http::fuzz;

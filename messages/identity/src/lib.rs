@@ -17,6 +17,8 @@ mod configs;
 mod credentials;
 mod enrolment;
 mod error;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 mod handshake;
 mod hex;
 mod https;

@@ -121,6 +121,15 @@ fn read_if_closed(
     String::from_utf8(bytes).map_err(|_| kind())
 }
 
+/// Writes a file that its owner only may use, new or again.
+#[cfg(feature = "fuzz")]
+pub(crate) fn rewrite(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    // Some file systems write a file to the disk at once if it was cut off before.
+    let _ = std::fs::remove_file(path);
+    let file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(path);
+    file?.write_all(bytes)
+}
+
 /// Writes a new file. A file that exists is never replaced: it may be the only copy of another secret.
 pub(crate) fn create(path: &Path, text: &str) -> Result<(), SecretFileError> {
     let file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(path);

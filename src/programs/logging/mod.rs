@@ -93,6 +93,20 @@ fn start_with(task: &str, format: LogFormat, keeps_all: bool) -> Log {
     Log { recent, span }
 }
 
+/// Returns a subscriber that keeps the lines of the level INFO, and writes none. [`kept`] makes its logs.
+#[cfg(feature = "fuzz")]
+pub(crate) fn silent() -> tracing::Dispatch {
+    let keeper = Keeper::new("none", LogFormat::Human, None);
+    tracing_subscriber::registry().with(filter(None)).with(keeper).into()
+}
+
+/// Returns a log of the current subscriber, which keeps the lines within [`Log::span`].
+#[cfg(feature = "fuzz")]
+pub(crate) fn kept(task: &str) -> Log {
+    let recent = Arc::default();
+    Log { span: keeper::span_of(task, &recent), recent }
+}
+
 /// The filter directives that are put before those of the user. Most events of the HTTP server's libraries
 /// are left out, because they say nothing about the job. The spans that determine the task and the log of a
 /// line are always enabled.

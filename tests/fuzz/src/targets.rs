@@ -2,8 +2,8 @@
 
 use crate::target::Target;
 use crate::{
-    authority, chief, cluster, data, evaluation, frame, graph, job, join, manifest, memory_files, message,
-    record, session, shard, tensors, tls,
+    authority, chief, cluster, data, evaluation, frame, graph, http, job, join, manifest, memory_files,
+    message, pem, record, session, shard, tensors, tls,
 };
 
 impl Target {
@@ -32,6 +32,8 @@ impl Target {
         shard::TARGET,
         chief::TARGET,
         tls::TARGET,
+        pem::TARGET,
+        http::TARGET,
     ];
 
     /// Returns the target with this name.
