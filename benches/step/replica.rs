@@ -93,7 +93,8 @@ impl Replica {
         Ok(loss)
     }
 
-    /// Makes one step with the values that are on the device, where it leaves the gradients. Returns the loss.
+    /// Makes one step with the values that are on the device, where it leaves the gradients, and returns the
+    /// loss.
     pub(crate) fn repeat(&mut self, device: &mut Device) -> anyhow::Result<f32> {
         let Self { executor, values, columns, examples, .. } = self;
         match (executor, device) {

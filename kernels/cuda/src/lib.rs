@@ -19,8 +19,8 @@ pub use driver::{
     Argument, Driver, DriverError, Event, Graph, Grid, Launch, Memory, Place, Stream, Transfer, Worked,
 };
 pub use emulator::{Compiler, Emulator};
-pub use multiplication::{Multiplier, NoPrecision, Precision};
+pub use multiplication::{Epilogue, Multiplier, NoPrecision, Precision};
 pub use nvrtc::{ARCHITECTURES, Architecture, Nvrtc};
-pub use operation::{Epilogue, Operation, Places, Span, StepNumbers};
+pub use operation::{Operation, Places, Span, StepNumbers};
 pub use optimizer::{Elements, average, optimizer_scratch_bytes};
 pub use source::Source;

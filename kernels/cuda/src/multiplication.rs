@@ -1,9 +1,19 @@
-//! Products that a device may leave to a library. This module must not depend on which library that is.
+//! Products of matrices, and what computes them: our own kernels or a library of the device. This module must
+//! not depend on which library that is.
 
 use std::fmt;
 use std::str::FromStr;
 
-use crate::operation::Epilogue;
+/// What is done with a sum before it is stored. The bias has one number for each column or channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Epilogue {
+    /// Stores the sum without change.
+    Bare,
+    /// Adds the bias, which is the input behind the factors.
+    Bias,
+    /// Adds the bias, and replaces negative numbers with 0.
+    BiasRelu,
+}
 
 /// How factors are rounded before they are multiplied. Sums are always `f32`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -11,8 +21,8 @@ pub enum Precision {
     /// Not at all.
     #[default]
     F32,
-    /// To 10 bits behind the point, with the exponents of `f32`. Cards with tensor cores multiply such numbers
-    /// several times faster.
+    /// To 10 bits behind the point, with the exponents of `f32`. Tensor cores multiply such numbers several
+    /// times faster.
     Tf32,
     /// To `bf16`, which has 7 bits behind the point and the exponents of `f32`.
     Bf16,

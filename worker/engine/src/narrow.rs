@@ -1,8 +1,8 @@
 //! Stores the factors of products as `bf16`, once each, for a device whose library multiplies such numbers.
 //! Products of batches keep their factors, because each of their factors is read once only.
 //!
-//! Required properties: (A) both factors of each product are `bf16`; (B) no value is stored as `bf16` twice; (C)
-//! nothing else changes.
+//! Required properties: (A) both factors of each product are `bf16`; (B) no value is stored as `bf16` twice;
+//! (C) nothing else changes.
 
 use std::collections::BTreeMap;
 
@@ -91,8 +91,8 @@ mod tests {
                 _ => {}
             }
         }
-        // The products are those of two layers, of both gradients of the kernel, and of that of `hidden`. Their
-        // factors are x, the kernel, `hidden`, and the gradients of both results.
+        // The products are those of two layers, of both gradients of the kernel, and of that of `hidden`.
+        // Their factors are x, the kernel, `hidden`, and the gradients of both results.
         assert_eq!([products, wide.len()], [5, 5]);
         assert_eq!(wide.iter().filter(|place| place.contains("Variable")).count(), 1);
     }

@@ -27,8 +27,8 @@ pub struct CudaReplica {
 }
 
 impl CudaReplica {
-    /// Compiles the graph for a device. The replica takes at most `memory_fraction` of the device's memory, and
-    /// rounds the factors of products to `precision`.
+    /// Compiles the graph for a device. The replica takes at most `memory_fraction` of the device's memory,
+    /// and rounds the factors of products to `precision`.
     ///
     /// # Errors
     /// If the graph cannot be compiled, if the data lack one of the graph's inputs, or if the device has

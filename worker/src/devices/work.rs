@@ -22,8 +22,8 @@ pub(crate) struct Recorded {
 #[derive(Clone, Debug)]
 pub(crate) struct Work {
     pub device: usize,
-    /// The stream of the device that has done it, which works beside the others; `None` for what a device does
-    /// on its own thread.
+    /// The stream of the device that has done it, which works beside the others; `None` for what a device
+    /// does on its own thread.
     pub stream: Option<Stream>,
     pub name: Cow<'static, str>,
     pub began: Instant,

@@ -9,8 +9,7 @@ use cudarc::cublaslt::sys::cublasLtMatmulDescAttributes_t as Field;
 use cudarc::cublaslt::{result, sys};
 
 use super::cuda::{Asked, Buffer, Queue};
-use crate::multiplication::{Multiplication, Precision};
-use crate::operation::Epilogue;
+use crate::multiplication::{Epilogue, Multiplication, Precision};
 
 /// An error of the library.
 pub(super) type Fault = result::CublasError;

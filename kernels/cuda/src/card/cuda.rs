@@ -50,6 +50,14 @@ pub(super) fn start() -> Asked<[i32; 2]> {
     Ok([version / 1000, version % 1000 / 10])
 }
 
+/// Lets the end of the process call a function, after those that were added later.
+pub(super) fn at_exit(function: extern "C" fn()) {
+    // SAFETY: the function is one of this program, which exists until the process has ended. Without memory
+    // for it, the process ends as it would without this call.
+    #[expect(unsafe_code)]
+    let _ = unsafe { libc::atexit(function) };
+}
+
 /// A card, as the driver counts them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Device(sys::CUdevice);
@@ -211,16 +219,16 @@ impl Pinned {
         // The number of parts of each piece that are missing.
         let missing: Vec<AtomicUsize> =
             bytes.chunks(PIECE).map(|piece| AtomicUsize::new(piece.len().div_ceil(COPIED_AT_ONCE))).collect();
-        let copied = |(number, (to, from)): (usize, (&mut [u8], &[u8]))| {
-            to.copy_from_slice(from);
-            missing[number * COPIED_AT_ONCE / PIECE].fetch_sub(1, Ordering::Release);
-        };
         rayon::in_place_scope(|scope| {
-            // The threads wake each other, which this thread would take long to do.
-            scope.spawn(|_| {
-                let parts = part.par_chunks_mut(COPIED_AT_ONCE).zip(bytes.par_chunks(COPIED_AT_ONCE));
-                parts.enumerate().for_each(copied);
-            });
+            // Parts that threads halve among themselves would be there all at once, at the end.
+            for ((to, from), missing) in part.chunks_mut(PIECE).zip(bytes.chunks(PIECE)).zip(&missing) {
+                for (to, from) in to.chunks_mut(COPIED_AT_ONCE).zip(from.chunks(COPIED_AT_ONCE)) {
+                    scope.spawn(move |_| {
+                        to.copy_from_slice(from);
+                        missing.fetch_sub(1, Ordering::Release);
+                    });
+                }
+            }
             for (number, missing) in missing.iter().enumerate() {
                 while missing.load(Ordering::Acquire) > 0 {
                     if rayon::yield_now() != Some(rayon::Yield::Executed) {
@@ -349,8 +357,8 @@ impl TimedMark {
         self.0.synchronise()
     }
 
-    /// Returns the time between an earlier mark and this one in seconds, at least 0. Both must be done, and the
-    /// driver must support CUDA 12.8 or newer.
+    /// Returns the time between an earlier mark and this one in seconds, at least 0. Both must be done, and
+    /// the driver must support CUDA 12.8 or newer.
     pub fn seconds_since(&self, earlier: &Self) -> Asked<f64> {
         // SAFETY: both events were recorded, measure time, and exist until their owners are dropped.
         #[expect(unsafe_code)]

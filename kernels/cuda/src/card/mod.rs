@@ -5,6 +5,7 @@ mod cublas;
 mod cuda;
 mod error;
 mod marks;
+mod open;
 mod programs;
 mod requests;
 mod ring;
@@ -17,6 +18,7 @@ use self::cublas::{Library, Plan};
 use self::cuda::{Asked, Buffer, Context, Device, Executable, Function, Mark, Module, Pinned, Queue};
 use self::error::{cannot_open, cannot_start, no_card, visible};
 use self::marks::Marks;
+use self::open::Open;
 use self::staging::{Downloads, Uploads};
 use self::watch::Watch;
 use crate::driver::DriverError;
@@ -75,6 +77,7 @@ pub struct Card {
     queues: [Queue; 3],
     // Fields are dropped in this order, and all before need the context.
     context: Context,
+    open: Open,
 }
 
 /// A capture: parts of launches, with events between them. Each part is a graph of its own, so that an event
@@ -156,7 +159,7 @@ impl Card {
     }
 
     fn with(index: usize, version: [i32; 2], nvrtc: Nvrtc) -> Asked<Self> {
-        let device = Device::get(index)?;
+        let (device, open) = (Device::get(index)?, Open::count());
         let context = Context::of(device)?;
         let info = info(device)?;
         Ok(Self {
@@ -178,6 +181,7 @@ impl Card {
             library: None,
             queues: [Queue::create()?, Queue::create()?, Queue::create()?],
             context,
+            open,
         })
     }
 

@@ -10,6 +10,7 @@ use super::error::{
     CopyFault, cannot_copy, cannot_load, cannot_multiply, cannot_start_library, failed, failed_product,
     is_out_of_memory, no_library,
 };
+use super::open::Open;
 use super::programs::{Key, PROGRAMS};
 use super::watch::Watch;
 use super::{Card, Copied, Part, VERSION_WATCHED};
@@ -74,6 +75,7 @@ impl Card {
             }
             self.library =
                 Some(Library::start(Buffer::allocate).map_err(|fault| cannot_start_library(&fault))?);
+            Open::with_library();
         }
         Ok(self.library.as_ref().expect("just started"))
     }

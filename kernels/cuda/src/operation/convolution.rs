@@ -4,7 +4,8 @@
 use pushpull_kernels::cpu::Conv2d;
 
 use super::Operation;
-use super::tile::{Epilogue, Products};
+use super::tile::Products;
+use crate::multiplication::Epilogue;
 
 impl Operation {
     /// Images, the kernel, and the bias if the epilogue has one → epilogue(images ∗ kernel). It computes what

@@ -2,9 +2,8 @@
 
 use pushpull_kernels::cpu::Product;
 
-use super::tile::Epilogue;
 use super::{Operation, Slot, thread_for_each};
-use crate::multiplication::{Multiplication, Precision};
+use crate::multiplication::{Epilogue, Multiplication, Precision};
 use crate::source::Library;
 
 impl Operation {

@@ -24,9 +24,8 @@ mod tile;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-pub use self::tile::Epilogue;
 use crate::driver::{Argument, Driver, DriverError, Grid, Launch, Place};
-use crate::multiplication::{Multiplication, Precision};
+use crate::multiplication::{Epilogue, Multiplication, Precision};
 use crate::source::{LANES, Library, Source, StandIn};
 
 /// An operation for tensors of given sizes. Its comment says which inputs it reads and which outputs it

@@ -3,8 +3,8 @@
 use pushpull_kernels::cpu::Product;
 
 use super::Operation;
-use super::tile::{Epilogue, Products};
-use crate::multiplication::{Multiplier, Precision};
+use super::tile::Products;
+use crate::multiplication::{Epilogue, Multiplier, Precision};
 
 impl Operation {
     /// a, b, and the bias if the epilogue has one → epilogue(a · b). It computes what

@@ -3,18 +3,8 @@
 
 use super::axes::index_type;
 use super::{Operation, Slot, block_for_each, thread_for_each};
+use crate::multiplication::Epilogue;
 use crate::source::Library;
-
-/// What is done with a sum before it is stored. The bias has one number for each column or channel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Epilogue {
-    /// Stores the sum without change.
-    Bare,
-    /// Adds the bias, which is the input behind the factors.
-    Bias,
-    /// Adds the bias, and replaces negative numbers with 0.
-    BiasRelu,
-}
 
 /// The part of the result that a block computes at once. Its constants are those of `Tile` in product.cu.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -276,6 +276,35 @@ fn alone_cards_that_share_a_context() {
 }
 
 #[test]
+fn alone_ends_while_a_card_is_open() {
+    if std::env::var_os(ALONE).is_none() {
+        return;
+    }
+    let (opens, opened) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut card = self::opened();
+        let memory = card.allocate(4).unwrap();
+        opens.send(()).unwrap();
+        for _ in 0..1000 {
+            card.upload(memory.place(), &[0; 4]).unwrap();
+            card.download(memory.place(), &mut [0; 4]).unwrap();
+        }
+        card.release(memory).unwrap();
+        println!("all was done");
+    });
+    opened.recv().unwrap();
+    std::process::exit(0);
+}
+
+#[test]
+fn the_end_of_a_process_waits_for_open_cards() {
+    let Some(text) = run(&["card::alone_ends_while_a_card_is_open"], &[("STUB_TRACE", "1")]) else { return };
+    for expected in ["all was done", "STUB: the library is taken down"] {
+        assert!(text.contains(expected), "{text}");
+    }
+}
+
+#[test]
 fn alone_says_when_its_streams_work() {
     if std::env::var_os(ALONE).is_none() {
         return;

@@ -191,7 +191,7 @@ fn products_of_libraries_in_bf16_agree() {
 fn numbers_are_rounded_to_the_nearest() {
     assert_eq!(rounded(1.0 + 1.0 / 256.0, 7), 1.0);
     assert_eq!(rounded(1.0 + 3.0 / 256.0, 7), 1.0 + 2.0 / 128.0);
-    assert_eq!(rounded(-0.100_01, 7), -0.100_097_656_25);
+    assert_eq!(rounded(-0.100_01, 7), -205.0 / 2048.0);
     assert_eq!(rounded(0.1, 23), 0.1);
 }
 

@@ -107,6 +107,14 @@ int contexts = 0;
 bool is_started = false;
 thread_local bool is_bound = false;
 
+// Is destroyed when the process ends, as the library is then.
+struct End {
+    ~End() {
+        if (contexts > 0) wrong("the process ends while a card is open");
+        trace("the library is taken down");
+    }
+} end;
+
 void drain(Stream* stream, std::uint64_t position) {
     while (stream->done < position) {
         Work work = std::move(stream->waiting.front());

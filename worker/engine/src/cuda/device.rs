@@ -20,8 +20,9 @@ pub struct CudaDevice {
     pub(crate) segment_bytes: u64,
 }
 
-/// A card copies this number of bytes in about the time that it takes the host to begin a graph and a copy.
-const SEGMENT_BYTES: u64 = 1 << 20;
+/// A card copies this number of bytes in about the time that the host needs to wake the threads that copy, to
+/// begin a graph and to begin a copy.
+const SEGMENT_BYTES: u64 = 8 << 20;
 
 impl CudaDevice {
     /// Returns a device whose programs take at most `memory_fraction` of its memory, from 0 to 1, and round

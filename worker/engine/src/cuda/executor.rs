@@ -322,9 +322,8 @@ impl CudaExecutor {
         Ok(())
     }
 
-    /// Captures the segments as graphs in the second step that asks for these groups, and again when the memory
-    /// was replaced. If that fails, instructions are launched one by one. The graphs of the groups are the
-    /// last ones then.
+    /// Captures the segments as graphs in the second step that asks for these groups, and again when the
+    /// memory was replaced. If that fails, instructions are launched one by one. Puts the graphs last.
     fn prepare_graphs(&mut self, device: &mut CudaDevice, groups: Groups) {
         let known = self.graphs.iter().position(|(own, _)| *own == groups);
         let (_, own) = known.and_then(|at| self.graphs.remove(at)).unwrap_or((groups, Graphs::Cold));

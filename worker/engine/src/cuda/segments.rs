@@ -3,8 +3,7 @@
 //! one graph. This module must not depend on devices.
 //!
 //! Required properties: (A) the segments are consecutive and have all instructions; (B) an instruction needs
-//! only variables of its segment or of an earlier one; (C) the variables of each segment but the last one have
-//! at least the wanted number of bytes.
+//! only variables of its segment or of an earlier one; (C) each segment but the last has enough bytes.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -20,8 +19,8 @@ pub(super) struct Segment {
     pub needs: Vec<VariableId>,
 }
 
-/// Divides instructions into segments that need at least `wanted` bytes of variables each. `bytes` returns the
-/// size of a variable.
+/// Divides instructions into segments whose variables have at least `wanted` bytes together. `bytes` returns
+/// the size of a variable.
 pub(super) fn segments(
     instructions: &[Instruction],
     bytes: impl Fn(VariableId) -> u64,
