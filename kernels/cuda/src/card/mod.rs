@@ -77,7 +77,7 @@ pub struct Card {
     queues: [Queue; 3],
     // Fields are dropped in this order, and all before need the context.
     context: Context,
-    open: Open,
+    _open: Open,
 }
 
 /// A capture: parts of launches, with events between them. Each part is a graph of its own, so that an event
@@ -181,7 +181,7 @@ impl Card {
             library: None,
             queues: [Queue::create()?, Queue::create()?, Queue::create()?],
             context,
-            open,
+            _open: open,
         })
     }
 
