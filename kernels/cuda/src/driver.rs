@@ -193,7 +193,7 @@ pub trait Driver {
     /// If the device has failed.
     fn memory_info(&mut self) -> Result<[u64; 2], DriverError>;
 
-    /// Returns whether the device has a library for products of matrices: see
+    /// Returns whether the device has a library for products of matrices, which can be used: see
     /// [`Multiplier::Library`](crate::Multiplier).
     fn has_library(&mut self) -> bool {
         false

@@ -248,7 +248,8 @@ impl Driver for Card {
     }
 
     fn has_library(&mut self) -> bool {
-        cublas::is_present()
+        // A library of another version may be there and not start.
+        self.bind().is_ok() && self.library().is_ok()
     }
 
     fn load(&mut self, source: &Source) -> Result<(), DriverError> {

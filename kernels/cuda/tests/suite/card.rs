@@ -285,7 +285,7 @@ fn alone_ends_while_a_card_is_open() {
         let mut card = self::opened();
         let memory = card.allocate(4).unwrap();
         opens.send(()).unwrap();
-        for _ in 0..1000 {
+        for _ in 0..50 {
             card.upload(memory.place(), &[0; 4]).unwrap();
             card.download(memory.place(), &mut [0; 4]).unwrap();
         }

@@ -42,8 +42,8 @@ impl CudaDevice {
             (false, Precision::F32) => Multiplier::Own,
             (false, precision) => {
                 return Err(DriverError::Unavailable(format!(
-                    "products in {precision} need cuBLASLt, but there is no libcublasLt in the library path; NVIDIA \
-                     has it as the package nvidia-cublas for Python"
+                    "products in {precision} need cuBLASLt, but there is no libcublasLt for this driver in the library \
+                     path; NVIDIA has it as the package nvidia-cublas for Python"
                 )));
             }
         };
