@@ -118,8 +118,10 @@ impl Args {
 
 fn measure_all(args: &Args, threads: usize) -> anyhow::Result<()> {
     let tiny = args.is_tiny();
-    if args.resident && args.device == DeviceName::Cpu {
-        bail!("--resident needs a CUDA device: the processor has no copies");
+    if args.device == DeviceName::Cpu && (args.resident || args.precision != Precision::F32) {
+        bail!(
+            "--resident and --precision need a CUDA device: the processor has no copies, and computes in fp32"
+        );
     }
     let mut device = Device::open(args.device, threads, args.precision)?;
     println!("device: {}", device.name());

@@ -19,7 +19,11 @@ const WORKSPACE_BYTES: usize = 32 << 20;
 /// All matrices begin at multiples of this number of bytes.
 const ALIGNMENT_BYTES: u32 = 16;
 
-/// Returns whether the library is there. Nothing else here may be called before: `cudarc` panics if not.
+/// The oldest version that has all that is used here, that of CUDA 12.
+const VERSION_MIN: usize = 120_000;
+
+/// Returns whether the library is there, and is new enough. Nothing else here may be called before, because
+/// `cudarc` panics if it is not there.
 pub(super) fn is_present() -> bool {
     static PRESENT: OnceLock<bool> = OnceLock::new();
     *PRESENT.get_or_init(|| {
@@ -27,7 +31,7 @@ pub(super) fn is_present() -> bool {
         // this name is trusted, as all libraries of the system are.
         #[expect(unsafe_code)]
         unsafe {
-            sys::is_culib_present()
+            sys::is_culib_present() && sys::cublasLtGetVersion() >= VERSION_MIN
         }
     })
 }

@@ -16,12 +16,31 @@ impl Operation {
         epilogue: Epilogue,
     ) -> Self {
         let sizes @ [rows, _, columns] = product.sizes();
-        let multiplication =
-            Multiplication { batch, sizes, transposed: product.transposed(), precision, epilogue };
-        let bias = (epilogue != Epilogue::Bare).then_some(Slot::Input(2));
+        // The library's own ReLU may hide NaN.
+        let (added, is_relu) = match epilogue {
+            Epilogue::BiasRelu => (Epilogue::Bias, true),
+            other => (other, false),
+        };
+        let transposed = product.transposed();
+        let multiplication = Multiplication { batch, sizes, transposed, precision, epilogue: added };
+        let bias = (added != Epilogue::Bare).then_some(Slot::Input(2));
         let factors = [Slot::Output(0), Slot::Input(0), Slot::Input(1)];
         let slots: Vec<Slot> = factors.into_iter().chain(bias).collect();
-        Self::default().then_library(&multiplication, thread_for_each(batch * rows * columns), &slots)
+        let elements = batch * rows * columns;
+        let own = Self::default().then_library(&multiplication, thread_for_each(elements), &slots);
+        if is_relu { own.then_relu(elements) } else { own }
+    }
+
+    /// Adds the kernel that replaces the negative numbers of the output with 0, and keeps NaN.
+    fn then_relu(self, elements: usize) -> Self {
+        let parameters = "float* to, const float* from";
+        let body = format!(
+            "    FOR_EACH(at, {elements}) {{\n        float number = from[at];\n        \
+             to[at] = number < 0.0f ? 0.0f : number;\n    }}\n"
+        );
+        let slots = [Slot::Output(0), Slot::Made(0)];
+        let grid = thread_for_each(elements);
+        self.then_generated(Library::Multiply, "relu", [parameters, &body], grid, &slots)
     }
 
     /// x → x as `bf16`, each number rounded to the nearest one.

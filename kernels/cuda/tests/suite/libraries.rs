@@ -106,16 +106,19 @@ fn cases(precision: Precision) -> Vec<Case> {
     for (at, transposed) in TRANSPOSED.into_iter().enumerate() {
         cases.push(drawn(&mut numbers, 3, [6 + at, 7, 5], transposed, (precision, Epilogue::Bare)));
     }
-    let [mut a, mut b, bias] = [15, 18, 6].map(|count| numbers.between(-1.0, 1.0, count));
-    (a[1], a[14], b[2]) = (f32::NAN, f32::INFINITY, f32::NEG_INFINITY);
-    cases.push(case(1, [5, 3, 6], TRANSPOSED[0], (precision, Epilogue::Bare), [a, b, bias]));
+    for epilogue in epilogues {
+        let [mut a, mut b, mut bias] = [15, 18, 6].map(|count| numbers.between(-1.0, 1.0, count));
+        (a[1], a[14], b[2], bias[4]) = (f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::NAN);
+        cases.push(case(1, [5, 3, 6], TRANSPOSED[0], (precision, epilogue), [a, b, bias]));
+    }
     cases
 }
 
 /// Returns one product of each precision, for the budgets of kernels.
 pub(crate) fn operations() -> Vec<Operation> {
     let product = Product::new([64, 64, 64], false, false).unwrap();
-    let operation = |precision| Operation::product(&product, Epilogue::Bare, Multiplier::Library(precision));
+    let operation =
+        |precision| Operation::product(&product, Epilogue::BiasRelu, Multiplier::Library(precision));
     let products = [Precision::F32, Precision::Tf32, Precision::Bf16].map(operation);
     products.into_iter().chain([Operation::narrow(1000)]).collect()
 }

@@ -239,10 +239,10 @@ impl CudaExecutor {
             let _ = device.driver.abandon(transfer);
         }
         let done = device.driver.synchronise();
-        if feed.traced {
-            self.worked = device.driver.watched()?;
-        }
-        Ok(ended.and(done)?)
+        let worked = if feed.traced { device.driver.watched() } else { Ok(Vec::new()) };
+        ended.and(done)?;
+        self.worked = worked?;
+        Ok(())
     }
 
     /// Waits for the gradients, and then for the results.
