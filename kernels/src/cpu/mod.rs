@@ -33,6 +33,7 @@ mod encoding;
 mod loss;
 mod norm;
 mod optimizer;
+mod past_caches;
 mod pool;
 mod product;
 mod reduce;
@@ -70,6 +71,7 @@ pub use norm::{
 pub use optimizer::{
     AdagradStep, AdamStep, AdamWStep, FtrlStep, GradientTerms, LambStep, LionStep, MomentumStep,
     OptimizerStep, RmsPropStep, adagrad, adam, adamw, average, ftrl, lamb, lion, momentum, rmsprop, sgd,
+    sgd_past_caches,
 };
 pub use pool::{
     Pool2d, average_pool, average_pool_grad, global_average_pool, global_average_pool_grad, max_pool,

@@ -58,8 +58,25 @@ pub fn all_finite(x: &[f32]) -> bool {
 /// Returns true if the magnitudes of all elements are less than `bound`, and false if an element is a NaN.
 /// The bound must be positive.
 pub fn all_below(x: &[f32], bound: f32) -> bool {
-    debug_assert!(bound > 0.0, "all_below: the bound is {bound}, expected more than 0");
-    dispatch(LargestMagnitude { x }) < bound.to_bits()
+    is_below(largest_magnitude(x), bound)
+}
+
+/// Returns the bits of the magnitude of a number. Those of a larger magnitude are a larger integer, and those
+/// of a NaN are larger than those of infinity.
+#[inline(always)]
+pub(super) const fn magnitude(x: f32) -> u32 {
+    x.abs().to_bits()
+}
+
+/// Returns the largest [`magnitude`] of the elements; 0 if there are none.
+pub(super) fn largest_magnitude(x: &[f32]) -> u32 {
+    dispatch(LargestMagnitude { x })
+}
+
+/// Returns whether a [`magnitude`] is less than `bound`, which must be positive.
+pub(super) fn is_below(magnitude: u32, bound: f32) -> bool {
+    debug_assert!(bound > 0.0, "the bound of magnitudes is {bound}, expected more than 0");
+    magnitude < bound.to_bits()
 }
 
 /// Computes the sum of `term` over the elements of slices of equal length.
@@ -130,7 +147,7 @@ impl WithSimd for LargestMagnitude<'_> {
     fn with_simd<S: Simd>(self, _: S) -> u32 {
         // The maximum of integers does not depend on their order, so the compiler vectorises the loop. A
         // maximum of floats depends on the order, and the loop would not be vectorised.
-        self.x.iter().fold(0, |largest, x| largest.max(x.abs().to_bits()))
+        self.x.iter().fold(0, |largest, &x| largest.max(magnitude(x)))
     }
 }
 

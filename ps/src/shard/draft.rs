@@ -22,6 +22,11 @@ use crate::sync;
 /// The number of bytes of a gradient that are used at a time. They stay in the processor's caches between
 /// their arrival and their use.
 const BLOCK_BYTES: usize = 128 << 10;
+/// The same for a large draft, which leaves its results out of the caches. Larger blocks arrive with fewer
+/// waits for the socket.
+const LARGE_BLOCK_BYTES: usize = 512 << 10;
+/// The least number of bytes of a large draft. The caches of a core cannot keep it until it is read.
+const LARGE_BYTES: u64 = 8 << 20;
 
 /// What a draft must know of its shard at one version.
 #[derive(Clone)]
@@ -105,12 +110,15 @@ impl Plan {
             fault: None,
             _credit: None,
         };
+        let is_large = lengths.iter().sum::<u64>() >= LARGE_BYTES;
         let mut writer = DraftWriter {
             plan: self.clone(),
             pool: pool.clone(),
             draft,
             begun: None,
             block: Block::default(),
+            block_bytes: if is_large { LARGE_BLOCK_BYTES } else { BLOCK_BYTES },
+            is_large,
         };
         writer.begin_slices();
         fits.then_some(writer)
@@ -157,6 +165,9 @@ pub(crate) struct DraftWriter {
     /// What the draft has for the current slice; `None` after the last one.
     begun: Option<Drafted>,
     block: Block,
+    /// The number of bytes of a whole block.
+    block_bytes: usize,
+    is_large: bool,
 }
 
 /// The part of the current gradient that arrives.
@@ -178,11 +189,11 @@ impl DraftWriter {
     pub(crate) fn space(&mut self) -> &mut [u8] {
         let slice = &self.plan.0.slices[self.draft.slices.len()];
         let Block { memory, start, filled } = &mut self.block;
-        let end = slice.bytes().min(*start + BLOCK_BYTES);
+        let end = slice.bytes().min(*start + self.block_bytes);
         match self.begun.as_mut().expect("a slice is missing") {
             Drafted::Gradient(gradient) => &mut gradient.as_bytes_mut()[*start + *filled..end],
             Drafted::Next { .. } | Drafted::Nothing => {
-                let memory = memory.get_or_insert_with(|| self.pool.take(BLOCK_BYTES));
+                let memory = memory.get_or_insert_with(|| self.pool.take(self.block_bytes));
                 &mut memory.as_bytes_mut()[*filled..end - *start]
             }
         }
@@ -193,7 +204,7 @@ impl DraftWriter {
         let slice = self.plan.0.slices[self.draft.slices.len()].bytes();
         self.block.filled += bytes;
         let end = self.block.start + self.block.filled;
-        if self.block.filled == BLOCK_BYTES || end == slice {
+        if self.block.filled == self.block_bytes || end == slice {
             let measure = self.plan.0.measure;
             let took = measure(&mut || self.use_block());
             self.draft.took += took;
@@ -225,20 +236,23 @@ impl DraftWriter {
             return;
         }
         let begun = self.begun.as_mut().expect("a block belongs to a slice");
-        let gradient = match begun {
-            Drafted::Gradient(gradient) => &gradient.as_f32()[place],
-            Drafted::Nothing => &memory.as_ref().expect("it has been filled").as_f32()[..place.len()],
+        let arrived = || &memory.as_ref().expect("it has been filled").as_f32()[..place.len()];
+        let (gradient, can_be_applied) = match begun {
+            Drafted::Gradient(gradient) => {
+                let gradient = &gradient.as_f32()[place];
+                (gradient, all_below(gradient, GRADIENT_LIMIT))
+            }
+            Drafted::Nothing => (arrived(), all_below(arrived(), GRADIENT_LIMIT)),
             Drafted::Next { value, average } => {
-                let gradient = &memory.as_ref().expect("it has been filled").as_f32()[..place.len()];
                 let factor = self.draft.learning_rate_factor;
                 let update = Update::new(&created.update, *version, created.last_step, factor, 1);
                 let average = average.as_mut().map(|average| &mut average.as_f32_mut()[place.clone()]);
-                // If the gradient is not finite, neither are the next values, but nobody will see them.
-                slice.draft(place.clone(), gradient, &update, &mut value.as_f32_mut()[place], average);
-                gradient
+                let next = (&mut value.as_f32_mut()[place.clone()], average);
+                let gradient = arrived();
+                (gradient, slice.draft(place, gradient, &update, next, self.is_large))
             }
         };
-        if !all_below(gradient, GRADIENT_LIMIT) {
+        if !can_be_applied {
             self.draft.fault = Some(Fault { slice: slice.id, is_finite: all_finite(gradient) });
         }
     }

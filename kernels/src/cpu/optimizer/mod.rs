@@ -28,7 +28,7 @@ pub use lamb::{LambStep, lamb};
 pub use lion::{LionStep, lion};
 pub use momentum::{MomentumStep, momentum};
 pub use rmsprop::{RmsPropStep, rmsprop};
-pub use sgd::sgd;
+pub use sgd::{sgd, sgd_past_caches};
 pub use step::OptimizerStep;
 
 use super::dispatch::zip_map;

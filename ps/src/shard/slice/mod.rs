@@ -10,7 +10,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use pushpull_cuda::DriverError;
-use pushpull_kernels::cpu::{Threads, accumulate, add_into, average};
+use pushpull_kernels::cpu::{
+    OptimizerStep, Threads, accumulate, add_into, all_below, average, sgd_past_caches,
+};
+use pushpull_messages::gradient::GRADIENT_LIMIT;
 use pushpull_messages::id::{GlobalStep, SliceId, Version};
 use pushpull_messages::optimizer::{UpdateSpec, VariableRule};
 use pushpull_messages::placement::SliceSpec;
@@ -92,7 +95,8 @@ impl SliceView {
     }
 
     /// Computes the elements `place` of the next value and of the next moving average, from the same elements
-    /// of a gradient.
+    /// of a gradient. If the draft `is_large`, they need not stay in the caches. Returns whether the gradient
+    /// can be applied; otherwise nobody must see what was computed.
     ///
     /// # Panics
     /// If the slice is frozen.
@@ -101,16 +105,23 @@ impl SliceView {
         place: Range<usize>,
         gradient: &[f32],
         update: &Update<'_>,
-        next: &mut [f32],
-        mean: Option<&mut [f32]>,
-    ) {
+        (next, mean): (&mut [f32], Option<&mut [f32]>),
+        is_large: bool,
+    ) -> bool {
         let value = &self.value.as_f32()[place.clone()];
         let old = self.average.as_ref().map(|average| &average.as_f32()[place]);
         let update = self.treatment.of(update).expect("a frozen slice has no next value");
+        if is_large
+            && mean.is_none()
+            && let OptimizerStep::Sgd(rate) = optimizer::step(&update)
+        {
+            return sgd_past_caches(next, value, gradient, update.terms, rate, GRADIENT_LIMIT);
+        }
         optimizer::apply(&update, next, value, gradient, &mut []);
         if let (Some(mean), Some(old)) = (mean, old) {
             average(mean, old, next, update.average_decay);
         }
+        all_below(gradient, GRADIENT_LIMIT)
     }
 }
 

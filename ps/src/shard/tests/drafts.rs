@@ -111,6 +111,49 @@ proptest! {
     }
 }
 
+/// Drafts a push that is so large that its results are written past the caches. Its last element is NaN in
+/// the second push, which must not be applied.
+#[test]
+fn a_large_drafted_update_has_the_same_bits() {
+    const ROWS: usize = (8 << 20) / 8 + 3;
+    for average in [None, Some(0.5)] {
+        let large = |update: &UpdateSpec| {
+            let mut large = CreateShard { update: update.clone(), ..create(OptimizerSpec::sgd(1.0), 9) };
+            large.variables[0].shape = [ROWS + 3, 2].into();
+            large.placement.slices[0].slice.rows = ROWS as u64;
+            large.placement.slices[1].slice.row = ROWS as u64;
+            large
+        };
+        let update = UpdateSpec { average, weight_decay: 0.01, ..OptimizerSpec::sgd(0.3).into() };
+        let digest = large(&update).placement.digest();
+        let [mut drafted, mut usual] = [(); 2].map(|()| {
+            let mut state = Tested::new(64 << 20);
+            state.create(large(&update)).unwrap();
+            let pull = Pull { at: PullAt::Join, ..latest(digest) };
+            let reader = Reader { worker: 0, incarnation: push(1).id.incarnation, connection: 1 };
+            state.0.pull(&pull, Some(reader), ());
+            state
+        });
+        let values = |state: &mut Tested| {
+            let (_, values) = state.pull(&latest(digest)).unwrap();
+            floats(&values).iter().flatten().map(|x| x.to_bits()).collect::<Vec<u32>>()
+        };
+        let mut gradient: Vec<f32> =
+            (0..2 * ROWS as u32).map(|at| (at % 1999) as f32 / 1000.0 - 1.0).collect();
+        for (sequence, last) in [(1, 2.0), (2, f32::NAN)] {
+            *gradient.last_mut().unwrap() = last;
+            let push = Push { placement_digest: digest, ..push(sequence) };
+            let gradients = payload(&[&[0.5, -0.5], &gradient]);
+            let draft = draft(&drafted, &push, &gradients, &[300_000, 7]).expect("the shard makes drafts");
+            let got = apply(&mut drafted, &push, Gradients::Drafted(draft));
+            let expected = apply(&mut usual, &push, gradients);
+            assert_eq!(got.is_ok(), sequence == 1);
+            assert_eq!(got.map(|(pushed, _)| pushed), expected.map(|(pushed, _)| pushed));
+            assert!(values(&mut drafted) == values(&mut usual), "(A) after push {sequence}");
+        }
+    }
+}
+
 fn state() -> Tested {
     let mut state = Tested::new(1 << 20);
     state.create(create(OptimizerSpec::sgd(0.5), 10)).unwrap();
