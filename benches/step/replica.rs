@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use pushpull::{GraphSpec, TensorSpec};
-use pushpull_engine::{CudaExecutor, Executor, Feed, OpTime, Program, Target};
+use pushpull_engine::{CudaExecutor, Executor, Feed, NextBatch, OpTime, Program, Target};
 use pushpull_kernels::cpu::Threads;
 use pushpull_messages::graph::Op;
 use pushpull_messages::input::{Column, ColumnSpec};
@@ -24,6 +24,8 @@ pub(crate) struct Replica {
     gradients: Vec<Vec<f32>>,
     columns: Vec<Column>,
     examples: usize,
+    /// The number of the step's batch. Each step has the same numbers in a batch of its own.
+    number: u64,
     /// The time to compile the graph to a program, in seconds.
     pub program_s: f64,
     /// The time to compile the kernels and to allocate memory, in seconds.
@@ -75,13 +77,29 @@ impl Replica {
         // The values are small and not all equal.
         let number = |at: usize| ((at * 2_654_435_761) % 1000) as f32 * 1e-4 - 0.05;
         let values = gradients.iter().map(|gradient| (0..gradient.len()).map(number).collect()).collect();
-        Ok(Self { executor, values, gradients, columns, examples: model.batch, program_s, kernels_s })
+        Ok(Self {
+            executor,
+            values,
+            gradients,
+            columns,
+            examples: model.batch,
+            number: 0,
+            program_s,
+            kernels_s,
+        })
+    }
+
+    /// Returns the feed of the next step, which announces the batch after it.
+    fn feed<'a>(columns: &'a [Column], examples: usize, number: &mut u64) -> Feed<'a> {
+        *number += 1;
+        let next = NextBatch { number: *number + 1, columns, examples };
+        Feed { number: *number, next: Some(next), ..Feed::whole(columns, examples) }
     }
 
     /// Makes one step, and returns the loss. `timed` records the time of each operation.
     pub(crate) fn step(&mut self, device: &mut Device, timed: bool) -> anyhow::Result<f32> {
-        let Self { executor, values, gradients, columns, examples, .. } = self;
-        let feed = Feed { timed, ..Feed::whole(columns, *examples) };
+        let Self { executor, values, gradients, columns, examples, number, .. } = self;
+        let feed = Feed { timed, ..Self::feed(columns, *examples, number) };
         let loss = match (executor, device) {
             (AnyExecutor::Cpu(executor), _) => executor.train(feed, values, gradients)?,
             (AnyExecutor::Cuda(executor), Device::Cuda(device)) => {
@@ -96,10 +114,10 @@ impl Replica {
     /// Makes one step with the values that are on the device, where it leaves the gradients, and returns the
     /// loss.
     pub(crate) fn repeat(&mut self, device: &mut Device) -> anyhow::Result<f32> {
-        let Self { executor, values, columns, examples, .. } = self;
+        let Self { executor, values, columns, examples, number, .. } = self;
         match (executor, device) {
             (AnyExecutor::Cuda(executor), Device::Cuda(device)) => {
-                Ok(executor.repeat(device, Feed::whole(columns, *examples), values)?)
+                Ok(executor.repeat(device, Self::feed(columns, *examples, number), values)?)
             }
             _ => unreachable!("only CUDA devices keep values"),
         }

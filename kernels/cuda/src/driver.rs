@@ -230,6 +230,12 @@ pub trait Driver {
     /// If they reach beyond the memory.
     fn upload(&mut self, to: Place, bytes: &[u8]) -> Result<(), DriverError>;
 
+    /// Copies bytes from one place on the device to another, which must not overlap.
+    ///
+    /// # Errors
+    /// If they reach beyond the memory, or overlap.
+    fn copy(&mut self, from: Place, to: Place, bytes: u64) -> Result<(), DriverError>;
+
     /// Copies bytes from the device, and waits for them. All that the selected stream was asked before is
     /// done then; other streams may go on.
     ///

@@ -104,6 +104,19 @@ impl Ledger {
         }
     }
 
+    /// Checks that a copy from one place to another stays within the memory, and that the places do not
+    /// overlap.
+    pub(crate) fn check_copy(&self, from: Place, to: Place, length: u64) -> Result<(), DriverError> {
+        let [source, target] = [self.range(from, length)?, self.range(to, length)?];
+        if from.id == to.id && source.start < target.end && target.start < source.end {
+            return Err(DriverError::Refused(format!(
+                "memory {}: a copy of {length} bytes from {} to {} overlaps itself",
+                from.id, source.start, target.start
+            )));
+        }
+        Ok(())
+    }
+
     /// Returns the kernel of a launch, if the device can run it.
     pub(crate) fn check(&self, launch: &Launch<'_>) -> Result<&Kernel, DriverError> {
         let Launch { kernel: name, grid: Grid { blocks, threads }, arguments } = *launch;

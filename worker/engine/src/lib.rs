@@ -38,7 +38,7 @@ pub use cuda::{CudaDevice, CudaError, CudaExecutor, MemoryNeed, TooLittleMemory}
 pub use cut::{Cut, CutGradient, Destination, Edge, Held, Origin, Part, Parts, Stage, Stages, Wanted};
 pub use error::{CompileError, StepError, StepFault};
 pub use executor::{Executor, Progress};
-pub use feed::Feed;
+pub use feed::{Feed, NextBatch};
 pub use fetch::{Fetch, Groups};
 pub use gradients::GradientSink;
 pub use op_time::OpTime;

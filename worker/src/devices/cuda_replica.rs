@@ -66,6 +66,10 @@ impl Replica for CudaReplica {
         Ok(training.train(device, feed, values, &mut gradients)?)
     }
 
+    fn copies(&self) -> bool {
+        true
+    }
+
     fn fetched(&self) -> &[f32] {
         self.training.as_ref().map_or(&[], CudaExecutor::fetched)
     }

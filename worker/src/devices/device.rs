@@ -7,7 +7,7 @@ use std::time::Instant;
 use actix::{Actor, Addr, Context, Handler, MessageResult};
 use actix_rt::ArbiterHandle;
 use pushpull_cuda::Worked;
-use pushpull_engine::{Feed, Groups, OpTime};
+use pushpull_engine::{Feed, Groups, NextBatch, OpTime};
 use pushpull_input::Batch;
 use pushpull_messages::observe::{self, Queued};
 
@@ -34,11 +34,23 @@ impl Device {
     }
 }
 
+/// The batch of the next step, which a device may copy already.
+#[derive(Clone, Debug)]
+pub(crate) struct Coming {
+    /// The number of the batch, which no other batch has.
+    pub number: u64,
+    pub batch: Arc<Batch>,
+}
+
 /// A request to compute the gradients of this device's part of a batch.
 #[derive(actix::Message)]
 #[rtype(result = "DeviceGradients")]
 pub(crate) struct ComputeGradients {
     pub batch: Arc<Batch>,
+    /// The number of the batch; 0 if it has none.
+    pub number: u64,
+    /// The next batch, if it is known.
+    pub next: Option<Coming>,
     /// The index of the first example of this device's part.
     pub first: usize,
     pub random: u64,
@@ -53,8 +65,8 @@ pub(crate) struct ComputeGradients {
     pub queued: Queued,
 }
 
-/// The loss and the gradients of a device's part of a batch. The device drops its references to the batch and
-/// the values before it replies.
+/// The loss and the gradients of a device's part of a batch. The device drops its references to batches
+/// and values before it replies.
 pub(crate) struct DeviceGradients {
     pub loss: Result<f32, ReplicaError>,
     pub gradients: Gradients,
@@ -72,11 +84,16 @@ impl Handler<ComputeGradients> for Device {
     type Result = MessageResult<ComputeGradients>;
 
     fn handle(&mut self, step: ComputeGradients, _: &mut Self::Context) -> Self::Result {
-        let ComputeGradients { batch, first, random, groups, timed, traced, values, mut gradients, queued } =
-            step;
+        let ComputeGradients { batch, number, next, first, random, groups, timed, traced, .. } = step;
+        let ComputeGradients { values, mut gradients, queued, .. } = step;
         let handling = queued.handle();
+        let announced = next.as_ref().map(|Coming { number, batch }| NextBatch {
+            number: *number,
+            columns: &batch.columns,
+            examples: batch.examples,
+        });
         let (columns, examples) = (&batch.columns, batch.examples);
-        let feed = Feed { columns, examples, first, random, groups, timed, traced };
+        let feed = Feed { columns, examples, first, random, groups, timed, traced, number, next: announced };
         let loss = self.replica.step(feed, &values, &mut gradients, &mut Gradients::complete);
         if loss.is_ok() {
             gradients.complete_all();
@@ -84,7 +101,7 @@ impl Handler<ComputeGradients> for Device {
         let fetched = if groups.is_empty() { Vec::new() } else { self.replica.fetched().to_vec() };
         let op_times = if timed { self.replica.op_times() } else { Vec::new() };
         let worked = if traced { self.replica.worked() } else { Vec::new() };
-        drop((batch, values));
+        drop((batch, next, values));
         let took = [handling.began(), observe::now()];
         MessageResult(DeviceGradients { loss, gradients, fetched, op_times, worked, took })
     }

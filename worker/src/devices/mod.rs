@@ -31,6 +31,7 @@ use pushpull_messages::observe::Meter;
 pub(crate) use self::batch_parts::parts;
 pub use self::compute::Compute;
 pub use self::cuda_replica::CudaReplica;
+pub(crate) use self::device::Coming;
 use self::device::{AddGradients, AddedGradients, ComputeGradients, Device, DeviceGradients, EvaluateBatch};
 pub(crate) use self::error::DeviceError;
 pub use self::error::ReplicaError;
@@ -69,6 +70,18 @@ pub(crate) struct Devices {
     parts: Vec<Range<usize>>,
     /// The names of the nodes of the graph, for the timeline.
     nodes: Vec<String>,
+    /// Whether a device copies batches, and gains if it can copy one before its step.
+    copies: bool,
+}
+
+/// A batch of the input.
+#[derive(Clone)]
+pub(crate) struct Fed<'a> {
+    pub batch: &'a Arc<Batch>,
+    /// The number of the batch; 0 if it has none.
+    pub number: u64,
+    /// The next batch, if it is known.
+    pub next: Option<Coming>,
 }
 
 /// The result of one batch, before the gradients of different devices are added up.
@@ -105,6 +118,7 @@ impl Devices {
         graph: &GraphSpec,
     ) -> Self {
         let meters = replicas.iter().map(|_| Arc::default()).collect();
+        let copies = replicas.iter().any(|replica| replica.copies());
         let mut arbiters = Vec::new();
         let actors = replicas.into_iter().map(|replica| {
             if own_threads {
@@ -114,7 +128,7 @@ impl Devices {
         });
         let actors = actors.collect();
         let nodes = graph.nodes.iter().map(|node| node.name.clone()).collect();
-        Self { actors, meters, arbiters, parts, nodes }
+        Self { actors, meters, arbiters, parts, nodes, copies }
     }
 
     /// Returns whether the devices have threads of their own.
@@ -122,17 +136,22 @@ impl Devices {
         !self.arbiters.is_empty()
     }
 
+    /// Returns whether a device copies batches, and gains if it can copy one before its step.
+    pub(crate) const fn copies(&self) -> bool {
+        self.copies
+    }
+
     /// Computes one step on all devices, and adds up their gradients. The arguments and errors are those of
     /// [`compute`](Self::compute).
     pub(crate) async fn step(
         &self,
-        batch: &Arc<Batch>,
+        fed: Fed<'_>,
         random: u64,
         values: &Arc<Values>,
         memory: Vec<Gradients>,
         recorded: Recorded,
     ) -> Result<Computed, DeviceError> {
-        let parts = self.compute(batch, random, values, memory, recorded).await?;
+        let parts = self.compute(fed, random, values, memory, recorded).await?;
         let DeviceParts { loss, gradients, fetched, mut work } = parts;
         let gradients = self.reduce(gradients, recorded.traced.then_some(&mut work)).await?;
         Ok(Computed { loss, gradients, fetched, work })
@@ -145,17 +164,20 @@ impl Devices {
     /// If the batch does not fit the model, or a device panicked.
     pub(crate) async fn compute(
         &self,
-        batch: &Arc<Batch>,
+        fed: Fed<'_>,
         random: u64,
         values: &Arc<Values>,
         memory: Vec<Gradients>,
         recorded: Recorded,
     ) -> Result<DeviceParts, DeviceError> {
         let Recorded { traced, ops: timed, groups } = recorded;
+        let Fed { batch, number, next } = fed;
         let devices = self.actors.iter().zip(&self.meters).zip(&self.parts);
         let steps = devices.zip(memory).map(|(((device, meter), part), gradients)| {
             device.send(ComputeGradients {
                 batch: Arc::clone(batch),
+                number,
+                next: next.clone(),
                 first: part.start,
                 random,
                 groups,

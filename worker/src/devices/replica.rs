@@ -40,6 +40,12 @@ pub trait Replica: Send {
         complete: &mut Complete<'_>,
     ) -> Result<f32, ReplicaError>;
 
+    /// Returns whether the replica copies batches to a device, and gains if it can copy the batch that a feed
+    /// announces as the next one.
+    fn copies(&self) -> bool {
+        false
+    }
+
     /// Returns the tensors that the most recent call of `step` has fetched: those of the groups in that
     /// call's feed, one after another in the order of [`ReplicaConfig::fetches`], each row-major. An engine
     /// that fetches no tensors returns an empty slice; its jobs then have no metrics before the evaluation.

@@ -81,7 +81,8 @@ impl Model {
                 memory.iter_mut().zip(sums).for_each(|(next, sum)| next.follow(sum, factor));
             }
             let recorded = Recorded { traced: false, ops: false, groups: Groups::NONE };
-            let computed = devices.compute(&batch, 0, &self.values, memory, recorded).await.unwrap();
+            let fed = Fed { batch: &batch, number: 0, next: None };
+            let computed = devices.compute(fed, 0, &self.values, memory, recorded).await.unwrap();
             total += computed.loss;
             sums = Some(computed.gradients);
         }

@@ -3,6 +3,7 @@
 //! step is computed.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use pushpull_input::{Batch, Datasets, Pipeline, PipelineWorker, Prefetch};
 use pushpull_messages::job::JobSpec;
@@ -10,6 +11,7 @@ use pushpull_messages::message::Share;
 use tokio::sync::watch;
 
 use crate::blocking::blocking;
+use crate::devices::Coming;
 use crate::error::WorkerError;
 use crate::telemetry::Journal;
 
@@ -23,6 +25,16 @@ pub(super) struct WorkerInput {
     share: Option<Share>,
     /// The newest share that the chief has told.
     told: watch::Receiver<Option<Share>>,
+    /// The number of the latest batch.
+    number: u64,
+    /// The batch after it, which was taken before its turn.
+    next: Option<Coming>,
+}
+
+/// Returns a number that no other batch of this process has; never 0.
+fn unique() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// What it takes to open the input of a share.
@@ -66,7 +78,7 @@ impl WorkerInput {
         share: Option<Share>,
     ) -> Result<Self, WorkerError> {
         let batches = source.start(pipeline)?;
-        Ok(Self { batches, source, share, told: watch::channel(None).1 })
+        Ok(Self { batches, source, share, told: watch::channel(None).1, number: 0, next: None })
     }
 
     /// Follows the shares that the chief tells from now on.
@@ -79,14 +91,34 @@ impl WorkerInput {
     ///
     /// # Errors
     /// If the input has ended, or the data cannot be read.
-    pub(super) async fn next(&mut self) -> Result<Batch, WorkerError> {
+    pub(super) async fn next(&mut self) -> Result<Arc<Batch>, WorkerError> {
         let told = *self.told.borrow_and_update();
         if let (Some(own), Some(told)) = (self.share, told)
             && (own.position, own.shares) != (told.position, told.shares)
         {
             self.change(told).await?;
         }
-        Ok(self.batches.next().await?)
+        if let Some(Coming { number, batch }) = self.next.take() {
+            self.number = number;
+            return Ok(batch);
+        }
+        let batch = self.batches.next().await?;
+        self.number = unique();
+        Ok(Arc::new(batch))
+    }
+
+    /// Returns the number of the latest batch.
+    pub(super) const fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Returns the batch after the latest one, if it is ready. It comes next, unless the share changes.
+    pub(super) fn peek(&mut self) -> Option<Coming> {
+        if self.next.is_none() {
+            let batch = Arc::new(self.batches.try_next()?);
+            self.next = Some(Coming { number: unique(), batch });
+        }
+        self.next.clone()
     }
 
     /// Goes on in another share.
@@ -96,13 +128,15 @@ impl WorkerInput {
         let source = Arc::clone(&self.source);
         let open = blocking(self.source.own_threads, "share", move || source.open(share));
         self.batches = self.source.start(open.await?)?;
+        self.next = None;
         self.share = Some(share);
         Ok(())
     }
 
     /// Returns the number of batches that are ready, and the maximum number that can be ready.
     pub(super) fn ready(&self) -> [usize; 2] {
-        self.batches.ready()
+        let [ready, ready_max] = self.batches.ready();
+        [ready + usize::from(self.next.is_some()), ready_max + usize::from(self.next.is_some())]
     }
 
     /// Gives a batch back. Its memory is then used for a later batch. Never blocks.
@@ -148,7 +182,7 @@ mod tests {
         for _ in 0..examples {
             let batch = input.next().await.unwrap();
             read.push(batch.columns[0].f32().expect("pixels").iter().map(|pixel| pixel.to_bits()).collect());
-            input.recycle(batch);
+            input.recycle(Arc::into_inner(batch).expect("nobody else has it"));
         }
         read
     }
@@ -176,6 +210,56 @@ mod tests {
             }
             assert_eq!(all.len() as u64, EXAMPLES, "the shares cover all examples");
         }
+    }
+
+    /// Waits until a batch is ready before its turn.
+    async fn peek(input: &mut WorkerInput) -> Coming {
+        loop {
+            match input.peek() {
+                Some(next) => return next,
+                None => tokio::task::yield_now().await,
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_batch_that_was_seen_early_comes_next() {
+        let source = source(true);
+        let whole = Share { position: 0, shares: 1, examples: 0 };
+        let expected = read(&mut start(&source, whole), EXAMPLES + 5).await;
+        let (tell, told) = watch::channel(None);
+        let mut input = start(&source, whole).following(told);
+        let (mut numbers, mut early) = (BTreeSet::new(), None::<Coming>);
+        for (at, expected) in expected.iter().enumerate() {
+            let batch = input.next().await.unwrap();
+            let pixels = batch.columns[0].f32().unwrap().iter().map(|pixel| pixel.to_bits());
+            assert_eq!(&pixels.collect::<Vec<_>>(), expected);
+            assert!(numbers.insert(input.number()), "each batch has a number of its own");
+            if let Some(Coming { number, batch: early }) = early.take() {
+                assert!(number == input.number() && Arc::ptr_eq(&batch, &early), "it was seen before");
+            }
+            input.recycle(Arc::into_inner(batch).expect("nobody else has it"));
+            if at % 3 < 2 {
+                let next = peek(&mut input).await;
+                assert_eq!(peek(&mut input).await.number, next.number);
+                assert!(input.ready()[0] >= 1, "it counts as ready");
+                early = Some(next);
+            }
+        }
+        // A batch of the earlier share does not come.
+        let next = peek(&mut input).await;
+        let share = Share { position: 1, shares: 3, examples: 5 };
+        tell.send_replace(Some(share));
+        assert_eq!(read(&mut input, 4).await, read(&mut start(&source, share), 4).await);
+        assert!(input.number() != next.number);
+    }
+
+    #[tokio::test]
+    async fn no_batch_is_ready_without_a_thread() {
+        let mut input = start(&source(false), Share { position: 0, shares: 1, examples: 0 });
+        assert!(input.peek().is_none());
+        assert_eq!(read(&mut input, 1).await.len(), 1);
+        assert!(input.peek().is_none());
     }
 
     #[tokio::test]

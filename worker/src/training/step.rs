@@ -5,14 +5,13 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pushpull_input::Batch;
 use pushpull_kernels::cpu::sum_of_squares;
 use pushpull_messages::id::LocalStep;
 use pushpull_messages::observe;
 
 use super::filter::Filter;
 use crate::client::{Exchange, ExchangeInFlight, Gradients, Parameters, Values};
-use crate::devices::{Computed, DeviceParts, Devices, Recorded, Work};
+use crate::devices::{Computed, DeviceParts, Devices, Fed, Recorded, Work};
 use crate::error::WorkerError;
 use crate::fetches::{StepFetches, WantedGradient};
 use crate::lease::Lease;
@@ -41,9 +40,9 @@ pub(super) struct Stepper {
 }
 
 /// The input of a computation: one batch of a step.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) struct StepInput<'a> {
-    pub batch: &'a Arc<Batch>,
+    pub fed: Fed<'a>,
     /// The seed of the random numbers of this batch.
     pub random: u64,
     pub local_step: LocalStep,
@@ -113,7 +112,7 @@ impl Stepper {
         values: &Arc<Values>,
         before: Option<EarlierBatches>,
     ) -> Result<EarlierBatches, WorkerError> {
-        let StepInput { batch, random, recorded, .. } = input;
+        let StepInput { fed, random, recorded, .. } = input;
         let mut memory = self.memory();
         let (earlier_loss, mut all_work) = match before {
             Some(EarlierBatches { loss, gradients, work }) => {
@@ -122,7 +121,7 @@ impl Stepper {
             }
             None => (0.0, Vec::new()),
         };
-        let parts = self.devices.compute(batch, random, values, memory, recorded);
+        let parts = self.devices.compute(fed, random, values, memory, recorded);
         let parts = self.lease.hold(parts).await??;
         let DeviceParts { loss, gradients, work, .. } = parts;
         all_work.extend(work);
@@ -188,11 +187,11 @@ impl Stepper {
         mut memory: Vec<Gradients>,
     ) -> Result<StepResult, WorkerError> {
         let Self { parameters, devices, lease, journal, pipelined, .. } = self;
-        let StepInput { batch, random, local_step, drawn, recorded, .. } = input;
+        let StepInput { fed, random, local_step, drawn, recorded, .. } = input;
         let Exchange { values, versions, .. } = read;
         let payloads = memory[0].promise();
         let compute = async {
-            let computed = lease.hold(devices.step(batch, random, &values, memory, recorded)).await??;
+            let computed = lease.hold(devices.step(fed, random, &values, memory, recorded)).await??;
             // The device has completed all gradients.
             let Computed { loss, fetched, work, .. } = computed;
             drop(values);
@@ -227,9 +226,9 @@ impl Stepper {
         measured: bool,
         change: Option<ChangeGradients<'_>>,
     ) -> Result<StepResult, WorkerError> {
-        let StepInput { batch, random, local_step, drawn, recorded, gradients: wanted } = input;
+        let StepInput { fed, random, local_step, drawn, recorded, gradients: wanted } = input;
         let Exchange { values, versions, last_steps, .. } = read;
-        let result = self.devices.step(batch, random, &values, memory, recorded);
+        let result = self.devices.step(fed, random, &values, memory, recorded);
         let result = self.lease.hold(result).await??;
         let Computed { loss, mut gradients, fetched, work } = result;
         let fetched_gradients = wanted.iter().map(|wanted| {

@@ -19,7 +19,7 @@ use super::patience::{deserted_after, unless_leaving};
 use super::step::{ChangeGradients, EarlierBatches, StepExchange, StepInput, StepResult, Stepper};
 use super::validation::{Validated, Validation};
 use crate::client::{Exchange, Gradients, Values};
-use crate::devices::Recorded;
+use crate::devices::{Fed, Recorded};
 use crate::error::WorkerError;
 use crate::fetches::{FetchPlan, WantedGradient};
 use crate::hooks::{EvaluationInfo, Fetched, Hook, StepContext, StepGradients, StepInfo};
@@ -337,7 +337,9 @@ impl Trainer {
     ) -> StepInput<'a> {
         let random = SplitMix64::stream(&[self.seed, self.drawn]).bits();
         self.drawn += 1;
-        StepInput { batch, random, local_step, drawn: self.drawn, recorded, gradients }
+        let next = if self.stepper.devices.copies() { self.input.peek() } else { None };
+        let fed = Fed { batch, number: self.input.number(), next };
+        StepInput { fed, random, local_step, drawn: self.drawn, recorded, gradients }
     }
 
     /// Gives back the memory of a batch. The devices have already dropped their references to the batch, so
@@ -383,7 +385,7 @@ impl Trainer {
         // The lease limits this wait. The loss of the chief adds no limit, because the input does not depend
         // on other workers.
         let next = unless_leaving(&mut stop, &interrupt, local_step, Duration::MAX, next);
-        Ok((Arc::new(next.await??), observe::now()))
+        Ok((next.await??, observe::now()))
     }
 
     /// Records a step in the journal and in the trace. Returns the values that the next step is computed

@@ -478,6 +478,14 @@ impl Queue {
         answer.result()
     }
 
+    /// Begins to copy between two addresses on the card.
+    pub fn copy(&self, to: u64, from: u64, length: usize) -> Asked<()> {
+        // SAFETY: the ledger has found that the bytes of both exist on the card and do not overlap.
+        #[expect(unsafe_code)]
+        let answer = unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, length, self.0.0) };
+        answer.result()
+    }
+
     /// Begins to copy from an address on the card to the beginning of pinned memory.
     pub fn download(&self, to: &mut Pinned, from: u64, length: usize) -> Asked<()> {
         let bytes = to.part(&(0..length)).cast::<c_void>();

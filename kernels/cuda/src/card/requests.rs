@@ -317,6 +317,21 @@ impl Driver for Card {
         uploaded.map_err(|fault| cannot_copy(&format!("upload {} bytes", bytes.len()), &fault))
     }
 
+    fn copy(&mut self, from: Place, to: Place, bytes: u64) -> Result<(), DriverError> {
+        self.ledger.outside_capture("copy")?;
+        self.ledger.check_copy(from, to, bytes)?;
+        let [first, second] = [self.address(from, bytes)?, self.address(to, bytes)?];
+        self.bind()?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        let stream = self.ledger.selected();
+        let queue = &self.queues[stream.index()];
+        let copy = || queue.copy(second, first, bytes as usize);
+        let copied = watching(&mut self.watch, stream, queue, copy);
+        copied.map_err(|fault| failed(&format!("copy {bytes} bytes"), &fault))
+    }
+
     fn download(&mut self, from: Place, bytes: &mut [u8]) -> Result<(), DriverError> {
         self.ledger.outside_capture("download")?;
         let address = self.address(from, bytes.len() as u64)?;

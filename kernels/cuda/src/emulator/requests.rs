@@ -14,8 +14,8 @@ impl Emulator {
         format!("{what} (request {})", self.requests)
     }
 
-    /// Returns a copy to or from the device as an access to memory.
-    fn copy(&self, place: Place, length: u64, written: bool) -> Result<Vec<Touch>, DriverError> {
+    /// Returns the bytes that a request reads or writes as an access to memory.
+    fn access(&self, place: Place, length: u64, written: bool) -> Result<Vec<Touch>, DriverError> {
         let bytes = self.ledger.range(place, length)?;
         Ok(if length == 0 { Vec::new() } else { vec![Touch { memory: place.id, bytes, written }] })
     }
@@ -29,10 +29,10 @@ impl Emulator {
             Some([reads, writes]) => {
                 let mut touched = Vec::new();
                 for (place, length) in reads {
-                    touched.extend(self.copy(place, length, false)?);
+                    touched.extend(self.access(place, length, false)?);
                 }
                 for (place, length) in writes {
-                    touched.extend(self.copy(place, length, true)?);
+                    touched.extend(self.access(place, length, true)?);
                 }
                 Some(touched)
             }
@@ -78,6 +78,9 @@ impl Emulator {
         let Some((name, work)) = self.queues.pop() else { return Ok(false) };
         let ran = match work {
             Work::Upload { to, bytes } => self.process.upload(to, &bytes),
+            Work::Copy { from, to, bytes } => {
+                self.process.download(from, bytes).and_then(|bytes| self.process.upload(to, &bytes))
+            }
             Work::Call(call) => self.process.launch(&call),
             Work::Download { from, transfer, bytes } => self.process.download(from, bytes).map(|bytes| {
                 if let Some(arriving) = self.transfers.get_mut(&transfer) {
@@ -154,10 +157,19 @@ impl Driver for Emulator {
 
     fn upload(&mut self, to: Place, bytes: &[u8]) -> Result<(), DriverError> {
         self.ledger.outside_capture("upload")?;
-        let touched = self.copy(to, bytes.len() as u64, true)?;
+        let touched = self.access(to, bytes.len() as u64, true)?;
         let name = self.name_of(&format!("the upload of {} bytes", bytes.len()));
         self.order.add(self.ledger.selected(), &name, &touched, &[])?;
         self.push(name, Work::Upload { to, bytes: bytes.to_vec() })
+    }
+
+    fn copy(&mut self, from: Place, to: Place, bytes: u64) -> Result<(), DriverError> {
+        self.ledger.outside_capture("copy")?;
+        self.ledger.check_copy(from, to, bytes)?;
+        let touched = [self.access(from, bytes, false)?, self.access(to, bytes, true)?].concat();
+        let name = self.name_of(&format!("the copy of {bytes} bytes"));
+        self.order.add(self.ledger.selected(), &name, &touched, &[])?;
+        self.push(name, Work::Copy { from, to, bytes })
     }
 
     fn download(&mut self, from: Place, bytes: &mut [u8]) -> Result<(), DriverError> {
@@ -167,7 +179,7 @@ impl Driver for Emulator {
 
     fn begin_download(&mut self, from: Place, bytes: u64) -> Result<Transfer, DriverError> {
         self.ledger.outside_capture("download")?;
-        let touched = self.copy(from, bytes, false)?;
+        let touched = self.access(from, bytes, false)?;
         let name = self.name_of(&format!("the download of {bytes} bytes"));
         let clock = self.order.add(self.ledger.selected(), &name, &touched, &[])?;
         let id = unique();

@@ -41,6 +41,11 @@ pub(super) enum Work {
         to: Place,
         bytes: Vec<u8>,
     },
+    Copy {
+        from: Place,
+        to: Place,
+        bytes: u64,
+    },
     Download {
         from: Place,
         transfer: u64,

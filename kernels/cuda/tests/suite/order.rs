@@ -132,6 +132,51 @@ fn synchronising_orders_all_streams() {
 }
 
 #[test]
+fn a_copy_within_the_device_keeps_the_order_of_its_stream() {
+    for (name, mut device) in devices(3) {
+        let (first, second) = (device.allocate(64).unwrap(), device.allocate(32).unwrap());
+        let [old, new]: [[u8; 64]; 2] = [std::array::from_fn(|at| at as u8), [9; 64]];
+        device.select(Stream::Upload);
+        device.upload(first.place(), &old).unwrap();
+        device.copy(first.place().behind(24), second.place(), 32).unwrap();
+        device.copy(second.place(), first.place().behind(8), 0).unwrap();
+        device.upload(first.place(), &new).unwrap();
+        device.copy(second.place(), first.place().behind(32), 32).unwrap();
+        let mut bytes = [0; 64];
+        device.download(first.place(), &mut bytes).unwrap();
+        assert_eq!(bytes[..32], new[..32], "{name}");
+        assert_eq!(bytes[32..], old[24..56], "{name}");
+        refused(
+            device.copy(first.place(), first.place().behind(16), 32),
+            &["a copy of 32 bytes", "overlaps itself"],
+        );
+        refused(device.copy(first.place().behind(40), second.place(), 32), &["has 64 bytes"]);
+        refused(device.copy(first.place(), second.place(), 33), &["has 32 bytes"]);
+        // Places that touch do not overlap.
+        device.copy(first.place(), first.place().behind(32), 32).unwrap();
+        device.download(first.place(), &mut bytes).unwrap();
+        assert_eq!(bytes[32..], new[..32], "{name}");
+        device.release(first).unwrap();
+        device.release(second).unwrap();
+    }
+}
+
+#[test]
+fn a_copy_beside_another_stream_is_found() {
+    for seed in 0..4 {
+        let Some(mut emulator) = emulator(seed) else { return };
+        let (first, second) = (emulator.allocate(32).unwrap(), emulator.allocate(32).unwrap());
+        emulator.select(Stream::Upload);
+        emulator.upload(first.place(), &[1; 32]).unwrap();
+        emulator.select(Stream::Compute);
+        refused(
+            emulator.copy(first.place(), second.place(), 32),
+            &["the copy of 32 bytes (request ", ") reads what the upload of 32 bytes", "without an order"],
+        );
+    }
+}
+
+#[test]
 fn the_callers_bytes_may_change_after_an_upload() {
     for (name, mut device, memory) in with_memory() {
         device.select(Stream::Upload);

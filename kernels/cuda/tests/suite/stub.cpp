@@ -295,6 +295,13 @@ int cuMemcpyHtoDAsync_v2(std::uint64_t address, const void* bytes, std::size_t l
     return OK;
 }
 
+int cuMemcpyDtoDAsync_v2(std::uint64_t to, std::uint64_t from, std::size_t length, Stream* stream) {
+    char* target = part(memories, reinterpret_cast<char*>(to), length);
+    const char* source = part(memories, reinterpret_cast<char*>(from), length);
+    ask(stream, {[=] { std::memcpy(target, source, length); }, nullptr, 0, {target, source}});
+    return OK;
+}
+
 int cuMemcpyDtoHAsync_v2(void* bytes, std::uint64_t address, std::size_t length, Stream* stream) {
     const char* from = part(memories, reinterpret_cast<char*>(address), length);
     char* to = part(pinned, static_cast<char*>(bytes), length);

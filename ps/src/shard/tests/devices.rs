@@ -75,6 +75,10 @@ impl Driver for Failing {
         self.device.upload(to, bytes)
     }
 
+    fn copy(&mut self, from: Place, to: Place, bytes: u64) -> Result<(), DriverError> {
+        self.device.copy(from, to, bytes)
+    }
+
     fn download(&mut self, from: Place, bytes: &mut [u8]) -> Result<(), DriverError> {
         self.device.download(from, bytes)
     }

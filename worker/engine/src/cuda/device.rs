@@ -1,10 +1,13 @@
 //! A device, and the memory that the programs of one clone share on it. This module must not depend on
 //! operations.
 
+use std::collections::BTreeMap;
+
 use pushpull_cuda::{Driver, DriverError, Multiplier, Precision};
 
+use super::ahead::Ahead;
 use super::error::CudaError;
-use super::memory::DeviceMemory;
+use super::memory::{DeviceMemory, Key};
 use super::need::{MemoryNeed, TooLittleMemory};
 use crate::program::Program;
 use crate::target::Target;
@@ -18,6 +21,8 @@ pub struct CudaDevice {
     multiplier: Multiplier,
     /// The least number of bytes of variables that are waited for at once.
     pub(crate) segment_bytes: u64,
+    /// The batch that was copied before its step; `None` if there is none.
+    pub(crate) ahead: Option<Ahead>,
 }
 
 /// A card copies this number of bytes in about the time that the host needs to wake the threads that copy, to
@@ -48,7 +53,7 @@ impl CudaDevice {
             }
         };
         let (memory, segment_bytes) = (DeviceMemory::default(), SEGMENT_BYTES);
-        Ok(Self { driver, memory, bytes_max, multiplier, segment_bytes })
+        Ok(Self { driver, memory, bytes_max, multiplier, segment_bytes, ahead: None })
     }
 
     /// Returns the target for which programs for this device are compiled.
@@ -77,6 +82,9 @@ impl CudaDevice {
             return Ok(());
         }
         driver.synchronise()?;
+        // A program needs its memory more than the next batch does, which makes room for itself again.
+        self.ahead = None;
+        memory.release_ahead(&mut **driver)?;
         let ([free, total], added) = (driver.memory_info()?, missing.values().sum::<u64>());
         let (taken, replaced) = (memory.bytes(), memory.replaced_bytes(&missing));
         let allowed = bytes_max.saturating_sub(taken - replaced);
@@ -92,6 +100,29 @@ impl CudaDevice {
             // Others may have taken the memory meanwhile.
             Err(DriverError::Refused(_)) => Err(too_little(driver.name())),
             grown => Ok(grown?),
+        }
+    }
+
+    /// Makes room for a batch beside that of the current step. Returns whether there is room.
+    ///
+    /// # Errors
+    /// If the device has failed.
+    pub(super) fn has_room_ahead(&mut self, sizes: BTreeMap<Key, u64>) -> Result<bool, DriverError> {
+        let Self { driver, memory, bytes_max, .. } = self;
+        let missing = memory.missing_ahead(sizes);
+        if missing.is_empty() {
+            return Ok(true);
+        }
+        let [free, _] = driver.memory_info()?;
+        let added = missing.values().sum::<u64>();
+        if added > bytes_max.saturating_sub(memory.bytes()).min(free) {
+            return Ok(false);
+        }
+        match memory.add_ahead(missing, &mut **driver) {
+            Ok(()) => Ok(true),
+            // Others may have taken the memory meanwhile.
+            Err(DriverError::Refused(_)) => Ok(false),
+            Err(error) => Err(error),
         }
     }
 }

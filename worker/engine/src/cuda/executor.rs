@@ -9,9 +9,10 @@ use pushpull_cuda::{
     DriverError, Event, Graph, Operation, Places, Span, StepNumbers, Stream, Transfer, Worked,
 };
 use pushpull_messages::id::VariableId;
-use pushpull_messages::input::Column;
 use pushpull_messages::observe;
 
+use super::ahead::Ahead;
+use super::batch;
 use super::device::CudaDevice;
 use super::error::CudaError;
 use super::labels;
@@ -232,15 +233,22 @@ impl CudaExecutor {
         let asked = Asked { feed, values, groups, arrives, trains: gradients.is_some() };
         let mut leaving = Leaving::new();
         let begun = self.begin(device, asked, &mut leaving);
+        // The device computes meanwhile.
+        let begun = begun.and_then(|()| batch::upload_next(&self.program, device, feed));
         device.driver.select(Stream::Compute);
-        let ended = begun.and_then(|()| self.end(device, asked, faulty, &mut leaving, gradients));
+        let ended = begun.and_then(|ahead| {
+            self.end(device, asked, faulty, &mut leaving, gradients)?;
+            Ok::<Option<Ahead>, DriverError>(ahead)
+        });
         // After an error, the device must still do all of it before its memory is used again.
         for (_, transfer) in leaving {
             let _ = device.driver.abandon(transfer);
         }
         let done = device.driver.synchronise();
         let worked = if feed.traced { device.driver.watched() } else { Ok(Vec::new()) };
-        ended.and(done)?;
+        let ahead = ended?;
+        done?;
+        device.ahead = ahead;
         self.worked = worked?;
         Ok(())
     }
@@ -290,7 +298,8 @@ impl CudaExecutor {
         leaving: &mut Leaving,
     ) -> Result<(), DriverError> {
         device.driver.select(Stream::Upload);
-        self.upload_batch(device, asked.feed)?;
+        self.upload_numbers(device, asked.feed)?;
+        batch::upload(&self.program, device, asked.feed)?;
         // The time of an operation is that of its launch, so a step that is timed has no graphs.
         let usual = !asked.feed.timed;
         if usual {
@@ -359,22 +368,11 @@ impl CudaExecutor {
         }
     }
 
-    /// Copies the numbers of the step and the columns to the device.
-    fn upload_batch(&self, device: &mut CudaDevice, feed: Feed<'_>) -> Result<(), DriverError> {
-        let batch = self.program.batch;
-        let share = batch as f32 / feed.examples as f32;
+    /// Copies the numbers of the step to the device.
+    fn upload_numbers(&self, device: &mut CudaDevice, feed: Feed<'_>) -> Result<(), DriverError> {
+        let share = self.program.batch as f32 / feed.examples as f32;
         let numbers = StepNumbers { random: feed.random, first: feed.first as u64, share };
-        device.driver.upload(device.memory.step(), &numbers.bytes())?;
-        for (column, read) in self.program.columns.iter().enumerate() {
-            let &Some((elements, _)) = read else { continue };
-            let place = device.memory.address(&Place::Column(column));
-            let part = feed.first * elements..(feed.first + batch) * elements;
-            match &feed.columns[column] {
-                Column::F32(numbers) => device.driver.upload(place, bytemuck::cast_slice(&numbers[part]))?,
-                Column::I32(numbers) => device.driver.upload(place, bytemuck::cast_slice(&numbers[part]))?,
-            }
-        }
-        Ok(())
+        device.driver.upload(device.memory.step(), &numbers.bytes())
     }
 
     /// Captures each segment as a graph.

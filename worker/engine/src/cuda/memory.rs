@@ -23,6 +23,8 @@ pub(super) enum Key {
     Column(usize),
     Variable(usize),
     Gradient(usize),
+    /// A column of the next batch. It is allocated only if there is room.
+    Ahead(usize),
 }
 
 impl Key {
@@ -87,6 +89,47 @@ impl DeviceMemory {
             self.buffers.insert(key, driver.allocate(bytes)?);
         }
         Ok(())
+    }
+
+    /// Returns the buffers of the next batch that do not exist or are too small, with these sizes.
+    pub(super) fn missing_ahead(&self, mut sizes: BTreeMap<Key, u64>) -> BTreeMap<Key, u64> {
+        sizes.retain(|key, bytes| self.buffers.get(key).is_none_or(|buffer| buffer.bytes() < *bytes));
+        sizes
+    }
+
+    /// Allocates buffers for the next batch. No program refers to them, so no address of theirs changes.
+    ///
+    /// # Errors
+    /// If the device has too little memory.
+    pub(super) fn add_ahead(
+        &mut self,
+        missing: BTreeMap<Key, u64>,
+        driver: &mut dyn Driver,
+    ) -> Result<(), DriverError> {
+        for (key, bytes) in missing {
+            if let Some(small) = self.buffers.remove(&key) {
+                driver.release(small)?;
+            }
+            self.buffers.insert(key, driver.allocate(bytes)?);
+        }
+        Ok(())
+    }
+
+    /// Releases the buffers for the next batch. The device must have done all that was asked of it.
+    ///
+    /// # Errors
+    /// If the device has failed.
+    pub(super) fn release_ahead(&mut self, driver: &mut dyn Driver) -> Result<(), DriverError> {
+        while let Some((&key, _)) = self.buffers.range(Key::Ahead(0)..).next() {
+            let memory = self.buffers.remove(&key).expect("it is there");
+            driver.release(memory)?;
+        }
+        Ok(())
+    }
+
+    /// Returns where a column of the next batch is; `None` if there is no room for it.
+    pub(super) fn ahead(&self, column: usize) -> Option<Address> {
+        self.buffers.get(&Key::Ahead(column)).map(Memory::place)
     }
 
     /// Returns a number that changes if an address may have changed.

@@ -1,5 +1,7 @@
 //! Runs programs on a device that runs CUDA kernels. This module must not depend on what a kernel computes.
 
+mod ahead;
+mod batch;
 mod device;
 mod error;
 mod executor;

@@ -30,7 +30,7 @@ impl MemoryNeed {
                 Key::Arena | Key::Step => &mut between,
                 Key::Variable(_) => &mut variables,
                 Key::Gradient(_) => &mut gradients,
-                Key::Column(_) => &mut columns,
+                Key::Column(_) | Key::Ahead(_) => &mut columns,
             };
             *part += bytes;
         }

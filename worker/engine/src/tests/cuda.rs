@@ -13,8 +13,10 @@ use pushpull_messages::input::Column;
 use pushpull_messages::variable::InitializerSpec;
 
 use super::random_graph::{Choice, KINDS, RandomGraph};
-use super::trial::{Bounds, Numbers, Trained, Trial, TrialGradients};
-use crate::{CudaDevice, CudaError, CudaExecutor, Executor, Feed, Fetch, Groups, OpTime, Program, Target};
+use super::trial::{Bounds, Numbers, Trained, Trial, TrialBatch, TrialGradients};
+use crate::{
+    CudaDevice, CudaError, CudaExecutor, Executor, Feed, Fetch, Groups, NextBatch, OpTime, Program, Target,
+};
 
 /// The number of graphs that are tested in any case. Later ones are tested if they run a new kernel.
 const GRAPHS: u64 = 8;
@@ -219,6 +221,100 @@ fn graphs_are_captured_again_when_memory_has_grown() {
     for trial in [&trial, &other, &trial] {
         assert_trained("the whole", &train(&mut whole, &mut device, trial, 0), &trial.train());
         assert_trained("after", &train(&mut part, &mut device, trial, 1), &trial.train_part(1..EXAMPLES));
+    }
+}
+
+/// Returns a step's feed whose batch has a number, and announces the next batch.
+fn announcing<'a>(trial: &'a Trial, number: u64, next: Option<(&'a Trial, u64)>) -> Feed<'a> {
+    let next = next.map(|(next, number)| {
+        let TrialBatch { columns, examples } = &next.batch;
+        NextBatch { number, columns, examples: *examples }
+    });
+    Feed { number, next, random: trial.random, ..trial.feed() }
+}
+
+/// Trains with a feed, and compares what [`Trial::train`] returns.
+fn assert_fed(
+    what: &str,
+    (executor, device): (&mut CudaExecutor, &mut CudaDevice),
+    trial: &Trial,
+    feed: Feed<'_>,
+    expected: &Trained,
+) {
+    let mut gradients = trial.gradients();
+    let loss = executor.train(device, feed, &trial.values(), &mut gradients).unwrap();
+    let TrialGradients { gradients, order } = gradients;
+    assert_trained(what, &Trained { loss, gradients, order }, expected);
+}
+
+#[test]
+fn an_announced_batch_is_copied_before_its_step() {
+    let Some(mut device) = device(1.0) else { return };
+    let trial = drawn(1).unwrap();
+    let others = another(&trial);
+    // The same values, so only the batch differs.
+    let other = Trial { batch: others.batch.clone(), ..trial.clone() };
+    let program = Program::training(&trial.graph, EXAMPLES, &trial.columns, device.target()).unwrap();
+    let mut executor = CudaExecutor::new(program, &mut device).unwrap();
+    let (own, of_other) = (trial.train(), other.train());
+    assert!(own.loss != of_other.loss, "the batches differ");
+    let mut step = |what: &str, feed: Feed<'_>, expected: &Trained| {
+        assert_fed(what, (&mut executor, &mut device), &trial, feed, expected);
+    };
+    for round in 0..4 {
+        let number = 10 * round;
+        step("announces", announcing(&trial, number + 1, Some((&other, number + 2))), &own);
+        step("was announced", announcing(&other, number + 2, Some((&trial, number + 3))), &of_other);
+        step("another one comes", announcing(&other, number + 4, Some((&other, number + 5))), &of_other);
+        // Against the rules, so that it shows which batch the device has used.
+        step("has another's number", announcing(&trial, number + 5, None), &of_other);
+        step(
+            "the number is not used twice",
+            announcing(&trial, number + 5, Some((&other, number + 6))),
+            &own,
+        );
+        step("no number", announcing(&trial, 0, None), &own);
+    }
+}
+
+#[test]
+fn a_device_without_room_copies_batches_in_their_steps() {
+    let trial = drawn(1).unwrap();
+    let compiled = |device: &CudaDevice, examples| {
+        Program::training(&trial.graph, examples, &trial.columns, device.target()).unwrap()
+    };
+    let Some(mut device) = device(1.0) else { return };
+    CudaExecutor::new(compiled(&device, EXAMPLES), &mut device).unwrap();
+    let [_, total] = device.driver.memory_info().unwrap();
+    let fraction = (device.bytes() + 1) as f64 / total as f64;
+    let mut small = self::device(fraction).unwrap();
+    let mut executor = CudaExecutor::new(compiled(&small, EXAMPLES), &mut small).unwrap();
+    let bytes = small.bytes();
+    for number in 1..4 {
+        let feed = announcing(&trial, number, Some((&trial, number + 1)));
+        assert_fed("small", (&mut executor, &mut small), &trial, feed, &trial.train());
+        assert_eq!(small.bytes(), bytes, "there is no second batch");
+    }
+}
+
+#[test]
+fn a_larger_program_takes_the_room_of_the_next_batch() {
+    let Some(mut device) = device(1.0) else { return };
+    let trial = drawn(0).unwrap();
+    let target = device.target();
+    let program = |examples| Program::training(&trial.graph, examples, &trial.columns, target).unwrap();
+    let mut part = CudaExecutor::new(program(EXAMPLES - 1), &mut device).unwrap();
+    let alone = device.bytes();
+    let (other, expected) = (another(&trial), trial.train_part(1..EXAMPLES));
+    let feed = |number, next| Feed { first: 1, ..announcing(&trial, number, next) };
+    let first = feed(1, Some((&trial, 2)));
+    assert_fed("before", (&mut part, &mut device), &trial, first, &expected);
+    assert!(device.bytes() > alone && device.ahead.is_some(), "the next batch is there");
+    CudaExecutor::new(program(EXAMPLES), &mut device).unwrap();
+    assert!(device.ahead.is_none(), "the whole batch needs more memory");
+    for (number, next) in [(2, &other), (4, &trial)] {
+        let feed = feed(number, Some((next, number + 1)));
+        assert_fed("after", (&mut part, &mut device), &trial, feed, &expected);
     }
 }
 

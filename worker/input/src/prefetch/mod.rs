@@ -49,9 +49,9 @@ pub fn check_ready_bytes(columns: &[ColumnSpec], examples: usize, batches: usize
 const ELEMENT_BYTES: u64 = 4;
 
 /// Returns the maximum number of batches that exist when `ready` batches are kept ready: one more is being
-/// filled, and one more is in use.
+/// filled, one more is in use, and one more may be on its way to a device.
 const fn held(ready: usize) -> usize {
-    ready + 2
+    ready + 3
 }
 
 /// A function that fills a batch.
@@ -73,8 +73,8 @@ impl fmt::Debug for OnDemand {
 /// A thread that keeps batches ready, and the receiver of these batches.
 ///
 /// At most `ready` batches wait, and the thread holds one more. The memory of a batch that is given back with
-/// [`recycle`](Self::recycle) is used for a later batch, so at most `ready + 2` batches are ever allocated,
-/// including the one in use.
+/// [`recycle`](Self::recycle) is used for a later batch, so at most `ready + 3` batches are ever allocated,
+/// including the one in use and one that was taken before its turn.
 #[derive(Debug)]
 pub struct Prefetch {
     ready: mpsc::Receiver<Batch>,
@@ -158,6 +158,11 @@ impl Prefetch {
             Some(batch) => Ok(batch),
             None => Err(self.ended()),
         }
+    }
+
+    /// Returns the next batch if it is ready now. A source without a thread has none ready.
+    pub fn try_next(&mut self) -> Option<Batch> {
+        self.ready.try_recv().ok()
     }
 
     /// Waits for the next batch and blocks the calling thread. Use it outside of asynchronous code only.
