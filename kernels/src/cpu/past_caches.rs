@@ -3,7 +3,7 @@
 //! depend on what is computed.
 //!
 //! Wanted properties: (A) the results have the bits of ordinary writes; (B) other threads that get the
-//! results after the call see all of them.
+//! results after the call see all of them. No test finds a missing fence.
 
 use super::reduce::magnitude;
 
@@ -28,8 +28,6 @@ pub(super) fn map_past_caches(
 ) -> u32 {
     let read = [first.len(), second.len()];
     assert!(read.iter().all(|&len| len == written.len()), "written {}, read {read:?}", written.len());
-    // Also if `f` panics, other threads see all that was written.
-    let _fence = Fence;
     // SAFETY: a line is an array of floats, and all bits are a float.
     #[expect(unsafe_code)]
     let (before, lines, behind) = unsafe { written.align_to_mut::<Line>() };
@@ -43,14 +41,6 @@ pub(super) fn map_past_caches(
     let ((first, first_behind), (second, second_behind)) = (first.as_chunks(), second.as_chunks());
     let largest = write_lines(lines, first, second, f).into_iter().fold(ends, u32::max);
     largest.max(ordinary(behind, first_behind, second_behind))
-}
-
-/// Orders what was written past the caches before all later writes, when it is dropped.
-struct Fence;
-
-#[cfg(not(target_arch = "x86_64"))]
-impl Drop for Fence {
-    fn drop(&mut self) {}
 }
 
 /// Writes each line in the ordinary way.
@@ -90,8 +80,7 @@ fn line_of(
 #[cfg(target_arch = "x86_64")]
 use self::x86_64::write_lines;
 
-/// The writes of this architecture. Until the fence, only this thread refers to the lines, and it sees its
-/// own writes.
+/// The writes of this architecture.
 #[cfg(target_arch = "x86_64")]
 mod x86_64 {
     use std::arch::x86_64::{
@@ -99,7 +88,11 @@ mod x86_64 {
         _mm512_stream_ps,
     };
 
-    use super::{ELEMENTS, Fence, Largest, Line, line_of};
+    use super::{ELEMENTS, Largest, Line, line_of};
+
+    /// Orders what this thread has written past the caches before its later writes, when it is dropped, so
+    /// also after a panic. No other access to the lines may come before.
+    struct Fence;
 
     impl Drop for Fence {
         fn drop(&mut self) {
@@ -118,7 +111,8 @@ mod x86_64 {
         second: &[[f32; ELEMENTS]],
         f: impl Fn(f32, f32) -> f32,
     ) -> Largest {
-        // SAFETY: the processor has the instructions.
+        let _fence = Fence;
+        // SAFETY: the processor has the instructions, and the fence comes before the end of the borrow.
         #[expect(unsafe_code)]
         unsafe {
             if std::is_x86_feature_detected!("avx512f") {
@@ -141,7 +135,7 @@ mod x86_64 {
         let mut largest = Largest::default();
         for ((line, first), second) in lines.iter_mut().zip(first).zip(second) {
             let new = line_of(first, second, &mut largest, &f);
-            // SAFETY: both lines are aligned, and have the bytes.
+            // SAFETY: both lines are aligned, and have the bytes. The caller has a fence.
             #[expect(unsafe_code)]
             unsafe {
                 _mm512_stream_ps(line.0.as_mut_ptr(), _mm512_load_ps(new.0.as_ptr()));
@@ -161,7 +155,7 @@ mod x86_64 {
         for ((line, first), second) in lines.iter_mut().zip(first).zip(second) {
             let new = line_of(first, second, &mut largest, &f);
             for at in [0, 8] {
-                // SAFETY: both lines are aligned, and have the bytes.
+                // SAFETY: both lines are aligned, and have the bytes. The caller has a fence.
                 #[expect(unsafe_code)]
                 unsafe {
                     _mm256_stream_ps(line.0.as_mut_ptr().add(at), _mm256_load_ps(new.0.as_ptr().add(at)));
@@ -181,7 +175,7 @@ mod x86_64 {
         for ((line, first), second) in lines.iter_mut().zip(first).zip(second) {
             let new = line_of(first, second, &mut largest, &f);
             for at in [0, 4, 8, 12] {
-                // SAFETY: both lines are aligned, and have the bytes.
+                // SAFETY: both lines are aligned, and have the bytes. The caller has a fence.
                 #[expect(unsafe_code)]
                 unsafe {
                     _mm_stream_ps(line.0.as_mut_ptr().add(at), _mm_load_ps(new.0.as_ptr().add(at)));
@@ -206,7 +200,9 @@ mod x86_64 {
             let expected: Vec<_> = lines.map(|(a, b)| line_of(a, b, &mut largest, &f).0).collect();
             let check = |write: &dyn Fn(&mut [Line]) -> Largest| {
                 let mut lines = vec![Line([f32::NAN; ELEMENTS]); 9];
+                let fence = Fence;
                 assert_eq!(write(&mut lines), largest);
+                drop(fence);
                 assert_eq!(lines.iter().map(|line| line.0).collect::<Vec<_>>(), expected);
             };
             check(&|lines| by_128_bits(lines, &first, &second, f));
@@ -234,7 +230,7 @@ mod tests {
         fn results_are_those_of_ordinary_writes(
             elements in prop_oneof![0usize..70, 2000usize..2100],
             starts in prop::array::uniform3(0usize..20),
-            numbers in prop::collection::vec(any::<f32>(), 2 * 2120),
+            numbers in prop::collection::vec(prop::num::f32::ANY, 2 * 2120),
         ) {
             let f = |a: f32, b: f32| a - 0.3 * b;
             let part = |start: usize| start..start + elements;
@@ -247,9 +243,11 @@ mod tests {
             }
             let largest = map_past_caches(&mut written[part(starts[0])], [first, second], f);
             prop_assert_eq!(largest, largest_magnitude(second));
-            // Another thread reads what was written.
-            let written = std::thread::scope(|scope| scope.spawn(|| bits(&written)).join().unwrap());
-            prop_assert_eq!(written, bits(&expected));
+            // Which NaN an operation returns is not defined.
+            let bits = |numbers: &[f32]| bits(numbers).into_iter().zip(numbers).map(|(bits, number)| {
+                if number.is_nan() { u32::MAX } else { bits }
+            }).collect::<Vec<u32>>();
+            prop_assert!(bits(&written) == bits(&expected));
         }
     }
 

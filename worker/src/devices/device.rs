@@ -84,8 +84,8 @@ impl Handler<ComputeGradients> for Device {
     type Result = MessageResult<ComputeGradients>;
 
     fn handle(&mut self, step: ComputeGradients, _: &mut Self::Context) -> Self::Result {
-        let ComputeGradients { batch, number, next, first, random, groups, timed, traced, .. } = step;
-        let ComputeGradients { values, mut gradients, queued, .. } = step;
+        let ComputeGradients { batch, number, next, first, random, groups, timed, traced, values, .. } = step;
+        let (mut gradients, queued) = (step.gradients, step.queued);
         let handling = queued.handle();
         let announced = next.as_ref().map(|Coming { number, batch }| NextBatch {
             number: *number,

@@ -70,7 +70,7 @@ pub(crate) struct Devices {
     parts: Vec<Range<usize>>,
     /// The names of the nodes of the graph, for the timeline.
     nodes: Vec<String>,
-    /// Whether a device copies batches, and gains if it can copy one before its step.
+    /// Whether a device can copy a batch before its step.
     copies: bool,
 }
 
@@ -136,7 +136,7 @@ impl Devices {
         !self.arbiters.is_empty()
     }
 
-    /// Returns whether a device copies batches, and gains if it can copy one before its step.
+    /// Returns whether a device can copy a batch before its step.
     pub(crate) const fn copies(&self) -> bool {
         self.copies
     }

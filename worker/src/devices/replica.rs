@@ -40,8 +40,8 @@ pub trait Replica: Send {
         complete: &mut Complete<'_>,
     ) -> Result<f32, ReplicaError>;
 
-    /// Returns whether the replica copies batches to a device, and gains if it can copy the batch that a feed
-    /// announces as the next one.
+    /// Returns whether the replica copies batches to a device. It can then copy the batch that a feed
+    /// announces as the next one before its step.
     fn copies(&self) -> bool {
         false
     }

@@ -44,6 +44,8 @@ pub(super) struct InputSource {
     pub datasets: Datasets,
     /// Whether batches are prepared on a thread of their own.
     pub own_threads: bool,
+    /// The number of batches that are in use at a time, with one that is taken before its turn.
+    pub used: usize,
     pub journal: Journal,
 }
 
@@ -61,7 +63,7 @@ impl InputSource {
     fn start(&self, pipeline: Pipeline) -> Result<Prefetch, WorkerError> {
         self.journal.skipped(pipeline.skipped());
         Ok(match self.own_threads {
-            true => Prefetch::start(pipeline, self.job.input.prefetch as usize)?,
+            true => Prefetch::start_for(pipeline, self.job.input.prefetch as usize, self.used)?,
             false => Prefetch::on_demand(pipeline)?,
         })
     }
@@ -136,7 +138,7 @@ impl WorkerInput {
     /// Returns the number of batches that are ready, and the maximum number that can be ready.
     pub(super) fn ready(&self) -> [usize; 2] {
         let [ready, ready_max] = self.batches.ready();
-        [ready + usize::from(self.next.is_some()), ready_max + usize::from(self.next.is_some())]
+        [ready_max.min(ready + usize::from(self.next.is_some())), ready_max]
     }
 
     /// Gives a batch back. Its memory is then used for a later batch. Never blocks.
@@ -168,7 +170,7 @@ mod tests {
         let input = InputSpec { shuffle: ShuffleSpec::None, ..InputSpec::new(digits(EXAMPLES), digits(1)) };
         let job = JobSpec { batch_size: 1, ..JobSpec::new(g.finish(loss, &[]).unwrap(), input, 10) };
         let (datasets, journal) = (Datasets::default(), Journal::default());
-        Arc::new(InputSource { job, datasets, own_threads, journal })
+        Arc::new(InputSource { job, datasets, own_threads, used: 2, journal })
     }
 
     fn start(source: &Arc<InputSource>, share: Share) -> WorkerInput {
@@ -182,7 +184,7 @@ mod tests {
         for _ in 0..examples {
             let batch = input.next().await.unwrap();
             read.push(batch.columns[0].f32().expect("pixels").iter().map(|pixel| pixel.to_bits()).collect());
-            input.recycle(Arc::into_inner(batch).expect("nobody else has it"));
+            input.recycle(Arc::into_inner(batch).expect("the last reference"));
         }
         read
     }
@@ -238,7 +240,7 @@ mod tests {
             if let Some(Coming { number, batch: early }) = early.take() {
                 assert!(number == input.number() && Arc::ptr_eq(&batch, &early), "it was seen before");
             }
-            input.recycle(Arc::into_inner(batch).expect("nobody else has it"));
+            input.recycle(Arc::into_inner(batch).expect("the last reference"));
             if at % 3 < 2 {
                 let next = peek(&mut input).await;
                 assert_eq!(peek(&mut input).await.number, next.number);

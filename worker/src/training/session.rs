@@ -192,7 +192,7 @@ impl SessionStart<'_> {
         life.devices(devices.meters());
         self.begin_hooks(&mut hooks, &job, input.columns())?;
         self.announce(&job, input.examples(), input.is_streamed());
-        let input = WorkerInput::start(self.source(&job), input, share)?;
+        let input = WorkerInput::start(self.source(&job, devices.copies()), input, share)?;
         life.doing("waiting for the other tasks");
         let Go {} = self.in_time(chief.call(Ready { files }, Payload::EMPTY)).await?;
         link.begin(chief, Rejoin { job: digest, files }).await?;
@@ -204,11 +204,14 @@ impl SessionStart<'_> {
         Ok(Started::Session(Box::new(session), group))
     }
 
-    /// Returns what it takes to open the input of another share.
-    fn source(&self, job: &JobSpec) -> Arc<InputSource> {
+    /// Returns what it takes to open the input of another share. `early` says whether devices copy batches
+    /// before their steps.
+    fn source(&self, job: &JobSpec, early: bool) -> Arc<InputSource> {
         let Self { config, journal, .. } = *self;
         let (datasets, own_threads) = (config.datasets.clone(), config.own_threads);
-        Arc::new(InputSource { job: job.clone(), datasets, own_threads, journal: journal.clone() })
+        // Each step in flight keeps its batch.
+        let used = job.pipeline as usize + usize::from(early);
+        Arc::new(InputSource { job: job.clone(), datasets, own_threads, used, journal: journal.clone() })
     }
 
     /// Opens the other stages of this worker's replica. `job` is the job as the chief has sent it.

@@ -53,10 +53,12 @@ mod tests {
         fn past_the_caches_are_the_same_bits(
             elements in 0usize..100,
             seed: u64,
+            (at, odd) in (0usize..100, prop_oneof![Just(f32::NAN), Just(2.0), Just(-1e38), Just(0.5)]),
             weight_decay in prop_oneof![Just(0.0), Just(0.125f32)],
         ) {
             let terms = GradientTerms { scale: 0.25, weight_decay };
-            let (value, gradient) = (floats(elements, seed), floats(elements, seed + 1));
+            let (value, mut gradient) = (floats(elements, seed), floats(elements, seed ^ 1));
+            gradient.iter_mut().skip(at).take(1).for_each(|element| *element = odd);
             let (mut next, mut past) = (vec![0.0; value.len()], vec![0.0; value.len()]);
             sgd(&mut next, &value, &gradient, terms, 0.3);
             let is_below = sgd_past_caches(&mut past, &value, &gradient, terms, 0.3, 2.0);

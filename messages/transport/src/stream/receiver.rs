@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
 use tokio::io::{AsyncRead, AsyncReadExt, BufReader};
-use tokio::task::yield_now;
 
 use crate::arrival::{Arrival, read_full, read_some};
 use crate::buffer::{BufferPool, Credit, Payload, Segment, Share, payload_layout};
@@ -33,8 +32,6 @@ const SINK_BYTES_MIN: usize = 256 << 10;
 /// The smallest mean size of the segments, in bytes, of a payload that may go into a sink. A sink gets each
 /// segment with a read of its own, and many small ones arrive faster in one read.
 const SINK_SEGMENT_BYTES_MIN: usize = 32 << 10;
-/// The number of bytes that a sink takes before the other connections of the thread have a turn.
-const TURN_BYTES: usize = 4 << 20;
 
 /// The first bytes of the answer of a task that demands TLS: an alert. No frame begins with them.
 const TLS_ALERT: &[u8] = &[0x15, 0x03];
@@ -242,18 +239,12 @@ impl<R: AsyncRead + Send + Unpin> Receiver<R> {
         let Rest { layout, credit, mut arrival } = rest;
         credit.into_iter().for_each(|credit| sink.hold(credit));
         let mut skipped = [0; PADDING.len()];
-        let mut turn = 0;
         for (padding, mut missing) in layout.segments() {
             read_full(&mut self.stream, &mut skipped[..padding], &mut arrival).await?;
             while missing > 0 {
                 let read = read_some(&mut self.stream, sink.space(), &mut arrival).await?;
                 sink.filled(read);
                 missing -= read;
-                turn += read;
-                if turn >= TURN_BYTES {
-                    turn = 0;
-                    yield_now().await;
-                }
             }
         }
         sink.finish();

@@ -95,8 +95,8 @@ impl SliceView {
     }
 
     /// Computes the elements `place` of the next value and of the next moving average, from the same elements
-    /// of a gradient. If the draft `is_large`, they need not stay in the caches. Returns whether the gradient
-    /// can be applied; otherwise nobody must see what was computed.
+    /// of a gradient. If the draft `is_large`, they may be written past the caches. Returns whether the
+    /// gradient can be applied; otherwise the caller must discard the results.
     ///
     /// # Panics
     /// If the slice is frozen.

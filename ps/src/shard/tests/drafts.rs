@@ -111,8 +111,8 @@ proptest! {
     }
 }
 
-/// Drafts a push that is so large that its results are written past the caches. Its last element is NaN in
-/// the second push, which must not be applied.
+/// Drafts a push that is so large that its results are written past the caches. An element anywhere may be
+/// NaN or too large; such a push must not be applied.
 #[test]
 fn a_large_drafted_update_has_the_same_bits() {
     const ROWS: usize = (8 << 20) / 8 + 3;
@@ -140,13 +140,16 @@ fn a_large_drafted_update_has_the_same_bits() {
         };
         let mut gradient: Vec<f32> =
             (0..2 * ROWS as u32).map(|at| (at % 1999) as f32 / 1000.0 - 1.0).collect();
-        for (sequence, last) in [(1, 2.0), (2, f32::NAN)] {
-            *gradient.last_mut().unwrap() = last;
+        let (middle, last) = (ROWS + 77, 2 * ROWS - 1);
+        let odd = [(0, 2.0), (middle, f32::NAN), (middle, f32::MAX), (last, f32::NAN), (0, f32::INFINITY)];
+        for (sequence, (at, odd)) in (1..).zip(odd) {
+            let usual_element = std::mem::replace(&mut gradient[at], odd);
             let push = Push { placement_digest: digest, ..push(sequence) };
             let gradients = payload(&[&[0.5, -0.5], &gradient]);
             let draft = draft(&drafted, &push, &gradients, &[300_000, 7]).expect("the shard makes drafts");
             let got = apply(&mut drafted, &push, Gradients::Drafted(draft));
             let expected = apply(&mut usual, &push, gradients);
+            gradient[at] = usual_element;
             assert_eq!(got.is_ok(), sequence == 1);
             assert_eq!(got.map(|(pushed, _)| pushed), expected.map(|(pushed, _)| pushed));
             assert!(values(&mut drafted) == values(&mut usual), "(A) after push {sequence}");

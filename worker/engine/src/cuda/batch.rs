@@ -37,7 +37,8 @@ fn parts<'a>(
 /// selected.
 pub(super) fn upload(program: &Program, device: &mut CudaDevice, feed: Feed<'_>) -> Result<(), DriverError> {
     let own = Ahead { number: feed.number, first: feed.first, examples: program.batch };
-    let is_there = device.ahead.take() == Some(own);
+    // A batch without a number, such as that of an evaluation, leaves the next one where it is.
+    let is_there = feed.number != 0 && device.ahead.take() == Some(own);
     for (column, bytes) in parts(program, feed.columns, feed.first) {
         let place = device.memory.address(&Place::Column(column));
         match device.memory.ahead(column).filter(|_| is_there) {
@@ -48,8 +49,8 @@ pub(super) fn upload(program: &Program, device: &mut CudaDevice, feed: Feed<'_>)
     Ok(())
 }
 
-/// Begins to copy the batch of the next step, beside the kernels of this one. Returns what the device has
-/// when it has done all of it; `None` if the batch is not known, or the device has no room for it.
+/// Begins to copy the batch of the next step, beside the kernels of this one. Returns the part of it that the
+/// device has once all requests are done; `None` if the batch is not known, or there is no room for it.
 pub(super) fn upload_next(
     program: &Program,
     device: &mut CudaDevice,
@@ -65,6 +66,7 @@ pub(super) fn upload_next(
     if !device.has_room_ahead(sizes)? {
         return Ok(None);
     }
+    device.ahead = None;
     device.driver.select(Stream::Upload);
     for (column, bytes) in parts(program, columns, feed.first) {
         let ahead = device.memory.ahead(column).expect("there is room for each column");

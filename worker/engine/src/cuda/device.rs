@@ -7,7 +7,7 @@ use pushpull_cuda::{Driver, DriverError, Multiplier, Precision};
 
 use super::ahead::Ahead;
 use super::error::CudaError;
-use super::memory::{DeviceMemory, Key};
+use super::memory::{DeviceMemory, Key, buffers};
 use super::need::{MemoryNeed, TooLittleMemory};
 use crate::program::Program;
 use crate::target::Target;
@@ -23,11 +23,16 @@ pub struct CudaDevice {
     pub(crate) segment_bytes: u64,
     /// The batch that was copied before its step; `None` if there is none.
     pub(crate) ahead: Option<Ahead>,
+    /// Whether there was no room for a batch before its step.
+    has_no_room: bool,
 }
 
 /// A card copies this number of bytes in about the time that the host needs to wake the threads that copy, to
 /// begin a graph and to begin a copy.
 const SEGMENT_BYTES: u64 = 8 << 20;
+
+/// The part of a device's memory that the next batch leaves free: one of this number of parts.
+const FREE_PART: u64 = 16;
 
 impl CudaDevice {
     /// Returns a device whose programs take at most `memory_fraction` of its memory, from 0 to 1, and round
@@ -53,7 +58,7 @@ impl CudaDevice {
             }
         };
         let (memory, segment_bytes) = (DeviceMemory::default(), SEGMENT_BYTES);
-        Ok(Self { driver, memory, bytes_max, multiplier, segment_bytes, ahead: None })
+        Ok(Self { driver, memory, bytes_max, multiplier, segment_bytes, ahead: None, has_no_room: false })
     }
 
     /// Returns the target for which programs for this device are compiled.
@@ -77,13 +82,13 @@ impl CudaDevice {
     /// If the device has too little memory, or has failed.
     pub(super) fn fit(&mut self, program: &Program) -> Result<(), CudaError> {
         let Self { driver, memory, bytes_max, .. } = self;
-        let missing = memory.missing(program);
+        let missing = memory.missing(buffers(program));
         if missing.is_empty() {
             return Ok(());
         }
         driver.synchronise()?;
-        // A program needs its memory more than the next batch does, which makes room for itself again.
-        self.ahead = None;
+        // A program needs the memory more than the next batch does.
+        (self.ahead, self.has_no_room) = (None, false);
         memory.release_ahead(&mut **driver)?;
         let ([free, total], added) = (driver.memory_info()?, missing.values().sum::<u64>());
         let (taken, replaced) = (memory.bytes(), memory.replaced_bytes(&missing));
@@ -103,25 +108,32 @@ impl CudaDevice {
         }
     }
 
-    /// Makes room for a batch beside that of the current step. Returns whether there is room.
+    /// Makes room for a batch beside that of the current step. Returns whether there is room. A part of the
+    /// memory stays free, for graphs and for other programs.
     ///
     /// # Errors
     /// If the device has failed.
     pub(super) fn has_room_ahead(&mut self, sizes: BTreeMap<Key, u64>) -> Result<bool, DriverError> {
-        let Self { driver, memory, bytes_max, .. } = self;
-        let missing = memory.missing_ahead(sizes);
-        if missing.is_empty() {
-            return Ok(true);
+        let Self { driver, memory, bytes_max, has_no_room, .. } = self;
+        let missing = memory.missing(sizes);
+        if missing.is_empty() || *has_no_room {
+            return Ok(!*has_no_room);
         }
-        let [free, _] = driver.memory_info()?;
-        let added = missing.values().sum::<u64>();
-        if added > bytes_max.saturating_sub(memory.bytes()).min(free) {
+        let ([free, total], added) = (driver.memory_info()?, missing.values().sum::<u64>());
+        let allowed = bytes_max.saturating_sub(memory.bytes());
+        *has_no_room = added > allowed.min(free.saturating_sub(total / FREE_PART));
+        if *has_no_room {
             return Ok(false);
         }
-        match memory.add_ahead(missing, &mut **driver) {
+        driver.synchronise()?;
+        match memory.replace(missing, &mut **driver) {
             Ok(()) => Ok(true),
             // Others may have taken the memory meanwhile.
-            Err(DriverError::Refused(_)) => Ok(false),
+            Err(DriverError::Refused(_)) => {
+                *has_no_room = true;
+                memory.release_ahead(&mut **driver)?;
+                Ok(false)
+            }
             Err(error) => Err(error),
         }
     }

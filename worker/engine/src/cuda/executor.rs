@@ -248,7 +248,7 @@ impl CudaExecutor {
         let worked = if feed.traced { device.driver.watched() } else { Ok(Vec::new()) };
         let ahead = ended?;
         done?;
-        device.ahead = ahead;
+        device.ahead = ahead.or(device.ahead);
         self.worked = worked?;
         Ok(())
     }

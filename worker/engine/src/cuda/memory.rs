@@ -57,10 +57,8 @@ pub(crate) struct DeviceMemory {
 }
 
 impl DeviceMemory {
-    /// Returns the buffers that a program needs and that do not exist or are too small, with the sizes that
-    /// it needs.
-    pub(super) fn missing(&self, program: &Program) -> BTreeMap<Key, u64> {
-        let mut sizes = buffers(program);
+    /// Returns those of some buffers with their sizes that do not exist or are too small.
+    pub(super) fn missing(&self, mut sizes: BTreeMap<Key, u64>) -> BTreeMap<Key, u64> {
         sizes.retain(|key, bytes| self.buffers.get(key).is_none_or(|buffer| buffer.bytes() < *bytes));
         sizes
     }
@@ -70,7 +68,7 @@ impl DeviceMemory {
         missing.keys().filter_map(|key| self.buffers.get(key)).map(Memory::bytes).sum()
     }
 
-    /// Allocates the missing buffers. The device must have done all that was asked of it.
+    /// Allocates the missing buffers of a program. The device must have done all that was asked of it.
     ///
     /// # Errors
     /// If the device has too little memory.
@@ -80,36 +78,25 @@ impl DeviceMemory {
         driver: &mut dyn Driver,
     ) -> Result<(), DriverError> {
         self.generation += u64::from(!missing.is_empty());
+        self.replace(missing, driver)
+    }
+
+    /// Allocates missing buffers, to which no captured graph refers. The device must have done all that was
+    /// asked of it.
+    ///
+    /// # Errors
+    /// If the device has too little memory.
+    pub(super) fn replace(
+        &mut self,
+        missing: BTreeMap<Key, u64>,
+        driver: &mut dyn Driver,
+    ) -> Result<(), DriverError> {
         for key in missing.keys() {
             if let Some(small) = self.buffers.remove(key) {
                 driver.release(small)?;
             }
         }
         for (key, bytes) in missing {
-            self.buffers.insert(key, driver.allocate(bytes)?);
-        }
-        Ok(())
-    }
-
-    /// Returns the buffers of the next batch that do not exist or are too small, with these sizes.
-    pub(super) fn missing_ahead(&self, mut sizes: BTreeMap<Key, u64>) -> BTreeMap<Key, u64> {
-        sizes.retain(|key, bytes| self.buffers.get(key).is_none_or(|buffer| buffer.bytes() < *bytes));
-        sizes
-    }
-
-    /// Allocates buffers for the next batch. No program refers to them, so no address of theirs changes.
-    ///
-    /// # Errors
-    /// If the device has too little memory.
-    pub(super) fn add_ahead(
-        &mut self,
-        missing: BTreeMap<Key, u64>,
-        driver: &mut dyn Driver,
-    ) -> Result<(), DriverError> {
-        for (key, bytes) in missing {
-            if let Some(small) = self.buffers.remove(&key) {
-                driver.release(small)?;
-            }
             self.buffers.insert(key, driver.allocate(bytes)?);
         }
         Ok(())

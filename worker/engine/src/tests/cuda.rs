@@ -278,6 +278,24 @@ fn an_announced_batch_is_copied_before_its_step() {
 }
 
 #[test]
+fn an_evaluation_leaves_the_next_batch_on_the_device() {
+    let Some(mut device) = device(1.0) else { return };
+    let trial = drawn(1).unwrap();
+    let other = Trial { batch: another(&trial).batch, ..trial.clone() };
+    let target = device.target();
+    let training = Program::training(&trial.graph, EXAMPLES, &trial.columns, target).unwrap();
+    let evaluation = Program::evaluation(&trial.graph, EXAMPLES, &trial.columns, target).unwrap();
+    let mut executor = CudaExecutor::new(training, &mut device).unwrap();
+    let mut evaluation = CudaExecutor::new(evaluation, &mut device).unwrap();
+    let feed = announcing(&trial, 1, Some((&other, 2)));
+    assert_fed("announces", (&mut executor, &mut device), &trial, feed, &trial.train());
+    evaluation.evaluate(&mut device, trial.feed(), &trial.values()).unwrap();
+    // Against the rules, so that it shows which batch the device has used.
+    let feed = announcing(&trial, 2, None);
+    assert_fed("was announced", (&mut executor, &mut device), &trial, feed, &other.train());
+}
+
+#[test]
 fn a_device_without_room_copies_batches_in_their_steps() {
     let trial = drawn(1).unwrap();
     let compiled = |device: &CudaDevice, examples| {

@@ -48,10 +48,10 @@ pub fn check_ready_bytes(columns: &[ColumnSpec], examples: usize, batches: usize
 /// The number of bytes of an element in a batch, for both element types, `f32` and `i32`.
 const ELEMENT_BYTES: u64 = 4;
 
-/// Returns the maximum number of batches that exist when `ready` batches are kept ready: one more is being
-/// filled, one more is in use, and one more may be on its way to a device.
-const fn held(ready: usize) -> usize {
-    ready + 3
+/// Returns the maximum number of batches that exist when `ready` batches are kept ready and `used` are in use
+/// at a time: one more is being filled.
+const fn held(ready: usize, used: usize) -> usize {
+    ready.saturating_add(used).saturating_add(1)
 }
 
 /// A function that fills a batch.
@@ -73,8 +73,8 @@ impl fmt::Debug for OnDemand {
 /// A thread that keeps batches ready, and the receiver of these batches.
 ///
 /// At most `ready` batches wait, and the thread holds one more. The memory of a batch that is given back with
-/// [`recycle`](Self::recycle) is used for a later batch, so at most `ready + 3` batches are ever allocated,
-/// including the one in use and one that was taken before its turn.
+/// [`recycle`](Self::recycle) is used for a later batch, so at most `ready + 1` batches are ever allocated
+/// beside those in use.
 #[derive(Debug)]
 pub struct Prefetch {
     ready: mpsc::Receiver<Batch>,
@@ -89,26 +89,35 @@ pub struct Prefetch {
 }
 
 impl Prefetch {
+    /// Does what [`start_for`](Self::start_for) does for one batch in use.
+    ///
+    /// # Errors
+    /// The same as those of [`start_for`](Self::start_for).
+    pub fn start(pipeline: Pipeline, ready: usize) -> Result<Self, InputError> {
+        Self::start_for(pipeline, ready, 1)
+    }
+
     /// Starts a thread that prepares the batches of `pipeline`. It keeps `ready` batches ready; `ready` is
-    /// clamped to the range from 1 to [`READY_BATCHES_MAX`].
+    /// clamped to the range from 1 to [`READY_BATCHES_MAX`]. The caller uses `used` batches at a time.
     ///
     /// # Errors
     /// [`InputError::ReadyBytes`] if the batches would take more than [`READY_BYTES_MAX`] (this is
     /// checked before the allocation); [`InputError::Thread`] if the operating system cannot start a thread.
-    pub fn start(mut pipeline: Pipeline, ready: usize) -> Result<Self, InputError> {
+    pub fn start_for(mut pipeline: Pipeline, ready: usize, used: usize) -> Result<Self, InputError> {
         let ready = ready.clamp(1, READY_BATCHES_MAX);
-        check_ready_bytes(pipeline.columns(), pipeline.batch(), held(ready))?;
-        Self::start_with(ready, move |batch| pipeline.fill(batch))
+        check_ready_bytes(pipeline.columns(), pipeline.batch(), held(ready, used))?;
+        Self::start_with(ready, used, move |batch| pipeline.fill(batch))
     }
 
     /// Starts a thread that calls `fill` until `fill` returns an error or the receiver is closed.
     fn start_with(
         ready: usize,
+        used: usize,
         fill: impl FnMut(&mut Batch) -> Result<(), InputError> + Send + 'static,
     ) -> Result<Self, InputError> {
         let ready = ready.clamp(1, READY_BATCHES_MAX);
         let (to_ready, from_ready) = mpsc::channel(ready);
-        let (to_spent, from_spent) = sync_mpsc::sync_channel(held(ready));
+        let (to_spent, from_spent) = sync_mpsc::sync_channel(held(ready, used));
         let end = Arc::new(OnceLock::new());
         let thread = threads::spawn("prefetch", {
             let end = Arc::clone(&end);
@@ -133,7 +142,7 @@ impl Prefetch {
     pub fn on_demand(mut pipeline: Pipeline) -> Result<Self, InputError> {
         check_ready_bytes(pipeline.columns(), pipeline.batch(), 2)?;
         let (_, ready) = mpsc::channel(1);
-        let (spent, from_spent) = sync_mpsc::sync_channel(held(1));
+        let (spent, from_spent) = sync_mpsc::sync_channel(held(1, 1));
         let fill = Box::new(move |batch: &mut Batch| pipeline.fill(batch));
         let on_demand = Some(OnDemand { fill, spent: from_spent });
         Ok(Self { ready, spent, thread: None, on_demand, panic: None, end: Arc::default() })

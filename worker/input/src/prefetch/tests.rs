@@ -25,7 +25,7 @@ fn start_filling(
     ready: usize,
     mut fill: impl FnMut(&mut Batch) + Send + 'static,
 ) -> Result<Prefetch, InputError> {
-    Prefetch::start_with(ready, move |batch| {
+    Prefetch::start_with(ready, 2, move |batch| {
         fill(batch);
         Ok(())
     })
@@ -70,12 +70,11 @@ fn refuses_batches_too_large_before_allocating() {
         Prefetch::start(Pipeline::held(set, sampler), ready)
     };
     let error = start(1 << 28, 64, 2).unwrap_err().to_string();
-    let bytes = ((1u64 << 28) + 2) * 4 * 64 * 5;
-    let expected = format!("5 batches of 64 examples would take {bytes} bytes, expected at most 1073741824");
+    let bytes = ((1u64 << 28) + 2) * 4 * 64 * 4;
+    let expected = format!("4 batches of 64 examples would take {bytes} bytes, expected at most 1073741824");
     assert!(error.contains(&expected) && error.contains("'labels' f32[268435456]"), "{error}");
-    // The number of ready batches is clamped to 64; one more is being filled, one is in use, and one may
-    // be on its way to a device.
-    assert!(matches!(start(1 << 16, 64, usize::MAX), Err(InputError::ReadyBytes { batches: 67, .. })));
+    // The number of ready batches is clamped to 64; one more is being filled, and one more is in use.
+    assert!(matches!(start(1 << 16, 64, usize::MAX), Err(InputError::ReadyBytes { batches: 66, .. })));
     assert!(start(1 << 16, 4, 1).is_ok());
 }
 
@@ -109,6 +108,7 @@ fn recycled_batches_bound_the_memory() {
         early.into_iter().for_each(|early| prefetch.recycle(early));
     }
     let made = made.load(Ordering::SeqCst);
+    // Two are in use.
     assert!(made <= 6, "{made} batches were allocated for 3 ready ones");
 }
 

@@ -2,6 +2,7 @@
 //! simulated.
 
 mod accumulating;
+mod announcing;
 mod changing;
 mod fake_cluster;
 mod hanging;
