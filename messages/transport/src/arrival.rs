@@ -27,7 +27,7 @@ pub(crate) struct Arrival {
     limits: Limits,
     bytes: u64,
     received: u64,
-    /// What was received since the task has let others have a turn.
+    /// The number of bytes received since other tasks last had a turn.
     turn: u64,
 }
 
@@ -40,16 +40,17 @@ impl Arrival {
     /// Waits for more bytes of the frame. They must arrive within [`STALL`], and before the time limit of the
     /// frame has expired.
     async fn wait(&mut self, read: impl Future<Output = io::Result<usize>>) -> Result<usize, WireError> {
+        // What was read before is used by now, while it is in the processor's caches.
+        if self.turn >= TURN_BYTES {
+            self.turn = 0;
+            yield_now().await;
+        }
         let mut read = pin!(read);
         // What has arrived already needs no limit.
         if let Poll::Ready(read) = poll_fn(|context| Poll::Ready(read.as_mut().poll(context))).await {
             let read = read?;
             self.received += read as u64;
             self.turn += read as u64;
-            if self.turn >= TURN_BYTES {
-                self.turn = 0;
-                yield_now().await;
-            }
             return Ok(read);
         }
         self.turn = 0;
@@ -113,7 +114,7 @@ mod tests {
     /// Reads from a stream that always has bytes, beside another task of the same thread.
     #[tokio::test]
     async fn a_peer_that_always_has_bytes_leaves_turns_to_others() {
-        const BYTES: u64 = 10 * TURN_BYTES;
+        const BYTES: u64 = 11 * TURN_BYTES;
         let others = tokio::spawn(async {
             for _ in 0..8 {
                 yield_now().await;
@@ -121,7 +122,7 @@ mod tests {
         });
         let mut arrival = Arrival::begin(&Limits::default(), BYTES);
         let mut bytes = vec![0; BYTES as usize];
-        // So few reads that tokio itself does not end the task's turn.
+        // There are so few reads that tokio itself does not end the task's turn.
         for piece in bytes.chunks_mut(512 << 10) {
             read_full(&mut repeat(7), piece, &mut arrival).await.unwrap();
         }

@@ -63,8 +63,8 @@ impl InputSource {
     fn start(&self, pipeline: Pipeline) -> Result<Prefetch, WorkerError> {
         self.journal.skipped(pipeline.skipped());
         Ok(match self.own_threads {
-            true => Prefetch::start_for(pipeline, self.job.input.prefetch as usize, self.used)?,
-            false => Prefetch::on_demand(pipeline)?,
+            true => Prefetch::start(pipeline, self.job.input.prefetch as usize, self.used)?,
+            false => Prefetch::on_demand(pipeline, self.used)?,
         })
     }
 }

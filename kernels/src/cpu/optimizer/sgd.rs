@@ -13,8 +13,8 @@ pub fn sgd(next: &mut [f32], value: &[f32], gradient: &[f32], terms: GradientTer
     update([next], value, gradient, terms, move |_, value, gradient| [value - learning_rate * gradient]);
 }
 
-/// Does what [`sgd`] does, with the same bits, and writes `next` past the caches. This is faster if nothing
-/// reads `next` before other numbers have replaced it in the caches. Returns what
+/// Does what [`sgd`] does, with the same bits but for those of NaN, and writes `next` past the caches. This
+/// is faster if nothing reads `next` before other numbers have replaced it in the caches. Returns what
 /// [`all_below`](crate::cpu::all_below) returns for the gradient and the bound.
 ///
 /// # Panics
@@ -46,7 +46,7 @@ mod tests {
 
     use super::*;
     use crate::cpu::all_below;
-    use crate::cpu::tests::{bits, floats};
+    use crate::cpu::tests::{bits_but_of_nan, floats};
 
     proptest! {
         #[test]
@@ -63,7 +63,7 @@ mod tests {
             sgd(&mut next, &value, &gradient, terms, 0.3);
             let is_below = sgd_past_caches(&mut past, &value, &gradient, terms, 0.3, 2.0);
             prop_assert_eq!(is_below, all_below(&gradient, 2.0));
-            prop_assert_eq!(bits(&past), bits(&next));
+            prop_assert_eq!(bits_but_of_nan(&past), bits_but_of_nan(&next));
         }
     }
 }

@@ -18,6 +18,12 @@ pub fn bits(x: &[f32]) -> Vec<u32> {
     x.iter().map(|x| x.to_bits()).collect()
 }
 
+/// Returns the bits of each element of `x`, and the same number for each NaN: which NaN an operation returns
+/// is not defined.
+pub fn bits_but_of_nan(x: &[f32]) -> Vec<u32> {
+    x.iter().map(|x| if x.is_nan() { u32::MAX } else { x.to_bits() }).collect()
+}
+
 /// Checks that each element of `got` differs from the `f64` reference `want` by at most 1e-6 times the sum
 /// of `|want|` and `scale`. This is a few units in the last place of an `f32`.
 #[track_caller]

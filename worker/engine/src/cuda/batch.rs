@@ -60,13 +60,13 @@ pub(super) fn upload_next(
     if examples < feed.first + program.batch {
         return Ok(None);
     }
+    device.ahead = None;
     let sizes: BTreeMap<Key, u64> = parts(program, columns, feed.first)
         .map(|(column, bytes)| (Key::Ahead(column), bytes.len() as u64))
         .collect();
     if !device.has_room_ahead(sizes)? {
         return Ok(None);
     }
-    device.ahead = None;
     device.driver.select(Stream::Upload);
     for (column, bytes) in parts(program, columns, feed.first) {
         let ahead = device.memory.ahead(column).expect("there is room for each column");

@@ -116,15 +116,20 @@ impl CudaDevice {
     pub(super) fn has_room_ahead(&mut self, sizes: BTreeMap<Key, u64>) -> Result<bool, DriverError> {
         let Self { driver, memory, bytes_max, has_no_room, .. } = self;
         let missing = memory.missing(sizes);
-        if missing.is_empty() || *has_no_room {
-            return Ok(!*has_no_room);
+        if missing.is_empty() {
+            return Ok(true);
         }
-        let ([free, total], added) = (driver.memory_info()?, missing.values().sum::<u64>());
-        let allowed = bytes_max.saturating_sub(memory.bytes());
-        *has_no_room = added > allowed.min(free.saturating_sub(total / FREE_PART));
         if *has_no_room {
             return Ok(false);
         }
+        let ([free, total], added) = (driver.memory_info()?, missing.values().sum::<u64>());
+        let replaced = memory.replaced_bytes(&missing);
+        let allowed = bytes_max.saturating_sub(memory.bytes() - replaced);
+        *has_no_room = added > allowed.min((free + replaced).saturating_sub(total / FREE_PART));
+        if *has_no_room {
+            return Ok(false);
+        }
+        // A copy from a buffer that is too small may be under way.
         driver.synchronise()?;
         match memory.replace(missing, &mut **driver) {
             Ok(()) => Ok(true),

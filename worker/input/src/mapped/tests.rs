@@ -68,7 +68,7 @@ proptest! {
             if let Some(position) = position {
                 sampler.restore(position).unwrap();
             }
-            Prefetch::start(Pipeline::held(set, sampler), ready).unwrap()
+            Prefetch::start(Pipeline::held(set, sampler), ready, 1).unwrap()
         };
         let mut first = start(None, ready);
         let saved = take(&mut first, before).last().and_then(|batch| batch.resume_at);

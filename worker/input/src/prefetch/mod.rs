@@ -89,21 +89,13 @@ pub struct Prefetch {
 }
 
 impl Prefetch {
-    /// Does what [`start_for`](Self::start_for) does for one batch in use.
-    ///
-    /// # Errors
-    /// The same as those of [`start_for`](Self::start_for).
-    pub fn start(pipeline: Pipeline, ready: usize) -> Result<Self, InputError> {
-        Self::start_for(pipeline, ready, 1)
-    }
-
     /// Starts a thread that prepares the batches of `pipeline`. It keeps `ready` batches ready; `ready` is
     /// clamped to the range from 1 to [`READY_BATCHES_MAX`]. The caller uses `used` batches at a time.
     ///
     /// # Errors
     /// [`InputError::ReadyBytes`] if the batches would take more than [`READY_BYTES_MAX`] (this is
     /// checked before the allocation); [`InputError::Thread`] if the operating system cannot start a thread.
-    pub fn start_for(mut pipeline: Pipeline, ready: usize, used: usize) -> Result<Self, InputError> {
+    pub fn start(mut pipeline: Pipeline, ready: usize, used: usize) -> Result<Self, InputError> {
         let ready = ready.clamp(1, READY_BATCHES_MAX);
         check_ready_bytes(pipeline.columns(), pipeline.batch(), held(ready, used))?;
         Self::start_with(ready, used, move |batch| pipeline.fill(batch))
@@ -135,14 +127,14 @@ impl Prefetch {
     }
 
     /// Creates a source without a thread of its own: each batch of `pipeline` is prepared when it is asked
-    /// for, on the thread that asks.
+    /// for, on the thread that asks. The caller uses `used` batches at a time.
     ///
     /// # Errors
-    /// [`InputError::ReadyBytes`] if two batches would take more than [`READY_BYTES_MAX`].
-    pub fn on_demand(mut pipeline: Pipeline) -> Result<Self, InputError> {
-        check_ready_bytes(pipeline.columns(), pipeline.batch(), 2)?;
+    /// [`InputError::ReadyBytes`] if these and another batch would take more than [`READY_BYTES_MAX`].
+    pub fn on_demand(mut pipeline: Pipeline, used: usize) -> Result<Self, InputError> {
+        check_ready_bytes(pipeline.columns(), pipeline.batch(), held(0, used))?;
         let (_, ready) = mpsc::channel(1);
-        let (spent, from_spent) = sync_mpsc::sync_channel(held(1, 1));
+        let (spent, from_spent) = sync_mpsc::sync_channel(held(0, used));
         let fill = Box::new(move |batch: &mut Batch| pipeline.fill(batch));
         let on_demand = Some(OnDemand { fill, spent: from_spent });
         Ok(Self { ready, spent, thread: None, on_demand, panic: None, end: Arc::default() })

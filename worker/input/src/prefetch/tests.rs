@@ -44,7 +44,7 @@ impl Drop for Guard {
 #[test]
 fn batches_come_in_the_samplers_order_with_positions() {
     let set = ten_examples();
-    let mut prefetch = Prefetch::start(Pipeline::held(set.clone(), sampler(&set)), READY_BATCHES).unwrap();
+    let mut prefetch = Prefetch::start(Pipeline::held(set.clone(), sampler(&set)), READY_BATCHES, 1).unwrap();
     let mut sampler = sampler(&set);
     for _ in 0..30 {
         let mut picks = Vec::new();
@@ -67,7 +67,7 @@ fn refuses_batches_too_large_before_allocating() {
     let start = |classes, batch, ready| {
         let set = set(classes);
         let sampler = Sampler::new(DataShare::new(0, 1, set.len()).unwrap(), batch, 9).unwrap();
-        Prefetch::start(Pipeline::held(set, sampler), ready)
+        Prefetch::start(Pipeline::held(set, sampler), ready, 1)
     };
     let error = start(1 << 28, 64, 2).unwrap_err().to_string();
     let bytes = ((1u64 << 28) + 2) * 4 * 64 * 4;
@@ -81,7 +81,7 @@ fn refuses_batches_too_large_before_allocating() {
 #[tokio::test]
 async fn the_next_batch_can_be_awaited() {
     let set = ten_examples();
-    let mut prefetch = Prefetch::start(Pipeline::held(set.clone(), sampler(&set)), 1).unwrap();
+    let mut prefetch = Prefetch::start(Pipeline::held(set.clone(), sampler(&set)), 1, 1).unwrap();
     let expected: Vec<Vec<u32>> = sampler(&set).take(10).collect();
     for examples in expected {
         let batch = prefetch.next().await.unwrap();
@@ -230,7 +230,7 @@ async fn every_call_after_a_panic_returns_its_error() {
 fn a_sampler_for_another_set_panics() {
     let set = ten_examples();
     let share = DataShare::new(0, 1, 11).unwrap();
-    let _ = Prefetch::start(Pipeline::held(set, Sampler::new(share, 1, 0).unwrap()), 1);
+    let _ = Prefetch::start(Pipeline::held(set, Sampler::new(share, 1, 0).unwrap()), 1, 1);
 }
 
 #[tokio::test]
@@ -238,7 +238,7 @@ async fn every_call_after_the_last_batch_returns_ended() {
     let set = ten_examples();
     let share = DataShare::new(0, 1, set.len()).unwrap();
     let sampler = Sampler::with(share, 4, 0, ShuffleSpec::None, RepeatSpec::Epochs(2)).unwrap();
-    let mut prefetch = Prefetch::start(Pipeline::held(set, sampler), 3).unwrap();
+    let mut prefetch = Prefetch::start(Pipeline::held(set, sampler), 3, 1).unwrap();
     for first in [0, 4, 8, 2, 6] {
         let batch = prefetch.next().await.unwrap();
         assert_eq!(batch.columns[1].i32().unwrap()[0], first);

@@ -236,7 +236,7 @@ fn an_error_of_the_data_reaches_the_receiver_twice() {
     let worker = crate::PipelineWorker { index, workers };
     let pipeline = Pipeline::open(&input, &custom, 4, 0, worker).unwrap();
     assert!(pipeline.is_streamed());
-    let mut prefetch = Prefetch::start(pipeline, 1).unwrap();
+    let mut prefetch = Prefetch::start(pipeline, 1, 1).unwrap();
     let errors: Vec<String> = (0..20)
         .filter_map(|_| prefetch.next_blocking().err())
         .map(|error| error.to_string())
