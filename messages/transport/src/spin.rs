@@ -21,8 +21,9 @@ use tokio::task::yield_now;
 pub const SPIN: Duration = Duration::from_micros(100);
 /// The number of misses in a row after which an end spins after one of 64 messages.
 const MISSES_MAX: u32 = 6;
-/// The number of hits in a row after which an end sleeps once, to know how long that takes.
-const HITS_MAX: u32 = 63;
+/// The number of hits in a row after which an end sleeps once, to know how long that takes. Of 100 messages,
+/// fewer than one must wait for it, although both ends do so.
+const HITS_MAX: u32 = 511;
 /// How much the last of some times counts in their mean: one part of this number.
 const MEAN_PARTS: u32 = 4;
 /// The longest time that counts, in limits: beyond it, it makes no difference how the end has waited.
