@@ -21,8 +21,10 @@ use tokio::task::yield_now;
 pub const SPIN: Duration = Duration::from_micros(100);
 /// The number of misses in a row after which an end spins after one of 64 messages.
 const MISSES_MAX: u32 = 6;
-/// The number of hits in a row after which an end sleeps once, to know how long that takes. Of 100 messages,
-/// fewer than one must wait for it, although both ends do so.
+/// The number of hits in a row after which an end sleeps for the first time, to know how long that takes.
+const HITS_FIRST: u32 = 63;
+/// The number of hits in a row after which it sleeps again. Of 100 messages, fewer than one must wait for
+/// that, although both ends do so.
 const HITS_MAX: u32 = 511;
 /// How much the last of some times counts in their mean: one part of this number.
 const MEAN_PARTS: u32 = 4;
@@ -69,7 +71,7 @@ impl Habit {
             Some(_) => self.missed(),
             None => {}
         }
-        let compares = self.hits >= HITS_MAX;
+        let compares = self.hits >= if self.sleeping.is_some() { HITS_MAX } else { HITS_FIRST };
         if compares {
             self.hits = 0;
         }
@@ -214,7 +216,7 @@ mod tests {
     async fn an_end_that_finds_messages_spins_after_each() {
         let limit = Duration::from_secs(60);
         let spin = Spin::new(limit);
-        for message in 0..HITS_MAX {
+        for message in 0..HITS_FIRST {
             spin.sent();
             let mut looks = 3;
             let soon = poll_fn(|_| {
