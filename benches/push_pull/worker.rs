@@ -51,7 +51,7 @@ impl Exchanger {
         let (placement, variables) = (setup.placement(), setup.variables());
         let mut parameters =
             Parameters::connect(&transport, &identity, &placement, &variables, pool, config).await?;
-        let joined = parameters.join(pushpull::SyncSpec::ASYNC, setup.case.workers).await?;
+        let joined = parameters.join(pushpull::SyncSpec::ASYNC).await?;
         let (direction, variables) = (setup.case.direction, variables.len() as u32);
         let in_flight = setup.case.in_flight as usize;
         Ok(Self { parameters, direction, in_flight, versions: joined.versions, pushed: 0, variables })

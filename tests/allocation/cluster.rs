@@ -129,7 +129,7 @@ impl Cluster {
                 Parameters::connect(&transport, &identity, &placement, &variables, &pool, config);
             let mut parameters = parameters.await.expect("it serves");
             parameters.compress(&sent);
-            let joined = parameters.join(sync, workers).await.expect("it takes part");
+            let joined = parameters.join(sync).await.expect("it takes part");
             all.push(Worker { parameters, versions: joined.versions, pushed: 0 });
             if wire != Wire::InProcess {
                 pools.push(pool);

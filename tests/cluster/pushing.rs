@@ -11,7 +11,7 @@ async fn push_thrice(sync: SyncSpec, verdict: Verdict) {
     let shards = TwoShards::create(sync).await;
     shards.appoint(1).await;
     let mut worker = shards.parameters(1).await;
-    let mut versions = worker.join(sync, 1).await.expect("it takes part").versions;
+    let mut versions = worker.join(sync).await.expect("it takes part").versions;
     for step in 1..=3 {
         let pushed = worker.push(ones(&worker), LocalStep(step), step, &versions).await.expect("it is taken");
         assert_eq!(pushed.verdicts, [verdict; 2]);
@@ -46,7 +46,7 @@ async fn push_ahead(pipeline: u64) {
     let shards = TwoShards::create_with(SyncSpec::ASYNC, pipeline as u32).await;
     shards.appoint(1).await;
     let mut worker = shards.parameters(1).await;
-    let mut versions = worker.join(SyncSpec::ASYNC, 1).await.expect("it takes part").versions;
+    let mut versions = worker.join(SyncSpec::ASYNC).await.expect("it takes part").versions;
     let mut step = 0;
     for _ in 0..2 {
         let mut exchanges = Vec::new();

@@ -45,7 +45,7 @@ async fn rejoin(sync: SyncSpec, begun: [u64; 2], steps: &[Step]) {
     drop(first);
     shards.appoint(2).await;
     let mut second = shards.parameters(2).await;
-    let mut latest = second.join(sync, 1).await.expect("it takes part");
+    let mut latest = second.join(sync).await.expect("it takes part");
     assert_eq!(latest.versions, begun.map(Version));
     for (step, &(versions, pushes)) in (0..).zip(steps) {
         let gradients = ones(&second);

@@ -328,7 +328,7 @@ async fn intrude(
     // The job may be over.
     let Ok(mut parameters) = connected else { return Ok(None) };
     let Ok(latest) = parameters.pull(false).await else { return Ok(None) };
-    if parameters.join(job.sync, workers).await.is_ok() {
+    if parameters.join(job.sync).await.is_ok() {
         return Err("a shard lets a stranger join".to_owned());
     }
     let gradients = parameters.gradients().into_payloads();

@@ -47,13 +47,8 @@ pub struct Parameters {
     /// The most recent push to each shard that [`begin_push_pull`](Self::begin_push_pull) has begun, for the
     /// one after it.
     earlier: Vec<EarlierCall>,
-    /// The step at which this worker joined a running job; 0 if the job was not running yet, or if its steps
-    /// and versions cannot be compared. They can be compared only in a synchronous job in which each worker
-    /// computes at most one gradient per update: there, each step makes exactly one version of a shard.
-    first: GlobalStep,
-    /// Whether one worker of this job may compute several gradients for one update. In such a job, a step
-    /// does not always make a version of a shard, so steps and versions cannot be compared.
-    repeats: bool,
+    /// Whether the job is synchronous. Only then do the versions of different shards count the same updates.
+    synchronous: bool,
     streams: bool,
     /// The other stages of this worker's replica, which use the shards of their variables; `None` if the
     /// replica has one stage, or if this task is not its leader.
@@ -141,8 +136,7 @@ impl Parameters {
             residuals: Arc::new(Residuals::new(variables)),
             sequences: vec![Sequence(0); shards],
             earlier: (0..shards).map(|_| EarlierCall::NONE).collect(),
-            first: GlobalStep(0),
-            repeats: false,
+            synchronous: false,
             streams: transport.streams(),
             group: None,
         })
@@ -225,13 +219,13 @@ impl Parameters {
         self.sequences.len()
     }
 
-    /// Joins the job, which has `workers` workers and the synchronisation policy `sync`, and returns the
-    /// values for this worker's first step.
+    /// Joins the job, which has the synchronisation policy `sync`, and returns the values for this worker's
+    /// first step.
     ///
     /// # Errors
     /// If a shard refuses the request, or cannot be reached.
-    pub async fn join(&mut self, sync: SyncSpec, workers: u32) -> Result<Exchange, ClientError> {
-        self.repeats = sync.repeats(workers);
+    pub async fn join(&mut self, sync: SyncSpec) -> Result<Exchange, ClientError> {
+        self.synchronous = matches!(sync, SyncSpec::Sync { .. });
         let (joined, first) = self.pull_at(PullAt::Join, false).await?;
         if let Some(routes) = &self.shards.routes {
             routes.join(Version(first.0)).await;
@@ -243,10 +237,6 @@ impl Parameters {
         // The job is running, so its shards are at different steps. This worker must begin at the same step
         // on all shards.
         tracing::info!("joining the running job at step {first}");
-        if matches!(sync, SyncSpec::Sync { .. }) && !self.repeats {
-            // This is the only policy under which each step makes exactly one version of a shard.
-            self.first = first;
-        }
         let (exchange, _) = self.pull_at(PullAt::Step(first), false).await?;
         self.shards.know(&exchange.versions);
         Ok(exchange)
@@ -300,10 +290,11 @@ impl Parameters {
     /// the number of batches taken from the input so far. If the step is `traced`, the shards report when
     /// they received and processed the push.
     ///
-    /// Some shards may still be behind the step at which this worker joined, if no other worker is left to
-    /// advance them. The push then goes to these shards only, and only their verdicts are returned. If
-    /// workers compute several gradients for one update, a worker may have died after its push had reached
-    /// only some of the shards. The remaining shards are then behind, and the push goes only to them.
+    /// In a synchronous job, the values may be of different versions: some shards have made an update for
+    /// which others still lack gradients, because a worker has died after its push had reached only a part
+    /// of the shards, or because this worker is a late one. The push then goes only to the shards that are
+    /// behind, and only their verdicts are returned. Otherwise workers could wait for each other, each at a
+    /// shard that lacks the gradients of the other.
     ///
     /// # Errors
     /// If a shard refuses the push, or cannot be reached.
@@ -327,7 +318,6 @@ impl Parameters {
             drawn,
             versions: versions[self.sequences.len()..].to_vec(),
             front: front.below,
-            at: front.at,
             values: set.number(),
             keep: Vec::new(),
         };
@@ -353,13 +343,9 @@ impl Parameters {
 
     /// Returns which shards get the push of a step that was computed from these versions.
     fn front(&self, versions: &[Version]) -> Front {
-        let newest = versions.iter().max().copied().unwrap_or_default();
-        let (front, at) = match self.repeats {
-            true => (newest, PullAt::Latest),
-            false => (Version(self.first.0), PullAt::Step(self.first)),
-        };
-        let some_behind = versions.iter().any(|&version| version < front);
-        Front { below: some_behind.then_some(front), at }
+        let newest = versions.iter().max().filter(|_| self.synchronous);
+        let some_behind = |newest: &&Version| versions.iter().any(|version| version < *newest);
+        Front { below: newest.filter(some_behind).copied() }
     }
 
     /// Begins what [`push_pull`](Self::push_pull) does, and returns the exchange, which goes on by itself.
@@ -459,7 +445,7 @@ impl Parameters {
         let mut calls = Vec::with_capacity(shards.callers.len());
         for (position, payload) in gradients.into_iter().enumerate() {
             if !gets_push(position) {
-                calls.push(Either::Left(shards.pull_from(position, front.at, false)));
+                calls.push(Either::Left(shards.pull_from(position, PullAt::Latest, false)));
                 continue;
             }
             let push = shards.push(position, self.sequences[position].next(), &step);
@@ -623,13 +609,11 @@ pub(crate) struct PushedStep<'a> {
     pub pull: bool,
 }
 
-/// Which shards get the push of a step. The others only reply with their values.
+/// Which shards get the push of a step. The others only reply with their latest values.
 #[derive(Clone, Copy)]
 pub(crate) struct Front {
     /// Only the shards below this version get the push; `None` if all shards do.
     pub below: Option<Version>,
-    /// The version of the values that the others reply with.
-    pub at: PullAt,
 }
 
 fn greatest_step(replies: &[ShardReply]) -> GlobalStep {

@@ -159,14 +159,14 @@ impl StageSession {
         self.sets.lock().retain(|other, _| *other > request.values || request.keep.contains(other));
         let gradients = self.gradients.lock().take();
         let gradients = gradients.ok_or_else(|| self.misfit("there are no gradients to push".into()))?;
-        let PushStage { local_step, drawn, versions, front, at, .. } = request;
+        let PushStage { local_step, drawn, versions, front, .. } = request;
         let mut parameters = self.parameters.lock().await;
         let (expected, got) = (parameters.shard_count(), versions.len());
         if expected != got {
             return Err(self.misfit(format!("the push names {got} shards, expected {expected}")));
         }
         let step = PushedStep { local_step: *local_step, drawn: *drawn, versions, traced: false, pull: true };
-        let front = Front { below: *front, at: *at };
+        let front = Front { below: *front };
         let pushed = parameters.push_own(gradients.into_payloads(), step, front).await;
         let (values, replies) = pushed.map_err(|error| self.failed(&error.into()))?;
         drop(parameters);

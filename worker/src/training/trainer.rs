@@ -40,8 +40,6 @@ pub(super) struct Trainer {
     pub sync: SyncSpec,
     /// The number of steps that may be in flight; at least 1.
     pub pipeline: u32,
-    /// The number of workers of the job.
-    pub workers: u32,
     pub journal: Journal,
     pub fetches: FetchPlan,
     /// The tracer, which traces some of the steps; `None` if the job does not trace.
@@ -92,7 +90,7 @@ impl Trainer {
 
     async fn train(&mut self, course: &mut Course) -> Result<(), WorkerError> {
         let (mut stop, interrupt) = (self.stop.clone(), self.interrupt.clone());
-        let join = async { Ok(self.stepper.parameters.join(self.sync, self.workers).await?) };
+        let join = async { Ok(self.stepper.parameters.join(self.sync).await?) };
         let limit = deserted_after(Duration::ZERO);
         let mut latest = unless_leaving(&mut stop, &interrupt, course.local_step, limit, join).await?;
         self.journal.begin(latest.global_step(), self.drawn);

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Content, Invalid, no_payload, value_sets};
 use crate::id::{GlobalStep, LocalStep, Version};
-use crate::message::{PullAt, Verdict};
+use crate::message::Verdict;
 use crate::placement::SHARDS_MAX;
 
 /// A request from the leader to a stage: push the gradients of the last batch, and pull the values for the
@@ -18,12 +18,10 @@ pub struct PushStage {
     /// For each shard of the stage, the version of the values from which the gradients were computed, in the
     /// order of the placement's shards.
     pub versions: Vec<Version>,
-    /// If some shards of the replica are behind the others: only shards below this version get the push.
+    /// If some shards of the replica are behind the others: only shards below this version get the
+    /// push. The others reply with their latest values.
     #[serde(default)]
     pub front: Option<Version>,
-    /// Which version of the values to pull from a shard that does not get the push.
-    #[serde(default)]
-    pub at: PullAt,
     /// The number under which the stage keeps the values.
     pub values: u64,
     /// The numbers of the other sets of values that the stage still has to keep.

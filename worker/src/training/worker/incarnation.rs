@@ -255,7 +255,6 @@ impl WorkerIncarnation<'_> {
             drawn,
             sync,
             pipeline,
-            workers,
             journal,
             fetches,
             tracer,
