@@ -13,6 +13,7 @@ mod links;
 mod machine;
 mod metrics;
 mod modules;
+mod mutations;
 mod names;
 mod safety;
 mod seams;

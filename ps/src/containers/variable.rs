@@ -139,7 +139,7 @@ impl Variable {
         let mut next = vec![0.0; before.len()];
         let mut by_slot: Vec<&mut [f32]> = slots.values.iter_mut().map(Vec::as_mut_slice).collect();
         let step = optimizer_step(optimizer, 1.0, slots.steps);
-        step.apply(&mut next, before, &mut by_slot, gradient, GradientTerms::PLAIN);
+        step.apply(&mut next, Some(before), &mut by_slot, gradient, GradientTerms::PLAIN);
         self.changes.fetch_add(1, Ordering::Relaxed);
         *value = Arc::new(Tensor::new(self.tensor.shape.clone(), next).expect("the shape is unchanged"));
         Ok(())

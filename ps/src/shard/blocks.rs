@@ -22,25 +22,9 @@ const TASK_ELEMENTS: usize = 1 << 16;
 pub(super) const SLOTS_MAX: usize = 2;
 
 thread_local! {
-    /// The memory that a thread needs beside a block. It is made once, because filling it with zeros takes
-    /// longer than a small slice.
-    static BESIDE: RefCell<Beside> = RefCell::default();
-}
-
-/// What a thread keeps beside a block while it works on it.
-struct Beside {
-    /// Copies of old elements that are about to be replaced.
-    value: Box<[f32]>,
-    average: Box<[f32]>,
-    /// The sum of the gradients.
-    sum: Box<[f32]>,
-}
-
-impl Default for Beside {
-    fn default() -> Self {
-        let elements = || vec![0.0; BLOCK_ELEMENTS].into_boxed_slice();
-        Self { value: elements(), average: elements(), sum: elements() }
-    }
+    /// The memory for the sum of the gradients of a block. It is made once, because filling it with zeros
+    /// takes longer than a small slice.
+    static SUM: RefCell<Box<[f32]>> = RefCell::new(vec![0.0; BLOCK_ELEMENTS].into());
 }
 
 /// The elements that an update changes.
@@ -88,16 +72,11 @@ impl<'a> Change<'a> {
         }
     }
 
-    /// Returns the new elements, to be written, and the old ones. Old elements that are about to be replaced
-    /// are copied to `copy`, which has at least as many elements.
-    fn parts<'s>(&'s mut self, copy: &'s mut [f32]) -> (&'s mut [f32], &'s [f32]) {
+    /// Returns the elements to be written, and the old ones, unless those are the ones to be written.
+    const fn parts(&mut self) -> (&mut [f32], Option<&[f32]>) {
         match self {
-            Self::InPlace(elements) => {
-                let copy = &mut copy[..elements.len()];
-                copy.copy_from_slice(elements);
-                (elements, copy)
-            }
-            Self::Beside { old, next } => (next, old),
+            Self::InPlace(elements) => (elements, None),
+            Self::Beside { old, next } => (next, Some(old)),
         }
     }
 }
@@ -107,7 +86,7 @@ impl SliceWork<'_> {
     pub(super) fn run(self, update: &Update<'_>, threads: Threads) {
         let elements = self.value.len();
         if !matches!(threads, Threads::Pool(n) if n > 1) || elements < 2 * TASK_ELEMENTS {
-            return BESIDE.with_borrow_mut(|beside| self.run_blocks(update, beside));
+            return SUM.with_borrow_mut(|sum| self.run_blocks(update, sum));
         }
         let (first, rest) = self.split((elements / 2).next_multiple_of(BLOCK_ELEMENTS));
         rayon::join(|| first.run(update, threads), || rest.run(update, threads));
@@ -117,7 +96,7 @@ impl SliceWork<'_> {
     /// gradient, and nothing may change in place.
     pub(super) fn run_whole(mut self, update: &Update<'_>) {
         let [gradient] = self.gradients else { unreachable!("one gradient, found {}", self.gradients.len()) };
-        self.apply(gradient, update, &mut [], &mut []);
+        self.apply(gradient, update);
     }
 
     fn split(self, at: usize) -> (Self, Self) {
@@ -137,7 +116,7 @@ impl SliceWork<'_> {
         (first, rest)
     }
 
-    fn run_blocks(self, update: &Update<'_>, Beside { value, average, sum }: &mut Beside) {
+    fn run_blocks(self, update: &Update<'_>, sum: &mut [f32]) {
         let mut left = self;
         while left.value.len() > 0 {
             let elements = left.value.len().min(BLOCK_ELEMENTS);
@@ -153,22 +132,16 @@ impl SliceWork<'_> {
                 }
                 [] => unreachable!("an update has at least one gradient"),
             };
-            block.apply(gradient, update, value, average);
+            block.apply(gradient, update);
             left = rest;
         }
     }
 
-    fn apply(
-        &mut self,
-        gradient: &[f32],
-        update: &Update<'_>,
-        value_copy: &mut [f32],
-        average_copy: &mut [f32],
-    ) {
-        let (next, old) = self.value.parts(value_copy);
+    fn apply(&mut self, gradient: &[f32], update: &Update<'_>) {
+        let (next, old) = self.value.parts();
         optimizer::apply(update, next, old, gradient, &mut self.slots[..self.slots_used]);
         if let Some(mean) = &mut self.average {
-            let (mean, old) = mean.parts(average_copy);
+            let (mean, old) = mean.parts();
             average(mean, old, next, update.average_decay);
         }
     }
@@ -225,8 +198,8 @@ mod tests {
             }
             let (mut next, mut next_mean, mut next_slots) = (value.clone(), mean.clone(), slots.clone());
             let mut used: Vec<_> = next_slots[..slots_used].iter_mut().map(Vec::as_mut_slice).collect();
-            optimizer::apply(&update, &mut next, &value, &sum, &mut used);
-            average(&mut next_mean, &mean, &next, update.average_decay);
+            optimizer::apply(&update, &mut next, Some(&value), &sum, &mut used);
+            average(&mut next_mean, Some(&mean), &next, update.average_decay);
 
             let (mut values, mut means, mut own_slots) = ([value.clone(), value], [mean.clone(), mean], slots);
             let [old_value, new_value] = &mut values;

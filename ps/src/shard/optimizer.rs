@@ -95,14 +95,15 @@ pub(crate) const fn optimizer_step(optimizer: &OptimizerSpec, rate: f32, step: u
     }
 }
 
-/// Writes the value after this update to `next`, and changes the slots in place.
+/// Writes the value after this update to `next`, and changes the slots in place. If `value` is `None`, `next`
+/// has the value, which is replaced.
 ///
 /// # Panics
 /// If the number of `slots` is not the number that the optimizer needs.
 pub(super) fn apply(
     update: &Update<'_>,
     next: &mut [f32],
-    value: &[f32],
+    value: Option<&[f32]>,
     gradient: &[f32],
     slots: &mut [&mut [f32]],
 ) {

@@ -46,13 +46,13 @@ impl Runner for Cpu {
         let (value, mut slots) = (&state.value[..], state.slots.clone());
         let mut next = vec![f32::NAN; value.len()];
         let mut parts: Vec<&mut [f32]> = slots.iter_mut().map(Vec::as_mut_slice).collect();
-        optimizer.apply(&mut next, value, &mut parts, gradient, terms);
+        optimizer.apply(&mut next, Some(value), &mut parts, gradient, terms);
         Ok(State { value: next, slots })
     }
 
     fn average(&mut self, averages: &[f32], value: &[f32], decay: f32) -> Ran<Vec<f32>> {
         let mut next = vec![f32::NAN; value.len()];
-        cpu::average(&mut next, averages, value, decay);
+        cpu::average(&mut next, Some(averages), value, decay);
         Ok(next)
     }
 }

@@ -21,7 +21,7 @@ pub struct AdagradStep {
 #[track_caller]
 pub fn adagrad(
     next: &mut [f32],
-    value: &[f32],
+    value: Option<&[f32]>,
     accumulator: &mut [f32],
     gradient: &[f32],
     terms: GradientTerms,

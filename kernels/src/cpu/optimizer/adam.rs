@@ -56,7 +56,7 @@ impl AdamStep {
 #[track_caller]
 pub fn adam(
     next: &mut [f32],
-    value: &[f32],
+    value: Option<&[f32]>,
     m: &mut [f32],
     v: &mut [f32],
     gradient: &[f32],
@@ -83,7 +83,7 @@ mod tests {
     fn the_bias_is_corrected() {
         for gradient in [1.0, 1e3, 1e6] {
             let mut next = [0.0];
-            adam(&mut next, &[0.0], &mut [0.0], &mut [0.0], &[gradient], GradientTerms::PLAIN, STEP);
+            adam(&mut next, Some(&[0.0]), &mut [0.0], &mut [0.0], &[gradient], GradientTerms::PLAIN, STEP);
             assert_close(&next, [-0.01], 1.0);
         }
         for step in [1_000_000, u64::MAX] {
@@ -95,6 +95,6 @@ mod tests {
     #[should_panic(expected = "steps are numbered from 1")]
     fn there_is_no_step_zero() {
         let none = AdamStep { step: 0, ..STEP };
-        adam(&mut [], &[], &mut [], &mut [], &[], GradientTerms::PLAIN, none);
+        adam(&mut [], None, &mut [], &mut [], &[], GradientTerms::PLAIN, none);
     }
 }

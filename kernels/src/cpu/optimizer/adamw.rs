@@ -24,7 +24,7 @@ pub struct AdamWStep {
 #[track_caller]
 pub fn adamw(
     next: &mut [f32],
-    value: &[f32],
+    value: Option<&[f32]>,
     m: &mut [f32],
     v: &mut [f32],
     gradient: &[f32],

@@ -4,17 +4,16 @@ use super::super::dispatch::zip_map;
 use super::super::threads::Threads;
 
 /// Updates exponential moving averages with new values, in TensorFlow's form: `next = average − (1 − decay)
-/// · (average − value)`.
+/// · (average − value)`. If `average` is `None`, `next` has the averages, which are replaced.
 ///
 /// # Panics
 /// If the slices differ in length.
 #[track_caller]
-pub fn average(next: &mut [f32], average: &[f32], value: &[f32], decay: f32) {
+pub fn average(next: &mut [f32], average: Option<&[f32]>, value: &[f32], decay: f32) {
     let share = 1.0 - decay;
-    zip_map(
-        [next],
-        [average, value],
-        move |_, [average, value]| [average - share * (average - value)],
-        Threads::One,
-    );
+    let mean = move |average: f32, value: f32| [average - share * (average - value)];
+    match average {
+        Some(average) => zip_map([next], [average, value], move |_, [a, value]| mean(a, value), Threads::One),
+        None => zip_map([next], [value], move |[a], [value]| mean(a, value), Threads::One),
+    }
 }

@@ -31,7 +31,7 @@ pub struct FtrlStep {
 #[track_caller]
 pub fn ftrl(
     next: &mut [f32],
-    value: &[f32],
+    value: Option<&[f32]>,
     accumulator: &mut [f32],
     linear: &mut [f32],
     gradient: &[f32],
@@ -68,7 +68,7 @@ mod tests {
         let (mut next, mut accumulator) = ([0.0; 3], [0.25; 3]);
         let step = FtrlStep { learning_rate: 0.5, rate: 1.0, l1: 1.0, l2: 0.0 };
         let (value, gradient) = ([f32::NAN, 1.0, 1.0], [0.5, f32::NAN, 1e30]);
-        ftrl(&mut next, &value, &mut accumulator, &mut [0.0; 3], &gradient, GradientTerms::PLAIN, step);
+        ftrl(&mut next, Some(&value), &mut accumulator, &mut [0.0; 3], &gradient, GradientTerms::PLAIN, step);
         assert!(next[0].is_nan() && next[1].is_nan() && accumulator[1].is_nan(), "{next:?}, {accumulator:?}");
         assert!(next[2].is_finite() && accumulator[2] == f32::MAX, "{next:?}, {accumulator:?}");
     }
@@ -77,7 +77,15 @@ mod tests {
     fn what_l1_outweighs_is_nothing() {
         let (mut next, mut linear) = ([f32::NAN; 2], [0.0; 2]);
         let step = FtrlStep { learning_rate: 0.5, rate: 1.0, l1: 1.0, l2: 0.0 };
-        ftrl(&mut next, &[0.0; 2], &mut [0.25; 2], &mut linear, &[0.5, -2.0], GradientTerms::PLAIN, step);
+        ftrl(
+            &mut next,
+            Some(&[0.0; 2]),
+            &mut [0.25; 2],
+            &mut linear,
+            &[0.5, -2.0],
+            GradientTerms::PLAIN,
+            step,
+        );
         // In the second element n is 4.25, and λ₁ leaves 2 − 1 of the magnitude of `linear`.
         assert_eq!((next[0], linear), (0.0, [0.5, -2.0]));
         assert!((next[1] - 0.5 / 4.25f32.sqrt()).abs() < 1e-6, "{next:?}");

@@ -43,7 +43,7 @@ pub fn lamb(
     let LambStep { adam, weight_decay } = step;
     let [first, second] = [adam.beta1, adam.beta2].map(|beta| (1.0 / adam.correction(beta)) as f32);
     // `next` holds r until both norms are known.
-    update([&mut *next, m, v], value, gradient, terms, move |[_, m, v], value, gradient| {
+    update([&mut *next, m, v], Some(value), gradient, terms, move |[_, m, v], value, gradient| {
         let [m, v] = adam.moments(m, v, gradient);
         [first * m / ((second * v).sqrt() + adam.epsilon) + weight_decay * value, m, v]
     });

@@ -27,7 +27,7 @@ pub struct LionStep {
 #[track_caller]
 pub fn lion(
     next: &mut [f32],
-    value: &[f32],
+    value: Option<&[f32]>,
     m: &mut [f32],
     gradient: &[f32],
     terms: GradientTerms,
@@ -52,10 +52,10 @@ mod tests {
         let step = LionStep { learning_rate: 0.25, beta1: 0.5, beta2: 0.75, weight_decay: 0.0 };
         let (mut next, mut m) = ([f32::NAN; 5], [0.0, 0.0, 0.0, 2.0, 2.0]);
         let gradient = [1e-30, -1e30, 0.0, -2.0, -4.0];
-        lion(&mut next, &[1.0; 5], &mut m, &gradient, GradientTerms::PLAIN, step);
+        lion(&mut next, Some(&[1.0; 5]), &mut m, &gradient, GradientTerms::PLAIN, step);
         assert_eq!(next, [0.75, 1.25, 1.0, 1.0, 1.25]);
         assert_eq!(m[2..], [0.0, 1.0, 0.5]);
-        lion(&mut next[..1], &[1.0], &mut [0.0], &[f32::NAN], GradientTerms::PLAIN, step);
+        lion(&mut next[..1], Some(&[1.0]), &mut [0.0], &[f32::NAN], GradientTerms::PLAIN, step);
         assert!(next[0].is_nan());
     }
 }

@@ -1,9 +1,9 @@
-//! Optimizer updates, element by element, and a moving average of values. The value is updated out of place,
-//! because readers may still hold the old value; the slots are updated in place.
+//! Optimizer updates, element by element, and a moving average of values. A value is updated in place, unless
+//! readers may still hold the old value; the slots are updated in place.
 //!
-//! This module must not depend on variables, versions or partitions. Wanted properties: (A) updates of parts
-//! give the same bits as an update of the whole, except with LAMB, which needs norms of the whole; (B) an
-//! update agrees with the same update in `f64`; (C) [`GradientTerms::PLAIN`] changes no bit of the result.
+//! This module must not depend on variables, versions or partitions. Wanted properties: (A) updates of
+//! parts, and in place, give the bits of an update of the whole, except with LAMB; (B) an update agrees with
+//! the same update in `f64`; (C) [`GradientTerms::PLAIN`] changes no bit of the result.
 
 mod adagrad;
 mod adam;
@@ -55,8 +55,9 @@ impl Default for GradientTerms {
     }
 }
 
-/// Computes `written = f(written, value, gradient)` for each element in one pass. Before `f` gets the
-/// gradient, the gradient is scaled and the weight decay is added, as `terms` says.
+/// Computes `written = f(written, value, gradient)` for each element in one pass. If `value` is `None`, the
+/// first of the written slices has the value, which the update replaces. Before `f` gets the gradient, the
+/// gradient is scaled and the weight decay is added, as `terms` says.
 ///
 /// `f` must own its captures (`move`). If `f` captured references, the compiler would assume that the loop
 /// may write to the numbers behind the references, and would not vectorise the loop.
@@ -64,24 +65,31 @@ impl Default for GradientTerms {
 #[track_caller]
 fn update<const W: usize>(
     written: [&mut [f32]; W],
-    value: &[f32],
+    value: Option<&[f32]>,
     gradient: &[f32],
     terms: GradientTerms,
     f: impl Fn([f32; W], f32, f32) -> [f32; W] + Sync,
 ) {
     let GradientTerms { scale, weight_decay } = terms;
-    let read = [value, gradient];
+    let with_decay = move |value: f32, gradient: f32| scale * gradient + weight_decay * value;
     // A decay of 0 is skipped, because it could change bits: 0 · value is NaN if the value is infinite, and
     // -0 + 0 is +0.
-    if weight_decay == 0.0 {
-        zip_map(written, read, move |old, [value, gradient]| f(old, value, scale * gradient), Threads::One);
-    } else {
-        let with_terms = move |value: f32, gradient: f32| scale * gradient + weight_decay * value;
-        zip_map(
-            written,
-            read,
-            move |old, [value, gradient]| f(old, value, with_terms(value, gradient)),
-            Threads::One,
-        );
+    match (value, weight_decay == 0.0) {
+        (Some(value), true) => {
+            let f = move |old, [value, gradient]: [f32; 2]| f(old, value, scale * gradient);
+            zip_map(written, [value, gradient], f, Threads::One);
+        }
+        (Some(value), false) => {
+            let f = move |old, [value, gradient]: [f32; 2]| f(old, value, with_decay(value, gradient));
+            zip_map(written, [value, gradient], f, Threads::One);
+        }
+        (None, true) => {
+            let f = move |old: [f32; W], [gradient]: [f32; 1]| f(old, old[0], scale * gradient);
+            zip_map(written, [gradient], f, Threads::One);
+        }
+        (None, false) => {
+            let f = move |old: [f32; W], [gradient]: [f32; 1]| f(old, old[0], with_decay(old[0], gradient));
+            zip_map(written, [gradient], f, Threads::One);
+        }
     }
 }

@@ -25,7 +25,7 @@ pub struct MomentumStep {
 #[track_caller]
 pub fn momentum(
     next: &mut [f32],
-    value: &[f32],
+    value: Option<&[f32]>,
     velocity: &mut [f32],
     gradient: &[f32],
     terms: GradientTerms,

@@ -27,7 +27,7 @@ pub struct RmsPropStep {
 #[track_caller]
 pub fn rmsprop(
     next: &mut [f32],
-    value: &[f32],
+    value: Option<&[f32]>,
     mean_square: &mut [f32],
     velocity: Option<&mut [f32]>,
     gradient: &[f32],

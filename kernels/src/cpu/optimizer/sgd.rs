@@ -9,7 +9,13 @@ use crate::cpu::reduce::is_below;
 /// # Panics
 /// If the slices differ in length.
 #[track_caller]
-pub fn sgd(next: &mut [f32], value: &[f32], gradient: &[f32], terms: GradientTerms, learning_rate: f32) {
+pub fn sgd(
+    next: &mut [f32],
+    value: Option<&[f32]>,
+    gradient: &[f32],
+    terms: GradientTerms,
+    learning_rate: f32,
+) {
     update([next], value, gradient, terms, move |_, value, gradient| [value - learning_rate * gradient]);
 }
 
@@ -60,7 +66,7 @@ mod tests {
             let (value, mut gradient) = (floats(elements, seed), floats(elements, seed ^ 1));
             gradient.iter_mut().skip(at).take(1).for_each(|element| *element = odd);
             let (mut next, mut past) = (vec![0.0; value.len()], vec![0.0; value.len()]);
-            sgd(&mut next, &value, &gradient, terms, 0.3);
+            sgd(&mut next, Some(&value), &gradient, terms, 0.3);
             let is_below = sgd_past_caches(&mut past, &value, &gradient, terms, 0.3, 2.0);
             prop_assert_eq!(is_below, all_below(&gradient, 2.0));
             prop_assert_eq!(bits_but_of_nan(&past), bits_but_of_nan(&next));

@@ -31,16 +31,16 @@ pub enum OptimizerStep {
 
 impl OptimizerStep {
     /// Writes the value after this step to `next`, and changes the slots in place, with the function that has
-    /// the optimizer's name.
+    /// the optimizer's name. If `value` is `None`, `next` has the value, which is replaced.
     ///
     /// # Panics
-    /// If the number of slots differs from that of the optimizer, if the slices differ in length, or if
-    /// Adam, AdamW or LAMB has the step 0.
+    /// If the number of slots differs from that of the optimizer, if the slices differ in length, if Adam,
+    /// AdamW or LAMB has the step 0, or if `value` is `None` with LAMB, which reads it twice.
     #[track_caller]
     pub fn apply(
         self,
         next: &mut [f32],
-        value: &[f32],
+        value: Option<&[f32]>,
         slots: &mut [&mut [f32]],
         gradient: &[f32],
         terms: GradientTerms,
@@ -54,7 +54,9 @@ impl OptimizerStep {
             (Self::RmsProp(step), [a]) => rmsprop(next, value, a, None, gradient, terms, step),
             (Self::RmsProp(step), [a, b]) => rmsprop(next, value, a, Some(&mut **b), gradient, terms, step),
             (Self::Ftrl(step), [a, b]) => ftrl(next, value, a, b, gradient, terms, step),
-            (Self::Lamb(step), [a, b]) => lamb(next, value, a, b, gradient, terms, step),
+            (Self::Lamb(step), [a, b]) => {
+                lamb(next, value.expect("LAMB needs the old value"), a, b, gradient, terms, step);
+            }
             (Self::Lion(step), [a]) => lion(next, value, a, gradient, terms, step),
             (step, slots) => panic!("{} slots for {step:?}", slots.len()),
         }

@@ -23,7 +23,8 @@ struct State([Vec<f32>; 3]);
 /// The arguments of one update of a part of a variable.
 struct Step<'a> {
     next: &'a mut [f32],
-    value: &'a [f32],
+    /// `None` if `next` has the value.
+    value: Option<&'a [f32]>,
     slots: [&'a mut [f32]; 2],
     gradient: &'a [f32],
     terms: GradientTerms,
@@ -160,26 +161,37 @@ const OPTIMIZERS: [Optimizer; 10] = [
 ];
 
 /// Applies three steps of an optimizer to `len` elements. Each step updates the parts between successive
-/// `cuts` one by one. Returns the state and the moving averages of the values.
-fn train(optimizer: &Optimizer, terms: GradientTerms, len: usize, cuts: &[usize]) -> (State, Vec<f32>) {
+/// `cuts` one by one, in place or beside the old values. Returns the state and the moving averages of the
+/// values.
+fn train(
+    optimizer: &Optimizer,
+    terms: GradientTerms,
+    len: usize,
+    cuts: &[usize],
+    in_place: bool,
+) -> (State, Vec<f32>) {
     let [a, b] = optimizer.start;
     let mut state = State([floats(len, 1), vec![a; len], vec![b; len]]);
     let mut averaged = state.0[0].clone();
     for step in 1..=3 {
         let gradient = floats(len, 10 + step);
         let State([value, a, b]) = &mut state;
-        let (mut next, mut next_average) = (vec![f32::NAN; len], vec![f32::NAN; len]);
+        let (mut next, mut next_average) = match in_place {
+            true => (value.clone(), averaged.clone()),
+            false => (vec![f32::NAN; len], vec![f32::NAN; len]),
+        };
         for part in cuts.windows(2).map(|cut| cut[0]..cut[1]) {
             (optimizer.kernel)(Step {
                 next: &mut next[part.clone()],
-                value: &value[part.clone()],
+                value: (!in_place).then_some(&value[part.clone()]),
                 slots: [&mut a[part.clone()], &mut b[part.clone()]],
                 gradient: &gradient[part.clone()],
                 terms,
                 step,
             });
             let part_average = &mut next_average[part.clone()];
-            average(part_average, &averaged[part.clone()], &next[part], DECAY);
+            let old_average = (!in_place).then_some(&averaged[part.clone()]);
+            average(part_average, old_average, &next[part], DECAY);
         }
         (*value, averaged) = (next, next_average);
     }
@@ -191,16 +203,18 @@ fn all_bits((State(state), averaged): (State, Vec<f32>)) -> Vec<Vec<u32>> {
 }
 
 proptest! {
-    /// Checks that updates of parts give the same bits as an update of the whole, even if a part or the
-    /// whole is empty (A).
+    /// Checks that updates of parts, and in place, give the same bits as an update of the whole, even if a
+    /// part or the whole is empty (A).
     #[test]
-    fn partition_does_not_change_the_bits(len in 0usize..300, cut: prop::sample::Index) {
+    fn parts_and_places_do_not_change_the_bits(len in 0usize..300, cut: prop::sample::Index) {
         let cut = cut.index(len + 1);
         for optimizer in &OPTIMIZERS {
             for terms in TERMS {
                 let (whole, parts) = ([0, len], [0, cut / 2, cut, cut, len]);
-                let [whole, parts] = [&whole[..], &parts].map(|cuts| train(optimizer, terms, len, cuts));
-                prop_assert_eq!(all_bits(whole), all_bits(parts));
+                let whole = all_bits(train(optimizer, terms, len, &whole, false));
+                for in_place in [false, true] {
+                    prop_assert_eq!(&whole, &all_bits(train(optimizer, terms, len, &parts, in_place)));
+                }
             }
         }
     }
@@ -223,7 +237,7 @@ proptest! {
                     (value, averaged)
                 });
                 let want: Vec<(f64, f64)> = want.collect();
-                let (State([value, ..]), averaged) = train(optimizer, terms, len, &[0, len]);
+                let (State([value, ..]), averaged) = train(optimizer, terms, len, &[0, len], false);
                 assert_close(&value, want.iter().map(|want| want.0), 1.0);
                 assert_close(&averaged, want.iter().map(|want| want.1), 1.0);
             }
@@ -237,7 +251,7 @@ proptest! {
 fn plain_terms_change_no_bit() {
     let (value, gradient) = ([-0.0, 0.0, f32::INFINITY, 1.0, -0.0], [-0.0, -0.0, 1.0, -0.0, 0.0]);
     let mut next = [f32::NAN; 5];
-    sgd(&mut next, &value, &gradient, GradientTerms::PLAIN, 0.5);
+    sgd(&mut next, Some(&value), &gradient, GradientTerms::PLAIN, 0.5);
     let want: Vec<f32> = value.iter().zip(gradient).map(|(value, gradient)| value - 0.5 * gradient).collect();
     assert_eq!(bits(&next), bits(&want));
 }
@@ -246,6 +260,6 @@ fn plain_terms_change_no_bit() {
 #[test]
 fn a_decay_alone_shrinks_the_value() {
     let mut next = [f32::NAN];
-    sgd(&mut next, &[2.0], &[0.0], GradientTerms { scale: 1.0, weight_decay: 0.5 }, 0.5);
+    sgd(&mut next, Some(&[2.0]), &[0.0], GradientTerms { scale: 1.0, weight_decay: 0.5 }, 0.5);
     assert_eq!(next, [1.5]);
 }

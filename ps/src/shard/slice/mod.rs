@@ -117,9 +117,9 @@ impl SliceView {
         {
             return sgd_past_caches(next, value, gradient, update.terms, rate, GRADIENT_LIMIT);
         }
-        optimizer::apply(&update, next, value, gradient, &mut []);
+        optimizer::apply(&update, next, Some(value), gradient, &mut []);
         if let (Some(mean), Some(old)) = (mean, old) {
-            average(mean, old, next, update.average_decay);
+            average(mean, Some(old), next, update.average_decay);
         }
         all_below(gradient, GRADIENT_LIMIT)
     }
