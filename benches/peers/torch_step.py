@@ -1,10 +1,10 @@
 """Measures a training step in PyTorch: the models of `cargo bench --bench step`, without a cluster.
 
 usage: python torch_step.py [--device cuda|cpu] [--models cnn,mlp,transformer] [--mode eager|compile]
-                            [--precision fp32|tf32|bf16] [--transfers] [--tiny] [--rounds N] [--seconds X] [--json FILE]
+                            [--precision fp32|tf32|bf16|fp16] [--transfers] [--tiny] [--rounds N] [--seconds X] [--json FILE]
 
 A step is forward and backward; the update belongs to the ps. With `--transfers`, each step also copies all values to the
-device before it and all gradients from it, as a replica does. `bf16` is autocast. The JSON has the fields of the benchmark.
+device before it and all gradients from it, as a replica does. `bf16` and `fp16` are autocast, without a scale of the loss. The JSON has the fields of the benchmark.
 """
 
 import argparse
@@ -19,6 +19,7 @@ import torch.nn.functional as F
 WARM_UP_STEPS = 5
 STEPS_MIN = 3
 CHARACTERS = 256
+NARROW = {"bf16": torch.bfloat16, "fp16": torch.float16}
 MATRIX = {False: 4096, True: 32}
 
 
@@ -27,7 +28,7 @@ def arguments():
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--models", default="cnn,mlp,transformer")
     parser.add_argument("--mode", choices=["eager", "compile"], default="eager")
-    parser.add_argument("--precision", choices=["fp32", "tf32", "bf16"], default="fp32")
+    parser.add_argument("--precision", choices=["fp32", "tf32", "bf16", "fp16"], default="fp32")
     parser.add_argument("--transfers", action="store_true")
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--rounds", type=int, default=5)
@@ -126,7 +127,7 @@ def synchronise(device):
 def matrix_rate(device, precision, tiny):
     """Returns the rate of a product of square matrices in TFLOP/s."""
     size = MATRIX[tiny]
-    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    dtype = NARROW.get(precision, torch.float32)
     a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
     for products in (3, 20):
         synchronise(device)
@@ -166,7 +167,7 @@ def measure(name, options, device, rate):
         x, y = (t.to(device, non_blocking=True) for t in host_batch)
         for parameter, _, _ in host:
             parameter.grad = None
-        with torch.autocast(device.type, torch.bfloat16, enabled=options.precision == "bf16"):
+        with torch.autocast(device.type, NARROW.get(options.precision), enabled=options.precision in NARROW):
             logits = run(x)
             loss = F.cross_entropy(logits.reshape(-1, logits.shape[-1]).float(), y.reshape(-1))
         loss.backward()

@@ -1,8 +1,8 @@
 //! Measures the training step of one replica without a cluster: forward, backward and, on a device, the
 //! copies of values and gradients. `cargo bench --bench step -- [--device cpu|cuda:N|emulated] [--models
-//! LIST] [--precision fp32|tf32|bf16] [--resident] [--tiny] [--threads N] [--rounds N] [--seconds X] [--json
-//! FILE]`. An emulated device says nothing about speed; it shows that the benchmark itself works on a machine
-//! without a card.
+//! LIST] [--precision fp32|tf32|bf16|fp16] [--resident] [--tiny] [--threads N] [--rounds N] [--seconds X]
+//! [--json FILE]`. An emulated device says nothing about speed; it shows that the benchmark itself works on a
+//! machine without a card.
 
 mod device;
 mod models;

@@ -1,5 +1,5 @@
-//! Checks that the mutations of the simulator fit the code. One that does not is found by nothing, so the
-//! simulator could become blind for its fault.
+//! Checks that the mutations of the simulator fit the code. A patch that does not fit cannot be applied, so
+//! the simulator could become blind to its fault.
 
 use crate::tree::{self, File, hold};
 
@@ -26,8 +26,8 @@ fn a_mutation_that_does_not_fit_is_noticed() {
     assert_eq!(
         misfits(&files),
         [
-            "changed.patch: a.rs has no lines\ntwo\ntree",
-            "gone.patch: b.rs has no lines\none",
+            "changed.patch: a.rs has 0 times\ntwo\ntree",
+            "gone.patch: b.rs has 0 times\none",
             "empty.patch: it changes nothing"
         ]
     );
@@ -40,8 +40,9 @@ fn misfits(files: &[File]) -> Vec<String> {
         for (path, lines) in &before {
             let text = files.iter().find(|file| file.path == *path).map_or("", |file| &file.text);
             let found: Vec<&str> = text.lines().collect();
-            if !found.windows(lines.len().max(1)).any(|window| window == lines) {
-                complaints.push(format!("{}: {path} has no lines\n{}", patch.path, lines.join("\n")));
+            let places = found.windows(lines.len().max(1)).filter(|window| window == lines).count();
+            if places != 1 {
+                complaints.push(format!("{}: {path} has {places} times\n{}", patch.path, lines.join("\n")));
             }
         }
         if before.is_empty() {

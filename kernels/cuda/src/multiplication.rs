@@ -26,6 +26,16 @@ pub enum Precision {
     Tf32,
     /// To `bf16`, which has 7 bits behind the point and the exponents of `f32`.
     Bf16,
+    /// To `fp16`, which has 10 bits behind the point, and exponents from -14 to 15. Each matrix is first
+    /// multiplied by a power of two that makes its largest number fit, and the results are divided by both.
+    Fp16,
+}
+
+impl Precision {
+    /// Returns whether factors are stored in two bytes each.
+    pub const fn is_narrow(self) -> bool {
+        matches!(self, Self::Bf16 | Self::Fp16)
+    }
 }
 
 impl fmt::Display for Precision {
@@ -34,20 +44,21 @@ impl fmt::Display for Precision {
             Self::F32 => "fp32",
             Self::Tf32 => "tf32",
             Self::Bf16 => "bf16",
+            Self::Fp16 => "fp16",
         })
     }
 }
 
 /// The error for the name of another precision.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no precision '{0}', expected fp32, tf32 or bf16")]
+#[error("there is no precision '{0}', expected fp32, tf32, bf16 or fp16")]
 pub struct NoPrecision(String);
 
 impl FromStr for Precision {
     type Err = NoPrecision;
 
     fn from_str(text: &str) -> Result<Self, NoPrecision> {
-        let all = [Self::F32, Self::Tf32, Self::Bf16];
+        let all = [Self::F32, Self::Tf32, Self::Bf16, Self::Fp16];
         all.into_iter().find(|own| own.to_string() == text).ok_or_else(|| NoPrecision(text.to_owned()))
     }
 }
@@ -72,7 +83,7 @@ pub(crate) struct Multiplication {
     pub sizes: [usize; 3],
     /// Whether a is stored as `[terms, rows]`, and b as `[columns, terms]`.
     pub transposed: [bool; 2],
-    /// How the factors are rounded. With [`Precision::Bf16`], they are stored in two bytes each.
+    /// How the factors are rounded, and whether they are stored in two bytes each.
     pub precision: Precision,
     /// What is done with a sum before it is stored.
     pub epilogue: Epilogue,

@@ -1,6 +1,6 @@
-//! The part of an update that concerns one slice, in blocks that stay in the processor's caches. So a value
-//! without readers changes in place, several gradients are added up while they are applied, and several
-//! threads share a large slice.
+//! The part of an update that concerns one slice, in blocks that stay in the processor's caches. So several
+//! gradients are added up while they are applied, and several threads share a large slice. A value without
+//! readers changes in place.
 //!
 //! Wanted properties: (A) neither the blocks, nor the threads, nor a change in place change a bit of the
 //! result; (B) a value that may have readers does not change.
@@ -72,7 +72,7 @@ impl<'a> Change<'a> {
         }
     }
 
-    /// Returns the elements to be written, and the old ones, unless those are the ones to be written.
+    /// Returns the elements to write, and the old ones if they are elsewhere.
     const fn parts(&mut self) -> (&mut [f32], Option<&[f32]>) {
         match self {
             Self::InPlace(elements) => (elements, None),

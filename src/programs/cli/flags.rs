@@ -241,8 +241,8 @@ pub(crate) struct DeviceArgs {
     /// only what its batches need
     #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = memory_fraction)]
     pub gpu_memory_fraction: f64,
-    /// Precision of the factors of products on CUDA devices: fp32, tf32 or bf16. Sums, variables and
-    /// gradients are always fp32. tf32 and bf16 use tensor cores, and need NVIDIA's library cuBLASLt
+    /// Precision of the factors of products on CUDA devices: fp32, tf32, bf16 or fp16. Sums, variables and
+    /// gradients are always fp32. All but fp32 use tensor cores, and need NVIDIA's library cuBLASLt
     #[arg(long, value_name = "NAME", default_value_t = Precision::F32)]
     pub precision: Precision,
     /// What to do if an operation requests a different device than that of its clone: true runs it on the

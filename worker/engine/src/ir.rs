@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use pushpull_cuda::Precision;
 use pushpull_kernels::cpu::{AxisPart, Binary, Broadcast, Conv2d, Pool2d, Product, Reduction, Step, Unary};
 use pushpull_messages::id::{NodeId, VariableId};
 
@@ -69,9 +70,10 @@ pub(super) enum Kernel {
     /// Several matrices a, as many matrices b → the product of each pair. The fields are the number of
     /// products, and the sizes of one product.
     BatchedProduct(usize, Factors),
-    /// x → x as `bf16`, two numbers in 4 bytes. Only [`narrow`](super::narrow) creates this kernel.
+    /// x → x as `precision` says, two numbers in 4 bytes. Only [`narrow`](super::narrow) creates this kernel.
     Narrow {
         elements: usize,
+        precision: Precision,
     },
     /// Embedding table, ids → the rows with these ids.
     Gather {

@@ -1,16 +1,18 @@
-//! Stores the factors of products as `bf16`, once each, for a device whose library multiplies such numbers.
+//! Stores the factors of products in two bytes each, once, for a device whose library multiplies them so.
 //! Products of batches keep their factors, because each of their factors is read once only.
 //!
-//! Required properties: (A) both factors of each product are `bf16`; (B) no value is stored as `bf16` twice;
-//! (C) nothing else changes.
+//! Required properties: (A) both factors of each product are narrow; (B) no value is narrowed twice; (C)
+//! nothing else changes.
 
 use std::collections::BTreeMap;
+
+use pushpull_cuda::Precision;
 
 use super::fuse::{Draft, Fused};
 use super::ir::{Ir, Kernel, Node, Value};
 
-/// Returns the kernels with those that store factors as `bf16`, and the nodes with theirs.
-pub(super) fn narrow(ir: &Ir, fused: Fused) -> (Ir, Fused) {
+/// Returns the kernels with those that store factors as `precision` says, and the nodes with theirs.
+pub(super) fn narrow(ir: &Ir, fused: Fused, precision: Precision) -> (Ir, Fused) {
     let (mut ir, Fused { drafts, mut readers }) = (ir.clone(), fused);
     let (mut narrowed, mut all) = (BTreeMap::new(), Vec::with_capacity(drafts.len()));
     for mut draft in drafts {
@@ -18,7 +20,7 @@ pub(super) fn narrow(ir: &Ir, fused: Fused) -> (Ir, Fused) {
             for factor in &mut draft.inputs[..2] {
                 let wide = *factor;
                 *factor = *narrowed.entry(wide).or_insert_with(|| {
-                    let own = add(&mut ir, wide);
+                    let own = add(&mut ir, wide, precision);
                     readers.add(own);
                     let kernel = ir.nodes[own.node].kernel.clone();
                     all.push(Draft { node: own.node, kernel, inputs: vec![wide] });
@@ -31,11 +33,18 @@ pub(super) fn narrow(ir: &Ir, fused: Fused) -> (Ir, Fused) {
     (ir, Fused { drafts: all, readers })
 }
 
-/// Adds a node that stores a value as `bf16`.
-fn add(ir: &mut Ir, value: Value) -> Value {
+/// Adds a node that stores a value as `precision` says.
+fn add(ir: &mut Ir, value: Value, precision: Precision) -> Value {
     let (elements, origin) = (ir.elements(value), ir.nodes[value.node].origin);
-    let outputs = vec![vec![elements.div_ceil(2)]];
-    ir.nodes.push(Node { kernel: Kernel::Narrow { elements }, inputs: vec![value], outputs, origin });
+    // Behind numbers in `fp16` is a float.
+    let more = usize::from(precision == Precision::Fp16 && elements > 0);
+    let outputs = vec![vec![elements.div_ceil(2) + more]];
+    ir.nodes.push(Node {
+        kernel: Kernel::Narrow { elements, precision },
+        inputs: vec![value],
+        outputs,
+        origin,
+    });
     Value { node: ir.nodes.len() - 1, output: 0 }
 }
 
@@ -43,7 +52,7 @@ fn add(ir: &mut Ir, value: Value) -> Value {
 mod tests {
     use std::collections::BTreeSet;
 
-    use pushpull_cuda::{Multiplier, Precision};
+    use pushpull_cuda::Multiplier;
     use pushpull_messages::graph::GraphBuilder;
     use pushpull_messages::input::ColumnSpec;
     use pushpull_messages::tensor::{Shape, TensorSpec};
@@ -73,12 +82,19 @@ mod tests {
 
     #[test]
     fn each_factor_is_narrowed_once_and_before_its_products() {
-        let program = program(Precision::Bf16);
+        for (precision, scales) in [(Precision::Bf16, 0), (Precision::Fp16, 1)] {
+            check(&program(precision), scales);
+        }
+    }
+
+    /// Checks a program whose narrow factors have this number of floats behind them.
+    fn check(program: &Program, scales: usize) {
         let (mut narrowed, mut wide, mut products) = (BTreeSet::new(), Vec::new(), 0);
         for own in &program.instructions {
             match own.kernel {
-                Kernel::Narrow { elements } => {
-                    assert_eq!([own.sizes.inputs[0], own.sizes.outputs[0]], [elements, elements.div_ceil(2)]);
+                Kernel::Narrow { elements, .. } => {
+                    let stored = elements.div_ceil(2) + scales;
+                    assert_eq!([own.sizes.inputs[0], own.sizes.outputs[0]], [elements, stored]);
                     wide.push(format!("{:?}", own.inputs[0]));
                     narrowed.insert(format!("{:?}", own.outputs[0]));
                 }

@@ -33,7 +33,7 @@ pub(super) fn operation(kernel: &Kernel, sizes: &Sizes, multiplier: Multiplier) 
         Kernel::Slice { shape, part } => Operation::slice(shape, *part),
         Kernel::Paste { shape, part } => Operation::paste(shape, *part),
         Kernel::Product(factors, end) => Operation::product(&factors.product(), epilogue(*end), multiplier),
-        Kernel::Narrow { elements } => Operation::narrow(*elements),
+        Kernel::Narrow { elements, precision } => Operation::narrow(*elements, *precision),
         Kernel::BatchedProduct(batch, factors) => {
             Operation::batched_product(*batch, &factors.product(), multiplier)
         }

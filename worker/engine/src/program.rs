@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use pushpull_cuda::{Multiplier, Precision};
+use pushpull_cuda::Multiplier;
 use pushpull_kernels::cpu::Threads;
 use pushpull_messages::graph::GraphSpec;
 use pushpull_messages::id::{NodeId, VariableId};
@@ -208,8 +208,8 @@ impl Program {
         let targets: Vec<_> = results.iter().copied().chain(gradients.iter().map(gradient)).collect();
         let fused = fuse(ir, &targets);
         let (narrowed, fused) = match target {
-            Target::Cuda(Multiplier::Library(Precision::Bf16)) => {
-                let (ir, fused) = narrow(ir, fused);
+            Target::Cuda(Multiplier::Library(precision)) if precision.is_narrow() => {
+                let (ir, fused) = narrow(ir, fused, precision);
                 (Some(ir), fused)
             }
             _ => (None, fused),

@@ -290,11 +290,11 @@ impl Parameters {
     /// the number of batches taken from the input so far. If the step is `traced`, the shards report when
     /// they received and processed the push.
     ///
-    /// In a synchronous job, the values may be of different versions: some shards have made an update for
-    /// which others still lack gradients, because a worker has died after its push had reached only a part
-    /// of the shards, or because this worker is a late one. The push then goes only to the shards that are
-    /// behind, and only their verdicts are returned. Otherwise workers could wait for each other, each at a
-    /// shard that lacks the gradients of the other.
+    /// In a synchronous job, the values may be of different versions. After a worker has died whose last push
+    /// had reached only some shards, the others still lack gradients for the same update. And the replies to
+    /// a late push may come from shards that have made different numbers of updates by then. The next push
+    /// goes only to the shards that are behind, and only their verdicts are returned. Otherwise two workers
+    /// could wait for each other, each at a shard that lacks the gradient of the other one.
     ///
     /// # Errors
     /// If a shard refuses the push, or cannot be reached.
@@ -343,9 +343,7 @@ impl Parameters {
 
     /// Returns which shards get the push of a step that was computed from these versions.
     fn front(&self, versions: &[Version]) -> Front {
-        let newest = versions.iter().max().filter(|_| self.synchronous);
-        let some_behind = |newest: &&Version| versions.iter().any(|version| version < *newest);
-        Front { below: newest.filter(some_behind).copied() }
+        if self.synchronous { Front::of(versions) } else { Front { below: None } }
     }
 
     /// Begins what [`push_pull`](Self::push_pull) does, and returns the exchange, which goes on by itself.
@@ -614,6 +612,15 @@ pub(crate) struct PushedStep<'a> {
 pub(crate) struct Front {
     /// Only the shards below this version get the push; `None` if all shards do.
     pub below: Option<Version>,
+}
+
+impl Front {
+    /// Returns which shards get the push of a synchronous step that was computed from these versions: those
+    /// that are behind, or all shards if none is.
+    pub(super) fn of(versions: &[Version]) -> Self {
+        let [oldest, newest] = [versions.iter().min(), versions.iter().max()];
+        Self { below: if oldest < newest { newest.copied() } else { None } }
+    }
 }
 
 fn greatest_step(replies: &[ShardReply]) -> GlobalStep {

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use pushpull_kernels::cpu::{Encoding, Threads};
 use pushpull_messages::compression::{EncodingSpec, SentAs};
-use pushpull_messages::id::{PlacementEpoch, ShardId, VariableId};
+use pushpull_messages::id::{PlacementEpoch, ShardId, VariableId, Version};
 use pushpull_messages::placement::{PlacedSlice, Placement, SliceSpec};
 use pushpull_messages::tensor::DType;
 use pushpull_messages::variable::{InitializerSpec, VariableSpec};
 use pushpull_transport::buffer::{Buffer, BufferPool, Payload, Segment};
 
 use super::layout::{Layout, ShardPart, SlicePart};
+use super::parameters::Front;
 use super::residuals::Residuals;
 use super::{Gradients, Values};
 
@@ -122,6 +123,16 @@ fn decoded(layout: &Layout, payloads: &[Payload]) -> Vec<Vec<f32>> {
         }
     });
     all
+}
+
+#[test]
+fn a_push_goes_to_the_shards_that_are_behind() {
+    let below = |versions: &[u64]| {
+        let versions: Vec<Version> = versions.iter().copied().map(Version).collect();
+        Front::of(&versions).below.map(|version| version.0)
+    };
+    assert_eq!([below(&[]), below(&[3]), below(&[3, 3])], [None; 3], "all shards get it");
+    assert_eq!([below(&[5, 3]), below(&[4, 5, 5])], [Some(5); 2]);
 }
 
 proptest! {

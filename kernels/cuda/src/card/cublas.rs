@@ -69,6 +69,10 @@ pub(super) struct Plan {
     product: Handle<sys::cublasLtMatmulDescOpaque_t>,
     /// The layouts of b, of a, and of the result.
     layouts: [Handle<sys::cublasLtMatrixLayoutOpaque_t>; 3],
+    /// Whether a bias is added.
+    has_bias: bool,
+    /// Whether the card has the number by which sums are multiplied.
+    is_scaled: bool,
     algorithm: sys::cublasLtMatmulAlgo_t,
 }
 
@@ -87,6 +91,7 @@ impl Library {
         let [rows, terms, columns] = sizes.map(|size| size as u64);
         let factors = match precision {
             Precision::Bf16 => sys::cudaDataType_t::CUDA_R_16BF,
+            Precision::Fp16 => sys::cudaDataType_t::CUDA_R_16F,
             Precision::F32 | Precision::Tf32 => sys::cudaDataType_t::CUDA_R_32F,
         };
         let line = |is_transposed: bool, [lines, length]: [u64; 2]| match is_transposed {
@@ -107,18 +112,27 @@ impl Library {
             let (own, product) = (self.handle.pointer, product.pointer);
             result::get_matmul_algo_heuristic(own, product, b, a, c, c, preference.pointer)
         }?;
-        Ok(Plan { product, layouts, algorithm: found.algo })
+        let (has_bias, is_scaled) = (epilogue != Epilogue::Bare, precision == Precision::Fp16);
+        Ok(Plan { product, layouts, has_bias, is_scaled, algorithm: found.algo })
     }
 
-    /// Begins to compute the products of the matrices at these addresses: the results, a, b, and the bias if
-    /// the plan has one. They must have the sizes of the plan, and products must be on one stream.
+    /// Begins to compute the products of the matrices at these addresses: the results, a, b, the bias if the
+    /// plan has one, and the number by which sums are multiplied, with a 0 behind it, if the plan is scaled.
+    /// They must have the sizes of the plan, and products must be on one stream.
     pub fn multiply(&self, plan: &Plan, queue: &Queue, addresses: &[u64]) -> Result<(), Fault> {
         let [to, a, b] = [addresses[0], addresses[1], addresses[2]];
-        if let Some(bias) = addresses.get(3) {
-            set_product(&plan.product, Field::CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias)?;
+        if plan.has_bias {
+            set_product(&plan.product, Field::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &addresses[3])?;
         }
         let (one, zero) = (1.0_f32, 0.0_f32);
         let pointer = |address: u64| address as *const c_void;
+        let [alpha, beta] = match plan.is_scaled {
+            true => {
+                let alpha = addresses[3 + usize::from(plan.has_bias)];
+                [alpha, alpha + 4].map(pointer)
+            }
+            false => [(&raw const one).cast(), (&raw const zero).cast()],
+        };
         let [of_b, of_a, of_c] = [0, 1, 2].map(|at| plan.layouts[at].pointer);
         // SAFETY: all pointers are from handles that exist. The ledger has found that the matrices exist, and
         // operations declare what a product touches. The stream carries out one product at a time, so the
@@ -128,8 +142,8 @@ impl Library {
             result::matmul(
                 self.handle.pointer,
                 plan.product.pointer,
-                (&raw const one).cast(),
-                (&raw const zero).cast(),
+                alpha,
+                beta,
                 pointer(b),
                 of_b,
                 pointer(a),
@@ -182,7 +196,7 @@ fn product(
     use sys::cublasComputeType_t::{CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_FAST_TF32};
     use sys::cublasLtEpilogue_t as End;
     let compute = match precision {
-        Precision::F32 | Precision::Bf16 => CUBLAS_COMPUTE_32F,
+        Precision::F32 | Precision::Bf16 | Precision::Fp16 => CUBLAS_COMPUTE_32F,
         Precision::Tf32 => CUBLAS_COMPUTE_32F_FAST_TF32,
     };
     let pointer = result::create_matmul_desc(compute, sys::cudaDataType_t::CUDA_R_32F)?;
@@ -191,6 +205,10 @@ fn product(
     let [first, second] = transposed.map(i32::from);
     set_product(&own, Field::CUBLASLT_MATMUL_DESC_TRANSA, &first)?;
     set_product(&own, Field::CUBLASLT_MATMUL_DESC_TRANSB, &second)?;
+    if precision == Precision::Fp16 {
+        let mode = sys::cublasLtPointerMode_t::CUBLASLT_POINTER_MODE_DEVICE;
+        set_product(&own, Field::CUBLASLT_MATMUL_DESC_POINTER_MODE, &mode)?;
+    }
     let end = match epilogue {
         Epilogue::Bare => End::CUBLASLT_EPILOGUE_DEFAULT,
         Epilogue::Bias => End::CUBLASLT_EPILOGUE_BIAS,

@@ -145,18 +145,21 @@ impl Operation {
         self
     }
 
-    /// Adds products that the device's library computes. Its arguments are the results, a, b, and the bias if
-    /// there is one. The grid is that of the kernel that stands in for a library.
+    /// Adds products that the device's library computes. Its arguments are the results, a, b, the bias if
+    /// there is one, and by what sums in `fp16` are multiplied. The grid is that of the kernel that stands in
+    /// for a library.
     fn then_library(mut self, multiplication: &Multiplication, grid: Grid, arguments: &[Slot]) -> Self {
         let &Multiplication { batch, sizes, transposed: [a, b], precision, epilogue } = multiplication;
         let [rows, terms, columns] = sizes;
-        let factor = if precision == Precision::Bf16 { "unsigned short" } else { "float" };
-        let (bias, argument) =
+        let factor = if precision.is_narrow() { "unsigned short" } else { "float" };
+        let (bias, added) =
             if epilogue == Epilogue::Bare { ("", "nullptr") } else { (", const float* bias", "bias") };
-        let parameters = format!("float* to, const {factor}* a, const {factor}* b{bias}");
+        let (scale, alpha) =
+            if precision == Precision::Fp16 { (", const float* alpha", "*alpha") } else { ("", "1.0f") };
+        let parameters = format!("float* to, const {factor}* a, const {factor}* b{bias}{scale}");
         let body = format!(
             "    multiply::multiply<{batch}, {rows}, {terms}, {columns}, {a}, {b}, \
-             multiply::Precision::{precision:?}, multiply::Epilogue::{epilogue:?}>(to, a, b, {argument});\n"
+             multiply::Precision::{precision:?}, multiply::Epilogue::{epilogue:?}>(to, a, b, {added}, {alpha});\n"
         );
         let (kernel, generated) = generated("multiply", &parameters, &body);
         let text = Text {

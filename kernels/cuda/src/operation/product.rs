@@ -9,18 +9,18 @@ use crate::multiplication::{Epilogue, Multiplier, Precision};
 impl Operation {
     /// a, b, and the bias if the epilogue has one → epilogue(a · b). It computes what
     /// [`matmul`](pushpull_kernels::cpu::matmul) computes.
-    /// With [`Precision::Bf16`], a and b are what [`narrow`](Self::narrow) writes.
+    /// With [`Precision::Bf16`] and [`Precision::Fp16`], a and b are what [`narrow`](Self::narrow) writes.
     pub fn product(product: &Product, epilogue: Epilogue, multiplier: Multiplier) -> Self {
         products(1, product, epilogue, multiplier)
     }
 
     /// `batch` matrices a, as many matrices b → the product of each pair. It computes what
     /// [`batched_matmul`](pushpull_kernels::cpu::batched_matmul) computes.
-    /// With [`Precision::Bf16`], the factors are rounded to [`Precision::Tf32`] only: to store them as `bf16`
-    /// takes longer than it saves.
+    /// With [`Precision::Bf16`] and [`Precision::Fp16`], the factors are rounded to [`Precision::Tf32`] only:
+    /// to store them in two bytes takes longer than it saves.
     pub fn batched_product(batch: usize, product: &Product, multiplier: Multiplier) -> Self {
         let multiplier = match multiplier {
-            Multiplier::Library(Precision::Bf16) => Multiplier::Library(Precision::Tf32),
+            Multiplier::Library(precision) if precision.is_narrow() => Multiplier::Library(Precision::Tf32),
             other => other,
         };
         products(batch, product, Epilogue::Bare, multiplier)

@@ -6,7 +6,7 @@ namespace multiply {
 enum class Epilogue { Bare, Bias, BiasRelu };
 
 // How factors are rounded.
-enum class Precision { F32, Tf32, Bf16 };
+enum class Precision { F32, Tf32, Bf16, Fp16 };
 
 // Returns bits rounded to the nearest number whose last BITS bits are 0; of two, to the one with an even bit
 // before them. What is not a number stays so.
@@ -17,6 +17,29 @@ static __device__ __forceinline__ unsigned rounded(unsigned bits) {
     return (bits + LAST / 2 + (bits >> BITS & 1)) & ~LAST;
 }
 
+// The number 2 to the power of n, which is from -126 to 127.
+static __device__ __forceinline__ float power_of_two(int n) { return __uint_as_float(unsigned(n + 127) << 23); }
+
+// Returns a number as fp16.
+static __device__ __forceinline__ unsigned to_half(float number) {
+    unsigned bits = __float_as_uint(number), sign = bits >> 16 & 0x8000;
+    bits &= 0x7FFFFFFF;
+    if (bits > 0x7F800000) return sign | 0x7E00;
+    // What is rounded to 65536 or more.
+    if (bits >= 0x477FF000) return sign | 0x7C00;
+    // The smallest numbers are multiples of 2 to the power of -24: as a float, 0.5 has these in its last bits.
+    if (bits < 0x38800000) return sign | (__float_as_uint(__uint_as_float(bits) + 0.5f) - 0x3F000000);
+    return sign | ((rounded<13>(bits) >> 13) - (112 << 10));
+}
+
+// Returns the number that is stored as fp16.
+static __device__ __forceinline__ float from_half(unsigned half) {
+    unsigned sign = (half & 0x8000) << 16, bits = half & 0x7FFF;
+    if (bits >= 0x7C00) return __uint_as_float(sign | 0x7F800000 | (bits & 0x3FF) << 13);
+    // The exponents of fp16 end 112 below those of a float. The product is exact.
+    return __uint_as_float(sign | bits << 13) * power_of_two(112);
+}
+
 template <Precision PRECISION>
 static __device__ __forceinline__ float factor(const float* numbers, Count at) {
     float number = numbers[at];
@@ -25,7 +48,7 @@ static __device__ __forceinline__ float factor(const float* numbers, Count at) {
 
 template <Precision PRECISION>
 static __device__ __forceinline__ float factor(const unsigned short* numbers, Count at) {
-    return __uint_as_float(unsigned(numbers[at]) << 16);
+    return PRECISION == Precision::Fp16 ? from_half(numbers[at]) : __uint_as_float(unsigned(numbers[at]) << 16);
 }
 
 // Stores n numbers as bf16.
@@ -45,9 +68,57 @@ static __device__ __forceinline__ void narrow(unsigned short* to, const float* f
     }
 }
 
+// Stores the largest finite magnitude of each of PARTS parts of n numbers.
+template <Count PARTS>
+static __device__ __forceinline__ void largest(float* to, const float* from, Count n) {
+    for (Count part = blockIdx.x; part < PARTS; part += gridDim.x) {
+        float own = 0.0f;
+        for (Count at = part * blockDim.x + threadIdx.x; at < n; at += PARTS * blockDim.x) {
+            float number = __uint_as_float(__float_as_uint(from[at]) & 0x7FFFFFFF);
+            if (number > own && number < -MINUS_INFINITY) own = number;
+        }
+        own = max_of_block(own);
+        if (threadIdx.x == 0) to[part] = own;
+    }
+}
+
+// Stores n numbers as fp16, multiplied by the power of two that makes the largest one of them as large as 2 to
+// the power of 14 or more, and below that of 15. Behind them is 1 / the power.
+template <Count PARTS>
+static __device__ __forceinline__ void half(unsigned short* to, const float* from, const float* largest, Count n) {
+    float own = 0.0f;
+    for (Count at = threadIdx.x; at < PARTS; at += blockDim.x) own = larger(own, largest[at]);
+    own = max_of_block(own);
+    int power = 14 + 127 - int(__float_as_uint(own) >> 23);
+    // Numbers that are smaller than all normal ones would need more than a float can have.
+    power = own == 0.0f ? 0 : power > 126 ? 126 : power;
+    float scale = power_of_two(power);
+    if (blockIdx.x == 0 && threadIdx.x == 0) *(float*)(to + (n + 1) / 2 * 2) = power_of_two(-power);
+    Count step = (Count)gridDim.x * blockDim.x * 4;
+    for (Count at = (blockIdx.x * (Count)blockDim.x + threadIdx.x) * 4; at < n; at += step) {
+        if (n - at >= 4) {
+            float4 four = *(const float4*)(from + at);
+            unsigned a = to_half(four.x * scale) | to_half(four.y * scale) << 16;
+            *(uint2*)(to + at) = make_uint2(a, to_half(four.z * scale) | to_half(four.w * scale) << 16);
+        } else {
+            for (Count rest = at; rest < (n + 1) / 2 * 2; rest++)
+                to[rest] = (unsigned short)(rest < n ? to_half(from[rest] * scale) : 0);
+        }
+    }
+}
+
+// Stores by what sums are multiplied if the factors were divided by a and by b, and a 0. A product that is too
+// large must not make an infinite number of a sum that is 0.
+static __device__ __forceinline__ void alpha(float* to, float a, float b) {
+    float product = a * b;
+    to[0] = product > power_of_two(127) ? power_of_two(127) : product;
+    to[1] = 0.0f;
+}
+
 template <Count BATCH, Count ROWS, Count TERMS, Count COLUMNS, bool TRANSPOSE_A, bool TRANSPOSE_B,
           Precision PRECISION, Epilogue EPILOGUE, class Factor>
-static __device__ __forceinline__ void multiply(float* to, const Factor* a, const Factor* b, const float* bias) {
+static __device__ __forceinline__ void multiply(float* to, const Factor* a, const Factor* b, const float* bias,
+                                                float alpha) {
     FOR_EACH(at, BATCH * ROWS * COLUMNS) {
         Count column = at % COLUMNS, row = at / COLUMNS % ROWS, number = at / (ROWS * COLUMNS);
         float sum = 0.0f;
@@ -57,6 +128,7 @@ static __device__ __forceinline__ void multiply(float* to, const Factor* a, cons
             sum += factor<PRECISION>(a, number * (ROWS * TERMS) + of_a) *
                    factor<PRECISION>(b, number * (TERMS * COLUMNS) + of_b);
         }
+        if (PRECISION == Precision::Fp16) sum *= alpha;
         if (EPILOGUE != Epilogue::Bare) sum += bias[column];
         to[at] = EPILOGUE == Epilogue::BiasRelu && sum < 0.0f ? 0.0f : sum;
     }

@@ -27,6 +27,50 @@ fn rounded(number: f32, bits: u32) -> f32 {
     ((wide / step).round_ties_even() * step) as f32
 }
 
+/// Returns by what numbers are multiplied before they are stored as `fp16`.
+fn scale(numbers: &[f32]) -> f64 {
+    let largest =
+        numbers.iter().map(|number| number.abs()).filter(|number| number.is_finite()).fold(0.0, f32::max);
+    if largest == 0.0 { 1.0 } else { 2f64.powi((14 - f64::from(largest).log2().floor() as i32).min(126)) }
+}
+
+/// Returns a number rounded to what `fp16` can store of it, after it is multiplied by `scale`.
+fn rounded_half(number: f32, scale: f64) -> f32 {
+    let wide = f64::from(number) * scale;
+    let step = if wide.abs() < 2f64.powi(-14) {
+        2f64.powi(-24)
+    } else {
+        2f64.powi(wide.abs().log2().floor() as i32 - 10)
+    };
+    if number.is_finite() { ((wide / step).round_ties_even() * step) as f32 } else { number }
+}
+
+/// Returns numbers as `fp16`, with the float behind them.
+fn half(numbers: &[f32]) -> Vec<u8> {
+    let scale = scale(numbers);
+    let bits = |&number: &f32| {
+        let (number, sign) =
+            (rounded_half(number, scale), if number.is_sign_negative() { 0x8000 } else { 0 });
+        let size = f64::from(number.abs());
+        let bits: u16 = if number.is_nan() {
+            0x7E00
+        } else if number.is_infinite() {
+            0x7C00
+        } else if size < 2f64.powi(-14) {
+            (size * 2f64.powi(24)) as u16
+        } else {
+            let exponent = size.log2().floor() as i32;
+            ((exponent + 15) << 10) as u16 + ((size / 2f64.powi(exponent) - 1.0) * 1024.0) as u16
+        };
+        bits | sign
+    };
+    let mut all: Vec<u16> = numbers.iter().map(bits).collect();
+    all.resize(numbers.len().next_multiple_of(2), 0);
+    let mut bytes: Vec<u8> = all.iter().flat_map(|bits| bits.to_le_bytes()).collect();
+    bytes.extend(numbers.first().map(|_| (1.0 / scale) as f32).into_iter().flat_map(f32::to_le_bytes));
+    bytes
+}
+
 /// Returns numbers as `bf16`.
 fn narrow(numbers: &[f32]) -> Vec<u8> {
     let half = |&number: &f32| ((rounded(number, 7).to_bits() >> 16) as u16).to_le_bytes();
@@ -34,7 +78,7 @@ fn narrow(numbers: &[f32]) -> Vec<u8> {
 }
 
 /// Returns the case of products of these factors, which are rounded for the processor. The library gets them
-/// as they are, or as `bf16`.
+/// as they are, or in two bytes each.
 fn case(
     batch: usize,
     sizes: [usize; 3],
@@ -44,13 +88,18 @@ fn case(
 ) -> Case {
     let product = Product::new(sizes, transposed[0], transposed[1]).unwrap();
     let [m, k, n] = sizes;
-    let bits = match precision {
-        Precision::F32 => 23,
-        // Batches are never in `bf16`.
-        Precision::Bf16 if batch == 1 => 7,
-        Precision::Tf32 | Precision::Bf16 => 10,
+    let of_factor = |all: &Vec<f32>| -> Vec<f32> {
+        let scale = scale(all);
+        let own = |&number: &f32| match precision {
+            Precision::F32 => number,
+            // Batches are never in two bytes each.
+            Precision::Bf16 if batch == 1 => rounded(number, 7),
+            Precision::Fp16 if batch == 1 => (f64::from(rounded_half(number, scale)) / scale) as f32,
+            Precision::Tf32 | Precision::Bf16 | Precision::Fp16 => rounded(number, 10),
+        };
+        all.iter().map(own).collect()
     };
-    let [of_a, of_b] = [&a, &b].map(|all| all.iter().map(|&x| rounded(x, bits)).collect::<Vec<f32>>());
+    let [of_a, of_b] = [&a, &b].map(of_factor);
     let mut output = vec![f32::NAN; batch * m * n];
     let mut scratch = vec![f32::NAN; cpu::batched_matmul_scratch(batch, &product, Threads::One)];
     cpu::batched_matmul(&mut output, &of_a, &of_b, batch, &product, &mut scratch, Threads::One);
@@ -68,6 +117,7 @@ fn case(
     let multiplier = Multiplier::Library(precision);
     let mut inputs = match precision {
         Precision::Bf16 if batch == 1 => [a, b].map(|factor| Data::U8(narrow(&factor))).to_vec(),
+        Precision::Fp16 if batch == 1 => [a, b].map(|factor| Data::U8(half(&factor))).to_vec(),
         _ => vec![Data::F32(a), Data::F32(b)],
     };
     let operation = match batch {
@@ -119,45 +169,61 @@ pub(crate) fn operations() -> Vec<Operation> {
     let product = Product::new([64, 64, 64], false, false).unwrap();
     let operation =
         |precision| Operation::product(&product, Epilogue::BiasRelu, Multiplier::Library(precision));
-    let products = [Precision::F32, Precision::Tf32, Precision::Bf16].map(operation);
-    products.into_iter().chain([Operation::narrow(1000)]).collect()
+    let narrow = [Precision::Bf16, Precision::Fp16];
+    let products = [Precision::F32, Precision::Tf32].into_iter().chain(narrow).map(operation);
+    products.chain(narrow.map(|precision| Operation::narrow(1000, precision))).collect()
 }
 
-/// Returns the case of numbers that are stored as `bf16`.
-fn narrowed(name: &str, numbers: Vec<f32>) -> Case {
-    let (operation, output) = (Operation::narrow(numbers.len()), Data::U8(narrow(&numbers)));
-    Case::new(name, operation, vec![Data::F32(numbers)], vec![output])
+/// Returns the case of numbers that are stored in two bytes each.
+fn narrowed(name: &str, precision: Precision, numbers: Vec<f32>) -> Case {
+    let stored = if precision == Precision::Fp16 { half(&numbers) } else { narrow(&numbers) };
+    let operation = Operation::narrow(numbers.len(), precision);
+    Case::new(name, operation, vec![Data::F32(numbers)], vec![Data::U8(stored)])
 }
 
 /// Returns cases of numbers, of which some are not finite, or as near to two others.
-fn all_narrowed() -> Vec<Case> {
+fn all_narrowed(precision: Precision) -> Vec<Case> {
     let mut numbers = Numbers(52);
+    let mut cases = Vec::new();
+    // Large numbers, small ones, and those of which many are subnormal in `fp16`.
+    let sizes: &[f32] = if precision == Precision::Fp16 { &[1.0, 1e-30, 1e30, 1e-42] } else { &[1.0] };
+    for size in sizes {
+        let mut drawn = numbers.between(-3.0, 3.0, 1003);
+        drawn.iter_mut().enumerate().for_each(|(at, number)| *number *= size / (1u64 << (at % 40)) as f32);
+        cases.push(narrowed(&format!("numbers below {size} in {precision}"), precision, drawn));
+    }
     let drawn = [0, 1, 3, 4, 5, 1000, 4099].map(|count| {
         let mut drawn = numbers.between(-3.0, 3.0, count);
         let special =
             [f32::INFINITY, f32::NEG_INFINITY, f32::MAX, 1.0 + 1.0 / 256.0, 1.0 + 3.0 / 256.0, -0.0, 1e-3];
         drawn.iter_mut().zip(special).for_each(|(number, special)| *number = special);
-        narrowed(&format!("{count} numbers as bf16"), drawn)
+        narrowed(&format!("{count} numbers in {precision}"), precision, drawn)
     });
-    drawn.to_vec()
+    cases.extend(drawn);
+    cases
 }
 
 /// Checks that what is not a number stays so, on each device.
 #[test]
-fn what_is_not_a_number_stays_so_in_bf16() {
-    for bits in [0x7F80_0001, 0x7FC0_0000, 0xFFFF_FFFF] {
+fn what_is_not_a_number_stays_so_in_two_bytes() {
+    let all = [0x7F80_0001, 0x7FC0_0000, 0xFFFF_FFFF];
+    for (bits, precision) in
+        all.into_iter().flat_map(|bits| [(bits, Precision::Bf16), (bits, Precision::Fp16)])
+    {
+        let stored = if precision == Precision::Fp16 { 8 } else { 2 };
         for (name, mut device) in devices(53) {
             let case = Case::new(
                 "NaN",
-                Operation::narrow(1),
+                Operation::narrow(1, precision),
                 vec![Data::F32(vec![f32::from_bits(bits)])],
-                vec![Data::U8(vec![0; 2])],
+                vec![Data::U8(vec![0; stored])],
             );
             device.load(&source_of(std::slice::from_ref(&case))).expect("our kernels compile");
             let outputs = case.run(&mut *device, false).expect("the kernel runs");
             let bytes = outputs[0].bytes();
-            let half = u32::from(u16::from_le_bytes([bytes[0], bytes[1]])) << 16;
-            assert!(f32::from_bits(half).is_nan(), "{bits:x} on {name}: {half:x}");
+            let half = u16::from_le_bytes([bytes[0], bytes[1]]);
+            let infinite = if precision == Precision::Fp16 { 0x7C00 } else { 0x7F80 };
+            assert!(half & 0x7FFF > infinite, "{bits:x} in {precision} on {name}: {half:x}");
         }
     }
 }
@@ -171,7 +237,7 @@ fn agree(precision: Precision) {
             false => println!("SKIPPED: {name} has no libcublasLt, so its products are NOT tested."),
         }
     }
-    let narrowed = if precision == Precision::Bf16 { all_narrowed() } else { Vec::new() };
+    let narrowed = if precision.is_narrow() { all_narrowed(precision) } else { Vec::new() };
     agree_on(found, &[cases(precision), narrowed].concat());
 }
 
@@ -191,11 +257,22 @@ fn products_of_libraries_in_bf16_agree() {
 }
 
 #[test]
+fn products_of_libraries_in_fp16_agree() {
+    agree(Precision::Fp16);
+}
+
+#[test]
 fn numbers_are_rounded_to_the_nearest() {
     assert_eq!(rounded(1.0 + 1.0 / 256.0, 7), 1.0);
     assert_eq!(rounded(1.0 + 3.0 / 256.0, 7), 1.0 + 2.0 / 128.0);
     assert_eq!(rounded(-0.100_01, 7), -205.0 / 2048.0);
     assert_eq!(rounded(0.1, 23), 0.1);
+    assert_eq!(
+        [rounded_half(1e-7, 1.0), rounded_half(1.0 + 1.0 / 1024.0, 2.0)],
+        [2f32.powi(-23), 2.0 + 2.0 / 1024.0]
+    );
+    // 1, 3, and the infinite number, multiplied by 2 to the power of 13.
+    assert_eq!(half(&[1.0, -3.0, f32::INFINITY])[..6], [0, 0x70, 0, 0xF6, 0, 0x7C]);
 }
 
 /// Changes of the kernel that stores numbers as `bf16`.
@@ -227,5 +304,42 @@ const OF_BF16: [Mutation; 5] = [
 fn every_mutation_of_bf16_is_found() {
     let mut numbers = Numbers(51).between(-1.0, 1.0, 14);
     numbers.extend([1.0 + 1.0 / 256.0, 1.0 + 3.0 / 256.0, f32::MAX]);
-    find_all_in(vec![narrowed("numbers", numbers)], &OF_BF16);
+    find_all_in(vec![narrowed("numbers", Precision::Bf16, numbers)], &OF_BF16);
+}
+
+/// Changes of the kernels that store numbers as `fp16`.
+const OF_FP16: [Mutation; 6] = [
+    Mutation {
+        name: "a largest number that may be infinite",
+        from: "if (number > own && number < -MINUS_INFINITY) own = number;",
+        to: "if (number > own) own = number;",
+    },
+    Mutation {
+        name: "only the largest number of some blocks",
+        from: "for (Count at = threadIdx.x; at < PARTS; at += blockDim.x) own = larger(own, largest[at]);",
+        to: "own = largest[0];",
+    },
+    Mutation {
+        name: "a scale that is twice as large",
+        from: "int power = 14 + 127",
+        to: "int power = 15 + 127",
+    },
+    Mutation {
+        name: "no smallest numbers",
+        from: "if (bits < 0x38800000) return",
+        to: "if (bits < 0x38800000) return sign; if (bits == 1) return",
+    },
+    Mutation {
+        name: "an infinite number that becomes finite",
+        from: "return sign | 0x7C00;",
+        to: "return sign | 0x7BFF;",
+    },
+    Mutation { name: "a scale that is not stored", from: "= power_of_two(-power);", to: "= 1.0f;" },
+];
+
+#[test]
+fn every_mutation_of_fp16_is_found() {
+    let mut numbers = Numbers(51).between(-1.0, 1.0, 2057);
+    numbers.extend([1.0 + 1.0 / 2048.0, f32::INFINITY, 1e-9, 3e-9, -1e-12, 3.9999]);
+    find_all_in(vec![narrowed("numbers", Precision::Fp16, numbers)], &OF_FP16);
 }

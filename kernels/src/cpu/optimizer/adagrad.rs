@@ -16,6 +16,8 @@ pub struct AdagradStep {
 ///
 /// The accumulator must start at a positive number; TensorFlow uses 0.1.
 ///
+/// If `value` is `None`, `next` has the value, which is replaced.
+///
 /// # Panics
 /// If the slices differ in length.
 #[track_caller]

@@ -51,6 +51,8 @@ impl AdamStep {
 ///
 /// Both moments start at 0.
 ///
+/// If `value` is `None`, `next` has the value, which is replaced.
+///
 /// # Panics
 /// If the slices differ in length, or if `step` is 0.
 #[track_caller]

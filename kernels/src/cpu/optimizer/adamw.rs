@@ -19,6 +19,8 @@ pub struct AdamWStep {
 /// Both moments start at 0. A weight decay in `terms` is applied in addition, and passes through the
 /// moments.
 ///
+/// If `value` is `None`, `next` has the value, which is replaced.
+///
 /// # Panics
 /// If the slices differ in length, or if `step` is 0.
 #[track_caller]

@@ -26,6 +26,8 @@ pub struct FtrlStep {
 /// are 0, each step is `next = value − α · rate · gradient / √n`, except that in the first step `value` is
 /// multiplied by `1 − √(accumulator / n)`.
 ///
+/// If `value` is `None`, `next` has the value, which is replaced.
+///
 /// # Panics
 /// If the slices differ in length.
 #[track_caller]

@@ -22,6 +22,8 @@ pub struct LionStep {
 /// The momentum starts at 0. A weight decay in `terms` is added to the gradient, and therefore also enters
 /// the momentum.
 ///
+/// If `value` is `None`, `next` has the value, which is replaced.
+///
 /// # Panics
 /// If the slices differ in length.
 #[track_caller]

@@ -20,6 +20,8 @@ pub struct MomentumStep {
 /// With `nesterov` (Sutskever et al. 2013), the result is `next = value − learning_rate · (gradient +
 /// momentum · velocity)`, with the new velocity. The velocity starts at 0.
 ///
+/// If `value` is `None`, `next` has the value, which is replaced.
+///
 /// # Panics
 /// If the slices differ in length.
 #[track_caller]

@@ -22,6 +22,8 @@ pub struct RmsPropStep {
 ///
 /// Without a velocity, the result is the same as with a momentum of 0. Mean square and velocity start at 0.
 ///
+/// If `value` is `None`, `next` has the value, which is replaced.
+///
 /// # Panics
 /// If the slices differ in length.
 #[track_caller]

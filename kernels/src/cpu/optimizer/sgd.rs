@@ -6,6 +6,8 @@ use crate::cpu::reduce::is_below;
 
 /// Applies gradient descent: `next = value − learning_rate · gradient`.
 ///
+/// If `value` is `None`, `next` has the value, which is replaced.
+///
 /// # Panics
 /// If the slices differ in length.
 #[track_caller]

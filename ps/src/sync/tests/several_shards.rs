@@ -201,7 +201,7 @@ fn any_event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Lets these events happen, then lets the shards hear of all deaths, and trains on. Returns the shards.
+/// Lets these events happen, then lets the shards hear of all deaths, and trains on. Returns the cluster.
 fn trained_on(aggregate: Option<u32>, workers: u32, shards: usize, events: Vec<Event>) -> Cluster {
     let mut cluster = Cluster::new(aggregate, workers, shards);
     for event in events {
@@ -231,13 +231,41 @@ fn trained_on(aggregate: Option<u32>, workers: u32, shards: usize, events: Vec<E
     cluster
 }
 
+/// Checks that two workers do not wait for each other, each at another shard. Worker 2 has died, and its last
+/// push has reached one shard only. The push of worker 1 is late, so its values are of different versions.
+#[test]
+fn no_worker_waits_at_one_shard_for_another_one() {
+    let (compute, arrive) = (Event::Compute, Event::Arrive);
+    let events = vec![
+        compute(2),
+        compute(0),
+        arrive(2, 0),
+        arrive(0, 1),
+        arrive(0, 0),
+        arrive(2, 1),
+        compute(1),
+        arrive(1, 0),
+        compute(0),
+        arrive(0, 0),
+        compute(2),
+        arrive(2, 1),
+        arrive(2, 0),
+        arrive(0, 1),
+        compute(2),
+        arrive(2, 1),
+        Event::Die(2),
+    ];
+    let cluster = trained_on(Some(2), 3, 2, events);
+    assert!(cluster.shards.iter().flat_map(|shard| &shard.updates).all(|update| update.len() == 2));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     /// Checks that, whatever happens, the training goes on when workers no longer die or join, and that all
     /// shards come to the same version again. Every gradient is then computed from values of one version.
-    /// With backup workers, a late one may get values of successive versions, and shards may be one version
-    /// apart. If an update takes more gradients than there are workers, it has exactly so many.
+    /// With backup workers, one of them may get values of successive versions, and shards may be one version
+    /// apart. An update of K gradients has exactly K if there are fewer workers.
     #[test]
     fn shards_come_to_the_same_version_again(
         aggregate in prop::option::of(1u32..10),

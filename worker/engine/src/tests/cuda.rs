@@ -22,6 +22,8 @@ use crate::{
 const TOLERANCE: f32 = 1e-4;
 /// The same with factors of products that have 8 significant bits. Later operations enlarge the difference.
 const BF16_TOLERANCE: f32 = 0.01;
+/// The same for factors in `fp16`, or `tf32` if they are of a batch.
+const FP16_TOLERANCE: f32 = 2e-3;
 /// The number of graphs that are tested in any case. Later ones are tested if they run a new kernel.
 const GRAPHS: u64 = 8;
 /// The number of graphs that are drawn.
@@ -497,11 +499,19 @@ fn random_graphs_with_factors_in_bf16_are_near_the_processor() {
 }
 
 #[test]
+fn random_graphs_with_factors_in_fp16_are_near_the_processor() {
+    let Some(mut device) = library(Precision::Fp16) else { return };
+    agree(&mut device, &trials_of_products(), FP16_TOLERANCE);
+}
+
+#[test]
 fn factors_of_less_precision_change_little() {
     let trial = products();
     let expected = trial.train();
-    // Factors have 10 and 7 bits behind the point. `f32` has 23.
-    for (precision, [least, most]) in [(Precision::Tf32, [1e-6, 2e-3]), (Precision::Bf16, [1e-4, 2e-2])] {
+    // Factors have 10, 7 and 10 bits behind the point. `f32` has 23.
+    let precisions =
+        [(Precision::Tf32, [1e-6, 2e-3]), (Precision::Bf16, [1e-4, 2e-2]), (Precision::Fp16, [1e-6, 2e-3])];
+    for (precision, [least, most]) in precisions {
         let on_card = found("cuda", || CudaDevice::new(Box::new(Card::open(0)?), 1.0, precision));
         for mut device in library(precision).into_iter().chain(on_card) {
             let program = Program::training(&trial.graph, EXAMPLES, &trial.columns, device.target()).unwrap();
