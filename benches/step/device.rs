@@ -63,6 +63,14 @@ impl Device {
         Ok(Self::Cuda(Box::new(CudaDevice::new(driver, 1.0, precision)?)))
     }
 
+    /// Returns the device with programs whose attention consists of separate operations.
+    pub(crate) fn without_attention(self) -> Self {
+        match self {
+            Self::Cuda(device) => Self::Cuda(Box::new(device.without_attention())),
+            other => other,
+        }
+    }
+
     /// Returns what the device calls itself.
     pub(crate) fn name(&mut self) -> String {
         match self {
@@ -76,7 +84,9 @@ impl Device {
     /// processor, which `cargo bench --bench kernels` measures.
     pub(crate) fn matrix_tflop_s(&mut self, tiny: bool) -> anyhow::Result<Option<f64>> {
         let Self::Cuda(device) = self else { return Ok(None) };
-        let Target::Cuda(multiplier) = device.target() else { unreachable!("the target of a CUDA device") };
+        let Target::Cuda { multiplier, .. } = device.target() else {
+            unreachable!("the target of a CUDA device")
+        };
         let driver = device.driver();
         let size = if tiny { MATRIX_TINY } else { MATRIX };
         let product = Product::new([size; 3], false, false).context("a product of square matrices")?;

@@ -1,8 +1,8 @@
 //! Measures the training step of one replica without a cluster: forward, backward and, on a device, the
 //! copies of values and gradients. `cargo bench --bench step -- [--device cpu|cuda:N|emulated] [--models
-//! LIST] [--precision fp32|tf32|bf16|fp16] [--resident] [--tiny] [--threads N] [--rounds N] [--seconds X]
-//! [--json FILE]`. An emulated device says nothing about speed; it shows that the benchmark itself works on a
-//! machine without a card.
+//! LIST] [--precision fp32|tf32|bf16|fp16] [--resident] [--separate-attention] [--tiny] [--threads N]
+//! [--rounds N] [--seconds X] [--json FILE]`. An emulated device says nothing about speed; it shows that the
+//! benchmark itself works on a machine without a card.
 
 mod device;
 mod models;
@@ -45,6 +45,9 @@ struct Args {
     /// Leave the values and the gradients on the CUDA device, and copy only the batch and the loss
     #[arg(long)]
     resident: bool,
+    /// Compute attention with separate operations on a CUDA device
+    #[arg(long)]
+    separate_attention: bool,
     /// Use a few examples and narrow layers, as an emulated device always does
     #[arg(long)]
     tiny: bool,
@@ -124,6 +127,9 @@ fn measure_all(args: &Args, threads: usize) -> anyhow::Result<()> {
         );
     }
     let mut device = Device::open(args.device, threads, args.precision)?;
+    if args.separate_attention {
+        device = device.without_attention();
+    }
     println!("device: {}", device.name());
     let matrix_tflop_s = device.matrix_tflop_s(tiny)?;
     if let Some(rate) = matrix_tflop_s {

@@ -75,7 +75,7 @@ impl Training {
             let id = VariableId(variable as u32);
             let mut next = self.pool.take(values.bytes(id).len());
             let gradient = gradients.variable(id);
-            sgd(next.as_f32_mut(), values.variable(id), gradient, GradientTerms::PLAIN, 0.01);
+            sgd(next.as_f32_mut(), Some(values.variable(id)), gradient, GradientTerms::PLAIN, 0.01);
             next
         };
         self.values = (0..self.variables).into_par_iter().map(update).collect();

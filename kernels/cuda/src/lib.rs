@@ -21,6 +21,6 @@ pub use driver::{
 pub use emulator::{Compiler, Emulator};
 pub use multiplication::{Epilogue, Multiplier, NoPrecision, Precision};
 pub use nvrtc::{ARCHITECTURES, Architecture, Nvrtc};
-pub use operation::{Operation, Places, Span, StepNumbers};
+pub use operation::{Attention, Operation, Places, Span, StepNumbers};
 pub use optimizer::{Elements, average, optimizer_scratch_bytes};
 pub use source::Source;

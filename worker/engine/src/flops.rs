@@ -24,6 +24,9 @@ fn flops(kernel: &Kernel) -> u64 {
     match kernel {
         Kernel::Product(factors, _) => product(factors),
         Kernel::BatchedProduct(batch, factors) => *batch as u64 * product(factors),
+        Kernel::Attention(attention) => 2 * 2 * attention.multiplications() as u64,
+        // The products of the gradients, without those that are computed again.
+        Kernel::AttentionGrad(attention) => 4 * 2 * attention.multiplications() as u64,
         Kernel::Conv2d(conv, _) | Kernel::Conv2dInputGrad(conv) | Kernel::Conv2dKernelGrad(conv) => {
             convolution(conv)
         }

@@ -68,7 +68,7 @@ pub(super) struct Reach {
     /// For each node, true if a target needs it. A view is never needed, only what it views.
     pub live: Vec<bool>,
     /// The number of times that these nodes and targets read each value.
-    readers: Readers,
+    pub readers: Readers,
 }
 
 /// Returns the nodes that the targets need. Inputs come before their readers, so a single pass from the end

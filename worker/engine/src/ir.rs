@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use pushpull_cuda::Precision;
+use pushpull_cuda::{Attention, Precision};
 use pushpull_kernels::cpu::{AxisPart, Binary, Broadcast, Conv2d, Pool2d, Product, Reduction, Step, Unary};
 use pushpull_messages::id::{NodeId, VariableId};
 
@@ -151,6 +151,13 @@ pub(super) enum Kernel {
     LogSoftmaxGrad {
         width: usize,
     },
+
+    /// q, k, v → softmax(q·kᵀ)·v, and for each query the logarithm of the sum of the exponentials of its
+    /// scores. Only [`attend`](super::attend) creates this kernel.
+    Attention(Attention),
+    /// q, k, v, both outputs of the attention, the adjoint of the first → dv, dk, dq. Only
+    /// [`attend`](super::attend) creates this kernel.
+    AttentionGrad(Attention),
 
     /// Logits, labels → the loss.
     SoftmaxCrossEntropy,

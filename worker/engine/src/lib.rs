@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod arena;
+mod attend;
 mod autodiff;
 mod columns;
 mod cuda;

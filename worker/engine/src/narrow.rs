@@ -77,7 +77,8 @@ mod tests {
             ColumnSpec::new("x", TensorSpec::f32(Shape::from([6]))),
             ColumnSpec::new("labels", TensorSpec::i32(Shape::scalar())),
         ];
-        Program::training(&graph, 4, &columns, Target::Cuda(Multiplier::Library(precision))).unwrap()
+        let target = Target::Cuda { multiplier: Multiplier::Library(precision), attention: true };
+        Program::training(&graph, 4, &columns, target).unwrap()
     }
 
     #[test]

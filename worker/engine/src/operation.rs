@@ -62,6 +62,8 @@ pub(super) fn operation(kernel: &Kernel, sizes: &Sizes, multiplier: Multiplier) 
         Kernel::SoftmaxGrad { width } => Operation::softmax_grad(rows(*width), *width),
         Kernel::LogSoftmax { width } => Operation::log_softmax(rows(*width), *width),
         Kernel::LogSoftmaxGrad { width } => Operation::log_softmax_grad(rows(*width), *width),
+        Kernel::Attention(attention) => Operation::attention(attention),
+        Kernel::AttentionGrad(attention) => Operation::attention_grad(attention),
         Kernel::SoftmaxCrossEntropy
         | Kernel::SoftmaxCrossEntropyGrad
         | Kernel::SoftmaxCrossEntropyDense { .. }

@@ -10,6 +10,7 @@ use pushpull_messages::id::{NodeId, VariableId};
 use pushpull_messages::input::ColumnSpec;
 use pushpull_messages::tensor::{DType, TensorSpec};
 
+use super::attend::attend;
 use super::error::CompileError;
 use super::feed::Feed;
 use super::fetch::{Fetch, Groups};
@@ -206,9 +207,11 @@ impl Program {
     ) -> Self {
         let gradient = |&(_, value): &(VariableId, Value)| (value, Groups::ALWAYS);
         let targets: Vec<_> = results.iter().copied().chain(gradients.iter().map(gradient)).collect();
+        let attended = target.attends().map(|multiplier| attend(ir, &targets, multiplier));
+        let ir = attended.as_ref().unwrap_or(ir);
         let fused = fuse(ir, &targets);
         let (narrowed, fused) = match target {
-            Target::Cuda(Multiplier::Library(precision)) if precision.is_narrow() => {
+            Target::Cuda { multiplier: Multiplier::Library(precision), .. } if precision.is_narrow() => {
                 let (ir, fused) = narrow(ir, fused, precision);
                 (Some(ir), fused)
             }

@@ -15,9 +15,13 @@ use super::operation::operation;
 pub enum Target {
     /// The processor, with this number of threads.
     Cpu(Threads),
-    /// A device that runs CUDA kernels, with what multiplies matrices there: see
-    /// [`CudaDevice::target`](crate::CudaDevice::target).
-    Cuda(Multiplier),
+    /// A device that runs CUDA kernels: see [`CudaDevice::target`](crate::CudaDevice::target).
+    Cuda {
+        /// What multiplies matrices there.
+        multiplier: Multiplier,
+        /// Whether attention is one kernel.
+        attention: bool,
+    },
 }
 
 impl From<Threads> for Target {
@@ -32,7 +36,15 @@ impl Target {
     pub(super) const fn elements_max(self) -> usize {
         match self {
             Self::Cpu(_) => ARENA_ELEMENTS_MAX,
-            Self::Cuda(_) => usize::MAX / 8,
+            Self::Cuda { .. } => usize::MAX / 8,
+        }
+    }
+
+    /// Returns what multiplies in attention, if that becomes one kernel.
+    pub(super) const fn attends(self) -> Option<Multiplier> {
+        match self {
+            Self::Cuda { multiplier, attention: true } => Some(multiplier),
+            _ => None,
         }
     }
 
@@ -40,7 +52,7 @@ impl Target {
     pub(super) fn scratch(self, kernel: &Kernel, sizes: &Sizes) -> usize {
         match self {
             Self::Cpu(threads) => execute::scratch(kernel, threads),
-            Self::Cuda(multiplier) => {
+            Self::Cuda { multiplier, .. } => {
                 operation(kernel, sizes, multiplier).scratch_bytes().div_ceil(4) as usize
             }
         }

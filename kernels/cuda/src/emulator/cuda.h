@@ -57,6 +57,33 @@ inline unsigned ballot(unsigned mask, int number) {
     return bits;
 }
 
+// What the lanes of each warp of a block show to each other in a product of matrices: two factors.
+inline float shown_factors[32][2][16][16];
+
+// Returns the row and the column of the element `at` of a lane's fragment of a matrix with this number of
+// columns. A card has another order, which is not known either.
+inline unsigned row_of(unsigned at, unsigned columns) { return (at * 32 + (lane_number() ^ 5)) / columns; }
+inline unsigned column_of(unsigned at, unsigned columns) { return (at * 32 + (lane_number() ^ 5)) % columns; }
+
+// Copies a fragment of COUNT elements of each lane from or to memory, by rows or by columns.
+template <unsigned COUNT, class To, class From>
+void fragment(To* own, From* other, unsigned columns, unsigned apart, int by_columns, bool is_read) {
+    for (unsigned at = 0; at < COUNT; at++) {
+        unsigned row = row_of(at, columns), column = column_of(at, columns);
+        unsigned place = by_columns ? column * apart + row : row * apart + column;
+        if (is_read) std::memcpy((void*)(own + at), other + place, 4);
+        else std::memcpy((void*)(other + place), own + at, 4);
+    }
+}
+
+// Returns a factor as a tensor core reads it: without the last bits.
+inline float factor(int bits) {
+    bits &= ~0x1FFF;
+    float number;
+    std::memcpy(&number, &bits, 4);
+    return number;
+}
+
 // Calls a kernel with arguments that are stored at these addresses.
 template <class... A, std::size_t... I>
 void call_with(void (*kernel)(A...), void** arguments, std::index_sequence<I...>) {
@@ -129,9 +156,49 @@ inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 
 inline void __syncthreads() { emulator::wait_for_block(); }
 
+inline void __syncwarp(unsigned mask = 0xFFFFFFFFu) { emulator::wait_for_warp(mask); }
+
 template <class T>
 T __shfl_xor_sync(unsigned mask, T value, int distance) {
     return emulator::shuffle(mask, value, emulator::lane_number() ^ unsigned(distance));
+}
+
+// Products of matrices by all lanes of a warp: 16 rows, 8 terms, 16 columns, with factors of tf32. NVRTC knows
+// these functions, which `mma.h` of a toolkit wraps in `nvcuda::wmma`. Each lane has a fragment of a matrix.
+inline void __mma_tf32_m16n16k8_ld_a(int* to, const int* from, unsigned apart, int by_columns) {
+    emulator::fragment<4>(to, from, 8, apart, by_columns, true);
+}
+
+inline void __mma_tf32_m16n16k8_ld_b(int* to, const int* from, unsigned apart, int by_columns) {
+    emulator::fragment<4>(to, from, 16, apart, by_columns, true);
+}
+
+inline void __mma_tf32_m16n16k8_ld_c(float* to, const float* from, unsigned apart, int by_columns) {
+    emulator::fragment<8>(to, from, 16, apart, by_columns, true);
+}
+
+inline void __mma_m16n16k8_st_c_f32(float* to, const float* from, unsigned apart, int by_columns) {
+    emulator::fragment<8>(from, to, 16, apart, by_columns, false);
+}
+
+// The layout is the one with which the factors were read, and `saturates` is for other types.
+inline void __mma_tf32_m16n16k8_mma_f32(float* to, const int* a, const int* b, const float* sums, int layout,
+                                        int saturates) {
+    (void)layout, (void)saturates;
+    auto& shown = emulator::shown_factors[threadIdx.x / 32];
+    for (unsigned at = 0; at < 4; at++) {
+        shown[0][emulator::row_of(at, 8)][emulator::column_of(at, 8)] = emulator::factor(a[at]);
+        shown[1][emulator::row_of(at, 16)][emulator::column_of(at, 16)] = emulator::factor(b[at]);
+    }
+    emulator::wait_for_warp(0xFFFFFFFFu);
+    for (unsigned at = 0; at < 8; at++) {
+        float sum = sums[at];
+        for (unsigned term = 0; term < 8; term++) {
+            sum += shown[0][emulator::row_of(at, 16)][term] * shown[1][term][emulator::column_of(at, 16)];
+        }
+        to[at] = sum;
+    }
+    emulator::wait_for_warp(0xFFFFFFFFu);
 }
 
 inline unsigned __ballot_sync(unsigned mask, int number) { return emulator::ballot(mask, number); }

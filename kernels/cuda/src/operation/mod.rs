@@ -2,6 +2,7 @@
 //! constants of the kernels, so an operation is made for one batch size. This module must not depend on what
 //! the kernels compute.
 
+mod attention;
 mod axes;
 mod chain;
 mod columns;
@@ -20,6 +21,8 @@ mod product;
 mod reduction;
 mod rows;
 mod tile;
+
+pub use attention::Attention;
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -54,6 +54,8 @@ pub(crate) enum Library {
     Product,
     /// The products of libraries.
     Multiply,
+    /// Attention.
+    Attention,
 }
 
 impl Library {
@@ -73,6 +75,7 @@ impl Library {
             Self::Dropout => include_str!("dropout.cu"),
             Self::Product => include_str!("product.cu"),
             Self::Multiply => include_str!("multiply.cu"),
+            Self::Attention => include_str!("attention.cu"),
         }
     }
 

@@ -11,8 +11,8 @@ use pushpull_cuda::{ARCHITECTURES, Architecture, DriverError, Nvrtc, Operation, 
 use crate::case::Case;
 use crate::devices::folder;
 use crate::{
-    chains, convolutions, dropouts, elements, embeddings, libraries, losses, metrics, norms, pools, products,
-    reductions, rows,
+    attentions, chains, convolutions, dropouts, elements, embeddings, libraries, losses, metrics, norms,
+    pools, products, reductions, rows,
 };
 
 /// For each kernel, the number of registers of a thread and the bytes of shared memory of a block.
@@ -96,7 +96,8 @@ fn operations() -> Source {
     let of_rows = [reductions::cases(), rows::cases(), embeddings::cases(), norms::cases()].concat();
     let cases: Vec<Case> = [of_elements, of_rows, losses::cases(), metrics::cases(), pools::cases()].concat();
     // The kernels of products depend on sizes more than others do, so those of layers are compiled.
-    let layers = [products::layers(), convolutions::layers(), libraries::operations()].concat();
+    let products = [products::layers(), libraries::operations(), attentions::operations()].concat();
+    let layers = [products, convolutions::layers()].concat();
     Operation::source("operations", cases.iter().map(|case| &case.operation).chain(&layers))
 }
 

@@ -1,6 +1,7 @@
 //! The suite of operations. Each device that can run kernels, the processor included, must agree with a
 //! reference in `f64`: on sizes with and without tails, on empty inputs, and on numbers that are not finite.
 
+mod attentions;
 mod budgets;
 mod card;
 mod case;

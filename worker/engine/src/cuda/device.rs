@@ -19,6 +19,8 @@ pub struct CudaDevice {
     /// The number of bytes that the programs may take.
     bytes_max: u64,
     multiplier: Multiplier,
+    /// Whether attention is one kernel.
+    attention: bool,
     /// The least number of bytes of variables that are waited for at once.
     pub(crate) segment_bytes: u64,
     /// The batch that was copied before its step; `None` if there is none.
@@ -58,12 +60,19 @@ impl CudaDevice {
             }
         };
         let (memory, segment_bytes) = (DeviceMemory::default(), SEGMENT_BYTES);
-        Ok(Self { driver, memory, bytes_max, multiplier, segment_bytes, ahead: None, has_no_room: false })
+        let (attention, ahead, has_no_room) = (true, None, false);
+        Ok(Self { driver, memory, bytes_max, multiplier, attention, segment_bytes, ahead, has_no_room })
     }
 
     /// Returns the target for which programs for this device are compiled.
     pub const fn target(&self) -> Target {
-        Target::Cuda(self.multiplier)
+        Target::Cuda { multiplier: self.multiplier, attention: self.attention }
+    }
+
+    /// Returns the device with programs whose attention consists of separate operations, for comparisons.
+    #[must_use]
+    pub fn without_attention(self) -> Self {
+        Self { attention: false, ..self }
     }
 
     /// Returns the driver of the device, for work beside the programs.

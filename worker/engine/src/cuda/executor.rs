@@ -128,7 +128,9 @@ impl CudaExecutor {
 
     /// Returns the operation of each instruction.
     pub(crate) fn operations(program: &Program) -> Vec<Operation> {
-        let Target::Cuda(multiplier) = program.target else { unreachable!("the program is for a device") };
+        let Target::Cuda { multiplier, .. } = program.target else {
+            unreachable!("the program is for a device")
+        };
         program.instructions.iter().map(|own| operation(&own.kernel, &own.sizes, multiplier)).collect()
     }
 

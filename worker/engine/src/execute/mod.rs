@@ -120,7 +120,12 @@ impl<'a> Call<'a> {
 /// is lost.
 pub(super) fn execute(call: &Call<'_>, outputs: Outputs<'_>) -> Result<(), StepFault> {
     match &call.instruction.kernel {
-        kernel @ (Kernel::Column(_) | Kernel::Variable(_) | Kernel::View | Kernel::Narrow { .. }) => {
+        kernel @ (Kernel::Column(_)
+        | Kernel::Variable(_)
+        | Kernel::View
+        | Kernel::Narrow { .. }
+        | Kernel::Attention(_)
+        | Kernel::AttentionGrad(_)) => {
             unreachable!("{kernel:?} is never an instruction of the processor")
         }
         Kernel::Constant(..)

@@ -19,19 +19,24 @@ use crate::{
 };
 
 /// The largest difference, as a part of the largest number of a tensor.
-const TOLERANCE: f32 = 1e-4;
+pub(super) const TOLERANCE: f32 = 1e-4;
 /// The same with factors of products that have 8 significant bits. Later operations enlarge the difference.
-const BF16_TOLERANCE: f32 = 0.01;
+pub(super) const BF16_TOLERANCE: f32 = 0.01;
 /// The same for factors in `fp16`, or `tf32` if they are of a batch.
 const FP16_TOLERANCE: f32 = 2e-3;
 /// The number of graphs that are tested in any case. Later ones are tested if they run a new kernel.
 const GRAPHS: u64 = 8;
 /// The number of graphs that are drawn.
 const DRAWN: u64 = 400;
-const EXAMPLES: usize = 4;
+pub(super) const EXAMPLES: usize = 4;
+
+/// A device without a library.
+const OWN: Target = Target::Cuda { multiplier: Multiplier::Own, attention: true };
 
 /// Every kernel that random graphs have.
-const KERNELS: [&str; 46] = [
+const KERNELS: [&str; 48] = [
+    "Attention",
+    "AttentionGrad",
     "AveragePool2d",
     "AveragePool2dGrad",
     "BatchNorm",
@@ -171,7 +176,7 @@ fn emulator() -> Option<Emulator> {
 }
 
 /// Returns an emulated device without a library; `None`, after a warning, if there can be none.
-fn device(memory_fraction: f64) -> Option<CudaDevice> {
+pub(super) fn device(memory_fraction: f64) -> Option<CudaDevice> {
     let mut device = CudaDevice::new(Box::new(emulator()?), memory_fraction, Precision::F32).unwrap();
     // So small programs have several segments.
     device.segment_bytes = 0;
@@ -180,7 +185,7 @@ fn device(memory_fraction: f64) -> Option<CudaDevice> {
 
 /// Returns an emulated device whose library multiplies with this precision; `None`, after a warning, if there
 /// can be none.
-fn library(precision: Precision) -> Option<CudaDevice> {
+pub(super) fn library(precision: Precision) -> Option<CudaDevice> {
     Some(CudaDevice::new(Box::new(emulator()?.with_library()), 1.0, precision).unwrap())
 }
 
@@ -419,7 +424,7 @@ fn trials() -> Vec<(u64, Trial)> {
     let (mut ran, mut trials) = (BTreeSet::new(), Vec::new());
     for seed in 0..DRAWN {
         let Some(trial) = drawn(seed) else { continue };
-        let kernels = kernels_of(&programs_of(seed, &trial, Target::Cuda(Multiplier::Own)));
+        let kernels = kernels_of(&programs_of(seed, &trial, OWN));
         if seed < GRAPHS || !kernels.is_subset(&ran) {
             ran.extend(kernels);
             trials.push((seed, trial));
@@ -435,7 +440,7 @@ fn trials_of_products() -> Vec<(u64, Trial)> {
     let mut trials = Vec::new();
     for seed in 0..DRAWN {
         let Some(trial) = drawn(seed) else { continue };
-        let kernels = kernels_of(&programs_of(seed, &trial, Target::Cuda(Multiplier::Own)));
+        let kernels = kernels_of(&programs_of(seed, &trial, OWN));
         let has = |(kernel, count): (&&str, &mut usize)| {
             let counts = *count > 0 && kernels.contains(*kernel);
             *count -= usize::from(counts);
@@ -450,7 +455,7 @@ fn trials_of_products() -> Vec<(u64, Trial)> {
 }
 
 /// Checks that a device computes what the processor computes.
-fn agree(device: &mut CudaDevice, trials: &[(u64, Trial)], tolerance: f32) {
+pub(super) fn agree(device: &mut CudaDevice, trials: &[(u64, Trial)], tolerance: f32) {
     let target = device.target();
     let programs: Vec<[Program; 3]> =
         trials.iter().map(|(seed, trial)| programs_of(*seed, trial, target)).collect();

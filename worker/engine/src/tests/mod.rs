@@ -2,6 +2,7 @@
 //! interpreter. Also tests the instructions to which a graph is compiled. The package pushpull-engine-oracle
 //! compares the engine with another engine, candle.
 
+mod attention;
 mod cuda;
 mod cut;
 mod devices;

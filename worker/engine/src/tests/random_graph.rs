@@ -354,6 +354,9 @@ impl RandomGraph {
                 let outer = &shape[..rank - 2];
                 let k = shape[rank - 1 - usize::from(transpose_a)];
                 if self.apart || f.is_multiple_of(2) {
+                    if e % 3 == 1 {
+                        return self.attention(x, d.is_multiple_of(2));
+                    }
                     // x·xᵀ or xᵀ·x. Some choices add a causal softmax.
                     let [transpose_a, transpose_b] = [c % 2 == 1, c.is_multiple_of(2)];
                     let square = self.push(Op::MatMul { transpose_a, transpose_b }, &[x, x])?;
@@ -381,6 +384,16 @@ impl RandomGraph {
             }
             _ => unreachable!("another kind of step"),
         }
+    }
+
+    /// Adds attention of x to itself, whose values are those of x times a variable.
+    fn attention(&mut self, x: NodeId, causal: bool) -> Option<NodeId> {
+        let size = *self.shape(x).last()?;
+        let scale = self.variable(&[size], true)?;
+        let values = self.push(Op::Binary(BinaryOp::Mul), &[x, scale])?;
+        let scores = self.push(Op::MatMul { transpose_a: false, transpose_b: true }, &[x, x])?;
+        let weights = self.push(Op::Softmax { causal }, &[scores])?;
+        self.push(Op::MatMul { transpose_a: false, transpose_b: false }, &[weights, values])
     }
 
     /// Adds a convolution or a pooling.
