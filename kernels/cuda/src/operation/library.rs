@@ -8,7 +8,7 @@ use crate::multiplication::{Epilogue, Multiplication, Precision};
 use crate::source::Library;
 
 /// The largest number of parts of a matrix, each of which one block searches for its largest number.
-const PARTS_MAX: u32 = 256;
+const PARTS_MAX: u32 = 1024;
 
 impl Operation {
     /// a, b, and the bias if the epilogue has one → epilogue(a · b), for `batch` products side by side. The

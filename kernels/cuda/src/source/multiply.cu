@@ -68,14 +68,25 @@ static __device__ __forceinline__ void narrow(unsigned short* to, const float* f
     }
 }
 
+// Returns the larger one of a magnitude and that of a number, if this one is finite.
+static __device__ __forceinline__ float larger_finite(float own, float number) {
+    number = fabsf(number);
+    return number > own && number < -MINUS_INFINITY ? number : own;
+}
+
 // Stores the largest finite magnitude of each of PARTS parts of n numbers.
 template <Count PARTS>
 static __device__ __forceinline__ void largest(float* to, const float* from, Count n) {
     for (Count part = blockIdx.x; part < PARTS; part += gridDim.x) {
         float own = 0.0f;
-        for (Count at = part * blockDim.x + threadIdx.x; at < n; at += PARTS * blockDim.x) {
-            float number = __uint_as_float(__float_as_uint(from[at]) & 0x7FFFFFFF);
-            if (number > own && number < -MINUS_INFINITY) own = number;
+        for (Count at = (part * blockDim.x + threadIdx.x) * 4; at < n; at += PARTS * blockDim.x * 4) {
+            if (n - at >= 4) {
+                float4 four = *(const float4*)(from + at);
+                own = larger_finite(larger_finite(own, four.x), four.y);
+                own = larger_finite(larger_finite(own, four.z), four.w);
+            } else {
+                for (Count last = at; last < n; last++) own = larger_finite(own, from[last]);
+            }
         }
         own = max_of_block(own);
         if (threadIdx.x == 0) to[part] = own;
@@ -96,7 +107,7 @@ static __device__ __forceinline__ void half(unsigned short* to, const float* fro
     if (blockIdx.x == 0 && threadIdx.x == 0) *(float*)(to + (n + 1) / 2 * 2) = power_of_two(-power);
     Count step = (Count)gridDim.x * blockDim.x * 4;
     for (Count at = (blockIdx.x * (Count)blockDim.x + threadIdx.x) * 4; at < n; at += step) {
-        if (n - at >= 4) {
+        if (n - at > 3) {
             float4 four = *(const float4*)(from + at);
             unsigned a = to_half(four.x * scale) | to_half(four.y * scale) << 16;
             *(uint2*)(to + at) = make_uint2(a, to_half(four.z * scale) | to_half(four.w * scale) << 16);

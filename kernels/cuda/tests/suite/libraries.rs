@@ -311,8 +311,8 @@ fn every_mutation_of_bf16_is_found() {
 const OF_FP16: [Mutation; 6] = [
     Mutation {
         name: "a largest number that may be infinite",
-        from: "if (number > own && number < -MINUS_INFINITY) own = number;",
-        to: "if (number > own) own = number;",
+        from: "return number > own && number < -MINUS_INFINITY ? number : own;",
+        to: "return number > own ? number : own;",
     },
     Mutation {
         name: "only the largest number of some blocks",
