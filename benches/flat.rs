@@ -117,7 +117,7 @@ impl Setup {
         let Self { placement, variables, .. } = self;
         let connect = Parameters::connect(&transport, &identity, placement, variables, &pool, config);
         let mut parameters = connect.await?;
-        let joined = parameters.join(SyncSpec::ASYNC, 1).await?;
+        let joined = parameters.join(SyncSpec::ASYNC).await?;
         Ok((parameters, joined.versions))
     }
 }
