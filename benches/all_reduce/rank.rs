@@ -88,7 +88,7 @@ pub(crate) async fn run(setup: &Setup, index: u32) -> anyhow::Result<()> {
     let (identity, placement, variables) = (setup.identity(task), setup.placement(), setup.variables());
     let mut parameters =
         Parameters::connect(&transport, &identity, &placement, &variables, &pool, config).await?;
-    let joined = parameters.join(SyncSpec::SYNC, setup.processes()).await?;
+    let joined = parameters.join(SyncSpec::SYNC).await?;
     let (versions, variables) = (joined.versions, variables.len() as u32);
     let mut worker = Worker { parameters, versions, pushed: 0, variables };
     obey(orders, async || worker.exchange().await).await
