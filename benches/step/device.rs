@@ -92,8 +92,9 @@ impl Device {
         let product = Product::new([size; 3], false, false).context("a product of square matrices")?;
         let operation = Operation::product(&product, Epilogue::Bare, multiplier);
         driver.load(&Operation::source("matrix", [&operation]))?;
-        let numbers: Vec<u8> =
-            (0..size * size).flat_map(|at| ((at % 7) as f32 - 3.0).to_le_bytes()).collect();
+        // The halves of a matrix in `fp16` have a float behind them.
+        let number = |at: usize| if at == size * size / 2 { 1.0 } else { (at % 7) as f32 - 3.0 };
+        let numbers: Vec<u8> = (0..size * size).flat_map(|at| number(at).to_le_bytes()).collect();
         let matrices = [(); 3].map(|()| driver.allocate(numbers.len() as u64));
         let [a, b, c] = matrices;
         let (a, b, c, step) = (a?, b?, c?, driver.allocate(StepNumbers::BYTES)?);

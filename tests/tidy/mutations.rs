@@ -26,8 +26,8 @@ fn a_mutation_that_does_not_fit_is_noticed() {
     assert_eq!(
         misfits(&files),
         [
-            "changed.patch: a.rs has 0 times\ntwo\ntree",
-            "gone.patch: b.rs has 0 times\none",
+            "changed.patch: expected once in a.rs, found 0 times:\ntwo\ntree",
+            "gone.patch: expected once in b.rs, found 0 times:\none",
             "empty.patch: it changes nothing"
         ]
     );
@@ -42,7 +42,11 @@ fn misfits(files: &[File]) -> Vec<String> {
             let found: Vec<&str> = text.lines().collect();
             let places = found.windows(lines.len().max(1)).filter(|window| window == lines).count();
             if places != 1 {
-                complaints.push(format!("{}: {path} has {places} times\n{}", patch.path, lines.join("\n")));
+                complaints.push(format!(
+                    "{}: expected once in {path}, found {places} times:\n{}",
+                    patch.path,
+                    lines.join("\n")
+                ));
             }
         }
         if before.is_empty() {

@@ -1,8 +1,9 @@
 //! Replaces softmax(q·kᵀ)·v and its gradients by kernels that keep no tensor with an element for each pair of
 //! rows, for a device that has such kernels. This module must not depend on fusion or memory.
 //!
-//! Required properties: (A) all values that are read stay the same; (B) the kernels that every run needs do
-//! not depend on targets of some runs; (C) attention is replaced with all of its gradients or not at all.
+//! Required properties: (A) all values that are read stay the same, up to rounding; (B) the kernels that
+//! every run needs do not depend on targets of some runs; (C) attention is replaced with all of its gradients
+//! or not at all.
 
 use pushpull_cuda::{Attention, Multiplier};
 

@@ -54,9 +54,8 @@ impl Operation {
         self.then_generated(Library::Multiply, "relu", [parameters, &body], grid, &slots)
     }
 
-    /// Adds the kernel that computes by what the sums of products in `fp16` are multiplied, from the scales
-    /// behind the factors, which have these numbers of elements. It writes the number and a 0 to the scratch
-    /// memory.
+    /// Adds the kernel that computes the factor of the sums of products in `fp16`, from the scales behind the
+    /// matrices, which have these numbers of elements. It writes the factor and a 0 to the scratch memory.
     fn then_alpha(self, elements: [usize; 2]) -> Self {
         let [a, b] = elements.map(|elements| elements.div_ceil(2));
         let parameters = "float* to, const float* a, const float* b";

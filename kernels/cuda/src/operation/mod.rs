@@ -149,7 +149,7 @@ impl Operation {
     }
 
     /// Adds products that the device's library computes. Its arguments are the results, a, b, the bias if
-    /// there is one, and by what sums in `fp16` are multiplied. The grid is that of the kernel that stands in
+    /// there is one, and the factor of sums in `fp16`. The grid is that of the kernel that stands in
     /// for a library.
     fn then_library(mut self, multiplication: &Multiplication, grid: Grid, arguments: &[Slot]) -> Self {
         let &Multiplication { batch, sizes, transposed: [a, b], precision, epilogue } = multiplication;

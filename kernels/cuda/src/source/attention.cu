@@ -27,7 +27,7 @@ struct Shape {
     }
 };
 
-// The rows that a block has at hand: OWN ones that it keeps, of OF_OWN matrices, and OTHERS that it goes
+// The rows that a block has in shared memory: OWN ones that it keeps, of OF_OWN matrices, and OTHERS that it goes
 // over, of two matrices. Weights are those of the other rows, for each own one. The last four columns are not
 // used. With them, threads that read the same column of several rows use more banks of the memory.
 template <class S, unsigned OWN_, unsigned OTHERS_, unsigned OF_OWN, unsigned OF_WEIGHTS>
@@ -374,16 +374,17 @@ static __device__ __forceinline__ bool copy(float (*to)[S::WIDTH + 4], unsigned 
             if (first + row < count && column < S::SIZE) {
                 four = *(const float4*)(from + ((first + row) * (Count)S::SIZE + column));
             }
+            four = {rounded(four.x), rounded(four.y), rounded(four.z), rounded(four.w)};
             zero += (four.x - four.x) + (four.y - four.y) + (four.z - four.z) + (four.w - four.w);
-            *(float4*)&to[row][column] = {rounded(four.x), rounded(four.y), rounded(four.z), rounded(four.w)};
+            *(float4*)&to[row][column] = four;
         }
     } else {
         for (unsigned at = threadIdx.x; at < rows * S::WIDTH; at += THREADS) {
             const unsigned row = at / S::WIDTH, column = at % S::WIDTH;
             const bool exists = first + row < count && column < S::SIZE;
-            const float number = exists ? from[(first + row) * (Count)S::SIZE + column] : 0.0f;
+            const float number = rounded(exists ? from[(first + row) * (Count)S::SIZE + column] : 0.0f);
             zero += number - number;
-            to[row][column] = rounded(number);
+            to[row][column] = number;
         }
     }
     return zero == 0.0f;

@@ -93,6 +93,9 @@ static __device__ __forceinline__ void largest(float* to, const float* from, Cou
     }
 }
 
+// The exponents of scales, with which the product of two scales is neither 0 nor infinite.
+#define POWER_MAX 63
+
 // Stores n numbers as fp16, multiplied by the power of two that makes the largest one of them as large as 2 to
 // the power of 14 or more, and below that of 15. Behind them is 1 / the power.
 template <Count PARTS>
@@ -101,8 +104,7 @@ static __device__ __forceinline__ void half(unsigned short* to, const float* fro
     for (Count at = threadIdx.x; at < PARTS; at += blockDim.x) own = larger(own, largest[at]);
     own = max_of_block(own);
     int power = 14 + 127 - int(__float_as_uint(own) >> 23);
-    // Numbers that are smaller than all normal ones would need more than a float can have.
-    power = own == 0.0f ? 0 : power > 126 ? 126 : power;
+    power = own == 0.0f ? 0 : power > POWER_MAX ? POWER_MAX : power < -POWER_MAX ? -POWER_MAX : power;
     float scale = power_of_two(power);
     if (blockIdx.x == 0 && threadIdx.x == 0) *(float*)(to + (n + 1) / 2 * 2) = power_of_two(-power);
     Count step = (Count)gridDim.x * blockDim.x * 4;
@@ -118,11 +120,9 @@ static __device__ __forceinline__ void half(unsigned short* to, const float* fro
     }
 }
 
-// Stores by what sums are multiplied if the factors were divided by a and by b, and a 0. A product that is too
-// large must not make an infinite number of a sum that is 0.
+// Stores the factor of sums, a · b, and a 0 behind it.
 static __device__ __forceinline__ void alpha(float* to, float a, float b) {
-    float product = a * b;
-    to[0] = product > power_of_two(127) ? power_of_two(127) : product;
+    to[0] = a * b;
     to[1] = 0.0f;
 }
 

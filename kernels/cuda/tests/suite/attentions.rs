@@ -147,7 +147,7 @@ impl Sizes {
         let [q, k, v, dmean] = inputs;
         let rows = self.rows[1].max(self.rows[0]);
         let tolerance = match multiplier {
-            OWN => 2e-5 + 1e-6 * (rows * self.size) as f64,
+            OWN => 2e-5 * (rows as f64).sqrt(),
             // The inputs have 10 bits behind the point, and the weights are rounded to as many.
             _ => 6e-3,
         };

@@ -31,18 +31,20 @@ fn rounded(number: f32, bits: u32) -> f32 {
 fn scale(numbers: &[f32]) -> f64 {
     let largest =
         numbers.iter().map(|number| number.abs()).filter(|number| number.is_finite()).fold(0.0, f32::max);
-    if largest == 0.0 { 1.0 } else { 2f64.powi((14 - f64::from(largest).log2().floor() as i32).min(126)) }
+    if largest == 0.0 {
+        1.0
+    } else {
+        2f64.powi((14 - f64::from(largest).log2().floor() as i32).clamp(-63, 63))
+    }
 }
 
 /// Returns a number rounded to what `fp16` can store of it, after it is multiplied by `scale`.
 fn rounded_half(number: f32, scale: f64) -> f32 {
     let wide = f64::from(number) * scale;
-    let step = if wide.abs() < 2f64.powi(-14) {
-        2f64.powi(-24)
-    } else {
-        2f64.powi(wide.abs().log2().floor() as i32 - 10)
-    };
-    if number.is_finite() { ((wide / step).round_ties_even() * step) as f32 } else { number }
+    let exponent = if wide == 0.0 { -14.0 } else { wide.abs().log2().floor().max(-14.0) };
+    let rounded = (wide / 2f64.powf(exponent - 10.0)).round_ties_even() * 2f64.powf(exponent - 10.0);
+    // What is rounded to 65536 or more is infinite.
+    if rounded.abs() < 65536.0 || number.is_nan() { rounded as f32 } else { f32::INFINITY.copysign(number) }
 }
 
 /// Returns numbers as `fp16`, with the float behind them.
@@ -161,6 +163,16 @@ fn cases(precision: Precision) -> Vec<Case> {
         (a[1], a[14], b[2], bias[4]) = (f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::NAN);
         cases.push(case(1, [5, 3, 6], TRANSPOSED[0], (precision, epilogue), [a, b, bias]));
     }
+    // With the largest and the smallest scales of `fp16`, too.
+    for sizes in [[1e-9, 1e10], [1e12, 1e-11], [1e-18, 1e19], [1e17, 1e15]] {
+        let [mut a, mut b, bias] = [35, 42, 6].map(|count| numbers.between(0.5, 1.0, count));
+        for (numbers, size) in [&mut a, &mut b].into_iter().zip(sizes) {
+            numbers.iter_mut().for_each(|number| *number = rounded(*number, 7) * size);
+        }
+        let how = (precision, Epilogue::Bare);
+        let wide = case(1, [5, 7, 6], TRANSPOSED[0], how, [a, b, bias]);
+        cases.push(Case { tolerance: 0.01, ..wide });
+    }
     cases
 }
 
@@ -187,7 +199,7 @@ fn all_narrowed(precision: Precision) -> Vec<Case> {
     let mut cases = Vec::new();
     // Large numbers, small ones, and those of which many are subnormal in `fp16`.
     let sizes: &[f32] = if precision == Precision::Fp16 { &[1.0, 1e-30, 1e30, 1e-42] } else { &[1.0] };
-    for size in sizes {
+    for &size in sizes {
         let mut drawn = numbers.between(-3.0, 3.0, 1003);
         drawn.iter_mut().enumerate().for_each(|(at, number)| *number *= size / (1u64 << (at % 40)) as f32);
         cases.push(narrowed(&format!("numbers below {size} in {precision}"), precision, drawn));
@@ -308,7 +320,13 @@ fn every_mutation_of_bf16_is_found() {
 }
 
 /// Changes of the kernels that store numbers as `fp16`.
-const OF_FP16: [Mutation; 6] = [
+const OF_FP16: [Mutation; 8] = [
+    Mutation { name: "sums that have the scale of a factor", from: "to[0] = a * b;", to: "to[0] = a;" },
+    Mutation {
+        name: "too large a number that stays finite",
+        from: "if (bits >= 0x477FF000) return",
+        to: "if (bits >= 0x7F800000) return",
+    },
     Mutation {
         name: "a largest number that may be infinite",
         from: "return number > own && number < -MINUS_INFINITY ? number : own;",
@@ -341,5 +359,7 @@ const OF_FP16: [Mutation; 6] = [
 fn every_mutation_of_fp16_is_found() {
     let mut numbers = Numbers(51).between(-1.0, 1.0, 2057);
     numbers.extend([1.0 + 1.0 / 2048.0, f32::INFINITY, 1e-9, 3e-9, -1e-12, 3.9999]);
-    find_all_in(vec![narrowed("numbers", Precision::Fp16, numbers)], &OF_FP16);
+    let product = drawn(&mut Numbers(54), 1, [3, 5, 7], TRANSPOSED[0], (Precision::Fp16, Epilogue::Bare));
+    let large = narrowed("large numbers", Precision::Fp16, vec![1.0, 2.0, 1e30]);
+    find_all_in(vec![narrowed("numbers", Precision::Fp16, numbers), large, product], &OF_FP16);
 }

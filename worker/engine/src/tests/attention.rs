@@ -175,7 +175,7 @@ fn attention_on_a_device_is_that_of_the_processor() {
 
 #[test]
 fn tensor_cores_have_attention_of_small_queries() {
-    for precision in [Precision::F32, Precision::Tf32, Precision::Bf16] {
+    for precision in [Precision::F32, Precision::Tf32, Precision::Bf16, Precision::Fp16] {
         let target = Target::Cuda { multiplier: Multiplier::Library(precision), attention: true };
         for (size, is_small) in [(64, true), (65, false)] {
             let program = Model { size, heads: 1, ..MODEL }.training(target, none);
