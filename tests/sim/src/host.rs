@@ -319,7 +319,7 @@ async fn intrude(
     identity: Identity,
     registered: Option<Registered>,
 ) -> TaskEnd {
-    let Some(Registered { job, placement, workers, .. }) = registered else { return Ok(None) };
+    let Some(Registered { job, placement, .. }) = registered else { return Ok(None) };
     let pool = BufferPool::default();
     let (config, variables) =
         (WorkerConfig { retry: retry(8), ..WorkerConfig::default() }, &job.graph.variables);
