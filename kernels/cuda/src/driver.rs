@@ -199,6 +199,14 @@ pub trait Driver {
         false
     }
 
+    /// Checks that the device multiplies factors with less precision than `f32`.
+    ///
+    /// # Errors
+    /// If the device is too old.
+    fn rounds_factors(&self) -> Result<(), DriverError> {
+        Ok(())
+    }
+
     /// Compiles kernels and makes them available. A kernel replaces an earlier one of its name in the
     /// launches that follow.
     ///

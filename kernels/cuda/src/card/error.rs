@@ -2,10 +2,12 @@
 
 use cudarc::driver::sys::CUresult;
 
+use super::CardInfo;
 use super::cublas::{self, StartFault};
 use super::cuda::Fault;
 use crate::driver::DriverError;
 use crate::multiplication::Multiplication;
+use crate::nvrtc::Architecture;
 
 /// Says which cards are visible, if a variable of the environment selects them.
 pub(super) fn visible() -> String {
@@ -47,6 +49,14 @@ pub(super) fn no_card() -> DriverError {
 /// Returns why the card with this index cannot be used, although the driver has started.
 pub(super) fn cannot_open(index: usize, fault: &Fault) -> DriverError {
     DriverError::Unavailable(format!("card {index} cannot be used: {}", describe(fault)))
+}
+
+/// Returns the error of a card that does not round factors, which cards do from `oldest` on.
+pub(super) fn too_old(card: &CardInfo, oldest: Architecture) -> DriverError {
+    let CardInfo { name, architecture, .. } = card;
+    DriverError::Unavailable(format!(
+        "{name} is of {architecture}, but tf32, bf16 and fp16 need a card of {oldest} (Ampere) or later; use fp32"
+    ))
 }
 
 /// An error of a copy.

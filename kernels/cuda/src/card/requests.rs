@@ -8,7 +8,7 @@ use super::cublas::{self, Library};
 use super::cuda::{Asked, Buffer, Context, Fault, Module, Queue};
 use super::error::{
     CopyFault, cannot_copy, cannot_load, cannot_multiply, cannot_start_library, failed, failed_product,
-    is_out_of_memory, no_library,
+    is_out_of_memory, no_library, too_old,
 };
 use super::open::Open;
 use super::programs::{Key, PROGRAMS};
@@ -18,11 +18,15 @@ use crate::driver::{
     Argument, Driver, DriverError, Event, Graph, Launch, Memory, Place, Stream, Transfer, Worked, unique,
 };
 use crate::ledger::{out_of_memory, places};
+use crate::nvrtc::Architecture;
 use crate::signature::signatures;
 use crate::source::{Source, StandIn};
 
 /// A download is copied in pieces of this number of bytes, two of them at a time.
 const DOWNLOADED_AT_ONCE: usize = 8 << 20;
+
+/// The first generation of cards that multiplies factors in `tf32` and `bf16`.
+const ROUNDS: Architecture = Architecture { capability: [8, 0] };
 
 impl Card {
     /// Binds the card to this thread, which each request may come from another one.
@@ -250,6 +254,10 @@ impl Driver for Card {
     fn has_library(&mut self) -> bool {
         // A library of another version may be there and not start.
         self.bind().is_ok() && self.library().is_ok()
+    }
+
+    fn rounds_factors(&self) -> Result<(), DriverError> {
+        if self.info.architecture >= ROUNDS { Ok(()) } else { Err(too_old(&self.info, ROUNDS)) }
     }
 
     fn load(&mut self, source: &Source) -> Result<(), DriverError> {

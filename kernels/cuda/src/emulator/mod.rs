@@ -47,6 +47,7 @@ pub struct Emulator {
     graphs: BTreeMap<u64, Vec<Captured>>,
     transfers: BTreeMap<u64, Arriving>,
     has_library: bool,
+    rounds_factors: bool,
 }
 
 /// A transfer that was not finished.
@@ -84,6 +85,7 @@ impl Emulator {
             graphs: BTreeMap::new(),
             transfers: BTreeMap::new(),
             has_library: false,
+            rounds_factors: true,
         })
     }
 
@@ -91,6 +93,12 @@ impl Emulator {
     #[must_use]
     pub fn with_library(self) -> Self {
         Self { has_library: true, ..self }
+    }
+
+    /// Returns the device without precisions below `f32`, as cards before Ampere are.
+    #[must_use]
+    pub fn before_ampere(self) -> Self {
+        Self { rounds_factors: false, ..self }
     }
 
     /// Ends the device.

@@ -124,6 +124,11 @@ impl Driver for Emulator {
         self.has_library
     }
 
+    fn rounds_factors(&self) -> Result<(), DriverError> {
+        let reason = || "emulated is too old for tf32, bf16 and fp16; use fp32".to_owned();
+        if self.rounds_factors { Ok(()) } else { Err(DriverError::Unavailable(reason())) }
+    }
+
     fn load(&mut self, source: &Source) -> Result<(), DriverError> {
         self.ledger.outside_capture("load kernels")?;
         let kernels = signatures(source)?;

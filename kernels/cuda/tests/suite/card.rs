@@ -121,6 +121,35 @@ fn alone_opens_and_loads() {
 }
 
 #[test]
+fn alone_rounds_factors() {
+    if std::env::var_os(ALONE).is_none() {
+        return;
+    }
+    match Card::open(0).and_then(|card| card.rounds_factors()) {
+        Ok(()) => println!("rounds factors"),
+        Err(error) => println!("error: {error}"),
+    }
+}
+
+#[test]
+fn cards_before_ampere_do_not_round_factors() {
+    let expected = [
+        ("90", "rounds factors"),
+        ("80", "rounds factors"),
+        (
+            "75",
+            "error: Stub 0 is of sm_75, but tf32, bf16 and fp16 need a card of sm_80 (Ampere) or later; use fp32",
+        ),
+    ];
+    for (capability, expected) in expected {
+        let Some(text) = run(&["card::alone_rounds_factors"], &[("STUB_CAPABILITY", capability)]) else {
+            return;
+        };
+        assert!(text.lines().any(|line| line.contains(expected)), "{capability}: {text}");
+    }
+}
+
+#[test]
 fn errors_of_the_driver_are_one_line_that_says_what_to_do() {
     let says = |variables: &[(&str, &str)], expected: &str| {
         let Some(text) = run(&["card::alone_opens_and_loads"], variables) else { return };

@@ -41,7 +41,8 @@ impl CudaDevice {
     /// the factors of products to `precision`.
     ///
     /// # Errors
-    /// If the device has failed, or lacks the library that multiplies with less precision than `f32`.
+    /// If the device has failed, or if it is too old or has no library to multiply with less precision than
+    /// `f32`.
     pub fn new(
         mut driver: Box<dyn Driver + Send>,
         memory_fraction: f64,
@@ -49,6 +50,9 @@ impl CudaDevice {
     ) -> Result<Self, DriverError> {
         let [_, total] = driver.memory_info()?;
         let bytes_max = (total as f64 * memory_fraction) as u64;
+        if precision != Precision::F32 {
+            driver.rounds_factors()?;
+        }
         let multiplier = match (driver.has_library(), precision) {
             (true, precision) => Multiplier::Library(precision),
             (false, Precision::F32) => Multiplier::Own,

@@ -542,6 +542,17 @@ fn less_precision_needs_a_library() {
     assert!(error.contains("products in bf16 need cuBLASLt"), "{error}");
 }
 
+#[test]
+fn an_old_device_has_no_less_precision() {
+    for precision in [Precision::F32, Precision::Tf32, Precision::Bf16, Precision::Fp16] {
+        let Some(emulator) = emulator() else { return };
+        let old = Box::new(emulator.with_library().before_ampere());
+        let error = CudaDevice::new(old, 1.0, precision).err().map(|error| error.to_string());
+        let expected = "emulated is too old for tf32, bf16 and fp16; use fp32";
+        assert_eq!(error.as_deref(), (precision != Precision::F32).then_some(expected), "{precision}");
+    }
+}
+
 /// Returns a trial of two layers, which are larger than those of drawn graphs.
 fn products() -> Trial {
     let mut g = GraphBuilder::new("products");
