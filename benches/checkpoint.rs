@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use clap::Parser;
 use pushpull::{OptimizerSpec, SyncSpec};
+use support::ports::free_address;
 use support::usage::peak_of;
 use support::{local, tell, train};
 
@@ -68,11 +69,7 @@ struct Pair {
 
 impl Pair {
     fn start(folder: &Path, job: &Path, checkpoints: &Path) -> anyhow::Result<Self> {
-        let ports: Vec<u16> = (0..3)
-            .map(|_| Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port()))
-            .collect::<anyhow::Result<_>>()?;
-        let spec =
-            format!("chief|127.0.0.1:{},ps|127.0.0.1:{},worker|127.0.0.1:{}", ports[0], ports[1], ports[2]);
+        let spec = ["chief", "ps", "worker"].map(|job| format!("{job}|{}", free_address())).join(",");
         let log = folder.join("chief.log");
         let start = |program: &str, flags: &[&str], err: Stdio| {
             let mut command = Command::new(program);

@@ -6,7 +6,6 @@
 
 mod support;
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -20,6 +19,7 @@ use pushpull_input::input_in_directory;
 use pushpull_messages::id::JobName;
 use serde::Serialize;
 use support::models;
+use support::ports::free_address;
 use support::spread::Spread;
 use support::tasks::{Tasks, Trained};
 
@@ -135,18 +135,11 @@ fn job(args: &Args, name: &str) -> anyhow::Result<JobSpec> {
     Ok(JobSpec { sync: SyncSpec::SYNC, schedule: ScheduleSpec::Cosine, ..job })
 }
 
-fn free_address() -> anyhow::Result<String> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
-}
-
 async fn train(job: &JobSpec, workers: u32) -> anyhow::Result<Trained> {
-    let addresses = |count| (0..count).map(|_| free_address()).collect::<anyhow::Result<Vec<String>>>();
-    let jobs = [
-        (JobName::Chief, addresses(1)?),
-        (JobName::Ps, addresses(1)?),
-        (JobName::Worker, addresses(workers)?),
-    ];
-    let mut tasks = Tasks::new(job, ClusterSpec::new(jobs)?, free_address()?)?;
+    let addresses = |count| (0..count).map(|_| free_address()).collect::<Vec<String>>();
+    let jobs =
+        [(JobName::Chief, addresses(1)), (JobName::Ps, addresses(1)), (JobName::Worker, addresses(workers))];
+    let mut tasks = Tasks::new(job, ClusterSpec::new(jobs)?, free_address())?;
     for job in [JobName::Chief, JobName::Ps, JobName::Worker] {
         tasks.add_flag(job, "--transport=tcp".to_owned());
     }

@@ -4,13 +4,16 @@
 //!
 //! `cargo bench --bench flat -- [--requests N] [--bytes N] [--slack-mib N] [--transport tcp|auto]`.
 
-use std::net::TcpListener;
+#[path = "../tests/support/ports.rs"]
+mod ports;
+
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::Parser;
+use ports::free_address;
 use pushpull::{ClusterSpec, InitializerSpec, OptimizerSpec, SyncSpec};
 use pushpull_messages::id::*;
 use pushpull_messages::message::{Appoint, Appointed, Claim, Claimed, CreateShard, ShardCreated};
@@ -58,8 +61,7 @@ struct Setup {
 
 impl Setup {
     fn new(bytes: u64) -> anyhow::Result<Self> {
-        let address = || anyhow::Ok(vec![TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string()]);
-        let jobs = [(JobName::Chief, address()?), (JobName::Ps, address()?), (JobName::Worker, address()?)];
+        let jobs = [JobName::Chief, JobName::Ps, JobName::Worker].map(|job| (job, vec![free_address()]));
         let (rows, initializer) = (bytes / 4, InitializerSpec::Zeros);
         let (name, shape) = ("v".to_owned(), [rows as usize].into());
         let variable =

@@ -1,6 +1,5 @@
 //! What is reduced, over which transport, and the orders that a chief would give.
 
-use std::net::TcpListener;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -13,6 +12,8 @@ use pushpull_messages::variable::VariableSpec;
 use pushpull_transport::buffer::Payload;
 use pushpull_transport::{Connection, Identity, Patience, Tcp, dial};
 use serde::{Deserialize, Serialize};
+
+use crate::ports::free_address;
 
 /// The time limit for starting a process.
 pub(crate) const START: Duration = Duration::from_secs(30);
@@ -62,11 +63,6 @@ impl Case {
     }
 }
 
-/// Returns an address on loopback that is free now.
-pub(crate) fn free_address() -> anyhow::Result<String> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
-}
-
 /// What all processes must know.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Setup {
@@ -77,7 +73,7 @@ pub(crate) struct Setup {
 impl Setup {
     /// Makes a cluster without ps tasks.
     pub(crate) fn new(case: Case, processes: u32) -> anyhow::Result<Self> {
-        let addresses = (0..processes).map(|_| free_address()).collect::<anyhow::Result<Vec<String>>>()?;
+        let addresses = (0..processes).map(|_| free_address()).collect::<Vec<String>>();
         Ok(Self { case, cluster: ClusterSpec::new([(JobName::Worker, addresses)])? })
     }
 

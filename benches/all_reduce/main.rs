@@ -9,6 +9,8 @@ mod exchange;
 mod peer;
 #[path = "../support/peer_program.rs"]
 mod peer_program;
+#[path = "../../tests/support/ports.rs"]
+mod ports;
 #[path = "../support/process.rs"]
 mod process;
 mod rank;
@@ -22,6 +24,7 @@ use anyhow::{Context, bail};
 use case::{Case, Setup};
 use clap::Parser;
 use exchange::{Measured, Task};
+use ports::free_address;
 use process::Process;
 use spread::Spread;
 
@@ -64,7 +67,7 @@ impl Figures {
 }
 
 async fn ping_pong(seconds: f64) -> anyhow::Result<f64> {
-    let address = case::free_address()?;
+    let address = free_address();
     let mut pong = Process::start(&Task::Pong(address.clone()), &[])?;
     pong.ready().await?;
     let mut ping = Process::start(&Task::Ping(address), &[])?;

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -15,6 +15,7 @@ use pushpull_messages::id::{JobName, TaskId};
 use tempfile::TempDir;
 
 use crate::secret::write_secret;
+use crate::support::ports::free_address;
 use crate::support::usage::peak_of;
 
 const TASKS: [TaskId; 3] = [TaskId::CHIEF, TaskId::ps(0), TaskId::worker(0)];
@@ -36,11 +37,6 @@ pub(crate) struct Job {
     folder: TempDir,
 }
 
-/// Returns a free address on this host.
-fn address() -> anyhow::Result<String> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
-}
-
 /// Returns the file with the log of a task.
 fn log_of(folder: &TempDir, task: TaskId) -> PathBuf {
     folder.path().join(format!("{}.log", task.job))
@@ -57,9 +53,9 @@ impl Job {
         let optimizer = OptimizerSpec::sgd(0.01);
         fs::write(&job, crate::support::job(WIDTH, optimizer, SyncSpec::ASYNC, STEPS)?.to_json())?;
         let jobs = [JobName::Chief, JobName::Ps, JobName::Worker];
-        let jobs = jobs.into_iter().map(|name| Ok((name, vec![address()?])));
-        let cluster = ClusterSpec::new(jobs.collect::<anyhow::Result<Vec<_>>>()?)?;
-        let endpoints = [address()?, address()?];
+        let jobs = jobs.map(|name| (name, vec![free_address()]));
+        let cluster = ClusterSpec::new(jobs)?;
+        let endpoints = [free_address(), free_address()];
         let mut started = Self { tasks: Vec::new(), endpoints, cluster, folder };
         for (at, task) in TASKS.into_iter().enumerate() {
             let mut command = Command::new(match at {

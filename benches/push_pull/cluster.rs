@@ -1,7 +1,6 @@
 //! A cluster for one measurement: a real ps process, worker processes that only exchange values, and the
 //! orders that a chief would give.
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -21,6 +20,7 @@ use tokio::process::{Child, Command};
 
 use crate::case::{Case, Wire};
 use crate::child::{self, Measured, Task, congestion};
+use crate::ports::free_address;
 use crate::usage;
 
 /// The time limit for starting a process.
@@ -49,19 +49,14 @@ pub(crate) struct Exchanged {
     pub ps_peak_bytes: u64,
 }
 
-/// Returns an address on loopback that is free now.
-pub(crate) fn free_address() -> anyhow::Result<String> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
-}
-
 impl Setup {
     /// Returns the setup of a case. The file of the authority, if there is one, is written into `dir`.
     fn new(case: Case, dir: &Path) -> anyhow::Result<Self> {
-        let addresses = |count| (0..count).map(|_| free_address()).collect::<anyhow::Result<Vec<String>>>();
+        let addresses = |count| (0..count).map(|_| free_address()).collect::<Vec<String>>();
         let jobs = [
-            (JobName::Chief, addresses(1)?),
-            (JobName::Ps, addresses(1)?),
-            (JobName::Worker, addresses(case.workers)?),
+            (JobName::Chief, addresses(1)),
+            (JobName::Ps, addresses(1)),
+            (JobName::Worker, addresses(case.workers)),
         ];
         let authority = (case.transport == Wire::Tls).then(|| dir.join("authority"));
         authority.iter().try_for_each(|path| Authority::new()?.write(path))?;

@@ -10,8 +10,8 @@ use tokio::net::{TcpSocket, TcpStream};
 
 use crate::case::{Limit, Variables};
 use crate::child::{self, Measured, Task, congestion, report, wait_to_begin};
-use crate::cluster::free_address;
 use crate::figures::percentiles;
+use crate::ports::free_address;
 use crate::usage;
 
 /// The size of one write and of one buffer. There are as many buffers as variables in [`Variables::Dense`],
@@ -23,10 +23,11 @@ const MESSAGE_BYTES: usize = 4096;
 pub(crate) async fn measure(limit: Limit, seconds: f64) -> anyhow::Result<Measured> {
     let pairs: Vec<(Option<Task>, Task)> = match limit {
         Limit::Sockets(pairs) => (0..pairs)
-            .map(|_| free_address().map(|at| (Some(Task::Sink(at.clone())), Task::Source(at))))
-            .collect::<anyhow::Result<_>>()?,
+            .map(|_| free_address())
+            .map(|at| (Some(Task::Sink(at.clone())), Task::Source(at)))
+            .collect(),
         Limit::PingPong => {
-            let at = free_address()?;
+            let at = free_address();
             vec![(Some(Task::Pong(at.clone())), Task::Ping(at))]
         }
         Limit::Copy => vec![(None, Task::Copy)],

@@ -13,6 +13,8 @@ mod limits;
 mod peer;
 #[path = "../support/peer_program.rs"]
 mod peer_program;
+#[path = "../../tests/support/ports.rs"]
+mod ports;
 #[path = "../support/process.rs"]
 mod process;
 #[path = "../support/usage.rs"]

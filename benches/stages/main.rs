@@ -5,6 +5,8 @@
 //! `cargo bench --bench stages -- [--rounds N] [--step-ms N] [--width N]`.
 
 mod memory;
+#[path = "../../tests/support/ports.rs"]
+mod ports;
 mod speed;
 #[path = "../support/spread.rs"]
 mod spread;

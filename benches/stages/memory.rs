@@ -1,7 +1,6 @@
 //! The peak memory of workers, as real processes.
 
 use std::fs;
-use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use pushpull::nn::{Layer, dense};
 use pushpull::{ClusterSpec, DatasetSpec, GraphBuilder, GraphError, GraphSpec, InputSpec, JobSpec, SyncSpec};
 use pushpull_messages::id::{JobName, TaskId};
 
+use crate::ports::free_address;
 use crate::usage::peak_of;
 
 const MIB: f64 = (1 << 20) as f64;
@@ -62,11 +62,10 @@ pub(crate) fn peaks(width: usize, cut: bool) -> anyhow::Result<Vec<f64>> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("job.json");
     fs::write(&file, job.to_json())?;
-    let address = || anyhow::Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string());
     let workers = if cut { 2 } else { 1 };
-    let of_workers = (0..workers).map(|_| address()).collect::<Result<Vec<_>, _>>()?;
+    let addresses = |count| (0..count).map(|_| free_address()).collect::<Vec<String>>();
     let jobs =
-        [(JobName::Chief, vec![address()?]), (JobName::Ps, vec![address()?]), (JobName::Worker, of_workers)];
+        [(JobName::Chief, addresses(1)), (JobName::Ps, addresses(1)), (JobName::Worker, addresses(workers))];
     let cluster = ClusterSpec::new(jobs)?;
     let mut processes = Processes(Vec::new());
     for (task, _) in cluster.tasks() {

@@ -5,6 +5,8 @@
 #![allow(dead_code)]
 
 pub(crate) mod models;
+#[path = "../../tests/support/ports.rs"]
+pub(crate) mod ports;
 pub(crate) mod spread;
 pub(crate) mod tasks;
 pub(crate) mod training;

@@ -12,6 +12,7 @@ mod job;
 mod joined;
 mod model;
 mod policies;
+#[path = "../../support/ports.rs"]
 mod ports;
 mod program;
 mod proxy;

@@ -5,8 +5,7 @@
 #[allow(dead_code)]
 #[path = "../../cluster/harness/endpoint.rs"]
 mod endpoint;
-#[allow(dead_code)]
-#[path = "../../cluster/harness/ports.rs"]
+#[path = "../../support/ports.rs"]
 mod ports;
 #[allow(dead_code)]
 #[path = "../../cluster/harness/program.rs"]

@@ -2,24 +2,21 @@
 //! starts the others by itself.
 
 use std::collections::BTreeMap;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
-use std::sync::atomic::{AtomicU32, Ordering};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use pushpull_messages::cluster::ClusterSpec;
 use pushpull_messages::id::{JobName, TaskId};
 
 use crate::plan::Plan;
+use crate::ports::free_address;
 use crate::program::Program;
 use crate::programs::Programs;
 use crate::proxy::Proxy;
 
 /// The environment variable that all processes of a job inherit. Its value is the directory of the job.
 pub const MARK: &str = "SOAK_JOB";
-/// The first port and the number of ports, below those that the system gives to outgoing connections.
-const PORTS: (u32, u32) = (20_000, 12_000);
 /// The time after which a silent peer counts as lost, in seconds.
 const LOST_AFTER_S: u32 = 5;
 /// The time for which a task waits for the others at its start, in seconds.
@@ -56,7 +53,7 @@ impl<'a> Cluster<'a> {
         for (job, count) in [(JobName::Chief, 1), (JobName::Ps, plan.ps), (JobName::Worker, plan.workers)] {
             let mut addresses = Vec::new();
             for index in 0..count {
-                let (address, own) = (free_address()?, free_address()?);
+                let (address, own) = (free_address(), free_address());
                 // A worker does not listen.
                 if job != JobName::Worker && !plan.local {
                     let task = TaskId::new(job, index);
@@ -162,19 +159,4 @@ impl<'a> Cluster<'a> {
 /// Returns the file with the log of a task, of all its lives.
 pub fn log_of(dir: &Path, task: TaskId) -> PathBuf {
     dir.join(format!("{}.log", task.to_string().replace('/', "-")))
-}
-
-/// Returns an address on loopback that is free. Each call returns another one.
-fn free_address() -> anyhow::Result<String> {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let (first, count) = PORTS;
-    let start = std::process::id().wrapping_mul(61);
-    for _ in 0..count {
-        let port = first + start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % count;
-        let address = format!("127.0.0.1:{port}");
-        if TcpListener::bind(&address).is_ok() {
-            return Ok(address);
-        }
-    }
-    bail!("no port from {first} on is free");
 }

@@ -9,6 +9,8 @@ mod fault;
 mod job;
 mod losses;
 mod plan;
+#[path = "../../support/ports.rs"]
+mod ports;
 mod program;
 mod programs;
 mod proxy;

@@ -1,5 +1,8 @@
 //! Finds free ports for processes that bind their own ports.
 
+// Each user needs a port or an address.
+#![allow(dead_code)]
+
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -22,4 +25,9 @@ pub(crate) fn free_port() -> u16 {
         }
     }
     panic!("no port from {FIRST} on is free");
+}
+
+/// Returns an address on loopback with a port of [`free_port`].
+pub(crate) fn free_address() -> String {
+    format!("127.0.0.1:{}", free_port())
 }
