@@ -124,7 +124,7 @@ impl Gradients {
     pub fn promise(&mut self) -> Vec<Payload> {
         assert!(self.promises.is_empty(), "gradients are promised once");
         let bytes = |variable: &VariableLayout| variable.encoded_bytes.unwrap_or(variable.elements * 4);
-        let promises = Promise::group(self.layout.variables.iter().map(bytes));
+        let promises: Vec<Promise> = self.layout.variables.iter().map(bytes).map(Promise::new).collect();
         let payloads = self.layout.shards.iter().map(|shard| {
             let segments = shard.parts.iter().rev().map(|part| {
                 promises[part.variable.index()].segment(part.gradient.start, part.gradient.bytes)

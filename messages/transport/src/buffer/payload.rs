@@ -45,7 +45,8 @@ impl Payload {
     /// # Errors
     /// Returns an error if the writer of a promised segment has failed.
     pub async fn ready(&self) -> Result<(), BrokenPromise> {
-        for segment in &self.segments {
+        // The last segments are usually written last, so that a caller waits once.
+        for segment in self.segments.iter().rev() {
             segment.ready().await?;
         }
         Ok(())

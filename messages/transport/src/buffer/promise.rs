@@ -24,10 +24,9 @@ pub(super) struct Promised(Arc<Slot>);
 struct Slot {
     /// The buffer, or `None` if the promise is broken. Empty until one of the two has happened.
     buffer: OnceLock<Option<Arc<Buffer>>>,
-    /// Notified whenever a promise of the group is kept or broken. A group shares it, because a step may
-    /// promise hundreds of small gradients, and few callers wait: the sender of their frame, and the client
-    /// that measures it.
-    settled: Arc<Notify>,
+    /// Notified when the promise is kept or broken. Each promise has its own, because a thread that is woken
+    /// takes the processor from the one that computes the next gradients.
+    settled: Notify,
 }
 
 /// The error for a promised buffer that will never be handed over, because its writer has failed.
@@ -38,17 +37,8 @@ pub struct BrokenPromise;
 impl Promise {
     /// Returns a promise of a buffer of `bytes` bytes.
     pub fn new(bytes: usize) -> Self {
-        Self::group([bytes]).remove(0)
-    }
-
-    /// Returns a promise for each of these sizes in bytes. They share what wakes the callers that wait.
-    pub fn group(sizes: impl IntoIterator<Item = usize>) -> Vec<Self> {
-        let settled = Arc::new(Notify::new());
-        let promise = |bytes| {
-            let slot = Slot { buffer: OnceLock::new(), settled: Arc::clone(&settled) };
-            Self { promised: Promised(Arc::new(slot)), bytes }
-        };
-        sizes.into_iter().map(promise).collect()
+        let slot = Slot { buffer: OnceLock::new(), settled: Notify::new() };
+        Self { promised: Promised(Arc::new(slot)), bytes }
     }
 
     /// Returns the size of the promised buffer in bytes.
@@ -102,14 +92,27 @@ impl Promised {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::task::{Context, Poll, Wake, Waker};
     use std::time::Duration;
 
     use super::*;
     use crate::buffer::Payload;
 
+    /// Counts how often a task is woken.
+    #[derive(Default)]
+    struct Wakes(AtomicU32);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     #[tokio::test]
     async fn a_payload_is_ready_when_all_its_promises_are_kept() {
-        let [first, second] = Promise::group([128, 64]).try_into().unwrap();
+        let [first, second] = [128, 64].map(Promise::new);
         let segments = vec![first.segment(0, 4), first.segment(64, 64), second.segment(0, 64)];
         let payload = Payload::new(segments);
         assert_eq!(payload.bytes(), 132);
@@ -124,9 +127,25 @@ mod tests {
         ready.unwrap();
     }
 
+    #[test]
+    fn a_payload_wakes_its_reader_once() {
+        let promises = [8, 8, 8].map(Promise::new);
+        let payload = Payload::new(promises.iter().map(|promise| promise.segment(0, 8)).collect());
+        let wakes = Arc::new(Wakes::default());
+        let waker = Waker::from(Arc::clone(&wakes));
+        let mut context = Context::from_waker(&waker);
+        let mut ready = pin!(payload.ready());
+        assert!(ready.as_mut().poll(&mut context).is_pending());
+        for (promise, expected) in promises.into_iter().zip([0, 0, 1]) {
+            promise.keep(Buffer::zeroed(8));
+            assert_eq!(wakes.0.load(Ordering::Relaxed), expected);
+        }
+        assert_eq!(ready.as_mut().poll(&mut context), Poll::Ready(Ok(())));
+    }
+
     #[tokio::test]
     async fn a_broken_promise_breaks_no_other() {
-        let [first, second] = Promise::group([8, 8]).try_into().unwrap();
+        let [first, second] = [8, 8].map(Promise::new);
         let segments = [&first, &second].map(|promise| promise.segment(0, 8));
         drop(first);
         second.keep(Buffer::zeroed(8));

@@ -18,6 +18,10 @@ use crate::wire::{Envelope, FrameHead, PADDING, WireError, encode_head};
 /// The largest payload, in bytes, that is copied behind its head: one buffer is written faster than several.
 const COPIED_BYTES_MAX: u64 = 1 << 10;
 
+/// The number of bytes of segments that are waited for together. A write of fewer bytes saves less time than
+/// a wake-up takes from the thread that computes the next segments.
+const WRITTEN_BYTES_MIN: usize = 64 << 10;
+
 /// Writes frames to a stream.
 pub(crate) struct Sender<W> {
     stream: W,
@@ -76,11 +80,12 @@ impl<W: AsyncWrite + Send + Unpin> FrameSender for Sender<W> {
             let mut slices = Vec::with_capacity(1 + 2 * segments.len());
             slices.push(IoSlice::new(&bytes));
             let mut end = 0;
-            for (segment, start) in segments.iter().zip(starts) {
+            for (at, (segment, start)) in segments.iter().zip(starts).enumerate() {
                 if !segment.is_ready() {
                     // Writes the segments that are ready instead of holding them back.
                     write_all(&mut self.stream, &mut slices, &self.taken).await?;
                     slices.clear();
+                    last_of_write(&segments[at..]).ready().await?;
                     segment.ready().await?;
                 }
                 slices.push(IoSlice::new(&PADDING[..(start - end) as usize]));
@@ -99,6 +104,19 @@ impl<W: AsyncWrite + Send + Unpin> FrameSender for Sender<W> {
     fn taken(&self) -> Option<Arc<AtomicU64>> {
         Some(Arc::clone(&self.taken))
     }
+}
+
+/// Returns the last one of the segments that are waited for together.
+///
+/// # Panics
+/// If there is no segment.
+fn last_of_write(segments: &[Segment]) -> &Segment {
+    let mut bytes = 0;
+    let is_last = |segment: &&Segment| {
+        bytes += segment.len();
+        bytes >= WRITTEN_BYTES_MIN
+    };
+    segments.iter().find(is_last).unwrap_or(&segments[segments.len() - 1])
 }
 
 /// Writes an envelope to a local link, and lends what it can of the payload. Waits until all of the payload
