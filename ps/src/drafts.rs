@@ -14,7 +14,7 @@ use pushpull_transport::buffer::{BufferPool, Credit};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use crate::shard::{Draft, DraftWriter, Plan, PlanKey, ShardState};
+use crate::shard::{Draft, DraftWriter, LastBlocks, Plan, PlanKey, ShardState};
 
 /// The longest time for which a push waits for the draft of another, and the longest time in which a push
 /// must have arrived for the next one on its connection to be drafted. A slow connection must not delay
@@ -52,7 +52,7 @@ enum Turn {
     Written {
         connection: u64,
         push: PushId,
-        draft: Draft,
+        draft: LastBlocks,
     },
     /// The shard is about to change.
     Applying,
@@ -111,18 +111,19 @@ impl Drafts {
         matches!(state.turn, Turn::Writing | Turn::Written { .. }).then_some(state.last)
     }
 
-    /// Takes the draft of a push that has reached the shard; `None` if it was revoked.
+    /// Takes the draft of a push that has reached the shard; `None` if it was revoked. Waits until its last
+    /// blocks are done.
     pub(crate) fn collect(&self, connection: u64, id: &PushId) -> Option<Draft> {
         let mut state = self.0.state.lock();
-        match std::mem::replace(&mut state.turn, Turn::Applying) {
-            Turn::Written { connection: from, push, draft } if from == connection && push == *id => {
-                Some(draft)
-            }
+        let draft = match std::mem::replace(&mut state.turn, Turn::Applying) {
+            Turn::Written { connection: from, push, draft } if from == connection && push == *id => draft,
             other => {
                 state.turn = other;
-                None
+                return None;
             }
-        }
+        };
+        drop(state);
+        Some(draft.wait())
     }
 
     /// Takes the turn for the shard itself, which is about to change. Revokes the draft that is being made,
@@ -167,7 +168,7 @@ impl Drafts {
         }
     }
 
-    fn complete(&self, number: u64, connection: u64, push: PushId, draft: Draft) {
+    fn complete(&self, number: u64, connection: u64, push: PushId, draft: LastBlocks) {
         let mut state = self.0.state.lock();
         if state.last == number && matches!(state.turn, Turn::Writing) {
             state.turn = Turn::Written { connection, push, draft };

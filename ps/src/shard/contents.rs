@@ -21,10 +21,11 @@ use super::aggregate::Aggregate;
 use super::answer::{again, misfit};
 use super::compression::{BadGradient, Compression};
 use super::cut::{Cut, Restored};
-use super::draft::{Draft, Fault, Plan};
+use super::draft::{Draft, Plan};
 use super::ledger::Ledger;
 use super::newest::{Newest, ValuesKind};
 use super::on_device::Device;
+use super::outcome::Fault;
 use super::slice::Slice;
 use super::threads::{UpdateThreads, first_not};
 use super::timer::{Measure, UpdateTimer};
@@ -412,7 +413,7 @@ impl Contents {
     }
 
     /// Returns what a draft must know of the shard; `None` if the shard applies no push at once now.
-    pub(super) fn plan(&self, measure: Measure) -> Option<Plan> {
+    pub(super) fn plan(&self, measure: Measure, threads: &UpdateThreads) -> Option<Plan> {
         let (created, rate) = (Arc::clone(&self.created), self.planned_rate()?);
         let member = |worker| {
             let incarnation = self.members.incarnation(worker)?;
@@ -420,7 +421,8 @@ impl Contents {
         };
         let members = self.members.indices().filter_map(member).collect();
         let slices = self.slices.iter().rev().map(Slice::view).collect();
-        Some(Plan::new(created, self.placement_digest, (self.version, rate), members, slices, measure))
+        let (next, with) = ((self.version, rate), (measure, threads.clone()));
+        Some(Plan::new(created, self.placement_digest, next, members, slices, with))
     }
 
     /// Returns the factor by which hooks multiply the learning rate of the next update; `None` if the shard

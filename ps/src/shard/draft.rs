@@ -5,16 +5,20 @@
 //! is dropped changes nothing; (C) a draft becomes an update only of the version from which it leads.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use pushpull_kernels::cpu::{all_below, all_finite};
 use pushpull_messages::gradient::GRADIENT_LIMIT;
-use pushpull_messages::id::{Incarnation, Sequence, SliceId, Version};
+use pushpull_messages::id::{Incarnation, Sequence, Version};
 use pushpull_messages::message::{CreateShard, Push, PushId};
 use pushpull_transport::buffer::{Buffer, BufferPool, Credit};
 
+use super::outcome::{Fault, Outcome};
+use super::shared_work::SharedWork;
 use super::slice::{Drafted, SliceView};
+use super::threads::UpdateThreads;
 use super::timer::Measure;
 use super::update::Update;
 use crate::sync;
@@ -44,29 +48,34 @@ struct Planned {
     slices: Vec<SliceView>,
     /// Measures the work on a draft.
     measure: Measure,
+    /// The threads that help with a large draft.
+    threads: UpdateThreads,
 }
 
 /// The next values of all slices.
 pub(crate) struct Draft {
+    made: Made,
+    /// What came of the blocks.
+    outcome: Outcome,
+}
+
+/// A draft whose gradients have all arrived. Other threads may still work on its last blocks.
+pub(crate) struct LastBlocks {
+    made: Made,
+    outcome: Outcome,
+    shared: Option<SharedWork>,
+}
+
+/// What a draft consists of.
+struct Made {
     /// The version from which the draft leads to the next one.
     version: Version,
     learning_rate_factor: f32,
     /// In the order of the gradients of the push.
     slices: Vec<Drafted>,
     bytes: usize,
-    /// The time spent on the draft.
-    took: Duration,
-    fault: Option<Fault>,
     /// The credit for the payload of the push.
     _credit: Option<Credit>,
-}
-
-/// A gradient that cannot be applied.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Fault {
-    pub slice: SliceId,
-    /// Whether all elements are finite, so that one of them is too large.
-    pub is_finite: bool,
 }
 
 impl Plan {
@@ -76,9 +85,10 @@ impl Plan {
         (version, rate): (Version, f32),
         members: BTreeMap<u32, (Incarnation, Sequence)>,
         slices: Vec<SliceView>,
-        measure: Measure,
+        (measure, threads): (Measure, UpdateThreads),
     ) -> Self {
-        Self(Arc::new(Planned { created, placement_digest, version, rate, members, slices, measure }))
+        let planned = Planned { created, placement_digest, version, rate, members, slices, measure, threads };
+        Self(Arc::new(planned))
     }
 
     /// Returns whether an earlier push of the same worker is still to be applied. A draft of this push would
@@ -101,24 +111,23 @@ impl Plan {
             && (push.epoch, push.placement_digest) == (created.placement.epoch, *placement_digest)
             && push.slices.iter().eq(slices.iter().map(|slice| &slice.id))
             && lengths.iter().copied().eq(slices.iter().map(|slice| slice.bytes() as u64));
-        let draft = Draft {
+        let made = Made {
             version: *version,
             learning_rate_factor: factor * rate,
             slices: Vec::with_capacity(slices.len()),
             bytes: 0,
-            took: Duration::ZERO,
-            fault: None,
             _credit: None,
         };
         let is_large = lengths.iter().sum::<u64>() >= LARGE_BYTES;
         let mut writer = DraftWriter {
             plan: self.clone(),
             pool: pool.clone(),
-            draft,
+            made,
+            outcome: Outcome::default(),
             begun: None,
             block: Block::default(),
             block_bytes: if is_large { LARGE_BLOCK_BYTES } else { BLOCK_BYTES },
-            is_large,
+            shared: is_large.then(|| SharedWork::new(self.0.threads.clone())),
         };
         writer.begin_slices();
         fits.then_some(writer)
@@ -128,32 +137,44 @@ impl Plan {
 impl Draft {
     /// Returns whether the draft leads from `version` with this factor of the learning rate.
     pub(super) fn fits(&self, version: Version, learning_rate_factor: f32) -> bool {
-        self.version == version && self.learning_rate_factor.to_bits() == learning_rate_factor.to_bits()
+        let Made { version: own, learning_rate_factor: factor, .. } = &self.made;
+        *own == version && factor.to_bits() == learning_rate_factor.to_bits()
     }
 
     /// Returns the first gradient that cannot be applied, if there is one.
-    pub(super) const fn fault(&self) -> Option<Fault> {
-        self.fault
+    pub(super) fn fault(&self) -> Option<Fault> {
+        self.outcome.fault.map(|(_, fault)| fault)
     }
 
     /// Returns the size of the drafted slices in bytes.
     pub(super) const fn bytes(&self) -> usize {
-        self.bytes
+        self.made.bytes
     }
 
     /// Returns the size in bytes of the gradients that the draft has kept.
     pub(super) fn kept_bytes(&self) -> usize {
-        self.slices.iter().map(Drafted::kept_bytes).sum()
+        self.made.slices.iter().map(Drafted::kept_bytes).sum()
     }
 
     /// Returns the time spent on the draft.
     pub(super) const fn took(&self) -> Duration {
-        self.took
+        self.outcome.took
     }
 
     /// Returns what the draft has for each slice, in the order of the gradients of the push.
     pub(super) fn into_slices(self) -> Vec<Drafted> {
-        self.slices
+        self.made.slices
+    }
+}
+
+impl LastBlocks {
+    /// Waits until the last blocks are done. This takes about as long as the work on one block.
+    pub(crate) fn wait(self) -> Draft {
+        let Self { made, mut outcome, shared } = self;
+        if let Some(shared) = shared {
+            outcome.add(shared.wait());
+        }
+        Draft { made, outcome }
     }
 }
 
@@ -161,13 +182,16 @@ impl Draft {
 pub(crate) struct DraftWriter {
     plan: Plan,
     pool: BufferPool,
-    draft: Draft,
+    made: Made,
+    /// What came of the blocks on which this thread has worked.
+    outcome: Outcome,
     /// What the draft has for the current slice; `None` after the last one.
     begun: Option<Drafted>,
     block: Block,
     /// The number of bytes of a whole block.
     block_bytes: usize,
-    is_large: bool,
+    /// The threads that help; `None` if the draft is not large.
+    shared: Option<SharedWork>,
 }
 
 /// The part of the current gradient that arrives.
@@ -181,13 +205,60 @@ struct Block {
     filled: usize,
 }
 
+impl Block {
+    /// Returns the elements of the gradient that the block has.
+    const fn place(&self) -> Range<usize> {
+        self.start / 4..(self.start + self.filled) / 4
+    }
+
+    /// Returns what has arrived of a gradient that is not kept.
+    fn arrived(&self) -> &[f32] {
+        &self.memory.as_ref().expect("it has been filled").as_f32()[..self.filled / 4]
+    }
+}
+
+/// The work on one block of a gradient.
+struct BlockWork {
+    plan: Plan,
+    /// The position of the slice in the push.
+    position: usize,
+    /// The elements of the slice that the block has.
+    place: Range<usize>,
+    learning_rate_factor: f32,
+    /// Whether the draft is large.
+    is_large: bool,
+}
+
+impl BlockWork {
+    /// Checks the elements of the gradient, and computes the same ones of the next value and of the next
+    /// moving average, if the draft has them.
+    fn run(&self, gradient: &[f32], mut next: Option<(&mut [f32], Option<&mut [f32]>)>) -> Outcome {
+        let Planned { created, version, slices, measure, .. } = &*self.plan.0;
+        let (slice, mut can_be_applied) = (&slices[self.position], true);
+        let took = measure(&mut || {
+            can_be_applied = match &mut next {
+                None => all_below(gradient, GRADIENT_LIMIT),
+                Some((value, average)) => {
+                    let (spec, last_step, factor) =
+                        (&created.update, created.last_step, self.learning_rate_factor);
+                    let update = Update::new(spec, *version, last_step, factor, 1);
+                    let next = (&mut **value, average.as_deref_mut());
+                    slice.draft(self.place.clone(), gradient, &update, next, self.is_large)
+                }
+            };
+        });
+        let fault = || Fault { slice: slice.id, is_finite: all_finite(gradient) };
+        Outcome { took, fault: (!can_be_applied).then(|| ([self.position, self.place.start], fault())) }
+    }
+}
+
 impl DraftWriter {
     /// Returns memory for the next bytes of the current gradient.
     ///
     /// # Panics
     /// After the last gradient.
     pub(crate) fn space(&mut self) -> &mut [u8] {
-        let slice = &self.plan.0.slices[self.draft.slices.len()];
+        let slice = &self.plan.0.slices[self.made.slices.len()];
         let Block { memory, start, filled } = &mut self.block;
         let end = slice.bytes().min(*start + self.block_bytes);
         match self.begun.as_mut().expect("a slice is missing") {
@@ -201,13 +272,11 @@ impl DraftWriter {
 
     /// Takes the first `bytes` bytes of [`space`](Self::space).
     pub(crate) fn filled(&mut self, bytes: usize) {
-        let slice = self.plan.0.slices[self.draft.slices.len()].bytes();
+        let slice = self.plan.0.slices[self.made.slices.len()].bytes();
         self.block.filled += bytes;
         let end = self.block.start + self.block.filled;
         if self.block.filled == self.block_bytes || end == slice {
-            let measure = self.plan.0.measure;
-            let took = measure(&mut || self.use_block());
-            self.draft.took += took;
+            self.use_block();
             (self.block.start, self.block.filled) = (end, 0);
         }
         if end == slice {
@@ -218,55 +287,58 @@ impl DraftWriter {
 
     /// Keeps the credit for the payload.
     pub(crate) fn hold(&mut self, credit: Credit) {
-        self.draft._credit = Some(credit);
+        self.made._credit = Some(credit);
     }
 
     /// Returns the draft, or `None` if gradients are missing.
-    pub(crate) fn finish(self) -> Option<Draft> {
-        (self.draft.slices.len() == self.plan.0.slices.len()).then_some(self.draft)
+    pub(crate) fn finish(self) -> Option<LastBlocks> {
+        let Self { plan, made, outcome, shared, .. } = self;
+        (made.slices.len() == plan.0.slices.len()).then_some(LastBlocks { made, outcome, shared })
     }
 
-    /// Checks the block, and computes the part of the next value that it gives.
+    /// Checks the block, and computes the part of the next value that it gives. Another thread may do so.
     fn use_block(&mut self) {
-        let Planned { created, version, slices, .. } = &*self.plan.0;
-        let slice = &slices[self.draft.slices.len()];
-        let Block { memory, start, filled } = &self.block;
-        let place = *start / 4..(*start + *filled) / 4;
-        if self.draft.fault.is_some() {
+        if self.outcome.fault.is_some() || self.shared.as_ref().is_some_and(SharedWork::has_fault) {
             return;
         }
-        let begun = self.begun.as_mut().expect("a block belongs to a slice");
-        let arrived = || &memory.as_ref().expect("it has been filled").as_f32()[..place.len()];
-        let (gradient, can_be_applied) = match begun {
-            Drafted::Gradient(gradient) => {
-                let gradient = &gradient.as_f32()[place];
-                (gradient, all_below(gradient, GRADIENT_LIMIT))
-            }
-            Drafted::Nothing => (arrived(), all_below(arrived(), GRADIENT_LIMIT)),
+        let place = self.block.place();
+        let elements = place.len();
+        let work = BlockWork {
+            plan: self.plan.clone(),
+            position: self.made.slices.len(),
+            place: place.clone(),
+            learning_rate_factor: self.made.learning_rate_factor,
+            is_large: self.shared.is_some(),
+        };
+        let outcome = match self.begun.as_mut().expect("a block belongs to a slice") {
+            Drafted::Gradient(gradient) => work.run(&gradient.as_f32()[place], None),
+            Drafted::Nothing => work.run(self.block.arrived(), None),
             Drafted::Next { value, average } => {
-                let factor = self.draft.learning_rate_factor;
-                let update = Update::new(&created.update, *version, created.last_step, factor, 1);
-                let average = average.as_mut().map(|average| &mut average.as_f32_mut()[place.clone()]);
-                let next = (&mut value.as_f32_mut()[place.clone()], average);
-                let gradient = arrived();
-                (gradient, slice.draft(place, gradient, &update, next, self.is_large))
+                let mut next = value.next_part(elements);
+                let free = self.shared.as_ref().filter(|shared| average.is_none() && shared.may_begin());
+                if let Some(shared) = free {
+                    // The next block gets memory of its own.
+                    let memory = self.block.memory.take().expect("it has been filled");
+                    let run = move || work.run(&memory.as_f32()[..elements], Some((next.as_f32_mut(), None)));
+                    return shared.begin(run);
+                }
+                let average = average.as_mut().map(|average| &mut average.as_f32_mut()[place]);
+                work.run(self.block.arrived(), Some((next.as_f32_mut(), average)))
             }
         };
-        if !can_be_applied {
-            self.draft.fault = Some(Fault { slice: slice.id, is_finite: all_finite(gradient) });
-        }
+        self.outcome.add(outcome);
     }
 
     fn end_slice(&mut self) {
         let drafted = self.begun.take().expect("a slice has begun");
-        self.draft.bytes += self.plan.0.slices[self.draft.slices.len()].bytes();
-        self.draft.slices.push(drafted);
+        self.made.bytes += self.plan.0.slices[self.made.slices.len()].bytes();
+        self.made.slices.push(drafted);
         self.block.start = 0;
     }
 
     /// Begins the next slice that has bytes.
     fn begin_slices(&mut self) {
-        while let Some(slice) = self.plan.0.slices.get(self.draft.slices.len()) {
+        while let Some(slice) = self.plan.0.slices.get(self.made.slices.len()) {
             self.begun = Some(slice.begin_draft(&self.pool));
             if slice.bytes() > 0 {
                 return;

@@ -15,10 +15,12 @@ mod limits;
 mod newest;
 mod on_device;
 mod optimizer;
+mod outcome;
 mod pinned;
 #[cfg(test)]
 mod reference;
 mod saves;
+mod shared_work;
 mod slice;
 mod stage;
 mod state;
@@ -31,7 +33,7 @@ mod waiting;
 
 pub use answer::{Answer, Reader};
 pub use cut::{Cut, Restored, SliceState};
-pub(crate) use draft::{Draft, DraftWriter, Plan};
+pub(crate) use draft::{Draft, DraftWriter, LastBlocks, Plan};
 pub(crate) use initial::fill_initial;
 pub use limits::ShardLimits;
 pub use newest::{Newest, ValuesKind};

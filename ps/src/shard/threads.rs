@@ -31,18 +31,37 @@ impl UpdateThreads {
         Self((threads > 1).then(|| Arc::new(Lazy { threads, pool: OnceLock::new(), start })))
     }
 
+    /// Returns whether there are other threads. Starts them if there are.
+    pub(super) fn are_there(&self) -> bool {
+        self.pool().is_some()
+    }
+
+    /// Lets another thread do some work, and does not wait for it. Returns whether there is another thread.
+    pub(super) fn begin(&self, work: impl FnOnce() + Send + 'static) -> bool {
+        self.pool().inspect(|pool| pool.spawn(work)).is_some()
+    }
+
+    fn pool(&self) -> Option<&ThreadPool> {
+        self.0.as_deref().and_then(Lazy::pool)
+    }
+
     /// Does some work on gradients of this size: on the calling thread, or among the threads if the
     /// gradients are large.
     pub(super) fn share<T: Send>(&self, bytes: usize, work: impl FnOnce(Threads) -> T + Send) -> T {
         match &self.0 {
-            Some(lazy) if bytes >= SHARED_BYTES_MIN => {
-                match lazy.pool.get_or_init(|| (lazy.start)(lazy.threads)) {
-                    Some(pool) => pool.install(|| work(Threads::Pool(lazy.threads))),
-                    None => work(Threads::One),
-                }
-            }
+            Some(lazy) if bytes >= SHARED_BYTES_MIN => match lazy.pool() {
+                Some(pool) => pool.install(|| work(Threads::Pool(lazy.threads))),
+                None => work(Threads::One),
+            },
             _ => work(Threads::One),
         }
+    }
+}
+
+impl Lazy {
+    /// Returns the threads, which are started by the first call; `None` if they cannot be started.
+    fn pool(&self) -> Option<&ThreadPool> {
+        self.pool.get_or_init(|| (self.start)(self.threads)).as_ref()
     }
 }
 
@@ -88,6 +107,14 @@ mod tests {
         assert_eq!(threads.share(SHARED_BYTES_MIN, |threads| threads), Threads::Pool(3));
         let failed = UpdateThreads::new(3, |_| None);
         assert_eq!(failed.share(SHARED_BYTES_MIN, |threads| threads), Threads::One);
-        assert_eq!(UpdateThreads::new(1, start).share(SHARED_BYTES_MIN, |threads| threads), Threads::One);
+        let alone = UpdateThreads::new(1, start);
+        assert_eq!(alone.share(SHARED_BYTES_MIN, |threads| threads), Threads::One);
+        let (done, waits) = std::sync::mpsc::channel();
+        for (threads, expected) in [(&threads, true), (&failed, false), (&alone, false)] {
+            let done = done.clone();
+            assert_eq!(threads.begin(move || done.send(()).unwrap()), expected);
+        }
+        drop(done);
+        assert_eq!(waits.iter().count(), 1);
     }
 }

@@ -5,6 +5,7 @@ mod aligned;
 mod budget;
 mod free_list;
 mod line;
+mod parts;
 mod payload;
 mod pool;
 mod promise;
@@ -16,6 +17,7 @@ mod shared_memory;
 
 pub use aligned::Buffer;
 pub use budget::{Budget, Credit, Share};
+pub use parts::{Part, Parts};
 pub use payload::Payload;
 pub(crate) use payload::payload_layout;
 pub use pool::BufferPool;

@@ -18,7 +18,7 @@ use pushpull_messages::id::{GlobalStep, SliceId, Version};
 use pushpull_messages::optimizer::{UpdateSpec, VariableRule};
 use pushpull_messages::placement::SliceSpec;
 use pushpull_messages::variable::VariableSpec;
-use pushpull_transport::buffer::{Buffer, BufferPool, Segment};
+use pushpull_transport::buffer::{Buffer, BufferPool, Parts, Segment};
 
 use super::blocks::{Change, SLOTS_MAX, SliceWork};
 use super::cut::SliceState;
@@ -49,7 +49,7 @@ enum Slots {
 /// What a draft has for one slice.
 pub(super) enum Drafted {
     /// The next value and the next moving average.
-    Next { value: Buffer, average: Option<Buffer> },
+    Next { value: Parts, average: Option<Buffer> },
     /// Nothing, because the slice is frozen.
     Nothing,
     /// The gradient, for an optimizer with slots, or for a device. The slots and the memory of the device
@@ -91,7 +91,7 @@ impl SliceView {
             return Drafted::Gradient(pool.take(self.bytes()));
         }
         let average = self.average.as_ref().map(|average| pool.take(average.len()));
-        Drafted::Next { value: pool.take(self.bytes()), average }
+        Drafted::Next { value: Parts::new(pool.take(self.bytes())), average }
     }
 
     /// Computes the elements `place` of the next value and of the next moving average, from the same elements
@@ -352,7 +352,7 @@ impl Slice {
             Drafted::Nothing => {}
             Drafted::Gradient(gradient) => self.apply(&[gradient.as_f32()], update, pool, threads)?,
             Drafted::Next { value, average } => {
-                self.value = Arc::new(value);
+                self.value = Arc::new(value.into_buffer().expect("no thread works on a draft that is made"));
                 self.average = average.map(Arc::new);
             }
         }

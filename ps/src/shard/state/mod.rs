@@ -232,7 +232,7 @@ impl<R> ShardState<R> {
 
     /// Returns what a draft must know of the shard; `None` if the shard makes no drafts now.
     pub(crate) fn plan(&self) -> Option<Plan> {
-        self.contents.as_ref()?.plan(self.timer.measure)
+        self.contents.as_ref()?.plan(self.timer.measure, &self.threads)
     }
 
     /// Sets whether the draft of a push is being made. Pushes that have arrived wait until it is over, so

@@ -12,7 +12,7 @@ use pushpull_messages::sync::SyncSpec;
 use pushpull_transport::buffer::{BufferPool, Payload};
 
 use super::pushes::{Tested, create, floats, latest, only, payload, push};
-use crate::shard::{Draft, DraftWriter, Gradients, Reader};
+use crate::shard::{Draft, DraftWriter, Gradients, LastBlocks, Reader, UpdateThreads};
 
 /// Drafts a push as if its payload arrived in pieces; `pieces` are their sizes in bytes, again and again.
 pub(super) fn draft(state: &Tested, push: &Push, gradients: &Payload, pieces: &[usize]) -> Option<Draft> {
@@ -29,7 +29,7 @@ pub(super) fn draft(state: &Tested, push: &Push, gradients: &Payload, pieces: &[
             rest = &rest[piece..];
         }
     }
-    writer.finish()
+    writer.finish().map(LastBlocks::wait)
 }
 
 fn apply(
@@ -111,12 +111,14 @@ proptest! {
     }
 }
 
-/// Drafts a push that is so large that its results are written past the caches. An element anywhere may be
-/// NaN or too large; such a push must not be applied.
+/// Drafts a push that is so large that its results are written past the caches, and that other threads may
+/// help. An element anywhere may be NaN or too large; such a push must not be applied.
 #[test]
 fn a_large_drafted_update_has_the_same_bits() {
     const ROWS: usize = (8 << 20) / 8 + 3;
-    for average in [None, Some(0.5)] {
+    let three =
+        UpdateThreads::new(3, |threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build().ok());
+    for (average, threads) in [(None, UpdateThreads::NONE), (Some(0.5), three.clone()), (None, three)] {
         let large = |update: &UpdateSpec| {
             let mut large = CreateShard { update: update.clone(), ..create(OptimizerSpec::sgd(1.0), 9) };
             large.variables[0].shape = [ROWS + 3, 2].into();
@@ -127,7 +129,8 @@ fn a_large_drafted_update_has_the_same_bits() {
         let update = UpdateSpec { average, weight_decay: 0.01, ..OptimizerSpec::sgd(0.3).into() };
         let digest = large(&update).placement.digest();
         let [mut drafted, mut usual] = [(); 2].map(|()| {
-            let mut state = Tested::new(64 << 20);
+            let Tested(state) = Tested::new(64 << 20);
+            let mut state = Tested(state.shared_by(threads.clone()));
             state.create(large(&update)).unwrap();
             let pull = Pull { at: PullAt::Join, ..latest(digest) };
             let reader = Reader { worker: 0, incarnation: push(1).id.incarnation, connection: 1 };
