@@ -27,7 +27,7 @@ use super::newest::{Newest, ValuesKind};
 use super::on_device::Device;
 use super::outcome::Fault;
 use super::slice::Slice;
-use super::threads::{UpdateThreads, first_not};
+use super::threads::{UpdateThreads, first_not, for_each};
 use super::timer::{Measure, UpdateTimer};
 use super::update::Update;
 use super::waiting::Values;
@@ -455,8 +455,12 @@ impl Contents {
         let update = Update::new(&created.update, version, created.last_step, factor, 1);
         let (kept, slices) = (draft.kept_bytes(), &mut self.slices);
         threads.share(kept, |threads| {
-            let mut slices = slices.iter_mut().rev().zip(draft.into_slices());
-            slices.try_for_each(|(slice, drafted)| slice.apply_drafted(drafted, &update, pool, threads))
+            let drafted = draft.into_slices().into_iter().map(Some);
+            let mut slices: Vec<_> = slices.iter_mut().rev().zip(drafted).collect();
+            for_each(&mut slices, threads, &|(slice, drafted)| {
+                let drafted = drafted.take().expect("each slice is visited once");
+                slice.apply_drafted(drafted, &update, pool, threads)
+            })
         })?;
         self.version = version.next();
         Ok(())
@@ -484,13 +488,13 @@ impl Contents {
         let update = Update::new(&self.created.update, self.version, last_step, factor, count);
         let (slices, bytes) = (&mut self.slices, addends.iter().map(Payload::bytes).sum());
         threads.share(bytes, |threads| {
-            let mut gradients = Vec::with_capacity(addends.len());
-            for (at, slice) in slices.iter_mut().rev().enumerate() {
-                gradients.clear();
-                gradients.extend(addends.iter().map(|addend| addend.segments()[at].as_f32()));
-                slice.apply(&gradients, &update, pool, threads)?;
-            }
-            Ok(())
+            let of_slice = |at: usize| addends.iter().map(move |addend| addend.segments()[at].as_f32());
+            let gradients: Vec<&[f32]> = (0..slices.len()).flat_map(of_slice).collect();
+            let gradients = gradients.chunks_exact(addends.len());
+            let mut slices: Vec<_> = slices.iter_mut().rev().zip(gradients).collect();
+            for_each(&mut slices, threads, &|(slice, gradients)| {
+                slice.apply(gradients, &update, pool, threads)
+            })
         })?;
         self.version = self.version.next();
         Ok(())

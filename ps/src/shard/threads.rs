@@ -81,6 +81,20 @@ pub(super) fn first_not<T: Sync>(
     in_first.or(in_rest.map(|at| first.len() + at))
 }
 
+/// Does some work on each item. `threads` may share the items. Returns one of the errors, if there are any.
+pub(super) fn for_each<T: Send, E: Send>(
+    items: &mut [T],
+    threads: Threads,
+    work: &(impl Fn(&mut T) -> Result<(), E> + Sync),
+) -> Result<(), E> {
+    if threads == Threads::One || items.len() < 2 {
+        return items.iter_mut().try_for_each(work);
+    }
+    let (first, rest) = items.split_at_mut(items.len() / 2);
+    let (first, rest) = rayon::join(|| for_each(first, threads, work), || for_each(rest, threads, work));
+    first.and(rest)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -93,6 +107,24 @@ mod tests {
             let (expected, holds) = (items.iter().position(|&item| item == 0), |&item: &u8| item > 0);
             prop_assert_eq!(first_not(&items, Threads::One, &holds), expected);
             prop_assert_eq!(first_not(&items, Threads::Pool(2), &holds), expected);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_number_of_threads_does_the_work_on_each_item(items in prop::collection::vec(0u8..3, 0..20)) {
+            for threads in [Threads::One, Threads::Pool(2)] {
+                let mut items = items.clone();
+                let done: Result<(), ()> = for_each(&mut items, threads, &|item| {
+                    *item += 1;
+                    Ok(())
+                });
+                prop_assert!(done.is_ok());
+                prop_assert!(items.iter().all(|&item| item > 0));
+                let zeros = items.iter().filter(|&&item| item == 1).count();
+                let failed = for_each(&mut items, threads, &|&mut item| if item == 1 { Err(item) } else { Ok(()) });
+                prop_assert_eq!(failed.is_err(), zeros > 0);
+            }
         }
     }
 

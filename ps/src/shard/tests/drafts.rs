@@ -118,7 +118,14 @@ fn a_large_drafted_update_has_the_same_bits() {
     const ROWS: usize = (8 << 20) / 8 + 3;
     let three =
         UpdateThreads::new(3, |threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build().ok());
-    for (average, threads) in [(None, UpdateThreads::NONE), (Some(0.5), three.clone()), (None, three)] {
+    let (sgd, adam) = (OptimizerSpec::sgd(0.3), OptimizerSpec::adam(0.1));
+    let cases = [
+        (&sgd, None, &UpdateThreads::NONE),
+        (&sgd, None, &three),
+        (&sgd, Some(0.5), &three),
+        (&adam, None, &three),
+    ];
+    for (optimizer, average, threads) in cases {
         let large = |update: &UpdateSpec| {
             let mut large = CreateShard { update: update.clone(), ..create(OptimizerSpec::sgd(1.0), 9) };
             large.variables[0].shape = [ROWS + 3, 2].into();
@@ -126,9 +133,9 @@ fn a_large_drafted_update_has_the_same_bits() {
             large.placement.slices[1].slice.row = ROWS as u64;
             large
         };
-        let update = UpdateSpec { average, weight_decay: 0.01, ..OptimizerSpec::sgd(0.3).into() };
+        let update = UpdateSpec { average, weight_decay: 0.01, ..optimizer.clone().into() };
         let digest = large(&update).placement.digest();
-        let [mut drafted, mut usual] = [(); 2].map(|()| {
+        let [mut drafted, mut usual] = [threads, &UpdateThreads::NONE].map(|threads| {
             let Tested(state) = Tested::new(64 << 20);
             let mut state = Tested(state.shared_by(threads.clone()));
             state.create(large(&update)).unwrap();
