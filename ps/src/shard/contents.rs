@@ -455,8 +455,9 @@ impl Contents {
         let update = Update::new(&created.update, version, created.last_step, factor, 1);
         let (kept, slices) = (draft.kept_bytes(), &mut self.slices);
         threads.share(kept, |threads| {
+            // The gradients that have arrived last may still be in the caches, so they come first.
             let drafted = draft.into_slices().into_iter().map(Some);
-            let mut slices: Vec<_> = slices.iter_mut().rev().zip(drafted).collect();
+            let mut slices: Vec<_> = slices.iter_mut().zip(drafted.rev()).collect();
             for_each(&mut slices, threads, &|(slice, drafted)| {
                 let drafted = drafted.take().expect("each slice is visited once");
                 slice.apply_drafted(drafted, &update, pool, threads)
