@@ -1,5 +1,5 @@
 //! Gives out the turn to draft: one push at a time may be drafted while it arrives. The sessions of a ps task
-//! make the draft, and the shard then applies it.
+//! make the draft with the help of other threads, and the shard then applies it.
 //!
 //! Wanted properties: (A) at most one draft is made at a time, and no update comes between its beginning and
 //! its end unless the draft is revoked; (B) the turn comes back when a push is applied, lost or revoked.
@@ -14,7 +14,7 @@ use pushpull_transport::buffer::{BufferPool, Credit};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use crate::shard::{Draft, DraftWriter, LastBlocks, Plan, PlanKey, ShardState};
+use crate::shard::{ArrivedDraft, DraftWriter, Plan, PlanKey, ShardState};
 
 /// The longest time for which a push waits for the draft of another, and the longest time in which a push
 /// must have arrived for the next one on its connection to be drafted. A slow connection must not delay
@@ -52,7 +52,7 @@ enum Turn {
     Written {
         connection: u64,
         push: PushId,
-        draft: LastBlocks,
+        draft: ArrivedDraft,
     },
     /// The shard is about to change.
     Applying,
@@ -111,19 +111,18 @@ impl Drafts {
         matches!(state.turn, Turn::Writing | Turn::Written { .. }).then_some(state.last)
     }
 
-    /// Takes the draft of a push that has reached the shard; `None` if it was revoked. Waits until its last
-    /// blocks are done.
-    pub(crate) fn collect(&self, connection: u64, id: &PushId) -> Option<Draft> {
+    /// Takes the draft of a push that has reached the shard; `None` if it was revoked.
+    pub(crate) fn collect(&self, connection: u64, id: &PushId) -> Option<ArrivedDraft> {
         let mut state = self.0.state.lock();
-        let draft = match std::mem::replace(&mut state.turn, Turn::Applying) {
-            Turn::Written { connection: from, push, draft } if from == connection && push == *id => draft,
+        match std::mem::replace(&mut state.turn, Turn::Applying) {
+            Turn::Written { connection: from, push, draft } if from == connection && push == *id => {
+                Some(draft)
+            }
             other => {
                 state.turn = other;
-                return None;
+                None
             }
-        };
-        drop(state);
-        Some(draft.wait())
+        }
     }
 
     /// Takes the turn for the shard itself, which is about to change. Revokes the draft that is being made,
@@ -168,7 +167,7 @@ impl Drafts {
         }
     }
 
-    fn complete(&self, number: u64, connection: u64, push: PushId, draft: LastBlocks) {
+    fn complete(&self, number: u64, connection: u64, push: PushId, draft: ArrivedDraft) {
         let mut state = self.0.state.lock();
         if state.last == number && matches!(state.turn, Turn::Writing) {
             state.turn = Turn::Written { connection, push, draft };
@@ -297,7 +296,7 @@ mod tests {
             assert!(next.as_mut().now_or_never().is_none(), "the one before it is still to be applied");
             let id = push(sequence).id;
             let draft = drafts.collect(1, &id).expect("its draft was not revoked");
-            apply(&mut shard, &drafts, &push(sequence), Gradients::Drafted(draft));
+            apply(&mut shard, &drafts, &push(sequence), Gradients::Drafted(draft.wait()));
             assert_eq!(shard.0.observe().version, Version(sequence));
             fill(next.await.expect("the turn is free again"));
         }
@@ -314,7 +313,7 @@ mod tests {
         apply(&mut shard, &drafts, &push(1), gradients);
         fill(second.await.expect("it is the next one"));
         let draft = drafts.collect(1, &push(2).id).expect("its draft was not revoked");
-        apply(&mut shard, &drafts, &push(2), Gradients::Drafted(draft));
+        apply(&mut shard, &drafts, &push(2), Gradients::Drafted(draft.wait()));
     }
 
     #[tokio::test]

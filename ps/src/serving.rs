@@ -195,24 +195,24 @@ impl Serving {
         };
         let reply = TracedReply::new(reply, trace.clone());
         let drafts = &self.with.drafts;
-        let gradients = match &message {
-            Message::Push(push) if payload.is_taken() => match drafts.collect(connection, &push.id) {
-                Some(draft) => Gradients::Drafted(draft),
-                None => return self.act(host, |state| vec![state.ask_again(reply)]),
-            },
+        let mut arrived = None;
+        match &message {
+            Message::Push(push) if payload.is_taken() => {
+                arrived = drafts.collect(connection, &push.id);
+                if arrived.is_none() {
+                    return self.act(host, |state| vec![state.ask_again(reply)]);
+                }
+            }
             Message::Push(_) => {
                 // The update can reuse the memory of the values only if no plan has them.
                 drafts.release_plan();
-                payload.into()
             }
-            Message::CreateShard(_) => {
-                drafts.revoke();
-                payload.into()
-            }
-            _ => payload.into(),
-        };
-        let drafted = matches!(gradients, Gradients::Drafted(_));
+            Message::CreateShard(_) => drafts.revoke(),
+            _ => {}
+        }
+        let drafted = arrived.is_some();
         self.act(host, |state| {
+            let gradients = arrived.map_or_else(|| payload.into(), |draft| Gradients::Drafted(draft.wait()));
             let mut answers = dispatch(state, message, gradients, reader, connection, reply);
             if let Some(trace) = trace {
                 trace.done();

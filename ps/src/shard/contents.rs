@@ -26,7 +26,7 @@ use super::ledger::Ledger;
 use super::newest::{Newest, ValuesKind};
 use super::on_device::Device;
 use super::outcome::Fault;
-use super::slice::Slice;
+use super::slice::{Slice, among_slices};
 use super::threads::{UpdateThreads, first_not, for_each};
 use super::timer::{Measure, UpdateTimer};
 use super::update::Update;
@@ -455,10 +455,11 @@ impl Contents {
         let update = Update::new(&created.update, version, created.last_step, factor, 1);
         let (kept, slices) = (draft.kept_bytes(), &mut self.slices);
         threads.share(kept, |threads| {
-            // The gradients that have arrived last may still be in the caches, so they come first.
+            let of_slices = among_slices(slices, &update, threads);
+            // Begins with the gradients that have arrived last, which may still be in the caches.
             let drafted = draft.into_slices().into_iter().map(Some);
             let mut slices: Vec<_> = slices.iter_mut().zip(drafted.rev()).collect();
-            for_each(&mut slices, threads, &|(slice, drafted)| {
+            for_each(&mut slices, of_slices, &|(slice, drafted)| {
                 let drafted = drafted.take().expect("each slice is visited once");
                 slice.apply_drafted(drafted, &update, pool, threads)
             })
@@ -489,11 +490,12 @@ impl Contents {
         let update = Update::new(&self.created.update, self.version, last_step, factor, count);
         let (slices, bytes) = (&mut self.slices, addends.iter().map(Payload::bytes).sum());
         threads.share(bytes, |threads| {
+            let of_slices = among_slices(slices, &update, threads);
             let of_slice = |at: usize| addends.iter().map(move |addend| addend.segments()[at].as_f32());
             let gradients: Vec<&[f32]> = (0..slices.len()).flat_map(of_slice).collect();
             let gradients = gradients.chunks_exact(addends.len());
             let mut slices: Vec<_> = slices.iter_mut().rev().zip(gradients).collect();
-            for_each(&mut slices, threads, &|(slice, gradients)| {
+            for_each(&mut slices, of_slices, &|(slice, gradients)| {
                 slice.apply(gradients, &update, pool, threads)
             })
         })?;

@@ -60,7 +60,7 @@ pub(crate) struct Draft {
 }
 
 /// A draft whose gradients have all arrived. Other threads may still work on its last blocks.
-pub(crate) struct LastBlocks {
+pub(crate) struct ArrivedDraft {
     made: Made,
     outcome: Outcome,
     shared: Option<SharedWork>,
@@ -156,7 +156,7 @@ impl Draft {
         self.made.slices.iter().map(Drafted::kept_bytes).sum()
     }
 
-    /// Returns the time spent on the draft.
+    /// Returns the time that all threads together have spent on the draft.
     pub(super) const fn took(&self) -> Duration {
         self.outcome.took
     }
@@ -167,8 +167,11 @@ impl Draft {
     }
 }
 
-impl LastBlocks {
+impl ArrivedDraft {
     /// Waits until the last blocks are done. This takes about as long as the work on one block.
+    ///
+    /// # Panics
+    /// If the work on a block has.
     pub(crate) fn wait(self) -> Draft {
         let Self { made, mut outcome, shared } = self;
         if let Some(shared) = shared {
@@ -291,9 +294,9 @@ impl DraftWriter {
     }
 
     /// Returns the draft, or `None` if gradients are missing.
-    pub(crate) fn finish(self) -> Option<LastBlocks> {
+    pub(crate) fn finish(self) -> Option<ArrivedDraft> {
         let Self { plan, made, outcome, shared, .. } = self;
-        (made.slices.len() == plan.0.slices.len()).then_some(LastBlocks { made, outcome, shared })
+        (made.slices.len() == plan.0.slices.len()).then_some(ArrivedDraft { made, outcome, shared })
     }
 
     /// Checks the block, and computes the part of the next value that it gives. Another thread may do so.
@@ -314,8 +317,11 @@ impl DraftWriter {
             Drafted::Gradient(gradient) => work.run(&gradient.as_f32()[place], None),
             Drafted::Nothing => work.run(self.block.arrived(), None),
             Drafted::Next { value, average } => {
+                assert_eq!(value.given(), place.start, "the blocks of a slice come in order");
                 let mut next = value.next_part(elements);
-                let free = self.shared.as_ref().filter(|shared| average.is_none() && shared.may_begin());
+                // To wake a thread takes longer than the work on a small block.
+                let may_share = average.is_none() && elements * 4 >= self.block_bytes / 4;
+                let free = self.shared.as_ref().filter(|shared| may_share && shared.may_begin());
                 if let Some(shared) = free {
                     // The next block gets memory of its own.
                     let memory = self.block.memory.take().expect("it has been filled");

@@ -33,7 +33,7 @@ mod waiting;
 
 pub use answer::{Answer, Reader};
 pub use cut::{Cut, Restored, SliceState};
-pub(crate) use draft::{Draft, DraftWriter, LastBlocks, Plan};
+pub(crate) use draft::{ArrivedDraft, DraftWriter, Plan};
 pub(crate) use initial::fill_initial;
 pub use limits::ShardLimits;
 pub use newest::{Newest, ValuesKind};

@@ -1,8 +1,11 @@
-//! The work on a draft that is done beside the session that receives the gradients: which blocks are under
-//! way, and what came of those that are done.
+//! The work on a draft that other threads than that of the session may do.
 //!
-//! Wanted properties: (A) the work is bounded; (B) whoever takes the draft waits for all of it.
+//! Wanted properties: (A) the work is bounded; (B) whoever takes the draft has waited for all of it, also if
+//! the other threads are busy; (C) a draft that is dropped leaves no work behind that has not begun.
 
+use std::any::Any;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
@@ -10,73 +13,111 @@ use parking_lot::{Condvar, Mutex};
 use super::outcome::Outcome;
 use super::threads::UpdateThreads;
 
-/// The largest number of blocks of a draft that are under way at a time. A block that is received meanwhile
-/// stays in the caches that the cores share.
+/// The largest number of blocks of a draft that are under way at a time. More of them do not stay in the
+/// caches that the cores share.
 const BLOCKS_MAX: usize = 2;
 
 /// The work of other threads on one draft.
 pub(super) struct SharedWork {
     threads: UpdateThreads,
-    work: Arc<Work>,
+    blocks: Arc<Blocks>,
 }
 
+/// The work on one block.
+type Block = Box<dyn FnOnce() -> Outcome + Send>;
+
 #[derive(Default)]
-struct Work {
+struct Blocks {
     state: Mutex<State>,
-    changed: Condvar,
+    /// Notified when a block is done.
+    done: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    /// The number of blocks that are under way.
-    under_way: usize,
+    /// The blocks that no thread has begun.
+    waiting: VecDeque<Block>,
+    /// The number of blocks that a thread has begun, and not done.
+    begun: usize,
     outcome: Outcome,
+    /// The panic of a block.
+    panic: Option<Box<dyn Any + Send>>,
 }
 
 impl SharedWork {
     pub(super) fn new(threads: UpdateThreads) -> Self {
-        Self { threads, work: Arc::default() }
+        Self { threads, blocks: Arc::default() }
     }
 
     /// Returns whether another thread may do the work on a block now.
     pub(super) fn may_begin(&self) -> bool {
-        self.threads.are_there() && self.work.state.lock().under_way < BLOCKS_MAX
+        let state = self.blocks.state.lock();
+        state.waiting.len() + state.begun < BLOCKS_MAX && self.threads.are_there()
     }
 
     /// Lets another thread do the work on a block.
-    ///
-    /// # Panics
-    /// If there is no other thread.
     pub(super) fn begin(&self, block: impl FnOnce() -> Outcome + Send + 'static) {
-        self.work.state.lock().under_way += 1;
-        let work = Arc::clone(&self.work);
-        let begun = self.threads.begin(move || {
-            // All that the block has is dropped before it counts as done.
-            let outcome = block();
-            let mut state = work.state.lock();
-            state.under_way -= 1;
-            state.outcome.add(outcome);
-            drop(state);
-            work.changed.notify_all();
+        self.blocks.state.lock().waiting.push_back(Box::new(block));
+        let blocks = Arc::clone(&self.blocks);
+        self.threads.begin(move || {
+            blocks.run_one();
         });
-        assert!(begun, "a block begins when there is another thread");
     }
 
     /// Returns whether a fault has been found.
     pub(super) fn has_fault(&self) -> bool {
-        self.work.state.lock().outcome.fault.is_some()
+        self.blocks.state.lock().outcome.fault.is_some()
     }
 
-    /// Waits until no block is under way. Returns what came of all of them.
+    /// Does the work that no thread has begun, and waits for the rest. Returns what came of all blocks.
+    ///
+    /// # Panics
+    /// If a block has.
     pub(super) fn wait(&self) -> Outcome {
-        let mut state = self.work.state.lock();
-        self.work.changed.wait_while(&mut state, |state| state.under_way > 0);
-        state.outcome
+        while self.blocks.run_one() {}
+        let mut state = self.blocks.state.lock();
+        self.blocks.done.wait_while(&mut state, |state| state.begun > 0);
+        match state.panic.take() {
+            None => state.outcome,
+            Some(panic) => {
+                drop(state);
+                resume_unwind(panic)
+            }
+        }
+    }
+}
+
+impl Drop for SharedWork {
+    fn drop(&mut self) {
+        let waiting = std::mem::take(&mut self.blocks.state.lock().waiting);
+        drop(waiting);
+    }
+}
+
+impl Blocks {
+    /// Does the work on a block that no thread has begun. Returns whether there was one.
+    fn run_one(&self) -> bool {
+        let mut state = self.state.lock();
+        let Some(block) = state.waiting.pop_front() else { return false };
+        state.begun += 1;
+        drop(state);
+        // All that the block has is dropped before it counts as done.
+        let result = catch_unwind(AssertUnwindSafe(block));
+        let mut state = self.state.lock();
+        state.begun -= 1;
+        match result {
+            Ok(outcome) => state.outcome.add(outcome),
+            Err(panic) => state.panic = Some(panic),
+        }
+        drop(state);
+        self.done.notify_all();
+        true
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::channel;
     use std::time::Duration;
 
     use pushpull_messages::id::SliceId;
@@ -84,8 +125,11 @@ mod tests {
     use super::*;
     use crate::shard::outcome::Fault;
 
-    fn start(threads: usize) -> Option<rayon::ThreadPool> {
-        rayon::ThreadPoolBuilder::new().num_threads(threads).build().ok()
+    fn threads(threads: usize) -> UpdateThreads {
+        // With fewer than two, a shard has no other threads.
+        UpdateThreads::new(threads.max(2), |threads| {
+            rayon::ThreadPoolBuilder::new().num_threads(threads - 1).build().ok()
+        })
     }
 
     fn fault(slice: usize, is_finite: bool) -> Option<([usize; 2], Fault)> {
@@ -94,31 +138,75 @@ mod tests {
 
     #[test]
     fn a_draft_waits_for_its_blocks() {
-        let work_ = SharedWork::new(UpdateThreads::new(3, start));
-        let gates = [(); BLOCKS_MAX].map(|()| std::sync::mpsc::channel::<()>());
+        let work = SharedWork::new(threads(3));
+        let gates = [(); BLOCKS_MAX].map(|()| channel::<()>());
         let mut opened = Vec::new();
         for (at, (open, gate)) in gates.into_iter().enumerate() {
-            assert!(work_.may_begin());
+            assert!(work.may_begin());
             opened.push(open);
-            work_.begin(move || {
+            work.begin(move || {
                 gate.recv().unwrap();
                 Outcome { took: Duration::from_secs(1), fault: fault(2 - at, at == 0) }
             });
         }
-        assert!(!work_.may_begin(), "(A)");
+        assert!(!work.may_begin(), "(A)");
         std::thread::scope(|scope| {
-            let waits = scope.spawn(|| work_.wait());
+            let waits = scope.spawn(|| work.wait());
             opened.iter().for_each(|open| open.send(()).unwrap());
             let outcome = waits.join().unwrap();
             assert_eq!(outcome.took, Duration::from_secs(BLOCKS_MAX as u64), "(B)");
             let (place, first) = outcome.fault.unwrap();
             assert_eq!((place, first.is_finite), ([1, 0], false), "the first fault counts");
         });
-        assert!(work_.may_begin() && work_.has_fault());
+        assert!(work.may_begin() && work.has_fault());
+    }
+
+    /// Returns threads that are busy until the sender is dropped.
+    fn busy() -> (UpdateThreads, std::sync::mpsc::Sender<()>) {
+        let (threads, (until, gate)) = (threads(2), channel::<()>());
+        let (begun, begins) = channel();
+        threads.begin(move || {
+            begun.send(()).unwrap();
+            let _ = gate.recv();
+        });
+        begins.recv().unwrap();
+        (threads, until)
     }
 
     #[test]
-    fn a_shard_without_threads_has_no_work_() {
+    fn a_draft_does_not_wait_for_other_work() {
+        let (threads, _until) = busy();
+        let work = SharedWork::new(threads);
+        for at in 0..BLOCKS_MAX {
+            work.begin(move || Outcome { took: Duration::from_secs(1), fault: fault(at, true) });
+        }
+        assert_eq!(work.wait().took, Duration::from_secs(BLOCKS_MAX as u64), "(B)");
+    }
+
+    #[test]
+    fn a_dropped_draft_leaves_no_work_behind() {
+        let (threads, until) = busy();
+        let (work, (held, gone)) = (SharedWork::new(threads), channel::<()>());
+        work.begin(move || {
+            held.send(()).unwrap();
+            Outcome::default()
+        });
+        drop(work);
+        assert!(gone.recv().is_err(), "(C): what the block has is dropped, and it did not run");
+        drop(until);
+    }
+
+    #[test]
+    fn a_panic_reaches_whoever_takes_the_draft() {
+        let work = SharedWork::new(threads(2));
+        work.begin(|| panic!("a block failed"));
+        let panic = catch_unwind(AssertUnwindSafe(|| work.wait())).err().expect("the panic of the block");
+        assert_eq!(panic.downcast_ref::<&str>(), Some(&"a block failed"));
+        assert!(work.may_begin(), "it is not under way");
+    }
+
+    #[test]
+    fn a_shard_may_have_no_other_threads() {
         assert!(!SharedWork::new(UpdateThreads::NONE).may_begin());
         assert!(!SharedWork::new(UpdateThreads::new(2, |_| None)).may_begin());
     }

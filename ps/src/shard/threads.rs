@@ -81,7 +81,10 @@ pub(super) fn first_not<T: Sync>(
     in_first.or(in_rest.map(|at| first.len() + at))
 }
 
-/// Does some work on each item. `threads` may share the items. Returns one of the errors, if there are any.
+/// Does some work on each item. `threads` may share the items.
+///
+/// # Errors
+/// Returns one of the errors of the work.
 pub(super) fn for_each<T: Send, E: Send>(
     items: &mut [T],
     threads: Threads,

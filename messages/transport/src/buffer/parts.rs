@@ -24,26 +24,28 @@ pub struct Part {
 
 struct Whole {
     buffer: Buffer,
-    /// The first float of the buffer.
-    first: *mut f32,
+    first: First,
 }
 
-// SAFETY: while parts are left, the buffer is accessed only through them, and no two of them overlap. When
-// none is left, the buffer is moved out, and may be used by any thread.
+/// Where the first float of a buffer is.
+struct First(*mut f32);
+
+// SAFETY: any thread may use the pointer, because the buffer that it leads to may be used by any thread. Each
+// float is accessed by the owner of one part.
 #[expect(unsafe_code)]
-unsafe impl Send for Whole {}
+unsafe impl Send for First {}
 // SAFETY: as above.
 #[expect(unsafe_code)]
-unsafe impl Sync for Whole {}
+unsafe impl Sync for First {}
 
 impl Parts {
     /// Returns a buffer no part of which is given out yet.
     pub fn new(mut buffer: Buffer) -> Self {
         let floats = buffer.as_f32_mut().len();
-        let mut whole = Arc::new(Whole { buffer, first: std::ptr::null_mut() });
+        let mut whole = Arc::new(Whole { buffer, first: First(std::ptr::null_mut()) });
         // The buffer must not move after this, so the pointer is set when it is in its place.
         let own = Arc::get_mut(&mut whole).expect("it has just been made");
-        own.first = own.buffer.as_f32_mut().as_mut_ptr();
+        own.first.0 = own.buffer.as_f32_mut().as_mut_ptr();
         Self { whole, floats, given: 0 }
     }
 
@@ -57,6 +59,11 @@ impl Parts {
         let start = self.given;
         self.given += floats;
         Part { whole: Arc::clone(&self.whole), start, floats }
+    }
+
+    /// Returns the number of floats in the parts that were given out.
+    pub const fn given(&self) -> usize {
+        self.given
     }
 
     /// Returns the buffer.
@@ -77,7 +84,7 @@ impl Part {
         // float to one part, which the caller borrows as a whole.
         #[expect(unsafe_code)]
         unsafe {
-            std::slice::from_raw_parts_mut(self.whole.first.add(self.start), self.floats)
+            std::slice::from_raw_parts_mut(self.whole.first.0.add(self.start), self.floats)
         }
     }
 }

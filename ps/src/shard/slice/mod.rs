@@ -341,6 +341,9 @@ impl Slice {
     ///
     /// # Errors
     /// Returns the errors of [`apply`](Self::apply).
+    ///
+    /// # Panics
+    /// If a thread still works on the draft.
     pub(super) fn apply_drafted(
         &mut self,
         drafted: Drafted,
@@ -358,6 +361,17 @@ impl Slice {
         }
         Ok(())
     }
+}
+
+/// Returns the threads that share the slices of an update: all of `threads`, unless a slice needs them
+/// itself. A thread that waits inside a device or for a sum must not begin another slice: that one would lock
+/// the same device, or take memory for another sum.
+pub(super) fn among_slices(slices: &[Slice], update: &Update<'_>, threads: Threads) -> Threads {
+    let needs_threads = |slice: &Slice| {
+        let needs_whole = |update: Update<'_>| update.optimizer.needs_whole_variables();
+        matches!(slice.slots, Slots::Device(_)) || slice.treatment.of(update).is_some_and(needs_whole)
+    };
+    if slices.iter().any(needs_threads) { Threads::One } else { threads }
 }
 
 /// Returns a buffer's elements for writing. The caller has made sure that nothing else shares the buffer.

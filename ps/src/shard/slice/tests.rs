@@ -7,6 +7,8 @@ use pushpull_messages::tensor::DType;
 use pushpull_messages::variable::InitializerSpec;
 
 use super::*;
+use crate::shard::on_device::Device;
+use crate::shard::tests::devices::emulated;
 
 const LAST_STEP: GlobalStep = GlobalStep(8);
 /// The number of gradients that are summed for each update.
@@ -247,4 +249,23 @@ fn slots_change_in_place_unless_a_save_holds_them() {
         apply(&mut slice, 2);
         assert_eq!(places(&slice), moved, "nothing else holds them now");
     }
+}
+
+#[test]
+fn a_slice_that_needs_the_threads_has_them_alone() {
+    let of = |optimizer: OptimizerSpec| {
+        let spec = UpdateSpec::from(optimizer);
+        let update = Update::new(&spec, Version(0), LAST_STEP, 1.0, GRADIENTS);
+        let slices = [slice(&spec, false), slice(&spec, true)];
+        let among = among_slices(&slices, &update, Threads::Pool(3));
+        let Some(make) = emulated() else { return (among, None) };
+        let device = Device::open(&make).unwrap();
+        let [first, last] = slices;
+        let slices = [first, last.moved_to(&device, &spec).unwrap()];
+        (among, Some(among_slices(&slices, &update, Threads::Pool(3))))
+    };
+    let (among, on_device) = of(OptimizerSpec::adam(0.1));
+    assert_eq!(among, Threads::Pool(3));
+    assert_eq!(on_device.unwrap_or(Threads::One), Threads::One, "they lock the device");
+    assert_eq!(of(OptimizerSpec::lamb(0.1)).0, Threads::One, "it adds up its gradients first");
 }

@@ -12,7 +12,8 @@ use pushpull_messages::sync::SyncSpec;
 use pushpull_transport::buffer::{BufferPool, Payload};
 
 use super::pushes::{Tested, create, floats, latest, only, payload, push};
-use crate::shard::{Draft, DraftWriter, Gradients, LastBlocks, Reader, UpdateThreads};
+use crate::shard::draft::Draft;
+use crate::shard::{ArrivedDraft, DraftWriter, Gradients, Reader, UpdateThreads};
 
 /// Drafts a push as if its payload arrived in pieces; `pieces` are their sizes in bytes, again and again.
 pub(super) fn draft(state: &Tested, push: &Push, gradients: &Payload, pieces: &[usize]) -> Option<Draft> {
@@ -29,7 +30,7 @@ pub(super) fn draft(state: &Tested, push: &Push, gradients: &Payload, pieces: &[
             rest = &rest[piece..];
         }
     }
-    writer.finish().map(LastBlocks::wait)
+    writer.finish().map(ArrivedDraft::wait)
 }
 
 fn apply(
