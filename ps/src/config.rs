@@ -55,8 +55,8 @@ pub struct PsConfig {
     /// it. A smaller shard works on the thread of the task's connections: to wake another thread would take
     /// longer than its updates.
     pub own_thread_bytes_min: u64,
-    /// The number of threads that share a large update, if `own_threads` allows it. All shards of the task
-    /// use the same threads.
+    /// The number of threads that share a large update or draft, if `own_threads` allows it. All shards of
+    /// the task use the same threads.
     pub update_threads: usize,
     /// Opens the device on which each shard keeps the slots of its optimizers and applies updates; `None` for
     /// the host's processor.

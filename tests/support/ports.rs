@@ -14,6 +14,9 @@ const COUNT: u32 = 12_000;
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
 /// Returns a port that was free at the time of the call. Each call in this process returns a different port.
+///
+/// # Panics
+/// If no port is free.
 pub(crate) fn free_port() -> u16 {
     // Each run of the tests begins at a different port, so that runs at the same time rarely collide.
     let start = std::process::id().wrapping_mul(61);
@@ -28,6 +31,9 @@ pub(crate) fn free_port() -> u16 {
 }
 
 /// Returns an address on loopback with a port of [`free_port`].
+///
+/// # Panics
+/// If no port is free.
 pub(crate) fn free_address() -> String {
     format!("127.0.0.1:{}", free_port())
 }

@@ -43,7 +43,8 @@ impl Payload {
     /// Waits until all segments can be read.
     ///
     /// # Errors
-    /// Returns an error if the writer of a promised segment has failed.
+    /// Returns an error if the writer of a promised segment has failed. An error in one of the first segments
+    /// shows when the others have been written.
     pub async fn ready(&self) -> Result<(), BrokenPromise> {
         // The last segments are usually written last, so that a caller waits once.
         for segment in self.segments.iter().rev() {

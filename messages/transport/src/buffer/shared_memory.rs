@@ -1,6 +1,5 @@
 //! Memory that tasks of one host share. A task takes its large buffers from its arena. Other tasks of the
-//! same user can map the arena, and read the buffers that the task lends to them. This file has the only
-//! unsafe code of the crate.
+//! same user can map the arena, and read the buffers that the task lends to them.
 //!
 //! Wanted properties: (A) a range of an arena belongs to one block at a time; (B) no range is read or written
 //! outside its mapping, whatever another task does with the file.
