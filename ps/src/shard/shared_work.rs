@@ -1,7 +1,7 @@
 //! The work on a draft that other threads than that of the session may do.
 //!
-//! Wanted properties: (A) the work is bounded; (B) whoever takes the draft has waited for all of it, also if
-//! the other threads are busy; (C) a draft that is dropped leaves no work behind that has not begun.
+//! Wanted properties: (A) the work is bounded; (B) a shard takes a draft when all of it is done, also if the
+//! other threads are busy; (C) a draft that is dropped leaves no work behind that has not begun.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_reaches_whoever_takes_the_draft() {
+    fn a_panic_reaches_the_shard_that_takes_the_draft() {
         let work = SharedWork::new(threads(2));
         work.begin(|| panic!("a block failed"));
         let panic = catch_unwind(AssertUnwindSafe(|| work.wait())).err().expect("the panic of the block");

@@ -1,7 +1,7 @@
 //! A buffer that is given out in parts, which several threads may write at the same time. Slices cannot
 //! express this, because a part may outlive the call that gives it out.
 //!
-//! Wanted properties: (A) no two parts overlap; (B) nobody has the buffer while a part is left.
+//! Wanted properties: (A) no two parts overlap; (B) the buffer is returned only when no part is left.
 
 use std::sync::Arc;
 

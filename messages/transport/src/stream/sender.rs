@@ -172,3 +172,23 @@ async fn write_all(
     // A TLS stream may hold back the last bytes; a socket holds back nothing.
     Ok(stream.flush().await?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buffer::Promise;
+
+    #[test]
+    fn small_segments_are_waited_for_together() {
+        // The lengths in KiB, and the position of the last segment of the write.
+        let cases: [(&[usize], usize); 5] =
+            [(&[100, 1], 0), (&[64, 1], 0), (&[40, 23, 1, 1], 2), (&[1, 2, 3], 2), (&[0], 0)];
+        for (lengths, expected) in cases {
+            let promises: Vec<Promise> = lengths.iter().map(|kib| Promise::new(kib << 10)).collect();
+            let segments: Vec<Segment> =
+                promises.iter().zip(lengths).map(|(promise, kib)| promise.segment(0, kib << 10)).collect();
+            let last = last_of_write(&segments);
+            assert!(std::ptr::eq(last, &segments[expected]), "{lengths:?}");
+        }
+    }
+}
