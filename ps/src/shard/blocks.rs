@@ -117,9 +117,12 @@ impl SliceWork<'_> {
     }
 
     fn run_blocks(self, update: &Update<'_>, sum: &mut [f32]) {
+        // One gradient without an average is read once, so it needs no caches.
+        let is_read_once = self.gradients.len() == 1 && self.average.is_none();
+        let block_elements = if is_read_once { self.value.len() } else { BLOCK_ELEMENTS };
         let mut left = self;
         while left.value.len() > 0 {
-            let elements = left.value.len().min(BLOCK_ELEMENTS);
+            let elements = left.value.len().min(block_elements);
             let (mut block, rest) = left.split(elements);
             let place = block.start..block.start + elements;
             let gradient = match block.gradients {
