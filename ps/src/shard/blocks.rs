@@ -1,6 +1,6 @@
-//! The part of an update that concerns one slice, in blocks that stay in the processor's caches. So several
-//! gradients are added up while they are applied, and several threads share a large slice. A value without
-//! readers changes in place.
+//! The part of an update that concerns one slice. Several gradients are added up while they are applied, in
+//! blocks that stay in the processor's caches. Several threads share a large slice. A value without readers
+//! changes in place.
 //!
 //! Wanted properties: (A) neither the blocks, nor the threads, nor a change in place change a bit of the
 //! result; (B) a value that may have readers does not change.
@@ -117,9 +117,9 @@ impl SliceWork<'_> {
     }
 
     fn run_blocks(self, update: &Update<'_>, sum: &mut [f32]) {
-        // One gradient without an average is read once, so it needs no caches.
-        let is_read_once = self.gradients.len() == 1 && self.average.is_none();
-        let block_elements = if is_read_once { self.value.len() } else { BLOCK_ELEMENTS };
+        // With one gradient and no average, one loop does all the work, so nothing has to stay in the caches.
+        let is_one_loop = self.gradients.len() == 1 && self.average.is_none();
+        let block_elements = if is_one_loop { self.value.len() } else { BLOCK_ELEMENTS };
         let mut left = self;
         while left.value.len() > 0 {
             let elements = left.value.len().min(block_elements);
