@@ -56,7 +56,8 @@ pub struct PsConfig {
     /// longer than its updates.
     pub own_thread_bytes_min: u64,
     /// The number of threads that share a large update or draft, if `own_threads` allows it. All shards of
-    /// the task use the same threads.
+    /// the task use the same threads. With a `device`, there are at least as many as the host has cores:
+    /// values come back through them.
     pub update_threads: usize,
     /// Opens the device on which each shard keeps the slots of its optimizers and applies updates; `None` for
     /// the host's processor.
@@ -85,7 +86,7 @@ impl Default for PsConfig {
             reply_bytes_max: 1 << 30,
             drafted_bytes_min: 256 << 10,
             own_thread_bytes_min: 1 << 20,
-            update_threads: std::thread::available_parallelism().map_or(1, usize::from).min(UPDATE_THREADS),
+            update_threads: cores().min(UPDATE_THREADS),
             device: None,
             peers: None,
             memory_checkpoint_bytes_max: MEMORY_CHECKPOINT_BYTES_MAX,
@@ -95,10 +96,19 @@ impl Default for PsConfig {
     }
 }
 
+/// Returns the number of cores of the host.
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 impl PsConfig {
     /// Returns the threads that share a large update.
     pub(crate) fn update_threads(&self) -> UpdateThreads {
-        UpdateThreads::new(if self.own_threads { self.update_threads } else { 1 }, threads::updates)
+        let least = self.device.as_ref().map_or(1, |_| cores());
+        UpdateThreads::new(
+            if self.own_threads { self.update_threads.max(least) } else { 1 },
+            threads::updates,
+        )
     }
 
     /// Checks the settings.

@@ -22,12 +22,13 @@ use super::answer::{again, misfit};
 use super::compression::{BadGradient, Compression};
 use super::cut::{Cut, Restored};
 use super::draft::{Draft, Plan};
+use super::in_flight::update_each;
 use super::ledger::Ledger;
 use super::newest::{Newest, ValuesKind};
 use super::on_device::Device;
 use super::outcome::Fault;
 use super::slice::{Slice, among_slices};
-use super::threads::{UpdateThreads, first_not, for_each};
+use super::threads::{UpdateThreads, first_not};
 use super::timer::{Measure, UpdateTimer};
 use super::update::Update;
 use super::waiting::Values;
@@ -385,14 +386,14 @@ impl Contents {
     }
 
     /// Checks that a draft leads from the current version with the factor of the learning rate that its push
-    /// gets now, and that all of its gradients are finite and small enough.
+    /// gets now, and that all of its gradients are checked, finite and small enough.
     ///
     /// # Errors
     /// Returns the refusal of the push.
     pub(super) fn check_draft(&self, push: &Push, draft: &Draft) -> Result<(), Refusal> {
         let factor = sync::factor(self.created.sync, self.version.0.saturating_sub(push.version.0));
         let rate = self.rate.at(self.version).factor;
-        if !factor.is_some_and(|factor| draft.fits(self.version, factor * rate)) {
+        if !factor.is_some_and(|factor| draft.fits(self.version, factor * rate)) || draft.is_torn() {
             return Err(again());
         }
         draft.fault().map_or(Ok(()), |fault| Err(self.not_finite(push, fault)))
@@ -456,12 +457,13 @@ impl Contents {
         let (kept, slices) = (draft.kept_bytes(), &mut self.slices);
         threads.share(kept, |threads| {
             let of_slices = among_slices(slices, &update, threads);
+            let (drafted, uploads) = draft.into_slices();
             // Begins with the gradients that have arrived last, which may still be in the caches.
-            let drafted = draft.into_slices().into_iter().map(Some);
+            let drafted = drafted.into_iter().map(Some);
             let mut slices: Vec<_> = slices.iter_mut().zip(drafted.rev()).collect();
-            for_each(&mut slices, of_slices, &|(slice, drafted)| {
+            update_each(&mut slices, of_slices, &|slice, drafted| {
                 let drafted = drafted.take().expect("each slice is visited once");
-                slice.apply_drafted(drafted, &update, pool, threads)
+                slice.apply_drafted(drafted, uploads.as_ref(), &update, pool, threads)
             })
         })?;
         self.version = version.next();
@@ -495,8 +497,8 @@ impl Contents {
             let gradients: Vec<&[f32]> = (0..slices.len()).flat_map(of_slice).collect();
             let gradients = gradients.chunks_exact(addends.len());
             let mut slices: Vec<_> = slices.iter_mut().rev().zip(gradients).collect();
-            for_each(&mut slices, of_slices, &|(slice, gradients)| {
-                slice.apply(gradients, &update, pool, threads)
+            update_each(&mut slices, of_slices, &|slice, gradients| {
+                slice.apply(gradients, None, &update, pool, threads)
             })
         })?;
         self.version = self.version.next();

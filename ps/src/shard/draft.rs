@@ -15,6 +15,7 @@ use pushpull_messages::id::{Incarnation, Sequence, Version};
 use pushpull_messages::message::{CreateShard, Push, PushId};
 use pushpull_transport::buffer::{Buffer, BufferPool, Credit};
 
+use super::on_device::{GradientPlace, Uploads};
 use super::outcome::{Fault, Outcome};
 use super::shared_work::SharedWork;
 use super::slice::{Drafted, SliceView};
@@ -54,14 +55,14 @@ struct Planned {
 
 /// The next values of all slices.
 pub(crate) struct Draft {
-    made: Made,
+    made: Box<Made>,
     /// What came of the blocks.
     outcome: Outcome,
 }
 
 /// A draft whose gradients have all arrived. Other threads may still work on its last blocks.
 pub(crate) struct ArrivedDraft {
-    made: Made,
+    made: Box<Made>,
     outcome: Outcome,
     shared: Option<SharedWork>,
 }
@@ -74,6 +75,8 @@ struct Made {
     /// In the order of the gradients of the push.
     slices: Vec<Drafted>,
     bytes: usize,
+    /// The copies of the gradients to a device.
+    uploads: Option<Uploads>,
     /// The credit for the payload of the push.
     _credit: Option<Credit>,
 }
@@ -111,18 +114,23 @@ impl Plan {
             && (push.epoch, push.placement_digest) == (created.placement.epoch, *placement_digest)
             && push.slices.iter().eq(slices.iter().map(|slice| &slice.id))
             && lengths.iter().copied().eq(slices.iter().map(|slice| slice.bytes() as u64));
+        if !fits {
+            return None;
+        }
+        let is_large = lengths.iter().sum::<u64>() >= LARGE_BYTES;
+        let place = slices.iter().find_map(SliceView::gradient_place).filter(|_| is_large);
         let made = Made {
             version: *version,
             learning_rate_factor: factor * rate,
             slices: Vec::with_capacity(slices.len()),
             bytes: 0,
+            uploads: place.and_then(GradientPlace::begin),
             _credit: None,
         };
-        let is_large = lengths.iter().sum::<u64>() >= LARGE_BYTES;
         let mut writer = DraftWriter {
             plan: self.clone(),
             pool: pool.clone(),
-            made,
+            made: Box::new(made),
             outcome: Outcome::default(),
             begun: None,
             block: Block::default(),
@@ -130,14 +138,14 @@ impl Plan {
             shared: is_large.then(|| SharedWork::new(self.0.threads.clone())),
         };
         writer.begin_slices();
-        fits.then_some(writer)
+        Some(writer)
     }
 }
 
 impl Draft {
     /// Returns whether the draft leads from `version` with this factor of the learning rate.
     pub(super) fn fits(&self, version: Version, learning_rate_factor: f32) -> bool {
-        let Made { version: own, learning_rate_factor: factor, .. } = &self.made;
+        let Made { version: own, learning_rate_factor: factor, .. } = &*self.made;
         *own == version && factor.to_bits() == learning_rate_factor.to_bits()
     }
 
@@ -161,9 +169,16 @@ impl Draft {
         self.outcome.took
     }
 
-    /// Returns what the draft has for each slice, in the order of the gradients of the push.
-    pub(super) fn into_slices(self) -> Vec<Drafted> {
-        self.made.slices
+    /// Returns whether a gradient could not be checked.
+    pub(super) fn is_torn(&self) -> bool {
+        self.made.uploads.as_ref().is_some_and(|uploads| uploads.wait().is_none())
+    }
+
+    /// Returns what the draft has for each slice, in the order of the gradients of the push, and the copies
+    /// of the gradients to a device.
+    pub(super) fn into_slices(self) -> (Vec<Drafted>, Option<Uploads>) {
+        let Made { slices, uploads, .. } = *self.made;
+        (slices, uploads)
     }
 }
 
@@ -177,6 +192,9 @@ impl ArrivedDraft {
         if let Some(shared) = shared {
             outcome.add(shared.wait());
         }
+        if let Some(uploaded) = made.uploads.as_ref().and_then(Uploads::wait) {
+            outcome.add(uploaded);
+        }
         Draft { made, outcome }
     }
 }
@@ -185,7 +203,7 @@ impl ArrivedDraft {
 pub(crate) struct DraftWriter {
     plan: Plan,
     pool: BufferPool,
-    made: Made,
+    made: Box<Made>,
     /// What came of the blocks on which this thread has worked.
     outcome: Outcome,
     /// What the draft has for the current slice; `None` after the last one.
@@ -265,7 +283,10 @@ impl DraftWriter {
         let Block { memory, start, filled } = &mut self.block;
         let end = slice.bytes().min(*start + self.block_bytes);
         match self.begun.as_mut().expect("a slice is missing") {
-            Drafted::Gradient(gradient) => &mut gradient.as_bytes_mut()[*start + *filled..end],
+            Drafted::Gradient(gradient) => {
+                let gradient = Arc::get_mut(gradient).expect("nothing shares what arrives");
+                &mut gradient.as_bytes_mut()[*start + *filled..end]
+            }
             Drafted::Next { .. } | Drafted::Nothing => {
                 let memory = memory.get_or_insert_with(|| self.pool.take(self.block_bytes));
                 &mut memory.as_bytes_mut()[*filled..end - *start]
@@ -301,18 +322,15 @@ impl DraftWriter {
 
     /// Checks the block, and computes the part of the next value that it gives. Another thread may do so.
     fn use_block(&mut self) {
-        if self.outcome.fault.is_some() || self.shared.as_ref().is_some_and(SharedWork::has_fault) {
+        // A gradient that is uploaded is checked when all of it has arrived.
+        let has_fault =
+            self.outcome.fault.is_some() || self.shared.as_ref().is_some_and(SharedWork::has_fault);
+        if has_fault || self.upload().is_some() {
             return;
         }
         let place = self.block.place();
         let elements = place.len();
-        let work = BlockWork {
-            plan: self.plan.clone(),
-            position: self.made.slices.len(),
-            place: place.clone(),
-            learning_rate_factor: self.made.learning_rate_factor,
-            is_large: self.shared.is_some(),
-        };
+        let work = self.work(place.clone());
         let outcome = match self.begun.as_mut().expect("a block belongs to a slice") {
             Drafted::Gradient(gradient) => work.run(&gradient.as_f32()[place], None),
             Drafted::Nothing => work.run(self.block.arrived(), None),
@@ -335,8 +353,29 @@ impl DraftWriter {
         self.outcome.add(outcome);
     }
 
+    /// Returns the work on some elements of the current slice.
+    fn work(&self, place: Range<usize>) -> BlockWork {
+        BlockWork {
+            plan: self.plan.clone(),
+            position: self.made.slices.len(),
+            place,
+            learning_rate_factor: self.made.learning_rate_factor,
+            is_large: self.shared.is_some(),
+        }
+    }
+
+    /// Returns the memory of the current gradient on a device, and what copies it there.
+    fn upload(&self) -> Option<(&GradientPlace, &Uploads)> {
+        let slice = self.plan.0.slices.get(self.made.slices.len())?;
+        slice.gradient_place().zip(self.made.uploads.as_ref())
+    }
+
     fn end_slice(&mut self) {
         let drafted = self.begun.take().expect("a slice has begun");
+        if let (Drafted::Gradient(gradient), Some((to, uploads))) = (&drafted, self.upload()) {
+            let work = self.work(0..gradient.len() / 4);
+            uploads.add(to, gradient, move |gradient| work.run(gradient, None));
+        }
         self.made.bytes += self.plan.0.slices[self.made.slices.len()].bytes();
         self.made.slices.push(drafted);
         self.block.start = 0;

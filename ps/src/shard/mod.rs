@@ -9,6 +9,7 @@ mod contents;
 mod cut;
 mod deferred;
 mod draft;
+mod in_flight;
 mod initial;
 mod ledger;
 mod limits;

@@ -96,7 +96,8 @@ fn check(file: &str, device: Option<&MakeDevice>) {
         for ((gradients, values), version) in case.steps.iter().zip(0..) {
             let update = Update::new(&case.update, Version(version), GlobalStep(1000), 1.0, 1);
             for (name, slice) in &mut slices {
-                slice.apply(&[&gradients[*name]], &update, &pool, Threads::One).unwrap();
+                slice.apply(&[&gradients[*name]], None, &update, &pool, Threads::One).unwrap();
+                slice.finish().unwrap();
                 for (got, want) in slice.snapshot().as_f32().iter().zip(&values[*name]) {
                     let off = (got - want).abs();
                     assert!(off < 1e-5, "{}, '{name}' after {version}: {got}, not {want}", case.name);

@@ -6,11 +6,14 @@
 
 #[cfg(test)]
 mod tests;
+mod uploader;
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use pushpull_cuda::{Driver, DriverError, Elements, Memory, Place, Source, average, optimizer_scratch_bytes};
+use pushpull_cuda::{
+    Driver, DriverError, Elements, Memory, Place, Source, Transfer, average, optimizer_scratch_bytes,
+};
 use pushpull_kernels::cpu::OptimizerStep;
 use pushpull_transport::buffer::Buffer;
 
@@ -18,10 +21,22 @@ use super::optimizer;
 use super::update::Update;
 use crate::device::MakeDevice;
 
+use self::uploader::Uploader;
+pub(super) use self::uploader::{GradientPlace, Uploads};
+
+/// The number of bytes of the largest value that comes back as a whole while other updates go on. A larger
+/// one comes in pieces when the update is finished, which needs less memory.
+const WHOLE_BYTES_MAX: u64 = 64 << 20;
+
 /// The device of a shard, which all slices of the shard share. The last of them closes it, and thereby frees
 /// its memory.
 #[derive(Clone)]
-pub(super) struct Device(Arc<Mutex<Box<dyn Driver + Send>>>);
+pub(super) struct Device(Arc<Shared>);
+
+struct Shared {
+    driver: Mutex<Box<dyn Driver + Send>>,
+    uploader: Uploader,
+}
 
 impl Device {
     /// Opens a device that can apply optimizers.
@@ -31,7 +46,7 @@ impl Device {
     pub(super) fn open(make: &MakeDevice) -> Result<Self, DriverError> {
         let mut driver = make.open()?;
         driver.load(&Source::optimizer())?;
-        Ok(Self(Arc::new(Mutex::new(driver))))
+        Ok(Self(Arc::new(Shared { driver: Mutex::new(driver), uploader: Uploader::default() })))
     }
 }
 
@@ -45,6 +60,8 @@ pub(super) struct OnDevice {
     gradient: Memory,
     /// What the optimizer needs if it does not change values in place.
     beside: Option<Beside>,
+    /// The copies of the next value and of the next average that have begun.
+    begun: [Option<Transfer>; 2],
 }
 
 /// The memory of an optimizer that needs all elements before it changes one.
@@ -65,7 +82,7 @@ impl OnDevice {
         average: Option<&Buffer>,
         slots: &[Arc<Buffer>],
     ) -> Result<Self, DriverError> {
-        let driver = &mut **device.0.lock();
+        let driver = &mut **device.0.driver.lock();
         let mut uploaded = |buffer: &Buffer| {
             let memory = driver.allocate(buffer.len() as u64)?;
             driver.upload(memory.place(), buffer.as_bytes())?;
@@ -79,7 +96,20 @@ impl OnDevice {
             scratch => Some(Beside { next: driver.allocate(bytes)?, scratch: driver.allocate(scratch)? }),
         };
         let gradient = driver.allocate(bytes)?;
-        Ok(Self { device: device.clone(), value: on_device, average, slots, gradient, beside })
+        Ok(Self {
+            device: device.clone(),
+            value: on_device,
+            average,
+            slots,
+            gradient,
+            beside,
+            begun: [None, None],
+        })
+    }
+
+    /// Returns the memory of the gradient, for drafts.
+    pub(super) fn gradient_place(&self) -> GradientPlace {
+        GradientPlace::new(&self.device, self.gradient.place())
     }
 
     /// Returns the number of bytes of the slots.
@@ -87,21 +117,23 @@ impl OnDevice {
         self.slots.iter().map(|slot| slot.bytes() as usize).sum()
     }
 
-    /// Applies a gradient. Writes the next value to `next` and, if the slice has a moving average, the next
-    /// average to `mean`.
+    /// Begins to apply a gradient. [`finish`](Self::finish) must follow. If the gradient is among those of
+    /// `uploads`, the device has it already.
     ///
     /// # Errors
-    /// If the device fails. The slots are then lost, and the elements of `next` and `mean` have no meaning.
-    pub(super) fn apply(
+    /// If the device fails. The slots are then lost.
+    pub(super) fn begin(
         &mut self,
         gradient: &[f32],
+        uploads: Option<&Uploads>,
         update: &Update<'_>,
-        next: &mut [f32],
-        mean: Option<&mut [f32]>,
     ) -> Result<(), DriverError> {
-        let Self { device, value, average: mean_memory, slots, gradient: gradient_memory, beside } = self;
-        let driver = &mut **device.0.lock();
-        driver.upload(gradient_memory.place(), bytemuck::cast_slice(gradient))?;
+        let Self { device, value, average: mean, slots, gradient: gradient_memory, beside, begun } = self;
+        let is_there = uploads.is_some_and(|uploads| uploads.are_on(device));
+        let driver = &mut **device.0.driver.lock();
+        if !is_there {
+            driver.upload(gradient_memory.place(), bytemuck::cast_slice(gradient))?;
+        }
         let slots: Vec<Place> = slots.iter().map(Memory::place).collect();
         let elements = Elements {
             next: beside.as_ref().map_or(value.place(), |beside| beside.next.place()),
@@ -115,12 +147,36 @@ impl OnDevice {
         if let Some(beside) = beside {
             std::mem::swap(&mut beside.next, value);
         }
-        if let (Some(memory), Some(mean)) = (mean_memory, mean) {
-            let place = memory.place();
+        if let Some(mean) = mean {
+            let place = mean.place();
             average(driver, place, place, value.place(), elements.count, update.average_decay)?;
-            driver.download(place, bytemuck::cast_slice_mut(mean))?;
         }
-        driver.download(value.place(), bytemuck::cast_slice_mut(next))
+        for (memory, begun) in [Some(value), mean.as_mut()].into_iter().zip(begun) {
+            if let Some(memory) = memory.filter(|memory| memory.bytes() <= WHOLE_BYTES_MAX) {
+                *begun = Some(driver.begin_download(memory.place(), memory.bytes())?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until a gradient is applied. Writes the next value to `next` and, if the slice has a moving
+    /// average, the next average to `mean`.
+    ///
+    /// # Errors
+    /// If the device fails. The slots are then lost, and the elements of `next` and `mean` have no meaning.
+    pub(super) fn finish(&mut self, next: &mut [f32], mean: Option<&mut [f32]>) -> Result<(), DriverError> {
+        let Self { device, value, average, begun, .. } = self;
+        let driver = &mut **device.0.driver.lock();
+        let all = [(Some(value), Some(next)), (average.as_mut(), mean)];
+        for ((memory, elements), begun) in all.into_iter().zip(begun) {
+            let (Some(memory), Some(elements)) = (memory, elements) else { continue };
+            let bytes = bytemuck::cast_slice_mut(elements);
+            match begun.take() {
+                Some(begun) => driver.finish(begun, bytes)?,
+                None => driver.download(memory.place(), bytes)?,
+            }
+        }
+        Ok(())
     }
 
     /// Returns copies of the slots.
@@ -128,7 +184,7 @@ impl OnDevice {
     /// # Errors
     /// If the device has failed.
     pub(super) fn slots(&self) -> Result<Vec<Arc<Buffer>>, DriverError> {
-        let driver = &mut **self.device.0.lock();
+        let driver = &mut **self.device.0.driver.lock();
         let download = |memory: &Memory| {
             let mut slot = Buffer::zeroed(memory.bytes() as usize);
             driver.download(memory.place(), slot.as_bytes_mut())?;

@@ -72,7 +72,8 @@ fn a_device_updates_slices_as_the_processor_does() {
                     let all: Vec<&[f32]> = all.iter().map(Vec::as_slice).collect();
                     let update = Update::new(&spec, Version(version), GlobalStep(8), 0.5, gradients as u32);
                     for slice in [&mut host, &mut on_device] {
-                        slice.apply(&all, &update, &pool, Threads::One).unwrap();
+                        slice.apply(&all, None, &update, &pool, Threads::One).unwrap();
+                        slice.finish().unwrap();
                     }
                     assert_eq!(read.map(|read| read.as_f32().to_vec()), copy, "no read is torn");
                     let (got, want) = (on_device.state().unwrap(), host.state().unwrap());

@@ -22,7 +22,7 @@ use pushpull_transport::buffer::{Buffer, BufferPool, Parts, Segment};
 
 use super::blocks::{Change, SLOTS_MAX, SliceWork};
 use super::cut::SliceState;
-use super::on_device::{Device, OnDevice};
+use super::on_device::{Device, GradientPlace, OnDevice, Uploads};
 use super::update::Update;
 use super::{initial, optimizer};
 
@@ -36,6 +36,15 @@ pub(super) struct Slice {
     average: Option<Arc<Buffer>>,
     treatment: Arc<Treatment>,
     slots: Slots,
+    /// The update that has begun on a device.
+    begun: Option<Begun>,
+}
+
+/// The memory for the results of an update that has begun on a device, as far as they have memory of their
+/// own.
+struct Begun {
+    next: Option<Buffer>,
+    average: Option<Buffer>,
 }
 
 /// The optimizer's slots of a slice.
@@ -53,8 +62,8 @@ pub(super) enum Drafted {
     /// Nothing, because the slice is frozen.
     Nothing,
     /// The gradient, for an optimizer with slots, or for a device. The slots and the memory of the device
-    /// change in place, so the update is computed later.
-    Gradient(Buffer),
+    /// change in place, so the update is computed later. While the gradient arrives, nothing shares it.
+    Gradient(Arc<Buffer>),
 }
 
 impl Drafted {
@@ -75,11 +84,18 @@ pub(super) struct SliceView {
     treatment: Arc<Treatment>,
     /// Whether the update is computed later from the gradient, because it changes slots or a device's memory.
     keeps_gradient: bool,
+    /// The memory of the gradient on a device.
+    gradient_place: Option<GradientPlace>,
 }
 
 impl SliceView {
     pub(super) fn bytes(&self) -> usize {
         self.value.len()
+    }
+
+    /// Returns the memory of the gradient on a device, if the slice is on one.
+    pub(super) const fn gradient_place(&self) -> Option<&GradientPlace> {
+        self.gradient_place.as_ref()
     }
 
     /// Returns the memory for what a draft has for the slice.
@@ -88,7 +104,7 @@ impl SliceView {
             return Drafted::Nothing;
         }
         if self.keeps_gradient {
-            return Drafted::Gradient(pool.take(self.bytes()));
+            return Drafted::Gradient(Arc::new(pool.take(self.bytes())));
         }
         let average = self.average.as_ref().map(|average| pool.take(average.len()));
         Drafted::Next { value: Parts::new(pool.take(self.bytes())), average }
@@ -201,6 +217,7 @@ impl Slice {
             value,
             treatment: Arc::new(Treatment::new(update, variable)),
             slots: Slots::Host(slots),
+            begun: None,
         }
     }
 
@@ -273,11 +290,15 @@ impl Slice {
     /// then computed into another buffer, and the current buffer goes back to the pool when its last reader
     /// drops it. A value without other references changes in place.
     ///
+    /// If the slots are on a device, the update has only begun: [`finish`](Self::finish) must follow before
+    /// the slice is read. `uploads` has the gradient if the device has it already.
+    ///
     /// # Errors
     /// If the slots are on a device that fails. The slice must not be used again.
     pub(super) fn apply(
         &mut self,
         gradients: &[&[f32]],
+        uploads: Option<&Uploads>,
         update: &Update<'_>,
         pool: &BufferPool,
         threads: Threads,
@@ -298,9 +319,9 @@ impl Slice {
         let mut next_average = self.average.as_mut().and_then(beside);
         match &mut self.slots {
             Slots::Device(on_device) => {
-                let next = new_elements(&mut self.value, next.as_mut());
-                let mean = self.average.as_mut().map(|mean| new_elements(mean, next_average.as_mut()));
-                on_device.apply(gradients[0], &update, next, mean)?;
+                on_device.begin(gradients[0], uploads, &update)?;
+                self.begun = Some(Begun { next, average: next_average });
+                return Ok(());
             }
             Slots::Host(slots) => {
                 slots.iter_mut().for_each(|slot| make_own(slot, pool));
@@ -318,9 +339,36 @@ impl Slice {
                 if whole { work.run_whole(&update) } else { work.run(&update, threads) }
             }
         }
-        next.into_iter().for_each(|next| self.value = Arc::new(next));
-        next_average.into_iter().for_each(|next| self.average = Some(Arc::new(next)));
+        self.replace(next, next_average);
         Ok(())
+    }
+
+    /// Returns whether an update has begun on a device and is not finished.
+    pub(super) const fn is_begun(&self) -> bool {
+        self.begun.is_some()
+    }
+
+    /// Waits until the update that has begun on a device is done. Does nothing if none has begun.
+    ///
+    /// # Errors
+    /// If the device fails. The slice must not be used again.
+    pub(super) fn finish(&mut self) -> Result<(), DriverError> {
+        let (Some(Begun { mut next, mut average }), Slots::Device(on_device)) =
+            (self.begun.take(), &mut self.slots)
+        else {
+            return Ok(());
+        };
+        let value = new_elements(&mut self.value, next.as_mut());
+        let mean = self.average.as_mut().map(|mean| new_elements(mean, average.as_mut()));
+        on_device.finish(value, mean)?;
+        self.replace(next, average);
+        Ok(())
+    }
+
+    /// Replaces the value and the average, as far as the next ones are not in their memory.
+    fn replace(&mut self, next: Option<Buffer>, average: Option<Buffer>) {
+        next.into_iter().for_each(|next| self.value = Arc::new(next));
+        average.into_iter().for_each(|next| self.average = Some(Arc::new(next)));
     }
 
     /// Returns what a draft must know of the slice.
@@ -334,10 +382,14 @@ impl Slice {
                 Slots::Host(slots) => !slots.is_empty(),
                 Slots::Device(_) => true,
             },
+            gradient_place: match &self.slots {
+                Slots::Host(_) => None,
+                Slots::Device(on_device) => Some(on_device.gradient_place()),
+            },
         }
     }
 
-    /// Applies what a draft has for the slice.
+    /// Applies what a draft has for the slice, as [`apply`](Self::apply) does.
     ///
     /// # Errors
     /// Returns the errors of [`apply`](Self::apply).
@@ -347,13 +399,16 @@ impl Slice {
     pub(super) fn apply_drafted(
         &mut self,
         drafted: Drafted,
+        uploads: Option<&Uploads>,
         update: &Update<'_>,
         pool: &BufferPool,
         threads: Threads,
     ) -> Result<(), DriverError> {
         match drafted {
             Drafted::Nothing => {}
-            Drafted::Gradient(gradient) => self.apply(&[gradient.as_f32()], update, pool, threads)?,
+            Drafted::Gradient(gradient) => {
+                self.apply(&[gradient.as_f32()], uploads, update, pool, threads)?;
+            }
             Drafted::Next { value, average } => {
                 self.value = Arc::new(value.into_buffer().expect("no thread works on a draft that is made"));
                 self.average = average.map(Arc::new);

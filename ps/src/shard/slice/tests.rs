@@ -138,7 +138,7 @@ fn every_optimizer_agrees_with_its_formula_in_f64() {
             let rate = 1.0 / (1 + version % 2) as f32;
             let gradient: Vec<f32> = (0..models.len()).map(|element| sum(version, element)).collect();
             let update = Update::new(&spec, Version(version), LAST_STEP, rate, GRADIENTS);
-            slice.apply(&[&gradient], &update, &pool, Threads::One).unwrap();
+            slice.apply(&[&gradient], None, &update, &pool, Threads::One).unwrap();
             for (element, model) in models.iter_mut().enumerate() {
                 model.apply(&spec, f64::from(gradient[element]), version, f64::from(rate));
                 for (got, want) in [(slice.snapshot(), model.value), (slice.averaged(), model.average)] {
@@ -162,7 +162,7 @@ fn the_mean_push_is_subtracted_from_an_untrained_variable() {
         let mut slice = slice(&spec, false);
         let before = slice.snapshot();
         let update = Update::new(&spec, Version(5), LAST_STEP, 0.5, 4);
-        slice.apply(&[&[2.0; 21]], &update, &BufferPool::default(), Threads::One).unwrap();
+        slice.apply(&[&[2.0; 21]], None, &update, &BufferPool::default(), Threads::One).unwrap();
         let expected: Vec<f32> = before.as_f32().iter().map(|value| value - 0.5).collect();
         assert_eq!(slice.snapshot().as_f32(), expected);
         assert_eq!(slice.averaged().as_f32(), expected);
@@ -179,7 +179,7 @@ fn a_slice_that_is_not_chosen_has_no_average() {
         let spec = of(pattern);
         let mut slice = slice(&spec, true);
         let update = Update::new(&spec, Version(0), LAST_STEP, 1.0, 1);
-        slice.apply(&[&[1.0; 21]], &update, &BufferPool::default(), Threads::One).unwrap();
+        slice.apply(&[&[1.0; 21]], None, &update, &BufferPool::default(), Threads::One).unwrap();
         assert_eq!(slice.averaged().as_f32() != slice.snapshot().as_f32(), averaged);
         assert_eq!(slice.slot_bytes(), if averaged { 21 * 4 } else { 0 });
     }
@@ -190,10 +190,10 @@ fn an_average_does_not_change_while_it_is_read() {
     let spec = spec(OptimizerSpec::sgd(1.0));
     let (mut slice, pool) = (slice(&spec, true), BufferPool::default());
     let update = |version| Update::new(&spec, Version(version), LAST_STEP, 1.0, 1);
-    slice.apply(&[&[1.0; 21]], &update(0), &pool, Threads::One).unwrap();
+    slice.apply(&[&[1.0; 21]], None, &update(0), &pool, Threads::One).unwrap();
     let read = slice.averaged();
     let copy = read.as_f32().to_vec();
-    slice.apply(&[&[1.0; 21]], &update(1), &pool, Threads::One).unwrap();
+    slice.apply(&[&[1.0; 21]], None, &update(1), &pool, Threads::One).unwrap();
     assert_eq!(read.as_f32(), copy);
     assert_ne!(slice.averaged().as_f32(), copy);
 }
@@ -204,7 +204,7 @@ fn a_value_without_readers_changes_in_place() {
     let (mut slice, pool) = (slice(&spec, true), BufferPool::default());
     let apply = |slice: &mut Slice, version| {
         let update = Update::new(&spec, Version(version), LAST_STEP, 1.0, 1);
-        slice.apply(&[&[1.0; 21]], &update, &pool, Threads::One).unwrap();
+        slice.apply(&[&[1.0; 21]], None, &update, &pool, Threads::One).unwrap();
     };
     // At first, the average is the value itself.
     apply(&mut slice, 0);
@@ -228,7 +228,7 @@ fn slots_change_in_place_unless_a_save_holds_them() {
         let (mut slice, pool) = (slice(&spec, true), BufferPool::default());
         let apply = |slice: &mut Slice, version| {
             let update = Update::new(&spec, Version(version), LAST_STEP, 1.0, 1);
-            slice.apply(&[&[1.0; 21]], &update, &pool, Threads::One).unwrap();
+            slice.apply(&[&[1.0; 21]], None, &update, &pool, Threads::One).unwrap();
         };
         let slots = |slice: &Slice| match &slice.slots {
             Slots::Host(slots) => slots.clone(),

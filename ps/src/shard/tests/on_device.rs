@@ -7,7 +7,7 @@ use pushpull_cuda::DriverError;
 use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_messages::compression::EncodingSpec;
 use pushpull_messages::id::{GlobalStep, Incarnation, Version};
-use pushpull_messages::message::{CreateShard, Push, Pushed, RefusalCode, Save};
+use pushpull_messages::message::{CreateShard, Pull, PullAt, Push, Pushed, RefusalCode, Save};
 use pushpull_messages::optimizer::{OptimizerSpec, UpdateSpec};
 use pushpull_messages::sync::SyncSpec;
 use pushpull_transport::buffer::{BufferPool, Payload};
@@ -17,7 +17,7 @@ use super::devices::{assert_close, emulated, failing};
 use super::drafts::{draft, join};
 use super::pushes::{Tested, create, floats, latest, only, payload, push};
 use crate::device::MakeDevice;
-use crate::shard::{Answer, Cut, FileRequest, Gradients, Stage};
+use crate::shard::{Answer, Cut, FileRequest, Gradients, Reader, Stage};
 
 fn assert_same(what: &str, got: &Payload, expected: &Payload) {
     assert_eq!(got.segments().len(), expected.segments().len(), "{what}");
@@ -65,6 +65,61 @@ fn drafts_on_a_device_have_the_values_of_the_host() {
             let ((got, values), (expected, exact)) = (got.unwrap(), expected.unwrap());
             assert_eq!(got, expected);
             assert_same("the values of a reply", &values, &exact);
+        }
+    }
+}
+
+/// Returns a job with two variables, one of which is so large that its gradients are copied to a device while
+/// they arrive.
+fn large(optimizer: OptimizerSpec, average: Option<f32>) -> CreateShard {
+    const ROWS: usize = (9 << 20) / 8;
+    let update = UpdateSpec { average, ..optimizer.clone().into() };
+    let mut large = CreateShard { update, ..create(optimizer, 20) };
+    large.variables[0].shape = [ROWS + 3, 2].into();
+    large.placement.slices[0].slice.rows = ROWS as u64;
+    large.placement.slices[1].slice.row = ROWS as u64;
+    large
+}
+
+/// Drafts pushes whose gradients are on the device before the update, and drops some of these drafts. An
+/// element may be NaN; such a push must not be applied.
+#[test]
+fn large_drafts_on_a_device_have_the_host_s_values() {
+    let Some(device) = emulated() else { return };
+    for (optimizer, average) in [(OptimizerSpec::sgd(0.1), None), (OptimizerSpec::adam(0.1), Some(0.5))] {
+        let own = large(optimizer, average);
+        let digest = own.placement.digest();
+        let [mut on_device, mut host] = [Some(&device), None].map(|device| {
+            let Tested(state) = Tested::new(64 << 20);
+            let mut state = Tested(state.on_device(device.cloned()));
+            state.create(own.clone()).unwrap();
+            let pull = Pull { at: PullAt::Join, ..latest(digest) };
+            let reader = Reader { worker: 0, incarnation: push(1).id.incarnation, connection: 1 };
+            state.0.pull(&pull, Some(reader), ());
+            state
+        });
+        let elements = own.placement.slices[0].slice.rows as usize * 2;
+        for (sequence, last) in [(1, 0.5), (2, f32::NAN), (2, -0.25), (3, 2.0)] {
+            let push = Push { placement_digest: digest, ..push(sequence) };
+            let mut gradient: Vec<f32> =
+                (0..elements).map(|at| (at % 1999) as f32 / 1000.0 - last.abs().min(1.0)).collect();
+            gradient[elements - 1] = last;
+            let gradients = payload(&[&[0.5, -0.5], &gradient]);
+            drop(draft(&on_device, &push, &payload(&[&[9.0; 2], &vec![9.0; elements]]), &[300_000]));
+            let draft = draft(&on_device, &push, &gradients, &[300_000, 7]).expect("the shard makes drafts");
+            let got = only::<Pushed>(on_device.0.push(&push, Gradients::Drafted(draft), 1, ()));
+            let expected = only::<Pushed>(host.0.push(&push, gradients, 1, ()));
+            match (got, expected) {
+                (Ok((got, values)), Ok((expected, exact))) => {
+                    assert_eq!(got, expected);
+                    assert_same("the values of a reply", &values, &exact);
+                }
+                (got, expected) => {
+                    let [got, expected] = [got, expected].map(|pushed| pushed.unwrap_err());
+                    assert!(last.is_nan());
+                    assert_eq!((got.code, got.reason), (expected.code, expected.reason));
+                }
+            }
         }
     }
 }
