@@ -56,8 +56,8 @@ pub struct PsConfig {
     /// longer than its updates.
     pub own_thread_bytes_min: u64,
     /// The number of threads that share a large update or draft, if `own_threads` allows it. All shards of
-    /// the task use the same threads. With a `device`, there are at least as many as the host has cores:
-    /// values come back through them.
+    /// the task use the same threads. With a `device`, there are at least as many as the host has cores,
+    /// because they copy the values that come back from it.
     pub update_threads: usize,
     /// Opens the device on which each shard keeps the slots of its optimizers and applies updates; `None` for
     /// the host's processor.

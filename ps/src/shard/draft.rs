@@ -30,6 +30,9 @@ const BLOCK_BYTES: usize = 128 << 10;
 /// The same for a large draft, which leaves its results out of the caches. Larger blocks arrive with fewer
 /// waits for the socket.
 const LARGE_BLOCK_BYTES: usize = 512 << 10;
+/// The number of bytes of the largest gradient that is checked as a whole before it is copied to a device. The
+/// blocks of a larger one are checked as they arrive, because that takes less time after the last of them.
+const CHECKED_WHOLE_MAX: usize = 16 << 20;
 /// The least number of bytes of a large draft. The caches of a core cannot keep it until it is read.
 const LARGE_BYTES: u64 = 8 << 20;
 
@@ -60,7 +63,7 @@ pub(crate) struct Draft {
     outcome: Outcome,
 }
 
-/// A draft whose gradients have all arrived. Other threads may still work on its last blocks.
+/// A draft whose gradients have all arrived. Other threads may still work on its last blocks or gradients.
 pub(crate) struct ArrivedDraft {
     made: Box<Made>,
     outcome: Outcome,
@@ -118,7 +121,8 @@ impl Plan {
             return None;
         }
         let is_large = lengths.iter().sum::<u64>() >= LARGE_BYTES;
-        let place = slices.iter().find_map(SliceView::gradient_place).filter(|_| is_large);
+        let place = slices.iter().find_map(SliceView::gradient_place);
+        let place = place.filter(|_| is_large && self.0.threads.are_there());
         let made = Made {
             version: *version,
             learning_rate_factor: factor * rate,
@@ -164,12 +168,18 @@ impl Draft {
         self.made.slices.iter().map(Drafted::kept_bytes).sum()
     }
 
-    /// Returns the time that all threads together have spent on the draft.
+    /// Returns the time that all threads together have spent on the draft, without copies to a device.
     pub(super) const fn took(&self) -> Duration {
         self.outcome.took
     }
 
-    /// Returns whether a gradient could not be checked.
+    /// Returns whether the gradients have been copied to a device.
+    #[cfg(test)]
+    pub(super) fn is_uploaded(&self) -> bool {
+        self.made.uploads.is_some() && !self.is_torn()
+    }
+
+    /// Returns whether a gradient could not be checked, or not be copied to a device.
     pub(super) fn is_torn(&self) -> bool {
         self.made.uploads.as_ref().is_some_and(|uploads| uploads.wait().is_none())
     }
@@ -183,10 +193,11 @@ impl Draft {
 }
 
 impl ArrivedDraft {
-    /// Waits until the last blocks are done. This takes about as long as the work on one block.
+    /// Waits until the last blocks are done, which takes about as long as the work on one block, and until the
+    /// last gradients have been copied to a device.
     ///
     /// # Panics
-    /// If the work on a block has.
+    /// If the work on a block or a copy has.
     pub(crate) fn wait(self) -> Draft {
         let Self { made, mut outcome, shared } = self;
         if let Some(shared) = shared {
@@ -370,11 +381,19 @@ impl DraftWriter {
         slice.gradient_place().zip(self.made.uploads.as_ref())
     }
 
+    /// Returns whether the current gradient is checked just before it is copied to a device.
+    fn is_checked_later(&self) -> bool {
+        let bytes = || self.plan.0.slices[self.made.slices.len()].bytes();
+        self.upload().is_some() && bytes() <= CHECKED_WHOLE_MAX
+    }
+
     fn end_slice(&mut self) {
         let drafted = self.begun.take().expect("a slice has begun");
         if let (Drafted::Gradient(gradient), Some((to, uploads))) = (&drafted, self.upload()) {
-            let work = self.work(0..gradient.len() / 4);
-            uploads.add(to, gradient, move |gradient| work.run(gradient, None));
+            let check = self.is_checked_later().then(|| self.work(0..gradient.len() / 4));
+            uploads.add(to, gradient, move |gradient| {
+                check.as_ref().map_or_else(Outcome::default, |work| work.run(gradient, None))
+            });
         }
         self.made.bytes += self.plan.0.slices[self.made.slices.len()].bytes();
         self.made.slices.push(drafted);

@@ -10,7 +10,7 @@ mod uploader;
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 use pushpull_cuda::{
     Driver, DriverError, Elements, Memory, Place, Source, Transfer, average, optimizer_scratch_bytes,
 };
@@ -26,16 +26,32 @@ pub(super) use self::uploader::{GradientPlace, Uploads};
 
 /// The number of bytes of the largest value that comes back as a whole while other updates go on. A larger
 /// one comes in pieces when the update is finished, which needs less memory.
-const WHOLE_BYTES_MAX: u64 = 64 << 20;
+const WHOLE_BYTES_MAX: u64 = if cfg!(test) { 1 << 20 } else { 64 << 20 };
+
+/// The number of bytes of the smallest piece of memory through which a value comes back.
+const PINNED_BYTES_MIN: usize = 64 << 10;
 
 /// The device of a shard, which all slices of the shard share. The last of them closes it, and thereby frees
 /// its memory.
 #[derive(Clone)]
-pub(super) struct Device(Arc<Shared>);
+pub(super) struct Device(Arc<Open>);
 
+/// Closes the device when it is dropped.
+struct Open(Arc<Shared>);
+
+/// What the thread that copies gradients shares with the slices.
 struct Shared {
-    driver: Mutex<Box<dyn Driver + Send>>,
+    /// `None` once the device is closed.
+    driver: Mutex<Option<Box<dyn Driver + Send>>>,
     uploader: Uploader,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        // Waits for the copy that is under way.
+        let driver = self.0.driver.lock().take();
+        drop(driver);
+    }
 }
 
 impl Device {
@@ -46,7 +62,14 @@ impl Device {
     pub(super) fn open(make: &MakeDevice) -> Result<Self, DriverError> {
         let mut driver = make.open()?;
         driver.load(&Source::optimizer())?;
-        Ok(Self(Arc::new(Shared { driver: Mutex::new(driver), uploader: Uploader::default() })))
+        let shared = Shared { driver: Mutex::new(Some(driver)), uploader: Uploader::default() };
+        Ok(Self(Arc::new(Open(Arc::new(shared)))))
+    }
+
+    fn driver(&self) -> MappedMutexGuard<'_, Box<dyn Driver + Send>> {
+        MutexGuard::map(self.0.0.driver.lock(), |driver| {
+            driver.as_mut().expect("it is open while a slice has it")
+        })
     }
 }
 
@@ -82,7 +105,7 @@ impl OnDevice {
         average: Option<&Buffer>,
         slots: &[Arc<Buffer>],
     ) -> Result<Self, DriverError> {
-        let driver = &mut **device.0.driver.lock();
+        let driver = &mut **device.driver();
         let mut uploaded = |buffer: &Buffer| {
             let memory = driver.allocate(buffer.len() as u64)?;
             driver.upload(memory.place(), buffer.as_bytes())?;
@@ -117,8 +140,15 @@ impl OnDevice {
         self.slots.iter().map(|slot| slot.bytes() as usize).sum()
     }
 
-    /// Begins to apply a gradient. [`finish`](Self::finish) must follow. If the gradient is among those of
-    /// `uploads`, the device has it already.
+    /// Returns the number of bytes of memory through which the results of an update come back.
+    pub(super) fn in_flight_bytes(&self) -> usize {
+        let results = [Some(&self.value), self.average.as_ref()].into_iter().flatten();
+        let whole = results.map(Memory::bytes).filter(|&bytes| bytes <= WHOLE_BYTES_MAX);
+        whole.map(|bytes| (bytes as usize).max(PINNED_BYTES_MIN)).sum()
+    }
+
+    /// Begins to apply a gradient. [`finish`](Self::finish) must follow. If `uploads` were made to this device,
+    /// it has the gradient already.
     ///
     /// # Errors
     /// If the device fails. The slots are then lost.
@@ -130,7 +160,7 @@ impl OnDevice {
     ) -> Result<(), DriverError> {
         let Self { device, value, average: mean, slots, gradient: gradient_memory, beside, begun } = self;
         let is_there = uploads.is_some_and(|uploads| uploads.are_on(device));
-        let driver = &mut **device.0.driver.lock();
+        let driver = &mut **device.driver();
         if !is_there {
             driver.upload(gradient_memory.place(), bytemuck::cast_slice(gradient))?;
         }
@@ -166,7 +196,7 @@ impl OnDevice {
     /// If the device fails. The slots are then lost, and the elements of `next` and `mean` have no meaning.
     pub(super) fn finish(&mut self, next: &mut [f32], mean: Option<&mut [f32]>) -> Result<(), DriverError> {
         let Self { device, value, average, begun, .. } = self;
-        let driver = &mut **device.0.driver.lock();
+        let driver = &mut **device.driver();
         let all = [(Some(value), Some(next)), (average.as_mut(), mean)];
         for ((memory, elements), begun) in all.into_iter().zip(begun) {
             let (Some(memory), Some(elements)) = (memory, elements) else { continue };
@@ -184,7 +214,7 @@ impl OnDevice {
     /// # Errors
     /// If the device has failed.
     pub(super) fn slots(&self) -> Result<Vec<Arc<Buffer>>, DriverError> {
-        let driver = &mut **self.device.0.driver.lock();
+        let driver = &mut **self.device.driver();
         let download = |memory: &Memory| {
             let mut slot = Buffer::zeroed(memory.bytes() as usize);
             driver.download(memory.place(), slot.as_bytes_mut())?;

@@ -5,9 +5,11 @@
 //! of its gradients have been checked and copied; (C) a draft that is dropped leaves no copy behind that has
 //! not begun.
 
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Condvar, Mutex};
 use pushpull_cuda::Place;
@@ -17,8 +19,8 @@ use super::{Device, Shared};
 use crate::shard::outcome::Outcome;
 use crate::threads;
 
-/// The thread of a device, which starts with the first draft, and whether a draft has it. After an error, the
-/// last draft has it for good.
+/// The thread of a device, which starts with the first draft, and whether a draft has it. After an error, no
+/// other draft gets it.
 #[derive(Default)]
 pub(super) struct Uploader {
     uploads: OnceLock<Sender<Upload>>,
@@ -28,13 +30,13 @@ pub(super) struct Uploader {
 /// The memory of a slice's gradient on a device.
 #[derive(Clone)]
 pub(crate) struct GradientPlace {
-    device: Weak<Shared>,
+    device: Arc<Shared>,
     place: Place,
 }
 
 /// The copies of one draft's gradients.
 pub(crate) struct Uploads {
-    device: Weak<Shared>,
+    device: Arc<Shared>,
     uploads: Sender<Upload>,
     state: Arc<State>,
 }
@@ -55,6 +57,8 @@ struct Progress {
     outcome: Outcome,
     /// Whether a gradient could not be checked or copied.
     failed: bool,
+    /// The panic of a check or of a copy.
+    panic: Option<Box<dyn Any + Send>>,
 }
 
 /// Checks a gradient.
@@ -62,24 +66,28 @@ type Check = dyn Fn(&[f32]) -> Outcome + Send;
 
 /// A gradient that is to be checked and copied.
 struct Upload {
-    to: GradientPlace,
-    gradient: Arc<Buffer>,
-    check: Box<Check>,
     state: Arc<State>,
+    /// What is needed for it; `None` once it is done.
+    work: Option<Work>,
     /// What came of the gradient, once it is checked and copied.
     outcome: Option<Outcome>,
 }
 
+struct Work {
+    to: GradientPlace,
+    gradient: Arc<Buffer>,
+    check: Box<Check>,
+}
+
 impl GradientPlace {
     pub(super) fn new(device: &Device, place: Place) -> Self {
-        Self { device: Arc::downgrade(&device.0), place }
+        Self { device: Arc::clone(&device.0.0), place }
     }
 
     /// Returns the copies of a draft's gradients, which has none yet. Returns `None` if another draft has
-    /// begun with its own, if an earlier copy has failed, or if the device is closed.
+    /// begun with its own, or if an earlier copy has failed.
     pub(crate) fn begin(&self) -> Option<Uploads> {
-        let device = self.device.upgrade()?;
-        let Uploader { uploads, taken } = &device.uploader;
+        let Uploader { uploads, taken } = &self.device.uploader;
         if taken.swap(true, Ordering::Acquire) {
             return None;
         }
@@ -95,7 +103,7 @@ impl GradientPlace {
             done: Condvar::new(),
         };
         let uploads = uploads.get_or_init(start).clone();
-        Some(Uploads { device: self.device.clone(), uploads, state: Arc::new(state) })
+        Some(Uploads { device: Arc::clone(&self.device), uploads, state: Arc::new(state) })
     }
 }
 
@@ -108,22 +116,30 @@ impl Uploads {
         check: impl Fn(&[f32]) -> Outcome + Send + 'static,
     ) {
         self.state.progress.lock().left += 1;
-        let (to, gradient, state) = (to.clone(), Arc::clone(gradient), Arc::clone(&self.state));
+        let work = Work { to: to.clone(), gradient: Arc::clone(gradient), check: Box::new(check) };
+        let upload = Upload { state: Arc::clone(&self.state), work: Some(work), outcome: None };
         // Without its thread, the gradient is dropped at once, and counts as one that has failed.
-        let _ = self.uploads.send(Upload { to, gradient, check: Box::new(check), state, outcome: None });
+        let _ = self.uploads.send(upload);
     }
 
     /// Waits until all gradients are done. Returns what came of their checks, or `None` if one could not be
     /// checked or copied.
+    ///
+    /// # Panics
+    /// If a check or a copy has.
     pub(crate) fn wait(&self) -> Option<Outcome> {
         let mut progress = self.state.progress.lock();
         self.state.done.wait_while(&mut progress, |progress| progress.left > 0);
+        if let Some(panic) = progress.panic.take() {
+            drop(progress);
+            resume_unwind(panic);
+        }
         (!progress.failed).then_some(progress.outcome)
     }
 
     /// Returns whether the copies go to this device.
     pub(crate) fn are_on(&self, device: &Device) -> bool {
-        std::ptr::eq(self.device.as_ptr(), Arc::as_ptr(&device.0))
+        Arc::ptr_eq(&self.device, &device.0.0)
     }
 }
 
@@ -142,24 +158,42 @@ impl Drop for State {
     }
 }
 
+impl Work {
+    /// Returns what came of the gradient; `None` if it could not be copied.
+    fn run(&self) -> Option<Outcome> {
+        let outcome = (self.check)(self.gradient.as_f32());
+        if outcome.fault.is_some() {
+            return Some(outcome);
+        }
+        let mut driver = self.to.device.driver.lock();
+        // A draft for a device that is closed is not applied.
+        let copied = driver.as_mut()?.upload(self.to.place, self.gradient.as_bytes());
+        if let Err(error) = &copied {
+            tracing::warn!(%error, "gradients are no longer copied to the device while they arrive");
+        }
+        copied.ok().map(|()| outcome)
+    }
+}
+
 impl Upload {
-    fn run(&mut self) {
+    fn run(mut self) {
+        let Some(work) = self.work.take() else { return };
         if self.state.dropped.load(Ordering::Relaxed) {
             self.outcome = Some(Outcome::default());
             return;
         }
-        let outcome = (self.check)(self.gradient.as_f32());
-        let copied = outcome.fault.is_some()
-            || self.to.device.upgrade().is_some_and(|device| {
-                let copied = device.driver.lock().upload(self.to.place, self.gradient.as_bytes());
-                copied.is_ok()
-            });
-        self.outcome = copied.then_some(outcome);
+        match catch_unwind(AssertUnwindSafe(|| work.run())) {
+            Ok(outcome) => self.outcome = outcome,
+            Err(panic) => self.state.progress.lock().panic = Some(panic),
+        }
+        // What it has is dropped before it counts as done, so that its values have no other owner then.
+        drop(work);
     }
 }
 
 impl Drop for Upload {
     fn drop(&mut self) {
+        self.work = None;
         let mut progress = self.state.progress.lock();
         progress.left -= 1;
         match self.outcome {
@@ -171,11 +205,9 @@ impl Drop for Upload {
     }
 }
 
-/// Checks and copies gradients until the device is closed.
+/// Checks and copies gradients until nothing can add any.
 fn run(added: &Receiver<Upload>) {
-    for mut upload in added {
-        upload.run();
-    }
+    added.iter().for_each(Upload::run);
 }
 
 #[cfg(test)]
@@ -192,7 +224,7 @@ mod tests {
     /// Returns a device and its memory for a gradient of four elements.
     fn device() -> Option<(Device, GradientPlace)> {
         let device = Device::open(&emulated()?).unwrap();
-        let memory = device.0.driver.lock().allocate(16).unwrap();
+        let memory = device.driver().allocate(16).unwrap();
         let place = GradientPlace::new(&device, memory.place());
         Some((device, place))
     }
@@ -205,7 +237,7 @@ mod tests {
 
     fn on_device(device: &Device, to: &GradientPlace) -> f32 {
         let mut element = [0; 4];
-        device.0.driver.lock().download(to.place, &mut element).unwrap();
+        device.driver().download(to.place, &mut element).unwrap();
         f32::from_ne_bytes(element)
     }
 
@@ -271,10 +303,11 @@ mod tests {
         let Some((device, to)) = device() else { return };
         let uploads = to.begin().unwrap();
         uploads.add(&to, &gradient(1.0), |_| panic!("the check failed"));
-        uploads.add(&to, &gradient(2.0), |_| Outcome::default());
+        let panic = catch_unwind(AssertUnwindSafe(|| uploads.wait())).err().expect("the panic of the check");
+        assert_eq!(panic.downcast_ref::<&str>(), Some(&"the check failed"));
         assert!(uploads.wait().is_none(), "(B)");
         drop(uploads);
-        assert!(to.begin().is_none(), "its thread is gone");
+        assert!(to.begin().is_none(), "no other draft gets its thread");
 
         let other = Device::open(&emulated().unwrap()).unwrap();
         let beyond = GradientPlace::new(&other, to.place);
@@ -282,8 +315,17 @@ mod tests {
         assert!(!uploads.are_on(&device));
         uploads.add(&beyond, &gradient(1.0), |_| Outcome::default());
         assert!(uploads.wait().is_none(), "(B): the device has no such memory");
+    }
 
-        drop(other);
-        assert!(beyond.begin().is_none(), "the device is closed");
+    #[test]
+    fn a_device_is_closed_at_once_although_a_draft_is_left() {
+        let Some((device, to)) = device() else { return };
+        let uploads = to.begin().unwrap();
+        uploads.add(&to, &gradient(1.0), |_| Outcome::default());
+        assert!(uploads.wait().is_some());
+        drop(device);
+        assert!(to.device.driver.lock().is_none());
+        uploads.add(&to, &gradient(2.0), |_| Outcome::default());
+        assert!(uploads.wait().is_none(), "(B)");
     }
 }

@@ -348,6 +348,15 @@ impl Slice {
         self.begun.is_some()
     }
 
+    /// Returns the number of bytes of memory through which the results of an update come back from a device;
+    /// 0 for a slice on the host.
+    pub(super) fn in_flight_bytes(&self) -> usize {
+        match &self.slots {
+            Slots::Host(_) => 0,
+            Slots::Device(on_device) => on_device.in_flight_bytes(),
+        }
+    }
+
     /// Waits until the update that has begun on a device is done. Does nothing if none has begun.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use pushpull_cuda::DriverError;
 use pushpull_messages::checkpoint::CheckpointName;
 use pushpull_messages::compression::EncodingSpec;
 use pushpull_messages::id::{GlobalStep, Incarnation, Version};
-use pushpull_messages::message::{CreateShard, Pull, PullAt, Push, Pushed, RefusalCode, Save};
+use pushpull_messages::message::{CreateShard, Pull, PullAt, Push, PushId, Pushed, RefusalCode, Save};
 use pushpull_messages::optimizer::{OptimizerSpec, UpdateSpec};
 use pushpull_messages::sync::SyncSpec;
 use pushpull_transport::buffer::{BufferPool, Payload};
@@ -17,7 +17,8 @@ use super::devices::{assert_close, emulated, failing};
 use super::drafts::{draft, join};
 use super::pushes::{Tested, create, floats, latest, only, payload, push};
 use crate::device::MakeDevice;
-use crate::shard::{Answer, Cut, FileRequest, Gradients, Reader, Stage};
+use crate::shard::draft::Draft;
+use crate::shard::{Answer, Cut, FileRequest, Gradients, Reader, Stage, UpdateThreads};
 
 fn assert_same(what: &str, got: &Payload, expected: &Payload) {
     assert_eq!(got.segments().len(), expected.segments().len(), "{what}");
@@ -81,6 +82,38 @@ fn large(optimizer: OptimizerSpec, average: Option<f32>) -> CreateShard {
     large
 }
 
+/// Returns a shard of `own` whose only worker has joined.
+fn joined(own: &CreateShard, device: Option<&MakeDevice>) -> Tested {
+    let three =
+        UpdateThreads::new(3, |threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build().ok());
+    let Tested(state) = Tested::new(64 << 20);
+    let mut state = Tested(state.on_device(device.cloned()).shared_by(three));
+    state.create(own.clone()).unwrap();
+    let pull = Pull { at: PullAt::Join, ..latest(own.placement.digest()) };
+    let reader = Reader { worker: 0, incarnation: push(1).id.incarnation, connection: 1 };
+    state.0.pull(&pull, Some(reader), ());
+    state
+}
+
+/// Returns gradients for [`large`].
+fn large_gradients(own: &CreateShard, last: f32) -> Payload {
+    let elements = own.placement.slices[0].slice.rows as usize * 2;
+    let mut gradient: Vec<f32> = (0..elements).map(|at| (at % 1999) as f32 / 1000.0 - 0.5).collect();
+    gradient[elements - 1] = last;
+    payload(&[&[0.5, -0.5], &gradient])
+}
+
+/// Drafts a push whose gradients are on the device before the update.
+fn uploaded(state: &Tested, push: &Push, gradients: &Payload) -> Draft {
+    loop {
+        let draft = draft(state, push, gradients, &[300_000, 7]).expect("the shard makes drafts");
+        // The thread may still have gradients of a draft that was dropped.
+        if draft.is_uploaded() {
+            return draft;
+        }
+    }
+}
+
 /// Drafts pushes whose gradients are on the device before the update, and drops some of these drafts. An
 /// element may be NaN; such a push must not be applied.
 #[test]
@@ -88,29 +121,17 @@ fn large_drafts_on_a_device_have_the_host_s_values() {
     let Some(device) = emulated() else { return };
     for (optimizer, average) in [(OptimizerSpec::sgd(0.1), None), (OptimizerSpec::adam(0.1), Some(0.5))] {
         let own = large(optimizer, average);
-        let digest = own.placement.digest();
-        let [mut on_device, mut host] = [Some(&device), None].map(|device| {
-            let Tested(state) = Tested::new(64 << 20);
-            let mut state = Tested(state.on_device(device.cloned()));
-            state.create(own.clone()).unwrap();
-            let pull = Pull { at: PullAt::Join, ..latest(digest) };
-            let reader = Reader { worker: 0, incarnation: push(1).id.incarnation, connection: 1 };
-            state.0.pull(&pull, Some(reader), ());
-            state
-        });
-        let elements = own.placement.slices[0].slice.rows as usize * 2;
+        let [mut on_device, mut host] = [Some(&device), None].map(|device| joined(&own, device));
         for (sequence, last) in [(1, 0.5), (2, f32::NAN), (2, -0.25), (3, 2.0)] {
-            let push = Push { placement_digest: digest, ..push(sequence) };
-            let mut gradient: Vec<f32> =
-                (0..elements).map(|at| (at % 1999) as f32 / 1000.0 - last.abs().min(1.0)).collect();
-            gradient[elements - 1] = last;
-            let gradients = payload(&[&[0.5, -0.5], &gradient]);
-            drop(draft(&on_device, &push, &payload(&[&[9.0; 2], &vec![9.0; elements]]), &[300_000]));
-            let draft = draft(&on_device, &push, &gradients, &[300_000, 7]).expect("the shard makes drafts");
+            let push = Push { placement_digest: own.placement.digest(), ..push(sequence) };
+            let gradients = large_gradients(&own, last);
+            drop(draft(&on_device, &push, &large_gradients(&own, 9.0), &[300_000]));
+            let draft = uploaded(&on_device, &push, &gradients);
             let got = only::<Pushed>(on_device.0.push(&push, Gradients::Drafted(draft), 1, ()));
             let expected = only::<Pushed>(host.0.push(&push, gradients, 1, ()));
             match (got, expected) {
                 (Ok((got, values)), Ok((expected, exact))) => {
+                    assert!(!last.is_nan());
                     assert_eq!(got, expected);
                     assert_same("the values of a reply", &values, &exact);
                 }
@@ -122,6 +143,29 @@ fn large_drafts_on_a_device_have_the_host_s_values() {
             }
         }
     }
+}
+
+/// Overtakes a draft whose gradients are on the device, and applies one after the shard was created again, on
+/// another device.
+#[test]
+fn uploaded_gradients_count_only_for_their_update() {
+    let Some(device) = emulated() else { return };
+    let own = large(OptimizerSpec::sgd(0.5), None);
+    let [mut on_device, mut host] = [Some(&device), None].map(|device| joined(&own, device));
+    let push = |sequence| Push { placement_digest: own.placement.digest(), ..push(sequence) };
+    let overtaken = uploaded(&on_device, &push(1), &large_gradients(&own, 7.0));
+    let other = Push { id: PushId { worker: 1, ..push(1).id }, ..push(1) };
+    for state in [&mut on_device, &mut host] {
+        only::<Pushed>(state.0.push(&other, large_gradients(&own, 1.0), 1, ())).unwrap();
+    }
+    let refusal = only::<Pushed>(on_device.0.push(&push(1), Gradients::Drafted(overtaken), 1, ()));
+    assert_eq!(refusal.unwrap_err().code, RefusalCode::Again);
+
+    let earlier = uploaded(&joined(&own, Some(&device)), &push(1), &large_gradients(&own, 3.0));
+    let [mut on_device, mut host] = [Some(&device), None].map(|device| joined(&own, device));
+    let (_, got) = only::<Pushed>(on_device.0.push(&push(1), Gradients::Drafted(earlier), 1, ())).unwrap();
+    let (_, expected) = only::<Pushed>(host.0.push(&push(1), large_gradients(&own, 3.0), 1, ())).unwrap();
+    assert_same("the values of another device", &got, &expected);
 }
 
 #[test]
