@@ -30,8 +30,9 @@ const BLOCK_BYTES: usize = 128 << 10;
 /// The same for a large draft, which leaves its results out of the caches. Larger blocks arrive with fewer
 /// waits for the socket.
 const LARGE_BLOCK_BYTES: usize = 512 << 10;
-/// The number of bytes of the largest gradient that is checked as a whole before it is copied to a device. The
-/// blocks of a larger one are checked as they arrive, because that takes less time after the last of them.
+/// The number of bytes of the largest gradient that is checked as a whole before it is copied to a device.
+/// The blocks of a larger one are checked as they arrive, because that takes less time after the last of
+/// them.
 const CHECKED_WHOLE_MAX: usize = 16 << 20;
 /// The least number of bytes of a large draft. The caches of a core cannot keep it until it is read.
 const LARGE_BYTES: u64 = 8 << 20;
@@ -193,8 +194,8 @@ impl Draft {
 }
 
 impl ArrivedDraft {
-    /// Waits until the last blocks are done, which takes about as long as the work on one block, and until the
-    /// last gradients have been copied to a device.
+    /// Waits until the last blocks are done, which takes about as long as the work on one block, and until
+    /// the last gradients have been copied to a device.
     ///
     /// # Panics
     /// If the work on a block or a copy has.

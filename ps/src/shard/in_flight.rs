@@ -1,5 +1,5 @@
-//! Updates of slices on a device. The device works on the next ones while the host takes the values of earlier
-//! ones from the memory through which they come back, which is bounded.
+//! Updates of slices on a device. The device works on the next ones while the host takes the values of
+//! earlier ones from the memory through which they come back, which is bounded.
 
 use std::collections::VecDeque;
 
