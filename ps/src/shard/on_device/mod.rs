@@ -147,8 +147,8 @@ impl OnDevice {
         whole.map(|bytes| (bytes as usize).max(PINNED_BYTES_MIN)).sum()
     }
 
-    /// Begins to apply a gradient. [`finish`](Self::finish) must follow. If `uploads` were made to this device,
-    /// it has the gradient already.
+    /// Begins to apply a gradient. [`finish`](Self::finish) must follow. If `uploads` were made to this
+    /// device, it has the gradient already.
     ///
     /// # Errors
     /// If the device fails. The slots are then lost.
