@@ -107,6 +107,7 @@ impl<R> JobState<R> {
         }
         let suspended = self.suspended;
         let member = self.member(index);
+        member.missed |= suspended && member.expected;
         let departures = member.departures();
         if suspended {
             // The shards of the lost task do not learn of the departure. They are told when the job resumes,

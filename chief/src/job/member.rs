@@ -36,6 +36,9 @@ pub(super) struct Member<R> {
     /// rollback, or after an earlier run of the chief has appointed the worker. It ends when the worker
     /// begins to train or leaves.
     pub expected: bool,
+    /// Whether a shard may have missed that the worker left before it joined. It then waits for the next
+    /// incarnation.
+    pub missed: bool,
     /// Whether the shards were told that the latest incarnation has left.
     pub has_left: bool,
     /// The number of incarnations that have registered.
@@ -93,6 +96,7 @@ impl<R> Member<R> {
             again: false,
             ended: Vec::new(),
             expected: false,
+            missed: false,
             has_left: false,
             lives: 0,
             http: None,

@@ -427,6 +427,7 @@ impl<R> JobState<R> {
         let member = self.member(index);
         if member.incarnation == Some(incarnation) {
             member.appointed = true;
+            member.expected |= std::mem::take(&mut member.missed);
             member.ended.clear();
         }
         self.proceed()

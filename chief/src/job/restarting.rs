@@ -76,7 +76,7 @@ impl<R> JobState<R> {
         let mut effects = Vec::new();
         for member in self.members.values_mut() {
             (member.appointed, member.unknown, member.loss) = (false, false, None);
-            (member.expected, member.has_left) = (false, false);
+            (member.expected, member.missed, member.has_left) = (false, false, false);
             member.ended.clear();
             member.metrics.clear();
             // A worker that waits for the description of the job receives it when the variables are restored.
