@@ -70,7 +70,7 @@ fn nobody_is_warned_of_a_job_that_goes_well() {
     // The job is long enough for the workers to send a report or two.
     let job = Job::new(dir.path(), 3000);
     let ended = Program::run(dir.path(), "local", &mut local(&job, &["--workers=2"])).expect(0);
-    // Another test's tasks may look for one that they have lost at an address that a task of this job has now.
+    // Another test's tasks may look for one that they have lost at an address that a task of this job has.
     let is_of_others = |line: &&str| line.contains("refused: the cluster specs of ");
     let warnings = ended.err.lines().filter(|line| line.contains("WARN") || line.contains("ERROR"));
     let warnings: Vec<&str> = warnings.filter(|line| !is_of_others(line)).collect();
