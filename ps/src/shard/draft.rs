@@ -33,7 +33,7 @@ const LARGE_BLOCK_BYTES: usize = 512 << 10;
 /// The number of bytes of the largest gradient that is checked as a whole before it is copied to a device.
 /// The blocks of a larger one are checked as they arrive, because that takes less time after the last of
 /// them.
-const CHECKED_WHOLE_MAX: usize = 16 << 20;
+const CHECKED_WHOLE_MAX: usize = if cfg!(test) { 1 << 20 } else { 16 << 20 };
 /// The least number of bytes of a large draft. The caches of a core cannot keep it until it is read.
 const LARGE_BYTES: u64 = 8 << 20;
 
@@ -334,10 +334,9 @@ impl DraftWriter {
 
     /// Checks the block, and computes the part of the next value that it gives. Another thread may do so.
     fn use_block(&mut self) {
-        // A gradient that is uploaded is checked when all of it has arrived.
         let has_fault =
             self.outcome.fault.is_some() || self.shared.as_ref().is_some_and(SharedWork::has_fault);
-        if has_fault || self.upload().is_some() {
+        if has_fault || self.is_checked_later() {
             return;
         }
         let place = self.block.place();

@@ -96,11 +96,11 @@ fn joined(own: &CreateShard, device: Option<&MakeDevice>) -> Tested {
 }
 
 /// Returns gradients for [`large`].
-fn large_gradients(own: &CreateShard, last: f32) -> Payload {
+fn large_gradients(own: &CreateShard, small: f32, last: f32) -> Payload {
     let elements = own.placement.slices[0].slice.rows as usize * 2;
     let mut gradient: Vec<f32> = (0..elements).map(|at| (at % 1999) as f32 / 1000.0 - 0.5).collect();
     gradient[elements - 1] = last;
-    payload(&[&[0.5, -0.5], &gradient])
+    payload(&[&[0.5, small], &gradient])
 }
 
 /// Drafts a push whose gradients are on the device before the update.
@@ -115,29 +115,31 @@ fn uploaded(state: &Tested, push: &Push, gradients: &Payload) -> Draft {
 }
 
 /// Drafts pushes whose gradients are on the device before the update, and drops some of these drafts. An
-/// element may be NaN; such a push must not be applied.
+/// element may be NaN, of a gradient that is checked as it arrives or of one that is checked later; such a
+/// push must not be applied.
 #[test]
 fn large_drafts_on_a_device_have_the_host_s_values() {
     let Some(device) = emulated() else { return };
     for (optimizer, average) in [(OptimizerSpec::sgd(0.1), None), (OptimizerSpec::adam(0.1), Some(0.5))] {
         let own = large(optimizer, average);
         let [mut on_device, mut host] = [Some(&device), None].map(|device| joined(&own, device));
-        for (sequence, last) in [(1, 0.5), (2, f32::NAN), (2, -0.25), (3, 2.0)] {
+        let (x, nan) = (-0.5, f32::NAN);
+        for (sequence, small, last) in [(1, x, 0.5), (2, x, nan), (2, nan, 1.0), (2, x, -0.25), (3, x, 2.0)] {
             let push = Push { placement_digest: own.placement.digest(), ..push(sequence) };
-            let gradients = large_gradients(&own, last);
-            drop(draft(&on_device, &push, &large_gradients(&own, 9.0), &[300_000]));
+            let gradients = large_gradients(&own, small, last);
+            drop(draft(&on_device, &push, &large_gradients(&own, -0.5, 9.0), &[300_000]));
             let draft = uploaded(&on_device, &push, &gradients);
             let got = only::<Pushed>(on_device.0.push(&push, Gradients::Drafted(draft), 1, ()));
             let expected = only::<Pushed>(host.0.push(&push, gradients, 1, ()));
             match (got, expected) {
                 (Ok((got, values)), Ok((expected, exact))) => {
-                    assert!(!last.is_nan());
+                    assert!(!small.is_nan() && !last.is_nan());
                     assert_eq!(got, expected);
                     assert_same("the values of a reply", &values, &exact);
                 }
                 (got, expected) => {
                     let [got, expected] = [got, expected].map(|pushed| pushed.unwrap_err());
-                    assert!(last.is_nan());
+                    assert!(small.is_nan() || last.is_nan());
                     assert_eq!((got.code, got.reason), (expected.code, expected.reason));
                 }
             }
@@ -153,18 +155,19 @@ fn uploaded_gradients_count_only_for_their_update() {
     let own = large(OptimizerSpec::sgd(0.5), None);
     let [mut on_device, mut host] = [Some(&device), None].map(|device| joined(&own, device));
     let push = |sequence| Push { placement_digest: own.placement.digest(), ..push(sequence) };
-    let overtaken = uploaded(&on_device, &push(1), &large_gradients(&own, 7.0));
+    let overtaken = uploaded(&on_device, &push(1), &large_gradients(&own, -0.5, 7.0));
     let other = Push { id: PushId { worker: 1, ..push(1).id }, ..push(1) };
     for state in [&mut on_device, &mut host] {
-        only::<Pushed>(state.0.push(&other, large_gradients(&own, 1.0), 1, ())).unwrap();
+        only::<Pushed>(state.0.push(&other, large_gradients(&own, -0.5, 1.0), 1, ())).unwrap();
     }
     let refusal = only::<Pushed>(on_device.0.push(&push(1), Gradients::Drafted(overtaken), 1, ()));
     assert_eq!(refusal.unwrap_err().code, RefusalCode::Again);
 
-    let earlier = uploaded(&joined(&own, Some(&device)), &push(1), &large_gradients(&own, 3.0));
+    let earlier = uploaded(&joined(&own, Some(&device)), &push(1), &large_gradients(&own, -0.5, 3.0));
     let [mut on_device, mut host] = [Some(&device), None].map(|device| joined(&own, device));
     let (_, got) = only::<Pushed>(on_device.0.push(&push(1), Gradients::Drafted(earlier), 1, ())).unwrap();
-    let (_, expected) = only::<Pushed>(host.0.push(&push(1), large_gradients(&own, 3.0), 1, ())).unwrap();
+    let (_, expected) =
+        only::<Pushed>(host.0.push(&push(1), large_gradients(&own, -0.5, 3.0), 1, ())).unwrap();
     assert_same("the values of another device", &got, &expected);
 }
 
