@@ -4,6 +4,8 @@
 //! Properties: (P1) the slices of a variable are disjoint and cover it; (P2) all tasks use the same
 //! placement.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::id::{PlacementEpoch, ShardId, SliceId, VariableId};
@@ -68,8 +70,8 @@ pub struct PlacedSlice {
 pub struct Placement {
     /// The epoch of the placement, which increases when slices move to other shards.
     pub epoch: PlacementEpoch,
-    /// All shards of the job. Shards that own no slices are included, because every shard counts the job's
-    /// steps.
+    /// All shards of the job. Those that own no slices are included: they know the workers, and may get
+    /// slices at a later epoch. They get no pushes and count no steps.
     pub shards: Vec<ShardId>,
     /// The slices, sorted by variable in the graph's order, and within a variable by row.
     pub slices: Vec<PlacedSlice>,
@@ -172,6 +174,15 @@ impl Placement {
             .enumerate()
             .filter(move |(_, placed)| placed.shard == shard)
             .map(|(position, placed)| (SliceId(position as u32), placed.slice))
+    }
+
+    /// Returns the shards that own slices, in ascending order; all shards if there are no slices. Workers
+    /// push to these shards and pull from them, so these count the job's steps.
+    pub fn shards_with_slices(&self) -> BTreeSet<ShardId> {
+        match self.slices.is_empty() {
+            true => self.shards.iter().copied().collect(),
+            false => self.slices.iter().map(|placed| placed.shard).collect(),
+        }
     }
 
     /// Returns the digest by which tasks check that their placements are equal (P2): the crc32c of the

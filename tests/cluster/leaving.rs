@@ -33,7 +33,7 @@ fn a_worker_that_is_killed_is_missed_by_nobody() {
         let slowed = running.slowed(&[0, 2]);
         running.chief.wait_for("worker lost; the others go on worker=worker/1");
         drop(slowed);
-        running.wait_for_shards("two members", |seen| seen.members == 2);
+        running.wait_for_members(2);
         running.wait_for_more(20);
         let report = running.stop_well_without(&[1]);
         let made = report.count("updates_applied");
@@ -87,7 +87,7 @@ fn a_restarted_worker_joins_and_its_pushes_count() {
         };
         running.start_again(1);
         running.workers[1].wait_for("joining the running job at step");
-        running.wait_for_shards("two members", |seen| seen.members == 2);
+        running.wait_for_members(2);
         if mode == "async" {
             // Later, the other worker may make all updates.
             running.wait_for_more(5);
@@ -201,7 +201,7 @@ fn a_frozen_worker_is_waited_for_until_it_counts_as_lost() {
     under_each(&["sync"], |mode| {
         let mut running = frozen(mode, &["--lost-after-s=3"]);
         running.chief.wait_for("worker lost; the others go on worker=worker/2");
-        running.wait_for_shards("two members", |seen| seen.members == 2);
+        running.wait_for_members(2);
         running.wait_for_more(20);
         running.workers[2].signal(Signal::CONT);
         let ended = running.workers[2].wait().expect_failure();
@@ -211,7 +211,7 @@ fn a_frozen_worker_is_waited_for_until_it_counts_as_lost() {
             "{}",
             ended.err
         );
-        running.wait_for_shards("two members", |seen| seen.members == 2);
+        running.wait_for_members(2);
         running.chief.signal(Signal::TERM);
         running.chief.wait().expect(143).says("interrupted at step");
     });

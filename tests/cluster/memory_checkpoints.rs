@@ -209,7 +209,8 @@ fn files_that_do_not_fit_fail_a_save_and_nothing_else() {
 
 #[test]
 fn workers_that_store_the_variables_outlive_any_of_them() {
-    let flags = ["--strategy=multi_worker_mirrored", "--deterministic", "--schedule=constant"];
+    let flags =
+        ["--strategy=multi_worker_mirrored", "--partitioner=none", "--deterministic", "--schedule=constant"];
     let job = |steps| Cluster::with(1, 0, 3, |dir| Job::with(dir, steps, &flags));
     let mut cluster = job(ENDLESS);
     cluster.chief_lost_after_s = 60;

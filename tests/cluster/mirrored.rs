@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::checkpoints;
 use crate::harness::{
-    Cluster, ENDLESS, Job, PATIENCE, Program, Running, all_end_well, wait_for_shard, wait_until,
+    Cluster, ENDLESS, Job, PATIENCE, Program, Running, all_end_well, under_each, wait_for_shard, wait_until,
 };
 
 /// With a constant learning rate, a job that is stopped early has the bits of one that ends there.
@@ -21,9 +21,12 @@ const FLAGS: [&str; 4] =
 /// The same job with ps tasks.
 const WITH_PS: [&str; 4] = ["--sync=sync", "--deterministic", "--schedule=constant", "--optimizer=adam"];
 
-/// Returns a cluster with a chief and this number of workers, without ps tasks.
-fn mirrored(workers: u32, steps: u64) -> Cluster {
-    let mut cluster = Cluster::with(1, 0, workers, |dir| Job::with(dir, steps, &FLAGS));
+/// Returns a cluster with a chief and this number of workers, without ps tasks. With the partitioner `auto`,
+/// worker 0 stores all variables, and with `none`, each worker stores some.
+fn mirrored(workers: u32, steps: u64, partitioner: &str) -> Cluster {
+    let partitioner = format!("--partitioner={partitioner}");
+    let flags = [&FLAGS[..], &[&partitioner]].concat();
+    let mut cluster = Cluster::with(1, 0, workers, |dir| Job::with(dir, steps, &flags));
     cluster.chief_lost_after_s = 60;
     cluster
 }
@@ -37,12 +40,13 @@ fn bits_with_ps(ps: u32, workers: u32, steps: u64) -> u64 {
 
 #[test]
 fn workers_that_store_the_variables_give_the_bits_of_ps() {
-    for workers in [1, 3] {
-        let cluster = mirrored(workers, 40);
+    for (workers, partitioner, shards) in [(1, "auto", 1), (3, "auto", 1), (3, "none", 3)] {
+        let cluster = mirrored(workers, 40, partitioner);
         let programs = cluster.start_all();
         programs.into_iter().for_each(|mut program| drop(program.wait().expect(0)));
         let report = cluster.finished();
         assert_eq!(report.count("gradients"), 40 * u64::from(workers));
+        assert_eq!(report.shards().len(), shards, "{partitioner}");
         assert_eq!(report.variables_crc32c(), bits_with_ps(2, workers, 40));
     }
 }
@@ -91,15 +95,15 @@ fn a_checkpoint_goes_on_under_another_strategy() {
             assert_eq!(cluster.finished().variables_crc32c(), plain, "from ps: {from_ps}");
         };
         match from_ps {
-            true => (first(with_ps()), rest(mirrored(2, 60))),
-            false => (first(mirrored(2, 60)), rest(with_ps())),
+            true => (first(with_ps()), rest(mirrored(2, 60, "none"))),
+            false => (first(mirrored(2, 60, "auto")), rest(with_ps())),
         };
     }
 }
 
 /// Starts a job that saves checkpoints. Returns when it has saved one after its first step.
-fn saving(workers: u32) -> Running {
-    let mut cluster = mirrored(workers, ENDLESS);
+fn saving(workers: u32, partitioner: &str) -> Running {
+    let mut cluster = mirrored(workers, ENDLESS, partitioner);
     let saved: PathBuf = checkpoints::directory(cluster.dir());
     let to = format!("--checkpoint-dir={}", saved.display());
     cluster.chief_flags = vec![to, "--save-steps=50".into(), "--ps-lost-after-s=60".into()];
@@ -111,16 +115,18 @@ fn saving(workers: u32) -> Running {
 
 #[test]
 fn a_killed_worker_comes_back_with_its_variables() {
-    let mut running = saving(3);
-    for lost in [1, 0] {
-        running.workers[lost].kill();
-        running.start_again(lost as u32);
-        running.chief.wait_for("rolling the job back to its latest checkpoint");
-        running.wait_for_version(1);
-        running.wait_for_more(60);
-    }
-    let report = running.stop_well_without(&[]);
-    assert_eq!(report.variables_crc32c(), bits_with_ps(1, 3, report.count("updates_applied")));
+    under_each(&["none", "auto"], |partitioner| {
+        let mut running = saving(3, partitioner);
+        for lost in [1, 0] {
+            running.workers[lost].kill();
+            running.start_again(lost as u32);
+            running.chief.wait_for("rolling the job back to its latest checkpoint");
+            running.wait_for_version(1);
+            running.wait_for_more(60);
+        }
+        let report = running.stop_well_without(&[]);
+        assert_eq!(report.variables_crc32c(), bits_with_ps(1, 3, report.count("updates_applied")));
+    });
 }
 
 /// Waits until the shard of one ps task has this number of members and, from then on, applies updates.
@@ -133,7 +139,7 @@ fn wait_for_members(cluster: &Cluster, ps: u32, members: u32) {
 #[test]
 fn the_others_take_over_from_a_worker_that_stays_away() {
     for lost in [1, 2] {
-        let mut cluster = mirrored(3, ENDLESS);
+        let mut cluster = mirrored(3, ENDLESS, "none");
         let to = format!("--checkpoint-dir={}", checkpoints::directory(cluster.dir()).display());
         let level = if lost == 1 { to } else { "--memory-checkpoint-every=40".to_owned() };
         cluster.chief_flags = vec![level, "--save-steps=50".into(), "--ps-lost-after-s=2".into()];
@@ -158,7 +164,7 @@ fn the_others_take_over_from_a_worker_that_stays_away() {
 
 #[test]
 fn a_worker_that_stood_still_goes_on() {
-    let mut running = saving(2);
+    let mut running = saving(2, "none");
     running.workers[1].signal(Signal::STOP);
     running.chief.wait_for("lost a ps task; waiting for it to come back");
     running.workers[1].signal(Signal::CONT);

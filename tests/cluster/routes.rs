@@ -99,7 +99,8 @@ fn gradients_travel_between_workers_that_store_the_variables() {
         let mut losses = Vec::new();
         for way in ["direct", "ring", "halving_doubling"] {
             let communication = format!("--communication={way}");
-            let flags = ["--strategy=multi_worker_mirrored", "--deterministic", &communication];
+            let flags =
+                ["--strategy=multi_worker_mirrored", "--partitioner=none", "--deterministic", &communication];
             let cluster = Cluster::with(0, 0, workers, |dir| Job::with(dir, STEPS, &flags));
             let mut logs = String::new();
             for mut program in cluster.start_all() {
@@ -124,7 +125,7 @@ fn a_killed_relay_takes_no_other_gradient_with_it() {
         running.workers[1].signal(Signal::KILL);
         running.workers[1].wait().expect(-9);
         running.chief.wait_for("worker lost; the others go on worker=worker/1");
-        running.wait_for_shards("three members", |seen| seen.members == 3);
+        running.wait_for_members(3);
         running.wait_for_more(20);
         let report = running.stop_well_without(&[1]);
         let made = report.count("updates_applied");
@@ -146,7 +147,7 @@ fn a_relay_that_comes_back_takes_part_again() {
         running.chief.wait_for("worker lost; the others go on worker=worker/1");
         running.start_again(1);
         running.workers[1].wait_for("joining the running job at step");
-        running.wait_for_shards("three members", |seen| seen.members == 3);
+        running.wait_for_members(3);
         running.wait_for_more(20);
         running.stop_well_without(&[]);
     });
@@ -159,7 +160,7 @@ fn a_stopped_relay_is_waited_for_only_until_it_is_lost() {
         running.wait_for_version(20);
         running.workers[1].signal(Signal::STOP);
         running.chief.wait_for("worker lost; the others go on worker=worker/1");
-        running.wait_for_shards("two members", |seen| seen.members == 2);
+        running.wait_for_members(2);
         running.wait_for_more(20);
         running.workers[1].signal(Signal::KILL);
         running.workers[1].wait().expect(-9);

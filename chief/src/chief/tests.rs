@@ -270,7 +270,7 @@ fn a_job_is_published_from_start_to_end() {
         let now = published(&view, |now| now.phase == JobPhase::Training && now.shards.len() == 2).await;
         assert!(now.workers.iter().all(|worker| worker.state == WorkerState::Training));
         assert!(now.tasks.iter().all(|task| task.reachable && task.lives == 1));
-        assert_eq!(view.placement().len(), 1);
+        assert_eq!(view.placement().len(), 2);
         let task = view.observe().await;
         assert_eq!((task.state, task.actors[0].name.as_str()), (TaskState::Ready, "chief/0/desk"));
         assert!(task.actors[0].handling.count() > 0);

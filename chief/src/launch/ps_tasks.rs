@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use futures_util::stream::FuturesUnordered;
 use pushpull_messages::checkpoint::{CheckpointName, StartSpec};
+use pushpull_messages::distribution::DistributionSpec;
 use pushpull_messages::id::{GlobalStep, Incarnation, PlacementEpoch, ShardId, TaskId, Version};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::{
@@ -28,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::error::ChiefError;
-use crate::placement::place_stages;
+use crate::placement::{place_in_workers, place_stages};
 
 use super::claiming::{claim_all, is_refused};
 use super::ps_files::PsFiles;
@@ -73,6 +74,8 @@ pub(crate) struct PsTasks {
     epoch: Cell<PlacementEpoch>,
     /// The number of shards of each ps task in the last placement, by the index of the task.
     needed: RefCell<BTreeMap<u32, u32>>,
+    /// The shards that own slices in the last placement.
+    with_slices: RefCell<BTreeSet<ShardId>>,
     /// The number of attempts to claim the tasks.
     attempts: Cell<u64>,
     /// The greatest number that this chief or an earlier one has given to the appointment of a worker.
@@ -100,6 +103,7 @@ impl Default for PsTasks {
             files: PsFiles::default(),
             epoch: Cell::new(PlacementEpoch(1)),
             needed: RefCell::default(),
+            with_slices: RefCell::default(),
             attempts: Cell::default(),
             appointed: Cell::default(),
             claimed: Cell::default(),
@@ -375,6 +379,16 @@ impl PsTasks {
         self.callers().into_iter().flat_map(of_task).collect()
     }
 
+    /// Returns the shards that own slices. Only these count the job's steps and have values to save.
+    fn shards_with_slices(&self) -> Vec<(ShardId, Arc<ReconnectingClient>)> {
+        self.shards().into_iter().filter(|(shard, _)| self.has_slices(*shard)).collect()
+    }
+
+    /// Returns whether a shard owns slices in the last placement.
+    pub(crate) fn has_slices(&self, shard: ShardId) -> bool {
+        self.with_slices.borrow().contains(&shard)
+    }
+
     /// Decides the placement of every variable, with the current epoch.
     pub(crate) fn place(&self, job: &JobSpec) -> Result<Placement, ChiefError> {
         let callers = self.callers();
@@ -387,13 +401,16 @@ impl PsTasks {
         let bytes_max = frames.min().unwrap_or(u64::MAX).min(SHARD_BYTES_MAX);
         let (update, variables) = (job.update(), &job.graph.variables);
         let (stages, epoch) = (job.graph.stages(), self.epoch.get());
-        let placement = place_stages(&job.placement, &update, variables, &stages, &shards, bytes_max, epoch)?;
+        let in_workers = job.strategy == Some(DistributionSpec::MultiWorkerMirrored);
+        let place = if in_workers { place_in_workers } else { place_stages };
+        let placement = place(&job.placement, &update, variables, &stages, &shards, bytes_max, epoch)?;
         let mut needed = BTreeMap::new();
         for shard in &placement.shards {
             let count = needed.entry(shard.ps).or_insert(0);
             *count = (shard.shard + 1).max(*count);
         }
         self.needed.replace(needed);
+        self.with_slices.replace(placement.shards_with_slices());
         Ok(placement)
     }
 
@@ -423,10 +440,11 @@ impl PsTasks {
         workers: u32,
         placement: &Placement,
     ) -> Result<Found, ChiefError> {
-        let ids = self.shards().into_iter().map(|(shard, _)| shard);
-        let inspected = self.ask_all::<_, Inspected>(|shard| Inspect { shard: shard.shard }).await?;
+        let shards = self.shards();
+        let ids: Vec<ShardId> = shards.iter().map(|&(shard, _)| shard).collect();
+        let inspected = self.ask::<_, Inspected>(shards, |shard| Inspect { shard: shard.shard }).await?;
         let held = |(shard, inspected): (ShardId, Inspected)| (shard, inspected.held.map(|held| *held));
-        let shards: Vec<_> = ids.zip(inspected).map(held).collect();
+        let shards: Vec<_> = ids.into_iter().zip(inspected).map(held).collect();
         find(&shards, |shard, epoch, start| {
             creation(job, workers, &Placement { epoch, ..placement.clone() }, shard, start)
         })
@@ -493,22 +511,23 @@ impl PsTasks {
         futures_util::future::select_all(lost).await.0
     }
 
-    /// Returns a snapshot of every shard.
+    /// Returns a snapshot of every shard that owns slices.
     pub(crate) async fn observe(&self) -> Result<Vec<(ShardId, ShardSnapshot)>, ChiefError> {
-        let shards = self.shards().into_iter().map(|(shard, _)| shard).collect::<Vec<_>>();
-        let snapshots = self.ask_all::<_, ShardSnapshot>(|shard| Observe { shard: shard.shard }).await?;
-        Ok(shards.into_iter().zip(snapshots).collect())
+        let shards = self.shards_with_slices();
+        let ids: Vec<ShardId> = shards.iter().map(|&(shard, _)| shard).collect();
+        let snapshots = self.ask::<_, ShardSnapshot>(shards, |shard| Observe { shard: shard.shard }).await?;
+        Ok(ids.into_iter().zip(snapshots).collect())
     }
 
-    /// Tells every shard to write its part of a checkpoint when it has reached version `at`. Returns a
-    /// stream of the replies in the order of their arrival.
+    /// Tells every shard that owns slices to write its part of a checkpoint when it has reached version `at`.
+    /// Returns a stream of the replies in the order of their arrival.
     pub(crate) fn save(
         &self,
         checkpoint: CheckpointName,
         store: &str,
         at: Version,
     ) -> FuturesUnordered<impl Future<Output = (ShardId, Result<SaveResult, CallError>)> + use<>> {
-        let saves = self.shards().into_iter().map(|(shard, caller)| {
+        let saves = self.shards_with_slices().into_iter().map(|(shard, caller)| {
             let save = Save { shard: shard.shard, store: store.to_owned(), checkpoint, at };
             let refused = self.refused.clone();
             async move {
@@ -519,28 +538,31 @@ impl PsTasks {
         saves.collect()
     }
 
-    /// Asks every shard to stop at `step`. If `drains` is true, another job will continue from there. Returns
-    /// the versions of the shards. A shard that has already passed `step` ignores the request.
+    /// Asks every shard that owns slices to stop at `step`. If `drains` is true, another job will continue
+    /// from there. Returns the versions of the shards. A shard that has already passed `step` ignores the
+    /// request.
     pub(crate) async fn stop_at(&self, step: GlobalStep, drains: bool) -> Result<Vec<Version>, ChiefError> {
         let stop = |shard: ShardId| StopAt { shard: shard.shard, step, drains };
-        Ok(self.ask_all::<_, StoppingAt>(stop).await?.into_iter().map(|reply| reply.version).collect())
+        let stopping = self.ask::<_, StoppingAt>(self.shards_with_slices(), stop).await?;
+        Ok(stopping.into_iter().map(|reply| reply.version).collect())
     }
 
-    /// Asks every shard to wait at `version` until the learning rate is set. Returns the versions of the
-    /// shards. A shard that has already passed `version` does not wait.
+    /// Asks every shard that owns slices to wait at `version` until the learning rate is set. Returns the
+    /// versions of the shards. A shard that has already passed `version` does not wait.
     pub(crate) async fn hold_at(&self, version: Version) -> Result<Vec<Version>, ChiefError> {
         let hold = |shard: ShardId| HoldAt { shard: shard.shard, version };
-        Ok(self.ask_all::<_, Holding>(hold).await?.into_iter().map(|reply| reply.version).collect())
+        let holding = self.ask::<_, Holding>(self.shards_with_slices(), hold).await?;
+        Ok(holding.into_iter().map(|reply| reply.version).collect())
     }
 
-    /// Sets the learning rate of every shard. All shards must be waiting for it, see
+    /// Sets the learning rate of every shard that owns slices. They must all be waiting for it, see
     /// [`hold_at`](Self::hold_at).
     pub(crate) async fn set_learning_rate(&self, change: RateChange) -> Result<(), ChiefError> {
         // The change is recorded first, because a checkpoint of a later version may be written as soon as a
         // shard has the change.
         self.rates.borrow_mut().push(change);
         let set = |shard: ShardId| SetLearningRate { shard: shard.shard, change };
-        self.ask_all::<_, LearningRateSet>(set).await?;
+        self.ask::<_, LearningRateSet>(self.shards_with_slices(), set).await?;
         Ok(())
     }
 
@@ -554,14 +576,18 @@ impl PsTasks {
         self.rates.borrow().at(version)
     }
 
-    /// Sends a request to every shard, and returns the replies. If the queue of a shard is full, tries
-    /// again.
-    async fn ask_all<Q, A>(&self, request: impl Fn(ShardId) -> Q) -> Result<Vec<A>, ChiefError>
+    /// Sends a request to each of these shards, and returns the replies. If the queue of a shard is full,
+    /// tries again.
+    async fn ask<Q, A>(
+        &self,
+        shards: Vec<(ShardId, Arc<ReconnectingClient>)>,
+        request: impl Fn(ShardId) -> Q,
+    ) -> Result<Vec<A>, ChiefError>
     where
         Q: Into<Message> + Copy,
         A: TryFrom<Message, Error = Message>,
     {
-        let requests = self.shards().into_iter().map(|(shard, caller)| {
+        let requests = shards.into_iter().map(|(shard, caller)| {
             let request = request(shard);
             async move {
                 loop {
@@ -624,7 +650,7 @@ impl PsTasks {
     /// is lost or obeys another chief.
     pub(crate) async fn appoint(&self, worker: u32, incarnation: Incarnation, number: u64) -> bool {
         let appoint = |shard: ShardId| Appoint { shard: shard.shard, worker, incarnation, number };
-        let appointed = self.ask_all::<_, Appointed>(appoint).await;
+        let appointed = self.ask::<_, Appointed>(self.shards(), appoint).await;
         if let Err(error) = &appointed {
             error!(worker = %TaskId::worker(worker), %error, "could not inform the shards that a worker begins");
         }

@@ -16,7 +16,7 @@ use crate::error::ChiefError;
 pub(crate) struct RunningJob {
     /// The latest epoch of the placement.
     pub epoch: PlacementEpoch,
-    /// The smallest version of any shard.
+    /// The smallest version of any shard that owns slices.
     pub version: Version,
     /// The learning rate at this version.
     pub rate: RateSpec,
@@ -132,6 +132,14 @@ pub(super) fn find(
 
 /// Returns the running job of these shards; there is at least one.
 fn running(held: &[&HeldShard], epoch: PlacementEpoch) -> RunningJob {
+    // A shard without slices counts no steps.
+    let has_slices = |held: &&HeldShard| {
+        let CreateShard { placement, shard, .. } = &held.created;
+        placement.shards_with_slices().contains(shard)
+    };
+    let counting: Vec<&HeldShard> = held.iter().copied().filter(has_slices).collect();
+    let all = held;
+    let held = if counting.is_empty() { all } else { &counting };
     let least = *held.iter().min_by_key(|held| held.version).expect("there is a first shard");
     let workers = least.created.workers;
     let drawn = |worker: u32| {
@@ -143,10 +151,10 @@ fn running(held: &[&HeldShard], epoch: PlacementEpoch) -> RunningJob {
         epoch,
         version: least.version,
         rate: rate(least, known),
-        workers: (0..workers).map(|worker| worker_of(held, worker)).collect(),
-        appointed: appointed(held),
+        workers: (0..workers).map(|worker| worker_of(all, worker)).collect(),
+        appointed: appointed(all),
         drawn: (0..workers).map(drawn).collect(),
-        departures: departures(held, workers),
+        departures: departures(all, workers),
         change,
         stop: stop(held),
     }

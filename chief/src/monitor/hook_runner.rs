@@ -87,7 +87,7 @@ impl HookRunner {
             let progress = progress.borrow().clone();
             if progress.running {
                 let (at, reports) = (began.elapsed(), feed.take_reports());
-                self.progress(&TrainingSnapshot { at, progress, shards, reports });
+                self.progress(TrainingSnapshot { at, progress, shards, reports });
             }
         }
     }
@@ -132,19 +132,21 @@ impl HookRunner {
         }
     }
 
-    /// Passes the snapshot to all hooks, and carries out their requests.
-    fn progress(&mut self, snapshot: &TrainingSnapshot) {
-        let began = snapshot.shards.iter().map(|(_, shard)| GlobalStep(shard.began.0)).min();
-        self.begin(began.unwrap_or(snapshot.progress.global_step));
+    /// Passes the snapshot, without the shards that own no slices, to all hooks, and carries out their
+    /// requests.
+    fn progress(&mut self, mut snapshot: TrainingSnapshot) {
         let leaving = snapshot.shards.iter().find(|(_, shard)| shard.leaving);
         if let Some((shard, _)) = leaving
             && !std::mem::replace(&mut self.draining, true)
         {
             self.send(Command::Drain { reason: format!("{} was told to stop", shard.task()) });
         }
+        snapshot.leave_out_empty_shards();
+        let began = snapshot.shards.iter().map(|(_, shard)| GlobalStep(shard.began.0)).min();
+        self.begin(began.unwrap_or(snapshot.progress.global_step));
         self.seen_rate = snapshot.learning_rate_factor().or(self.seen_rate);
         let mut context = self.context();
-        self.hooks.iter_mut().for_each(|hook| hook.progress(snapshot, &mut context));
+        self.hooks.iter_mut().for_each(|hook| hook.progress(&snapshot, &mut context));
         self.pass_on(snapshot.step(), context);
     }
 
@@ -209,7 +211,7 @@ impl HookRunner {
                 ..progress.clone()
             };
             let (at, reports, shards) = (report.training, feed.take_reports(), report.shards.clone());
-            self.progress(&TrainingSnapshot { at, progress, shards, reports });
+            self.progress(TrainingSnapshot { at, progress, shards, reports });
             self.evaluated(step, &report.evaluation);
         }
         self.hooks.iter_mut().for_each(|hook| hook.end(result));
@@ -317,7 +319,7 @@ mod tests {
         let (log, (commands, _received)) = (CallLog::default(), mpsc::unbounded_channel());
         let (feed, mut reader) = Feed::new();
         let mut runner = HookRunner::new(job(), 2, vec![Box::new(log.clone())], commands);
-        runner.progress(&TrainingSnapshot { shards: shards(3, false), ..Default::default() });
+        runner.progress(TrainingSnapshot { shards: shards(3, false), ..Default::default() });
         assert_eq!(log.take(), "begin 3, progress 3, mine");
         feed.report(1, 5, &mut report(5, 0.5, &["a", "b"]));
         feed.report(0, 5, &mut report(5, 0.5, &[]));
@@ -380,7 +382,7 @@ mod tests {
         feed.report(0, 0, &mut report(0, f32::NAN, &[]));
         let mut progress = |version, leaving| {
             let reports = reader.take_reports();
-            runner.progress(&TrainingSnapshot {
+            runner.progress(TrainingSnapshot {
                 shards: shards(version, leaving),
                 reports,
                 ..Default::default()

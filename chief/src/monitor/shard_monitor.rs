@@ -2,7 +2,7 @@
 //! the queries of other shards, and its last reply is kept.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::time::Duration;
 
@@ -85,6 +85,7 @@ impl ShardMonitor {
             }
             // Before this chief has claimed the tasks, they may belong to another chief.
             let claimed = if ps.is_claimed() { ps.shards() } else { Vec::new() };
+            self.keep(&claimed.iter().map(|&(shard, _)| shard).collect());
             for (shard, caller) in claimed {
                 let asked = Instant::now();
                 let mut shards = self.shards.borrow_mut();
@@ -143,6 +144,16 @@ impl ShardMonitor {
     /// Queries every shard that has no pending query, without delay.
     pub(crate) fn observe_now(&self) {
         self.now.notify_one();
+    }
+
+    /// Forgets all shards but these. The others are no longer in the placement.
+    fn keep(&self, placed: &BTreeSet<ShardId>) {
+        let mut shards = self.shards.borrow_mut();
+        let known = shards.len();
+        shards.retain(|shard, _| placed.contains(shard));
+        if shards.len() < known {
+            self.answers.send_replace(());
+        }
     }
 
     /// Forgets the shards of a task that was left out.

@@ -19,7 +19,7 @@ pub struct TrainingSnapshot {
     pub at: Duration,
     /// The progress, according to what the workers have reported.
     pub progress: JobProgress,
-    /// The snapshot of every shard; empty if some shards did not reply in time.
+    /// The snapshot of every shard that owns slices; empty if some shards did not reply in time.
     pub shards: Vec<(ShardId, ShardSnapshot)>,
     /// The reports of each worker since the previous snapshot, keyed by the worker's index.
     pub reports: BTreeMap<u32, WorkerReport>,
@@ -40,6 +40,14 @@ pub struct WorkerReport {
 }
 
 impl TrainingSnapshot {
+    /// Leaves out the shards that own no slices, because they count no steps. If the model has no variables,
+    /// all shards stay.
+    pub(crate) fn leave_out_empty_shards(&mut self) {
+        if self.shards.iter().any(|(_, shard)| shard.slices > 0) {
+            self.shards.retain(|(_, shard)| shard.slices > 0);
+        }
+    }
+
     /// Returns the number of updates on the most advanced shard, as far as it is known.
     pub fn step(&self) -> GlobalStep {
         let versions = self.shards.iter().map(|(_, shard)| GlobalStep(shard.version.0));

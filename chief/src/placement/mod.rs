@@ -3,6 +3,7 @@
 //! `place.rs`.
 
 mod greedy;
+mod in_workers;
 mod overflow;
 mod partitioner;
 mod place;
@@ -13,6 +14,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+pub use in_workers::place_in_workers;
 pub use place::{PlaceError, place};
 pub use stages::place_stages;
 pub use table::table;

@@ -77,7 +77,8 @@ impl Publisher {
             _ => debug!("coordinator did not reply in time; publishing its last snapshot"),
         }
         overview.ps(self.ps.statuses());
-        for (shard, known) in self.shard_monitor.shards() {
+        let shards = self.shard_monitor.shards().into_iter().filter(|(shard, _)| self.ps.has_slices(*shard));
+        for (shard, known) in shards {
             let heard = elapsed_at(&self.clock, known.last_heard().into_std());
             overview.shard(heard, shard, known.answer.map(|(_, _, snapshot)| snapshot));
         }

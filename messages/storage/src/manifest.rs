@@ -205,9 +205,14 @@ impl ManifestSpec {
                 return Err(invalid(format!("{} has two files, expected one", file.shard)));
             }
         }
+        let with_slices = self.placement.shards_with_slices();
         for shard in &self.placement.shards {
-            let file = files.remove(shard).ok_or_else(|| invalid(format!("{shard} has no file")))?;
-            self.validate_file(file)?;
+            match files.remove(shard) {
+                Some(file) => self.validate_file(file)?,
+                None if with_slices.contains(shard) => return Err(invalid(format!("{shard} has no file"))),
+                // A shard without slices has nothing to save.
+                None => {}
+            }
         }
         match files.keys().next() {
             Some(unknown) => Err(invalid(format!("{unknown} has a file, but is not in the placement"))),

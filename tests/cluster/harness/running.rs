@@ -10,7 +10,7 @@ use super::job::Job;
 use super::program::{Ended, Program};
 use super::report::Report;
 use super::slowed::Slowed;
-use super::spy::wait_for_shard;
+use super::spy::{wait_for_shard, wait_for_version};
 use super::wait::{PATIENCE, wait_until};
 
 /// A number of steps that no test reaches.
@@ -106,13 +106,25 @@ impl Running {
         }
     }
 
-    /// Waits until every shard has applied at least this number of updates.
+    /// Waits until every shard that owns slices has applied at least this number of updates. The first shard
+    /// owns some in every job, and has applied updates only when all shards have their slices.
     #[track_caller]
     pub(crate) fn wait_for_version(&self, at_least: u64) -> Vec<ShardSnapshot> {
-        self.wait_for_shards(&format!("version {at_least}"), |seen| seen.version.0 >= at_least)
+        wait_for_version(&self.cluster, at_least);
+        self.wait_for_shards(&format!("version {at_least}"), |seen| {
+            seen.slices == 0 || seen.version.0 >= at_least
+        })
     }
 
-    /// Waits until every shard has applied this number of updates more than any shard has now.
+    /// Waits until every shard that owns slices has this number of members. Workers do not join the others.
+    #[track_caller]
+    pub(crate) fn wait_for_members(&self, members: u32) {
+        self.wait_for_shards(&format!("{members} members"), |seen| {
+            seen.slices == 0 || seen.members == members
+        });
+    }
+
+    /// Waits until every shard that owns slices has applied this number of updates more than any shard now.
     #[track_caller]
     pub(crate) fn wait_for_more(&self, updates: u64) -> Vec<ShardSnapshot> {
         let seen = self.wait_for_shards("any", |_| true);

@@ -3,12 +3,24 @@
 use pushpull_chief::JobReport;
 use pushpull_messages::checkpoint::{CheckpointName, Part};
 use pushpull_messages::id::VariableId;
+use pushpull_messages::placement::PartitionerSpec;
 use pushpull_messages::sync::SyncSpec;
+use pushpull_messages::variable::VariableSpec;
 use pushpull_storage::{
     Catalog, CheckpointState, EvaluationRecord, ManifestSpec, RECORD_BYTES_MAX, Store, StoreError, read_piece,
 };
 
+use crate::job::job;
 use crate::scenario::Scenario;
+
+/// Returns the number of slices of all variables.
+fn slices(scenario: &Scenario) -> u64 {
+    let slices = |variable: &VariableSpec| match scenario.partitioner {
+        PartitionerSpec::Fixed { slices } => u64::from(slices).min(variable.rows() as u64),
+        _ => 1,
+    };
+    job(scenario).graph.variables.iter().map(slices).sum()
+}
 
 /// Checks the report of a trained job.
 ///
@@ -19,11 +31,16 @@ pub fn check(scenario: &Scenario, report: &JobReport) -> Result<(), String> {
     if report.steps.0 != steps {
         return Err(format!("V3: {} updates, expected {steps}", report.steps));
     }
-    let (expected, reported) = (scenario.ps * scenario.shards, report.shards.len() as u32);
+    let placed = (scenario.ps * scenario.shards) as usize;
     // The others take over the variables of a host that does not come back.
-    let rest = reported > 0 && reported < expected && reported.is_multiple_of(scenario.shards);
-    if reported != expected && !(scenario.may_leave_out() && rest) {
-        return Err(format!("{reported} shards reported, expected {expected}"));
+    let any = scenario.may_leave_out() || scenario.has_few_slices();
+    if report.shards.len() != placed && !(any && report.shards.len() < placed) {
+        return Err(format!("{} shards reported, expected {placed}", report.shards.len()));
+    }
+    let (expected, reported) =
+        (slices(scenario), report.shards.iter().map(|(_, seen)| seen.slices).sum::<u64>());
+    if reported != expected {
+        return Err(format!("the shards of the report have {reported} slices, expected {expected}"));
     }
     for (shard, seen) in &report.shards {
         if !seen.pushes.add_up() {

@@ -1,7 +1,7 @@
 //! The jobs that are simulated: a linear model on generated points, so that a step takes microseconds.
 
 use pushpull::nn::{Layer, dense};
-use pushpull::{DatasetSpec, GraphBuilder, InputSpec, OptimizerSpec, PartitionerSpec, PlacementSpec};
+use pushpull::{DatasetSpec, GraphBuilder, InputSpec, OptimizerSpec, PlacementSpec};
 use pushpull_messages::distribution::DistributionSpec;
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::sync::SyncSpec;
@@ -16,7 +16,7 @@ pub fn job(scenario: &Scenario) -> JobSpec {
     let mut g = GraphBuilder::new("simulated");
     let features = g.input("features", [3]);
     let labels = g.input("labels", []);
-    // Every shard gets a slice, in a large cluster too.
+    // If the variables are split into many slices, every shard gets one, in a large cluster too.
     let x = dense("hidden", scenario.ps.max(4) as usize).relu().apply(&mut g, features);
     let x = dense("plane", 1).apply(&mut g, x);
     let x = g.reshape(x, []);
@@ -32,10 +32,7 @@ pub fn job(scenario: &Scenario) -> JobSpec {
     JobSpec {
         batch_size: 4,
         optimizer: OptimizerSpec::sgd(0.04 / scenario.workers.max(4) as f32),
-        placement: PlacementSpec {
-            partitioner: PartitionerSpec::Fixed { slices: scenario.ps.max(3) },
-            ..Default::default()
-        },
+        placement: PlacementSpec { partitioner: scenario.partitioner, ..Default::default() },
         compression: scenario.compression.clone(),
         strategy: (scenario.layout.workers_host_ps && scenario.sync == SyncSpec::SYNC)
             .then_some(DistributionSpec::MultiWorkerMirrored),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use pushpull_messages::communication::CommunicationSpec;
 use pushpull_messages::compression::{CompressionSpec, EncodingSpec};
 use pushpull_messages::id::{JobName, TaskId};
+use pushpull_messages::placement::PartitionerSpec;
 use pushpull_messages::sync::SyncSpec;
 
 use crate::layout::Layout;
@@ -179,6 +180,8 @@ pub struct Scenario {
     pub steps: u64,
     /// Whether two runs must end with the same bits.
     pub deterministic: bool,
+    /// How variables are split into slices.
+    pub partitioner: PartitionerSpec,
     /// What is compressed, as a job has it.
     pub compression: Vec<CompressionSpec>,
     /// How gradients travel.
@@ -235,6 +238,7 @@ impl Scenario {
             pipeline: 1,
             steps,
             deterministic,
+            partitioner: partitioner(seed, ps),
             compression: compression(seed),
             communication: communication(seed, sync),
             save_steps,
@@ -612,6 +616,11 @@ impl Scenario {
         self.layout.workers_host_ps && self.all_faults().any(for_good)
     }
 
+    /// Returns whether some shards may own no slices.
+    pub const fn has_few_slices(&self) -> bool {
+        !matches!(self.partitioner, PartitionerSpec::Fixed { .. })
+    }
+
     /// Returns whether a job that is told to end while it trains must be saved, in the given life.
     pub fn drains(&self, life: u32) -> bool {
         let faults = if life == 1 { &self.faults } else { &self.second };
@@ -758,6 +767,17 @@ fn compression(seed: u64) -> Vec<CompressionSpec> {
     vec![CompressionSpec { variables: pattern.to_owned(), gradients, values }]
 }
 
+/// Returns how the job of a seed splits its variables. Most jobs have a slice for each shard. The others have
+/// few slices, so that shards of a large cluster have none. It has random numbers of its own, too.
+fn partitioner(seed: u64, ps: u32) -> PartitionerSpec {
+    let random = &mut Random::new(seed ^ 0x736c_6963_6573);
+    match random.between(0, 5) {
+        0 => PartitionerSpec::None,
+        1 => PartitionerSpec::Auto,
+        _ => PartitionerSpec::Fixed { slices: ps.max(3) },
+    }
+}
+
 /// Returns the number of steps between two checkpoints in memory: half of the jobs with several ps tasks keep
 /// some.
 fn memory_steps(seed: u64, ps: u32) -> Option<u64> {
@@ -811,6 +831,9 @@ impl fmt::Display for Scenario {
         }
         if self.pipeline > 1 {
             writeln!(f, "  {} steps of a worker in flight", self.pipeline)?;
+        }
+        if self.has_few_slices() {
+            writeln!(f, "  few slices: the partitioner is {:?}", self.partitioner)?;
         }
         for CompressionSpec { variables, gradients, values } in &self.compression {
             let told = |encoding: &Option<EncodingSpec>| encoding.map_or("exact".to_owned(), String::from);

@@ -85,8 +85,8 @@ fn encoding(spec: Option<EncodingSpec>, elements: usize) -> Option<Encoding> {
     Some(encoding).filter(|encoding| encoding.shrinks(elements))
 }
 
-/// Returns the shards of each stage's variables, in the order of the placement. A shard without slices
-/// belongs to stage 0.
+/// Returns the shards of each stage's variables, in the order of the placement. Shards without slices are
+/// left out.
 ///
 /// # Errors
 /// Returns a shard that has variables of several stages.
@@ -99,20 +99,23 @@ pub(crate) fn shards_of_stages(placement: &Placement, stages: &Stages) -> Result
         }
     }
     let mut shards = vec![Vec::new(); stages.count() as usize];
-    for &shard in &placement.shards {
+    let with_slices = placement.shards_with_slices();
+    for &shard in placement.shards.iter().filter(|shard| with_slices.contains(shard)) {
         shards[owners.get(&shard).map_or(0, |&owner| owner as usize)].push(shard);
     }
     Ok(shards)
 }
 
 impl Layout {
-    /// Creates the layout of a placement that has been validated against these variables. Everything is sent
-    /// exactly.
+    /// Creates the layout of a placement that has been validated against these variables. Shards without
+    /// slices are left out. Everything is sent exactly.
     ///
     /// # Panics
     /// If the placement does not match the variables.
     pub fn new(placement: &Placement, variables: &[VariableSpec]) -> Self {
-        Self::of_shards(placement, &placement.shards, variables)
+        let with_slices = placement.shards_with_slices();
+        let shards = placement.shards.iter().copied().filter(|shard| with_slices.contains(shard));
+        Self::of_shards(placement, &shards.collect::<Vec<_>>(), variables)
     }
 
     /// Creates the layout of some shards of a placement, in their order. A variable on another shard has no

@@ -14,7 +14,7 @@ use pushpull_messages::id::{GlobalStep, LocalStep, PlacementEpoch, ShardId, Vari
 use pushpull_messages::input::{DatasetSpec, InputSpec};
 use pushpull_messages::message::{Ready, Register};
 use pushpull_messages::observe::{JobPhase, WorkerState};
-use pushpull_messages::placement::{PlacedSlice, SliceSpec};
+use pushpull_messages::placement::{PartitionerSpec, PlacedSlice, PlacementSpec, SliceSpec};
 use pushpull_messages::variable::InitializerSpec;
 
 use self::scripted_job::{Play, completed, evaluated, interrupted, report};
@@ -29,7 +29,10 @@ pub(crate) fn job() -> JobSpec {
     let loss = g.softmax_cross_entropy(logits, labels);
     let digits = |seed| DatasetSpec::Digits { seed, examples: 10 };
     let input = InputSpec::new(digits(1), digits(2));
-    JobSpec { batch_size: 1, ..JobSpec::new(g.finish(loss, &[]).unwrap(), input, 10) }
+    // With two shards, each owns a slice.
+    let placement =
+        PlacementSpec { partitioner: PartitionerSpec::Fixed { slices: 2 }, ..PlacementSpec::default() };
+    JobSpec { batch_size: 1, placement, ..JobSpec::new(g.finish(loss, &[]).unwrap(), input, 10) }
 }
 
 pub(crate) fn placement() -> Placement {

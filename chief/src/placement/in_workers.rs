@@ -1,0 +1,166 @@
+//! Places the variables on shards that workers host. Each worker exchanges messages with each shard that owns
+//! slices, so a small model is placed on few of them.
+
+use std::collections::BTreeMap;
+
+use pushpull_messages::graph::Stages;
+use pushpull_messages::id::{PlacementEpoch, ShardId};
+use pushpull_messages::optimizer::UpdateSpec;
+use pushpull_messages::placement::{AUTO_SLICE_BYTES_MIN, PartitionerSpec, Placement, PlacementSpec};
+use pushpull_messages::variable::VariableSpec;
+
+use super::place::PlaceError;
+use super::stages::place_stages;
+
+/// Decides how the variables are split into slices, and which shard owns each slice, as [`place_stages`]
+/// does, but lets only the first 1, 2, 4 and so on of the tasks own slices, if that costs little: the task
+/// with the most bytes has at most a quarter more than on all tasks, and at most [`AUTO_SLICE_BYTES_MIN`]
+/// more. The placement lists all `shards` nevertheless.
+///
+/// If the partitioner is not `auto`, if a variable requests a device, or if the graph has stages, all tasks
+/// get slices as [`place_stages`] decides.
+///
+/// # Errors
+/// As [`place_stages`].
+pub fn place_in_workers(
+    spec: &PlacementSpec,
+    update: &UpdateSpec,
+    variables: &[VariableSpec],
+    stages: &Stages,
+    shards: &[ShardId],
+    shard_bytes_max: u64,
+    epoch: PlacementEpoch,
+) -> Result<Placement, PlaceError> {
+    let on =
+        |shards: &[ShardId]| place_stages(spec, update, variables, stages, shards, shard_bytes_max, epoch);
+    let all = on(shards)?;
+    let chosen = stages.count() > 1 || variables.iter().any(|variable| variable.device.is_some());
+    if spec.partitioner != PartitionerSpec::Auto || chosen {
+        return Ok(all);
+    }
+    let mut tasks: Vec<u32> = shards.iter().map(|shard| shard.ps).collect();
+    tasks.sort_unstable();
+    tasks.dedup();
+    let fullest = fullest_task(&all, variables);
+    let bytes_max = fullest + (fullest / 4).min(AUTO_SLICE_BYTES_MIN);
+    let counts = std::iter::successors(Some(1usize), |count| count.checked_mul(2));
+    for count in counts.take_while(|&count| count < tasks.len()) {
+        let few: Vec<ShardId> =
+            shards.iter().copied().filter(|shard| tasks[..count].contains(&shard.ps)).collect();
+        // Fewer tasks may have too few shards for all bytes, or need further ones.
+        let Ok(mut placement) = on(&few) else { continue };
+        let fewer = placement.shards_with_slices().len() < all.shards_with_slices().len();
+        if fewer && fullest_task(&placement, variables) <= bytes_max {
+            placement.shards.extend(shards);
+            placement.shards.sort_unstable();
+            placement.shards.dedup();
+            return Ok(placement);
+        }
+    }
+    Ok(all)
+}
+
+/// Returns the number of bytes of the task that has the most.
+fn fullest_task(placement: &Placement, variables: &[VariableSpec]) -> u64 {
+    let mut bytes: BTreeMap<u32, u64> = BTreeMap::new();
+    for placed in &placement.slices {
+        let variable = &variables[placed.slice.variable.index()];
+        *bytes.entry(placed.shard.ps).or_default() += placed.slice.elements(variable) as u64 * 4;
+    }
+    bytes.into_values().max().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use pushpull_messages::graph::GraphBuilder;
+    use pushpull_messages::optimizer::OptimizerSpec;
+    use pushpull_messages::placement::StrategySpec;
+    use pushpull_messages::tensor::{DType, Shape};
+    use pushpull_messages::variable::InitializerSpec;
+
+    use super::*;
+
+    const GREEDY: PlacementSpec =
+        PlacementSpec { strategy: StrategySpec::GreedyLoadBalancing, partitioner: PartitionerSpec::Auto };
+
+    fn variables(shapes: &[[usize; 2]]) -> Vec<VariableSpec> {
+        let variable = |(position, shape): (usize, &[usize; 2])| VariableSpec {
+            name: format!("v{position}"),
+            shape: Shape(shape.to_vec()),
+            dtype: DType::F32,
+            initializer: InitializerSpec::Zeros,
+            trainable: true,
+            device: None,
+        };
+        shapes.iter().enumerate().map(variable).collect()
+    }
+
+    fn shards(tasks: u32, each: u32) -> Vec<ShardId> {
+        (0..tasks).flat_map(|ps| (0..each).map(move |shard| ShardId::new(ps, shard))).collect()
+    }
+
+    /// Returns the graph's stages; there is one.
+    fn one_stage() -> Stages {
+        let mut g = GraphBuilder::new("g");
+        let kernel = g.variable("kernel", [1], InitializerSpec::Zeros);
+        let loss = g.l2_loss(kernel);
+        g.finish(loss, &[]).unwrap().stages()
+    }
+
+    fn placed(spec: &PlacementSpec, shapes: &[[usize; 2]], shards: &[ShardId], bytes_max: u64) -> Placement {
+        let (update, variables) = (OptimizerSpec::sgd(0.1).into(), variables(shapes));
+        let epoch = PlacementEpoch(1);
+        place_in_workers(spec, &update, &variables, &one_stage(), shards, bytes_max, epoch).unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn few_tasks_have_little_more_than_all(
+            shapes in prop::collection::vec((1usize..700, 1usize..700).prop_map(|(rows, columns)| [rows, columns]), 1..9),
+            tasks in 1u32..9,
+            each in 1u32..3,
+            round_robin: bool,
+            bytes_max in prop::sample::select(&[4096u64, 1 << 18, 1 << 40][..]),
+        ) {
+            let strategy =
+                if round_robin { StrategySpec::RoundRobin } else { StrategySpec::GreedyLoadBalancing };
+            let (spec, shards) = (PlacementSpec { strategy, ..GREEDY }, shards(tasks, each));
+            let (update, variables) = (OptimizerSpec::sgd(0.1).into(), variables(&shapes));
+            let (stages, epoch) = (one_stage(), PlacementEpoch(1));
+            let on_all = place_stages(&spec, &update, &variables, &stages, &shards, bytes_max, epoch);
+            let placement = place_in_workers(&spec, &update, &variables, &stages, &shards, bytes_max, epoch);
+            prop_assert_eq!(placement.as_ref().err(), on_all.as_ref().err());
+            let (Ok(placement), Ok(on_all)) = (placement, on_all) else { return Ok(()) };
+            placement.validate(&variables).unwrap();
+            prop_assert!(shards.iter().all(|shard| placement.shards.contains(shard)));
+            prop_assert!(placement.shards.is_sorted());
+            let (few, all) = (fullest_task(&placement, &variables), fullest_task(&on_all, &variables));
+            prop_assert!(few <= all + (all / 4).min(AUTO_SLICE_BYTES_MIN), "{few} and {all} bytes");
+            let used = |placement: &Placement| placement.shards_with_slices().len();
+            prop_assert!(used(&placement) <= used(&on_all));
+        }
+    }
+
+    #[test]
+    fn a_small_model_is_on_one_task() {
+        let (shapes, shards) = ([[784, 128], [128, 1], [128, 10], [10, 1]], shards(4, 1));
+        let placement = placed(&GREEDY, &shapes, &shards, u64::MAX);
+        assert_eq!((placement.shards_with_slices().len(), placement.shards.clone()), (1, shards.clone()));
+        let every = PlacementSpec { partitioner: PartitionerSpec::None, ..GREEDY };
+        assert_eq!(placed(&every, &shapes, &shards, u64::MAX).shards_with_slices().len(), 4);
+    }
+
+    #[test]
+    fn a_large_model_is_on_all_tasks() {
+        let placement = placed(&GREEDY, &[[4096, 1024], [1024, 1]], &shards(4, 1), u64::MAX);
+        assert_eq!(placement.shards_with_slices().len(), 4);
+    }
+
+    #[test]
+    fn two_tasks_are_enough_for_two_large_variables() {
+        // 1.5 MiB each are too few to split.
+        let placement = placed(&GREEDY, &[[512, 768], [512, 768], [64, 1]], &shards(4, 1), u64::MAX);
+        assert_eq!(placement.shards_with_slices().len(), 2);
+    }
+}
