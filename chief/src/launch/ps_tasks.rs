@@ -384,6 +384,15 @@ impl PsTasks {
         self.shards().into_iter().filter(|(shard, _)| self.has_slices(*shard)).collect()
     }
 
+    /// Returns the shards in the order in which they are told about workers: those without slices, then the
+    /// others. A worker that is lost may have taken its ps task with it. If this task has no slices, those
+    /// that have some would go on without the worker before anyone knows that a task is lost, and a
+    /// deterministic job would then save other values.
+    fn in_order(&self) -> [Vec<(ShardId, Arc<ReconnectingClient>)>; 2] {
+        let (others, first) = self.shards().into_iter().partition(|(shard, _)| self.has_slices(*shard));
+        [first, others]
+    }
+
     /// Returns whether a shard owns slices in the last placement.
     pub(crate) fn has_slices(&self, shard: ShardId) -> bool {
         self.with_slices.borrow().contains(&shard)
@@ -650,34 +659,46 @@ impl PsTasks {
     /// is lost or obeys another chief.
     pub(crate) async fn appoint(&self, worker: u32, incarnation: Incarnation, number: u64) -> bool {
         let appoint = |shard: ShardId| Appoint { shard: shard.shard, worker, incarnation, number };
-        let appointed = self.ask::<_, Appointed>(self.shards(), appoint).await;
-        if let Err(error) = &appointed {
-            error!(worker = %TaskId::worker(worker), %error, "could not inform the shards that a worker begins");
+        for shards in self.in_order() {
+            if let Err(error) = self.ask::<_, Appointed>(shards, appoint).await {
+                error!(worker = %TaskId::worker(worker), %error, "could not inform the shards that a worker begins");
+                return false;
+            }
         }
-        appointed.is_ok()
+        true
     }
 
     /// Informs every shard that this incarnation of a worker has left, as was decided at this placement
     /// epoch. Repeats the message until each shard has confirmed it, because a shard without this message
     /// keeps waiting for the worker.
     pub(crate) async fn leave(&self, worker: u32, incarnation: Incarnation, epoch: PlacementEpoch) {
-        let calls = self.shards().into_iter().map(|(shard, client)| async move {
-            let leave = Leave { shard: shard.shard, worker, incarnation, epoch };
-            loop {
-                match order::<Left>(&self.refused, &client, leave).await {
-                    Ok(Left {}) => return,
-                    Err(CallError::Refused { refusal, .. }) if refusal.code == RefusalCode::Overloaded => {
-                        tokio::time::sleep(OVERLOADED_RETRY).await;
-                    }
-                    // The message is not repeated: if the job survives the loss of the ps task, the
-                    // coordinator gives the order again.
-                    Err(error) => {
-                        error!(%shard, worker = %TaskId::worker(worker), %error, "could not inform the shard that a worker left");
-                        return;
-                    }
+        for shards in self.in_order() {
+            let calls = shards.into_iter().map(|(shard, client)| async move {
+                let leave = Leave { shard: shard.shard, worker, incarnation, epoch };
+                self.tell_left(shard, &client, leave).await
+            });
+            if !futures_util::future::join_all(calls).await.into_iter().all(|confirmed| confirmed) {
+                return;
+            }
+        }
+    }
+
+    /// Informs one shard that a worker has left. Returns whether it has confirmed this.
+    async fn tell_left(&self, shard: ShardId, client: &ReconnectingClient, leave: Leave) -> bool {
+        loop {
+            match order::<Left>(&self.refused, client, leave).await {
+                Ok(Left {}) => return true,
+                Err(CallError::Refused { refusal, .. }) if refusal.code == RefusalCode::Overloaded => {
+                    tokio::time::sleep(OVERLOADED_RETRY).await;
+                }
+                // The message is not repeated: if the job survives the loss of the ps task, the coordinator
+                // gives the order again.
+                Err(error) => {
+                    let worker = TaskId::worker(leave.worker);
+                    error!(%shard, %worker, %error, "could not inform the shard that a worker left");
+                    return false;
                 }
             }
-        });
-        futures_util::future::join_all(calls).await;
+        }
     }
 }
