@@ -13,6 +13,7 @@ use pushpull_messages::message::{
     Evaluated, Evaluation, Finish, Finished, Go, Ready, Register, Registered, TrainingResult,
 };
 use pushpull_messages::observe::{ChiefSnapshot, JobPhase, Observed, TraceSpec, WorkerState};
+use pushpull_messages::placement::{PartitionerSpec, PlacementSpec};
 use pushpull_messages::sync::SyncSpec;
 use pushpull_storage::{Catalog, CheckpointState, Store, Stores};
 use pushpull_transport::Connection;
@@ -230,6 +231,32 @@ fn a_worker_lost_while_the_rate_changes_does_not_stop_it() {
         run.finish(TrainingResult::Completed).await;
         let Ok(JobEnd::Completed(report)) = run.end().await else { panic!("it is complete") };
         assert_eq!(report.steps, GlobalStep(10));
+    });
+}
+
+#[test]
+fn a_shard_without_slices_hears_of_a_worker_first() {
+    block_on(async {
+        let path = tempfile::tempdir().unwrap();
+        let placement = PlacementSpec { partitioner: PartitionerSpec::None, ..PlacementSpec::default() };
+        let job = JobSpec { placement, ..job() };
+        let run = TestRun::start_job(&path, config(&path, PATIENCE), None, job).await;
+        let mut run = run.begin().await;
+        drop(run.workers.pop());
+        let ps = run.cluster.ps.clone();
+        while ps.left() != [1, 1] {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        // The variable is on shard 0.
+        for (order, worker) in [("Appoint", 0), ("Appoint", 1), ("Leave", 1)] {
+            let mut told = ps.told();
+            told.retain(|&(name, of, _)| (name, of) == (order, worker));
+            assert_eq!(told, [(order, worker, 1), (order, worker, 0)]);
+        }
+        ps.train_one(0, 1000);
+        run.finish(TrainingResult::Completed).await;
+        let Ok(JobEnd::Completed(report)) = run.end().await else { panic!("it is complete") };
+        assert_eq!((report.steps, report.shards.len()), (GlobalStep(10), 1));
     });
 }
 

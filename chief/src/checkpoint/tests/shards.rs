@@ -71,6 +71,8 @@ struct FakePsState {
     taken: bool,
     /// The names of the `Claim`, `Withdraw` and `Stop` messages that have arrived, in the order of arrival.
     rules: Vec<&'static str>,
+    /// The `Appoint` and `Leave` messages that have arrived: the name, the worker and the shard of each.
+    told: Vec<(&'static str, u32, u32)>,
 }
 
 impl FakePsState {
@@ -163,6 +165,12 @@ impl FakePs {
         self.lock().rules.clone()
     }
 
+    /// Returns the `Appoint` and `Leave` messages that have arrived, in the order of arrival: the name, the
+    /// worker and the shard of each.
+    pub(crate) fn told(&self) -> Vec<(&'static str, u32, u32)> {
+        self.lock().told.clone()
+    }
+
     pub(super) fn starts(&self, shard: usize) -> Vec<StartSpec> {
         self.lock().shards[shard].starts.clone()
     }
@@ -250,7 +258,10 @@ fn rule(state: &mut FakePsState, message: Message, reply: Reply) -> Option<(Mess
         _ if state.taken => reply.refuse(RefusalCode::Term, "ps/0 belongs to another chief"),
         Message::Claim(_) => reply.send(Claimed {}, Payload::EMPTY),
         Message::Stop(_) => reply.send(Stopped {}, Payload::EMPTY),
-        Message::Appoint(_) => reply.send(Appointed {}, Payload::EMPTY),
+        Message::Appoint(appoint) => {
+            state.told.push(("Appoint", appoint.worker, appoint.shard));
+            reply.send(Appointed {}, Payload::EMPTY);
+        }
         message => return Some((message, reply)),
     }
     None
@@ -317,6 +328,7 @@ impl Service for FakePs {
                 reply.send(state.shards[observe.shard as usize].snapshot(), Payload::EMPTY)
             }
             Message::Leave(leave) => {
+                state.told.push(("Leave", leave.worker, leave.shard));
                 state.shards[leave.shard as usize].left += 1;
                 reply.send(Left {}, Payload::EMPTY);
             }
@@ -365,6 +377,7 @@ impl FakeCluster {
             unanswered: vec![],
             taken: false,
             rules: vec![],
+            told: vec![],
         };
         let ps = FakePs(Arc::new(Mutex::new(state)));
         let transport = InProcess::new();
