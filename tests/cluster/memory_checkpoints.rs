@@ -6,7 +6,7 @@ use pushpull_messages::message::{AccessFiles, FileAccess, FilesAccessed, FilesRe
 use pushpull_transport::buffer::Payload;
 use pushpull_transport::{Connection, Identity};
 
-use crate::harness::{Cluster, ENDLESS, Job, PATIENCE, Running, wait_until, whisper};
+use crate::harness::{Cluster, ENDLESS, Job, PATIENCE, Running, all_end_well, wait_until, whisper};
 
 /// With a constant learning rate, a job that is stopped early has the bits of one that ends there.
 const FLAGS: [&str; 5] =
@@ -205,6 +205,35 @@ fn files_that_do_not_fit_fail_a_save_and_nothing_else() {
     let mut ended: Vec<_> = programs.iter_mut().map(|program| program.wait().expect(0)).collect();
     ended.swap_remove(0).says("raise --memory-checkpoint-mib");
     cluster.finished();
+}
+
+/// Worker 0 hosts the chief and stores all variables of the small model. The others know that the job has
+/// begun, although no worker has used their shards.
+#[test]
+fn a_worker_with_the_chief_and_all_variables_comes_back() {
+    let flags = ["--strategy=multi_worker_mirrored", "--deterministic", "--schedule=constant"];
+    let job = |chiefs, steps| Cluster::with(chiefs, 0, 3, |dir| Job::with(dir, steps, &flags));
+    let mut cluster = job(0, ENDLESS);
+    cluster.chief_lost_after_s = 60;
+    cluster.chief_flags = vec![format!("--memory-checkpoint-every={EVERY}"), "--ps-lost-after-s=60".into()];
+    let mut workers = cluster.start_all();
+    let asker = Identity { task: TaskId::ps(0), ..cluster.impostor() };
+    let kept = |least: u64| {
+        let names = whisper(&cluster, TaskId::ps(1), &asker, kept_on).unwrap_or_default();
+        let steps = names.iter().filter_map(|name| name.split('-').nth(1)?.parse::<u64>().ok());
+        steps.max().filter(|&newest| newest >= least)
+    };
+    let newest = wait_until("a checkpoint after the first", PATIENCE, || kept(2 * EVERY));
+    workers[0].kill();
+    workers[0] = cluster.start(TaskId::worker(0));
+    workers[0].wait_for("rolling the job back to its latest checkpoint");
+    wait_until("a later checkpoint", PATIENCE, || kept(newest + 5 * EVERY));
+    all_end_well(&cluster, &mut workers);
+    let report = cluster.finished();
+    assert!(report.count("began") >= newest, "{} of {newest}", report.count("began"));
+    let quiet = job(1, report.count("updates_applied"));
+    quiet.start_all().into_iter().for_each(|mut program| drop(program.wait().expect(0)));
+    assert_eq!(report.variables_crc32c(), quiet.finished().variables_crc32c());
 }
 
 #[test]

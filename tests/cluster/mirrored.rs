@@ -53,11 +53,14 @@ fn workers_that_store_the_variables_give_the_bits_of_ps() {
 
 #[test]
 fn worker_0_is_the_chief_and_trains() {
-    let cluster = Cluster::with(0, 0, 2, |dir| Job::with(dir, ENDLESS, &FLAGS));
-    let mut programs = cluster.start_all();
-    all_end_well(&cluster, &mut programs);
-    let report = cluster.finished();
-    assert_eq!(report.variables_crc32c(), bits_with_ps(1, 2, report.count("updates_applied")));
+    for partitioner in ["--partitioner=none", "--partitioner=auto"] {
+        let flags = [&FLAGS[..], &[partitioner]].concat();
+        let cluster = Cluster::with(0, 0, 2, |dir| Job::with(dir, ENDLESS, &flags));
+        let mut programs = cluster.start_all();
+        all_end_well(&cluster, &mut programs);
+        let report = cluster.finished();
+        assert_eq!(report.variables_crc32c(), bits_with_ps(1, 2, report.count("updates_applied")));
+    }
 }
 
 #[test]

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use futures_util::stream::FuturesUnordered;
 use pushpull_messages::checkpoint::{CheckpointName, StartSpec};
-use pushpull_messages::distribution::DistributionSpec;
 use pushpull_messages::id::{GlobalStep, Incarnation, PlacementEpoch, ShardId, TaskId, Version};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::{
@@ -76,6 +75,8 @@ pub(crate) struct PsTasks {
     needed: RefCell<BTreeMap<u32, u32>>,
     /// The shards that own slices in the last placement.
     with_slices: RefCell<BTreeSet<ShardId>>,
+    /// Whether workers host the tasks.
+    hosted: Cell<bool>,
     /// The number of attempts to claim the tasks.
     attempts: Cell<u64>,
     /// The greatest number that this chief or an earlier one has given to the appointment of a worker.
@@ -104,6 +105,7 @@ impl Default for PsTasks {
             epoch: Cell::new(PlacementEpoch(1)),
             needed: RefCell::default(),
             with_slices: RefCell::default(),
+            hosted: Cell::default(),
             attempts: Cell::default(),
             appointed: Cell::default(),
             claimed: Cell::default(),
@@ -200,6 +202,7 @@ impl PsTasks {
         retry: RetryConfig,
     ) -> Result<(), ChiefError> {
         retry.validate()?;
+        self.hosted.set(!identity.cluster.has_ps());
         let addresses = identity.cluster.ps_addresses();
         let dials = addresses.iter().enumerate().map(|(index, address)| async move {
             let task = TaskId::ps(index as u32);
@@ -300,8 +303,9 @@ impl PsTasks {
     }
 
     /// Returns a task that was started again while it was lost, and so has lost its variables.
-    pub(crate) const fn restarted(&self) -> Option<TaskId> {
-        self.restarted.get()
+    pub(crate) fn restarted(&self) -> Option<TaskId> {
+        let owners = self.with_slices.borrow();
+        self.restarted.get().filter(|&task| owners.iter().any(|shard| shard.task() == task))
     }
 
     /// Waits until no task is lost. Returns false if a task is lost for good.
@@ -410,8 +414,7 @@ impl PsTasks {
         let bytes_max = frames.min().unwrap_or(u64::MAX).min(SHARD_BYTES_MAX);
         let (update, variables) = (job.update(), &job.graph.variables);
         let (stages, epoch) = (job.graph.stages(), self.epoch.get());
-        let in_workers = job.strategy == Some(DistributionSpec::MultiWorkerMirrored);
-        let place = if in_workers { place_in_workers } else { place_stages };
+        let place = if self.hosted.get() { place_in_workers } else { place_stages };
         let placement = place(&job.placement, &update, variables, &stages, &shards, bytes_max, epoch)?;
         let mut needed = BTreeMap::new();
         for shard in &placement.shards {
@@ -669,8 +672,8 @@ impl PsTasks {
     }
 
     /// Informs every shard that this incarnation of a worker has left, as was decided at this placement
-    /// epoch. Repeats the message until each shard has confirmed it, because a shard without this message
-    /// keeps waiting for the worker.
+    /// epoch. A shard without this message keeps waiting for the worker. If a shard without slices is lost,
+    /// the others are not informed: the job then rolls back, or the coordinator gives the order again.
     pub(crate) async fn leave(&self, worker: u32, incarnation: Incarnation, epoch: PlacementEpoch) {
         for shards in self.in_order() {
             let calls = shards.into_iter().map(|(shard, client)| async move {

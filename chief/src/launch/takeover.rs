@@ -110,7 +110,7 @@ pub(super) fn find(
                 }
                 own.push((*shard, held));
             }
-            Some(other) if other.touched => return Err(ChiefError::OtherJob { shard: *shard }),
+            Some(other) if is_used(other) => return Err(ChiefError::OtherJob { shard: *shard }),
             _ => lacks = lacks.or(Some(*shard)),
         }
     }
@@ -120,7 +120,7 @@ pub(super) fn find(
     let held: Vec<_> = own.into_iter().map(|(_, held)| held).collect();
     if let Some(shard) = lacks {
         // A later epoch shows that the job has rolled back, so it was running.
-        let used = newest > PlacementEpoch(1) || held.iter().any(|held| held.touched);
+        let used = newest > PlacementEpoch(1) || held.iter().any(|held| is_used(held));
         return Ok(if used { Found::Lost { shard, job: running(&held, newest) } } else { Found::Unused });
     }
     // Workers use the shards only after all were created in the same way, so these have not been used yet.
@@ -130,14 +130,20 @@ pub(super) fn find(
     Ok(Found::Running(running(&held, newest)))
 }
 
+/// Returns whether the shard owns slices. The others count no steps.
+fn has_slices(held: &HeldShard) -> bool {
+    held.created.placement.shards_with_slices().contains(&held.created.shard)
+}
+
+/// Returns whether workers may have used the job of this shard. They do not touch a shard without slices, but
+/// it hears of each appointment before a worker touches any other one.
+fn is_used(held: &HeldShard) -> bool {
+    held.touched || (!has_slices(held) && held.members.iter().any(|member| member.number > 0))
+}
+
 /// Returns the running job of these shards; there is at least one.
 fn running(held: &[&HeldShard], epoch: PlacementEpoch) -> RunningJob {
-    // A shard without slices counts no steps.
-    let has_slices = |held: &&HeldShard| {
-        let CreateShard { placement, shard, .. } = &held.created;
-        placement.shards_with_slices().contains(shard)
-    };
-    let counting: Vec<&HeldShard> = held.iter().copied().filter(has_slices).collect();
+    let counting: Vec<&HeldShard> = held.iter().copied().filter(|held| has_slices(held)).collect();
     let all = held;
     let held = if counting.is_empty() { all } else { &counting };
     let least = *held.iter().min_by_key(|held| held.version).expect("there is a first shard");
@@ -322,6 +328,34 @@ mod tests {
         let job = found(vec![Some(HeldShard { version: Version(5), ..held() }), Some(held())]).unwrap();
         let job = job.expect("it runs");
         assert_eq!((job.version, job.drawn, job.stop, job.change), (Version(4), vec![3, 0], None, None));
+    }
+
+    /// Returns a shard of the job that owns no slices.
+    fn without_slices() -> HeldShard {
+        let empty = ShardId::new(0, 1);
+        let mut created = held().created;
+        created.placement.shards.push(empty);
+        created.shard = empty;
+        let (version, workers) = (Version(0), Vec::new());
+        HeldShard { created, version, touched: false, workers, ..held() }
+    }
+
+    #[test]
+    fn a_shard_without_slices_counts_no_steps() {
+        let mut with_slices = held();
+        with_slices.created.placement.shards.push(ShardId::new(0, 1));
+        let (empty, with_slices) = (without_slices(), with_slices);
+        let job = running(&[&empty, &with_slices], PlacementEpoch(1));
+        assert_eq!((job.version, job.drawn, job.stop), (Version(4), vec![3, 0], None));
+        assert!(matches!(job.workers[0], HeldWorker::Here { .. }));
+        assert_eq!(running(&[&empty], PlacementEpoch(1)).version, Version(0), "the others are lost");
+    }
+
+    #[test]
+    fn a_shard_without_slices_knows_that_the_job_has_begun() {
+        let new = HeldShard { members: vec![HeldMember::default(); 2], ..without_slices() };
+        assert!(is_used(&without_slices()) && !is_used(&new));
+        assert!(is_used(&held()) && !is_used(&HeldShard { touched: false, ..held() }));
     }
 
     #[test]

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use pushpull_messages::graph::Stages;
 use pushpull_messages::id::{PlacementEpoch, ShardId};
 use pushpull_messages::optimizer::UpdateSpec;
-use pushpull_messages::placement::{AUTO_SLICE_BYTES_MIN, PartitionerSpec, Placement, PlacementSpec};
+use pushpull_messages::placement::{
+    AUTO_SLICE_BYTES_MIN, PartitionerSpec, Placement, PlacementSpec, SHARDS_MAX,
+};
 use pushpull_messages::variable::VariableSpec;
 
 use super::place::PlaceError;
@@ -17,8 +19,8 @@ use super::stages::place_stages;
 /// with the most bytes has at most a quarter more than on all tasks, and at most [`AUTO_SLICE_BYTES_MIN`]
 /// more. The placement lists all `shards` nevertheless.
 ///
-/// If the partitioner is not `auto`, if a variable requests a device, or if the graph has stages, all tasks
-/// get slices as [`place_stages`] decides.
+/// If the partitioner is not `auto`, if a variable requests a device, or if the graph has stages,
+/// [`place_stages`] decides alone.
 ///
 /// # Errors
 /// As [`place_stages`].
@@ -47,13 +49,14 @@ pub fn place_in_workers(
     for count in counts.take_while(|&count| count < tasks.len()) {
         let few: Vec<ShardId> =
             shards.iter().copied().filter(|shard| tasks[..count].contains(&shard.ps)).collect();
-        // Fewer tasks may have too few shards for all bytes, or need further ones.
+        // Fewer tasks may need more shards for all bytes, or more than they may have.
         let Ok(mut placement) = on(&few) else { continue };
         let fewer = placement.shards_with_slices().len() < all.shards_with_slices().len();
-        if fewer && fullest_task(&placement, variables) <= bytes_max {
-            placement.shards.extend(shards);
-            placement.shards.sort_unstable();
-            placement.shards.dedup();
+        placement.shards.extend(shards);
+        placement.shards.sort_unstable();
+        placement.shards.dedup();
+        let fits = placement.shards.len() <= SHARDS_MAX;
+        if fewer && fits && fullest_task(&placement, variables) <= bytes_max {
             return Ok(placement);
         }
     }

@@ -152,6 +152,9 @@ impl Overview {
     /// Records the placement of the variables.
     fn placed(&mut self, placement: &Placement) {
         let mut variables: BTreeMap<ShardId, BTreeSet<usize>> = BTreeMap::new();
+        // A shard that has lost its slices is no longer observed.
+        let with_slices = placement.shards_with_slices();
+        self.shards.retain(|shard, _| with_slices.contains(shard));
         self.placement.clear();
         for placed in &placement.slices {
             let (slice, index) = (placed.slice, placed.slice.variable.index());

@@ -160,6 +160,18 @@ fn rows_curves_and_findings_follow_the_snapshots() {
 }
 
 #[test]
+fn a_shard_that_loses_its_slices_leaves_the_rows() {
+    let (mut overview, at) = (trained(), Duration::from_secs(13));
+    let snapshot = ShardSnapshot { version: Version(900), ..Default::default() };
+    overview.shard(at, ShardId::new(1, 0), Some(snapshot));
+    assert_eq!(published(&overview, at, 0).shards.len(), 2);
+    overview.coordinator(at, CoordinatorSnapshot { placement: Some(placement()), ..trains(13, 84_000) });
+    let shown = published(&overview, at, 0);
+    let shards: Vec<ShardId> = shown.shards.iter().map(|row| row.shard).collect();
+    assert_eq!((shards, shown.step), (vec![ShardId::new(0, 0)], GlobalStep(720)));
+}
+
+#[test]
 fn absent_tasks_and_the_end_show_in_the_rows() {
     let mut overview = trained();
     // The connection of a worker is broken, and its finding ends.
