@@ -17,7 +17,7 @@ pub(crate) enum Kind {
 
 impl Cluster {
     /// Returns a cluster in this process, with `ps` ps tasks and `workers` workers that share the machine's
-    /// cores. With 0 ps tasks, each worker stores a part of the variables, as the strategy
+    /// cores. With 0 ps tasks, the workers store the variables, as the strategy
     /// `multi_worker_mirrored` needs. To change more settings, convert an [`Embedded`] into a cluster. A
     /// signal ends the process as usual. If the job saves checkpoints, its next run resumes from the last one
     /// that was saved before the signal.

@@ -15,7 +15,8 @@ use crate::coordinator::{Coordinator, JobEvent};
 use crate::job::MembershipOrder;
 
 /// Passes each order to all shards, with the placement epoch at which it was given. Returns when all orders
-/// have been passed and no more will come. A shard that replies late delays only orders about the same worker.
+/// have been passed and no more will come. A shard that replies late delays only orders about the same
+/// worker.
 pub(crate) async fn tell_shards(
     ps: Rc<PsTasks>,
     mut orders: mpsc::UnboundedReceiver<(PlacementEpoch, MembershipOrder)>,

@@ -95,9 +95,9 @@ pub(super) struct UpdateArgs {
     /// variable decides
     #[arg(long, value_name = "[PATTERN:]ENCODINGS", value_parser = compress)]
     compress: Vec<CompressionSpec>,
-    /// Distribution strategy: parameter_server (ps tasks store the variables), multi_worker_mirrored (each
-    /// worker stores a part of them), mirrored and central_storage (one worker with several devices) or
-    /// one_device [default: parameter_server if the cluster has ps tasks; otherwise workers store the
+    /// Distribution strategy: parameter_server (ps tasks store the variables), multi_worker_mirrored (the
+    /// workers store them), mirrored and central_storage (one worker with several devices) or one_device
+    /// [default: parameter_server if the cluster has ps tasks; otherwise workers store the
     /// variables]
     #[arg(long, value_name = "STRATEGY")]
     strategy: Option<DistributionSpec>,
