@@ -197,6 +197,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_shard_that_is_no_longer_placed_is_not_waited_for() {
+        let (monitor, asked) = (ShardMonitor::default(), Instant::now());
+        let known = |answer| ShardObservation { pending: true, waited_s: 0, reached: asked, answer };
+        let shards = [0, 1].map(|shard| ShardId::new(0, shard));
+        let answer = Some((asked, asked, ShardSnapshot::default()));
+        monitor.shards.borrow_mut().extend([(shards[0], known(answer)), (shards[1], known(None))]);
+        let before = asked - Duration::from_nanos(1);
+        assert!(monitor.all(before).is_none(), "the second shard has not replied");
+        monitor.keep(&BTreeSet::from([shards[0]]));
+        assert_eq!(monitor.all(before).map(|all| all.len()), Some(1));
+    }
+
+    #[test]
     fn a_reply_counts_only_if_it_was_asked_for_later() {
         let (monitor, asked) = (ShardMonitor::default(), Instant::now());
         let answer = Some((asked, asked, ShardSnapshot::default()));

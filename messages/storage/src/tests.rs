@@ -35,6 +35,22 @@ fn the_files_of_workers_are_part_of_a_manifest() {
 }
 
 #[test]
+fn a_shard_without_slices_needs_no_file() {
+    let mut manifest = manifest(12);
+    manifest.placement.shards.push(ShardId::new(0, 1));
+    manifest.validate().unwrap();
+    // Earlier versions wrote one.
+    let name = CheckpointName::shard_file(ShardId::new(0, 1));
+    let empty =
+        FileSpec { name, shard: ShardId::new(0, 1), tensors: Vec::new(), ..manifest.files[0].clone() };
+    manifest.files.push(empty);
+    manifest.validate().unwrap();
+    manifest.files.remove(0);
+    let error = manifest.validate().unwrap_err().to_string();
+    assert!(error.contains("ps/0/shard/0 has no file"), "{error}");
+}
+
+#[test]
 fn a_name_in_a_manifest_forges_no_line_of_a_log() {
     let mut forged = manifest(12);
     forged.files[0].name = "a\n\u{1b}[31mERROR".repeat(1000);
