@@ -15,9 +15,11 @@ use serde_json::Value;
 
 use crate::harness::{Cluster, Job, PATIENCE, Program, Running, tool, wait_until};
 
-/// Returns a cluster that trains deterministically and has a checkpoint directory of its own.
+/// Returns a cluster that trains deterministically and has a checkpoint directory of its own. The learning
+/// rate changes with every step, and does not depend on the last one.
 fn deterministic(ps: u32, workers: u32, steps: u64, chief_flags: &[&str]) -> Cluster {
-    saving(ps, workers, steps, &["--sync=sync", "--deterministic", "--optimizer=adam"], chief_flags)
+    let schedule = "--schedule=exponential:100:0.9";
+    saving(ps, workers, steps, &["--sync=sync", "--deterministic", "--optimizer=adam", schedule], chief_flags)
 }
 
 /// Returns a cluster that has a checkpoint directory of its own, and a job with these flags.
@@ -31,6 +33,21 @@ fn saving(ps: u32, workers: u32, steps: u64, flags: &[&str], chief_flags: &[&str
 /// Returns the checkpoint directory of a job that has its files in `dir`.
 pub(crate) fn directory(dir: &Path) -> PathBuf {
     dir.join("checkpoints")
+}
+
+/// Starts all tasks of a job again that was killed or stopped, and was saved at step `saved`. Lets it end
+/// some steps later, and checks that its variables have the same bits as those of a job that runs without
+/// interruption. Both have two ps tasks and two workers.
+#[track_caller]
+fn ends_bit_equal(mut running: Running, saved: u64) -> Running {
+    let steps = saved + 200;
+    running.cluster.job.end_after(steps);
+    let mut running = running.all_again();
+    running.chief.wait_for(&format!("restored step-{saved}-"));
+    let report = running.end_well_without(&[]);
+    assert_eq!(report.variables_crc32c(), undisturbed(deterministic(2, 2, steps, &[])));
+    assert_eq!(report.count("began"), saved);
+    running
 }
 
 /// Runs a job without interruption, and returns the checksum of its variables.

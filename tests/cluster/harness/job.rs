@@ -52,6 +52,12 @@ impl Job {
         &self.path
     }
 
+    /// Lets the job end after this number of steps.
+    pub(crate) fn end_after(&mut self, steps: u64) {
+        self.edit(|job| job["last_step"] = json!(steps));
+        self.steps = steps;
+    }
+
     pub(crate) fn edit(&self, edit: impl FnOnce(&mut Value)) {
         let text = fs::read_to_string(&self.path).expect("the job file is there");
         let mut job = serde_json::from_str(&text).expect("the job file is JSON");
