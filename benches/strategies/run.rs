@@ -54,7 +54,7 @@ pub(crate) fn cost(case: &Case) -> anyhow::Result<Cost> {
     let workers = peaks.values().filter(|(name, _)| name.starts_with("pushpull-worker"));
     let worker = workers.map(|&(_, peak)| peak).max().context("no worker was seen")?;
     let all: u64 = peaks.values().map(|&(_, peak)| peak).sum();
-    let step_bytes = (bytes[1] - bytes[0]) as f64 / (STEPS[1] - STEPS[0]) as f64;
+    let step_bytes = bytes[1].saturating_sub(bytes[0]) as f64 / (STEPS[1] - STEPS[0]) as f64;
     Ok(Cost { step_bytes, worker: worker as f64, all: all as f64 })
 }
 

@@ -23,6 +23,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::programs::cli::{AUTHORITY_ENV, JOIN_ENV};
+use crate::programs::cores;
 use crate::programs::exit::{Failure, Outcome};
 use crate::programs::logging::{LogFormat, PREFIXED};
 use crate::programs::open_files;
@@ -48,6 +49,8 @@ pub(crate) struct Local {
     pub ps_flags: Vec<String>,
     /// The flags of every worker, also without those that describe the cluster.
     pub worker_flags: Vec<String>,
+    /// The core of each worker; empty if each may use all cores.
+    pub worker_cores: Vec<usize>,
     /// The time limit for the chief to save the job and end after a signal.
     pub drain_timeout: Duration,
     /// The format of all tasks' logs.
@@ -119,7 +122,12 @@ impl Local {
         }
         let mut command = Command::from(command);
         command.kill_on_drop(true);
-        command.spawn().with_context(|| format!("cannot start {}", program.display()))
+        let core = self.worker_cores.get(task.index as usize).filter(|_| task.job == JobName::Worker);
+        let started = match core {
+            Some(&core) => cores::on_core(core, || command.spawn()),
+            None => command.spawn(),
+        };
+        started.with_context(|| format!("cannot start {}", program.display()))
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod checkpoint;
 mod cli;
+mod cores;
 mod exit;
 mod exposure;
 mod format;

@@ -1,12 +1,13 @@
 //! Tests of `pushpull local`, which starts a cluster of processes. It ends when all processes have ended,
 //! and leaves no process behind.
 
+use std::collections::BTreeSet;
 use std::process::Command;
 
 use pushpull_messages::id::TaskId;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::harness::{Endpoint, Job, PATIENCE, Program, Report, tool, wait_until};
+use crate::harness::{ENDLESS, Endpoint, Job, PATIENCE, Program, Report, tool, wait_until};
 
 fn local(job: &Job, flags: &[&str]) -> Command {
     let mut command = tool();
@@ -148,4 +149,57 @@ fn a_chief_that_cannot_start_ends_the_others_soon() {
     // The others were told to stop: they are neither killed nor listed as failures of their own.
     assert_eq!(ended.last_line(), "error: chief/0 ended with exit status: 1");
     assert!(ended.err.contains("[ps/0] interrupted before the job ended"), "{}", ended.err);
+}
+
+/// Returns the sets of cores that the threads of a process may use, as Linux lists them.
+#[cfg(target_os = "linux")]
+fn cores_of(process: i32) -> BTreeSet<String> {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).expect("it runs").flatten();
+    let statuses = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("status")).ok());
+    let listed = |status: String| {
+        let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        line.map(|cores| cores.trim().to_owned())
+    };
+    statuses.filter_map(listed).collect()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn workers_with_a_core_each_use_no_other() {
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+    let all = sched_getaffinity(None).expect("Linux lists the cores");
+    let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&core| all.is_set(core)).take(2).collect();
+    let &[first, second] = cores.as_slice() else {
+        eprintln!("SKIPPED: this test needs two cores");
+        return;
+    };
+    // Programs that this thread starts have two cores.
+    let mut two = CpuSet::new();
+    cores.iter().for_each(|&core| two.set(core));
+    sched_setaffinity(None, &two).expect("a thread may give up cores");
+    let bound = BTreeSet::from([first, second].map(|core| BTreeSet::from([core.to_string()])));
+    let dir = tempfile::tempdir().unwrap();
+    let job = Job::with(dir.path(), ENDLESS, &[]);
+    for (flags, are_bound) in [
+        (["--workers=2", "--ps=1", "--devices=1"], true),
+        (["--workers=4", "--ps=1", "--devices=1"], true),
+        (["--workers=2", "--ps=0", "--devices=1"], true),
+        (["--workers=3", "--ps=1", "--devices=1"], false),
+        (["--workers=2", "--ps=1", "--devices=2"], false),
+        (["--workers=2", "--ps=1", "--bind-to-core=false"], false),
+    ] {
+        let mut program = Program::start(dir.path(), "local", &mut local(&job, &flags));
+        program.wait_for_line("[worker/0] ", "ready: model");
+        program.wait_for_line("[worker/1] ", "ready: model");
+        let (workers, others): (Vec<_>, Vec<_>) =
+            children(&program).into_iter().partition(|(_, name)| name == "pushpull-worker");
+        let free = cores_of(others[0].0);
+        assert!(others.iter().all(|&(process, _)| cores_of(process) == free) && free.len() == 1, "{flags:?}");
+        let used: BTreeSet<_> = workers.iter().map(|&(process, _)| cores_of(process)).collect();
+        assert_eq!(used, if are_bound { bound.clone() } else { BTreeSet::from([free]) }, "{flags:?}");
+        program.signal(Signal::TERM);
+        program.wait().expect(143);
+    }
+    sched_setaffinity(None, &all).expect("a thread may have its cores back");
 }

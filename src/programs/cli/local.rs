@@ -14,6 +14,7 @@ use super::observe::ObserveArgs;
 use super::paths::{absolute, check_files, data_directory};
 use super::saving::SavingArgs;
 use crate::embedded::Embedded;
+use crate::programs::cores;
 use crate::programs::exit::{Failure, Outcome};
 use crate::programs::local::Local;
 use crate::programs::logging::Log;
@@ -58,6 +59,10 @@ pub(super) struct LocalArgs {
     /// Threads for one step of each worker [default: all cores, divided among the workers]
     #[arg(long, value_name = "N", value_parser = threads())]
     threads: Option<u16>,
+    /// Divide the cores among the workers, if each computes with one thread on the processor, and each core
+    /// gets equally many of them: true runs each worker on one core, false lets the system choose. Linux only
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    bind_to_core: bool,
     /// Directory of the data on this host, if it differs from the directory in the job file
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
@@ -97,6 +102,7 @@ impl LocalArgs {
             chief_flags: self.chief_flags(chief_observe)?,
             ps_flags: self.ps_flags(&observe)?,
             worker_flags: self.worker_flags(ps, workers, observe)?,
+            worker_cores: self.worker_cores(ps, workers)?,
             drain_timeout: self.saving.drain_timeout(),
             log_format: self.observe.log_format(),
             job: self.job,
@@ -140,12 +146,24 @@ impl LocalArgs {
         Ok([format!("--shards={}", self.shards), reply, memory_checkpoint, self.ps_device.to_flag()?])
     }
 
+    /// Returns the number of threads of each worker.
+    fn threads(&self, workers: u32) -> usize {
+        self.threads.map_or_else(|| threads_per_worker(workers as usize), usize::from)
+    }
+
+    /// Returns the core of each worker; an empty list if the system chooses. Threads that copy from and to
+    /// cards are not bound.
+    fn worker_cores(&self, ps: u32, workers: u32) -> Result<Vec<usize>, Failure> {
+        let devices = self.device.resolve()?;
+        let has_card = devices.first_card().is_some() || (ps == 0 && self.ps_device.resolve()?.is_some());
+        let alone = self.threads(workers) == 1 && devices.len() == 1 && !has_card;
+        Ok(if alone && self.bind_to_core { cores::divide(workers as usize) } else { Vec::new() })
+    }
+
     fn worker_flags(&self, ps: u32, workers: u32, observe: Vec<String>) -> Result<Vec<String>, Failure> {
-        let share = || threads_per_worker(workers as usize);
-        let threads = self.threads.map_or_else(share, usize::from);
         let mut flags = Vec::from(self.common_flags());
         flags.extend([
-            format!("--threads={threads}"),
+            format!("--threads={}", self.threads(workers)),
             format!("--devices={}", self.device.resolve()?),
             format!("--gpu-memory-fraction={}", self.device.gpu_memory_fraction),
             format!("--precision={}", self.device.precision),

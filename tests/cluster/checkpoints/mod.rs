@@ -35,9 +35,9 @@ pub(crate) fn directory(dir: &Path) -> PathBuf {
     dir.join("checkpoints")
 }
 
-/// Starts all tasks of a job again that was killed or stopped, and was saved at step `saved`. Lets it end
-/// some steps later, and checks that its variables have the same bits as those of a job that runs without
-/// interruption. Both have two ps tasks and two workers.
+/// Restarts all tasks of a job that was killed or stopped, and whose last checkpoint is of step `saved`. Lets
+/// it end some steps later, and checks that its variables have the same bits as those of a job that runs
+/// without interruption. Both have two ps tasks and two workers.
 #[track_caller]
 fn ends_bit_equal(mut running: Running, saved: u64) -> Running {
     let steps = saved + 200;

@@ -27,8 +27,7 @@ fn a_killed_deterministic_job_resumes_bit_equal() {
         let saved = steps(&super::directory(running.cluster.dir()));
         last = *saved.last().expect("it has saved");
         assert!(last >= seen && last % 10 == 0, "{saved:?}");
-        // Five are kept. Each kill may come after a save, and before the oldest one is removed. The same may
-        // happen when the job reaches its end.
+        // Five are kept. Each kill may come after a save, and before the oldest one is removed.
         assert!(saved.len() <= 8, "{saved:?}");
     }
     let running = ends_bit_equal(running, last);
