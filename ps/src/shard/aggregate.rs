@@ -11,6 +11,8 @@ use std::sync::Arc;
 use pushpull_kernels::cpu::{Threads, accumulate, add_into};
 use pushpull_transport::buffer::{Buffer, BufferPool, Payload, Segment};
 
+use super::threads::UpdateThreads;
+
 /// The gradients held for the next update.
 #[derive(Debug, Default)]
 pub(super) struct Aggregate {
@@ -33,28 +35,34 @@ impl Aggregate {
         Self { in_order, keeps_last, ..Self::default() }
     }
 
-    /// Adds what a worker has pushed: the sum of `count` gradients.
-    pub(super) fn add(&mut self, (worker, count): (u32, u32), gradient: Payload, pool: &BufferPool) {
+    /// Adds what a worker has pushed: the sum of `count` gradients. `threads` share a large addition.
+    pub(super) fn add(
+        &mut self,
+        (worker, count): (u32, u32),
+        gradient: Payload,
+        pool: &BufferPool,
+        threads: &UpdateThreads,
+    ) {
         self.count += count;
         // The last gradient, and the only one of an update, are not added to a sum. The update reads them.
         if self.keeps_last {
-            self.accumulate_in_turn(pool);
+            self.accumulate_in_turn(pool, threads);
         }
         self.held.insert((worker, self.count), gradient);
         if !self.keeps_last {
-            self.accumulate_in_turn(pool);
+            self.accumulate_in_turn(pool, threads);
         }
     }
 
     /// Adds the held gradients to the sum, unless there is only one gradient or they wait for their order.
-    fn accumulate_in_turn(&mut self, pool: &BufferPool) {
+    fn accumulate_in_turn(&mut self, pool: &BufferPool, threads: &UpdateThreads) {
         if !self.in_order && self.held.len() + usize::from(self.sum.is_some()) > 1 {
-            self.accumulate(pool);
+            threads.share(self.bytes(), |threads| self.accumulate(pool, threads));
         }
     }
 
     /// Adds the held gradients to the sum.
-    fn accumulate(&mut self, pool: &BufferPool) {
+    fn accumulate(&mut self, pool: &BufferPool, threads: Threads) {
         let mut held = std::mem::take(&mut self.held).into_values();
         if self.sum.is_none() {
             let (Some(first), Some(second)) = (held.next(), held.next()) else {
@@ -63,7 +71,7 @@ impl Aggregate {
             let pairs = first.segments().iter().zip(second.segments());
             let sums = pairs.map(|(first, second)| {
                 let mut sum = pool.take(first.len());
-                add_into(sum.as_f32_mut(), first.as_f32(), second.as_f32(), Threads::One);
+                add_into(sum.as_f32_mut(), first.as_f32(), second.as_f32(), threads);
                 sum
             });
             self.sum = Some(sums.collect());
@@ -71,7 +79,7 @@ impl Aggregate {
         let sum = self.sum.as_mut().expect("just begun");
         for gradient in held {
             for (sum, segment) in sum.iter_mut().zip(gradient.segments()) {
-                accumulate(sum.as_f32_mut(), segment.as_f32(), Threads::One);
+                accumulate(sum.as_f32_mut(), segment.as_f32(), threads);
             }
         }
     }
@@ -109,7 +117,7 @@ mod tests {
         let pool = BufferPool::default();
         let mut aggregate = Aggregate::new(in_order, keeps_last);
         for (number, (worker, slices)) in arrivals.iter().enumerate() {
-            aggregate.add((*worker, 1), payload(slices), &pool);
+            aggregate.add((*worker, 1), payload(slices), &pool, &UpdateThreads::NONE);
             let bytes = 4 * slices.iter().map(Vec::len).sum::<usize>();
             let kept = if in_order { number + 1 } else { (number + 1).min(if keeps_last { 2 } else { 1 }) };
             assert_eq!(aggregate.bytes(), bytes * kept, "(C)");
@@ -122,6 +130,23 @@ mod tests {
             sums.iter_mut().zip(addend).for_each(|(sum, slice)| accumulate(sum, slice, Threads::One));
         }
         (sums, count)
+    }
+
+    #[test]
+    fn threads_that_share_an_addition_change_no_bit() {
+        let pool = BufferPool::default();
+        let three = |threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build().ok();
+        let sum = |threads: UpdateThreads| {
+            let mut aggregate = Aggregate::new(false, false);
+            for worker in 0..3u32 {
+                let numbers = (0..(1u32 << 20) + 3).map(|at| (at % 1999 * (worker + 7)) as f32 / 1000.0);
+                aggregate.add((worker, 1), payload(&[numbers.collect(), vec![0.5]]), &pool, &threads);
+            }
+            let (addends, count) = aggregate.take().expect("a gradient was added");
+            assert_eq!((addends.len(), count), (1, 3));
+            addends[0].segments().iter().map(|segment| segment.as_bytes().to_vec()).collect::<Vec<_>>()
+        };
+        assert!(sum(UpdateThreads::new(3, three)) == sum(UpdateThreads::NONE));
     }
 
     /// Draws gradients, each with the index of its worker, and sorts them by worker. A worker may have

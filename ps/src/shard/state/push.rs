@@ -117,7 +117,7 @@ impl<R> ShardState<R> {
             Decision::Admitted(Admission::Hold) => {
                 let gradients = gradients.arrived().ok_or_else(again)?;
                 let sum = (worker, push.count() as u32);
-                self.timer.aggregate(|| contents.aggregate.add(sum, gradients, &self.pool));
+                self.timer.aggregate(|| contents.aggregate.add(sum, gradients, &self.pool, &self.threads));
                 self.counters.held += 1;
                 Verdict::Held
             }
