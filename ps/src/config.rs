@@ -59,6 +59,10 @@ pub struct PsConfig {
     /// the task use the same threads. With a `device`, there are at least as many as the host has cores,
     /// because they copy the values that come back from it.
     pub update_threads: usize,
+    /// The cores that the threads of large shards and of large updates may use; empty for those of the thread
+    /// that starts the task. A task in the process of a worker that is bound to one core needs this. Linux
+    /// only.
+    pub cores: Vec<usize>,
     /// Opens the device on which each shard keeps the slots of its optimizers and applies updates; `None` for
     /// the host's processor.
     pub device: Option<MakeDevice>,
@@ -87,6 +91,7 @@ impl Default for PsConfig {
             drafted_bytes_min: 256 << 10,
             own_thread_bytes_min: 1 << 20,
             update_threads: cores().min(UPDATE_THREADS),
+            cores: Vec::new(),
             device: None,
             peers: None,
             memory_checkpoint_bytes_max: MEMORY_CHECKPOINT_BYTES_MAX,
@@ -105,10 +110,9 @@ impl PsConfig {
     /// Returns the threads that share a large update.
     pub(crate) fn update_threads(&self) -> UpdateThreads {
         let least = self.device.as_ref().map_or(1, |_| cores());
-        UpdateThreads::new(
-            if self.own_threads { self.update_threads.max(least) } else { 1 },
-            threads::updates,
-        )
+        let threads = if self.own_threads { self.update_threads.max(least) } else { 1 };
+        let cores = self.cores.clone();
+        UpdateThreads::new(threads, move |threads| threads::updates(threads, cores.clone()))
     }
 
     /// Checks the settings.

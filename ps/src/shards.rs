@@ -133,7 +133,8 @@ impl Shards {
             .on_device(config.device.clone());
         let serving = Serving::new(state, with);
         let address = Address::new(id, Arc::clone(view.meter()));
-        let arbiter = config.own_threads.then(|| threads::arbiter(format!("shard {index}")));
+        let arbiter =
+            config.own_threads.then(|| threads::arbiter(format!("shard {index}"), config.cores.clone()));
         if let Some(arbiter) = &arbiter {
             let (sessions, own) = (Arbiter::current(), arbiter.handle());
             let own_bytes_min = config.own_thread_bytes_min;

@@ -1,8 +1,10 @@
-//! Divides the cores of this host among processes. A process inherits the cores of the thread that starts
-//! it, and so do all its threads.
+//! Divides the cores of this host among processes, and binds this process to one of them. A thread inherits
+//! the cores of the thread that starts it.
 //!
 //! Wanted properties: (A) every core gets the same number of processes; (B) if that is impossible, each
 //! process may use all cores.
+
+use anyhow::{Context, bail};
 
 use self::system::{allow, allowed};
 
@@ -19,15 +21,29 @@ fn divided(cores: &[usize], processes: usize) -> Vec<usize> {
     }
 }
 
-/// Calls `start` on a thread that may only use this core, if the system allows it. The processes and threads
-/// that it starts may use no other, either.
-pub(crate) fn on_core<T>(core: usize, start: impl FnOnce() -> T) -> T {
-    let before = allowed().filter(|_| allow(&[core]));
-    let started = start();
-    if let Some(before) = before {
-        allow(&before);
+/// Binds this thread, and the threads that it starts from now on, to one core. Returns the cores that it
+/// could use before.
+///
+/// # Errors
+/// If the thread may not use this core, or if the system does not bind threads.
+pub(crate) fn bind(core: usize) -> anyhow::Result<Vec<usize>> {
+    let before =
+        allowed().context("--core: this system cannot bind threads to a core: leave the flag out")?;
+    if !before.contains(&core) || !allow(&[core]) {
+        bail!("--core {core}: this process may not use the core: expected one of {}", listed(&before));
     }
-    started
+    Ok(before)
+}
+
+/// Returns cores as Linux lists them, such as `0-3, 8`.
+fn listed(cores: &[usize]) -> String {
+    let runs = cores.chunk_by(|core, next| core + 1 == *next);
+    let shown = runs.map(|run| match run {
+        [core] => core.to_string(),
+        [first, .., last] => format!("{first}-{last}"),
+        [] => String::new(),
+    });
+    shown.collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(target_os = "linux")]
@@ -86,16 +102,32 @@ mod tests {
         }
     }
 
+    #[test]
+    fn cores_are_listed_as_ranges() {
+        assert_eq!(listed(&[0, 1, 2, 5, 7, 8]), "0-2, 5, 7-8");
+        assert_eq!(listed(&[3]), "3");
+    }
+
     #[cfg(target_os = "linux")]
     #[test]
-    fn what_is_started_on_a_core_uses_no_other() {
+    fn a_bound_thread_starts_threads_on_its_core() {
         let Some(before) = allowed() else {
             eprintln!("SKIPPED: this host has too many cores to list them");
             return;
         };
         let last = before[before.len() - 1];
-        let started = on_core(last, || std::thread::spawn(allowed));
-        assert_eq!(started.join().unwrap(), Some(vec![last]));
-        assert_eq!(allowed(), Some(before), "the thread that starts them is free again");
+        let bound =
+            std::thread::spawn(move || (bind(last).unwrap(), std::thread::spawn(allowed).join().unwrap()));
+        assert_eq!(bound.join().unwrap(), (before.clone(), Some(vec![last])));
+        assert_eq!(allowed(), Some(before), "other threads are free");
+        let refused = std::thread::spawn(move || {
+            bind(last).unwrap();
+            [bind(last + 1), bind(1 << 20)].map(|bound| bound.unwrap_err().to_string())
+        });
+        for (error, core) in refused.join().unwrap().into_iter().zip([last + 1, 1 << 20]) {
+            let expected =
+                format!("--core {core}: this process may not use the core: expected one of {last}");
+            assert_eq!(error, expected);
+        }
     }
 }

@@ -23,7 +23,6 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::programs::cli::{AUTHORITY_ENV, JOIN_ENV};
-use crate::programs::cores;
 use crate::programs::exit::{Failure, Outcome};
 use crate::programs::logging::{LogFormat, PREFIXED};
 use crate::programs::open_files;
@@ -114,7 +113,10 @@ impl Local {
         match task.job {
             JobName::Chief => command.arg("--job").arg(&self.job).args(&self.chief_flags),
             JobName::Ps => command.args(&self.ps_flags),
-            _ => command.args(&self.worker_flags),
+            _ => {
+                let core = self.worker_cores.get(task.index as usize).map(|core| format!("--core={core}"));
+                command.args(&self.worker_flags).args(core)
+            }
         };
         if let Some(parent_fd) = socket {
             command.env("LISTEN_FDS", "1").env_remove("LISTEN_PID");
@@ -122,12 +124,7 @@ impl Local {
         }
         let mut command = Command::from(command);
         command.kill_on_drop(true);
-        let core = self.worker_cores.get(task.index as usize).filter(|_| task.job == JobName::Worker);
-        let started = match core {
-            Some(&core) => cores::on_core(core, || command.spawn()),
-            None => command.spawn(),
-        };
-        started.with_context(|| format!("cannot start {}", program.display()))
+        command.spawn().with_context(|| format!("cannot start {}", program.display()))
     }
 }
 

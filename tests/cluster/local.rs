@@ -151,14 +151,15 @@ fn a_chief_that_cannot_start_ends_the_others_soon() {
     assert!(ended.err.contains("[ps/0] interrupted before the job ended"), "{}", ended.err);
 }
 
-/// Returns the sets of cores that the threads of a process may use, as Linux lists them.
+/// Returns the sets of cores that some threads of a process may use, as Linux lists them. `chosen` gets the
+/// name of a thread.
 #[cfg(target_os = "linux")]
-fn cores_of(process: i32) -> BTreeSet<String> {
+fn cores_of(process: i32, chosen: impl Fn(&str) -> bool) -> BTreeSet<String> {
     let threads = std::fs::read_dir(format!("/proc/{process}/task")).expect("it runs").flatten();
     let statuses = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("status")).ok());
     let listed = |status: String| {
-        let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-        line.map(|cores| cores.trim().to_owned())
+        let value = |key| status.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
+        value("Cpus_allowed_list:").filter(|_| value("Name:").is_some_and(&chosen)).map(str::to_owned)
     };
     statuses.filter_map(listed).collect()
 }
@@ -194,10 +195,19 @@ fn workers_with_a_core_each_use_no_other() {
         program.wait_for_line("[worker/1] ", "ready: model");
         let (workers, others): (Vec<_>, Vec<_>) =
             children(&program).into_iter().partition(|(_, name)| name == "pushpull-worker");
-        let free = cores_of(others[0].0);
-        assert!(others.iter().all(|&(process, _)| cores_of(process) == free) && free.len() == 1, "{flags:?}");
-        let used: BTreeSet<_> = workers.iter().map(|&(process, _)| cores_of(process)).collect();
-        assert_eq!(used, if are_bound { bound.clone() } else { BTreeSet::from([free]) }, "{flags:?}");
+        let free = cores_of(others[0].0, |_| true);
+        let is_free = |&(process, _): &(i32, String)| cores_of(process, |_| true) == free;
+        assert!(others.iter().all(is_free) && free.len() == 1, "{flags:?}");
+        // The first thread waits for the task, and the threads of actix compute and serve connections.
+        let works = |name: &str| name == "pushpull-worker" || name.starts_with("actix-rt");
+        let used: BTreeSet<_> = workers.iter().map(|&(process, _)| cores_of(process, works)).collect();
+        let expected = if are_bound { bound.clone() } else { BTreeSet::from([free.clone()]) };
+        assert_eq!(used, expected, "{flags:?}");
+        let of_shards = |name: &str| name.starts_with("shard");
+        for (process, _) in workers {
+            let expected = if flags.contains(&"--ps=0") { free.clone() } else { BTreeSet::new() };
+            assert_eq!(cores_of(process, of_shards), expected, "{flags:?}");
+        }
         program.signal(Signal::TERM);
         program.wait().expect(143);
     }

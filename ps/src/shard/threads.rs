@@ -18,8 +18,11 @@ struct Lazy {
     threads: usize,
     /// `None` inside if the threads could not be started.
     pool: OnceLock<Option<ThreadPool>>,
-    start: fn(usize) -> Option<ThreadPool>,
+    start: Start,
 }
+
+/// Starts some threads; returns `None` if it cannot.
+type Start = Box<dyn Fn(usize) -> Option<ThreadPool> + Send + Sync>;
 
 impl UpdateThreads {
     /// The threads of a shard that does all work on its own thread.
@@ -27,8 +30,11 @@ impl UpdateThreads {
 
     /// Returns threads that `start` starts when they are needed. With fewer than two, or if `start` cannot
     /// start them, a shard works on its own thread.
-    pub(crate) fn new(threads: usize, start: fn(usize) -> Option<ThreadPool>) -> Self {
-        Self((threads > 1).then(|| Arc::new(Lazy { threads, pool: OnceLock::new(), start })))
+    pub(crate) fn new(
+        threads: usize,
+        start: impl Fn(usize) -> Option<ThreadPool> + Send + Sync + 'static,
+    ) -> Self {
+        Self((threads > 1).then(|| Arc::new(Lazy { threads, pool: OnceLock::new(), start: Box::new(start) })))
     }
 
     /// Returns whether there are other threads. Starts them if there are.

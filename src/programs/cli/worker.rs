@@ -13,7 +13,8 @@ use super::job::JobArgs;
 use super::observe::ObserveArgs;
 use super::parse::main;
 use super::task::run;
-use crate::programs::{logging, roles};
+use crate::programs::exit::Failure;
+use crate::programs::{cores, logging, roles};
 use crate::threads::threads_per_worker;
 
 #[derive(Debug, Parser)]
@@ -29,9 +30,12 @@ pub(super) struct WorkerArgs {
     device: DeviceArgs,
     #[command(flatten)]
     hang: HangArgs,
-    /// Threads for one step, shared by all devices [default: all cores]
+    /// Threads for one step, shared by all devices [default: all cores, or 1 with --core]
     #[arg(long, value_name = "N", value_parser = threads())]
     threads: Option<u16>,
+    /// Run this worker on one core. A ps task that it hosts may use all cores for large variables. Linux only
+    #[arg(long, value_name = "N")]
+    core: Option<usize>,
     /// Directory of the data on this host, if it differs from the directory in the job file
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
@@ -66,7 +70,8 @@ pub fn worker_main_with(datasets: Datasets) -> ExitCode {
         };
         let log = logging::start(&cluster.task().to_string(), args.observe.log_format());
         let network = args.cluster.network(&cluster, args.observe.endpoint(&log)?)?;
-        let threads = args.threads.map_or_else(|| threads_per_worker(1), usize::from);
+        let of_cores = || if args.core.is_some() { 1 } else { threads_per_worker(1) };
+        let threads = args.threads.map_or_else(of_cores, usize::from);
         let config = WorkerConfig {
             data_dir: args.data_dir,
             datasets,
@@ -74,7 +79,10 @@ pub fn worker_main_with(datasets: Datasets) -> ExitCode {
             hung_after: args.hang.after(),
             ..args.device.config(threads, log_placement)?
         };
-        let ps = args.hosted.config(&args.cluster)?;
+        let mut ps = args.hosted.config(&args.cluster)?;
+        if let Some(core) = args.core {
+            ps.cores = cores::bind(core).map_err(Failure::usage)?;
+        }
         run(&log, roles::worker(&cluster, &network, (config, ps), None, orders))
     })
 }
