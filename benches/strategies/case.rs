@@ -78,7 +78,7 @@ impl Case {
         match self.model {
             Model::Mlp => 2000,
             Model::Cnn => 400,
-            Model::Large => 10,
+            Model::Large => 30,
         }
     }
 }

@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::error::ChiefError;
-use crate::placement::{place_in_workers, place_stages};
+use crate::placement::{HostedShards, place_in_workers, place_stages};
 
 use super::claiming::{claim_all, is_refused};
 use super::ps_files::PsFiles;
@@ -77,6 +77,8 @@ pub(crate) struct PsTasks {
     with_slices: RefCell<BTreeSet<ShardId>>,
     /// Whether workers host the tasks.
     hosted: Cell<bool>,
+    /// Whether all tasks are on one host, as far as their addresses tell.
+    on_one_host: Cell<bool>,
     /// The number of attempts to claim the tasks.
     attempts: Cell<u64>,
     /// The greatest number that this chief or an earlier one has given to the appointment of a worker.
@@ -106,6 +108,7 @@ impl Default for PsTasks {
             needed: RefCell::default(),
             with_slices: RefCell::default(),
             hosted: Cell::default(),
+            on_one_host: Cell::default(),
             attempts: Cell::default(),
             appointed: Cell::default(),
             claimed: Cell::default(),
@@ -204,6 +207,7 @@ impl PsTasks {
         retry.validate()?;
         self.hosted.set(!identity.cluster.has_ps());
         let addresses = identity.cluster.ps_addresses();
+        self.on_one_host.set(addresses.windows(2).all(|pair| pair[0].host() == pair[1].host()));
         let dials = addresses.iter().enumerate().map(|(index, address)| async move {
             let task = TaskId::ps(index as u32);
             if !self.is_lost(task) || self.left_out.borrow().contains(&task) {
@@ -414,8 +418,12 @@ impl PsTasks {
         let bytes_max = frames.min().unwrap_or(u64::MAX).min(SHARD_BYTES_MAX);
         let (update, variables) = (job.update(), &job.graph.variables);
         let (stages, epoch) = (job.graph.stages(), self.epoch.get());
-        let place = if self.hosted.get() { place_in_workers } else { place_stages };
-        let placement = place(&job.placement, &update, variables, &stages, &shards, bytes_max, epoch)?;
+        let placement = if self.hosted.get() {
+            let hosted = HostedShards { shards: &shards, on_one_host: self.on_one_host.get() };
+            place_in_workers(&job.placement, &update, variables, &stages, hosted, bytes_max, epoch)?
+        } else {
+            place_stages(&job.placement, &update, variables, &stages, &shards, bytes_max, epoch)?
+        };
         let mut needed = BTreeMap::new();
         for shard in &placement.shards {
             let count = needed.entry(shard.ps).or_insert(0);

@@ -14,10 +14,25 @@ use pushpull_messages::variable::VariableSpec;
 use super::place::PlaceError;
 use super::stages::place_stages;
 
+/// The number of workers for which one task may own all slices if all are on one host. It adds up their
+/// gradients one after the other.
+const ONE_HOST_WORKERS_MAX: usize = 4;
+
+/// The shards that workers host.
+#[derive(Clone, Copy, Debug)]
+pub struct HostedShards<'a> {
+    /// The shards that the tasks in the workers have announced.
+    pub shards: &'a [ShardId],
+    /// Whether all workers run on one host.
+    pub on_one_host: bool,
+}
+
 /// Decides how the variables are split into slices, and which shard owns each slice, as [`place_stages`]
 /// does, but lets only the first 1, 2, 4 and so on of the tasks own slices, if that costs little: the task
 /// with the most bytes has at most a quarter more than on all tasks, and at most [`AUTO_SLICE_BYTES_MIN`]
-/// more. The placement lists all `shards` nevertheless.
+/// more. On one host, one task for every four is enough, whatever they own: workers read values that one task
+/// owns in its memory, but have to put together a variable that is split among several. The placement lists
+/// all shards nevertheless.
 ///
 /// If the partitioner is not `auto`, if a variable requests a device, or if the graph has stages,
 /// [`place_stages`] decides alone.
@@ -29,10 +44,11 @@ pub fn place_in_workers(
     update: &UpdateSpec,
     variables: &[VariableSpec],
     stages: &Stages,
-    shards: &[ShardId],
+    hosted: HostedShards<'_>,
     shard_bytes_max: u64,
     epoch: PlacementEpoch,
 ) -> Result<Placement, PlaceError> {
+    let HostedShards { shards, on_one_host } = hosted;
     let on =
         |shards: &[ShardId]| place_stages(spec, update, variables, stages, shards, shard_bytes_max, epoch);
     let all = on(shards)?;
@@ -45,6 +61,7 @@ pub fn place_in_workers(
     tasks.dedup();
     let fullest = fullest_task(&all, variables);
     let bytes_max = fullest + (fullest / 4).min(AUTO_SLICE_BYTES_MIN);
+    let enough = tasks.len().div_ceil(ONE_HOST_WORKERS_MAX).next_power_of_two();
     let counts = std::iter::successors(Some(1usize), |count| count.checked_mul(2));
     for count in counts.take_while(|&count| count < tasks.len()) {
         let few: Vec<ShardId> =
@@ -56,7 +73,8 @@ pub fn place_in_workers(
         placement.shards.sort_unstable();
         placement.shards.dedup();
         let fits = placement.shards.len() <= SHARDS_MAX;
-        if fewer && fits && fullest_task(&placement, variables) <= bytes_max {
+        let balanced = fullest_task(&placement, variables) <= bytes_max;
+        if fewer && fits && (balanced || on_one_host && count == enough) {
             return Ok(placement);
         }
     }
@@ -75,6 +93,8 @@ fn fullest_task(placement: &Placement, variables: &[VariableSpec]) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use proptest::prelude::*;
     use pushpull_messages::graph::GraphBuilder;
     use pushpull_messages::optimizer::OptimizerSpec;
@@ -111,10 +131,20 @@ mod tests {
         g.finish(loss, &[]).unwrap().stages()
     }
 
-    fn placed(spec: &PlacementSpec, shapes: &[[usize; 2]], shards: &[ShardId], bytes_max: u64) -> Placement {
+    fn placed(spec: &PlacementSpec, shapes: &[[usize; 2]], hosted: HostedShards<'_>) -> Placement {
         let (update, variables) = (OptimizerSpec::sgd(0.1).into(), variables(shapes));
         let epoch = PlacementEpoch(1);
-        place_in_workers(spec, &update, &variables, &one_stage(), shards, bytes_max, epoch).unwrap()
+        place_in_workers(spec, &update, &variables, &one_stage(), hosted, u64::MAX, epoch).unwrap()
+    }
+
+    /// Returns the number of shards that own slices if the tasks are on several hosts, and on one.
+    fn owners(shapes: &[[usize; 2]], tasks: u32) -> [usize; 2] {
+        let shards = shards(tasks, 1);
+        [false, true].map(|on_one_host| {
+            let placement = placed(&GREEDY, shapes, HostedShards { shards: &shards, on_one_host });
+            assert_eq!(placement.shards, shards);
+            placement.shards_with_slices().len()
+        })
     }
 
     proptest! {
@@ -124,46 +154,58 @@ mod tests {
             tasks in 1u32..9,
             each in 1u32..3,
             round_robin: bool,
-            bytes_max in prop::sample::select(&[4096u64, 1 << 18, 1 << 40][..]),
+            on_one_host: bool,
+            shard_bytes_max in prop::sample::select(&[4096u64, 1 << 18, 1 << 40][..]),
         ) {
             let strategy =
                 if round_robin { StrategySpec::RoundRobin } else { StrategySpec::GreedyLoadBalancing };
             let (spec, shards) = (PlacementSpec { strategy, ..GREEDY }, shards(tasks, each));
             let (update, variables) = (OptimizerSpec::sgd(0.1).into(), variables(&shapes));
             let (stages, epoch) = (one_stage(), PlacementEpoch(1));
-            let on_all = place_stages(&spec, &update, &variables, &stages, &shards, bytes_max, epoch);
-            let placement = place_in_workers(&spec, &update, &variables, &stages, &shards, bytes_max, epoch);
+            let hosted = HostedShards { shards: &shards, on_one_host };
+            let on_all = place_stages(&spec, &update, &variables, &stages, &shards, shard_bytes_max, epoch);
+            let placement =
+                place_in_workers(&spec, &update, &variables, &stages, hosted, shard_bytes_max, epoch);
             prop_assert_eq!(placement.as_ref().err(), on_all.as_ref().err());
             let (Ok(placement), Ok(on_all)) = (placement, on_all) else { return Ok(()) };
             placement.validate(&variables).unwrap();
             prop_assert!(shards.iter().all(|shard| placement.shards.contains(shard)));
             prop_assert!(placement.shards.is_sorted());
             let (few, all) = (fullest_task(&placement, &variables), fullest_task(&on_all, &variables));
-            prop_assert!(few <= all + (all / 4).min(AUTO_SLICE_BYTES_MIN), "{few} and {all} bytes");
-            let used = |placement: &Placement| placement.shards_with_slices().len();
-            prop_assert!(used(&placement) <= used(&on_all));
+            let owners = |placement: &Placement| {
+                placement.shards_with_slices().iter().map(|shard| shard.ps).collect::<BTreeSet<_>>().len()
+            };
+            let little_more = few <= all + (all / 4).min(AUTO_SLICE_BYTES_MIN);
+            let enough = on_one_host && owners(&placement) <= (tasks as usize).div_ceil(4).next_power_of_two();
+            prop_assert!(little_more || enough, "{few} and {all} bytes");
+            prop_assert!(placement.shards_with_slices().len() <= on_all.shards_with_slices().len());
         }
     }
 
     #[test]
     fn a_small_model_is_on_one_task() {
-        let (shapes, shards) = ([[784, 128], [128, 1], [128, 10], [10, 1]], shards(4, 1));
-        let placement = placed(&GREEDY, &shapes, &shards, u64::MAX);
-        assert_eq!((placement.shards_with_slices().len(), placement.shards.clone()), (1, shards.clone()));
-        let every = PlacementSpec { partitioner: PartitionerSpec::None, ..GREEDY };
-        assert_eq!(placed(&every, &shapes, &shards, u64::MAX).shards_with_slices().len(), 4);
+        let shapes = [[784, 128], [128, 1], [128, 10], [10, 1]];
+        assert_eq!(owners(&shapes, 4), [1, 1]);
+        let (every, shards) = (PlacementSpec { partitioner: PartitionerSpec::None, ..GREEDY }, shards(4, 1));
+        let placement = placed(&every, &shapes, HostedShards { shards: &shards, on_one_host: true });
+        assert_eq!(placement.shards_with_slices().len(), 4);
     }
 
     #[test]
     fn a_large_model_is_on_all_tasks() {
-        let placement = placed(&GREEDY, &[[4096, 1024], [1024, 1]], &shards(4, 1), u64::MAX);
-        assert_eq!(placement.shards_with_slices().len(), 4);
+        assert_eq!(owners(&[[4096, 1024], [1024, 1]], 4)[0], 4);
     }
 
     #[test]
     fn two_tasks_are_enough_for_two_large_variables() {
         // 1.5 MiB each are too few to split.
-        let placement = placed(&GREEDY, &[[512, 768], [512, 768], [64, 1]], &shards(4, 1), u64::MAX);
-        assert_eq!(placement.shards_with_slices().len(), 2);
+        assert_eq!(owners(&[[512, 768], [512, 768], [64, 1]], 4), [2, 1]);
+    }
+
+    #[test]
+    fn one_task_is_enough_for_four_on_one_host() {
+        let large = [[4096, 1024], [1024, 1]];
+        assert_eq!([2, 3, 4].map(|tasks| owners(&large, tasks)), [[2, 1], [3, 1], [4, 1]]);
+        assert_eq!([5, 8, 9].map(|tasks| owners(&large, tasks)), [[4, 2], [8, 2], [8, 4]]);
     }
 }

@@ -14,7 +14,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use in_workers::place_in_workers;
+pub use in_workers::{HostedShards, place_in_workers};
 pub use place::{PlaceError, place};
 pub use stages::place_stages;
 pub use table::table;
