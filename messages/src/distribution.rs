@@ -20,7 +20,7 @@ use crate::sync::SyncSpec;
 pub enum DistributionSpec {
     /// The ps tasks store the variables.
     ParameterServer,
-    /// The workers store the variables, each a part, or few of them a small model. All train synchronously.
+    /// The workers store the variables, each a part, or few of them. All train synchronously.
     MultiWorkerMirrored,
     /// One worker trains with several devices, and stores the variables on the first of them.
     Mirrored,

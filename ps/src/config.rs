@@ -55,9 +55,9 @@ pub struct PsConfig {
     /// it. A smaller shard works on the thread of the task's connections: to wake another thread would take
     /// longer than its updates.
     pub own_thread_bytes_min: u64,
-    /// The number of threads that share a large update or draft, if `own_threads` allows it. All shards of
-    /// the task use the same threads. With a `device`, there are at least as many as the host has cores,
-    /// because they copy the values that come back from it.
+    /// The number of threads that share a large addition, update or draft, if `own_threads` allows it. All
+    /// shards of the task use the same threads. With a `device`, there are at least as many as the host has
+    /// cores, because they copy the values that come back from it.
     pub update_threads: usize,
     /// The cores that the threads of large shards and of large updates may use; empty for those of the thread
     /// that starts the task. A task in the process of a worker that is bound to one core needs this. Linux
@@ -109,7 +109,8 @@ fn cores() -> usize {
 impl PsConfig {
     /// Returns the threads that share a large update.
     pub(crate) fn update_threads(&self) -> UpdateThreads {
-        let least = self.device.as_ref().map_or(1, |_| cores());
+        let all = if self.cores.is_empty() { cores() } else { self.cores.len() };
+        let least = self.device.as_ref().map_or(1, |_| all);
         let threads = if self.own_threads { self.update_threads.max(least) } else { 1 };
         let cores = self.cores.clone();
         UpdateThreads::new(threads, move |threads| threads::updates(threads, cores.clone()))

@@ -8,9 +8,14 @@ use anyhow::{Context, bail};
 
 use self::system::{allow, allowed};
 
-/// Returns the core of each of `processes` processes; an empty list if each may use all cores.
+/// Returns the core of each of `processes` processes; an empty list if each may use all cores, or if the
+/// system does not bind threads.
 pub(crate) fn divide(processes: usize) -> Vec<usize> {
-    divided(&allowed().unwrap_or_default(), processes)
+    let cores = divided(&allowed().unwrap_or_default(), processes);
+    let first = cores.first().copied();
+    let binds = || first.is_none_or(|core| allow(&[core]).is_ok());
+    // On a thread of its own, because only that one is then bound.
+    if std::thread::scope(|scope| scope.spawn(binds).join().unwrap_or(false)) { cores } else { Vec::new() }
 }
 
 fn divided(cores: &[usize], processes: usize) -> Vec<usize> {
@@ -27,11 +32,11 @@ fn divided(cores: &[usize], processes: usize) -> Vec<usize> {
 /// # Errors
 /// If the thread may not use this core, or if the system does not bind threads.
 pub(crate) fn bind(core: usize) -> anyhow::Result<Vec<usize>> {
-    let before =
-        allowed().context("--core: this system cannot bind threads to a core: leave the flag out")?;
-    if !before.contains(&core) || !allow(&[core]) {
+    let before = allowed().context("--core: this system does not list the cores: leave the flag out")?;
+    if !before.contains(&core) {
         bail!("--core {core}: this process may not use the core: expected one of {}", listed(&before));
     }
+    allow(&[core]).with_context(|| format!("--core {core}: the system does not bind threads"))?;
     Ok(before)
 }
 
@@ -57,11 +62,14 @@ mod system {
         Some((0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect())
     }
 
-    /// Lets the current thread use only these cores. Returns whether the system allows it.
-    pub(super) fn allow(cores: &[usize]) -> bool {
+    /// Lets the current thread use only these cores.
+    ///
+    /// # Errors
+    /// If the system refuses it.
+    pub(super) fn allow(cores: &[usize]) -> std::io::Result<()> {
         let mut set = CpuSet::new();
         cores.iter().for_each(|&core| set.set(core));
-        sched_setaffinity(None, &set).is_ok()
+        Ok(sched_setaffinity(None, &set)?)
     }
 }
 
@@ -71,8 +79,8 @@ mod system {
         None
     }
 
-    pub(super) const fn allow(_: &[usize]) -> bool {
-        false
+    pub(super) fn allow(_: &[usize]) -> std::io::Result<()> {
+        Err(std::io::ErrorKind::Unsupported.into())
     }
 }
 

@@ -19,6 +19,7 @@ use pushpull_messages::message::{
 };
 use pushpull_messages::optimizer::{RateChange, RateSpec};
 use pushpull_messages::placement::Placement;
+use pushpull_messages::sync::SyncSpec;
 use pushpull_transport::buffer::Payload;
 use pushpull_transport::{
     CallError, DialError, Identity, Patience, ReconnectingClient, RetryConfig, Transport,
@@ -28,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::error::ChiefError;
-use crate::placement::{HostedShards, place_in_workers, place_stages};
+use crate::placement::{HostedShards, on_one_host, place_in_workers, place_stages};
 
 use super::claiming::{claim_all, is_refused};
 use super::ps_files::PsFiles;
@@ -207,7 +208,7 @@ impl PsTasks {
         retry.validate()?;
         self.hosted.set(!identity.cluster.has_ps());
         let addresses = identity.cluster.ps_addresses();
-        self.on_one_host.set(addresses.windows(2).all(|pair| pair[0].host() == pair[1].host()));
+        self.on_one_host.set(on_one_host(addresses));
         let dials = addresses.iter().enumerate().map(|(index, address)| async move {
             let task = TaskId::ps(index as u32);
             if !self.is_lost(task) || self.left_out.borrow().contains(&task) {
@@ -419,7 +420,10 @@ impl PsTasks {
         let (update, variables) = (job.update(), &job.graph.variables);
         let (stages, epoch) = (job.graph.stages(), self.epoch.get());
         let placement = if self.hosted.get() {
-            let hosted = HostedShards { shards: &shards, on_one_host: self.on_one_host.get() };
+            // Measured with `cargo bench --bench strategies`. Sums travel to several owners at the same time.
+            let gathers = job.sync == SyncSpec::SYNC && !job.communication.has_routes();
+            let prefers_one_owner = gathers && self.on_one_host.get();
+            let hosted = HostedShards { shards: &shards, prefers_one_owner };
             place_in_workers(&job.placement, &update, variables, &stages, hosted, bytes_max, epoch)?
         } else {
             place_stages(&job.placement, &update, variables, &stages, &shards, bytes_max, epoch)?

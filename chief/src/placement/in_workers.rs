@@ -1,8 +1,9 @@
 //! Places the variables on shards that workers host. Each worker exchanges messages with each shard that owns
-//! slices, so a small model is placed on few of them.
+//! slices, so a small model is placed on few of them. On one host, a larger one is, too.
 
 use std::collections::BTreeMap;
 
+use pushpull_messages::cluster::Address;
 use pushpull_messages::graph::Stages;
 use pushpull_messages::id::{PlacementEpoch, ShardId};
 use pushpull_messages::optimizer::UpdateSpec;
@@ -14,25 +15,29 @@ use pushpull_messages::variable::VariableSpec;
 use super::place::PlaceError;
 use super::stages::place_stages;
 
-/// The number of workers for which one task may own all slices if all are on one host. It adds up their
-/// gradients one after the other.
-const ONE_HOST_WORKERS_MAX: usize = 4;
+/// The number of workers for which one task may own all slices. It adds up their gradients one after the
+/// other.
+const ONE_OWNER_WORKERS_MAX: usize = 4;
+/// The number of bytes of the variables that one task may own. A deterministic job holds the gradients of all
+/// workers, of which a task takes 4 GiB.
+const ONE_OWNER_BYTES_MAX: u64 = 512 << 20;
 
 /// The shards that workers host.
 #[derive(Clone, Copy, Debug)]
 pub struct HostedShards<'a> {
     /// The shards that the tasks in the workers have announced.
     pub shards: &'a [ShardId],
-    /// Whether all workers run on one host.
-    pub on_one_host: bool,
+    /// Whether one task should own all slices, if there are at most 4 tasks, and at most 512 MiB of
+    /// variables. This suits synchronous jobs on one host: workers read the values of one task in its memory,
+    /// but have to put together a variable that is split among several.
+    pub prefers_one_owner: bool,
 }
 
 /// Decides how the variables are split into slices, and which shard owns each slice, as [`place_stages`]
 /// does, but lets only the first 1, 2, 4 and so on of the tasks own slices, if that costs little: the task
 /// with the most bytes has at most a quarter more than on all tasks, and at most [`AUTO_SLICE_BYTES_MIN`]
-/// more. On one host, one task for every four is enough, whatever they own: workers read values that one task
-/// owns in its memory, but have to put together a variable that is split among several. The placement lists
-/// all shards nevertheless.
+/// more. [`HostedShards::prefers_one_owner`] lets one task own more. The placement lists all shards
+/// nevertheless.
 ///
 /// If the partitioner is not `auto`, if a variable requests a device, or if the graph has stages,
 /// [`place_stages`] decides alone.
@@ -48,7 +53,7 @@ pub fn place_in_workers(
     shard_bytes_max: u64,
     epoch: PlacementEpoch,
 ) -> Result<Placement, PlaceError> {
-    let HostedShards { shards, on_one_host } = hosted;
+    let HostedShards { shards, prefers_one_owner } = hosted;
     let on =
         |shards: &[ShardId]| place_stages(spec, update, variables, stages, shards, shard_bytes_max, epoch);
     let all = on(shards)?;
@@ -61,7 +66,7 @@ pub fn place_in_workers(
     tasks.dedup();
     let fullest = fullest_task(&all, variables);
     let bytes_max = fullest + (fullest / 4).min(AUTO_SLICE_BYTES_MIN);
-    let enough = tasks.len().div_ceil(ONE_HOST_WORKERS_MAX).next_power_of_two();
+    let one_owner = prefers_one_owner && tasks.len() <= ONE_OWNER_WORKERS_MAX;
     let counts = std::iter::successors(Some(1usize), |count| count.checked_mul(2));
     for count in counts.take_while(|&count| count < tasks.len()) {
         let few: Vec<ShardId> =
@@ -73,12 +78,18 @@ pub fn place_in_workers(
         placement.shards.sort_unstable();
         placement.shards.dedup();
         let fits = placement.shards.len() <= SHARDS_MAX;
-        let balanced = fullest_task(&placement, variables) <= bytes_max;
-        if fewer && fits && (balanced || on_one_host && count == enough) {
+        let bytes = fullest_task(&placement, variables);
+        let has_one_owner = one_owner && count == 1 && bytes <= ONE_OWNER_BYTES_MAX;
+        if fewer && fits && (bytes <= bytes_max || has_one_owner) {
             return Ok(placement);
         }
     }
     Ok(all)
+}
+
+/// Returns whether the addresses of all tasks name one host.
+pub(crate) fn on_one_host(addresses: &[Address]) -> bool {
+    addresses.windows(2).all(|pair| pair[0].host() == pair[1].host())
 }
 
 /// Returns the number of bytes of the task that has the most.
@@ -93,8 +104,6 @@ fn fullest_task(placement: &Placement, variables: &[VariableSpec]) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use proptest::prelude::*;
     use pushpull_messages::graph::GraphBuilder;
     use pushpull_messages::optimizer::OptimizerSpec;
@@ -137,11 +146,11 @@ mod tests {
         place_in_workers(spec, &update, &variables, &one_stage(), hosted, u64::MAX, epoch).unwrap()
     }
 
-    /// Returns the number of shards that own slices if the tasks are on several hosts, and on one.
+    /// Returns the number of shards that own slices, without and with a preference for one owner.
     fn owners(shapes: &[[usize; 2]], tasks: u32) -> [usize; 2] {
         let shards = shards(tasks, 1);
-        [false, true].map(|on_one_host| {
-            let placement = placed(&GREEDY, shapes, HostedShards { shards: &shards, on_one_host });
+        [false, true].map(|prefers_one_owner| {
+            let placement = placed(&GREEDY, shapes, HostedShards { shards: &shards, prefers_one_owner });
             assert_eq!(placement.shards, shards);
             placement.shards_with_slices().len()
         })
@@ -154,7 +163,7 @@ mod tests {
             tasks in 1u32..9,
             each in 1u32..3,
             round_robin: bool,
-            on_one_host: bool,
+            prefers_one_owner: bool,
             shard_bytes_max in prop::sample::select(&[4096u64, 1 << 18, 1 << 40][..]),
         ) {
             let strategy =
@@ -162,7 +171,7 @@ mod tests {
             let (spec, shards) = (PlacementSpec { strategy, ..GREEDY }, shards(tasks, each));
             let (update, variables) = (OptimizerSpec::sgd(0.1).into(), variables(&shapes));
             let (stages, epoch) = (one_stage(), PlacementEpoch(1));
-            let hosted = HostedShards { shards: &shards, on_one_host };
+            let hosted = HostedShards { shards: &shards, prefers_one_owner };
             let on_all = place_stages(&spec, &update, &variables, &stages, &shards, shard_bytes_max, epoch);
             let placement =
                 place_in_workers(&spec, &update, &variables, &stages, hosted, shard_bytes_max, epoch);
@@ -172,12 +181,10 @@ mod tests {
             prop_assert!(shards.iter().all(|shard| placement.shards.contains(shard)));
             prop_assert!(placement.shards.is_sorted());
             let (few, all) = (fullest_task(&placement, &variables), fullest_task(&on_all, &variables));
-            let owners = |placement: &Placement| {
-                placement.shards_with_slices().iter().map(|shard| shard.ps).collect::<BTreeSet<_>>().len()
-            };
             let little_more = few <= all + (all / 4).min(AUTO_SLICE_BYTES_MIN);
-            let enough = on_one_host && owners(&placement) <= (tasks as usize).div_ceil(4).next_power_of_two();
-            prop_assert!(little_more || enough, "{few} and {all} bytes");
+            let has_one_owner = placement.shards_with_slices().iter().all(|shard| shard.ps == 0);
+            let may_have = prefers_one_owner && tasks <= 4;
+            prop_assert!(little_more || may_have && has_one_owner, "{few} and {all} bytes");
             prop_assert!(placement.shards_with_slices().len() <= on_all.shards_with_slices().len());
         }
     }
@@ -187,7 +194,7 @@ mod tests {
         let shapes = [[784, 128], [128, 1], [128, 10], [10, 1]];
         assert_eq!(owners(&shapes, 4), [1, 1]);
         let (every, shards) = (PlacementSpec { partitioner: PartitionerSpec::None, ..GREEDY }, shards(4, 1));
-        let placement = placed(&every, &shapes, HostedShards { shards: &shards, on_one_host: true });
+        let placement = placed(&every, &shapes, HostedShards { shards: &shards, prefers_one_owner: true });
         assert_eq!(placement.shards_with_slices().len(), 4);
     }
 
@@ -203,9 +210,25 @@ mod tests {
     }
 
     #[test]
-    fn one_task_is_enough_for_four_on_one_host() {
+    fn equal_names_are_one_host() {
+        let on_one = |addresses: &[&str]| {
+            let parsed: Vec<Address> = addresses.iter().map(|address| address.parse().unwrap()).collect();
+            on_one_host(&parsed)
+        };
+        assert!(on_one(&["w0:2222"]) && on_one(&["W0:2222", "w0:2223", "w0:2224"]));
+        assert!(on_one(&["[::1]:1", "[::1]:2"]));
+        assert!(!on_one(&["w0:2222", "w1:2222"]) && !on_one(&["w0:2222", "w0:2223", "w1:2222"]));
+    }
+
+    #[test]
+    fn one_owner_serves_few_workers_and_no_huge_model() {
         let large = [[4096, 1024], [1024, 1]];
-        assert_eq!([2, 3, 4].map(|tasks| owners(&large, tasks)), [[2, 1], [3, 1], [4, 1]]);
-        assert_eq!([5, 8, 9].map(|tasks| owners(&large, tasks)), [[4, 2], [8, 2], [8, 4]]);
+        assert_eq!(
+            [2, 3, 4, 5, 8].map(|tasks| owners(&large, tasks)),
+            [[2, 1], [3, 1], [4, 1], [4, 4], [8, 8]]
+        );
+        // 512 MiB, and a row more.
+        let huge = [1 << 17, (1 << 17) + 1].map(|rows| owners(&[[rows, 1024]], 4));
+        assert_eq!(huge, [[4, 1], [4, 4]]);
     }
 }

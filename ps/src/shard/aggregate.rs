@@ -135,7 +135,11 @@ mod tests {
     #[test]
     fn threads_that_share_an_addition_change_no_bit() {
         let pool = BufferPool::default();
-        let three = |threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build().ok();
+        let (started, starts) = std::sync::mpsc::channel();
+        let three = move |threads| {
+            started.send(threads).unwrap();
+            rayon::ThreadPoolBuilder::new().num_threads(threads).build().ok()
+        };
         let sum = |threads: UpdateThreads| {
             let mut aggregate = Aggregate::new(false, false);
             for worker in 0..3u32 {
@@ -147,6 +151,7 @@ mod tests {
             addends[0].segments().iter().map(|segment| segment.as_bytes().to_vec()).collect::<Vec<_>>()
         };
         assert!(sum(UpdateThreads::new(3, three)) == sum(UpdateThreads::NONE));
+        assert_eq!(starts.iter().collect::<Vec<_>>(), [3], "the threads have shared it");
     }
 
     /// Draws gradients, each with the index of its worker, and sorts them by worker. A worker may have

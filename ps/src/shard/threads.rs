@@ -1,4 +1,4 @@
-//! The threads that help a shard with large updates, and with large drafts.
+//! The threads that help a shard with large additions, updates and drafts.
 
 use std::sync::{Arc, OnceLock};
 
@@ -9,8 +9,8 @@ use rayon::ThreadPool;
 /// about as long as to wake the threads.
 const SHARED_BYTES_MIN: usize = 8 << 20;
 
-/// The threads that share a large update or draft. All shards of a task have the same ones. They start with
-/// the first one.
+/// The threads that share a large addition, update or draft. All shards of a task have the same ones. They
+/// start with the first one.
 #[derive(Clone)]
 pub struct UpdateThreads(Option<Arc<Lazy>>);
 

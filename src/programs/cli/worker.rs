@@ -33,7 +33,8 @@ pub(super) struct WorkerArgs {
     /// Threads for one step, shared by all devices [default: all cores, or 1 with --core]
     #[arg(long, value_name = "N", value_parser = threads())]
     threads: Option<u16>,
-    /// Run this worker on one core. A ps task that it hosts may use all cores for large variables. Linux only
+    /// Run this worker, and the chief if it hosts one, on one core. A ps task that it hosts may use all cores
+    /// for large variables. Linux only
     #[arg(long, value_name = "N")]
     core: Option<usize>,
     /// Directory of the data on this host, if it differs from the directory in the job file
@@ -72,6 +73,10 @@ pub fn worker_main_with(datasets: Datasets) -> ExitCode {
         let network = args.cluster.network(&cluster, args.observe.endpoint(&log)?)?;
         let of_cores = || if args.core.is_some() { 1 } else { threads_per_worker(1) };
         let threads = args.threads.map_or_else(of_cores, usize::from);
+        if args.core.is_some() && (threads > 1 || args.device.resolve()?.first_card().is_some()) {
+            let alone = "--core binds a worker that computes with one thread on the processor";
+            return Err(Failure::usage(format!("{alone}: expected --threads 1, and no card in --devices")));
+        }
         let config = WorkerConfig {
             data_dir: args.data_dir,
             datasets,
@@ -81,7 +86,7 @@ pub fn worker_main_with(datasets: Datasets) -> ExitCode {
         };
         let mut ps = args.hosted.config(&args.cluster)?;
         if let Some(core) = args.core {
-            ps.cores = cores::bind(core).map_err(Failure::usage)?;
+            ps.cores = cores::bind(core).map_err(|error| Failure::usage(format!("{error:#}")))?;
         }
         run(&log, roles::worker(&cluster, &network, (config, ps), None, orders))
     })
