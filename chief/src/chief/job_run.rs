@@ -466,7 +466,8 @@ impl JobRun {
     /// signal ends it.
     async fn call_before_stop(&self, call: BeforeStop, step: GlobalStep) {
         // This is the same placement as when the shards were created.
-        let placement = match self.ps.place(&self.job) {
+        let workers_max = self.config.workers(&self.job, &self.identity.cluster);
+        let placement = match self.ps.place(&self.job, workers_max) {
             Ok(placement) => placement,
             Err(error) => return warn!("the variables cannot be read: {error}"),
         };

@@ -217,6 +217,11 @@ impl Launcher<'_> {
         }
     }
 
+    /// Decides the placement of every variable.
+    pub(super) fn place(&self) -> Result<Placement, ChiefError> {
+        self.ps.place(self.job, self.config.workers(self.job, &self.identity.cluster))
+    }
+
     /// Brings the job up. If a ps task is lost meanwhile, tries again until the start timeout is over.
     async fn start(&self) -> Result<Begun, ChiefError> {
         self.job.validate_on(&self.identity.cluster)?;
@@ -259,7 +264,7 @@ impl Launcher<'_> {
             Err(_) => return Err(self.missing()),
         }
         self.claim(deadline).await?;
-        let placement = self.ps.place(self.job)?;
+        let placement = self.place()?;
         if self.config.log_placement {
             info!("placement:\n{}", table(&placement, &self.job.graph.variables));
         }

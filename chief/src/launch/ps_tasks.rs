@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use futures_util::stream::FuturesUnordered;
 use pushpull_messages::checkpoint::{CheckpointName, StartSpec};
+use pushpull_messages::cluster::on_one_host;
 use pushpull_messages::id::{GlobalStep, Incarnation, PlacementEpoch, ShardId, TaskId, Version};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::{
@@ -29,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::error::ChiefError;
-use crate::placement::{HostedShards, on_one_host, place_in_workers, place_stages};
+use crate::placement::{HostedShards, place_in_workers, place_stages};
 
 use super::claiming::{claim_all, is_refused};
 use super::ps_files::PsFiles;
@@ -407,8 +408,9 @@ impl PsTasks {
         self.with_slices.borrow().contains(&shard)
     }
 
-    /// Decides the placement of every variable, with the current epoch.
-    pub(crate) fn place(&self, job: &JobSpec) -> Result<Placement, ChiefError> {
+    /// Decides the placement of every variable of a job that may have `workers_max` workers, with the current
+    /// epoch.
+    pub(crate) fn place(&self, job: &JobSpec, workers_max: u32) -> Result<Placement, ChiefError> {
         let callers = self.callers();
         let announced = |caller: &Arc<ReconnectingClient>| {
             let (ps, shards) = (caller.peer().index, caller.welcome().shards);
@@ -423,7 +425,7 @@ impl PsTasks {
             // Measured with `cargo bench --bench strategies`. Sums travel to several owners at the same time.
             let gathers = job.sync == SyncSpec::SYNC && !job.communication.has_routes();
             let prefers_one_owner = gathers && self.on_one_host.get();
-            let hosted = HostedShards { shards: &shards, prefers_one_owner };
+            let hosted = HostedShards { shards: &shards, workers_max, prefers_one_owner };
             place_in_workers(&job.placement, &update, variables, &stages, hosted, bytes_max, epoch)?
         } else {
             place_stages(&job.placement, &update, variables, &stages, &shards, bytes_max, epoch)?

@@ -102,7 +102,7 @@ impl Launcher<'_> {
         let patience = Patience::of(self.config.ps_lost_after + Duration::from_secs(60));
         self.ps.connect(self.transport, self.identity, patience, self.config.retry).await?;
         self.claim(deadline).await?;
-        self.ps.place(self.job)
+        self.place()
     }
 
     /// Lets the job go on if all shards have their variables, or rolls it back.
@@ -163,7 +163,7 @@ impl Launcher<'_> {
         self.ps.appoint_after(found.appointed);
         self.coordinator.do_send(JobEvent::RollBack(workers));
         self.ps.begin_epoch_after(found.epoch);
-        let placement = self.ps.place(self.job)?;
+        let placement = self.place()?;
         info!(epoch = %placement.epoch, "rolling the job back to its latest checkpoint");
         self.ps.begin_with_rate(RateSpec::default());
         let initial =

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use pushpull_messages::cluster::Address;
 use pushpull_messages::graph::Stages;
 use pushpull_messages::id::{PlacementEpoch, ShardId};
 use pushpull_messages::optimizer::UpdateSpec;
@@ -17,7 +16,7 @@ use super::stages::place_stages;
 
 /// The number of workers for which one task may own all slices. It adds up their gradients one after the
 /// other.
-const ONE_OWNER_WORKERS_MAX: usize = 4;
+const ONE_OWNER_WORKERS_MAX: u32 = 4;
 /// The number of bytes of the variables that one task may own. A deterministic job holds the gradients of all
 /// workers, of which a task takes 4 GiB.
 const ONE_OWNER_BYTES_MAX: u64 = 512 << 20;
@@ -27,7 +26,9 @@ const ONE_OWNER_BYTES_MAX: u64 = 512 << 20;
 pub struct HostedShards<'a> {
     /// The shards that the tasks in the workers have announced.
     pub shards: &'a [ShardId],
-    /// Whether one task should own all slices, if there are at most 4 tasks, and at most 512 MiB of
+    /// The largest number of workers that the job may have.
+    pub workers_max: u32,
+    /// Whether one task should own all slices, if there are at most 4 workers, and at most 512 MiB of
     /// variables. This suits synchronous jobs on one host: workers read the values of one task in its memory,
     /// but have to put together a variable that is split among several.
     pub prefers_one_owner: bool,
@@ -53,7 +54,7 @@ pub fn place_in_workers(
     shard_bytes_max: u64,
     epoch: PlacementEpoch,
 ) -> Result<Placement, PlaceError> {
-    let HostedShards { shards, prefers_one_owner } = hosted;
+    let HostedShards { shards, workers_max, prefers_one_owner } = hosted;
     let on =
         |shards: &[ShardId]| place_stages(spec, update, variables, stages, shards, shard_bytes_max, epoch);
     let all = on(shards)?;
@@ -66,7 +67,7 @@ pub fn place_in_workers(
     tasks.dedup();
     let fullest = fullest_task(&all, variables);
     let bytes_max = fullest + (fullest / 4).min(AUTO_SLICE_BYTES_MIN);
-    let one_owner = prefers_one_owner && tasks.len() <= ONE_OWNER_WORKERS_MAX;
+    let one_owner = prefers_one_owner && workers_max <= ONE_OWNER_WORKERS_MAX;
     let counts = std::iter::successors(Some(1usize), |count| count.checked_mul(2));
     for count in counts.take_while(|&count| count < tasks.len()) {
         let few: Vec<ShardId> =
@@ -85,11 +86,6 @@ pub fn place_in_workers(
         }
     }
     Ok(all)
-}
-
-/// Returns whether the addresses of all tasks name one host.
-pub(crate) fn on_one_host(addresses: &[Address]) -> bool {
-    addresses.windows(2).all(|pair| pair[0].host() == pair[1].host())
 }
 
 /// Returns the number of bytes of the task that has the most.
@@ -148,9 +144,15 @@ mod tests {
 
     /// Returns the number of shards that own slices, without and with a preference for one owner.
     fn owners(shapes: &[[usize; 2]], tasks: u32) -> [usize; 2] {
+        owners_up_to(shapes, tasks, tasks)
+    }
+
+    /// Returns the same for a job that more workers may join.
+    fn owners_up_to(shapes: &[[usize; 2]], tasks: u32, workers_max: u32) -> [usize; 2] {
         let shards = shards(tasks, 1);
         [false, true].map(|prefers_one_owner| {
-            let placement = placed(&GREEDY, shapes, HostedShards { shards: &shards, prefers_one_owner });
+            let hosted = HostedShards { shards: &shards, workers_max, prefers_one_owner };
+            let placement = placed(&GREEDY, shapes, hosted);
             assert_eq!(placement.shards, shards);
             placement.shards_with_slices().len()
         })
@@ -161,6 +163,7 @@ mod tests {
         fn few_tasks_have_little_more_than_all(
             shapes in prop::collection::vec((1usize..700, 1usize..700).prop_map(|(rows, columns)| [rows, columns]), 1..9),
             tasks in 1u32..9,
+            more in 0u32..3,
             each in 1u32..3,
             round_robin: bool,
             prefers_one_owner: bool,
@@ -171,7 +174,7 @@ mod tests {
             let (spec, shards) = (PlacementSpec { strategy, ..GREEDY }, shards(tasks, each));
             let (update, variables) = (OptimizerSpec::sgd(0.1).into(), variables(&shapes));
             let (stages, epoch) = (one_stage(), PlacementEpoch(1));
-            let hosted = HostedShards { shards: &shards, prefers_one_owner };
+            let hosted = HostedShards { shards: &shards, workers_max: tasks + more, prefers_one_owner };
             let on_all = place_stages(&spec, &update, &variables, &stages, &shards, shard_bytes_max, epoch);
             let placement =
                 place_in_workers(&spec, &update, &variables, &stages, hosted, shard_bytes_max, epoch);
@@ -183,7 +186,7 @@ mod tests {
             let (few, all) = (fullest_task(&placement, &variables), fullest_task(&on_all, &variables));
             let little_more = few <= all + (all / 4).min(AUTO_SLICE_BYTES_MIN);
             let has_one_owner = placement.shards_with_slices().iter().all(|shard| shard.ps == 0);
-            let may_have = prefers_one_owner && tasks <= 4;
+            let may_have = prefers_one_owner && tasks + more <= 4;
             prop_assert!(little_more || may_have && has_one_owner, "{few} and {all} bytes");
             prop_assert!(placement.shards_with_slices().len() <= on_all.shards_with_slices().len());
         }
@@ -194,7 +197,8 @@ mod tests {
         let shapes = [[784, 128], [128, 1], [128, 10], [10, 1]];
         assert_eq!(owners(&shapes, 4), [1, 1]);
         let (every, shards) = (PlacementSpec { partitioner: PartitionerSpec::None, ..GREEDY }, shards(4, 1));
-        let placement = placed(&every, &shapes, HostedShards { shards: &shards, prefers_one_owner: true });
+        let hosted = HostedShards { shards: &shards, workers_max: 4, prefers_one_owner: true };
+        let placement = placed(&every, &shapes, hosted);
         assert_eq!(placement.shards_with_slices().len(), 4);
     }
 
@@ -210,23 +214,13 @@ mod tests {
     }
 
     #[test]
-    fn equal_names_are_one_host() {
-        let on_one = |addresses: &[&str]| {
-            let parsed: Vec<Address> = addresses.iter().map(|address| address.parse().unwrap()).collect();
-            on_one_host(&parsed)
-        };
-        assert!(on_one(&["w0:2222"]) && on_one(&["W0:2222", "w0:2223", "w0:2224"]));
-        assert!(on_one(&["[::1]:1", "[::1]:2"]));
-        assert!(!on_one(&["w0:2222", "w1:2222"]) && !on_one(&["w0:2222", "w0:2223", "w1:2222"]));
-    }
-
-    #[test]
     fn one_owner_serves_few_workers_and_no_huge_model() {
         let large = [[4096, 1024], [1024, 1]];
         assert_eq!(
             [2, 3, 4, 5, 8].map(|tasks| owners(&large, tasks)),
             [[2, 1], [3, 1], [4, 1], [4, 4], [8, 8]]
         );
+        assert_eq!([4, 5, 16].map(|max| owners_up_to(&large, 2, max)), [[2, 1], [2, 2], [2, 2]]);
         // 512 MiB, and a row more.
         let huge = [1 << 17, (1 << 17) + 1].map(|rows| owners(&[[rows, 1024]], 4));
         assert_eq!(huge, [[4, 1], [4, 4]]);

@@ -14,7 +14,6 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use in_workers::on_one_host;
 pub use in_workers::{HostedShards, place_in_workers};
 pub use place::{PlaceError, place};
 pub use stages::place_stages;

@@ -57,6 +57,12 @@ impl Address {
     }
 }
 
+/// Returns whether all addresses name the same host. One host may have several names, which are not compared.
+pub fn on_one_host<'a>(addresses: impl IntoIterator<Item = &'a Address>) -> bool {
+    let mut hosts = addresses.into_iter().map(Address::host);
+    hosts.next().is_none_or(|first| hosts.all(|host| host == first))
+}
+
 impl FromStr for Address {
     type Err = AddressError;
 

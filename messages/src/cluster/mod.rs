@@ -14,7 +14,7 @@ mod tf_config;
 #[cfg(test)]
 mod tests;
 
-pub use address::{ADDRESS_BYTES_MAX, Address, AddressError};
+pub use address::{ADDRESS_BYTES_MAX, Address, AddressError, on_one_host};
 pub use config::ClusterConfig;
 pub use error::ClusterError;
 pub use flags::ClusterFlags;

@@ -599,3 +599,14 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn equal_names_are_one_host() {
+    let is_one = |addresses: &[&str]| {
+        let parsed: Vec<Address> = addresses.iter().map(|address| address.parse().unwrap()).collect();
+        on_one_host(&parsed)
+    };
+    assert!(is_one(&[]) && is_one(&["w0:2222"]) && is_one(&["W0:2222", "w0:2223", "w0:2224"]));
+    assert!(is_one(&["[::1]:1", "[::1]:2"]));
+    assert!(!is_one(&["w0:2222", "w1:2222"]) && !is_one(&["w0:2222", "w0:2223", "w1:2222"]));
+}

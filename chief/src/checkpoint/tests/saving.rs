@@ -116,7 +116,7 @@ impl ChiefLife {
         let (memory, warm_start, wall_clock) = (None, None, &WallClock::default());
         let ps = &self.tasks;
         let begin = ShardInitializer { ps, job, workers: 2, checkpoints, memory, warm_start, wall_clock };
-        run(begin, self.tasks.place(job).unwrap()).await
+        run(begin, self.tasks.place(job, 2).unwrap()).await
     }
 
     pub(super) async fn saver(&self) -> Result<Saver, StoreError> {
@@ -296,7 +296,7 @@ fn a_warm_start_takes_values_and_no_steps() {
             let wall_clock = &WallClock::default();
             let begin =
                 ShardInitializer { ps, job, workers: 2, checkpoints, memory: None, warm_start, wall_clock };
-            begin.run(life.tasks.place(job).unwrap()).await.map_err(|error| error.to_string())
+            begin.run(life.tasks.place(job, 2).unwrap()).await.map_err(|error| error.to_string())
         };
         life.cluster.ps.cannot_read(named(10, 5));
         let beginning = begin(warm_start(None, &old)).await.unwrap();
