@@ -3,6 +3,7 @@
 
 mod aligned;
 mod budget;
+mod countdown;
 mod free_list;
 mod line;
 mod parts;

@@ -3,6 +3,7 @@
 
 use pushpull_messages::tensor::ALIGNMENT;
 
+use super::countdown::all_done;
 use super::promise::BrokenPromise;
 use super::segment::Segment;
 
@@ -43,14 +44,10 @@ impl Payload {
     /// Waits until all segments can be read.
     ///
     /// # Errors
-    /// Returns an error if the writer of a promised segment has failed. An error in one of the first segments
-    /// shows when the others have been written.
+    /// Returns an error if the writer of a promised segment has failed, once the others have been written.
     pub async fn ready(&self) -> Result<(), BrokenPromise> {
-        // The last segments are usually written last, so that a caller waits once.
-        for segment in self.segments.iter().rev() {
-            segment.ready().await?;
-        }
-        Ok(())
+        let waits = self.segments.iter().filter(|segment| !segment.is_ready());
+        all_done(waits.map(Segment::ready)).await
     }
 
     /// Returns the number of bytes in all segments together, without padding.

@@ -9,6 +9,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::net::{UnixListener, UnixStream};
 
 use super::greeting::{Local, greet};
+use super::halves::halves;
 use super::names::{is_here, names_of, own_name};
 use crate::buffer::BufferPool;
 use crate::link::Link;
@@ -89,7 +90,7 @@ pub(crate) async fn connect(address: SocketAddr, config: &LocalConfig) -> Option
 async fn link(mut stream: UnixStream, config: &LocalConfig) -> io::Result<Link> {
     let LocalConfig { pool, lost_after, spin } = config;
     let Local { lender, borrower, peer } = greet(&mut stream, pool).await?;
-    let (read, write) = stream.into_split();
+    let (read, write) = halves(stream)?;
     let spin = Spin::new(*spin);
     let receiver = Receiver::local(read, pool.clone(), *lost_after, spin.clone(), borrower);
     // The kernel has said that the other end belongs to this user, so it needs no certificate.
