@@ -123,6 +123,11 @@ impl WorkerInput {
         self.next.clone()
     }
 
+    /// Lets another batch be prepared now, while the worker waits for something else.
+    pub(super) fn make_room(&mut self) {
+        self.batches.make_room();
+    }
+
     /// Goes on in another share.
     async fn change(&mut self, share: Share) -> Result<(), WorkerError> {
         let Share { position, shares, examples } = share;

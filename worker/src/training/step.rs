@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use pushpull_kernels::cpu::sum_of_squares;
 use pushpull_messages::id::LocalStep;
 use pushpull_messages::observe;
+use tokio::task::yield_now;
 
 use super::filter::Filter;
 use crate::client::{Exchange, ExchangeInFlight, Gradients, Parameters, Values};
@@ -63,6 +64,9 @@ pub(super) struct EarlierBatches {
 
 /// A function that changes the gradients of a step before they are filtered and pushed.
 pub(super) type ChangeGradients<'a> = &'a mut dyn FnMut(&mut Gradients) -> Result<(), WorkerError>;
+
+/// A function that is called once while a step waits for the replies to its push.
+pub(super) type Meanwhile<'a> = &'a mut (dyn FnMut() + Send);
 
 /// The exchange of a step with all shards.
 pub(super) enum StepExchange {
@@ -137,6 +141,7 @@ impl Stepper {
     /// the worker has a pipeline, does not wait for the replies of the shards.
     /// `before` holds the sums over the earlier batches of the step; it is `None` if the step has a single
     /// batch. `change`, if given, is called with the gradients before they are filtered.
+    /// `meanwhile` is called if the step waits for the shards.
     ///
     /// # Errors
     /// If `change` fails; if the batch does not fit the model; if a gradient is not finite and the job stops
@@ -147,6 +152,7 @@ impl Stepper {
         read: Exchange,
         before: Option<EarlierBatches>,
         change: Option<ChangeGradients<'_>>,
+        meanwhile: Meanwhile<'_>,
     ) -> Result<StepResult, WorkerError> {
         let mut memory = self.memory();
         let (share, mut earlier) = (1.0 / self.batches as f32, None);
@@ -166,8 +172,8 @@ impl Stepper {
             && self.parameters.streams()
             && memory.len() == 1;
         let mut result = match early {
-            true => self.step_overlapped(input, read, memory).await?,
-            false => self.step_in_turn(input, read, memory, measured, change).await?,
+            true => self.step_overlapped(input, read, memory, meanwhile).await?,
+            false => self.step_in_turn(input, read, memory, (measured, change), meanwhile).await?,
         };
         self.took = Some(result.computed - begun);
         if let Some((loss, mut work)) = earlier {
@@ -185,11 +191,13 @@ impl Stepper {
         input: StepInput<'_>,
         read: Exchange,
         mut memory: Vec<Gradients>,
+        meanwhile: Meanwhile<'_>,
     ) -> Result<StepResult, WorkerError> {
         let Self { parameters, devices, lease, journal, pipelined, .. } = self;
         let StepInput { fed, random, local_step, drawn, recorded, .. } = input;
         let Exchange { values, versions, .. } = read;
         let payloads = memory[0].promise();
+        let waits = !*pipelined;
         let compute = async {
             let computed = lease.hold(devices.step(fed, random, &values, memory, recorded)).await??;
             // The device has completed all gradients.
@@ -197,6 +205,9 @@ impl Stepper {
             drop(values);
             let computed = observe::now();
             journal.enter("exchange", computed);
+            if waits {
+                after_others(meanwhile).await;
+            }
             Ok::<_, WorkerError>((loss, fetched, work, computed))
         };
         let traced = recorded.traced;
@@ -223,8 +234,8 @@ impl Stepper {
         input: StepInput<'_>,
         read: Exchange,
         memory: Vec<Gradients>,
-        measured: bool,
-        change: Option<ChangeGradients<'_>>,
+        (measured, change): (bool, Option<ChangeGradients<'_>>),
+        meanwhile: Meanwhile<'_>,
     ) -> Result<StepResult, WorkerError> {
         let StepInput { fed, random, local_step, drawn, recorded, gradients: wanted } = input;
         let Exchange { values, versions, last_steps, .. } = read;
@@ -270,13 +281,20 @@ impl Stepper {
                 (StepExchange::InFlight(exchange), None)
             }
             false => {
-                let exchange = parameters.push_pull(payloads, local_step, drawn, &versions, traced).await?;
-                (StepExchange::Over(exchange), Some(observe::now()))
+                let push = Box::pin(parameters.push_pull(payloads, local_step, drawn, &versions, traced));
+                let (exchange, ()) = tokio::join!(push, after_others(meanwhile));
+                (StepExchange::Over(exchange?), Some(observe::now()))
             }
         };
         let filtered = Some(passed);
         Ok(StepResult { loss, gradient_norm, exchange, computed, filtered, answered, fetched, work })
     }
+}
+
+/// Calls `meanwhile` after the other tasks of this thread, which may send the gradients.
+async fn after_others(meanwhile: Meanwhile<'_>) {
+    yield_now().await;
+    meanwhile();
 }
 
 /// Awaits the computation and the push concurrently. If the computation fails, returns the error of the

@@ -312,7 +312,7 @@ impl Trainer {
         before: Option<EarlierBatches>,
         ended: LocalStep,
     ) -> Result<StepResult, WorkerError> {
-        let Self { stepper, hooks, changed, stop, interrupt, .. } = self;
+        let Self { stepper, hooks, changed, stop, interrupt, input: batches, .. } = self;
         let (local_step, global_step) = (input.local_step, read.global_step());
         let changed: &[VariableSpec] = changed;
         let limit = deserted_after(stepper.took.unwrap_or_default() * stepper.batches);
@@ -321,7 +321,8 @@ impl Trainer {
             Ok(hooks.iter_mut().try_for_each(|hook| hook.change_gradients(&mut all))?)
         };
         let change: Option<ChangeGradients<'_>> = if changed.is_empty() { None } else { Some(&mut change) };
-        let step = stepper.step(input, read, before, change);
+        let mut meanwhile = || batches.make_room();
+        let step = stepper.step(input, read, before, change, &mut meanwhile);
         unless_leaving(stop, interrupt, ended, limit, step).await
     }
 

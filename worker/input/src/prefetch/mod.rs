@@ -72,12 +72,18 @@ impl fmt::Debug for OnDemand {
 
 /// A thread that keeps batches ready, and the receiver of these batches.
 ///
-/// At most `ready` batches wait, and the thread holds one more. The memory of a batch that is given back with
+/// At most `ready` batches wait, and the thread holds one more. The thread prepares another one when a batch
+/// is taken, or earlier if the caller [makes room](Self::make_room) while it waits for something else. The
+/// memory of a batch that is given back with
 /// [`recycle`](Self::recycle) is used for a later batch, so at most `ready + 1` batches are ever allocated
 /// beside those in use.
 #[derive(Debug)]
 pub struct Prefetch {
     ready: mpsc::Receiver<Batch>,
+    /// The next batch, which has made room for another one.
+    next: Option<Batch>,
+    /// Whether `next` may be used: it counts as one of the ready batches, and is not the only one.
+    has_next: bool,
     spent: sync_mpsc::SyncSender<Batch>,
     thread: Option<JoinHandle<()>>,
     /// Fills the batches if there is no thread.
@@ -108,7 +114,8 @@ impl Prefetch {
         fill: impl FnMut(&mut Batch) -> Result<(), InputError> + Send + 'static,
     ) -> Result<Self, InputError> {
         let ready = ready.clamp(1, READY_BATCHES_MAX);
-        let (to_ready, from_ready) = mpsc::channel(ready);
+        let has_next = ready > 1;
+        let (to_ready, from_ready) = mpsc::channel(ready - usize::from(has_next));
         let (to_spent, from_spent) = sync_mpsc::sync_channel(held(ready, used));
         let end = Arc::new(OnceLock::new());
         let thread = threads::spawn("prefetch", {
@@ -118,6 +125,8 @@ impl Prefetch {
         let thread = thread.map_err(|source| InputError::Thread { source })?;
         Ok(Self {
             ready: from_ready,
+            next: None,
+            has_next,
             spent: to_spent,
             thread: Some(thread),
             on_demand: None,
@@ -137,7 +146,8 @@ impl Prefetch {
         let (spent, from_spent) = sync_mpsc::sync_channel(held(0, used));
         let fill = Box::new(move |batch: &mut Batch| pipeline.fill(batch));
         let on_demand = Some(OnDemand { fill, spent: from_spent });
-        Ok(Self { ready, spent, thread: None, on_demand, panic: None, end: Arc::default() })
+        let end = Arc::default();
+        Ok(Self { ready, next: None, has_next: false, spent, thread: None, on_demand, panic: None, end })
     }
 
     /// Waits for the next batch without blocking the thread. If the call is cancelled, no batch is lost.
@@ -155,6 +165,9 @@ impl Prefetch {
             }
             self.on_demand = None;
         }
+        if let Some(batch) = self.try_next() {
+            return Ok(batch);
+        }
         match self.ready.recv().await {
             Some(batch) => Ok(batch),
             None => Err(self.ended()),
@@ -163,7 +176,15 @@ impl Prefetch {
 
     /// Returns the next batch if it is ready now. A source without a thread has none ready.
     pub fn try_next(&mut self) -> Option<Batch> {
-        self.ready.try_recv().ok()
+        self.next.take().or_else(|| self.ready.try_recv().ok())
+    }
+
+    /// Lets the thread prepare another batch now, and not when the next one is taken. A caller that waits for
+    /// something else does not need the processor.
+    pub fn make_room(&mut self) {
+        if self.has_next && self.next.is_none() {
+            self.next = self.ready.try_recv().ok();
+        }
     }
 
     /// Waits for the next batch and blocks the calling thread. Use it outside of asynchronous code only.
@@ -174,6 +195,9 @@ impl Prefetch {
     /// # Panics
     /// If called from asynchronous code, or if this object was created by [`on_demand`](Self::on_demand).
     pub fn next_blocking(&mut self) -> Result<Batch, InputError> {
+        if let Some(batch) = self.try_next() {
+            return Ok(batch);
+        }
         match self.ready.blocking_recv() {
             Some(batch) => Ok(batch),
             None => Err(self.ended()),
@@ -182,7 +206,8 @@ impl Prefetch {
 
     /// Returns the number of batches that are ready, and the maximum number that can be ready.
     pub fn ready(&self) -> [usize; 2] {
-        [self.ready.len(), self.ready.max_capacity()]
+        let [next, next_max] = [self.next.is_some(), self.has_next].map(usize::from);
+        [self.ready.len() + next, self.ready.max_capacity() + next_max]
     }
 
     /// Gives a batch back. Its memory is then used for a later batch. Never blocks.

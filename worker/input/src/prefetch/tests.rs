@@ -147,6 +147,39 @@ fn prepares_no_more_batches_than_requested() {
     }
 }
 
+/// Waits at most 60 s until a number of batches has been filled.
+#[track_caller]
+fn wait_for_filled(filled: &AtomicUsize, expected: usize) {
+    let limit = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while filled.load(Ordering::SeqCst) < expected {
+        assert!(std::time::Instant::now() < limit, "{filled:?} of {expected} batches are filled");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn room_is_made_before_a_batch_is_taken() {
+    for (ready, makes_room) in [(1, false), (2, true), (5, true)] {
+        let filled = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&filled);
+        let fill = move |batch: &mut Batch| batch.examples = count.fetch_add(1, Ordering::SeqCst);
+        let mut prefetch = start_filling(ready, fill).unwrap();
+        for taken in 0..10 {
+            // As many as wait, and the one that the thread holds.
+            wait_for_filled(&filled, taken + ready + usize::from(!makes_room));
+            for _ in 0..2 {
+                prefetch.make_room();
+            }
+            wait_for_filled(&filled, taken + ready + 1);
+            assert!(filled.load(Ordering::SeqCst) <= taken + ready + 1);
+            let batch = prefetch.next_blocking().unwrap();
+            assert_eq!(batch.examples, taken, "no batch is lost, and none overtakes another");
+            prefetch.recycle(batch);
+        }
+        assert_eq!(prefetch.ready()[1], ready);
+    }
+}
+
 #[test]
 fn dropping_it_ends_the_thread() {
     for taken in [0, 1, 5] {
