@@ -164,6 +164,25 @@ fn cores_of(process: i32, chosen: impl Fn(&str) -> bool) -> BTreeSet<String> {
     statuses.filter_map(listed).collect()
 }
 
+/// The numbers of scheduling policies in Linux.
+#[cfg(target_os = "linux")]
+const OTHER: i32 = 0;
+#[cfg(target_os = "linux")]
+const BATCH: i32 = 3;
+
+/// Returns the scheduling policies of the threads that compute and serve connections.
+#[cfg(target_os = "linux")]
+fn policies_of(process: i32) -> BTreeSet<i32> {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).expect("it runs").flatten();
+    let stats = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("stat")).ok());
+    let policy = |stat: String| {
+        let (head, fields) = stat.rsplit_once(')').expect("a name in brackets");
+        let policy = || fields.split_whitespace().nth(38).expect("field 41").parse().expect("a number");
+        head.contains("(actix-rt").then(policy)
+    };
+    stats.filter_map(policy).collect()
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn workers_with_a_core_each_use_no_other() {
@@ -181,16 +200,18 @@ fn workers_with_a_core_each_use_no_other() {
     sched_setaffinity(None, &two).expect("a thread may give up cores");
     let bound = BTreeSet::from([first, second].map(|core| BTreeSet::from([core.to_string()])));
     let dir = tempfile::tempdir().unwrap();
-    let job = Job::with(dir.path(), ENDLESS, &[]);
-    for (flags, are_bound) in [
-        (["--workers=2", "--ps=1", "--devices=1"], true),
-        (["--workers=4", "--ps=1", "--devices=1"], true),
-        (["--workers=2", "--ps=0", "--devices=1"], true),
-        (["--workers=3", "--ps=1", "--devices=1"], false),
-        (["--workers=2", "--ps=1", "--devices=2"], false),
-        (["--workers=2", "--ps=1", "--bind-to-core=false"], false),
+    let other = tempfile::tempdir().unwrap();
+    let [synchronous, asynchronous] = [(&dir, "sync"), (&other, "async")]
+        .map(|(dir, sync)| Job::with(dir.path(), ENDLESS, &["--sync", sync]));
+    for (job, flags, are_bound, give_way) in [
+        (&synchronous, ["--workers=2", "--ps=1", "--devices=1"], true, true),
+        (&asynchronous, ["--workers=4", "--ps=1", "--devices=1"], true, false),
+        (&synchronous, ["--workers=2", "--ps=0", "--devices=1"], true, true),
+        (&synchronous, ["--workers=3", "--ps=1", "--devices=1"], false, false),
+        (&synchronous, ["--workers=2", "--ps=1", "--devices=2"], false, false),
+        (&synchronous, ["--workers=2", "--ps=1", "--bind-to-core=false"], false, false),
     ] {
-        let mut program = Program::start(dir.path(), "local", &mut local(&job, &flags));
+        let mut program = Program::start(dir.path(), "local", &mut local(job, &flags));
         program.wait_for_line("[worker/0] ", "ready: model");
         program.wait_for_line("[worker/1] ", "ready: model");
         let (workers, others): (Vec<_>, Vec<_>) =
@@ -205,6 +226,12 @@ fn workers_with_a_core_each_use_no_other() {
         assert_eq!(used, expected, "{flags:?}");
         let of_shards = |name: &str| name.starts_with("shard");
         for (process, _) in workers {
+            // The thread of the HTTP endpoint stays as it is.
+            let policies = policies_of(process);
+            assert!(
+                policies.contains(&BATCH) == give_way && policies.contains(&OTHER),
+                "{flags:?}: {policies:?}"
+            );
             let expected = if flags.contains(&"--ps=0") { free.clone() } else { BTreeSet::new() };
             assert_eq!(cores_of(process, of_shards), expected, "{flags:?}");
         }

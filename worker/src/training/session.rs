@@ -6,12 +6,15 @@ use std::time::Duration;
 
 use futures_util::future::try_join;
 use pushpull_input::{PipelineWorker, TestSet, input_in_directory};
+use pushpull_kernels::cpu::become_batch_work;
+use pushpull_messages::cluster::on_one_host;
 use pushpull_messages::id::{Incarnation, JobName};
 use pushpull_messages::input::ColumnSpec;
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::{Go, Ready, Register, Registered, Rejoin, Resume, ServeStage, Share};
 use pushpull_messages::observe::TraceSpec;
 use pushpull_messages::placement::Placement;
+use pushpull_messages::sync::SyncSpec;
 use pushpull_transport::buffer::{BufferPool, Payload};
 use pushpull_transport::{CallError, Identity, ReconnectingClient, Transport};
 use tokio::time::timeout;
@@ -188,6 +191,7 @@ impl SessionStart<'_> {
         let travel = self.open_routes(&job, workers, begun, &mut parameters);
         let ((fetches, prepared), ()) = try_join(prepare, travel).await?;
         let Prepared { input, files, replicas, parts, test } = prepared;
+        self.give_way(&job);
         let devices = Arc::new(Devices::start(replicas, config.own_threads, parts, &job.graph));
         life.devices(devices.meters());
         self.begin_hooks(&mut hooks, &job, input.columns())?;
@@ -202,6 +206,23 @@ impl SessionStart<'_> {
         let session =
             Session { job, workers, parameters, devices, input, hooks, fetches, drawn, saves, trace, test };
         Ok(Started::Session(Box::new(session), group))
+    }
+
+    /// Makes this thread and those that it starts batch work, if the other tasks of a synchronous job share
+    /// their core. Links within a host carry no gradient before all are there, so nothing waits for these
+    /// threads while they compute.
+    fn give_way(&self, job: &JobSpec) {
+        let Self { config, identity, .. } = *self;
+        // Stages, and workers through which gradients travel, wait for each other within a step.
+        let waits_once = job.graph.stages().count() == 1 && !job.communication.has_routes();
+        if config.gives_way
+            && waits_once
+            && matches!(job.sync, SyncSpec::Sync { .. })
+            && on_one_host(identity.cluster.tasks().map(|(_, address)| address))
+            && let Err(error) = become_batch_work()
+        {
+            tracing::debug!(%error, "the threads of this worker may interrupt others");
+        }
     }
 
     /// Returns what it takes to open the input of another share. `early` says whether devices copy batches
