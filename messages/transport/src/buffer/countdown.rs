@@ -30,7 +30,8 @@ impl Wake for Countdown {
     }
 }
 
-/// Waits until all `futures` are done. A future that has been polled must wake its task no more than once.
+/// Waits until all `futures` are done. A future that is not done when it is polled must wake its task once,
+/// and be done then.
 ///
 /// # Errors
 /// Returns the error of a future that has failed, once all are done.
@@ -39,6 +40,9 @@ where
     F: Future<Output = Result<(), E>>,
 {
     let mut waits: Vec<_> = futures.map(Box::pin).collect();
+    if waits.is_empty() {
+        return Ok(());
+    }
     let mut result = Ok(());
     let countdown = Arc::new(Countdown::default());
     let waker = Waker::from(Arc::clone(&countdown));
@@ -69,6 +73,7 @@ where
 #[cfg(test)]
 mod tests {
     use std::pin::pin;
+    use std::time::Duration;
 
     use proptest::prelude::*;
     use tokio::sync::oneshot;
@@ -83,6 +88,21 @@ mod tests {
     impl Wake for Wakes {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Futures end on other threads while they are polled.
+    #[tokio::test]
+    async fn no_wake_up_is_lost_among_threads() {
+        for _ in 0..300 {
+            let (senders, receivers): (Vec<_>, Vec<_>) = (0..4).map(|_| oneshot::channel()).unzip();
+            let end = |send: oneshot::Sender<_>| std::thread::spawn(move || send.send(Ok(())).unwrap());
+            let threads: Vec<_> = senders.into_iter().map(end).collect();
+            let all = all_done(receivers.into_iter().map(|wait| async { wait.await.unwrap() }));
+            let ended: Result<(), BrokenPromise> =
+                tokio::time::timeout(Duration::from_secs(60), all).await.expect("a wake-up is lost");
+            assert_eq!(ended, Ok(()));
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
         }
     }
 

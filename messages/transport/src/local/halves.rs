@@ -4,37 +4,43 @@
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::Shutdown;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::task::coop::poll_proceed;
 
-/// The half that reads.
-pub(super) struct ReadHalf(AsyncFd<UnixStream>);
+/// Reads from a socket.
+pub(super) struct ReadHalf(AsyncFd<Arc<UnixStream>>);
 
-/// The half that writes. When it is dropped, the other end reads the end of the stream.
+/// Writes to a socket. When it is dropped, the other end reads the end of the stream.
 pub(super) struct WriteHalf {
-    socket: UnixStream,
-    /// The same socket while it is full.
-    full: Option<AsyncFd<UnixStream>>,
+    socket: Arc<UnixStream>,
+    /// Waits for space while the socket is full.
+    full: Option<AsyncFd<Arc<UnixStream>>>,
 }
 
-/// Divides a socket into its halves.
+/// Divides a socket into its halves. `duplicate` is another file descriptor of the same socket: a thread
+/// waits for each descriptor on its own.
 ///
 /// # Errors
-/// Returns an error if the system refuses to wait for the socket, or has no file descriptor left.
-pub(super) fn halves(socket: tokio::net::UnixStream) -> io::Result<(ReadHalf, WriteHalf)> {
-    let socket = socket.into_std()?;
-    let write = WriteHalf { socket: socket.try_clone()?, full: None };
-    Ok((ReadHalf(waiting(socket, Interest::READABLE)?), write))
+/// Returns an error if the system refuses to wait for the socket.
+pub(super) fn halves(
+    socket: tokio::net::UnixStream,
+    duplicate: OwnedFd,
+) -> io::Result<(ReadHalf, WriteHalf)> {
+    let read = waiting(Arc::new(socket.into_std()?), Interest::READABLE)?;
+    Ok((ReadHalf(read), WriteHalf { socket: Arc::new(duplicate.into()), full: None }))
 }
 
 /// Lets the thread wait for a socket, for nothing but `interest`.
-fn waiting(socket: UnixStream, interest: Interest) -> io::Result<AsyncFd<UnixStream>> {
+fn waiting(socket: Arc<UnixStream>, interest: Interest) -> io::Result<AsyncFd<Arc<UnixStream>>> {
     // SAFETY: a socket has its file descriptor until it is dropped, and nothing here replaces the socket.
-    Ok(unsafe { AsyncFd::register_with_interest(socket, interest)? })
+    unsafe { AsyncFd::register_with_interest(socket, interest) }.map_err(io::Error::from)
 }
 
 impl AsyncRead for ReadHalf {
@@ -47,7 +53,7 @@ impl AsyncRead for ReadHalf {
             let mut guard = ready!(self.0.poll_read_ready(context))?;
             let space = into.initialize_unfilled();
             let wanted = space.len();
-            match guard.try_io(|socket| socket.get_ref().read(space)) {
+            match guard.try_io(|socket| (&**socket.get_ref()).read(space)) {
                 Ok(Ok(read)) => {
                     if 0 < read && read < wanted {
                         // That was all. The system says when there is more.
@@ -71,20 +77,26 @@ impl WriteHalf {
         context: &mut Context<'_>,
         mut write: impl FnMut(&mut &UnixStream) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
+        let budget = ready!(poll_proceed(context));
         loop {
-            if let Some(full) = &self.full {
-                ready!(full.poll_write_ready(context))?.clear_ready();
-            }
-            match write(&mut &self.socket) {
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    if self.full.is_none() {
-                        let socket = self.socket.try_clone()?;
-                        self.full = Some(waiting(socket, Interest::WRITABLE)?);
-                    }
+            let guard = match &self.full {
+                Some(full) => Some(ready!(full.poll_write_ready(context))?),
+                None => None,
+            };
+            let written = loop {
+                match write(&mut &*self.socket) {
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    written => break written,
                 }
-                written => {
+            };
+            match (written, guard) {
+                (Err(error), Some(mut guard)) if error.kind() == ErrorKind::WouldBlock => guard.clear_ready(),
+                (Err(error), None) if error.kind() == ErrorKind::WouldBlock => {
+                    self.full = Some(waiting(Arc::clone(&self.socket), Interest::WRITABLE)?);
+                }
+                (written, _) => {
                     self.full = None;
+                    budget.made_progress();
                     return Poll::Ready(written);
                 }
             }
@@ -132,6 +144,7 @@ impl Drop for WriteHalf {
 #[cfg(test)]
 mod tests {
     use std::future::poll_fn;
+    use std::os::fd::AsFd;
     use std::task::Waker;
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -140,7 +153,10 @@ mod tests {
 
     fn pair() -> [(ReadHalf, WriteHalf); 2] {
         let (one, other) = tokio::net::UnixStream::pair().unwrap();
-        [one, other].map(|socket| halves(socket).unwrap())
+        [one, other].map(|socket| {
+            let duplicate = socket.as_fd().try_clone_to_owned().unwrap();
+            halves(socket, duplicate).unwrap()
+        })
     }
 
     #[tokio::test]
@@ -198,8 +214,14 @@ mod tests {
         let mut read = Vec::new();
         reads.read_to_end(&mut read).await.unwrap();
         assert_eq!(read, b"still");
-        drop((reads, other_reads));
-        let error = other_writes.write(b"more").await.unwrap_err();
+    }
+
+    #[tokio::test]
+    async fn nothing_can_be_sent_to_an_end_that_is_gone() {
+        let [gone, (mut reads, mut writes)] = pair();
+        drop(gone);
+        assert_eq!(reads.read(&mut [0; 8]).await.unwrap(), 0);
+        let error = writes.write(b"more").await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::BrokenPipe);
     }
 }

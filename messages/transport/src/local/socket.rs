@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -89,8 +90,10 @@ pub(crate) async fn connect(address: SocketAddr, config: &LocalConfig) -> Option
 
 async fn link(mut stream: UnixStream, config: &LocalConfig) -> io::Result<Link> {
     let LocalConfig { pool, lost_after, spin } = config;
+    // Made first: when both ends have greeted each other, it is too late for TCP.
+    let duplicate = stream.as_fd().try_clone_to_owned()?;
     let Local { lender, borrower, peer } = greet(&mut stream, pool).await?;
-    let (read, write) = halves(stream)?;
+    let (read, write) = halves(stream, duplicate)?;
     let spin = Spin::new(*spin);
     let receiver = Receiver::local(read, pool.clone(), *lost_after, spin.clone(), borrower);
     // The kernel has said that the other end belongs to this user, so it needs no certificate.
