@@ -65,7 +65,7 @@ pub(super) struct EarlierBatches {
 /// A function that changes the gradients of a step before they are filtered and pushed.
 pub(super) type ChangeGradients<'a> = &'a mut dyn FnMut(&mut Gradients) -> Result<(), WorkerError>;
 
-/// A function that is called once while a step waits for the replies to its push.
+/// A function that is called once in a step, when its gradients are on their way.
 pub(super) type Meanwhile<'a> = &'a mut (dyn FnMut() + Send);
 
 /// The exchange of a step with all shards.
@@ -141,7 +141,7 @@ impl Stepper {
     /// the worker has a pipeline, does not wait for the replies of the shards.
     /// `before` holds the sums over the earlier batches of the step; it is `None` if the step has a single
     /// batch. `change`, if given, is called with the gradients before they are filtered.
-    /// `meanwhile` is called if the step waits for the shards.
+    /// `meanwhile` is called when the gradients are on their way.
     ///
     /// # Errors
     /// If `change` fails; if the batch does not fit the model; if a gradient is not finite and the job stops
@@ -197,7 +197,6 @@ impl Stepper {
         let StepInput { fed, random, local_step, drawn, recorded, .. } = input;
         let Exchange { values, versions, .. } = read;
         let payloads = memory[0].promise();
-        let waits = !*pipelined;
         let compute = async {
             let computed = lease.hold(devices.step(fed, random, &values, memory, recorded)).await??;
             // The device has completed all gradients.
@@ -205,9 +204,7 @@ impl Stepper {
             drop(values);
             let computed = observe::now();
             journal.enter("exchange", computed);
-            if waits {
-                after_others(meanwhile).await;
-            }
+            after_others(meanwhile).await;
             Ok::<_, WorkerError>((loss, fetched, work, computed))
         };
         let traced = recorded.traced;
@@ -278,6 +275,7 @@ impl Stepper {
         let (exchange, answered) = match self.pipelined {
             true => {
                 let exchange = parameters.begin_push_pull(payloads, local_step, drawn, &versions, traced);
+                after_others(meanwhile).await;
                 (StepExchange::InFlight(exchange), None)
             }
             false => {

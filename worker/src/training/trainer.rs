@@ -293,6 +293,7 @@ impl Trainer {
             let sums = self.stepper.accumulate(input, values, before);
             let sums = unless_leaving(&mut self.stop, &self.interrupt, local_step, limit, sums);
             before = Some(sums.await?);
+            self.input.make_room();
             self.recycle(batch);
             let paused = observe::now();
             self.journal.enter("input", paused);

@@ -95,8 +95,9 @@ pub struct Prefetch {
 }
 
 impl Prefetch {
-    /// Starts a thread that prepares the batches of `pipeline`. It keeps `ready` batches ready; `ready` is
-    /// clamped to the range from 1 to [`READY_BATCHES_MAX`]. The caller uses `used` batches at a time.
+    /// Starts a thread that prepares the batches of `pipeline`. It keeps `ready` batches ready, the
+    /// last of them once the caller has [made room](Self::make_room). `ready` is clamped to the range from 1
+    /// to [`READY_BATCHES_MAX`]. The caller uses `used` batches at a time.
     ///
     /// # Errors
     /// [`InputError::ReadyBytes`] if the batches would take more than [`READY_BYTES_MAX`] (this is
