@@ -172,7 +172,7 @@ const BATCH: i32 = 3;
 
 /// Returns the scheduling policies of the threads that compute and serve connections.
 #[cfg(target_os = "linux")]
-fn policies_of(process: i32) -> BTreeSet<i32> {
+fn policies_of(process: i32) -> Vec<i32> {
     let threads = std::fs::read_dir(format!("/proc/{process}/task")).expect("it runs").flatten();
     let stats = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("stat")).ok());
     let policy = |stat: String| {
@@ -226,12 +226,11 @@ fn workers_with_a_core_each_use_no_other() {
         assert_eq!(used, expected, "{flags:?}");
         let of_shards = |name: &str| name.starts_with("shard");
         for (process, _) in workers {
-            // The thread of the HTTP endpoint stays as it is.
+            // The threads that compute and serve connections give way. That of the HTTP endpoint does not.
             let policies = policies_of(process);
-            assert!(
-                policies.contains(&BATCH) == give_way && policies.contains(&OTHER),
-                "{flags:?}: {policies:?}"
-            );
+            let count = |policy| policies.iter().filter(|&&other| other == policy).count();
+            let expected = if give_way { 2..=9 } else { 0..=0 };
+            assert!(expected.contains(&count(BATCH)) && count(OTHER) > 0, "{flags:?}: {policies:?}");
             let expected = if flags.contains(&"--ps=0") { free.clone() } else { BTreeSet::new() };
             assert_eq!(cores_of(process, of_shards), expected, "{flags:?}");
         }

@@ -26,9 +26,10 @@ pub struct WorkerConfig {
     /// their own. If false, the whole task runs on the thread that starts it; a simulation of many tasks
     /// needs this.
     pub own_threads: bool,
-    /// If true, the threads of this worker do not interrupt other threads of their core while they train
-    /// synchronously with tasks of one host. Set it if all threads of the worker have to share one core:
-    /// otherwise a ps task that answers one worker is interrupted by it before it answers the others.
+    /// If true, the thread that starts this worker, and the threads that it starts, do not interrupt other
+    /// threads of their core, from the start of a synchronous job of one host on. Set it if all threads of
+    /// the worker have to share one core, and its links stay within the host: otherwise a ps task that
+    /// answers one worker is interrupted by it before it answers the others.
     pub gives_way: bool,
     /// If true, an operation may request another device than that of its replica, but still runs on its
     /// replica's device. If false, such a request is an error.

@@ -219,7 +219,7 @@ impl Launcher<'_> {
 
     /// Decides the placement of every variable.
     pub(super) fn place(&self) -> Result<Placement, ChiefError> {
-        self.ps.place(self.job, self.config.workers(self.job, &self.identity.cluster))
+        self.ps.place(self.job, self.workers())
     }
 
     /// Brings the job up. If a ps task is lost meanwhile, tries again until the start timeout is over.

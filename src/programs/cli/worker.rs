@@ -82,7 +82,7 @@ pub fn worker_main_with(datasets: Datasets) -> ExitCode {
             datasets,
             start_timeout: args.cluster.start_timeout(),
             hung_after: args.hang.after(),
-            gives_way: args.core.is_some(),
+            gives_way: args.core.is_some() && network.local,
             ..args.device.config(threads, log_placement)?
         };
         let mut ps = args.hosted.config(&args.cluster)?;

@@ -217,7 +217,8 @@ impl SessionStart<'_> {
         let waits_once = job.graph.stages().count() == 1 && !job.communication.has_routes();
         if config.gives_way
             && waits_once
-            && matches!(job.sync, SyncSpec::Sync { .. })
+            && job.sync == SyncSpec::SYNC
+            && identity.cluster.address(identity.task).is_some()
             && on_one_host(identity.cluster.tasks().map(|(_, address)| address))
             && let Err(error) = become_batch_work()
         {
