@@ -10,9 +10,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// The number of open files besides connections to other tasks: the standard streams, the sockets that
 /// listen, the event queues of the threads, logs, data and checkpoints.
 const OTHER_FILES: u64 = 64;
-/// The number of open files that each connection needs besides its socket if its tasks share memory: the ends
-/// of two pipes, and a second one for the socket. Tasks that may not open them use TCP.
-const LOCAL_FILES: u64 = 3;
+/// The number of open files that each connection needs besides its socket if its tasks share memory. Tasks
+/// that may not open them use TCP.
+const LOCAL_FILES: u64 = 2;
 /// The number of open files of each shard: the event queue of its thread, and the file that it writes.
 const FILES_PER_SHARD: u64 = 8;
 /// The number of open files of the HTTP endpoint when it has its maximum number of connections. The endpoint

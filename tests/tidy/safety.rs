@@ -6,9 +6,8 @@ use crate::tree::{self, File, hold};
 /// The files that may contain unsafe code. The first one gives tasks rectangles of a matrix to write at the
 /// same time, which slices cannot express. The second one writes past the caches, and the third one tells the
 /// system how to schedule a thread. The next ones call the library and the driver of cards, and load their
-/// compiler. The next one gives out parts of a buffer, which several threads write. The next one maps memory
-/// that processes share, and the next one waits for their sockets. The benchmarks call the products of
-/// another library.
+/// compiler. The next one gives out parts of a buffer, which several threads write, and the next one maps
+/// memory that processes share. The benchmarks call the products of another library.
 const UNSAFE_FILES: &[&str] = &[
     "kernels/src/cpu/product/region.rs",
     "kernels/src/cpu/past_caches.rs",
@@ -18,7 +17,6 @@ const UNSAFE_FILES: &[&str] = &[
     "kernels/cuda/src/nvrtc.rs",
     "messages/transport/src/buffer/parts.rs",
     "messages/transport/src/buffer/shared_memory.rs",
-    "messages/transport/src/local/halves.rs",
     "benches/products.rs",
     "benches/step_products.rs",
 ];

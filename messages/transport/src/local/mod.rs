@@ -2,7 +2,6 @@
 //! if both ends have proved that they are on one host and belong to one user.
 
 mod greeting;
-mod halves;
 mod loans;
 mod names;
 mod retired;

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -10,7 +9,6 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::net::{UnixListener, UnixStream};
 
 use super::greeting::{Local, greet};
-use super::halves::halves;
 use super::names::{is_here, names_of, own_name};
 use crate::buffer::BufferPool;
 use crate::link::Link;
@@ -90,10 +88,8 @@ pub(crate) async fn connect(address: SocketAddr, config: &LocalConfig) -> Option
 
 async fn link(mut stream: UnixStream, config: &LocalConfig) -> io::Result<Link> {
     let LocalConfig { pool, lost_after, spin } = config;
-    // Made first: when both ends have greeted each other, it is too late for TCP.
-    let duplicate = stream.as_fd().try_clone_to_owned()?;
     let Local { lender, borrower, peer } = greet(&mut stream, pool).await?;
-    let (read, write) = halves(stream, duplicate)?;
+    let (read, write) = stream.into_split();
     let spin = Spin::new(*spin);
     let receiver = Receiver::local(read, pool.clone(), *lost_after, spin.clone(), borrower);
     // The kernel has said that the other end belongs to this user, so it needs no certificate.
