@@ -11,6 +11,7 @@ use pushpull_messages::id::VariableId;
 use pushpull_transport::buffer::{Buffer, BufferPool, Payload, Promise, Segment};
 
 use super::layout::{Layout, VariableLayout};
+use super::promises::Promises;
 use super::residuals::Residuals;
 use super::values::Values;
 
@@ -25,9 +26,7 @@ pub struct Gradients {
     /// The buffer of each gradient; `None` after a promised gradient was completed, because its buffer is
     /// then being sent.
     variables: Vec<Option<Buffer>>,
-    /// The promise of each gradient; `None` if the gradient is complete. Empty until the gradients are
-    /// promised.
-    promises: Vec<Option<Promise>>,
+    promises: Promises,
     /// The sums over the earlier batches of the same step; `None` for the step's first batch.
     earlier: Option<Box<EarlierBatches>>,
 }
@@ -56,7 +55,7 @@ impl Gradients {
         residuals: &Arc<Residuals>,
     ) -> Self {
         let variables = layout.variables.iter().map(|variable| Some(pool.take(variable.elements * 4)));
-        let (variables, promises) = (variables.collect(), Vec::new());
+        let (variables, promises) = (variables.collect(), Promises::default());
         let (layout, pool, residuals) = (Arc::clone(layout), pool.clone(), Arc::clone(residuals));
         Self { layout, pool, residuals, variables, promises, earlier: None }
     }
@@ -122,7 +121,7 @@ impl Gradients {
     /// # Panics
     /// If the gradients have been promised before.
     pub fn promise(&mut self) -> Vec<Payload> {
-        assert!(self.promises.is_empty(), "gradients are promised once");
+        assert!(!self.promises.are_made(), "gradients are promised once");
         let bytes = |variable: &VariableLayout| variable.encoded_bytes.unwrap_or(variable.elements * 4);
         let promises: Vec<Promise> = self.layout.variables.iter().map(bytes).map(Promise::new).collect();
         let payloads = self.layout.shards.iter().map(|shard| {
@@ -132,21 +131,23 @@ impl Gradients {
             Payload::new(segments.collect())
         });
         let payloads = payloads.collect();
-        self.promises = promises.into_iter().map(Some).collect();
+        self.promises = Promises::new(promises);
         payloads
     }
 
     /// Marks the gradient of one variable as computed. The sum over earlier batches is then added to it. A
     /// promised gradient is encoded if the job says so, can then be sent, and can no longer be accessed here.
+    /// The gradient that is completed last can be sent when these gradients are dropped.
     pub fn complete(&mut self, variable: VariableId) {
         self.add_earlier(variable);
-        if let Some(promise) = self.promises.get_mut(variable.index()).and_then(Option::take) {
+        if let Some(promise) = self.promises.take(variable) {
             let gradient = self.variables[variable.index()].take();
             let gradient = gradient.expect("a promised gradient is kept until it is complete");
-            promise.keep(match self.layout.variables[variable.index()].encoded_bytes {
+            let sent = match self.layout.variables[variable.index()].encoded_bytes {
                 Some(bytes) => self.encode(variable, &gradient, bytes),
                 None => gradient,
-            });
+            };
+            self.promises.keep(promise, sent);
         }
     }
 

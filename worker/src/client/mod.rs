@@ -9,6 +9,7 @@ mod gradients;
 mod in_flight;
 mod layout;
 mod parameters;
+mod promises;
 mod residuals;
 mod round_trips;
 #[cfg(test)]

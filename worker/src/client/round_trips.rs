@@ -2,7 +2,6 @@
 //! earlier, while the gradients are still being computed. This module must not depend on shards.
 
 use std::collections::BTreeMap;
-use std::pin::pin;
 use std::time::Instant;
 
 use pushpull_messages::id::TaskId;
@@ -10,16 +9,13 @@ use pushpull_messages::observe;
 use pushpull_transport::buffer::Payload;
 
 /// Awaits the reply of a call that sends `gradients`, and returns the reply with the time at which all
-/// gradients were complete. The call may begin before that time.
+/// gradients were complete. The call may begin before that time. If the call fails before, the time is that
+/// of its begin.
 pub(super) async fn timed<T>(gradients: Payload, call: impl Future<Output = T>) -> (T, Instant) {
-    let (complete, mut call) = (pin!(gradients.ready()), pin!(call));
-    tokio::select! {
-        biased;
-        _ = complete => {}
-        reply = &mut call => return (reply, observe::now()),
-    }
-    let complete = observe::now();
-    (call.await, complete)
+    let begun = observe::now();
+    let reply = call.await;
+    let complete = gradients.complete_at().map_or(begun, |complete| complete.max(begun));
+    (reply, complete)
 }
 
 /// Returns, for each call, the earliest time at which its whole push could be sent; `None` for a pull.
@@ -45,6 +41,8 @@ pub(super) fn departures(
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+
     use futures_util::FutureExt;
     use pushpull_transport::buffer::{Buffer, Promise};
     use tokio::sync::oneshot;

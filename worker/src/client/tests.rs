@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use proptest::prelude::*;
 use pushpull_kernels::cpu::{Encoding, Threads};
 use pushpull_messages::compression::{EncodingSpec, SentAs};
@@ -136,6 +137,29 @@ fn a_push_goes_to_the_shards_that_are_behind() {
 }
 
 proptest! {
+    /// Completes the gradients in any order.
+    #[test]
+    fn the_last_gradient_leaves_with_the_end_of_the_step(
+        (order, fails) in (Just((0..4u32).collect::<Vec<_>>()).prop_shuffle(), any::<bool>()),
+    ) {
+        let layout = layout(&[((1, 3, 0), None); 4], 1);
+        let mut gradients = Gradients::take(&layout, &BufferPool::default());
+        let payloads = gradients.promise();
+        let count = || payloads[0].segments().iter().filter(|segment| segment.is_ready()).count();
+        let completed = if fails { 3 } else { 4 };
+        for (at, &variable) in order[..completed].iter().enumerate() {
+            prop_assert_eq!(count(), at);
+            gradients.complete(VariableId(variable));
+        }
+        prop_assert_eq!(count(), 3);
+        drop(gradients);
+        // A gradient that was not completed breaks its promise.
+        prop_assert_eq!(count(), completed);
+        prop_assert_eq!(payloads[0].complete_at().is_some(), completed == 4);
+        let ready = payloads[0].ready().now_or_never();
+        prop_assert_eq!(ready.map(|ready| ready.is_ok()), Some(completed == 4));
+    }
+
     /// Encodes the gradients of one step, early and late, and assembles the payloads as values.
     #[test]
     fn encoded_gradients_and_values_agree_on_every_layout((variables, shards) in any_variables()) {
@@ -147,6 +171,7 @@ proptest! {
         let promised = early.promise();
         fill(&mut early, &layout, 3);
         (0..variables.len() as u32).rev().for_each(|variable| early.complete(VariableId(variable)));
+        drop(early);
         let late = late.into_payloads();
         let bytes = |payloads: &[Payload]| -> Vec<Vec<u8>> {
             let segments = payloads.iter().flat_map(Payload::segments);

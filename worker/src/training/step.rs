@@ -199,9 +199,9 @@ impl Stepper {
         let payloads = memory[0].promise();
         let compute = async {
             let computed = lease.hold(devices.step(fed, random, &values, memory, recorded)).await??;
-            // The device has completed all gradients.
-            let Computed { loss, fetched, work, .. } = computed;
-            drop(values);
+            let Computed { loss, gradients, fetched, work } = computed;
+            // The device has completed all gradients. The last one leaves now.
+            drop((gradients, values));
             let computed = observe::now();
             journal.enter("exchange", computed);
             after_others(meanwhile).await;

@@ -79,17 +79,8 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::super::promise::BrokenPromise;
+    use super::super::wakes::Wakes;
     use super::*;
-
-    /// Counts how often a task is woken.
-    #[derive(Default)]
-    struct Wakes(AtomicUsize);
-
-    impl Wake for Wakes {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
 
     /// Futures end on other threads while they are polled.
     #[tokio::test]
@@ -131,11 +122,11 @@ mod tests {
                     prop_assert!(waits.as_mut().poll(&mut context).is_pending());
                     is_first = false;
                 }
-                prop_assert_eq!(wakes.0.load(Ordering::Relaxed), 0);
+                prop_assert_eq!(wakes.count(), 0);
                 end();
                 late_ones += usize::from(late);
             }
-            prop_assert_eq!(wakes.0.load(Ordering::Relaxed), late_ones.min(1));
+            prop_assert_eq!(wakes.count(), late_ones.min(1));
             let any_fails = futures.iter().any(|&(_, _, fails, _)| fails);
             let expected = if any_fails { Err(BrokenPromise) } else { Ok(()) };
             prop_assert_eq!(waits.as_mut().poll(&mut context), Poll::Ready(expected));

@@ -15,6 +15,8 @@ mod ranges;
 mod segment;
 #[cfg_attr(not(target_os = "linux"), path = "own_memory.rs")]
 mod shared_memory;
+#[cfg(test)]
+mod wakes;
 
 pub use aligned::Buffer;
 pub use budget::{Budget, Credit, Share};

@@ -1,6 +1,8 @@
 //! The tensor bytes that are sent together with a message. They are shared segments, which are sent without
 //! being copied or encoded.
 
+use std::time::Instant;
+
 use pushpull_messages::tensor::ALIGNMENT;
 
 use super::countdown::all_done;
@@ -48,6 +50,15 @@ impl Payload {
     pub async fn ready(&self) -> Result<(), BrokenPromise> {
         let waits = self.segments.iter().filter(|segment| !segment.is_ready());
         all_done(waits.map(Segment::ready)).await
+    }
+
+    /// Returns when the last promised segment was written; `None` if one is not written yet, or if none was
+    /// promised.
+    pub fn complete_at(&self) -> Option<Instant> {
+        if !self.segments.iter().all(Segment::is_ready) {
+            return None;
+        }
+        self.segments.iter().filter_map(Segment::kept_at).max()
     }
 
     /// Returns the number of bytes in all segments together, without padding.

@@ -2,7 +2,9 @@
 //! the promise by handing over the buffer, and the frame's sender waits until then.
 
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
+use pushpull_messages::observe;
 use tokio::sync::Notify;
 
 use super::aligned::Buffer;
@@ -22,11 +24,18 @@ pub(super) struct Promised(Arc<Slot>);
 
 #[derive(Debug)]
 struct Slot {
-    /// The buffer, or `None` if the promise is broken. Empty until one of the two has happened.
-    buffer: OnceLock<Option<Arc<Buffer>>>,
+    /// Empty until the promise is kept or broken.
+    outcome: OnceLock<Result<Kept, BrokenPromise>>,
     /// Notified when the promise is kept or broken. Each promise has its own, because a thread that is woken
     /// takes the processor from the one that computes the next gradients.
     settled: Notify,
+}
+
+/// A buffer that was promised, and when it was handed over.
+#[derive(Debug)]
+struct Kept {
+    buffer: Arc<Buffer>,
+    at: Instant,
 }
 
 /// The error for a promised buffer that will never be handed over, because its writer has failed.
@@ -37,7 +46,7 @@ pub struct BrokenPromise;
 impl Promise {
     /// Returns a promise of a buffer of `bytes` bytes.
     pub fn new(bytes: usize) -> Self {
-        let slot = Slot { buffer: OnceLock::new(), settled: Notify::new() };
+        let slot = Slot { outcome: OnceLock::new(), settled: Notify::new() };
         Self { promised: Promised(Arc::new(slot)), bytes }
     }
 
@@ -57,7 +66,8 @@ impl Promise {
     /// If the buffer does not have the promised size.
     pub fn keep(self, buffer: Buffer) {
         assert_eq!(buffer.len(), self.bytes, "the buffer must have the promised size");
-        let _ = self.promised.0.buffer.set(Some(Arc::new(buffer)));
+        let kept = Kept { buffer: Arc::new(buffer), at: observe::now() };
+        let _ = self.promised.0.outcome.set(Ok(kept));
     }
 }
 
@@ -65,7 +75,7 @@ impl Promise {
 impl Drop for Promise {
     fn drop(&mut self) {
         let Promised(slot) = &self.promised;
-        let _ = slot.buffer.set(None);
+        let _ = slot.outcome.set(Err(BrokenPromise));
         slot.settled.notify_waiters();
     }
 }
@@ -73,7 +83,16 @@ impl Drop for Promise {
 impl Promised {
     /// Returns the buffer, if the promise has been kept.
     pub(super) fn get(&self) -> Option<&Arc<Buffer>> {
-        self.0.buffer.get()?.as_ref()
+        self.kept_outcome().map(|kept| &kept.buffer)
+    }
+
+    /// Returns when the promise was kept; `None` if it is not kept.
+    pub(super) fn kept_at(&self) -> Option<Instant> {
+        self.kept_outcome().map(|kept| kept.at)
+    }
+
+    fn kept_outcome(&self) -> Option<&Kept> {
+        self.0.outcome.get()?.as_ref().ok()
     }
 
     /// Waits until the promise is kept or broken.
@@ -81,9 +100,9 @@ impl Promised {
         loop {
             // Requested before the slot is checked, so that no notification is missed.
             let settled = self.0.settled.notified();
-            match self.0.buffer.get() {
-                Some(Some(_)) => return Ok(()),
-                Some(None) => return Err(BrokenPromise),
+            match self.0.outcome.get() {
+                Some(Ok(_)) => return Ok(()),
+                Some(Err(broken)) => return Err(*broken),
                 None => settled.await,
             }
         }
@@ -93,22 +112,12 @@ impl Promised {
 #[cfg(test)]
 mod tests {
     use std::pin::pin;
-    use std::sync::atomic::{AtomicU32, Ordering};
-    use std::task::{Context, Poll, Wake, Waker};
+    use std::task::{Context, Poll, Waker};
     use std::time::Duration;
 
     use super::*;
     use crate::buffer::Payload;
-
-    /// Counts how often a task is woken.
-    #[derive(Default)]
-    struct Wakes(AtomicU32);
-
-    impl Wake for Wakes {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
+    use crate::buffer::wakes::Wakes;
 
     #[tokio::test]
     async fn a_payload_is_ready_when_all_its_promises_are_kept() {
@@ -138,7 +147,7 @@ mod tests {
         assert!(ready.as_mut().poll(&mut context).is_pending());
         for (promise, expected) in promises.into_iter().zip([0, 0, 1]) {
             promise.keep(Buffer::zeroed(8));
-            assert_eq!(wakes.0.load(Ordering::Relaxed), expected);
+            assert_eq!(wakes.count(), expected);
         }
         assert_eq!(ready.as_mut().poll(&mut context), Poll::Ready(Ok(())));
     }

@@ -4,6 +4,7 @@
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Instant;
 
 use pushpull_messages::tensor::ALIGNMENT;
 
@@ -124,6 +125,14 @@ impl Segment {
         match &self.source {
             Source::Ready(_) | Source::Lent(..) => true,
             Source::Promised(promised) => promised.get().is_some(),
+        }
+    }
+
+    /// Returns when the promise of the bytes was kept; `None` if it is not kept, or if there was none.
+    pub(super) fn kept_at(&self) -> Option<Instant> {
+        match &self.source {
+            Source::Ready(_) | Source::Lent(..) => None,
+            Source::Promised(promised) => promised.kept_at(),
         }
     }
 
