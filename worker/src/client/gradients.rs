@@ -3,6 +3,7 @@
 //! complete. If the job compresses gradients, they are encoded when they are complete. This module must not
 //! depend on graphs.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use pushpull_engine::GradientSink;
@@ -10,7 +11,7 @@ use pushpull_kernels::cpu::{Threads, accumulate, scale_in_place};
 use pushpull_messages::id::VariableId;
 use pushpull_transport::buffer::{Buffer, BufferPool, Payload, Promise, Segment};
 
-use super::layout::{Layout, VariableLayout};
+use super::layout::{Layout, ShardLayout, SlicePart, VariableLayout};
 use super::promises::Promises;
 use super::residuals::Residuals;
 use super::values::Values;
@@ -124,30 +125,45 @@ impl Gradients {
         assert!(!self.promises.are_made(), "gradients are promised once");
         let bytes = |variable: &VariableLayout| variable.encoded_bytes.unwrap_or(variable.elements * 4);
         let promises: Vec<Promise> = self.layout.variables.iter().map(bytes).map(Promise::new).collect();
-        let payloads = self.layout.shards.iter().map(|shard| {
-            let segments = shard.parts.iter().rev().map(|part| {
-                promises[part.variable.index()].segment(part.gradient.start, part.gradient.bytes)
-            });
-            Payload::new(segments.collect())
-        });
-        let payloads = payloads.collect();
+        let payloads =
+            self.payloads(|variable, bytes| promises[variable.index()].segment(bytes.start, bytes.len()));
         self.promises = Promises::new(promises);
         payloads
+    }
+
+    /// Returns a payload for each shard. `segment` returns a range of the bytes that are sent of a gradient.
+    fn payloads(&self, segment: impl Fn(VariableId, Range<usize>) -> Segment) -> Vec<Payload> {
+        let of_shard = |shard: &ShardLayout| {
+            let parts = shard.parts.iter().rev();
+            let segments = parts.map(|SlicePart { variable, gradient, .. }| {
+                segment(*variable, gradient.start..gradient.start + gradient.bytes)
+            });
+            Payload::new(segments.collect())
+        };
+        self.layout.shards.iter().map(of_shard).collect()
     }
 
     /// Marks the gradient of one variable as computed. The sum over earlier batches is then added to it. A
     /// promised gradient is encoded if the job says so, can then be sent, and can no longer be accessed here.
     /// The gradient that is completed last can be sent when these gradients are dropped.
     pub fn complete(&mut self, variable: VariableId) {
+        match self.promises.take(variable) {
+            Some(promise) => {
+                let sent = self.take_complete(variable);
+                self.promises.keep(promise, sent);
+            }
+            None => self.add_earlier(variable),
+        }
+    }
+
+    /// Marks the gradient of one variable as computed, and returns what is sent of it.
+    fn take_complete(&mut self, variable: VariableId) -> Buffer {
         self.add_earlier(variable);
-        if let Some(promise) = self.promises.take(variable) {
-            let gradient = self.variables[variable.index()].take();
-            let gradient = gradient.expect("a promised gradient is kept until it is complete");
-            let sent = match self.layout.variables[variable.index()].encoded_bytes {
-                Some(bytes) => self.encode(variable, &gradient, bytes),
-                None => gradient,
-            };
-            self.promises.keep(promise, sent);
+        let gradient = self.variables[variable.index()].take();
+        let gradient = gradient.expect("a gradient is there until it is complete");
+        match self.layout.variables[variable.index()].encoded_bytes {
+            Some(bytes) => self.encode(variable, &gradient, bytes),
+            None => gradient,
         }
     }
 
@@ -200,10 +216,17 @@ impl Gradients {
     }
 
     /// Completes all gradients, and returns a payload for each shard.
+    ///
+    /// # Panics
+    /// If the gradients have been promised.
     pub fn into_payloads(mut self) -> Vec<Payload> {
-        let payloads = self.promise();
-        self.complete_all();
-        payloads
+        assert!(!self.promises.are_made(), "gradients are promised once");
+        let count = self.variables.len() as u32;
+        let buffers: Vec<Arc<Buffer>> =
+            (0..count).map(|variable| Arc::new(self.take_complete(VariableId(variable)))).collect();
+        self.payloads(|variable, bytes| {
+            Segment::new(Arc::clone(&buffers[variable.index()]), bytes.start, bytes.len())
+        })
     }
 }
 

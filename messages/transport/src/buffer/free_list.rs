@@ -83,13 +83,12 @@ impl FreeList {
     pub(super) fn take(&self, lines: usize) -> Option<Lines> {
         let mut allocations = self.0.lock();
         allocations.used += lines;
-        let kept = allocations.free.get_mut(&lines).and_then(Vec::pop);
-        if kept.is_some() {
-            allocations.lines -= lines;
-        }
-        if allocations.free.get(&lines).is_some_and(Vec::is_empty) {
+        let of_size = allocations.free.get_mut(&lines)?;
+        let (kept, is_last) = (of_size.pop(), of_size.is_empty());
+        if is_last {
             allocations.free.remove(&lines);
         }
+        allocations.lines -= lines;
         kept
     }
 

@@ -1,6 +1,7 @@
 //! The tensor bytes that are sent together with a message. They are shared segments, which are sent without
 //! being copied or encoded.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use pushpull_messages::tensor::ALIGNMENT;
@@ -13,19 +14,21 @@ use super::segment::Segment;
 /// multiple of [`ALIGNMENT`] bytes from the beginning of the payload.
 #[derive(Clone, Debug, Default)]
 pub struct Payload {
-    segments: Vec<Segment>,
+    /// `None` if there are none. Clones of a payload share them, because a request is kept until it is
+    /// answered.
+    segments: Option<Arc<Vec<Segment>>>,
     taken: bool,
 }
 
 impl Payload {
     /// A payload without segments.
-    pub const EMPTY: Self = Self { segments: Vec::new(), taken: false };
+    pub const EMPTY: Self = Self { segments: None, taken: false };
     /// A payload whose segments a sink has taken.
-    pub const TAKEN: Self = Self { segments: Vec::new(), taken: true };
+    pub const TAKEN: Self = Self { segments: None, taken: true };
 
     /// Returns a payload that consists of these segments, in order.
     pub fn new(segments: Vec<Segment>) -> Self {
-        Self { segments, taken: false }
+        Self { segments: (!segments.is_empty()).then(|| Arc::new(segments)), taken: false }
     }
 
     /// Returns whether a sink has taken the segments.
@@ -35,12 +38,12 @@ impl Payload {
 
     /// Returns the payload's segments, in order.
     pub fn segments(&self) -> &[Segment] {
-        &self.segments
+        self.segments.as_deref().map_or(&[], Vec::as_slice)
     }
 
     /// Converts the payload into its segments, in order.
     pub fn into_segments(self) -> Vec<Segment> {
-        self.segments
+        self.segments.map_or_else(Vec::new, Arc::unwrap_or_clone)
     }
 
     /// Waits until all segments can be read.
@@ -48,22 +51,22 @@ impl Payload {
     /// # Errors
     /// Returns an error if the writer of a promised segment has failed, once the others have been written.
     pub async fn ready(&self) -> Result<(), BrokenPromise> {
-        let waits = self.segments.iter().filter(|segment| !segment.is_ready());
+        let waits = self.segments().iter().filter(|segment| !segment.is_ready());
         all_done(waits.map(Segment::ready)).await
     }
 
     /// Returns when the last promised segment was written; `None` if one is not written yet, or if none was
     /// promised.
     pub fn complete_at(&self) -> Option<Instant> {
-        if !self.segments.iter().all(Segment::is_ready) {
+        if !self.segments().iter().all(Segment::is_ready) {
             return None;
         }
-        self.segments.iter().filter_map(Segment::kept_at).max()
+        self.segments().iter().filter_map(Segment::kept_at).max()
     }
 
     /// Returns the number of bytes in all segments together, without padding.
     pub fn bytes(&self) -> usize {
-        self.segments.iter().map(Segment::len).sum()
+        self.segments().iter().map(Segment::len).sum()
     }
 }
 

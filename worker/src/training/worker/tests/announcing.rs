@@ -11,6 +11,8 @@ use crate::client::{Gradients, Values};
 use crate::devices::{Complete, DeviceList, GraphReplica, Replica, ReplicaConfig, ReplicaError};
 
 const STEPS: u64 = 40;
+/// How many turns other threads get between two steps.
+const TURNS: usize = 1000;
 
 /// A batch that a replica has seen: its number and its columns.
 type Seen = (u64, Vec<Column>);
@@ -57,6 +59,17 @@ impl Replica for Copying {
     }
 }
 
+/// A hook that gives the thread that prepares batches the time for one. The values of such a small job come
+/// at once, so it might never be ahead.
+struct Pause;
+
+impl Hook for Pause {
+    fn after_step(&mut self, _: &StepInfo<'_>, _: &Plots) -> Result<(), HookError> {
+        (0..TURNS).for_each(|_| std::thread::yield_now());
+        Ok(())
+    }
+}
+
 /// Trains, and returns what each replica has seen.
 fn train(devices: usize, job: JobSpec) -> Vec<Fed> {
     let fed: Arc<Mutex<Vec<Fed>>> = Arc::default();
@@ -72,6 +85,7 @@ fn train(devices: usize, job: JobSpec) -> Vec<Fed> {
         devices: DeviceList::cpus(devices),
         replica: Arc::new(replica),
         own_threads: true,
+        hooks: vec![Arc::new(|| Box::new(Pause) as Box<dyn Hook>)],
         ..Default::default()
     };
     play(Script { job, config, ..Default::default() }, |mut play| async move {
