@@ -375,6 +375,24 @@ async fn a_large_header_is_in_flight_until_its_reply() {
 }
 
 #[tokio::test]
+async fn segments_of_one_buffer_come_back_whole() {
+    both(async |setup| {
+        let client = client(&setup, TaskId::worker(0)).await.unwrap();
+        let numbers: Vec<f32> = (0..100_000).map(|at| at as f32).collect();
+        let buffer = Arc::new(Buffer::from_f32(&numbers));
+        // Some follow each other without a gap, some with padding, some overlap. All are in numbers of floats.
+        let places =
+            [(0, 1024), (1024, 64), (1088, 16), (1104, 3), (1120, 80_000), (16, 16), (32, 0), (32, 5)];
+        let segments = places.map(|(start, count)| Segment::new(Arc::clone(&buffer), start * 4, count * 4));
+        let payload = Payload::new(segments.to_vec());
+        let (_, back): (Pushed, _) = client.call(push(1, places.len() as u32), payload).await.unwrap();
+        let back: Vec<&[f32]> = back.segments().iter().map(Segment::as_f32).collect();
+        assert_eq!(back, places.map(|(start, count)| &numbers[start..start + count]));
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn one_connection_cannot_take_the_whole_budget() {
     let (in_flight_bytes_max, connection_bytes_max) = (64 << 10, 32 << 10);
     let config = ServerConfig { in_flight_bytes_max, connection_bytes_max, ..Default::default() };

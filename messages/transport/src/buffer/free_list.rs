@@ -84,12 +84,12 @@ impl FreeList {
         let mut allocations = self.0.lock();
         allocations.used += lines;
         let of_size = allocations.free.get_mut(&lines)?;
-        let (kept, is_last) = (of_size.pop(), of_size.is_empty());
-        if is_last {
+        let kept = of_size.pop().expect("a size in the list has an allocation");
+        if of_size.is_empty() {
             allocations.free.remove(&lines);
         }
         allocations.lines -= lines;
-        kept
+        Some(kept)
     }
 
     /// Returns the number of bytes in the list.

@@ -86,6 +86,11 @@ impl Promised {
         self.kept_outcome().map(|kept| &kept.buffer)
     }
 
+    /// Returns whether both belong to the same promise.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Returns when the promise was kept; `None` if it is not kept.
     pub(super) fn kept_at(&self) -> Option<Instant> {
         self.kept_outcome().map(|kept| kept.at)

@@ -30,6 +30,17 @@ enum Source {
     Lent(Arc<Region>, #[expect(dead_code, reason = "it is kept for its drop")] Arc<dyn Any + Send + Sync>),
 }
 
+impl Source {
+    /// Returns whether both are the same buffer of this task.
+    fn is_same_buffer(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Ready(own), Self::Ready(other)) => Arc::ptr_eq(own, other),
+            (Self::Promised(own), Self::Promised(other)) => own.is(other),
+            _ => false,
+        }
+    }
+}
+
 impl fmt::Debug for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -101,12 +112,34 @@ impl Segment {
     /// # Panics
     /// If the bytes are promised and have not been written yet; [`ready`](Self::ready) waits for them.
     pub fn as_bytes(&self) -> &[u8] {
+        self.first_bytes(self.bytes)
+    }
+
+    /// Returns the bytes of the first of some segments, together with those of the next segments that follow
+    /// in the same buffer and, on the wire, without padding. Also returns the number of these segments.
+    ///
+    /// # Panics
+    /// If there is no segment, and as in [`as_bytes`](Self::as_bytes).
+    pub(crate) fn adjoining(segments: &[Self]) -> (&[u8], usize) {
+        let (first, mut bytes, mut count) = (&segments[0], segments[0].bytes, 1);
+        let follows = |next: &Self, bytes: usize| {
+            let is_next = next.start == first.start + bytes && bytes.is_multiple_of(ALIGNMENT);
+            is_next && next.source.is_same_buffer(&first.source)
+        };
+        while let Some(next) = segments.get(count).filter(|next| follows(next, bytes)) {
+            (bytes, count) = (bytes + next.bytes, count + 1);
+        }
+        (first.first_bytes(bytes), count)
+    }
+
+    /// Returns the bytes from the segment's beginning on, which may be more than its own.
+    fn first_bytes(&self, bytes: usize) -> &[u8] {
         match &self.source {
-            Source::Lent(region, _) => region.bytes(self.start, self.bytes),
-            Source::Ready(buffer) => &buffer.as_bytes()[self.start..self.start + self.bytes],
+            Source::Lent(region, _) => region.bytes(self.start, bytes),
+            Source::Ready(buffer) => &buffer.as_bytes()[self.start..self.start + bytes],
             Source::Promised(promised) => {
                 let buffer = promised.get().expect("a segment is read only when it is ready");
-                &buffer.as_bytes()[self.start..self.start + self.bytes]
+                &buffer.as_bytes()[self.start..self.start + bytes]
             }
         }
     }
@@ -169,6 +202,25 @@ mod tests {
         let segment = Segment::new(Arc::new(buffer), 64, 8);
         assert_eq!(segment.as_f32(), [5.0, 0.0]);
         assert_eq!(segment.as_bytes()[..4], 5.0f32.to_le_bytes());
+    }
+
+    #[test]
+    fn segments_that_follow_each_other_are_read_together() {
+        let mut buffer = Buffer::zeroed(448);
+        buffer.as_bytes_mut().iter_mut().enumerate().for_each(|(at, byte)| *byte = at as u8);
+        let (promise, other) = (Promise::new(448), Arc::new(Buffer::zeroed(448)));
+        let at = |(start, bytes): (usize, usize)| promise.segment(start, bytes);
+        let mut segments = [(64, 64), (128, 128), (256, 60), (320, 64), (128, 64)].map(at).to_vec();
+        segments.push(Segment::new(other, 192, 64));
+        promise.keep(buffer);
+        let mut rest = &segments[..];
+        for (expected, count) in [(64..316, 3), (320..384, 1), (128..192, 1)] {
+            let (bytes, together) = Segment::adjoining(rest);
+            assert_eq!(bytes, expected.map(|at| at as u8).collect::<Vec<_>>());
+            assert_eq!(together, count);
+            rest = &rest[count..];
+        }
+        assert_eq!(Segment::adjoining(rest), (&[0; 64][..], 1), "it follows in another buffer");
     }
 
     #[test]

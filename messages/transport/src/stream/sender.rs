@@ -79,18 +79,19 @@ impl<W: AsyncWrite + Send + Unpin> FrameSender for Sender<W> {
             }
             let mut slices = Vec::with_capacity(1 + 2 * segments.len());
             slices.push(IoSlice::new(&bytes));
-            let mut end = 0;
-            for (at, (segment, start)) in segments.iter().zip(starts).enumerate() {
-                if !segment.is_ready() {
+            let (mut at, mut end) = (0, 0);
+            while at < segments.len() {
+                if !segments[at].is_ready() {
                     // Writes the segments that are ready instead of holding them back.
                     write_all(&mut self.stream, &mut slices, &self.taken).await?;
                     slices.clear();
                     last_of_write(&segments[at..]).ready().await?;
-                    segment.ready().await?;
+                    segments[at].ready().await?;
                 }
-                slices.push(IoSlice::new(&PADDING[..(start - end) as usize]));
-                slices.push(IoSlice::new(segment.as_bytes()));
-                end = start + segment.len() as u64;
+                let (bytes, count) = Segment::adjoining(&segments[at..]);
+                slices.push(IoSlice::new(&PADDING[..(starts[at] - end) as usize]));
+                slices.push(IoSlice::new(bytes));
+                (at, end) = (at + count, starts[at] + bytes.len() as u64);
             }
             write_all(&mut self.stream, &mut slices, &self.taken).await?;
             if answered {
