@@ -1,7 +1,7 @@
-//! The gradients of one step, in one pooled buffer for each variable. A push may begin before all gradients
-//! are computed: its payloads then consist of promises, and each promise is fulfilled when its gradient is
-//! complete. If the job compresses gradients, they are encoded when they are complete. This module must not
-//! depend on graphs.
+//! The gradients of one step, in pooled buffers. A push may begin before all gradients are computed: its
+//! payloads then consist of promises, and each promise is kept when the gradients of its buffer are complete,
+//! the last one when the computation has ended. If the job compresses gradients, they are encoded when they
+//! are complete. This module must not depend on graphs.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,7 +11,8 @@ use pushpull_kernels::cpu::{Threads, accumulate, scale_in_place};
 use pushpull_messages::id::VariableId;
 use pushpull_transport::buffer::{Buffer, BufferPool, Payload, Promise, Segment};
 
-use super::layout::{Layout, ShardLayout, SlicePart, VariableLayout};
+use super::completion::{Completed, Completion};
+use super::layout::{GradientPlace, Layout, ShardLayout, SlicePart, VariableLayout};
 use super::promises::Promises;
 use super::residuals::Residuals;
 use super::values::Values;
@@ -24,9 +25,9 @@ pub struct Gradients {
     /// The memory for encoded gradients.
     pool: BufferPool,
     residuals: Arc<Residuals>,
-    /// The buffer of each gradient; `None` after a promised gradient was completed, because its buffer is
-    /// then being sent.
-    variables: Vec<Option<Buffer>>,
+    /// The buffers of the layout; `None` after the promised gradients of a buffer were completed, because the
+    /// buffer is then being sent.
+    buffers: Vec<Option<Buffer>>,
     promises: Promises,
     /// The sums over the earlier batches of the same step; `None` for the step's first batch.
     earlier: Option<Box<EarlierBatches>>,
@@ -36,8 +37,11 @@ pub struct Gradients {
 /// of the current batch when that gradient is complete.
 #[derive(Debug)]
 struct EarlierBatches {
-    /// The sum for each variable; `None` after it was added to the gradient of the current batch.
+    /// The sums, in the buffers of the layout; `None` after all of a buffer was added to the gradients of the
+    /// current batch.
     sums: Vec<Option<Buffer>>,
+    /// The gradients of the current batch to which the sum was added.
+    added: Completion,
     /// The factor by which each gradient is multiplied after the sum over the earlier batches was added to
     /// it.
     factor: f32,
@@ -55,10 +59,10 @@ impl Gradients {
         pool: &BufferPool,
         residuals: &Arc<Residuals>,
     ) -> Self {
-        let variables = layout.variables.iter().map(|variable| Some(pool.take(variable.elements * 4)));
-        let (variables, promises) = (variables.collect(), Promises::default());
+        let buffers = layout.buffers.iter().map(|buffer| Some(pool.take(buffer.bytes)));
+        let (buffers, promises) = (buffers.collect(), Promises::default());
         let (layout, pool, residuals) = (Arc::clone(layout), pool.clone(), Arc::clone(residuals));
-        Self { layout, pool, residuals, variables, promises, earlier: None }
+        Self { layout, pool, residuals, buffers, promises, earlier: None }
     }
 
     /// Takes buffers for all gradients from the same pool.
@@ -71,7 +75,7 @@ impl Gradients {
     /// # Panics
     /// If a gradient was promised and is complete.
     pub(crate) fn scale(&mut self, factor: f32) {
-        for variable in (0..self.variables.len() as u32).map(VariableId) {
+        for variable in (0..self.layout.variables.len() as u32).map(VariableId) {
             scale_in_place(self.variable_mut(variable), factor, Threads::One);
         }
     }
@@ -85,7 +89,8 @@ impl Gradients {
     /// If `sum` has another layout.
     pub fn follow(&mut self, sum: Self, factor: f32) {
         assert!(Arc::ptr_eq(&self.layout, &sum.layout), "gradients of another layout");
-        self.earlier = Some(Box::new(EarlierBatches { sums: sum.variables, factor }));
+        let (sums, added) = (sum.buffers, Completion::new(&self.layout));
+        self.earlier = Some(Box::new(EarlierBatches { sums, added, factor }));
     }
 
     /// Returns the gradient of one variable, row-major. The caller must overwrite all of it.
@@ -93,7 +98,8 @@ impl Gradients {
     /// # Panics
     /// If the gradient was promised and is complete, because its buffer is then being sent.
     pub fn variable_mut(&mut self, variable: VariableId) -> &mut [f32] {
-        self.variables[variable.index()].as_mut().expect("a gradient that has not been sent").as_f32_mut()
+        let (buffer, place) = self.layout.place_of(variable);
+        &mut self.buffers[buffer].as_mut().expect("a gradient that has not been sent").as_f32_mut()[place]
     }
 
     /// Returns the gradient of one variable, row-major.
@@ -101,7 +107,8 @@ impl Gradients {
     /// # Panics
     /// If the gradient was promised and is complete, because its buffer is then being sent.
     pub fn variable(&self, variable: VariableId) -> &[f32] {
-        self.variables[variable.index()].as_ref().expect("a gradient that has not been sent").as_f32()
+        let (buffer, place) = self.layout.place_of(variable);
+        &self.buffers[buffer].as_ref().expect("a gradient that has not been sent").as_f32()[place]
     }
 
     /// Adds the gradients of another device to these gradients.
@@ -110,33 +117,34 @@ impl Gradients {
     /// If `other` has another layout, or if a gradient was promised and is complete.
     pub fn add(&mut self, other: &Self) {
         assert!(Arc::ptr_eq(&self.layout, &other.layout), "gradients of another layout");
-        for variable in (0..self.variables.len() as u32).map(VariableId) {
+        for variable in (0..self.layout.variables.len() as u32).map(VariableId) {
             accumulate(self.variable_mut(variable), other.variable(variable), Threads::One);
         }
     }
 
     /// Returns a payload for each shard, with one segment for each slice. A segment is a promise until its
-    /// gradient is [`complete`](Self::complete). The last slice is sent first, because the backward pass
+    /// gradient is [`complete`](Self::complete), and the last one until these gradients are dropped. The last slice is sent first, because the backward pass
     /// computes the gradients of the first layer last.
     ///
     /// # Panics
     /// If the gradients have been promised before.
     pub fn promise(&mut self) -> Vec<Payload> {
         assert!(!self.promises.are_made(), "gradients are promised once");
-        let bytes = |variable: &VariableLayout| variable.encoded_bytes.unwrap_or(variable.elements * 4);
-        let promises: Vec<Promise> = self.layout.variables.iter().map(bytes).map(Promise::new).collect();
-        let payloads =
-            self.payloads(|variable, bytes| promises[variable.index()].segment(bytes.start, bytes.len()));
-        self.promises = Promises::new(promises);
+        let promises: Vec<Promise> =
+            (0..self.buffers.len()).map(|buffer| Promise::new(self.layout.sent_bytes_of(buffer))).collect();
+        let payloads = self.payloads(|buffer, bytes| promises[buffer].segment(bytes.start, bytes.len()));
+        self.promises = Promises::new(promises, &self.layout);
         payloads
     }
 
-    /// Returns a payload for each shard. `segment` returns a range of the bytes that are sent of a gradient.
-    fn payloads(&self, segment: impl Fn(VariableId, Range<usize>) -> Segment) -> Vec<Payload> {
+    /// Returns a payload for each shard. `segment` returns a range of the bytes that are sent of a buffer.
+    fn payloads(&self, segment: impl Fn(usize, Range<usize>) -> Segment) -> Vec<Payload> {
         let of_shard = |shard: &ShardLayout| {
             let parts = shard.parts.iter().rev();
             let segments = parts.map(|SlicePart { variable, gradient, .. }| {
-                segment(*variable, gradient.start..gradient.start + gradient.bytes)
+                let GradientPlace { buffer, start } = self.layout.variables[variable.index()].place;
+                let start = start + gradient.start;
+                segment(buffer, start..start + gradient.bytes)
             });
             Payload::new(segments.collect())
         };
@@ -144,26 +152,24 @@ impl Gradients {
     }
 
     /// Marks the gradient of one variable as computed. The sum over earlier batches is then added to it. A
-    /// promised gradient is encoded if the job says so, can then be sent, and can no longer be accessed here.
-    /// The gradient that is completed last can be sent when these gradients are dropped.
+    /// promised gradient is encoded if the job says so. When all gradients of its buffer are complete, they
+    /// can be sent, and can no longer be accessed here. The buffer that is completed last can be sent when
+    /// these gradients are dropped.
     pub fn complete(&mut self, variable: VariableId) {
-        match self.promises.take(variable) {
-            Some(promise) => {
-                let sent = self.take_complete(variable);
-                self.promises.keep(promise, sent);
-            }
-            None => self.add_earlier(variable),
+        self.add_earlier(variable);
+        let buffer = self.layout.variables[variable.index()].place.buffer;
+        if let Some(promise) = self.promises.complete(variable, buffer) {
+            let sent = self.take_sent(buffer);
+            self.promises.keep(promise, sent);
         }
     }
 
-    /// Marks the gradient of one variable as computed, and returns what is sent of it.
-    fn take_complete(&mut self, variable: VariableId) -> Buffer {
-        self.add_earlier(variable);
-        let gradient = self.variables[variable.index()].take();
-        let gradient = gradient.expect("a gradient is there until it is complete");
-        match self.layout.variables[variable.index()].encoded_bytes {
-            Some(bytes) => self.encode(variable, &gradient, bytes),
-            None => gradient,
+    /// Returns what is sent of the complete gradients of a buffer.
+    fn take_sent(&mut self, buffer: usize) -> Buffer {
+        let gradients = self.buffers[buffer].take().expect("gradients are there until they are sent");
+        match self.layout.encoded(buffer) {
+            Some((variable, bytes)) => self.encode(variable, &gradients, bytes),
+            None => gradients,
         }
     }
 
@@ -188,20 +194,32 @@ impl Gradients {
     }
 
     fn add_earlier(&mut self, variable: VariableId) {
-        let Some(EarlierBatches { sums, factor }) = self.earlier.as_deref_mut() else { return };
-        let Some(sum) = sums[variable.index()].take() else { return };
-        let factor = *factor;
+        let Some(mut earlier) = self.earlier.take() else { return };
+        let (buffer, place) = self.layout.place_of(variable);
+        let EarlierBatches { sums, added, factor } = &mut *earlier;
+        let done = added.complete(variable, buffer);
+        if done != Completed::Before {
+            let sum = sums[buffer].as_ref().expect("a sum is there until it is added");
+            self.add_sum(variable, &sum.as_f32()[place], *factor);
+        }
+        if done == Completed::LastOfBuffer {
+            sums[buffer] = None;
+        }
+        self.earlier = Some(earlier);
+    }
+
+    fn add_sum(&mut self, variable: VariableId, sum: &[f32], factor: f32) {
         let gradient = self.variable_mut(variable);
-        accumulate(gradient, sum.as_f32(), Threads::One);
+        accumulate(gradient, sum, Threads::One);
         // Only the last batch of a step has a factor other than 1. The sums before it are not scaled.
         if factor != 1.0 {
             scale_in_place(gradient, factor, Threads::One);
         }
     }
 
-    /// Marks all gradients as computed.
+    /// Marks all gradients as computed. If they are promised, the last buffer can be sent when they are dropped.
     pub fn complete_all(&mut self) {
-        (0..self.variables.len() as u32).for_each(|variable| self.complete(VariableId(variable)));
+        (0..self.layout.variables.len() as u32).for_each(|variable| self.complete(VariableId(variable)));
     }
 
     /// Converts the gradients to values of the variables. The elements remain the same, and are not copied.
@@ -209,10 +227,13 @@ impl Gradients {
     /// # Panics
     /// If a gradient was promised and is already complete, because that gradient may have been sent.
     pub fn into_values(self) -> Values {
-        let whole = |buffer: Option<Buffer>| {
-            Segment::whole(Arc::new(buffer.expect("a gradient that has not been sent")))
-        };
-        Values::new(self.variables.into_iter().map(whole).collect())
+        let whole = |buffer: Option<Buffer>| Arc::new(buffer.expect("gradients that have not been sent"));
+        let buffers: Vec<Arc<Buffer>> = self.buffers.into_iter().map(whole).collect();
+        let segment =
+            |VariableLayout { place: GradientPlace { buffer, start }, elements, .. }: &VariableLayout| {
+                Segment::new(Arc::clone(&buffers[*buffer]), *start, elements * 4)
+            };
+        Values::new(self.layout.variables.iter().map(segment).collect())
     }
 
     /// Completes all gradients, and returns a payload for each shard.
@@ -220,13 +241,11 @@ impl Gradients {
     /// # Panics
     /// If the gradients have been promised.
     pub fn into_payloads(mut self) -> Vec<Payload> {
-        assert!(!self.promises.are_made(), "gradients are promised once");
-        let count = self.variables.len() as u32;
+        assert!(!self.promises.are_made(), "promised gradients have payloads already");
+        self.complete_all();
         let buffers: Vec<Arc<Buffer>> =
-            (0..count).map(|variable| Arc::new(self.take_complete(VariableId(variable)))).collect();
-        self.payloads(|variable, bytes| {
-            Segment::new(Arc::clone(&buffers[variable.index()]), bytes.start, bytes.len())
-        })
+            (0..self.buffers.len()).map(|buffer| Arc::new(self.take_sent(buffer))).collect();
+        self.payloads(|buffer, bytes| Segment::new(Arc::clone(&buffers[buffer]), bytes.start, bytes.len()))
     }
 }
 

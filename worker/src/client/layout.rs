@@ -2,6 +2,7 @@
 //! are sent. Computed once from the placement and the job. This module must not depend on tensors.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use pushpull_kernels::cpu::Encoding;
 use pushpull_messages::compression::{EncodingSpec, SentAs};
@@ -18,6 +19,8 @@ pub struct Layout {
     pub(crate) digest: u32,
     pub(crate) shards: Vec<ShardLayout>,
     pub(crate) variables: Vec<VariableLayout>,
+    /// The buffers of the gradients.
+    pub(crate) buffers: Vec<BufferLayout>,
 }
 
 /// The slices of one shard, in the order of the placement.
@@ -57,8 +60,28 @@ pub(crate) struct VariableLayout {
     /// The number of bytes in which the gradient is sent, if a part of it is encoded. Otherwise the gradient
     /// is sent from the memory in which it was computed.
     pub encoded_bytes: Option<usize>,
+    /// Where the gradient is computed.
+    pub place: GradientPlace,
     /// The slices in the order of the variable's rows; a single slice if the variable is not split.
     pub parts: Vec<ShardPart>,
+}
+
+/// The place of a gradient among the buffers of all gradients.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct GradientPlace {
+    pub buffer: usize,
+    /// Where the gradient begins in the buffer, in bytes.
+    pub start: usize,
+}
+
+/// A buffer of gradients: of one variable, or of several small ones that are sent one after the other. Many
+/// small buffers take longer to manage and to send than to fill.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct BufferLayout {
+    /// The size of the buffer in bytes.
+    pub bytes: usize,
+    /// The variables, in the order in which their gradients are sent.
+    pub variables: Vec<VariableId>,
 }
 
 /// The location of a slice: its shard, and its position among the slices of the shard.
@@ -72,6 +95,11 @@ pub(crate) struct ShardPart {
     pub first_element: usize,
     pub elements: usize,
 }
+
+/// The size of the largest gradient, in bytes, that shares a buffer with others.
+const SMALL_BYTES_MAX: usize = 64 << 10;
+/// The size of the largest buffer, in bytes, that gradients share. They are sent when the last one is complete.
+const SHARED_BUFFER_BYTES_MAX: usize = 1 << 20;
 
 /// Returns the encoding of a part with `elements` elements; `None` if it would not make the part smaller.
 /// The shard's `encoding`, in its compression, must decide in the same way.
@@ -131,6 +159,7 @@ impl Layout {
             .map(|variable| VariableLayout {
                 elements: variable.shape.elements(),
                 encoded_bytes: None,
+                place: GradientPlace::default(),
                 parts: Vec::new(),
             })
             .collect();
@@ -154,7 +183,49 @@ impl Layout {
             assert!([0, variable.shape.elements()].contains(&placed), "variable '{}' is cut", variable.name);
             layout.elements = placed;
         }
-        Self { epoch: placement.epoch, digest: placement.digest(), shards, variables: layouts }
+        let (epoch, digest) = (placement.epoch, placement.digest());
+        let mut layout = Self { epoch, digest, shards, variables: layouts, buffers: Vec::new() };
+        layout.place_gradients();
+        layout
+    }
+
+    /// Sets the places of the gradients.
+    fn place_gradients(&mut self) {
+        let Self { shards, variables, buffers, .. } = self;
+        buffers.clear();
+        let is_small = |variable: &VariableLayout| {
+            let is_whole = variable.parts.len() == 1 && variable.encoded_bytes.is_none();
+            is_whole && variable.elements * 4 <= SMALL_BYTES_MAX
+        };
+        for shard in shards.iter() {
+            let mut shared: Option<BufferLayout> = None;
+            // The last slice is sent first.
+            for part in shard.parts.iter().rev() {
+                let variable = &mut variables[part.variable.index()];
+                if !is_small(variable) {
+                    buffers.extend(shared.take());
+                    continue;
+                }
+                let bytes = variable.elements * 4;
+                let has_room = |shared: &BufferLayout| {
+                    shared.bytes.next_multiple_of(ALIGNMENT) + bytes <= SHARED_BUFFER_BYTES_MAX
+                };
+                if !shared.as_ref().is_some_and(has_room) {
+                    buffers.extend(shared.take());
+                }
+                let shared = shared.get_or_insert_default();
+                let start = shared.bytes.next_multiple_of(ALIGNMENT);
+                variable.place = GradientPlace { buffer: buffers.len(), start };
+                shared.bytes = start + bytes;
+                shared.variables.push(part.variable);
+            }
+            buffers.extend(shared);
+        }
+        for (id, variable) in variables.iter_mut().enumerate().filter(|(_, variable)| !is_small(variable)) {
+            variable.place = GradientPlace { buffer: buffers.len(), start: 0 };
+            let variables = vec![VariableId(id as u32)];
+            buffers.push(BufferLayout { bytes: variable.elements * 4, variables });
+        }
     }
 
     /// Sets how each variable is sent, in the order of the variables.
@@ -183,6 +254,26 @@ impl Layout {
                 }
             }
         }
+        self.place_gradients();
+    }
+
+    /// Returns the buffer of a variable's gradient, and the elements of the buffer that the gradient takes.
+    pub(crate) fn place_of(&self, variable: VariableId) -> (usize, Range<usize>) {
+        let VariableLayout { place: GradientPlace { buffer, start }, elements, .. } =
+            self.variables[variable.index()];
+        (buffer, start / 4..start / 4 + elements)
+    }
+
+    /// Returns the variable whose gradient is in a buffer, and the number of bytes in which it is encoded;
+    /// `None` if the gradients of the buffer are sent exactly.
+    pub(crate) fn encoded(&self, buffer: usize) -> Option<(VariableId, usize)> {
+        let [variable] = self.buffers[buffer].variables[..] else { return None };
+        Some((variable, self.variables[variable.index()].encoded_bytes?))
+    }
+
+    /// Returns the number of bytes that are sent of a buffer.
+    pub(crate) fn sent_bytes_of(&self, buffer: usize) -> usize {
+        self.encoded(buffer).map_or(self.buffers[buffer].bytes, |(_, bytes)| bytes)
     }
 
     /// Returns the number of bytes of all gradients as they are sent, of all values in the replies to pushes,

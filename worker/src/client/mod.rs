@@ -1,6 +1,7 @@
 //! The push/pull client: the values and gradients of all variables, and their transfer from and to the
 //! shards. This module must not depend on graphs, data or devices.
 
+mod completion;
 mod config;
 mod error;
 mod exchange;

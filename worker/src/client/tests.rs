@@ -137,12 +137,12 @@ fn a_push_goes_to_the_shards_that_are_behind() {
 }
 
 proptest! {
-    /// Completes the gradients in any order.
+    /// Completes the gradients in any order. Each has a buffer of its own.
     #[test]
-    fn the_last_gradient_leaves_with_the_end_of_the_step(
+    fn the_last_promise_is_settled_with_the_gradients(
         (order, fails) in (Just((0..4u32).collect::<Vec<_>>()).prop_shuffle(), any::<bool>()),
     ) {
-        let layout = layout(&[((1, 3, 0), None); 4], 1);
+        let layout = layout(&[((1, 20_000, 0), None); 4], 1);
         let mut gradients = Gradients::take(&layout, &BufferPool::default());
         let payloads = gradients.promise();
         let count = || payloads[0].segments().iter().filter(|segment| segment.is_ready()).count();
@@ -158,6 +158,42 @@ proptest! {
         prop_assert_eq!(payloads[0].complete_at().is_some(), completed == 4);
         let ready = payloads[0].ready().now_or_never();
         prop_assert_eq!(ready.map(|ready| ready.is_ok()), Some(completed == 4));
+    }
+
+    /// Completes gradients of which some share a buffer, in any order and some twice.
+    #[test]
+    fn gradients_of_a_buffer_leave_together(
+        order in Just((0..6u32).collect::<Vec<_>>()).prop_shuffle(),
+        twice in any::<u32>(),
+    ) {
+        // The variables 1, 2 and 3 are small and are sent one after the other. The next small one is apart.
+        let sizes = [20_000, 3, 16, 1_000, 30_000, 7];
+        let layout = layout(&sizes.map(|size| ((1, size, 0), None)), 1);
+        let buffers: Vec<_> = layout.variables.iter().map(|variable| variable.place.buffer).collect();
+        prop_assert!(buffers[1] == buffers[2] && buffers[2] == buffers[3] && layout.buffers.len() == 4);
+        let mut gradients = Gradients::take(&layout, &BufferPool::default());
+        let payloads = gradients.promise();
+        let numbers = fill(&mut gradients, &layout, 5);
+        let ready = |variable: usize| payloads[0].segments()[5 - variable].is_ready();
+        let mut complete = Vec::new();
+        for &variable in &order {
+            gradients.complete(VariableId(variable));
+            if twice & 1 << variable != 0 {
+                gradients.complete(VariableId(variable));
+            }
+            complete.push(variable as usize);
+            let whole = |buffer| (0..6).all(|other| buffers[other] != buffer || complete.contains(&other));
+            let is_last = (0..4).all(whole);
+            let last = buffers[variable as usize];
+            for (other, &buffer) in buffers.iter().enumerate() {
+                let leaves = whole(buffer) && !(is_last && buffer == last);
+                prop_assert_eq!(ready(other), leaves, "variable {}", other);
+            }
+        }
+        drop(gradients);
+        for (variable, numbers) in numbers.iter().enumerate() {
+            prop_assert_eq!(payloads[0].segments()[5 - variable].as_f32(), &numbers[..]);
+        }
     }
 
     /// Encodes the gradients of one step, early and late, and assembles the payloads as values.

@@ -112,8 +112,7 @@ impl Tracer {
 
     /// Returns the time at which the whole push could be sent, and the time at which its reply arrived. If
     /// the reply seems to have arrived before the push could be sent, both times are the time of the reply's
-    /// arrival. This can happen because a push may begin while its gradients are computed, so the reply may
-    /// arrive before the completion of the gradients is recorded.
+    /// arrival.
     fn on_its_way(&self, push: &TracedPush) -> (Micros, Micros) {
         (self.clock.at(push.sent.max(push.complete).min(push.back)), self.clock.at(push.back))
     }

@@ -200,8 +200,11 @@ impl Stepper {
         let compute = async {
             let computed = lease.hold(devices.step(fed, random, &values, memory, recorded)).await??;
             let Computed { loss, gradients, fetched, work } = computed;
+            // The values go first, so that the ps learns of it together with the gradients, and may change
+            // them in place.
+            drop(values);
             // The device has completed all gradients. The last one leaves now.
-            drop((gradients, values));
+            drop(gradients);
             let computed = observe::now();
             journal.enter("exchange", computed);
             after_others(meanwhile).await;

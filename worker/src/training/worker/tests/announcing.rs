@@ -11,7 +11,7 @@ use crate::client::{Gradients, Values};
 use crate::devices::{Complete, DeviceList, GraphReplica, Replica, ReplicaConfig, ReplicaError};
 
 const STEPS: u64 = 40;
-/// How many turns other threads get between two steps.
+/// How often a worker offers its core to other threads between two steps.
 const TURNS: usize = 1000;
 
 /// A batch that a replica has seen: its number and its columns.
@@ -59,8 +59,8 @@ impl Replica for Copying {
     }
 }
 
-/// A hook that gives the thread that prepares batches the time for one. The values of such a small job come
-/// at once, so it might never be ahead.
+/// A hook that lets the prefetch thread prepare a batch. The values of such a small job come at once, so that
+/// thread might never be ahead.
 struct Pause;
 
 impl Hook for Pause {
