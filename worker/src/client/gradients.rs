@@ -123,8 +123,8 @@ impl Gradients {
     }
 
     /// Returns a payload for each shard, with one segment for each slice. A segment is a promise until its
-    /// gradient is [`complete`](Self::complete), and the last one until these gradients are dropped. The last slice is sent first, because the backward pass
-    /// computes the gradients of the first layer last.
+    /// gradient is [`complete`](Self::complete), and the last one until these gradients are dropped. The last
+    /// slice is sent first, because the backward pass computes the gradients of the first layer last.
     ///
     /// # Panics
     /// If the gradients have been promised before.
@@ -217,7 +217,8 @@ impl Gradients {
         }
     }
 
-    /// Marks all gradients as computed. If they are promised, the last buffer can be sent when they are dropped.
+    /// Marks all gradients as computed. If they are promised, the last buffer can be sent when they are
+    /// dropped.
     pub fn complete_all(&mut self) {
         (0..self.layout.variables.len() as u32).for_each(|variable| self.complete(VariableId(variable)));
     }

@@ -98,7 +98,8 @@ pub(crate) struct ShardPart {
 
 /// The size of the largest gradient, in bytes, that shares a buffer with others.
 const SMALL_BYTES_MAX: usize = 64 << 10;
-/// The size of the largest buffer, in bytes, that gradients share. They are sent when the last one is complete.
+/// The size of the largest buffer, in bytes, that gradients share. They are sent when the last one is
+/// complete.
 const SHARED_BUFFER_BYTES_MAX: usize = 1 << 20;
 
 /// Returns the encoding of a part with `elements` elements; `None` if it would not make the part smaller.

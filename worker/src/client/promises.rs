@@ -12,8 +12,8 @@ const AT_ONCE_BYTES_MIN: usize = 4 << 20;
 
 /// The promises of all buffers. A promise is kept when all gradients of its buffer are complete. The last
 /// promise is kept only when this value is dropped: the thread that sends gradients drops it when it learns
-/// that the computation has ended. If it were kept earlier, that thread would be woken twice, and each wake-up
-/// takes the processor from the computation.
+/// that the computation has ended. If it were kept earlier, that thread would be woken twice, and each
+/// wake-up takes the processor from the computation.
 #[derive(Debug, Default)]
 pub(super) struct Promises {
     /// The promise of each buffer; `None` if the buffer is complete. Empty until the gradients are promised.
@@ -36,8 +36,8 @@ impl Promises {
         !self.open.is_empty()
     }
 
-    /// Marks the gradient of a variable, which is in `buffer`, as complete. If all gradients of the buffer are
-    /// complete now, and have been promised, returns the promise.
+    /// Marks the gradient of a variable, which is in `buffer`, as complete. If all gradients of the buffer
+    /// are complete now, and have been promised, returns the promise.
     pub(super) fn complete(&mut self, variable: VariableId, buffer: usize) -> Option<Promise> {
         if !self.are_made() || self.completion.complete(variable, buffer) != Completed::LastOfBuffer {
             return None;

@@ -9,7 +9,8 @@ use pushpull_messages::observe;
 use pushpull_transport::buffer::Payload;
 
 /// Awaits the reply of a call that sends `gradients`. Returns the reply, and the time at which all gradients
-/// were complete, but not before the call began. If they never were, returns the time at which the call began.
+/// were complete, but not before the call began. If they never were, returns the time at which the call
+/// began.
 pub(super) async fn timed<T>(gradients: Payload, call: impl Future<Output = T>) -> (T, Instant) {
     let begun = observe::now();
     let reply = call.await;

@@ -14,8 +14,8 @@ use super::segment::Segment;
 /// multiple of [`ALIGNMENT`] bytes from the beginning of the payload.
 #[derive(Clone, Debug, Default)]
 pub struct Payload {
-    /// The segments; `None` if there are none. A request is kept until it is answered, so payloads are cloned.
-    /// The clones share this list.
+    /// The segments; `None` if there are none. A request is kept until it is answered, so payloads are
+    /// cloned. The clones share this list.
     segments: Option<Arc<Vec<Segment>>>,
     taken: bool,
 }
