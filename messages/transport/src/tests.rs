@@ -380,7 +380,7 @@ async fn segments_of_one_buffer_come_back_whole() {
         let client = client(&setup, TaskId::worker(0)).await.unwrap();
         let numbers: Vec<f32> = (0..100_000).map(|at| at as f32).collect();
         let buffer = Arc::new(Buffer::from_f32(&numbers));
-        // Some follow each other without a gap, some with padding, and some overlap. All in numbers of floats.
+        // Some follow each other without a gap, some with padding, and some overlap. In floats.
         let places =
             [(0, 1024), (1024, 64), (1088, 16), (1104, 3), (1120, 80_000), (16, 16), (32, 0), (32, 5)];
         let segments = places.map(|(start, count)| Segment::new(Arc::clone(&buffer), start * 4, count * 4));
