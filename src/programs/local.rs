@@ -50,6 +50,8 @@ pub(crate) struct Local {
     pub worker_flags: Vec<String>,
     /// The core of each worker; empty if each may use all cores.
     pub worker_cores: Vec<usize>,
+    /// Whether no other program computes on this host.
+    pub dedicated: bool,
     /// The time limit for the chief to save the job and end after a signal.
     pub drain_timeout: Duration,
     /// The format of all tasks' logs.
@@ -115,7 +117,8 @@ impl Local {
             JobName::Ps => command.args(&self.ps_flags),
             _ => {
                 let core = self.worker_cores.get(task.index as usize).map(|core| format!("--core={core}"));
-                command.args(&self.worker_flags).args(core)
+                let dedicated = core.as_ref().filter(|_| self.dedicated).map(|_| "--dedicated");
+                command.args(&self.worker_flags).args(core).args(dedicated)
             }
         };
         if let Some(parent_fd) = socket {

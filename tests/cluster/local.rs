@@ -204,10 +204,11 @@ fn workers_with_a_core_each_use_no_other() {
     let [synchronous, asynchronous] = [(&dir, "sync"), (&other, "async")]
         .map(|(dir, sync)| Job::with(dir.path(), ENDLESS, &["--sync", sync]));
     for (job, flags, are_bound, give_way) in [
-        (&synchronous, ["--workers=2", "--ps=1", "--devices=1"], true, true),
-        (&asynchronous, ["--workers=4", "--ps=1", "--devices=1"], true, false),
-        (&synchronous, ["--workers=2", "--ps=0", "--devices=1"], true, true),
-        (&synchronous, ["--workers=3", "--ps=1", "--devices=1"], false, false),
+        (&synchronous, ["--workers=2", "--ps=1", "--dedicated"], true, true),
+        (&asynchronous, ["--workers=4", "--ps=1", "--dedicated"], true, false),
+        (&synchronous, ["--workers=2", "--ps=0", "--dedicated"], true, true),
+        (&synchronous, ["--workers=2", "--ps=1", "--devices=1"], true, false),
+        (&synchronous, ["--workers=3", "--ps=1", "--dedicated"], false, false),
         (&synchronous, ["--workers=2", "--ps=1", "--devices=2"], false, false),
         (&synchronous, ["--workers=2", "--ps=1", "--bind-to-core=false"], false, false),
     ] {

@@ -28,8 +28,9 @@ pub struct WorkerConfig {
     pub own_threads: bool,
     /// If true, the thread that starts this worker, and the threads that it starts, do not interrupt other
     /// threads of their core, from the start of a synchronous job of one host on. Set it if all threads of
-    /// the worker have to share one core, and its links stay within the host: otherwise a ps task that
-    /// answers one worker is interrupted by it before it answers the others.
+    /// the worker have to share one core, its links stay within the host, and no other program computes
+    /// there: then a ps task that answers one worker is not interrupted by it before it answers the others.
+    /// Another program would get most of the core.
     pub gives_way: bool,
     /// If true, an operation may request another device than that of its replica, but still runs on its
     /// replica's device. If false, such a request is an error.

@@ -63,6 +63,10 @@ pub(super) struct LocalArgs {
     /// gets equally many of them: true runs each worker on one core, false lets the system choose. Linux only
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     bind_to_core: bool,
+    /// No other program computes on this host. In synchronous jobs, workers with a core each then give way to
+    /// the ps task; another program would get most of their cores
+    #[arg(long)]
+    dedicated: bool,
     /// Directory of the data on this host, if it differs from the directory in the job file
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
@@ -103,6 +107,7 @@ impl LocalArgs {
             ps_flags: self.ps_flags(&observe)?,
             worker_flags: self.worker_flags(ps, workers, observe)?,
             worker_cores: self.worker_cores(ps, workers)?,
+            dedicated: self.dedicated,
             drain_timeout: self.saving.drain_timeout(),
             log_format: self.observe.log_format(),
             job: self.job,

@@ -37,6 +37,10 @@ pub(super) struct WorkerArgs {
     /// for large variables. Linux only
     #[arg(long, value_name = "N")]
     core: Option<usize>,
+    /// No other program computes on this host. In synchronous jobs of one host, the threads of a worker with
+    /// --core then give way to the ps task; another program would get most of the core
+    #[arg(long, requires = "core")]
+    dedicated: bool,
     /// Directory of the data on this host, if it differs from the directory in the job file
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
@@ -82,7 +86,7 @@ pub fn worker_main_with(datasets: Datasets) -> ExitCode {
             datasets,
             start_timeout: args.cluster.start_timeout(),
             hung_after: args.hang.after(),
-            gives_way: args.core.is_some() && network.local,
+            gives_way: args.dedicated && network.local,
             ..args.device.config(threads, log_placement)?
         };
         let mut ps = args.hosted.config(&args.cluster)?;

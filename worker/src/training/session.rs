@@ -9,7 +9,7 @@ use pushpull_input::{PipelineWorker, TestSet, input_in_directory};
 use pushpull_kernels::cpu::become_batch_work;
 use pushpull_messages::cluster::on_one_host;
 use pushpull_messages::id::{Incarnation, JobName};
-use pushpull_messages::input::ColumnSpec;
+use pushpull_messages::input::{ColumnSpec, InputSpec};
 use pushpull_messages::job::JobSpec;
 use pushpull_messages::message::{Go, Ready, Register, Registered, Rejoin, Resume, ServeStage, Share};
 use pushpull_messages::observe::TraceSpec;
@@ -169,6 +169,7 @@ impl SessionStart<'_> {
         let sent = job.clone();
         job.freeze();
         if let Some(directory) = &config.data_dir {
+            warn_unless_read(&job.input);
             job.input = input_in_directory(&job.input, directory)?;
         }
         let (variables, own) = (&job.graph.variables, (&placement, &stages, 0));
@@ -385,5 +386,12 @@ impl SessionStart<'_> {
     /// Returns how long the worker waits for the other tasks, and for its own preparation.
     fn limit(&self) -> Duration {
         self.config.start_timeout + CHIEF_FIRST
+    }
+}
+
+/// Logs a warning if the input reads no files, so that their directory means nothing.
+fn warn_unless_read(input: &InputSpec) {
+    if [&input.train, &input.test].into_iter().all(|set| set.files().is_empty()) {
+        tracing::warn!("the data directory has no effect: the job generates its data, or the program has it");
     }
 }
