@@ -1,8 +1,8 @@
 //! Measures the examples per second of training: with all tasks in one process, with one process per task,
 //! and with processes that only compute. With `--peer`, each round also measures another system.
 //!
-//! `cargo bench --bench throughput -- [--model NAME] [--rounds N] [--steps N] [--workers N] [--ps N] [--sync
-//! POLICY] [--peer 'COMMAND']`. COMMAND prints its result as `N examples/s`.
+//! `cargo bench --bench throughput -- [--model NAME] [--rounds N] [--steps N] [--workers N] [--ps N]
+//! [--dedicated] [--sync POLICY] [--peer 'COMMAND']`. COMMAND prints its result as `N examples/s`.
 
 mod support;
 
@@ -37,6 +37,9 @@ struct Args {
     /// Synchronisation policy, such as async, bounded:2, sync or sync:1
     #[arg(long, default_value_t)]
     sync: SyncSpec,
+    /// Passes `--dedicated` to `pushpull local`: no other program computes on this host
+    #[arg(long)]
+    dedicated: bool,
     /// Command that measures another system, for comparison; it prints its result as N examples/s
     #[arg(long)]
     peer: Option<String>,
@@ -142,7 +145,11 @@ fn embedded(args: &Args) -> anyhow::Result<f64> {
 fn processes(args: &Args, folder: &Path) -> anyhow::Result<f64> {
     let file = folder.join("job.json");
     std::fs::write(&file, job(args)?.to_json())?;
-    train(folder, local(folder, &file, args.ps, args.workers))
+    let mut command = local(folder, &file, args.ps, args.workers);
+    if args.dedicated {
+        command.arg("--dedicated");
+    }
+    train(folder, command)
 }
 
 fn peer(command: &str) -> anyhow::Result<f64> {
