@@ -144,6 +144,18 @@ fn clusters_that_cannot_be() {
 }
 
 #[test]
+fn workers_that_cannot_have_a_core() {
+    let spec = format!("--cluster-spec={SPEC}");
+    for (flags, expected) in [
+        (&["--dedicated"][..], &["--core"][..]),
+        (&["--core=x", "--dedicated"], &["--core", "x"]),
+        (&["--core=0", "--threads=2"], &["--core", "--threads 1"]),
+    ] {
+        refused(as_worker(flags).args([&spec, "--task-index=0"]), expected);
+    }
+}
+
+#[test]
 fn updates_that_cannot_be_made() {
     for (flag, value, valid) in [
         ("--optimizer", "adamax", "rmsprop"),

@@ -136,7 +136,43 @@ fn a_push_goes_to_the_shards_that_are_behind() {
     assert_eq!([below(&[5, 3]), below(&[4, 5, 5])], [Some(5); 2]);
 }
 
+/// A large gradient that is completed last takes longer to send than a wake-up takes.
+#[test]
+fn a_large_last_gradient_leaves_at_once() {
+    for (elements, leaves) in [((4 << 20) / 4 - 1, false), ((4 << 20) / 4, true)] {
+        let layout = layout(&[((1, elements, 0), None)], 1);
+        let mut gradients = Gradients::take(&layout, &BufferPool::default());
+        let payloads = gradients.promise();
+        gradients.complete(VariableId(0));
+        assert_eq!(payloads[0].segments()[0].is_ready(), leaves, "{elements} elements");
+    }
+}
+
 proptest! {
+    /// Gradients that share a buffer do not overlap, and the buffer has at most 1 MiB.
+    #[test]
+    fn buffers_hold_gradients_one_after_the_other(
+        sizes in prop::collection::vec(0usize..20_000, 1..80),
+        shards in 1u32..4,
+        splits in prop::collection::vec(any::<u8>(), 80),
+    ) {
+        let variables: Vec<_> = sizes.iter().zip(splits).map(|(&size, how)| ((2, size + 1, how), None)).collect();
+        let layout = layout(&variables, shards);
+        let mut count = 0;
+        for (position, buffer) in layout.buffers.iter().enumerate() {
+            prop_assert!(buffer.variables.len() == 1 || buffer.bytes <= 1 << 20);
+            let mut end = 0usize;
+            for variable in &buffer.variables {
+                let (own, place) = layout.place_of(*variable);
+                prop_assert!(own == position && place.start * 4 == end.next_multiple_of(64));
+                end = place.end * 4;
+            }
+            prop_assert_eq!(end, buffer.bytes);
+            count += buffer.variables.len();
+        }
+        prop_assert_eq!(count, variables.len(), "each variable has one place");
+    }
+
     /// Completes the gradients in any order. Each has a buffer of its own.
     #[test]
     fn the_last_promise_is_settled_with_the_gradients(
