@@ -8,7 +8,7 @@ use crate::id::{Incarnation, TaskId};
 use crate::placement::SHARDS_PER_TASK_MAX;
 
 /// The version of the protocol, that is, of all messages in this crate.
-pub const PROTOCOL: u16 = 11;
+pub const PROTOCOL: u16 = 12;
 /// The maximum number of bytes in the address of an HTTP endpoint.
 const HTTP_BYTES_MAX: usize = 272;
 

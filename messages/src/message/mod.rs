@@ -54,7 +54,7 @@ pub use inspect::{HeldMember, HeldShard, Inspect, Inspected};
 pub use leave::{Leave, Left};
 pub use observe::{Observe, ShardCounters, ShardSnapshot, StalenessHistogram};
 pub use pull::{Pull, PullAt, Pulled};
-pub use push::{Contribution, Push, PushId, Pushed, Verdict};
+pub use push::{Contribution, Drafted, Push, PushId, Pushed, Verdict};
 pub use refusal::{Refusal, RefusalCode};
 pub use register::{Go, Ready, Register, Registered, Resume};
 pub use rejoin::{Rejoin, Rejoined};
@@ -307,4 +307,5 @@ messages! {
     88 RelayPush: "Worker to worker: a push to be added to yours and passed on; the reply is `Pushed`.",
     90 AccessFiles: "Chief or ps to ps: read or change the files in your memory.",
     91 FilesAccessed: "Ps: the result.",
+    92 Drafted: "Ps to worker, before `Pushed`: the values that a push makes if it is applied.",
 }

@@ -151,6 +151,23 @@ pub struct Pushed {
     pub slices: Vec<SliceId>,
 }
 
+/// The values that a push makes if it is applied, sent before its reply. The ps task computes them while the
+/// push arrives. They are valid only if the reply, [`Pushed`], has the same version and no slices; they are
+/// then the values of that reply.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Drafted {
+    /// The version that the push makes if it is applied.
+    pub version: Version,
+    /// The slices whose values the payload contains, one segment each.
+    pub slices: Vec<SliceId>,
+}
+
+impl Content for Drafted {
+    fn validate(&self, segments: &[u64]) -> Result<(), Invalid> {
+        one_segment_per_slice(&self.slices, segments)
+    }
+}
+
 impl Content for Pushed {
     fn validate(&self, segments: &[u64]) -> Result<(), Invalid> {
         one_segment_per_slice(&self.slices, segments)

@@ -59,6 +59,12 @@ impl ConnectionCounters {
         self.writing.record(took);
     }
 
+    /// Counts a message that was sent ahead of its reply. The time to write it says nothing, because it waits
+    /// for the request.
+    pub(super) fn send_ahead(&self, payload_bytes: usize) {
+        self.sent.count(payload_bytes);
+    }
+
     pub(super) fn close(&self, reason: &'static str) {
         *self.closed.lock().entry(reason).or_default() += 1;
     }

@@ -8,6 +8,7 @@
 #![deny(unsafe_code)]
 
 mod accepted;
+mod ahead;
 mod arrival;
 pub mod buffer;
 mod caller;
@@ -52,6 +53,7 @@ mod warnings;
 pub mod wire;
 
 pub use accepted::Accepted;
+pub use ahead::Ahead;
 pub use client::ReconnectingClient;
 pub use congestion::{Congestion, CongestionError};
 pub use connection::Connection;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 use pushpull_messages::id::RequestId;
-use pushpull_messages::message::{Message, RefusalCode};
+use pushpull_messages::message::{Drafted, Message, RefusalCode};
 use tokio::sync::oneshot;
 
 use crate::buffer::Payload;
@@ -35,6 +35,23 @@ struct Waiting {
     reply: oneshot::Sender<(Message, Payload)>,
     /// Whether the transport has taken all of the request.
     written: bool,
+    /// The values that have arrived ahead of the reply.
+    drafted: Option<(Drafted, Payload)>,
+}
+
+impl Waiting {
+    /// Hands over the reply. If it has the version of the values that have arrived ahead of it, and none of
+    /// its own, it gets these.
+    fn answer(self, mut message: Message, mut payload: Payload) {
+        if let (Message::Pushed(pushed), Some((drafted, values))) = (&mut message, self.drafted)
+            && pushed.slices.is_empty()
+            && pushed.version == drafted.version
+        {
+            (pushed.slices, payload) = (drafted.slices, values);
+        }
+        // Sending fails only if the call has just been dropped, and so does not need the reply.
+        drop(self.reply.send((message, payload)));
+    }
 }
 
 /// A request that waits for its reply. If this handle is dropped, the reply will be ignored.
@@ -75,7 +92,7 @@ impl Pending {
         let id = requests.next;
         requests.next += 1;
         let (sender, reply) = oneshot::channel();
-        requests.waiting.insert(id, Waiting { reply: sender, written: false });
+        requests.waiting.insert(id, Waiting { reply: sender, written: false, drafted: None });
         Ok(PendingRequest { pending: self, id: RequestId(id), reply })
     }
 
@@ -102,16 +119,24 @@ impl Pending {
         let mut requests = self.0.lock();
         requests.heard = true;
         let made = (1..requests.next).contains(&id.0);
+        let message = match message {
+            Message::Drafted(drafted) => {
+                if let Some(waiting) = requests.waiting.get_mut(&id.0) {
+                    waiting.drafted = Some((*drafted, payload));
+                }
+                return made;
+            }
+            other => other,
+        };
         // A refusal with the code `Superseded` answers an earlier copy of the request. The reply to the
         // later copy is still to come.
         let superseded =
             matches!(&message, Message::Refusal(refusal) if refusal.code == RefusalCode::Superseded);
         match requests.waiting.remove(&id.0) {
             Some(waiting) if superseded => drop(requests.waiting.insert(id.0, waiting)),
-            Some(Waiting { reply, .. }) => {
+            Some(waiting) => {
                 drop(requests);
-                // Sending fails only if the call has just been dropped, and so does not need the reply.
-                drop(reply.send((message, payload)));
+                waiting.answer(message, payload);
             }
             None if made => counters.ignore(),
             None => {}

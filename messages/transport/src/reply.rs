@@ -5,7 +5,7 @@ use pushpull_messages::message::{Message, Refusal, RefusalCode};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use crate::buffer::{Credit, Payload};
-use crate::late::LateAnswer;
+use crate::late::{DecidedAnswer, LateAnswer};
 
 /// A handle to answer one request. If the handle is dropped without an answer, the request is refused.
 #[derive(Debug)]
@@ -14,7 +14,7 @@ pub struct Reply(Option<Unanswered>);
 #[derive(Debug)]
 struct Unanswered {
     request: RequestId,
-    outgoing: mpsc::Sender<Outgoing>,
+    outgoing: mpsc::Sender<Next>,
     place: Place,
 }
 
@@ -37,6 +37,13 @@ pub(crate) struct Outgoing {
     pub place: Place,
 }
 
+/// A message to be written.
+pub(crate) enum Next {
+    Reply(Outgoing),
+    /// A message that is sent ahead of the reply to a request.
+    Ahead(RequestId, DecidedAnswer),
+}
+
 /// The content of a reply.
 pub(crate) enum Content {
     Known(Message, Payload),
@@ -47,7 +54,7 @@ pub(crate) enum Content {
 impl Reply {
     /// Returns the handle to answer `request`. The answer will be put into the queue `outgoing`, which must
     /// have room for the replies to all unanswered requests.
-    pub(crate) const fn new(request: RequestId, outgoing: mpsc::Sender<Outgoing>, place: Place) -> Self {
+    pub(crate) const fn new(request: RequestId, outgoing: mpsc::Sender<Next>, place: Place) -> Self {
         Self(Some(Unanswered { request, outgoing, place }))
     }
 
@@ -70,7 +77,7 @@ impl Reply {
         if let Some(Unanswered { request, outgoing, place }) = self.0.take() {
             // The queue has room for the replies to all unanswered requests, so this fails only if the
             // connection is gone.
-            let _ = outgoing.try_send(Outgoing { request, content, place });
+            let _ = outgoing.try_send(Next::Reply(Outgoing { request, content, place }));
         }
     }
 }

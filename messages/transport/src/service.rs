@@ -7,6 +7,7 @@ use pushpull_identity::ClientRole;
 use pushpull_messages::id::{Incarnation, TaskId};
 use pushpull_messages::message::{Message, Refusal};
 
+use crate::ahead::Ahead;
 use crate::buffer::Payload;
 use crate::reply::Reply;
 use crate::sink::Sink;
@@ -43,6 +44,8 @@ pub struct Arriving<'a> {
     /// The shorter of the times that the last two large payloads on this connection took to arrive; `None` if
     /// there were fewer. A single slow one does not count: the first one finds cold memory.
     pub last_took: Option<Duration>,
+    /// Sends a message ahead of the reply.
+    pub ahead: &'a Ahead,
 }
 
 /// A service that answers requests. The tokio task of a connection calls the methods, so each method must

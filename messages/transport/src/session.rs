@@ -3,7 +3,7 @@
 //! bytes close only the connection on which they arrived; the error is counted under its short name.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use pushpull_identity::Proven;
@@ -15,13 +15,14 @@ use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use crate::accepted::Accepted;
+use crate::ahead::Ahead;
 use crate::buffer::{Budget, Payload};
 use crate::counters::ConnectionCounters;
 use crate::handshake::{Identity, Rejection, proves, role_of};
 use crate::late::{AnswerGuard, DecidedAnswer, LateAnswer};
 use crate::link::{Begun, FrameReceiver, FrameSender, Link};
 use crate::liveness::{self, Lively};
-use crate::reply::{Content, Outgoing, Place, Reply};
+use crate::reply::{Content, Next, Outgoing, Place, Reply};
 use crate::server_config::ServerConfig;
 use crate::service::{Arriving, Peer, Service};
 use crate::strangers::Strangers;
@@ -228,11 +229,13 @@ async fn exchange(
     receiver: Box<dyn FrameReceiver>,
     stopping: watch::Receiver<bool>,
 ) -> Result<(), WireError> {
-    let (outgoing, queue) = mpsc::channel(host.config.requests_max() as usize);
-    let mut write = std::pin::pin!(write_replies(host, peer, sender, queue));
+    let (outgoing, queue) = mpsc::channel(2 * host.config.requests_max() as usize);
+    // A peer counts as slow until it has read a late answer in time.
+    let slow = AtomicBool::new(true);
+    let mut write = std::pin::pin!(write_replies(host, peer, sender, queue, &slow));
     let stopped = tokio::select! {
         biased;
-        read = read_requests(host, peer, receiver, outgoing, stopping) => read?,
+        read = read_requests(host, peer, receiver, (outgoing, &slow), stopping) => read?,
         write = &mut write => return write,
     };
     if stopped {
@@ -249,13 +252,13 @@ async fn read_requests(
     host: &Host,
     peer: &Peer,
     mut receiver: Box<dyn FrameReceiver>,
-    outgoing: mpsc::Sender<Outgoing>,
+    (outgoing, slow): (mpsc::Sender<Next>, &AtomicBool),
     mut stopping: watch::Receiver<bool>,
 ) -> Result<bool, WireError> {
     let permits = Arc::new(Semaphore::new(host.config.requests_max() as usize));
     // How long the last two large payloads took to arrive, and the number of requests since the last turn of
     // others.
-    let (mut took, mut turn) = ([None; 2], 0);
+    let (mut took, mut turn) = ([None::<Duration>; 2], 0);
     loop {
         let request = async {
             let permit = Arc::clone(&permits).acquire_owned().await.expect("never closed");
@@ -267,8 +270,12 @@ async fn read_requests(
                         (envelope, bytes)
                     }
                     Some(Begun::Head { envelope, lengths }) => {
-                        let payload =
-                            read_payload(host, peer, &mut *receiver, &envelope.message, &lengths, &mut took);
+                        let slow = slow.load(Ordering::Relaxed);
+                        let ahead = &Ahead::new(envelope.request, outgoing.clone(), slow);
+                        let (message, lengths) = (&envelope.message, &lengths[..]);
+                        let last_took = took[0].zip(took[1]).map(|(one, other)| one.min(other));
+                        let arriving = Arriving { message, lengths, last_took, ahead };
+                        let payload = read_payload(host, peer, &mut *receiver, arriving, &mut took);
                         let bytes = lengths.iter().sum::<u64>() as usize;
                         (Envelope { payload: payload.await?, ..envelope }, bytes)
                     }
@@ -310,13 +317,10 @@ async fn read_payload(
     host: &Host,
     peer: &Peer,
     receiver: &mut dyn FrameReceiver,
-    message: &Message,
-    lengths: &[u64],
+    arriving: Arriving<'_>,
     took: &mut [Option<Duration>; 2],
 ) -> Result<Payload, WireError> {
-    let last_took = took[0].zip(took[1]).map(|(one, other)| one.min(other));
-    let arriving = Arriving { message, lengths, last_took };
-    let sink = match message.may_come_from(peer.task, peer.guest.is_some()) {
+    let sink = match arriving.message.may_come_from(peer.task, peer.guest.is_some()) {
         true => host.service.sink(peer, arriving).await,
         false => None,
     };
@@ -331,15 +335,21 @@ async fn write_replies(
     host: &Host,
     peer: &Peer,
     mut sender: Box<dyn FrameSender>,
-    mut queue: mpsc::Receiver<Outgoing>,
+    mut queue: mpsc::Receiver<Next>,
+    slow: &AtomicBool,
 ) -> Result<(), WireError> {
-    // A peer counts as slow until it has read a late answer in time.
-    let mut slow = true;
     let limits = host.config.limits;
     let mut lively = Lively::new(&mut queue);
     while let Some(next) = lively.next().await {
         let Outgoing { request, content, place } = match next {
-            Ok(outgoing) => outgoing,
+            Ok(Next::Reply(outgoing)) => outgoing,
+            Ok(Next::Ahead(request, DecidedAnswer { message, payload, guard })) => {
+                let bytes = payload.bytes();
+                let envelope = Envelope { request, message, payload };
+                write_or_yield(&mut *sender, envelope, &*guard, YIELD_AFTER, &limits).await?;
+                host.counters.send_ahead(bytes);
+                continue;
+            }
             Err(heartbeat) => {
                 write(&mut *sender, heartbeat, &limits).await?;
                 continue;
@@ -349,7 +359,7 @@ async fn write_replies(
             Content::Known(message, payload) => (message, payload, None),
             Content::Late(answer) => {
                 let DecidedAnswer { message, payload, guard } =
-                    decide(&mut *sender, answer, slow, &limits).await?;
+                    decide(&mut *sender, answer, slow.load(Ordering::Relaxed), &limits).await?;
                 (message, payload, Some(guard))
             }
         };
@@ -363,7 +373,7 @@ async fn write_replies(
             None => write(&mut *sender, envelope, &limits).await?,
             Some(guard) => {
                 write_or_yield(&mut *sender, envelope, &**guard, YIELD_AFTER, &limits).await?;
-                slow = observe::since(began) > slow_limit(bytes);
+                slow.store(observe::since(began) > slow_limit(bytes), Ordering::Relaxed);
             }
         }
         drop((guard, place));

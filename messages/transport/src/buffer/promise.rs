@@ -64,9 +64,10 @@ impl Promise {
     ///
     /// # Panics
     /// If the buffer does not have the promised size.
-    pub fn keep(self, buffer: Buffer) {
+    pub fn keep(self, buffer: impl Into<Arc<Buffer>>) {
+        let buffer = buffer.into();
         assert_eq!(buffer.len(), self.bytes, "the buffer must have the promised size");
-        let kept = Kept { buffer: Arc::new(buffer), at: observe::now() };
+        let kept = Kept { buffer, at: observe::now() };
         let _ = self.promised.0.outcome.set(Ok(kept));
     }
 }
