@@ -50,6 +50,14 @@ impl ValueBoard {
         Self(Arc::new(Board { state, changed: Notify::new() }))
     }
 
+    /// Pins a version that is about to be made, for values that are sent while they are made. Returns `None`
+    /// if there is no memory for them.
+    pub(crate) fn pin(&self, version: Version, slow: bool) -> Option<Box<dyn AnswerGuard>> {
+        let board = Arc::clone(&self.0);
+        let is_pinned = board.state.lock().pinned.pin(version, slow);
+        is_pinned.then(|| Box::new(Pin { board, version, slow }) as _)
+    }
+
     /// Shows the shard's current values to the replies that have not been decided, if there are any.
     pub(crate) fn refresh<R>(&self, shard: &ShardState<R>) {
         if self.0.state.lock().undecided == 0 {

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use pushpull_messages::message::{Push, PushId};
-use pushpull_transport::Sink;
+use pushpull_messages::message::{Drafted, Push, PushId};
 use pushpull_transport::buffer::{BufferPool, Credit};
+use pushpull_transport::{Ahead, DecidedAnswer, Sink};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
+use crate::board::ValueBoard;
 use crate::shard::{ArrivedDraft, DraftWriter, Plan, PlanKey, ShardState};
 
 /// The longest time for which a push waits for the draft of another, and the longest time in which a push
@@ -40,6 +41,8 @@ struct State {
     last: u64,
     /// Tells whether the plan in `turn` is up to date, see [`ShardState::plan_key`].
     key: Option<PlanKey>,
+    /// Limits the versions that replies keep in memory.
+    board: Option<ValueBoard>,
 }
 
 enum Turn {
@@ -62,7 +65,7 @@ impl Drafts {
     /// Returns the turn of a shard that makes no drafts yet. Drafts take their memory from `pool`. Shards
     /// with less than `bytes_min` bytes of values make no drafts.
     pub(crate) fn new(pool: BufferPool, bytes_min: u64) -> Self {
-        let state = Mutex::new(State { turn: Turn::Off, last: 0, key: None });
+        let state = Mutex::new(State { turn: Turn::Off, last: 0, key: None, board: None });
         Self(Arc::new(Shared { state, changed: Notify::new(), pool, bytes_min }))
     }
 
@@ -72,14 +75,14 @@ impl Drafts {
         &self,
         push: &Push,
         lengths: &[u64],
-        connection: u64,
+        (connection, ahead): (u64, Option<&Ahead>),
         on_lost: OnLost,
     ) -> Option<DraftSink> {
         let turn = async {
             loop {
                 // Requested before the turn is checked, so that no notification is missed.
                 let changed = self.0.changed.notified();
-                match self.try_begin(push, lengths) {
+                match self.try_begin(push, lengths, ahead) {
                     Ok(begun) => return begun,
                     Err(Taken) => changed.await,
                 }
@@ -90,7 +93,12 @@ impl Drafts {
         Some(DraftSink { drafts, number, writer: Some(writer), connection, push: push.id, on_lost })
     }
 
-    fn try_begin(&self, push: &Push, lengths: &[u64]) -> Result<Option<(u64, DraftWriter)>, Taken> {
+    fn try_begin(
+        &self,
+        push: &Push,
+        lengths: &[u64],
+        ahead: Option<&Ahead>,
+    ) -> Result<Option<(u64, DraftWriter)>, Taken> {
         let mut state = self.0.state.lock();
         let writer = match &state.turn {
             Turn::Off => None,
@@ -99,7 +107,10 @@ impl Drafts {
             Turn::Free(plan) => plan.begin(push, lengths, &self.0.pool),
             Turn::Writing | Turn::Written { .. } | Turn::Applying => return Err(Taken),
         };
-        let Some(writer) = writer else { return Ok(None) };
+        let Some(mut writer) = writer else { return Ok(None) };
+        if let Some((ahead, board)) = ahead.zip(state.board.as_ref()).filter(|_| push.pull) {
+            send_ahead(&mut writer, ahead, board);
+        }
         state.turn = Turn::Writing;
         state.last += 1;
         Ok(Some((state.last, writer)))
@@ -144,8 +155,9 @@ impl Drafts {
 
     /// Makes the turn free after a change of the shard, with what the next draft must know. Leaves a draft
     /// alone that is being made.
-    pub(crate) fn refresh<R>(&self, shard: &ShardState<R>) {
+    pub(crate) fn refresh<R>(&self, shard: &ShardState<R>, board: &ValueBoard) {
         let mut state = self.0.state.lock();
+        state.board = Some(board.clone());
         let key = shard.plan_key();
         match state.turn {
             Turn::Writing | Turn::Written { .. } => return,
@@ -173,6 +185,17 @@ impl Drafts {
             state.turn = Turn::Written { connection, push, draft };
         }
     }
+}
+
+/// Sends the values that a draft makes, each as soon as it is made, unless they are for others or there is no
+/// memory for them.
+fn send_ahead(writer: &mut DraftWriter, ahead: &Ahead, board: &ValueBoard) {
+    let Some(version) = writer.may_show() else { return };
+    let slow = ahead.is_slow();
+    let Some(guard) = board.pin(version, slow) else { return };
+    writer.show(|slices, payload| {
+        ahead.send(DecidedAnswer { message: Drafted { version, slices }.into(), payload, guard })
+    });
 }
 
 /// Tells a shard that a draft is over: its push was lost, or other pushes have waited for it long enough.
@@ -261,13 +284,17 @@ mod tests {
         let reader = Reader { worker: 0, incarnation: push(1).id.incarnation, connection: 1 };
         shard.0.pull(&pull, Some(reader), ());
         let drafts = Drafts::new(BufferPool::default(), 0);
-        drafts.refresh(&shard.0);
+        drafts.refresh(&shard.0, &board());
         (shard, drafts)
+    }
+
+    fn board() -> ValueBoard {
+        ValueBoard::new(24, 1 << 20)
     }
 
     fn begin(drafts: &Drafts, push: Push) -> impl Future<Output = Option<DraftSink>> {
         let drafts = drafts.clone();
-        async move { drafts.begin(&push, &LENGTHS, 1, Box::new(|_| {})).await }
+        async move { drafts.begin(&push, &LENGTHS, (1, None), Box::new(|_| {})).await }
     }
 
     /// Lets the whole payload of a push arrive.
@@ -284,7 +311,7 @@ mod tests {
     fn apply(shard: &mut Tested, drafts: &Drafts, push: &Push, gradients: impl Into<Gradients>) {
         let answers = shard.0.push(push, gradients, 1, ());
         assert!(answers.len() == 1 && answers[0].result.is_ok(), "{answers:?}");
-        drafts.refresh(&shard.0);
+        drafts.refresh(&shard.0, &board());
     }
 
     #[tokio::test]

@@ -121,7 +121,9 @@ impl Service for Router {
             let (address, drafts) = self.shards.get(shard_of(peer, arriving.message)?)?;
             // If the mailbox is full, the shard frees the turn with its next change.
             let on_lost = Box::new(move |over| drop(address.try_send(over)));
-            let sink = drafts.begin(push, arriving.lengths, peer.connection, on_lost).await?;
+            let sink = drafts
+                .begin(push, arriving.lengths, (peer.connection, Some(arriving.ahead)), on_lost)
+                .await?;
             Some(Box::new(sink) as Box<dyn Sink>)
         }
         .boxed()

@@ -15,7 +15,7 @@ use crate::checkpoint::{Checkpoints, FileDone, FileResult};
 use crate::drafts::{DRAFT_TIME_MAX, DraftOver, Drafts};
 use crate::lifecycle::End;
 use crate::requests::ShardRequest;
-use crate::shard::{Answer, Gradients, Reader, ShardState, Stage};
+use crate::shard::{Answer, ArrivedDraft, Gradients, Reader, ShardState, Stage};
 use crate::traced_reply::{Trace, TracedReply};
 use crate::view::Publisher;
 
@@ -160,7 +160,7 @@ impl Serving {
             self.board = ValueBoard::new(self.state.value_bytes(), self.with.reply_bytes_max);
         }
         self.board.refresh(&self.state);
-        self.with.drafts.refresh(&self.state);
+        self.with.drafts.refresh(&self.state, &self.board);
     }
 
     /// Limits the wait of the pushes that wait for a draft.
@@ -211,6 +211,7 @@ impl Serving {
             _ => {}
         }
         let drafted = arrived.is_some();
+        let reply = reply.sent_ahead(arrived.as_ref().and_then(ArrivedDraft::sent_ahead));
         self.act(host, |state| {
             let gradients = arrived.map_or_else(|| payload.into(), |draft| Gradients::Drafted(draft.wait()));
             let mut answers = dispatch(state, message, gradients, reader, connection, reply);

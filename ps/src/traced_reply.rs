@@ -4,6 +4,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use pushpull_messages::id::Version;
 use pushpull_messages::message::Message;
 use pushpull_messages::observe::{Clock, Micros, PushTimes};
 use pushpull_transport::buffer::Payload;
@@ -15,6 +16,8 @@ use pushpull_transport::{LateAnswer, Reply};
 pub(crate) struct TracedReply {
     reply: Reply,
     trace: Option<Arc<Trace>>,
+    /// The version whose values were sent ahead of the answer.
+    ahead: Option<Version>,
 }
 
 /// The times of a traced push. They are shared between the shard and the reply, because a push may be
@@ -52,7 +55,12 @@ impl Trace {
 
 impl TracedReply {
     pub(crate) const fn new(reply: Reply, trace: Option<Arc<Trace>>) -> Self {
-        Self { reply, trace }
+        Self { reply, trace, ahead: None }
+    }
+
+    /// Records that the values of a version were sent ahead of the answer.
+    pub(crate) fn sent_ahead(self, ahead: Option<Version>) -> Self {
+        Self { ahead, ..self }
     }
 
     /// Sends the reply.
@@ -64,7 +72,13 @@ impl TracedReply {
     /// Sends an answer whose content is decided only when it is written. `answer` makes it from `message`.
     pub(crate) fn send_late(self, mut message: Message, answer: impl FnOnce(Message) -> Box<dyn LateAnswer>) {
         self.add_times(&mut message);
-        self.reply.send_late(answer(message));
+        match &mut message {
+            Message::Pushed(pushed) if self.ahead == Some(pushed.version) => {
+                pushed.slices.clear();
+                self.reply.send(message, Payload::EMPTY);
+            }
+            _ => self.reply.send_late(answer(message)),
+        }
     }
 
     fn add_times(&self, message: &mut Message) {

@@ -422,7 +422,7 @@ impl Contents {
         };
         let members = self.members.indices().filter_map(member).collect();
         let slices = self.slices.iter().rev().map(Slice::view).collect();
-        let (next, with) = ((self.version, rate), (measure, threads.clone()));
+        let (next, with) = ((self.version, rate, self.compression.has_values()), (measure, threads.clone()));
         Some(Plan::new(created, self.placement_digest, next, members, slices, with))
     }
 

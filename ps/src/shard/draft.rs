@@ -1,19 +1,21 @@
 //! A draft of an update: the next values of all slices, computed from the gradients of a push while they
-//! arrive. Nobody sees a draft before its push has passed every check; then all slices change at once.
+//! arrive. When the push has passed every check, all slices change at once.
 //!
 //! Wanted properties: (A) an update that was drafted has the same bits as one that was not; (B) a draft that
-//! is dropped changes nothing; (C) a draft becomes an update only of the version from which it leads.
+//! is dropped changes nothing; (C) a draft becomes an update only of the version from which it leads; (D) the
+//! values that a draft shows while it is made are those of its update.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use pushpull_kernels::cpu::{all_below, all_finite};
 use pushpull_messages::gradient::GRADIENT_LIMIT;
-use pushpull_messages::id::{Incarnation, Sequence, Version};
+use pushpull_messages::id::{Incarnation, Sequence, SliceId, Version};
 use pushpull_messages::message::{CreateShard, Push, PushId};
-use pushpull_transport::buffer::{Buffer, BufferPool, Credit};
+use pushpull_messages::sync::SyncSpec;
+use pushpull_transport::buffer::{Buffer, BufferPool, Credit, Payload, Promise};
 
 use super::on_device::{GradientPlace, Uploads};
 use super::outcome::{Fault, Outcome};
@@ -47,6 +49,8 @@ struct Planned {
     version: Version,
     /// The factor by which hooks multiply the learning rate.
     rate: f32,
+    /// Whether replies to pushes carry the values in encodings.
+    encodes: bool,
     /// The incarnation of each worker that is a member, and the number of its last push.
     members: BTreeMap<u32, (Incarnation, Sequence)>,
     /// In the order of the gradients of a push.
@@ -76,6 +80,8 @@ struct Made {
     /// The version from which the draft leads to the next one.
     version: Version,
     learning_rate_factor: f32,
+    /// Whether the values are sent while they are made.
+    is_shown: bool,
     /// In the order of the gradients of the push.
     slices: Vec<Drafted>,
     bytes: usize,
@@ -89,12 +95,13 @@ impl Plan {
     pub(super) fn new(
         created: Arc<CreateShard>,
         placement_digest: u32,
-        (version, rate): (Version, f32),
+        (version, rate, encodes): (Version, f32, bool),
         members: BTreeMap<u32, (Incarnation, Sequence)>,
         slices: Vec<SliceView>,
         (measure, threads): (Measure, UpdateThreads),
     ) -> Self {
-        let planned = Planned { created, placement_digest, version, rate, members, slices, measure, threads };
+        let planned =
+            Planned { created, placement_digest, version, rate, encodes, members, slices, measure, threads };
         Self(Arc::new(planned))
     }
 
@@ -127,6 +134,7 @@ impl Plan {
         let made = Made {
             version: *version,
             learning_rate_factor: factor * rate,
+            is_shown: false,
             slices: Vec::with_capacity(slices.len()),
             bytes: 0,
             uploads: place.and_then(GradientPlace::begin),
@@ -138,6 +146,7 @@ impl Plan {
             made: Box::new(made),
             outcome: Outcome::default(),
             begun: None,
+            promises: VecDeque::new(),
             block: Block::default(),
             block_bytes: if is_large { LARGE_BLOCK_BYTES } else { BLOCK_BYTES },
             shared: is_large.then(|| SharedWork::new(self.0.threads.clone())),
@@ -194,6 +203,11 @@ impl Draft {
 }
 
 impl ArrivedDraft {
+    /// Returns the version that the draft makes, if its values were sent while they were made.
+    pub(crate) fn sent_ahead(&self) -> Option<Version> {
+        self.made.is_shown.then(|| self.made.version.next())
+    }
+
     /// Waits until the last blocks are done, which takes about as long as the work on one block, and until
     /// the last gradients have been copied to a device.
     ///
@@ -220,6 +234,8 @@ pub(crate) struct DraftWriter {
     outcome: Outcome,
     /// What the draft has for the current slice; `None` after the last one.
     begun: Option<Drafted>,
+    /// The promises of the values that are sent while they are made: those that are not made yet.
+    promises: VecDeque<Option<Promise>>,
     block: Block,
     /// The number of bytes of a whole block.
     block_bytes: usize,
@@ -286,6 +302,30 @@ impl BlockWork {
 }
 
 impl DraftWriter {
+    /// Returns the version that the draft makes, if its values may be sent while they are made: they are the
+    /// values that the reply to the push has if the push is applied.
+    pub(crate) fn may_show(&self) -> Option<Version> {
+        let Planned { created, version, slices, encodes, .. } = &*self.plan.0;
+        let may_show = matches!(created.sync, SyncSpec::Async { .. })
+            && !encodes
+            && !slices.iter().any(SliceView::is_later);
+        may_show.then(|| version.next())
+    }
+
+    /// Passes the slices and the values that the draft makes to `send`, which returns whether it sends them.
+    /// Each value is promised until it is made. Must be called before the first byte arrives.
+    pub(crate) fn show(&mut self, send: impl FnOnce(Vec<SliceId>, Payload) -> bool) {
+        let slices = &self.plan.0.slices;
+        let (promises, values): (VecDeque<_>, Vec<_>) = slices.iter().map(SliceView::promise).unzip();
+        if send(slices.iter().map(|slice| slice.id).collect(), Payload::new(values)) {
+            (self.promises, self.made.is_shown) = (promises, true);
+            // Slices without bytes have ended already.
+            let ended = std::mem::take(&mut self.made.slices);
+            let ended = ended.into_iter().map(|drafted| keep_next(&mut self.promises, drafted));
+            self.made.slices = ended.collect();
+        }
+    }
+
     /// Returns memory for the next bytes of the current gradient.
     ///
     /// # Panics
@@ -299,7 +339,7 @@ impl DraftWriter {
                 let gradient = Arc::get_mut(gradient).expect("nothing shares what arrives");
                 &mut gradient.as_bytes_mut()[*start + *filled..end]
             }
-            Drafted::Next { .. } | Drafted::Nothing => {
+            Drafted::Next { .. } | Drafted::Whole { .. } | Drafted::Nothing => {
                 let memory = memory.get_or_insert_with(|| self.pool.take(self.block_bytes));
                 &mut memory.as_bytes_mut()[*filled..end - *start]
             }
@@ -345,11 +385,13 @@ impl DraftWriter {
         let outcome = match self.begun.as_mut().expect("a block belongs to a slice") {
             Drafted::Gradient(gradient) => work.run(&gradient.as_f32()[place], None),
             Drafted::Nothing => work.run(self.block.arrived(), None),
+            Drafted::Whole { .. } => unreachable!("a value is whole when its slice has ended"),
             Drafted::Next { value, average } => {
                 assert_eq!(value.given(), place.start, "the blocks of a slice come in order");
                 let mut next = value.next_part(elements);
                 // To wake a thread takes longer than the work on a small block.
-                let may_share = average.is_none() && elements * 4 >= self.block_bytes / 4;
+                let may_share =
+                    !self.made.is_shown && average.is_none() && elements * 4 >= self.block_bytes / 4;
                 let free = self.shared.as_ref().filter(|shared| may_share && shared.may_begin());
                 if let Some(shared) = free {
                     // The next block gets memory of its own.
@@ -388,7 +430,7 @@ impl DraftWriter {
     }
 
     fn end_slice(&mut self) {
-        let drafted = self.begun.take().expect("a slice has begun");
+        let drafted = keep_next(&mut self.promises, self.begun.take().expect("a slice has begun"));
         if let (Drafted::Gradient(gradient), Some((to, uploads))) = (&drafted, self.upload()) {
             let check = self.is_checked_later().then(|| self.work(0..gradient.len() / 4));
             uploads.add(to, gradient, move |gradient| {
@@ -410,4 +452,13 @@ impl DraftWriter {
             self.end_slice();
         }
     }
+}
+
+/// Keeps the promise of the next slice's value, if there is one, with the value that a draft has for it.
+/// Returns what the draft has then.
+fn keep_next(promises: &mut VecDeque<Option<Promise>>, drafted: Drafted) -> Drafted {
+    let Some(promise) = promises.pop_front().flatten() else { return drafted };
+    let (drafted, value) = drafted.made_whole();
+    promise.keep(value);
+    drafted
 }

@@ -517,12 +517,15 @@ impl Shards {
             None => Either::Right(caller.call_after::<Pushed>(push, payload, turn.earlier)),
         };
         let (reply, complete) = timed(gradients, call).await;
-        let (pushed, payload) = reply?;
+        let (pushed, mut payload) = reply?;
         let back = observe::now();
         turn.answered.into_iter().for_each(CallAnswered::tell);
         self.counters.pushed(&pushed);
         let Pushed { verdict, version, last_step, slices, times, .. } = pushed;
-        if pull {
+        if pull && shard.slices.iter().rev().eq(&slices) {
+            // The values were sent as they were made, in the order of the gradients.
+            payload = Payload::new(payload.into_segments().into_iter().rev().collect());
+        } else if pull {
             check_slices(shard, &slices)?;
         }
         let push = traced.then_some(TracedPush { shard: shard.shard, id, sent, complete, back, times });

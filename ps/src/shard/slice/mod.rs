@@ -18,7 +18,7 @@ use pushpull_messages::id::{GlobalStep, SliceId, Version};
 use pushpull_messages::optimizer::{UpdateSpec, VariableRule};
 use pushpull_messages::placement::SliceSpec;
 use pushpull_messages::variable::VariableSpec;
-use pushpull_transport::buffer::{Buffer, BufferPool, Parts, Segment};
+use pushpull_transport::buffer::{Buffer, BufferPool, Parts, Promise, Segment};
 
 use super::blocks::{Change, SLOTS_MAX, SliceWork};
 use super::cut::SliceState;
@@ -59,6 +59,8 @@ enum Slots {
 pub(super) enum Drafted {
     /// The next value and the next moving average.
     Next { value: Parts, average: Option<Buffer> },
+    /// The same, when all of the next value is made. It may have readers.
+    Whole { value: Arc<Buffer>, average: Option<Buffer> },
     /// Nothing, because the slice is frozen.
     Nothing,
     /// The gradient, for an optimizer with slots, or for a device. The slots and the memory of the device
@@ -71,8 +73,18 @@ impl Drafted {
     pub(super) fn kept_bytes(&self) -> usize {
         match self {
             Self::Gradient(gradient) => gradient.len(),
-            Self::Next { .. } | Self::Nothing => 0,
+            Self::Next { .. } | Self::Whole { .. } | Self::Nothing => 0,
         }
+    }
+
+    /// Returns this with its next value as a whole, and the value.
+    ///
+    /// # Panics
+    /// If there is no next value, or if a thread still works on it.
+    pub(super) fn made_whole(self) -> (Self, Arc<Buffer>) {
+        let Self::Next { value, average } = self else { unreachable!("a next value is promised") };
+        let value = Arc::new(value.into_buffer().expect("no thread works on a value that is made"));
+        (Self::Whole { value: Arc::clone(&value), average }, value)
     }
 }
 
@@ -96,6 +108,21 @@ impl SliceView {
     /// Returns the memory of the gradient on a device, if the slice is on one.
     pub(super) const fn gradient_place(&self) -> Option<&GradientPlace> {
         self.gradient_place.as_ref()
+    }
+
+    /// Returns whether a draft has the gradient instead of the next value.
+    pub(super) const fn is_later(&self) -> bool {
+        self.keeps_gradient
+    }
+
+    /// Returns the promise of the next value, and the value. A frozen slice keeps its value.
+    pub(super) fn promise(&self) -> (Option<Promise>, Segment) {
+        if matches!(*self.treatment, Treatment::Frozen) {
+            return (None, Segment::whole(Arc::clone(&self.value)));
+        }
+        let promise = Promise::new(self.bytes());
+        let value = promise.segment(0, self.bytes());
+        (Some(promise), value)
     }
 
     /// Returns the memory for what a draft has for the slice.
@@ -420,6 +447,10 @@ impl Slice {
             }
             Drafted::Next { value, average } => {
                 self.value = Arc::new(value.into_buffer().expect("no thread works on a draft that is made"));
+                self.average = average.map(Arc::new);
+            }
+            Drafted::Whole { value, average } => {
+                self.value = value;
                 self.average = average.map(Arc::new);
             }
         }

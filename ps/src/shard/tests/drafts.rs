@@ -1,26 +1,54 @@
 //! Tests that a drafted update has the same bits as one that was not drafted (A), that a draft that is
-//! dropped changes nothing (B), and that a draft becomes an update only of the version from which it leads
-//! (C).
+//! dropped changes nothing (B), that a draft becomes an update only of the version from which it leads (C),
+//! and that the values that it shows are those of its update (D).
 
 use proptest::prelude::*;
-use pushpull_messages::id::{Incarnation, Sequence, Version};
+use pushpull_messages::id::{Incarnation, Sequence, SliceId, Version};
 use pushpull_messages::message::{
     CreateShard, Pull, PullAt, Push, PushId, Pushed, Refusal, RefusalCode, SetLearningRate, Verdict,
 };
 use pushpull_messages::optimizer::{GroupSpec, OptimizerSpec, RateChange, UpdateSpec};
 use pushpull_messages::sync::SyncSpec;
-use pushpull_transport::buffer::{BufferPool, Payload};
+use pushpull_transport::buffer::{BufferPool, Payload, Segment};
 
 use super::pushes::{Tested, create, floats, latest, only, payload, push};
 use crate::shard::draft::Draft;
-use crate::shard::{ArrivedDraft, DraftWriter, Gradients, Reader, UpdateThreads};
+use crate::shard::{DraftWriter, Gradients, Reader, UpdateThreads};
 
 /// Drafts a push as if its payload arrived in pieces; `pieces` are their sizes in bytes, again and again.
 pub(super) fn draft(state: &Tested, push: &Push, gradients: &Payload, pieces: &[usize]) -> Option<Draft> {
+    draft_shown(state, push, gradients, (pieces, false)).map(|(draft, _)| draft)
+}
+
+/// The values that a draft has shown, the last slice first, and their version.
+struct Shown {
+    version: Version,
+    slices: Vec<SliceId>,
+    values: Payload,
+}
+
+/// Drafts a push as [`draft`] does. Also returns the values that were shown while they were made, if `shows`
+/// is true and the draft may show them.
+fn draft_shown(
+    state: &Tested,
+    push: &Push,
+    gradients: &Payload,
+    (pieces, shows): (&[usize], bool),
+) -> Option<(Draft, Option<Shown>)> {
     let lengths: Vec<u64> = gradients.segments().iter().map(|segment| segment.len() as u64).collect();
     let mut writer = state.0.plan()?.begin(push, &lengths, &BufferPool::default())?;
+    let shown = writer.may_show().filter(|_| shows).map(|version| {
+        let mut shown = None;
+        writer.show(|slices, values| {
+            shown = Some(Shown { version, slices, values });
+            true
+        });
+        shown.expect("the values are sent once")
+    });
     let mut pieces = pieces.iter().copied().cycle();
-    for segment in gradients.segments() {
+    for (at, segment) in gradients.segments().iter().enumerate() {
+        let made = |shown: &Shown| shown.values.segments()[..at].iter().all(Segment::is_ready);
+        assert!(shown.as_ref().is_none_or(made), "a value is sent as soon as it is made");
         let mut rest = segment.as_bytes();
         while !rest.is_empty() {
             let space = writer.space();
@@ -30,7 +58,9 @@ pub(super) fn draft(state: &Tested, push: &Push, gradients: &Payload, pieces: &[
             rest = &rest[piece..];
         }
     }
-    writer.finish().map(ArrivedDraft::wait)
+    let arrived = writer.finish()?;
+    assert_eq!(arrived.sent_ahead(), shown.as_ref().map(|shown| shown.version));
+    Some((arrived.wait(), shown))
 }
 
 fn apply(
@@ -78,7 +108,7 @@ proptest! {
     fn a_drafted_update_has_the_same_bits(
         update in any_update(),
         staleness_lr: bool,
-        pushes in prop::collection::vec((-2f32..2.0, -2f32..2.0, any::<bool>(), any::<bool>()), 1..6),
+        pushes in prop::collection::vec((-2f32..2.0, -2f32..2.0, any::<bool>(), any::<[bool; 2]>()), 1..6),
         pieces in prop::collection::vec(1usize..20, 1..5),
     ) {
         let create = |update: &UpdateSpec| {
@@ -90,22 +120,30 @@ proptest! {
             state
         };
         let (mut drafted, mut usual) = (create(&update), create(&update));
-        for (sequence, (a, b, drafts, tears)) in (1..).zip(pushes) {
+        for (sequence, (a, b, drafts, [tears, shows])) in (1..).zip(pushes) {
             let push = push(sequence);
             let gradients = payload(&[&[b, -b], &[a, 2.0 * a, -a, 0.5]]);
             if tears {
                 let before = values(&mut drafted);
-                drop(draft(&drafted, &push, &payload(&[&[7.0; 2], &[7.0; 4]]), &pieces));
+                drop(draft_shown(&drafted, &push, &payload(&[&[7.0; 2], &[7.0; 4]]), (&pieces, shows)));
                 prop_assert_eq!(values(&mut drafted), before, "(B)");
             }
             let (expected, _) = apply(&mut usual, &push, gradients.clone()).unwrap();
-            let (got, _) = match drafts {
-                true => {
-                    let draft = draft(&drafted, &push, &gradients, &pieces).expect("the shard makes drafts");
-                    apply(&mut drafted, &push, Gradients::Drafted(draft)).unwrap()
-                }
-                false => apply(&mut drafted, &push, gradients).unwrap(),
-            };
+            let (mut shown, mut pushed) = (None, Gradients::Arrived(gradients.clone()));
+            if drafts {
+                let drafted = draft_shown(&drafted, &push, &gradients, (&pieces, shows));
+                let (draft, values) = drafted.expect("the shard makes drafts");
+                let has_slots = !matches!(update.optimizer, OptimizerSpec::Sgd { .. });
+                prop_assert_eq!(values.is_some(), shows && !has_slots);
+                (shown, pushed) = (values, Gradients::Drafted(draft));
+            }
+            let (got, own) = apply(&mut drafted, &push, pushed).unwrap();
+            if let Some(Shown { version, mut slices, values }) = shown {
+                slices.reverse();
+                prop_assert_eq!((version, slices), (got.version, got.slices), "(D)");
+                let values: Vec<_> = floats(&values).into_iter().rev().collect();
+                prop_assert_eq!(values, floats(&own), "(D)");
+            }
             prop_assert_eq!((got.verdict, got.version), (expected.verdict, expected.version));
             prop_assert_eq!(values(&mut drafted), values(&mut usual), "(A)");
         }
@@ -166,6 +204,26 @@ fn a_large_drafted_update_has_the_same_bits() {
             assert!(values(&mut drafted) == values(&mut usual), "(A) after push {sequence}");
         }
     }
+}
+
+#[test]
+fn a_draft_shows_slices_without_bytes() {
+    let mut create = create(OptimizerSpec::sgd(0.5), 9);
+    // The gradient of the last slice comes first.
+    create.variables[1].shape = [0, 2].into();
+    create.placement.slices[2].slice.rows = 0;
+    let digest = create.placement.digest();
+    let mut state = Tested::new(1 << 20);
+    state.create(create).unwrap();
+    let pull = Pull { at: PullAt::Join, ..latest(digest) };
+    let reader = Reader { worker: 0, incarnation: push(1).id.incarnation, connection: 1 };
+    state.0.pull(&pull, Some(reader), ());
+    let push = Push { placement_digest: digest, ..push(1) };
+    let gradients = payload(&[&[], &[1.0; 4]]);
+    let (draft, shown) = draft_shown(&state, &push, &gradients, (&[8], true)).expect("it is drafted");
+    let shown = shown.expect("it is shown");
+    let (_, values) = apply(&mut state, &push, Gradients::Drafted(draft)).unwrap();
+    assert_eq!(floats(&shown.values).into_iter().rev().collect::<Vec<_>>(), floats(&values));
 }
 
 fn state() -> Tested {
