@@ -2,7 +2,8 @@
 //! and leaves no process behind.
 
 use std::collections::BTreeSet;
-use std::process::Command;
+use std::path::Path;
+use std::process::{Child, Command};
 
 use pushpull_messages::id::TaskId;
 use rustix::process::{Pid, Signal, kill_process};
@@ -207,7 +208,6 @@ fn workers_with_a_core_each_use_no_other() {
         (&synchronous, ["--workers=2", "--ps=1", "--dedicated"], true, true),
         (&asynchronous, ["--workers=4", "--ps=1", "--dedicated"], true, false),
         (&synchronous, ["--workers=2", "--ps=0", "--dedicated"], true, true),
-        (&synchronous, ["--workers=2", "--ps=1", "--devices=1"], true, false),
         (&synchronous, ["--workers=3", "--ps=1", "--dedicated"], false, false),
         (&synchronous, ["--workers=2", "--ps=1", "--devices=2"], false, false),
         (&synchronous, ["--workers=2", "--ps=1", "--bind-to-core=false"], false, false),
@@ -238,5 +238,32 @@ fn workers_with_a_core_each_use_no_other() {
         program.signal(Signal::TERM);
         program.wait().expect(143);
     }
+    stops_giving_way(&mut local(&synchronous, &["--workers=2", "--ps=1"]), dir.path());
     sched_setaffinity(None, &all).expect("a thread may have its cores back");
+}
+
+/// A program that computes until this value is dropped.
+#[cfg(target_os = "linux")]
+struct Busy(Child);
+
+#[cfg(target_os = "linux")]
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.kill().expect("it runs");
+        self.0.wait().expect("it was killed");
+    }
+}
+
+/// Runs two workers that give way while they are alone, beside two programs that compute.
+#[cfg(target_os = "linux")]
+fn stops_giving_way(command: &mut Command, dir: &Path) {
+    let mut program = Program::start(dir, "local", command.env("RUST_LOG", "pushpull_worker=debug"));
+    program.wait_for_line("[worker/0] ", "ready: model");
+    let busy = || Busy(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("a shell"));
+    let _others = [busy(), busy()];
+    for worker in ["[worker/0] ", "[worker/1] "] {
+        program.wait_for_line(worker, "no longer gives way");
+    }
+    program.signal(Signal::TERM);
+    program.wait().expect(143);
 }

@@ -15,6 +15,20 @@ use crate::error::WorkerError;
 use crate::hooks::MakeHook;
 use crate::stages::BeforePass;
 
+/// Whether the threads of a worker give way to other threads of their core.
+///
+/// Let them do so if all threads of the worker have to share one core, and its links stay within the host:
+/// a ps task that answers one worker is then not interrupted by it before it answers the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GivesWay {
+    /// They never give way.
+    Never,
+    /// They give way while no other program computes on the core. Such a program would get most of it.
+    WhileAlone,
+    /// They always give way: no other program computes on the core.
+    Always,
+}
+
 /// The settings of one worker task.
 #[derive(Clone)]
 pub struct WorkerConfig {
@@ -26,12 +40,9 @@ pub struct WorkerConfig {
     /// their own. If false, the whole task runs on the thread that starts it; a simulation of many tasks
     /// needs this.
     pub own_threads: bool,
-    /// If true, the thread that starts this worker, and the threads that it starts, do not interrupt other
-    /// threads of their core, from the start of a synchronous job of one host on. Set it if all threads of
-    /// the worker have to share one core, its links stay within the host, and no other program computes
-    /// there: then a ps task that answers one worker is not interrupted by it before it answers the others.
-    /// Another program would get most of the core.
-    pub gives_way: bool,
+    /// Whether the thread that starts this worker, and the threads that it starts, give way to other threads
+    /// of their core, from the start of a synchronous job of one host on.
+    pub gives_way: GivesWay,
     /// If true, an operation may request another device than that of its replica, but still runs on its
     /// replica's device. If false, such a request is an error.
     pub soft_placement: bool,
@@ -82,7 +93,7 @@ impl Default for WorkerConfig {
             threads: 1,
             devices: DeviceList::cpus(1),
             own_threads: true,
-            gives_way: false,
+            gives_way: GivesWay::Never,
             soft_placement: true,
             log_placement: false,
             data_dir: None,

@@ -30,7 +30,7 @@ pub use client::{
     Acknowledgement, ClientConfig, ClientError, Exchange, ExchangeInFlight, Gradients, Layout, Parameters,
     Values, ValuesError,
 };
-pub use config::{THREADS_MAX, WorkerConfig};
+pub use config::{GivesWay, THREADS_MAX, WorkerConfig};
 pub use devices::{
     Complete, Compute, CudaReplica, DEVICES_MAX, DeviceChoice, DeviceList, DeviceListError, GraphReplica,
     MakeReplica, Replica, ReplicaConfig, ReplicaError, engine_replicas,

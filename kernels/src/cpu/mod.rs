@@ -50,7 +50,7 @@ mod random;
 pub use accuracy::{count_correct, count_in_top_k};
 pub use auc::{auc, auc_counts};
 pub use axis_part::{AxisPart, copy_part, paste_part};
-pub use batch::become_batch_work;
+pub use batch::{BatchThreads, become_batch_work};
 pub use bias::sum_rows;
 pub use broadcast::{BadShapes, Binary, Broadcast, Reduction, Side, binary, reduce};
 pub use causal::causal_softmax;

@@ -63,8 +63,8 @@ pub(super) struct LocalArgs {
     /// gets equally many of them: true runs each worker on one core, false lets the system choose. Linux only
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     bind_to_core: bool,
-    /// No other program computes on this host. In synchronous jobs, workers with a core each then give way to
-    /// the ps task; another program would get most of their cores
+    /// No other program computes on this host, so in synchronous jobs, workers with a core each always give
+    /// way to the ps task [default: they do while they hardly wait for others]
     #[arg(long)]
     dedicated: bool,
     /// Directory of the data on this host, if it differs from the directory in the job file

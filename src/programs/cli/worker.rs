@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use pushpull_input::Datasets;
 use pushpull_messages::id::JobName;
-use pushpull_worker::WorkerConfig;
+use pushpull_worker::{GivesWay, WorkerConfig};
 
 use super::flags::{ClusterArgs, DeviceArgs, HangArgs, PsSettingArgs, threads};
 use super::job::JobArgs;
@@ -37,8 +37,8 @@ pub(super) struct WorkerArgs {
     /// for large variables. Linux only
     #[arg(long, value_name = "N")]
     core: Option<usize>,
-    /// No other program computes on this host. In synchronous jobs of one host, the threads of a worker with
-    /// --core then give way to the ps task; another program would get most of the core
+    /// No other program computes on this host, so in synchronous jobs of one host, the threads of a worker
+    /// with --core always give way to the ps task [default: they do while they hardly wait for others]
     #[arg(long, requires = "core")]
     dedicated: bool,
     /// Directory of the data on this host, if it differs from the directory in the job file
@@ -86,7 +86,11 @@ pub fn worker_main_with(datasets: Datasets) -> ExitCode {
             datasets,
             start_timeout: args.cluster.start_timeout(),
             hung_after: args.hang.after(),
-            gives_way: args.dedicated && network.local,
+            gives_way: match (args.core, args.dedicated) {
+                (Some(_), false) if network.local => GivesWay::WhileAlone,
+                (Some(_), true) if network.local => GivesWay::Always,
+                _ => GivesWay::Never,
+            },
             ..args.device.config(threads, log_placement)?
         };
         let mut ps = args.hosted.config(&args.cluster)?;

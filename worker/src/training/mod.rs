@@ -2,6 +2,7 @@
 //! requests it. This module must not depend on update rules or on other workers.
 
 mod course;
+mod courtesy;
 mod filter;
 mod input;
 mod patience;

@@ -1,12 +1,12 @@
 //! The start of a worker, from its registration until the chief lets it begin. This module must not depend
 //! on how a step is computed.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::try_join;
 use pushpull_input::{PipelineWorker, TestSet, input_in_directory};
-use pushpull_kernels::cpu::become_batch_work;
 use pushpull_messages::cluster::on_one_host;
 use pushpull_messages::id::{Incarnation, JobName};
 use pushpull_messages::input::{ColumnSpec, InputSpec};
@@ -19,12 +19,13 @@ use pushpull_transport::buffer::{BufferPool, Payload};
 use pushpull_transport::{CallError, Identity, ReconnectingClient, Transport};
 use tokio::time::timeout;
 
+use super::courtesy;
 use super::input::{InputSource, WorkerInput};
 use crate::blocking::blocking;
 use crate::chief_link::ChiefLink;
 use crate::client::{ClientError, Parameters};
-use crate::config::WorkerConfig;
-use crate::devices::{Devices, parts};
+use crate::config::{GivesWay, WorkerConfig};
+use crate::devices::{Devices, Replica, parts};
 use crate::error::WorkerError;
 use crate::fetches::{FetchConfig, FetchPlan};
 use crate::hooks::{Hook, ModelSummaries, Start};
@@ -192,9 +193,7 @@ impl SessionStart<'_> {
         let travel = self.open_routes(&job, workers, begun, &mut parameters);
         let ((fetches, prepared), ()) = try_join(prepare, travel).await?;
         let Prepared { input, files, replicas, parts, test } = prepared;
-        self.give_way(&job);
-        let devices = Arc::new(Devices::start(replicas, config.own_threads, parts, &job.graph));
-        life.devices(devices.meters());
+        let devices = self.start_devices(&job, replicas, parts);
         self.begin_hooks(&mut hooks, &job, input.columns())?;
         self.announce(&job, input.examples(), input.is_streamed());
         let input = WorkerInput::start(self.source(&job, devices.copies()), input, share)?;
@@ -209,22 +208,29 @@ impl SessionStart<'_> {
         Ok(Started::Session(Box::new(session), group))
     }
 
-    /// Makes this thread and those that it starts batch work, if the other tasks of a synchronous job share
-    /// their core. Links within a host carry no gradient before all are there, so nothing waits for these
-    /// threads while they compute.
-    fn give_way(&self, job: &JobSpec) {
+    /// Starts the devices. Their threads and this one give way to other threads of their core, if the other
+    /// tasks of a synchronous job share it. Links within a host carry no gradient before all are there, so
+    /// nothing waits for these threads while they compute.
+    fn start_devices(
+        &self,
+        job: &JobSpec,
+        replicas: Vec<Box<dyn Replica>>,
+        parts: Vec<Range<usize>>,
+    ) -> Arc<Devices> {
         let Self { config, identity, .. } = *self;
         // Stages, and workers through which gradients travel, wait for each other within a step.
         let waits_once = job.graph.stages().count() == 1 && !job.communication.has_routes();
-        if config.gives_way
-            && waits_once
+        let pays = waits_once
             && job.sync == SyncSpec::SYNC
             && identity.cluster.address(identity.task).is_some()
-            && on_one_host(identity.cluster.tasks().map(|(_, address)| address))
-            && let Err(error) = become_batch_work()
-        {
-            tracing::debug!(%error, "the threads of this worker may interrupt others");
+            && on_one_host(identity.cluster.tasks().map(|(_, address)| address));
+        let gives = pays && config.gives_way != GivesWay::Never && courtesy::begin();
+        let devices = Arc::new(Devices::start(replicas, config.own_threads, parts, &job.graph));
+        if gives && config.gives_way == GivesWay::WhileAlone {
+            courtesy::watch(Arc::downgrade(&devices));
         }
+        self.life.devices(devices.meters());
+        devices
     }
 
     /// Returns what it takes to open the input of another share. `early` says whether devices copy batches
